@@ -1,0 +1,242 @@
+//! Pooled packet buffers.
+//!
+//! A buffer is taken from the shard's pool, filled by `recvmmsg` or by an
+//! emitter, and returns to the pool when dropped. It belongs to one thread:
+//! a message that crosses to another shard is copied, which is rare.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::rc::Rc;
+
+/// Capacity of an ordinary buffer, in bytes: more than any common SIP message.
+pub const SMALL: usize = 2048;
+
+/// Capacity of a large buffer, in bytes: the longest UDP payload.
+pub const LARGE: usize = 65_535;
+
+/// Buffers that wait in a pool at the most; one returned beyond that is freed.
+const SPARE_MAX: usize = 4096;
+
+/// How a pool was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PoolUse {
+    /// Small buffers allocated because none was spare.
+    pub small_allocated: u64,
+    /// Large buffers allocated (they are never pooled).
+    pub large_allocated: u64,
+    /// Buffers in use now.
+    pub live: u64,
+}
+
+#[derive(Default)]
+struct Shelf {
+    spare: RefCell<Vec<Box<[u8]>>>,
+    used: Cell<PoolUse>,
+}
+
+impl Shelf {
+    fn note(&self, change: impl FnOnce(&mut PoolUse)) {
+        let mut used = self.used.get();
+        change(&mut used);
+        self.used.set(used);
+    }
+}
+
+/// A shard's supply of buffers. Cloning it gives another handle on the same supply.
+#[derive(Clone, Default)]
+pub struct Pool(Rc<Shelf>);
+
+impl Pool {
+    /// An empty pool.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty buffer of [`SMALL`] capacity, which grows to [`LARGE`] if more is written.
+    pub fn take(&self) -> Buffer {
+        self.0.note(|u| u.live += 1);
+        let data = self.0.spare.borrow_mut().pop().unwrap_or_else(|| {
+            self.0.note(|u| u.small_allocated += 1);
+            vec![0; SMALL].into_boxed_slice()
+        });
+        Buffer { data, len: 0, shelf: Rc::clone(&self.0) }
+    }
+
+    /// A buffer that holds a copy of `bytes`, cut at [`LARGE`].
+    pub fn copy(&self, bytes: &[u8]) -> Buffer {
+        let mut buffer = self.take();
+        let fits = &bytes[..bytes.len().min(LARGE)];
+        buffer.push(fits).expect("cut to the largest capacity");
+        buffer
+    }
+
+    /// How the pool was used so far.
+    pub fn used(&self) -> PoolUse {
+        self.0.used.get()
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.used()).finish()
+    }
+}
+
+/// A packet's bytes in a pooled buffer.
+pub struct Buffer {
+    data: Box<[u8]>,
+    len: usize,
+    shelf: Rc<Shelf>,
+}
+
+impl Buffer {
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// When the result would be longer than [`LARGE`]; nothing is appended then.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let end = self.len + bytes.len();
+        if end > self.data.len() {
+            self.grow(end)?;
+        }
+        self.data[self.len..end].copy_from_slice(bytes);
+        self.len = end;
+        Ok(())
+    }
+
+    /// The whole room of the buffer, for a driver to fill; follow it by [`set_len`](Self::set_len).
+    pub fn room_mut(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+
+    /// Declares the first `len` bytes of the room to be the content.
+    ///
+    /// # Panics
+    /// If `len` exceeds the room.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.data.len(), "content longer than its buffer");
+        self.len = len;
+    }
+
+    /// Empties the buffer; its room stays.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    #[cold]
+    fn grow(&mut self, end: usize) -> io::Result<()> {
+        if end > LARGE {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "longer than a datagram"));
+        }
+        self.shelf.note(|u| u.large_allocated += 1);
+        let mut large = vec![0; LARGE].into_boxed_slice();
+        large[..self.len].copy_from_slice(&self.data[..self.len]);
+        let small = std::mem::replace(&mut self.data, large);
+        self.shelf.keep(small);
+        Ok(())
+    }
+}
+
+impl Shelf {
+    fn keep(&self, data: Box<[u8]>) {
+        let mut spare = self.spare.borrow_mut();
+        if data.len() == SMALL && spare.len() < SPARE_MAX {
+            spare.push(data);
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.shelf.note(|u| u.live -= 1);
+        self.shelf.keep(std::mem::take(&mut self.data));
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.data[..self.len]
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        Pool(Rc::clone(&self.shelf)).copy(self)
+    }
+}
+
+impl io::Write for Buffer {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes).map(|()| bytes.len())
+    }
+
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.push(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({:?})", String::from_utf8_lossy(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_dropped_buffer_is_taken_again() {
+        let pool = Pool::new();
+        for _ in 0..3 {
+            let mut b = pool.take();
+            b.push(b"INVITE").unwrap();
+            assert_eq!(&b[..], b"INVITE");
+        }
+        assert_eq!(pool.used(), PoolUse { small_allocated: 1, large_allocated: 0, live: 0 });
+        assert!(pool.take().is_empty(), "a buffer taken again starts empty");
+    }
+
+    #[test]
+    fn more_than_a_datagram_is_refused_and_changes_nothing() {
+        let pool = Pool::new();
+        let mut b = pool.copy(&[7; LARGE]);
+        assert!(b.push(b"x").is_err());
+        assert_eq!(b.len(), LARGE);
+    }
+
+    #[test]
+    fn the_pool_keeps_no_more_than_its_limit() {
+        let pool = Pool::new();
+        let many: Vec<_> = (0..SPARE_MAX + 10).map(|_| pool.take()).collect();
+        drop(many);
+        assert_eq!(pool.0.spare.borrow().len(), SPARE_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn content_is_what_was_written(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..900), 0..8)) {
+            let pool = Pool::new();
+            let mut b = pool.take();
+            for p in &pieces {
+                b.push(p).unwrap();
+            }
+            let whole = pieces.concat();
+            prop_assert_eq!(&b[..], &whole[..]);
+            let copy = b.clone();
+            prop_assert_eq!(&copy[..], &whole[..]);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The contract between a core and its driver.
+
+use crate::{Failure, Received, Timestamp, Transmit};
+
+/// A message that belongs to another shard of the same process.
+#[derive(Debug)]
+pub struct Crossing {
+    /// The shard it belongs to.
+    pub shard: u16,
+    /// The message, to be offered there.
+    pub received: Received,
+}
+
+/// A pure state machine, given time and packets from outside.
+///
+/// # The contract
+///
+/// 1. The driver calls one *input* function (`offer`, `serve`, `handle_timeout`,
+///    `on_failed`, `on_drain`) with a `now` that never goes back.
+/// 2. After it, and before the next input whose outcome could depend on what was
+///    sent, the driver drains the *outputs*: [`poll_transmit`](Self::poll_transmit)
+///    and [`poll_crossing`](Self::poll_crossing) until they yield nothing. A
+///    driver may gather the outputs of several inputs into one batch; their order
+///    is kept.
+/// 3. When it has nothing else to do it sleeps until a packet arrives or until
+///    [`poll_timeout`](Self::poll_timeout), and then calls `handle_timeout`.
+///    Calling it too early changes nothing.
+///
+/// The inputs are few on purpose: whoever records them has recorded all that a
+/// core can know ([`Recorder`](crate::Recorder)).
+pub trait Core {
+    /// A packet has arrived. The core classifies and queues it, or disposes of it
+    /// at once; it does no work that is not bounded and cheap.
+    fn offer(&mut self, now: Timestamp, received: Received);
+
+    /// Does the work of one queued message. `false` when none was waiting.
+    fn serve(&mut self, now: Timestamp) -> bool;
+
+    /// Fires the timers that are due.
+    fn handle_timeout(&mut self, now: Timestamp);
+
+    /// The transport could not deliver something.
+    fn on_failed(&mut self, now: Timestamp, failure: Failure);
+
+    /// The process is to stop: admit no new work, finish what is held.
+    fn on_drain(&mut self, now: Timestamp);
+
+    /// The next packet to send.
+    fn poll_transmit(&mut self) -> Option<Transmit>;
+
+    /// The next message that another shard must handle.
+    fn poll_crossing(&mut self) -> Option<Crossing> {
+        None
+    }
+
+    /// When `handle_timeout` is next needed; `None` if no timer is armed.
+    fn poll_timeout(&self) -> Option<Timestamp>;
+
+    /// After `on_drain`: true once nothing is held that stopping would lose.
+    fn is_drained(&self) -> bool;
+}

@@ -1,0 +1,21 @@
+//! What a sans-IO core is given, and the contract by which it is driven.
+//!
+//! A *core* (proxy, user agent) is a pure state machine: it never reads a clock,
+//! draws entropy or touches a socket. A *driver* (real sockets in `io`, simulated
+//! time in `sim`) gives it time, randomness and packets through [`Core`], and
+//! carries away what it wants sent. Whatever a core does under one driver it does
+//! under the other, byte for byte.
+
+mod buffer;
+mod core;
+mod packet;
+mod record;
+mod stream;
+mod time;
+
+pub use buffer::{Buffer, LARGE, Pool, PoolUse, SMALL};
+pub use core::{Core, Crossing};
+pub use packet::{Cause, Failure, Path, Received, Transmit, Transport};
+pub use record::{Entry, Input, Recorder, replay};
+pub use stream::{Purpose, Seed, Stream};
+pub use time::Timestamp;

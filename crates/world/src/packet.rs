@@ -1,0 +1,82 @@
+//! Packets as they enter and leave a core.
+
+use std::net::SocketAddr;
+
+use crate::{Buffer, Timestamp};
+
+/// How a packet travels. Names are those of a Via's sent-protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Datagrams, RFC 3261 §18.
+    Udp,
+}
+
+/// Where a packet came from or goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// Transport of both ends.
+    pub transport: Transport,
+    /// Our end: the listening address, never a wildcard.
+    pub local: SocketAddr,
+    /// The peer's end.
+    pub remote: SocketAddr,
+}
+
+impl Path {
+    /// A path over UDP.
+    pub const fn udp(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self { transport: Transport::Udp, local, remote }
+    }
+}
+
+/// A packet that has arrived, with the buffer the driver filled.
+#[derive(Debug)]
+pub struct Received {
+    /// When it arrived: the kernel's stamp where there is one, so that time spent
+    /// in the socket's queue is part of the sojourn.
+    pub arrived: Timestamp,
+    /// Where it came from.
+    pub path: Path,
+    /// Its bytes.
+    pub bytes: Buffer,
+    /// How many times it was handed from one shard to another.
+    pub crossed: u8,
+}
+
+impl Received {
+    /// A packet that came straight from the outside.
+    pub fn new(arrived: Timestamp, path: Path, bytes: Buffer) -> Self {
+        Self { arrived, path, bytes, crossed: 0 }
+    }
+}
+
+/// A packet to be sent.
+#[derive(Debug)]
+pub struct Transmit {
+    /// Where from and where to.
+    pub path: Path,
+    /// Its bytes.
+    pub bytes: Buffer,
+}
+
+/// Why a packet could not be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// Nobody listens at the port (ICMP port unreachable).
+    Refused,
+    /// Network or host unreachable.
+    Unreachable,
+    /// Larger than the path carries (EMSGSIZE, ICMP fragmentation needed).
+    TooLarge,
+    /// Any other error the kernel reported.
+    Other,
+}
+
+/// A delivery that failed, as far as the transport could tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The path that failed.
+    pub path: Path,
+    /// Why.
+    pub cause: Cause,
+}

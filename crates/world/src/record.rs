@@ -1,0 +1,234 @@
+//! Recording what enters a core, and playing it back.
+//!
+//! All that a core can know enters by the five inputs of [`Core`]; a log of them
+//! with their times, fed to a core built alike, brings out the same bytes.
+
+use std::collections::VecDeque;
+
+use crate::{Core, Crossing, Failure, Path, Pool, Received, Timestamp, Transmit};
+
+/// One input of a core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// [`Core::offer`]: the arrival stamp, the path, the bytes, the hand-overs so far.
+    Offer(Timestamp, Path, Vec<u8>, u8),
+    /// [`Core::serve`].
+    Serve,
+    /// [`Core::handle_timeout`].
+    Timeout,
+    /// [`Core::on_failed`].
+    Failed(Failure),
+    /// [`Core::on_drain`].
+    Drain,
+}
+
+/// An input and the `now` it was given at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The time the driver gave.
+    pub now: Timestamp,
+    /// The input.
+    pub input: Input,
+}
+
+/// A core that remembers its inputs, up to a limit.
+pub struct Recorder<C> {
+    core: C,
+    log: VecDeque<Entry>,
+    entries_max: usize,
+    lost: u64,
+}
+
+impl<C: Core> Recorder<C> {
+    /// Records the first `entries_max` inputs of `core`; later ones are counted only.
+    pub fn new(core: C, entries_max: usize) -> Self {
+        Self { core, log: VecDeque::new(), entries_max, lost: 0 }
+    }
+
+    /// The log and the number of inputs that did not fit into it.
+    pub fn into_log(self) -> (Vec<Entry>, u64) {
+        (self.log.into(), self.lost)
+    }
+
+    fn note(&mut self, now: Timestamp, input: impl FnOnce() -> Input) {
+        if self.log.len() < self.entries_max {
+            self.log.push_back(Entry { now, input: input() });
+        } else {
+            self.lost += 1;
+        }
+    }
+}
+
+impl<C: Core> Core for Recorder<C> {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        self.note(now, || {
+            let Received { arrived, path, bytes, crossed } = &received;
+            Input::Offer(*arrived, *path, bytes.to_vec(), *crossed)
+        });
+        self.core.offer(now, received);
+    }
+
+    fn serve(&mut self, now: Timestamp) -> bool {
+        let served = self.core.serve(now);
+        // An idle poll changes nothing, so it is no part of the history.
+        if served {
+            self.note(now, || Input::Serve);
+        }
+        served
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.note(now, || Input::Timeout);
+        self.core.handle_timeout(now);
+    }
+
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        self.note(now, || Input::Failed(failure));
+        self.core.on_failed(now, failure);
+    }
+
+    fn on_drain(&mut self, now: Timestamp) {
+        self.note(now, || Input::Drain);
+        self.core.on_drain(now);
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.core.poll_transmit()
+    }
+
+    fn poll_crossing(&mut self) -> Option<Crossing> {
+        self.core.poll_crossing()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.core.poll_timeout()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.core.is_drained()
+    }
+}
+
+/// Feeds a log to a core, giving every transmit to `sent` in order.
+pub fn replay(
+    log: &[Entry],
+    core: &mut impl Core,
+    pool: &Pool,
+    mut sent: impl FnMut(Timestamp, Transmit),
+) {
+    for Entry { now, input } in log {
+        match input {
+            Input::Offer(arrived, path, bytes, crossed) => {
+                let received = Received {
+                    arrived: *arrived,
+                    path: *path,
+                    bytes: pool.copy(bytes),
+                    crossed: *crossed,
+                };
+                core.offer(*now, received);
+            }
+            Input::Serve => {
+                core.serve(*now);
+            }
+            Input::Timeout => core.handle_timeout(*now),
+            Input::Failed(failure) => core.on_failed(*now, *failure),
+            Input::Drain => core.on_drain(*now),
+        }
+        while let Some(transmit) = core.poll_transmit() {
+            sent(*now, transmit);
+        }
+        while core.poll_crossing().is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers each packet with the number of packets and timeouts seen so far.
+    struct Counting {
+        pool: Pool,
+        waiting: VecDeque<Received>,
+        out: VecDeque<Transmit>,
+        seen: u32,
+    }
+
+    impl Counting {
+        fn new() -> Self {
+            Self { pool: Pool::new(), waiting: VecDeque::new(), out: VecDeque::new(), seen: 0 }
+        }
+    }
+
+    impl Core for Counting {
+        fn offer(&mut self, _: Timestamp, received: Received) {
+            self.waiting.push_back(received);
+        }
+        fn serve(&mut self, now: Timestamp) -> bool {
+            let Some(received) = self.waiting.pop_front() else { return false };
+            self.seen += 1;
+            let text = format!("{} {:?} {:?}", self.seen, now, received.bytes);
+            self.out.push_back(Transmit {
+                path: received.path,
+                bytes: self.pool.copy(text.as_bytes()),
+            });
+            true
+        }
+        fn handle_timeout(&mut self, _: Timestamp) {
+            self.seen += 1;
+        }
+        fn on_failed(&mut self, _: Timestamp, _: Failure) {}
+        fn on_drain(&mut self, _: Timestamp) {}
+        fn poll_transmit(&mut self) -> Option<Transmit> {
+            self.out.pop_front()
+        }
+        fn poll_timeout(&self) -> Option<Timestamp> {
+            None
+        }
+        fn is_drained(&self) -> bool {
+            true
+        }
+    }
+
+    fn run(core: &mut impl Core) -> Vec<Vec<u8>> {
+        let pool = Pool::new();
+        let path = Path::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        let mut sent = Vec::new();
+        for i in 0..5u64 {
+            let now = Timestamp::from_nanos(i * 1000);
+            core.offer(now, Received::new(now, path, pool.copy(&[i as u8])));
+            if i % 2 == 0 {
+                core.handle_timeout(now);
+            }
+            while core.serve(now) {}
+            while let Some(t) = core.poll_transmit() {
+                sent.push(t.bytes.to_vec());
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn a_log_played_back_brings_out_the_same_bytes() {
+        let mut recorder = Recorder::new(Counting::new(), 1000);
+        let live = run(&mut recorder);
+        let (log, lost) = recorder.into_log();
+        assert_eq!(lost, 0);
+        let mut again = Vec::new();
+        replay(&log, &mut Counting::new(), &Pool::new(), |_, t| again.push(t.bytes.to_vec()));
+        assert_eq!(live, again);
+
+        // The comparison can fail: a log without its timeouts tells another story.
+        let without: Vec<_> = log.into_iter().filter(|e| e.input != Input::Timeout).collect();
+        let mut other = Vec::new();
+        replay(&without, &mut Counting::new(), &Pool::new(), |_, t| other.push(t.bytes.to_vec()));
+        assert_ne!(live, other);
+    }
+
+    #[test]
+    fn a_full_log_counts_what_it_loses() {
+        let mut recorder = Recorder::new(Counting::new(), 3);
+        run(&mut recorder);
+        let (log, lost) = recorder.into_log();
+        assert_eq!((log.len(), lost), (3, 10));
+    }
+}

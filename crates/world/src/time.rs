@@ -1,0 +1,85 @@
+//! Time as cores see it: nanoseconds since the driver began.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A point in time, in nanoseconds since the driver's own beginning.
+///
+/// In `io` it is the monotonic clock, in `sim` the calendar; cores cannot tell.
+/// 2^64 ns are 584 years, so arithmetic saturates instead of wrapping.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The driver's beginning.
+    pub const ZERO: Self = Self(0);
+    /// Later than any time that is reached.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// The point `ns` nanoseconds after the beginning.
+    pub const fn from_nanos(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since the beginning.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Seconds since the beginning.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// Time passed since `earlier`; zero when `earlier` is in fact later, which
+    /// happens when a kernel stamp is mapped to the monotonic clock.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Nanoseconds of `d`, saturated at `u64::MAX`.
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+    fn add(self, d: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(d)))
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Self;
+    fn sub(self, d: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(d)))
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.6}s", self.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_never_go_below_zero() {
+        let a = Timestamp::from_nanos(5);
+        let b = Timestamp::from_nanos(9);
+        assert_eq!(b.since(a), Duration::from_nanos(4));
+        assert_eq!(a.since(b), Duration::ZERO);
+        assert_eq!(a - Duration::from_secs(1), Timestamp::ZERO);
+    }
+
+    #[test]
+    fn never_is_a_fixed_point_of_addition() {
+        assert_eq!(Timestamp::NEVER + Duration::from_secs(1), Timestamp::NEVER);
+        assert_eq!(Timestamp::ZERO + Duration::MAX, Timestamp::NEVER);
+    }
+}
