@@ -1,0 +1,54 @@
+//! By the Call-ID: weighted rendezvous hashing.
+//!
+//! Signal: none. Each back end draws a score from the call's hash and its own
+//! address; the highest wins. Unlike `hash % n` (003's), a back end that leaves
+//! moves only its own calls, and every balancer that knows the same back ends
+//! chooses alike without talking to the others. With weights: score = −w / ln u,
+//! so that a back end wins in proportion to its weight.
+//! Known bias: blind to load; with few calls the shares are uneven by chance.
+
+use std::sync::Arc;
+
+use crate::Backend;
+
+#[derive(Debug)]
+pub(super) struct Hash {
+    /// For each back end the salt its draws begin from, and its weight.
+    draws: Box<[(u64, f64)]>,
+}
+
+impl Hash {
+    pub(super) fn new(backends: &[Arc<Backend>]) -> Self {
+        let draws = backends
+            .iter()
+            .map(|b| (fnv1a(b.address().to_string().as_bytes()), f64::from(b.weight())))
+            .collect();
+        Self { draws }
+    }
+
+    pub(super) fn pick(&self, call: u64, usable: impl Fn(usize) -> bool) -> Option<usize> {
+        let score = |&(salt, weight): &(u64, f64)| -weight / unit(mix(call ^ salt)).ln();
+        (0..self.draws.len())
+            .filter(|&i| usable(i))
+            .max_by(|&a, &b| score(&self.draws[a]).total_cmp(&score(&self.draws[b])))
+    }
+}
+
+/// Uniform in (0, 1), both ends excluded, so that its logarithm is finite and not zero.
+fn unit(hash: u64) -> f64 {
+    ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+}
+
+/// The finaliser of SplitMix64: every input bit changes every output bit.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// FNV-1a, over our own configuration only: it needs to be stable, not keyed.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

@@ -1,0 +1,39 @@
+//! A set of back ends that can stand in for each other.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::Backend;
+
+/// A pool of back ends; a clone is another handle on the same counts.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    name: Arc<str>,
+    backends: Arc<[Arc<Backend>]>,
+}
+
+impl Pool {
+    /// A pool of back ends given by name, address and weight, in this order.
+    pub fn new(name: &str, backends: &[(&str, SocketAddr, u32)]) -> Self {
+        let backends = backends
+            .iter()
+            .map(|&(name, address, weight)| Arc::new(Backend::new(name, address, weight)))
+            .collect();
+        Self { name: name.into(), backends }
+    }
+
+    /// Its name, for routes and metrics.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its back ends, in the order of the configuration.
+    pub fn backends(&self) -> &[Arc<Backend>] {
+        &self.backends
+    }
+
+    /// The index of the back end at `address`.
+    pub fn position(&self, address: SocketAddr) -> Option<usize> {
+        self.backends.iter().position(|b| b.address() == address)
+    }
+}
