@@ -1,0 +1,300 @@
+//! A network of cores in simulated time.
+
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+use std::net::SocketAddr;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use tidegate_world::{
+    Cause, Core, Failure, Path, Purpose, Received, Seed, Stream, Timestamp, Transmit,
+};
+
+use crate::calendar::Calendar;
+use crate::link::Link;
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Packets that arrived.
+    pub delivered: u64,
+    /// Packets that the link lost.
+    pub lost: u64,
+    /// Packets to an address where nobody is.
+    pub undeliverable: u64,
+    /// Hash over every packet sent: its time, its addresses, its bytes.
+    pub trace: u128,
+}
+
+enum Event {
+    Arrival { host: usize, path: Path, bytes: tidegate_world::Buffer },
+    Timer { host: usize },
+    Failed { host: usize, failure: Failure },
+}
+
+struct Host<'a> {
+    core: &'a mut dyn Core,
+    /// The earliest timer entered in the calendar for it.
+    armed: Option<Timestamp>,
+}
+
+/// Cores with addresses, and a link between any two of them.
+///
+/// Work takes no time here: what a host is given it handles at once, in the order
+/// of arrival.
+pub struct Network<'a> {
+    hosts: Vec<Host<'a>>,
+    addresses: BTreeMap<SocketAddr, usize>,
+    calendar: Calendar<Event>,
+    link: Link,
+    stream: Stream,
+    now: Timestamp,
+    trace: SipHasher13,
+    delivered: u64,
+    lost: u64,
+    undeliverable: u64,
+}
+
+impl<'a> Network<'a> {
+    /// An empty network at time zero, whose link draws from `seed`.
+    pub fn new(seed: Seed, link: Link) -> Self {
+        Self {
+            hosts: Vec::new(),
+            addresses: BTreeMap::new(),
+            calendar: Calendar::new(),
+            link,
+            stream: seed.stream(Purpose::Link, 0),
+            now: Timestamp::ZERO,
+            trace: SipHasher13::new(),
+            delivered: 0,
+            lost: 0,
+            undeliverable: 0,
+        }
+    }
+
+    /// Puts a core at these addresses.
+    ///
+    /// # Panics
+    /// If somebody is at one of them already.
+    pub fn add(&mut self, addresses: &[SocketAddr], core: &'a mut dyn Core) {
+        let host = self.hosts.len();
+        for &address in addresses {
+            assert!(self.addresses.insert(address, host).is_none(), "{address} is taken");
+        }
+        self.hosts.push(Host { core, armed: None });
+        self.settle(host);
+    }
+
+    /// Sends a packet as if somebody at `path.remote` had sent it to `path.local`.
+    pub fn inject(&mut self, path: Path, bytes: tidegate_world::Buffer) {
+        if let Some(&host) = self.addresses.get(&path.local) {
+            self.calendar.push(self.now, Event::Arrival { host, path, bytes });
+        }
+    }
+
+    /// The time reached.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Lets things happen until nothing is left to happen, or until `end`.
+    pub fn run_until(&mut self, end: Timestamp) -> Summary {
+        while self.calendar.peek().is_some_and(|at| at <= end) {
+            let Some((at, event)) = self.calendar.pop() else { break };
+            self.now = at;
+            self.happen(event);
+        }
+        // With events left the run was cut at `end`; else time stands at the last one.
+        if !self.calendar.is_empty() {
+            self.now = self.now.max(end);
+        }
+        Summary {
+            delivered: self.delivered,
+            lost: self.lost,
+            undeliverable: self.undeliverable,
+            trace: self.trace.finish128().as_u128(),
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let now = self.now;
+        let host = match event {
+            Event::Arrival { host, path, bytes } => {
+                self.delivered += 1;
+                let core = &mut self.hosts[host].core;
+                core.offer(now, Received::new(now, path, bytes));
+                while core.serve(now) {}
+                host
+            }
+            Event::Failed { host, failure } => {
+                self.hosts[host].core.on_failed(now, failure);
+                host
+            }
+            Event::Timer { host } => {
+                let entry = &mut self.hosts[host];
+                if entry.armed == Some(now) {
+                    entry.armed = None;
+                }
+                if entry.core.poll_timeout().is_some_and(|at| at <= now) {
+                    entry.core.handle_timeout(now);
+                    while entry.core.serve(now) {}
+                }
+                host
+            }
+        };
+        self.settle(host);
+    }
+
+    /// Carries away what a host sends, and arms its next timer.
+    fn settle(&mut self, host: usize) {
+        while let Some(transmit) = self.hosts[host].core.poll_transmit() {
+            self.send(host, transmit);
+        }
+        let entry = &mut self.hosts[host];
+        if let Some(at) = entry.core.poll_timeout() {
+            let at = at.max(self.now);
+            if entry.armed.is_none_or(|armed| at < armed) {
+                entry.armed = Some(at);
+                self.calendar.push(at, Event::Timer { host });
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, Transmit { path, bytes }: Transmit) {
+        self.note(path, &bytes);
+        let Some(after) = self.link.carry(&mut self.stream) else {
+            self.lost += 1;
+            return;
+        };
+        match self.addresses.get(&path.remote) {
+            Some(&host) => {
+                let arrived = Path { local: path.remote, remote: path.local, ..path };
+                self.calendar.push(self.now + after, Event::Arrival { host, path: arrived, bytes });
+            }
+            None => {
+                // What a host answers for a port where nobody listens: ICMP.
+                self.undeliverable += 1;
+                let failure = Failure { path, cause: Cause::Refused };
+                self.calendar.push(self.now + after, Event::Failed { host: from, failure });
+            }
+        }
+    }
+
+    fn note(&mut self, path: Path, bytes: &[u8]) {
+        self.trace.write_u64(self.now.as_nanos());
+        for address in [path.local, path.remote] {
+            match address.ip() {
+                std::net::IpAddr::V4(ip) => self.trace.write(&ip.octets()),
+                std::net::IpAddr::V6(ip) => self.trace.write(&ip.octets()),
+            }
+            self.trace.write_u16(address.port());
+        }
+        self.trace.write_usize(bytes.len());
+        self.trace.write(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::time::Duration;
+
+    use tidegate_world::Pool;
+
+    use super::*;
+
+    /// Sends `left` packets a second apart to `to`, and returns what it gets once.
+    struct Ping {
+        pool: Pool,
+        own: SocketAddr,
+        to: SocketAddr,
+        left: u32,
+        next: Timestamp,
+        got: Vec<Timestamp>,
+        failed: u32,
+        out: VecDeque<Transmit>,
+    }
+
+    impl Ping {
+        fn new(own: &str, to: &str, left: u32) -> Self {
+            Self {
+                pool: Pool::new(),
+                own: own.parse().unwrap(),
+                to: to.parse().unwrap(),
+                left,
+                next: Timestamp::ZERO,
+                got: Vec::new(),
+                failed: 0,
+                out: VecDeque::new(),
+            }
+        }
+    }
+
+    impl Core for Ping {
+        fn offer(&mut self, now: Timestamp, received: Received) {
+            self.got.push(now);
+            if self.left == 0 && &received.bytes[..] == b"ping" {
+                self.out
+                    .push_back(Transmit { path: received.path, bytes: self.pool.copy(b"pong") });
+            }
+        }
+        fn serve(&mut self, _: Timestamp) -> bool {
+            false
+        }
+        fn handle_timeout(&mut self, now: Timestamp) {
+            self.left -= 1;
+            self.next = now + Duration::from_secs(1);
+            let path = Path::udp(self.own, self.to);
+            self.out.push_back(Transmit { path, bytes: self.pool.copy(b"ping") });
+        }
+        fn on_failed(&mut self, _: Timestamp, _: Failure) {
+            self.failed += 1;
+        }
+        fn on_drain(&mut self, _: Timestamp) {}
+        fn poll_transmit(&mut self) -> Option<Transmit> {
+            self.out.pop_front()
+        }
+        fn poll_timeout(&self) -> Option<Timestamp> {
+            (self.left > 0).then_some(self.next)
+        }
+        fn is_drained(&self) -> bool {
+            true
+        }
+    }
+
+    fn run(seed: u64, link: Link, target: &str) -> (Summary, Ping, Ping) {
+        let mut a = Ping::new("127.0.0.1:1", target, 100);
+        let mut b = Ping::new("127.0.0.1:2", "127.0.0.1:1", 0);
+        let mut network = Network::new(Seed(seed), link);
+        network.add(&["127.0.0.1:1".parse().unwrap()], &mut a);
+        network.add(&["127.0.0.1:2".parse().unwrap()], &mut b);
+        let summary = network.run_until(Timestamp::NEVER);
+        (summary, a, b)
+    }
+
+    #[test]
+    fn packets_take_the_links_time_and_nothing_else() {
+        let (summary, a, b) = run(1, Link::delaying(Duration::from_millis(10)), "127.0.0.1:2");
+        assert_eq!((summary.delivered, summary.lost, summary.undeliverable), (200, 0, 0));
+        let at = |k: u64, ms: u64| Timestamp::ZERO + Duration::from_millis(k * 1000 + ms);
+        assert_eq!(b.got, (0..100).map(|k| at(k, 10)).collect::<Vec<_>>());
+        assert_eq!(a.got, (0..100).map(|k| at(k, 20)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn one_seed_gives_one_trace() {
+        let link = Link { loss: 0.2, jitter: Duration::from_secs(3), ..Link::default() };
+        let (first, ..) = run(1, link, "127.0.0.1:2");
+        let (again, ..) = run(1, link, "127.0.0.1:2");
+        let (other, ..) = run(2, link, "127.0.0.1:2");
+        assert_eq!(first, again);
+        assert_ne!(first.trace, other.trace);
+        // 200 or fewer packets at 20 %: between 10 and 70 lost, six sigma.
+        assert!((10..70).contains(&first.lost), "{first:?}");
+    }
+
+    #[test]
+    fn nobody_there_is_reported_to_the_sender() {
+        let (summary, a, _) = run(1, Link::default(), "127.0.0.1:9");
+        assert_eq!((summary.undeliverable, a.failed), (100, 100));
+    }
+}
