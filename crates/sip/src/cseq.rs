@@ -1,0 +1,65 @@
+//! The CSeq header (RFC 3261 §20.16).
+
+use crate::Method;
+use crate::lexical::{decimal, run, split_token, trim_start};
+
+/// A sequence number and the method it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CSeq<'a> {
+    /// The number, below 2^31 (§8.1.1.5).
+    pub number: u32,
+    /// The method.
+    pub method: Method,
+    /// The method's name as written.
+    pub method_name: &'a [u8],
+}
+
+impl<'a> CSeq<'a> {
+    /// Reads a trimmed header value; `None` if it does not follow the grammar.
+    #[inline]
+    pub(crate) fn parse(value: &'a [u8]) -> Option<Self> {
+        let (digits, rest) = value.split_at(run(value, |b| b.is_ascii_digit()));
+        // RFC 3261 §8.1.1.5: "a 32-bit unsigned integer and MUST be less than 2**31".
+        let number = decimal(digits, (1 << 31) - 1)?;
+        let name = trim_start(rest);
+        if name.len() == rest.len() {
+            return None;
+        }
+        let (method_name, after) = split_token(name)?;
+        after.is_empty().then(|| Self {
+            number,
+            method: Method::from_bytes(method_name),
+            method_name,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_methods() {
+        let c = CSeq::parse(b"0009\r\n  INVITE").unwrap();
+        assert_eq!((c.number, c.method), (9, Method::Invite));
+        let c = CSeq::parse(b"2147483647 NewMethod").unwrap();
+        assert_eq!(
+            (c.number, c.method, c.method_name),
+            (i32::MAX as u32, Method::Other, &b"NewMethod"[..])
+        );
+        for bad in [
+            "",
+            "1",
+            "INVITE",
+            "1INVITE",
+            "-1 INVITE",
+            "1 ",
+            "1 IN VITE",
+            "1 @",
+            "2147483648 ACK",
+            "36893488147419103232 REGISTER",
+        ] {
+            assert_eq!(CSeq::parse(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+}

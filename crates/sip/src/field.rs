@@ -1,0 +1,195 @@
+//! Header fields and the lines they stand on (RFC 3261 §7.3.1).
+
+use memchr::memchr;
+
+use crate::lexical::{is_space, is_token, run, trim_end};
+use crate::{HeaderName, Malformed};
+
+/// Header lines of a message at the most; one with more is refused.
+pub const FIELDS_MAX: usize = 96;
+
+/// A header field as it stands in the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Its name.
+    pub name: HeaderName,
+    /// Its name as written.
+    pub raw_name: &'a [u8],
+    /// Its value, trimmed; folds inside are left as they are.
+    pub value: &'a [u8],
+    /// The whole line with its folds and its line end.
+    pub line: &'a [u8],
+}
+
+/// Where a header field lies, in bytes from the start line. Sixteen bits do, for no
+/// message is longer than [`BYTES_MAX`](crate::BYTES_MAX), and keep a message's
+/// index within one kilobyte.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) name: HeaderName,
+    name_len: u8,
+    start: u16,
+    value: u16,
+    value_end: u16,
+    end: u16,
+}
+
+impl Line {
+    /// Reads the header line that begins at `at`; `None` at the empty line.
+    #[inline]
+    pub(crate) fn read(bytes: &[u8], at: usize) -> Result<Option<Self>, Malformed> {
+        let here = &bytes[at..];
+        let name_len = run(here, is_token);
+        let bad = Malformed::Header { offset: at as u16 };
+        let colon = match here.get(name_len) {
+            Some(b':') => name_len,
+            Some(_) if name_len == 0 => {
+                return if line_end(here) > 0 { Ok(None) } else { Err(bad) };
+            }
+            // RFC 3261 §7.3.1: white space may stand before the colon, not a fold.
+            Some(b' ' | b'\t') => name_len + run(&here[name_len..], |b| matches!(b, b' ' | b'\t')),
+            Some(_) => return Err(bad),
+            None => return Err(Malformed::NoEnd),
+        };
+        if here.get(colon) != Some(&b':') || name_len == 0 || name_len > usize::from(u8::MAX) {
+            return Err(bad);
+        }
+        let mut end = colon;
+        loop {
+            end += 1 + memchr(b'\n', &here[end..]).ok_or(Malformed::NoEnd)?;
+            // RFC 3261 §7.3.1: "Header fields can be extended over multiple lines by
+            // preceding each extra line with at least one SP or horizontal tab".
+            if !matches!(here.get(end), Some(b' ' | b'\t')) {
+                break;
+            }
+        }
+        let text = trim_end(&here[colon + 1..end]);
+        let value = colon + 1 + run(text, is_space);
+        let value_end = colon + 1 + text.len();
+        Ok(Some(Self {
+            name: HeaderName::from_bytes(&here[..name_len]),
+            name_len: name_len as u8,
+            start: at as u16,
+            value: (at + value) as u16,
+            value_end: (at + value_end) as u16,
+            end: (at + end) as u16,
+        }))
+    }
+
+    /// Where the next line begins.
+    #[inline]
+    pub(crate) fn end(&self) -> usize {
+        usize::from(self.end)
+    }
+
+    /// The trimmed value.
+    #[inline]
+    pub(crate) fn value<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[usize::from(self.value)..usize::from(self.value_end)]
+    }
+
+    /// The line without what follows its value.
+    #[inline]
+    pub(crate) fn content<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[usize::from(self.start)..usize::from(self.value_end)]
+    }
+
+    /// The field as seen from outside.
+    #[inline]
+    pub(crate) fn field<'a>(&self, bytes: &'a [u8]) -> Field<'a> {
+        let line = &bytes[usize::from(self.start)..self.end()];
+        let raw_name = &line[..usize::from(self.name_len)];
+        Field { name: self.name, raw_name, value: self.value(bytes), line }
+    }
+}
+
+/// The length of the line end that `text` begins with, 0 if it begins with none. A
+/// bare LF is taken for one: some senders know no better, and it is no legal
+/// character elsewhere in the headers.
+#[inline]
+pub(crate) fn line_end(text: &[u8]) -> usize {
+    match text {
+        [b'\r', b'\n', ..] => 2,
+        [b'\n', ..] => 1,
+        _ => 0,
+    }
+}
+
+/// The first line of `bytes` without its line end, and where the next one begins.
+#[inline]
+pub(crate) fn first_line(bytes: &[u8]) -> Result<(&[u8], usize), Malformed> {
+    let end = memchr(b'\n', bytes).ok_or(Malformed::StartLine)?;
+    let line = &bytes[..end];
+    Ok((line.strip_suffix(b"\r").unwrap_or(line), end + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &str) -> Result<Option<Field<'_>>, Malformed> {
+        Ok(Line::read(bytes.as_bytes(), 0)?.map(|line| line.field(bytes.as_bytes())))
+    }
+
+    fn value(bytes: &str) -> &str {
+        std::str::from_utf8(read(bytes).unwrap().unwrap().value).unwrap()
+    }
+
+    /// RFC 3261 §7.3.1 shows these as equivalent.
+    #[test]
+    fn white_space_around_the_colon() {
+        for line in [
+            "Subject:            lunch\r\n",
+            "Subject      :      lunch\r\n",
+            "Subject            :lunch\r\n",
+            "Subject: lunch\r\n",
+            "SUBJECT\t:\tlunch \t\r\n",
+            "Subject: lunch\n",
+            "Subject:\r\n lunch\r\n",
+        ] {
+            let bytes = format!("{line}\r\n");
+            let field = read(&bytes).unwrap().unwrap();
+            assert_eq!((field.name, field.value), (HeaderName::Subject, &b"lunch"[..]), "{line:?}");
+            assert_eq!(field.line, line.as_bytes());
+            assert!(field.raw_name.eq_ignore_ascii_case(b"subject"));
+        }
+    }
+
+    #[test]
+    fn folds_stay_inside_the_value() {
+        assert_eq!(
+            value("s: I know you're there,\r\n   pick up\r\n\tnow\r\nTo: x\r\n"),
+            "I know you're there,\r\n   pick up\r\n\tnow"
+        );
+        assert_eq!(value("s:\r\n"), "");
+        assert_eq!(value("s: \r\n \r\n"), "");
+        assert_eq!(value("s: a\r\n \r\n b \r\n\r\n"), "a\r\n \r\n b");
+    }
+
+    #[test]
+    fn the_empty_line_ends_the_headers() {
+        assert_eq!(read("\r\nTo: x\r\n"), Ok(None));
+        assert_eq!(read("\n"), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_header_line() {
+        let bad = Err(Malformed::Header { offset: 0 });
+        let long = format!("{}: x\r\n", "n".repeat(256));
+        for line in [
+            "no colon\r\n",
+            ": x\r\n",
+            " To: x\r\n",
+            "\rTo: x\r\n",
+            "T\0: x\r\n",
+            "To\r\n : x\r\n",
+            "To\r\n",
+            &long,
+        ] {
+            assert_eq!(read(line), bad, "{line:?}");
+        }
+        for cut in ["", "To", "To:", "To: x", "To: x\r"] {
+            assert_eq!(read(cut), Err(Malformed::NoEnd), "{cut:?}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Names of header fields.
+
+use std::fmt;
+
+macro_rules! header_names {
+    ($($variant:ident $text:literal $($compact:literal)?,)*) => {
+        /// The name of a header field, whatever its case and form (RFC 3261 §7.3.1, §7.3.3).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum HeaderName {
+            $(#[doc = concat!("`", $text, "`", $(", compact `", $compact, "`")?)] $variant,)*
+            /// Any other; its name stays beside it in the message.
+            Other,
+        }
+
+        impl HeaderName {
+            /// The names known here, that is, all but [`Other`](Self::Other).
+            pub const KNOWN: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The long form in its usual spelling; empty for [`Other`](Self::Other).
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)*
+                    Self::Other => "",
+                }
+            }
+
+            /// The compact form, a lower-case letter, if there is one.
+            pub const fn compact(self) -> Option<u8> {
+                match self {
+                    $($(Self::$variant => Some($compact.as_bytes()[0]),)?)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+// Names of one length are compared in this order: put the frequent ones first.
+header_names! {
+    Via "Via" "v",
+    From "From" "f",
+    To "To" "t",
+    CallId "Call-ID" "i",
+    CSeq "CSeq",
+    MaxForwards "Max-Forwards",
+    Contact "Contact" "m",
+    Route "Route",
+    RecordRoute "Record-Route",
+    ContentLength "Content-Length" "l",
+    ContentType "Content-Type" "c",
+    Expires "Expires",
+    Require "Require",
+    ProxyRequire "Proxy-Require",
+    Supported "Supported" "k",
+    Unsupported "Unsupported",
+    Allow "Allow",
+    UserAgent "User-Agent",
+    Server "Server",
+    Authorization "Authorization",
+    ProxyAuthorization "Proxy-Authorization",
+    WwwAuthenticate "WWW-Authenticate",
+    ProxyAuthenticate "Proxy-Authenticate",
+    AuthenticationInfo "Authentication-Info",
+    Accept "Accept",
+    AcceptContact "Accept-Contact" "a",
+    AcceptEncoding "Accept-Encoding",
+    AcceptLanguage "Accept-Language",
+    AlertInfo "Alert-Info",
+    AllowEvents "Allow-Events" "u",
+    CallInfo "Call-Info",
+    ContentDisposition "Content-Disposition",
+    ContentEncoding "Content-Encoding" "e",
+    ContentLanguage "Content-Language",
+    Date "Date",
+    ErrorInfo "Error-Info",
+    Event "Event" "o",
+    Geolocation "Geolocation",
+    Identity "Identity" "y",
+    IdentityInfo "Identity-Info" "n",
+    InReplyTo "In-Reply-To",
+    MimeVersion "MIME-Version",
+    MinExpires "Min-Expires",
+    MinSe "Min-SE",
+    Organization "Organization",
+    PAssertedIdentity "P-Asserted-Identity",
+    PPreferredIdentity "P-Preferred-Identity",
+    Path "Path",
+    Priority "Priority",
+    Privacy "Privacy",
+    RAck "RAck",
+    Reason "Reason",
+    ReferTo "Refer-To" "r",
+    ReferredBy "Referred-By" "b",
+    RejectContact "Reject-Contact" "j",
+    Replaces "Replaces",
+    ReplyTo "Reply-To",
+    RequestDisposition "Request-Disposition" "d",
+    ResourcePriority "Resource-Priority",
+    AcceptResourcePriority "Accept-Resource-Priority",
+    RetryAfter "Retry-After",
+    RSeq "RSeq",
+    ServiceRoute "Service-Route",
+    SessionExpires "Session-Expires" "x",
+    SipETag "SIP-ETag",
+    SipIfMatch "SIP-If-Match",
+    Subject "Subject" "s",
+    SubscriptionState "Subscription-State",
+    Timestamp "Timestamp",
+    Warning "Warning",
+}
+
+/// The longest name known here, in bytes.
+const LENGTH_MAX: usize = 24;
+/// Names of one length at the most.
+const SAME_LENGTH_MAX: usize = 8;
+
+/// The known names by their length.
+static BY_LENGTH: [[HeaderName; SAME_LENGTH_MAX]; LENGTH_MAX + 1] = {
+    let mut table = [[HeaderName::Other; SAME_LENGTH_MAX]; LENGTH_MAX + 1];
+    let mut i = 0;
+    while i < HeaderName::KNOWN.len() {
+        let row = &mut table[HeaderName::KNOWN[i].text().len()];
+        let mut free = 0;
+        while !matches!(row[free], HeaderName::Other) {
+            free += 1;
+        }
+        row[free] = HeaderName::KNOWN[i];
+        i += 1;
+    }
+    table
+};
+
+/// The names that a letter abbreviates, from `a` on.
+static BY_LETTER: [HeaderName; 26] = {
+    let mut table = [HeaderName::Other; 26];
+    let mut i = 0;
+    while i < HeaderName::KNOWN.len() {
+        if let Some(letter) = HeaderName::KNOWN[i].compact() {
+            table[(letter - b'a') as usize] = HeaderName::KNOWN[i];
+        }
+        i += 1;
+    }
+    table
+};
+
+impl HeaderName {
+    /// The name written as `name`, long or compact, in any case.
+    #[inline]
+    pub fn from_bytes(name: &[u8]) -> Self {
+        if let [letter] = name {
+            let index = usize::from(letter.to_ascii_lowercase().wrapping_sub(b'a'));
+            return BY_LETTER.get(index).copied().unwrap_or(Self::Other);
+        }
+        let Some(candidates) = BY_LENGTH.get(name.len()) else { return Self::Other };
+        for &candidate in candidates {
+            if candidate == Self::Other || name.eq_ignore_ascii_case(candidate.text().as_bytes()) {
+                return candidate;
+            }
+        }
+        Self::Other
+    }
+
+    /// True for a header that stands once at the most and whose value is no
+    /// comma-separated list (RFC 3261 §7.3.1).
+    pub const fn is_single(self) -> bool {
+        SINGLE & self.bit() != 0
+    }
+
+    /// This name's bit in a set of names.
+    pub(crate) const fn bit(self) -> u128 {
+        1 << self as u8
+    }
+}
+
+const _: () = assert!((HeaderName::Other as u8) < 128, "a set of names is a u128");
+
+const SINGLE: u128 = {
+    use HeaderName::*;
+    let names = [
+        CallId,
+        ContentDisposition,
+        ContentLength,
+        ContentType,
+        CSeq,
+        Date,
+        Event,
+        Expires,
+        From,
+        MaxForwards,
+        MimeVersion,
+        MinExpires,
+        MinSe,
+        Organization,
+        Priority,
+        RAck,
+        ReferTo,
+        ReferredBy,
+        Replaces,
+        ReplyTo,
+        RetryAfter,
+        RSeq,
+        Server,
+        SessionExpires,
+        SipETag,
+        SipIfMatch,
+        Subject,
+        SubscriptionState,
+        Timestamp,
+        To,
+        UserAgent,
+    ];
+    let mut set = 0;
+    let mut i = 0;
+    while i < names.len() {
+        set |= names[i].bit();
+        i += 1;
+    }
+    set
+};
+
+impl fmt::Display for HeaderName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Other { "(other)" } else { self.text() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_found_in_any_case_and_in_its_compact_form() {
+        for &name in HeaderName::KNOWN {
+            let text = name.text();
+            assert_eq!(HeaderName::from_bytes(text.as_bytes()), name);
+            assert_eq!(HeaderName::from_bytes(text.to_uppercase().as_bytes()), name);
+            assert_eq!(HeaderName::from_bytes(text.to_lowercase().as_bytes()), name);
+            if let Some(letter) = name.compact() {
+                assert_eq!(HeaderName::from_bytes(&[letter]), name);
+                assert_eq!(HeaderName::from_bytes(&[letter.to_ascii_uppercase()]), name);
+            }
+        }
+    }
+
+    /// RFC 3261 §7.3.3 and the registry of later ones.
+    #[test]
+    fn compact_forms_are_the_registered_ones() {
+        let forms: String = (b'a'..=b'z')
+            .filter(|&b| HeaderName::from_bytes(&[b]) != HeaderName::Other)
+            .map(char::from)
+            .collect();
+        assert_eq!(forms, "abcdefijklmnorstuvxy");
+    }
+
+    #[test]
+    fn other_names_are_other() {
+        for name in ["", "q", "X-Via", "Vi", "Vias", "Call_ID", "1", "Accept-Resource-Priorities"] {
+            assert_eq!(HeaderName::from_bytes(name.as_bytes()), HeaderName::Other, "{name}");
+        }
+        assert_eq!(HeaderName::from_bytes(&[0xff; 300]), HeaderName::Other);
+    }
+
+    #[test]
+    fn lists_may_be_repeated_and_single_values_not() {
+        assert!(HeaderName::CallId.is_single() && HeaderName::MaxForwards.is_single());
+        for list in [HeaderName::Via, HeaderName::Route, HeaderName::Contact, HeaderName::Other] {
+            assert!(!list.is_single(), "{list}");
+        }
+    }
+}

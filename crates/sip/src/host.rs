@@ -1,0 +1,172 @@
+//! Hosts in URIs and Vias.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::lexical::{port, trim};
+
+/// A host: a name or a literal address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Host<'a> {
+    /// A domain name, in the case it was written in.
+    Name(&'a [u8]),
+    /// An IPv4 address.
+    V4(Ipv4Addr),
+    /// An IPv6 address, written in square brackets.
+    V6(Ipv6Addr),
+}
+
+impl<'a> Host<'a> {
+    /// Reads `hostname / IPv4address / IPv6reference`; `None` for anything else.
+    ///
+    /// Underscores and labels that begin with a digit, which the grammar forbids,
+    /// are found in practice and taken; digits and dots alone must be an address.
+    #[inline]
+    pub fn parse(text: &'a [u8]) -> Option<Self> {
+        if let [b'[', address @ .., b']'] = text {
+            return ipv6(address).map(Self::V6);
+        }
+        if !text.is_empty() && text.iter().all(|&b| b.is_ascii_digit() || b == b'.') {
+            return ipv4(text).map(Self::V4);
+        }
+        let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+        (!text.is_empty() && text.iter().all(|&b| legal(b))).then_some(Self::Name(text))
+    }
+
+    /// Reads `host [":" port]`, with white space around the colon as a Via may have it.
+    #[inline]
+    pub(crate) fn parse_with_port(text: &'a [u8]) -> Option<(Self, Option<u16>)> {
+        let from = if text.first() == Some(&b'[') { memchr::memchr(b']', text)? } else { 0 };
+        match text[from..].iter().position(|&b| b == b':') {
+            None => Some((Self::parse(text)?, None)),
+            Some(colon) => {
+                let (host, rest) = text.split_at(from + colon);
+                Some((Self::parse(trim(host))?, Some(port(trim(&rest[1..]))?)))
+            }
+        }
+    }
+
+    /// The address, unless the host is a name.
+    #[inline]
+    pub fn ip(&self) -> Option<IpAddr> {
+        match *self {
+            Self::Name(_) => None,
+            Self::V4(ip) => Some(IpAddr::V4(ip)),
+            Self::V6(ip) => Some(IpAddr::V6(ip)),
+        }
+    }
+
+    /// True if both are one host: names compare without regard to case, addresses by value.
+    pub fn eq_ignore_case(&self, other: &Host<'_>) -> bool {
+        match (self, other) {
+            (Self::Name(a), Host::Name(b)) => a.eq_ignore_ascii_case(b),
+            _ => self.ip().is_some() && self.ip() == other.ip(),
+        }
+    }
+}
+
+impl fmt::Display for Host<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(&String::from_utf8_lossy(name)),
+            Self::V4(ip) => ip.fmt(f),
+            Self::V6(ip) => write!(f, "[{ip}]"),
+        }
+    }
+}
+
+/// An address, an IPv6 one with or without brackets: RFC 5118 §4.5 finds both in
+/// the `received` parameter.
+pub(crate) fn address(text: &[u8]) -> Option<IpAddr> {
+    match Host::parse(text) {
+        Some(host) => host.ip(),
+        None => ipv6(text).map(IpAddr::V6),
+    }
+}
+
+#[inline]
+fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
+    let mut octets = [0u8; 4];
+    let mut parts = text.split(|&b| b == b'.');
+    for octet in &mut octets {
+        let part = parts.next()?;
+        // A leading zero would be octal to some and decimal to others.
+        if part.len() > 1 && part[0] == b'0' {
+            return None;
+        }
+        *octet = crate::lexical::decimal(part, 255)? as u8;
+    }
+    parts.next().is_none().then(|| Ipv4Addr::from(octets))
+}
+
+fn ipv6(text: &[u8]) -> Option<Ipv6Addr> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_addresses() {
+        assert_eq!(Host::parse(b"192.0.2.1"), Some(Host::V4(Ipv4Addr::new(192, 0, 2, 1))));
+        assert_eq!(Host::parse(b"[2001:db8::1]"), Some(Host::V6("2001:db8::1".parse().unwrap())));
+        // RFC 5118 §4.9: an IPv4 address mapped into IPv6.
+        assert_eq!(
+            Host::parse(b"[::ffff:192.0.2.1]"),
+            Some(Host::V6("::ffff:192.0.2.1".parse().unwrap()))
+        );
+        for name in ["example.com", "a", "8ab3c9f2e1d0", "my_host.local", "example.com."] {
+            assert_eq!(Host::parse(name.as_bytes()), Some(Host::Name(name.as_bytes())));
+        }
+    }
+
+    #[test]
+    fn what_is_neither_is_refused() {
+        let bad = [
+            "",
+            "256.0.0.1",
+            "1.2.3",
+            "1.2.3.4.5",
+            "01.2.3.4",
+            "1..2.3",
+            "[1.2.3.4]",
+            "[]",
+            "[::1",
+            "::1",
+            "a b",
+            "a\0b",
+            "h\u{f6}st",
+            "[fe80::1%eth0]",
+            "a/b",
+        ];
+        for text in bad {
+            assert_eq!(Host::parse(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn ports() {
+        let parse = |t: &'static str| Host::parse_with_port(t.as_bytes());
+        assert_eq!(parse("h:5060"), Some((Host::Name(b"h"), Some(5060))));
+        assert_eq!(parse("h : 5060"), Some((Host::Name(b"h"), Some(5060))));
+        assert_eq!(parse("h"), Some((Host::Name(b"h"), None)));
+        assert_eq!(parse("[::1]:1"), Some((Host::V6(Ipv6Addr::LOCALHOST), Some(1))));
+        // RFC 5118 §4.4: without brackets address and port cannot be told apart.
+        for bad in ["2001:db8::10:5070", "h:", ":1", "h:65536", "h:+1", "h:1:2", "[::1", "[::1]x:1"]
+        {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn one_host_in_two_spellings() {
+        let host = |t: &'static str| Host::parse(t.as_bytes()).unwrap();
+        assert!(host("Example.COM").eq_ignore_case(&host("example.com")));
+        assert!(host("[2001:DB8:0::1]").eq_ignore_case(&host("[2001:db8::1]")));
+        assert!(!host("a").eq_ignore_case(&host("b")));
+        assert!(!host("127.0.0.1").eq_ignore_case(&host("localhost")));
+        assert_eq!(address(b"2001:db8::9:255"), address(b"[2001:db8::9:255]"));
+        assert_eq!(address(b"example.com"), None);
+    }
+}

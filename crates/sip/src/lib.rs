@@ -1,0 +1,77 @@
+//! SIP grammar for elements that forward more messages than they read.
+//!
+//! Four things, from cheap to dear:
+//!
+//! - [`scan`] finds what a gate needs (start line, top Via, Call-ID, CSeq, To-tag)
+//!   and stops at the last header it needs;
+//! - [`Message`] indexes the header lines in one pass; a header's value is parsed
+//!   only when it is asked for, and everything is a slice of the received bytes;
+//! - [`Splice`] changes a message by cutting and inserting, so that whatever the
+//!   element does not understand passes through byte for byte; [`forward`] holds the
+//!   edits of a proxy;
+//! - [`write_reply`] answers a request out of its own lines.
+//!
+//! Nothing here allocates, reads a clock or touches a socket, and no input makes it
+//! panic or take more than linear time.
+//!
+//! ```
+//! use tidegate_sip::{Message, Splice, forward};
+//!
+//! let bytes = b"OPTIONS sip:carol@chicago.example SIP/2.0\r\n\
+//!     Via: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bKhjhs8ass877\r\n\
+//!     Max-Forwards: 70\r\n\
+//!     To: <sip:carol@chicago.example>\r\n\
+//!     From: Alice <sip:alice@atlanta.example>;tag=1928301774\r\n\
+//!     Call-ID: a84b4c76e66710\r\n\
+//!     CSeq: 63104 OPTIONS\r\n\r\n";
+//! let message = Message::parse(bytes)?;
+//! message.check()?;
+//! assert_eq!(message.top_via()?.branch(), Some(&b"z9hG4bKhjhs8ass877"[..]));
+//!
+//! let mut splice = Splice::new(&message);
+//! let at = forward::top_of_headers(&message);
+//! splice.insert(at, b"Via: SIP/2.0/UDP 192.0.2.9;branch=z9hG4bKours\r\n");
+//! forward::set_max_forwards(&mut splice, &message, b"69");
+//! let mut out = Vec::new();
+//! splice.write_to(&mut out).expect("a Vec takes everything");
+//! assert!(out.starts_with(b"OPTIONS sip:carol@chicago.example SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9"));
+//! # Ok::<(), tidegate_sip::Malformed>(())
+//! ```
+
+mod check;
+mod cseq;
+mod element;
+mod field;
+pub mod forward;
+mod header_name;
+mod host;
+mod lexical;
+mod malformed;
+mod message;
+mod method;
+mod name_addr;
+mod params;
+mod reply;
+mod scan;
+mod splice;
+mod start;
+mod status;
+mod uri;
+mod via;
+
+pub use cseq::CSeq;
+pub use field::{FIELDS_MAX, Field};
+pub use header_name::HeaderName;
+pub use host::Host;
+pub use malformed::Malformed;
+pub use message::{BYTES_MAX, Message};
+pub use method::Method;
+pub use name_addr::NameAddr;
+pub use params::{Param, Params, ParamsIter};
+pub use reply::{Reply, write_reply};
+pub use scan::{Scan, ScanStart, scan};
+pub use splice::{EDITS_MAX, Splice};
+pub use start::StartLine;
+pub use status::reason;
+pub use uri::{Scheme, Uri};
+pub use via::{Rport, Via, ViaTransport, response_target};

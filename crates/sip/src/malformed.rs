@@ -1,0 +1,61 @@
+//! What can be wrong with a message.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::HeaderName;
+
+/// Why bytes are no SIP message, or not one that can be processed: always the
+/// peer's doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Malformed {
+    /// Nothing but line ends, blanks or zero bytes, as sent to keep a NAT binding
+    /// open. Not a fault: the receiver drops it silently.
+    Keepalive,
+    /// Longer than [`BYTES_MAX`](crate::BYTES_MAX) bytes.
+    TooLong,
+    /// Neither a Request-Line nor a Status-Line (RFC 3261 §7.1, §7.2).
+    StartLine,
+    /// A protocol version other than SIP/2.0; a server answers 505 (§21.5.6).
+    Version,
+    /// A header line without a name or a colon.
+    Header {
+        /// Where the line begins, in bytes from the start line.
+        offset: u16,
+    },
+    /// The empty line after the headers is missing.
+    NoEnd,
+    /// More than [`FIELDS_MAX`](crate::FIELDS_MAX) header lines.
+    TooManyHeaders,
+    /// A mandatory header is missing (§8.1.1).
+    MissingHeader(HeaderName),
+    /// A header that may stand only once stands more than once (§7.3.1).
+    DuplicateHeader(HeaderName),
+    /// The value of a header does not follow its grammar.
+    BadHeader(HeaderName),
+    /// The body is shorter than Content-Length says; a server answers 400 (§18.3).
+    ContentLength,
+    /// A URI does not follow the grammar of its scheme (§19.1.1).
+    Uri,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keepalive => f.write_str("a keepalive, not a message"),
+            Self::TooLong => f.write_str("longer than a datagram can be"),
+            Self::StartLine => f.write_str("neither a request line nor a status line"),
+            Self::Version => f.write_str("a protocol version other than SIP/2.0"),
+            Self::Header { offset } => write!(f, "not a header line at offset {offset}"),
+            Self::NoEnd => f.write_str("no empty line after the headers"),
+            Self::TooManyHeaders => f.write_str("too many header lines"),
+            Self::MissingHeader(name) => write!(f, "no {name} header"),
+            Self::DuplicateHeader(name) => write!(f, "more than one {name} header"),
+            Self::BadHeader(name) => write!(f, "malformed {name} header"),
+            Self::ContentLength => f.write_str("body shorter than its Content-Length"),
+            Self::Uri => f.write_str("malformed URI"),
+        }
+    }
+}
+
+impl Error for Malformed {}

@@ -1,0 +1,294 @@
+//! A message, indexed in one pass and read on demand.
+
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+
+use crate::element::Elements;
+use crate::field::{FIELDS_MAX, Field, Line, first_line, line_end};
+use crate::lexical::decimal;
+use crate::start::{Start, skip_blank};
+use crate::{CSeq, HeaderName, Malformed, Method, NameAddr, StartLine, Via};
+
+/// Bytes of a message at the most, start line to body: what a datagram can hold.
+pub const BYTES_MAX: usize = 65_535;
+
+/// A SIP message over borrowed bytes.
+///
+/// Parsing finds the lines and nothing else; each accessor reads its header when it
+/// is called, and sees through folds, compact forms and comma lists. What comes out
+/// are slices of the bytes that went in, so [`span`](Self::span) can say where they lie.
+#[derive(Clone, Debug)]
+pub struct Message<'a> {
+    bytes: &'a [u8],
+    start: Start<'a>,
+    headers: usize,
+    body: usize,
+    lines: ArrayVec<Line, FIELDS_MAX>,
+}
+
+impl<'a> Message<'a> {
+    /// Indexes the message in a datagram and cuts it at the end of its body.
+    ///
+    /// RFC 3261 §18.3: bytes beyond Content-Length are discarded; without
+    /// Content-Length the body reaches to the end of the datagram.
+    ///
+    /// Only what leaves no message to read is refused here; [`check`](Self::check)
+    /// does the rest, so that a server can answer what it refuses.
+    ///
+    /// # Errors
+    /// [`Malformed`] of any kind that concerns lines, and
+    /// [`Malformed::ContentLength`] for a body that is cut off (to answer 400, see
+    /// [`parse_head`](Self::parse_head)).
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut message = Self::parse_head(bytes)?;
+        if let Some(length) = message.content_length()? {
+            let body = message.body().get(..length as usize).ok_or(Malformed::ContentLength)?;
+            message.bytes = &message.bytes[..message.body + body.len()];
+        }
+        Ok(message)
+    }
+
+    /// Indexes start line and headers and takes whatever follows for the body,
+    /// without regard to Content-Length.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), but for Content-Length.
+    pub fn parse_head(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let bytes = skip_blank(bytes)?;
+        if bytes.len() > BYTES_MAX {
+            return Err(Malformed::TooLong);
+        }
+        let (first, headers) = first_line(bytes)?;
+        let start = Start::parse(first)?;
+        let mut message = Self { bytes, start, headers, body: headers, lines: ArrayVec::new() };
+        while let Some(line) = Line::read(bytes, message.body)? {
+            message.body = line.end();
+            message.lines.try_push(line).map_err(|_| Malformed::TooManyHeaders)?;
+        }
+        message.body += line_end(&bytes[message.body..]);
+        Ok(message)
+    }
+
+    /// The message from its start line to the end of its body.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The start line.
+    #[inline]
+    pub fn start(&self) -> StartLine<'a> {
+        self.start.line
+    }
+
+    /// The protocol version as written: `SIP/2.0`, or [`check`](Self::check) refuses it.
+    pub fn version(&self) -> &'a [u8] {
+        self.start.version
+    }
+
+    /// True for a request.
+    #[inline]
+    pub fn is_request(&self) -> bool {
+        matches!(self.start.line, StartLine::Request { .. })
+    }
+
+    /// The method of a request.
+    #[inline]
+    pub fn method(&self) -> Option<Method> {
+        match self.start.line {
+            StartLine::Request { method, .. } => Some(method),
+            StartLine::Response { .. } => None,
+        }
+    }
+
+    /// The Request-URI of a request.
+    #[inline]
+    pub fn request_uri(&self) -> Option<&'a [u8]> {
+        match self.start.line {
+            StartLine::Request { uri, .. } => Some(uri),
+            StartLine::Response { .. } => None,
+        }
+    }
+
+    /// The Status-Code of a response.
+    #[inline]
+    pub fn status(&self) -> Option<u16> {
+        match self.start.line {
+            StartLine::Request { .. } => None,
+            StartLine::Response { status, .. } => Some(status),
+        }
+    }
+
+    /// The header fields in their order.
+    #[inline]
+    pub fn fields(&self) -> impl Iterator<Item = Field<'a>> {
+        self.lines.iter().map(|line| line.field(self.bytes))
+    }
+
+    /// The first header field of this name.
+    #[inline]
+    pub fn field(&self, name: HeaderName) -> Option<Field<'a>> {
+        self.line(name).map(|line| line.field(self.bytes))
+    }
+
+    /// The body.
+    #[inline]
+    pub fn body(&self) -> &'a [u8] {
+        &self.bytes[self.body..]
+    }
+
+    /// Where `part`, a slice that came out of this message, lies in [`bytes`](Self::bytes).
+    ///
+    /// # Panics
+    /// If `part` is no slice of this message's bytes.
+    #[inline]
+    pub fn span(&self, part: &[u8]) -> Range<usize> {
+        let start = (part.as_ptr() as usize).wrapping_sub(self.bytes.as_ptr() as usize);
+        let inside = start <= self.bytes.len() && part.len() <= self.bytes.len() - start;
+        assert!(inside, "not a part of this message");
+        start..start + part.len()
+    }
+
+    /// The Vias, the last hop's first.
+    pub fn vias(&self) -> impl Iterator<Item = Result<Via<'a>, Malformed>> {
+        self.list(HeaderName::Via, Via::parse)
+    }
+
+    /// The first Via: of a request the last hop's, of a response ours.
+    ///
+    /// # Errors
+    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    #[inline]
+    pub fn top_via(&self) -> Result<Via<'a>, Malformed> {
+        self.vias().next().unwrap_or(Err(Malformed::MissingHeader(HeaderName::Via)))
+    }
+
+    /// The Route set still to be visited.
+    pub fn routes(&self) -> impl Iterator<Item = Result<NameAddr<'a>, Malformed>> {
+        self.list(HeaderName::Route, NameAddr::parse)
+    }
+
+    /// The proxies that want to stay on the path, the last one first.
+    pub fn record_routes(&self) -> impl Iterator<Item = Result<NameAddr<'a>, Malformed>> {
+        self.list(HeaderName::RecordRoute, NameAddr::parse)
+    }
+
+    /// The contacts; the URI of `Contact: *` is `*`.
+    pub fn contacts(&self) -> impl Iterator<Item = Result<NameAddr<'a>, Malformed>> {
+        self.list(HeaderName::Contact, NameAddr::parse)
+    }
+
+    /// The From header.
+    ///
+    /// # Errors
+    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    pub fn from(&self) -> Result<NameAddr<'a>, Malformed> {
+        self.mandatory(HeaderName::From, NameAddr::parse)
+    }
+
+    /// The To header.
+    ///
+    /// # Errors
+    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    pub fn to(&self) -> Result<NameAddr<'a>, Malformed> {
+        self.mandatory(HeaderName::To, NameAddr::parse)
+    }
+
+    /// The Call-ID.
+    ///
+    /// # Errors
+    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    pub fn call_id(&self) -> Result<&'a [u8], Malformed> {
+        self.mandatory(HeaderName::CallId, call_id)
+    }
+
+    /// The CSeq header.
+    ///
+    /// # Errors
+    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    pub fn cseq(&self) -> Result<CSeq<'a>, Malformed> {
+        self.mandatory(HeaderName::CSeq, CSeq::parse)
+    }
+
+    /// Hops left, 0 to 255 (RFC 3261 §20.22).
+    ///
+    /// # Errors
+    /// [`Malformed::BadHeader`].
+    pub fn max_forwards(&self) -> Result<Option<u32>, Malformed> {
+        self.optional(HeaderName::MaxForwards, |value| decimal(value, 255))
+    }
+
+    /// The length of the body in bytes, as the sender says (§20.14).
+    ///
+    /// # Errors
+    /// [`Malformed::BadHeader`].
+    pub fn content_length(&self) -> Result<Option<u32>, Malformed> {
+        self.optional(HeaderName::ContentLength, |value| decimal(value, u32::MAX))
+    }
+
+    /// The Expires header, in seconds (§20.19).
+    ///
+    /// # Errors
+    /// [`Malformed::BadHeader`].
+    pub fn expires(&self) -> Result<Option<u32>, Malformed> {
+        self.optional(HeaderName::Expires, |value| decimal(value, u32::MAX))
+    }
+
+    /// Where the first header line begins, in [`bytes`](Self::bytes).
+    pub(crate) fn headers_start(&self) -> usize {
+        self.headers
+    }
+
+    pub(crate) fn start_line(&self) -> &Start<'a> {
+        &self.start
+    }
+
+    #[inline]
+    pub(crate) fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    #[inline]
+    pub(crate) fn line(&self, name: HeaderName) -> Option<&Line> {
+        self.lines.iter().find(|line| line.name == name)
+    }
+
+    #[inline]
+    fn list<T>(
+        &self,
+        name: HeaderName,
+        parse: impl Fn(&'a [u8]) -> Option<T>,
+    ) -> impl Iterator<Item = Result<T, Malformed>> {
+        let lines = self.lines.iter().filter(move |line| line.name == name);
+        lines
+            .flat_map(|line| Elements::of(line.value(self.bytes)))
+            .map(move |element| element.and_then(&parse).ok_or(Malformed::BadHeader(name)))
+    }
+
+    #[inline]
+    fn optional<T>(
+        &self,
+        name: HeaderName,
+        parse: impl Fn(&'a [u8]) -> Option<T>,
+    ) -> Result<Option<T>, Malformed> {
+        let Some(line) = self.line(name) else { return Ok(None) };
+        parse(line.value(self.bytes)).map(Some).ok_or(Malformed::BadHeader(name))
+    }
+
+    #[inline]
+    fn mandatory<T>(
+        &self,
+        name: HeaderName,
+        parse: impl Fn(&'a [u8]) -> Option<T>,
+    ) -> Result<T, Malformed> {
+        self.optional(name, parse)?.ok_or(Malformed::MissingHeader(name))
+    }
+}
+
+/// A Call-ID: one word without white space or control characters. The grammar's
+/// narrower set of characters is not insisted on, for it is an opaque key.
+#[inline]
+pub(crate) fn call_id(value: &[u8]) -> Option<&[u8]> {
+    (!value.is_empty() && value.iter().all(|&b| b > b' ' && b != 0x7f)).then_some(value)
+}

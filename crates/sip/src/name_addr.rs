@@ -1,0 +1,133 @@
+//! The value of From, To, Contact, Route and their like: `name-addr / addr-spec`
+//! with parameters (RFC 3261 §20.10, §25.1).
+
+use memchr::memchr;
+
+use crate::lexical::{quoted_end, run, trim, trim_end, trim_start};
+use crate::{Malformed, Params, Uri};
+
+/// A display name, a URI and parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameAddr<'a> {
+    /// The whole element of the list, trimmed.
+    pub element: &'a [u8],
+    /// The display name, without quotes; escapes are left.
+    pub display: Option<&'a [u8]>,
+    /// The URI, without angle brackets; not yet checked. `*` for `Contact: *`.
+    pub uri: &'a [u8],
+    /// The parameters of the header, not of the URI.
+    pub params: Params<'a>,
+}
+
+impl<'a> NameAddr<'a> {
+    /// Takes one trimmed element apart; `None` if it does not follow the grammar.
+    ///
+    /// A display name that is neither quoted nor made of tokens (`Bell, Alexander
+    /// <sip:…>`) is taken, as RFC 4475 §3.1.2.15 suggests.
+    #[inline]
+    pub(crate) fn parse(element: &'a [u8]) -> Option<Self> {
+        if element.first() == Some(&b'"') {
+            let (quoted, rest) = element.split_at(quoted_end(element)?);
+            return Self::bracketed(element, Some(&quoted[1..quoted.len() - 1]), trim_start(rest));
+        }
+        let name = run(element, |b| !matches!(b, b'<' | b':' | b';' | b'"'));
+        if element.get(name) == Some(&b'<') {
+            let (display, rest) = element.split_at(name);
+            let display = Some(trim_end(display)).filter(|display| !display.is_empty());
+            return Self::bracketed(element, display, rest);
+        }
+        // RFC 3261 §20.10: without brackets whatever follows a semicolon belongs to
+        // the header and not to the URI.
+        let (uri, params) = element.split_at(run(element, |b| b != b';'));
+        let uri = trim_end(uri);
+        (!uri.is_empty()).then(|| Self { element, display: None, uri, params: Params::new(params) })
+    }
+
+    #[inline]
+    fn bracketed(
+        element: &'a [u8],
+        display: Option<&'a [u8]>,
+        bracketed: &'a [u8],
+    ) -> Option<Self> {
+        let inside = bracketed.strip_prefix(b"<")?;
+        let close = memchr(b'>', inside)?;
+        let uri = trim(&inside[..close]);
+        let params = trim_start(&inside[close + 1..]);
+        let well_formed = !uri.is_empty() && matches!(params.first(), None | Some(b';'));
+        well_formed.then(|| Self { element, display, uri, params: Params::new(params) })
+    }
+
+    /// The `tag` parameter of a From or To (§19.3).
+    pub fn tag(&self) -> Option<&'a [u8]> {
+        self.params.value("tag")
+    }
+
+    /// The URI taken apart.
+    ///
+    /// # Errors
+    /// [`Malformed::Uri`].
+    pub fn parse_uri(&self) -> Result<Uri<'a>, Malformed> {
+        Uri::parse(self.uri)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> (Option<&str>, &str, &str) {
+        let utf8 = |b| std::str::from_utf8(b).unwrap();
+        let n = NameAddr::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text:?}"));
+        assert_eq!(n.element, text.as_bytes());
+        (n.display.map(utf8), utf8(n.uri), utf8(n.params.text()))
+    }
+
+    /// RFC 3261 §20.10, §20.20, §20.34.
+    #[test]
+    fn the_three_forms() {
+        assert_eq!(
+            parse("\"Mr. Watson\" <sip:watson@worcester.example>;q=0.7; expires=3600"),
+            (Some("Mr. Watson"), "sip:watson@worcester.example", ";q=0.7; expires=3600")
+        );
+        assert_eq!(
+            parse("Anonymous <sip:c8oqz84zk7z@privacy.org>;tag=hyh8"),
+            (Some("Anonymous"), "sip:c8oqz84zk7z@privacy.org", ";tag=hyh8")
+        );
+        assert_eq!(
+            parse("sip:+12125551212@server.phone2net.com;tag=887s"),
+            (None, "sip:+12125551212@server.phone2net.com", ";tag=887s")
+        );
+        assert_eq!(parse("<sip:a;lr>"), (None, "sip:a;lr", ""));
+        assert_eq!(parse("*"), (None, "*", ""));
+    }
+
+    #[test]
+    fn quotes_hide_brackets_and_folds_are_white_space() {
+        assert_eq!(
+            parse("\"<sip:x>\\\" , ;tag=no\"\r\n\t< sip:a@b >\r\n ;\r\n tag = t"),
+            (Some("<sip:x>\\\" , ;tag=no"), "sip:a@b", ";\r\n tag = t")
+        );
+        let n = NameAddr::parse(b"sip:a@b ;\r\n  tag\r\n = t").unwrap();
+        assert_eq!((n.uri, n.tag()), (&b"sip:a@b"[..], Some(&b"t"[..])));
+        let n = NameAddr::parse(b"sip:a@b;x=\"<sip:c>\";tag=t").unwrap();
+        assert_eq!((n.uri, n.tag()), (&b"sip:a@b"[..], Some(&b"t"[..])));
+    }
+
+    #[test]
+    fn liberal_display_names() {
+        assert_eq!(parse("Bell, Alexander <sip:a@b>").0, Some("Bell, Alexander"));
+        assert_eq!(parse("J\u{f6}rg <sip:a@b>").0, Some("J\u{f6}rg"));
+        assert_eq!(parse("\"\" <sip:a@b>").0, Some(""));
+    }
+
+    #[test]
+    fn what_is_no_address() {
+        for bad in
+            ["", "<>", "< >", "<sip:a@b", "\"x <sip:a@b>", "\"x\" sip:a@b", "<sip:a>x", ";tag=1"]
+        {
+            assert_eq!(NameAddr::parse(bad.as_bytes()), None, "{bad:?}");
+        }
+        // "sip" and not a name: the brackets come too late.
+        assert_eq!(NameAddr::parse(b"sip:a <sip:b>").unwrap().parse_uri(), Err(Malformed::Uri));
+    }
+}

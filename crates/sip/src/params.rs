@@ -1,0 +1,159 @@
+//! Parameters after a header value or inside a URI.
+
+use crate::lexical::{is_space, quoted_end, run};
+
+/// A list `;name=value;name`, read only when asked. Text that is no parameter is
+/// passed over; of two with one name the first counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params<'a> {
+    text: &'a [u8],
+}
+
+/// One parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Param<'a> {
+    /// Its name as written; names compare without regard to case.
+    pub name: &'a [u8],
+    /// Its value, a quoted one without its quotes (escapes are left); `None` for a
+    /// parameter without `=`.
+    pub value: Option<&'a [u8]>,
+    /// The whole parameter, from its name to the end of its value.
+    pub text: &'a [u8],
+}
+
+impl<'a> Params<'a> {
+    /// The parameters in `text`, which is empty or begins with `;`.
+    #[inline]
+    pub(crate) fn new(text: &'a [u8]) -> Self {
+        Self { text }
+    }
+
+    /// The whole list, from the first semicolon on; empty if there is none.
+    pub fn text(&self) -> &'a [u8] {
+        self.text
+    }
+
+    /// The value of the parameter called `name` in any case: `Some(None)` if it is
+    /// there without a value.
+    #[inline]
+    pub fn get(&self, name: &str) -> Option<Option<&'a [u8]>> {
+        self.param(name).map(|param| param.value)
+    }
+
+    /// The value of the parameter called `name`, if it is there with one that is
+    /// not empty.
+    #[inline]
+    pub fn value(&self, name: &str) -> Option<&'a [u8]> {
+        self.get(name).flatten().filter(|value| !value.is_empty())
+    }
+
+    /// The parameter called `name` in any case.
+    #[inline]
+    pub fn param(&self, name: &str) -> Option<Param<'a>> {
+        self.iter().find(|param| param.name.eq_ignore_ascii_case(name.as_bytes()))
+    }
+
+    /// The parameters in their order.
+    #[inline]
+    pub fn iter(&self) -> ParamsIter<'a> {
+        ParamsIter { rest: self.text }
+    }
+}
+
+impl<'a> IntoIterator for Params<'a> {
+    type Item = Param<'a>;
+    type IntoIter = ParamsIter<'a>;
+    fn into_iter(self) -> ParamsIter<'a> {
+        self.iter()
+    }
+}
+
+/// The parameters of a list in their order.
+#[derive(Clone, Debug)]
+pub struct ParamsIter<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for ParamsIter<'a> {
+    type Item = Param<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Param<'a>> {
+        let begin = run(self.rest, |b| b == b';' || is_space(b));
+        let rest = &self.rest[begin..];
+        if rest.is_empty() {
+            return None;
+        }
+        let name_end = run(rest, |b| b != b'=' && !ends_word(b));
+        let mut end = name_end;
+        let mut value = None;
+        let equal = name_end + run(&rest[name_end..], is_space);
+        if rest.get(equal) == Some(&b'=') {
+            let from = equal + 1 + run(&rest[equal + 1..], is_space);
+            let text = &rest[from..];
+            if text.first() == Some(&b'"') {
+                let close = quoted_end(text);
+                end = from + close.unwrap_or(text.len());
+                value = Some(&text[1..close.map_or(text.len(), |close| close - 1)]);
+            } else {
+                let length = run(text, |b| !ends_word(b));
+                end = from + length;
+                value = Some(&text[..length]);
+            }
+        }
+        let next = end + run(&rest[end..], |b| b != b';');
+        self.rest = &rest[next..];
+        Some(Param { name: &rest[..name_end], value, text: &rest[..end] })
+    }
+}
+
+#[inline]
+fn ends_word(b: u8) -> bool {
+    b == b';' || is_space(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(text: &str) -> Vec<(&str, Option<&str>, &str)> {
+        let utf8 = |b| std::str::from_utf8(b).unwrap();
+        Params::new(text.as_bytes())
+            .iter()
+            .map(|p| (utf8(p.name), p.value.map(utf8), utf8(p.text)))
+            .collect()
+    }
+
+    #[test]
+    fn names_values_flags_and_quotes() {
+        assert_eq!(
+            params(r#"; a = 1;b ;C="x;\"y" ; d="#),
+            [
+                ("a", Some("1"), "a = 1"),
+                ("b", None, "b"),
+                ("C", Some(r#"x;\"y"#), r#"C="x;\"y""#),
+                ("d", Some(""), "d="),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_parameter_is_passed_over() {
+        assert_eq!(params(";;; ;a;;"), [("a", None, "a")]);
+        assert_eq!(params(";a=1 junk;b"), [("a", Some("1"), "a=1"), ("b", None, "b")]);
+        assert_eq!(params(";a=\"open;b"), [("a", Some("open;b"), "a=\"open;b")]);
+        assert_eq!(params(";a=\""), [("a", Some(""), "a=\"")]);
+        assert_eq!(params(";=x;b"), [("", Some("x"), "=x"), ("b", None, "b")]);
+        assert_eq!(params(""), []);
+    }
+
+    #[test]
+    fn the_first_of_two_counts_and_case_does_not() {
+        let p = Params::new(b";Tag=a;tag=b;lr;empty=");
+        assert_eq!(p.get("tAG"), Some(Some(&b"a"[..])));
+        assert_eq!(p.get("LR"), Some(None));
+        assert_eq!(p.get("ta"), None);
+        assert_eq!(p.value("empty"), None);
+        assert_eq!(p.value("lr"), None);
+    }
+}

@@ -1,0 +1,262 @@
+//! URIs (RFC 3261 §19.1, RFC 3966).
+
+use std::fmt;
+
+use memchr::memchr;
+
+use crate::lexical::run;
+use crate::{Host, Malformed, Params};
+
+/// The scheme of a URI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// `sip`.
+    Sip,
+    /// `sips`: TLS on every hop.
+    Sips,
+    /// `tel`, RFC 3966.
+    Tel,
+    /// `urn`, as in `urn:service:sos` (RFC 5031).
+    Urn,
+    /// Any other.
+    Other,
+}
+
+/// A URI, taken apart but not unescaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uri<'a> {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// The whole URI.
+    pub text: &'a [u8],
+    /// The user part; the number of a `tel:` URI.
+    pub user: Option<&'a [u8]>,
+    /// The password, which §19.1.1 advises against.
+    pub password: Option<&'a [u8]>,
+    /// The host: always present for `sip:` and `sips:`, never for others.
+    pub host: Option<Host<'a>>,
+    /// The port, if one is written.
+    pub port: Option<u16>,
+    /// The parameters after the host, or after the number of a `tel:` URI.
+    pub params: Params<'a>,
+    /// What follows `?`, without it.
+    pub headers: Option<&'a [u8]>,
+}
+
+impl<'a> Uri<'a> {
+    /// Takes `text` apart.
+    ///
+    /// # Errors
+    /// [`Malformed::Uri`] when it does not follow the grammar of its scheme. Of a
+    /// scheme unknown here only the scheme itself is looked at.
+    pub fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
+        Self::take_apart(text).ok_or(Malformed::Uri)
+    }
+
+    /// True with the `lr` parameter: a loose router (§19.1.1).
+    pub fn lr(&self) -> bool {
+        self.params.get("lr").is_some()
+    }
+
+    /// The value of the `transport` parameter.
+    pub fn transport(&self) -> Option<&'a [u8]> {
+        self.params.value("transport")
+    }
+
+    /// The value of the `maddr` parameter.
+    pub fn maddr(&self) -> Option<&'a [u8]> {
+        self.params.value("maddr")
+    }
+
+    /// The port, or else the default one of the scheme: 5060, for `sips` 5061.
+    pub fn port_or_default(&self) -> u16 {
+        self.port.unwrap_or(if self.scheme == Scheme::Sips { 5061 } else { 5060 })
+    }
+
+    fn take_apart(text: &'a [u8]) -> Option<Self> {
+        if text.iter().any(|&b| !legal(b)) {
+            return None;
+        }
+        let colon = run(text, |b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
+        let scheme = scheme(text.get(..colon)?)?;
+        if text.get(colon) != Some(&b':') {
+            return None;
+        }
+        let rest = &text[colon + 1..];
+        let bare = Self {
+            scheme,
+            text,
+            user: None,
+            password: None,
+            host: None,
+            port: None,
+            params: Params::new(&rest[rest.len()..]),
+            headers: None,
+        };
+        match scheme {
+            Scheme::Sip | Scheme::Sips => bare.sip(rest),
+            Scheme::Tel => bare.tel(rest),
+            Scheme::Urn | Scheme::Other => (!rest.is_empty()).then_some(bare),
+        }
+    }
+
+    fn sip(mut self, rest: &'a [u8]) -> Option<Self> {
+        // RFC 3261 §25.1: `@` stands unescaped nowhere but after the userinfo, while
+        // the user part itself may hold `;` and `?`; so it must be looked for first.
+        let address = match memchr(b'@', rest) {
+            None => rest,
+            Some(at) => {
+                let userinfo = &rest[..at];
+                let end = run(userinfo, |b| b != b':');
+                self.user = Some(&userinfo[..end]).filter(|user| !user.is_empty());
+                self.user?;
+                self.password = userinfo.get(end + 1..);
+                &rest[at + 1..]
+            }
+        };
+        let hostport = run(address, |b| b != b';' && b != b'?');
+        let (host, port) = Host::parse_with_port(&address[..hostport])?;
+        self.host = Some(host);
+        self.port = port;
+        let tail = &address[hostport..];
+        let (params, headers) = tail.split_at(run(tail, |b| b != b'?'));
+        if tail.contains(&b'@') {
+            return None;
+        }
+        self.params = Params::new(params);
+        self.headers = headers.get(1..);
+        Some(self)
+    }
+
+    fn tel(mut self, rest: &'a [u8]) -> Option<Self> {
+        let (number, params) = rest.split_at(run(rest, |b| b != b';'));
+        // RFC 3966 §3: digits and visual separators; a local number may hold hex
+        // digits, `*` and `#`.
+        let digits = number.strip_prefix(b"+").unwrap_or(number);
+        let legal =
+            |b: u8| b.is_ascii_hexdigit() || matches!(b, b'*' | b'#' | b'-' | b'.' | b'(' | b')');
+        if digits.is_empty() || !digits.iter().all(|&b| legal(b)) {
+            return None;
+        }
+        self.user = Some(number);
+        self.params = Params::new(params);
+        Some(self)
+    }
+}
+
+/// False for what may stand in no URI at all. Bytes from 0x80 on, which should be
+/// escaped, are taken: they are found in practice and hide nothing.
+#[inline]
+fn legal(b: u8) -> bool {
+    b > b' ' && b != 0x7f && !matches!(b, b'<' | b'>' | b'"')
+}
+
+#[inline]
+fn scheme(name: &[u8]) -> Option<Scheme> {
+    if name.eq_ignore_ascii_case(b"sip") {
+        Some(Scheme::Sip)
+    } else if name.eq_ignore_ascii_case(b"sips") {
+        Some(Scheme::Sips)
+    } else if name.eq_ignore_ascii_case(b"tel") {
+        Some(Scheme::Tel)
+    } else if name.eq_ignore_ascii_case(b"urn") {
+        Some(Scheme::Urn)
+    } else {
+        name.first()?.is_ascii_alphabetic().then_some(Scheme::Other)
+    }
+}
+
+impl fmt::Display for Uri<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(text: &str) -> Uri<'_> {
+        Uri::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{text}: {e}"))
+    }
+
+    /// RFC 3261 §19.1.3.
+    #[test]
+    fn examples_of_the_rfc() {
+        let u = uri("sip:alice:secretword@atlanta.com;transport=tcp");
+        assert_eq!((u.user, u.password), (Some(&b"alice"[..]), Some(&b"secretword"[..])));
+        assert_eq!((u.host, u.port), (Some(Host::Name(b"atlanta.com")), None));
+        assert_eq!(u.transport(), Some(&b"tcp"[..]));
+
+        let u = uri("sips:alice@atlanta.com?subject=project%20x&priority=urgent");
+        assert_eq!((u.scheme, u.port_or_default()), (Scheme::Sips, 5061));
+        assert_eq!(u.headers, Some(&b"subject=project%20x&priority=urgent"[..]));
+
+        let u = uri("sip:+1-212-555-1212:1234@gateway.com;user=phone");
+        assert_eq!(u.user, Some(&b"+1-212-555-1212"[..]));
+        assert_eq!(u.params.get("user"), Some(Some(&b"phone"[..])));
+
+        let u = uri("sip:atlanta.com;method=REGISTER?to=alice%40atlanta.com");
+        assert_eq!((u.user, u.params.text()), (None, &b";method=REGISTER"[..]));
+
+        // "the semicolon is allowed because this field is telephone-subscriber"
+        let u = uri("sip:alice;day=tuesday@atlanta.com");
+        assert_eq!(u.user, Some(&b"alice;day=tuesday"[..]));
+        assert!(u.params.iter().next().is_none());
+    }
+
+    #[test]
+    fn loose_routers_ports_and_ipv6() {
+        let u = uri("SIP:[2001:db8::10]:5070;LR");
+        assert_eq!(u.host.and_then(|h| h.ip()), Some("2001:db8::10".parse().unwrap()));
+        assert_eq!((u.port, u.lr()), (Some(5070), true));
+        assert!(!uri("sip:a;lrx").lr());
+        // RFC 5118 §4.3: well-formed, though not what its author meant.
+        let u = uri("sip:[2001:db8::10:5070]");
+        assert_eq!(u.port, None);
+    }
+
+    #[test]
+    fn other_schemes() {
+        let u = uri("tel:+1-201-555-0123;phone-context=example.com");
+        assert_eq!((u.scheme, u.user), (Scheme::Tel, Some(&b"+1-201-555-0123"[..])));
+        assert_eq!(u.params.get("phone-context"), Some(Some(&b"example.com"[..])));
+        assert_eq!(uri("urn:service:sos").scheme, Scheme::Urn);
+        let u = uri("nobodyKnowsThisScheme:totallyopaquecontent");
+        assert_eq!((u.scheme, u.host), (Scheme::Other, None));
+    }
+
+    #[test]
+    fn what_is_no_uri() {
+        let bad = [
+            "",
+            ":",
+            "sip",
+            "sip:",
+            "sip:@host",
+            "sip::pw@host",
+            "sip:user@",
+            "sip:user@host:",
+            "alice",
+            "sip:user@host:99999",
+            "sip:a@b@c",
+            "sip:a@b;x=@",
+            "sip:2001:db8::10",
+            "sip:a b@c",
+            "sip:a@b\r\n c",
+            "<sip:a@b>",
+            "sip:a@b>",
+            "5ip:a",
+            "tel:",
+            "tel:+",
+            "tel:alice",
+            "urn:",
+            "sip:a@[::1",
+            "sip:\0@b",
+            "*",
+        ];
+        for text in bad {
+            assert_eq!(Uri::parse(text.as_bytes()), Err(Malformed::Uri), "{text:?}");
+        }
+    }
+}

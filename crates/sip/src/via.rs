@@ -1,0 +1,271 @@
+//! The Via header (RFC 3261 §20.42, RFC 3581) and where responses go (§18.2.2).
+
+use std::net::SocketAddr;
+
+use crate::host::address;
+use crate::lexical::{is_space, port, run, split_token, trim, trim_start};
+use crate::{Host, Params};
+
+/// The transport of a Via's sent-protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ViaTransport {
+    /// `UDP`.
+    Udp,
+    /// `TCP`.
+    Tcp,
+    /// `TLS`.
+    Tls,
+    /// `WS`, RFC 7118.
+    Ws,
+    /// `WSS`, RFC 7118.
+    Wss,
+    /// `SCTP`, RFC 4168.
+    Sctp,
+    /// Any other.
+    Other,
+}
+
+/// The `rport` parameter (RFC 3581).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rport {
+    /// Without a value: the sender asks for one.
+    Asked,
+    /// The port the request came from.
+    Port(u16),
+}
+
+/// One hop that a request has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Via<'a> {
+    /// The whole element of the list, trimmed.
+    pub element: &'a [u8],
+    /// The transport.
+    pub transport: ViaTransport,
+    /// The transport as written.
+    pub transport_name: &'a [u8],
+    /// The host of sent-by.
+    pub host: Host<'a>,
+    /// Host and port as written.
+    pub sent_by: &'a [u8],
+    /// The port of sent-by, if one is written.
+    pub port: Option<u16>,
+    /// The parameters.
+    pub params: Params<'a>,
+}
+
+/// A Via cut into its parts, its sent-by not yet read.
+pub(crate) struct Parts<'a> {
+    transport_name: &'a [u8],
+    pub(crate) sent_by: &'a [u8],
+    pub(crate) params: Params<'a>,
+}
+
+impl<'a> Parts<'a> {
+    /// Cuts one trimmed element; `None` if it does not follow the grammar.
+    #[inline]
+    pub(crate) fn of(element: &'a [u8]) -> Option<Self> {
+        let (transport_name, rest) = split_token(match element.strip_prefix(b"SIP/2.0/") {
+            Some(rest) => rest,
+            None => after_slash(after_slash(element)?)?,
+        })?;
+        if !rest.first().is_some_and(|&b| is_space(b)) {
+            return None;
+        }
+        let rest = trim_start(rest);
+        let (sent_by, params) = rest.split_at(run(rest, |b| b != b';'));
+        let sent_by = trim(sent_by);
+        (!sent_by.is_empty()).then(|| Self { transport_name, sent_by, params: Params::new(params) })
+    }
+
+    /// The branch, if there is one that is not empty.
+    #[inline]
+    pub(crate) fn branch(&self) -> Option<&'a [u8]> {
+        self.params.value("branch")
+    }
+}
+
+/// What follows a token and a slash, white space around the slash allowed.
+fn after_slash(text: &[u8]) -> Option<&[u8]> {
+    let (_, rest) = split_token(text)?;
+    Some(trim_start(trim_start(rest).strip_prefix(b"/")?))
+}
+
+impl<'a> Via<'a> {
+    /// Takes one trimmed element apart; `None` if it does not follow the grammar.
+    #[inline]
+    pub(crate) fn parse(element: &'a [u8]) -> Option<Self> {
+        let Parts { transport_name, sent_by, params } = Parts::of(element)?;
+        let (host, port) = Host::parse_with_port(sent_by)?;
+        let transport = transport(transport_name);
+        Some(Self { element, transport, transport_name, host, sent_by, port, params })
+    }
+
+    /// The branch, which names the transaction (RFC 3261 §8.1.1.7).
+    pub fn branch(&self) -> Option<&'a [u8]> {
+        self.params.value("branch")
+    }
+
+    /// The address the request came from, as the next hop saw it (§18.2.1).
+    pub fn received(&self) -> Option<&'a [u8]> {
+        self.params.value("received")
+    }
+
+    /// The port the request came from (RFC 3581); `None` also for a value that is no port.
+    pub fn rport(&self) -> Option<Rport> {
+        match self.params.get("rport")? {
+            None | Some(b"") => Some(Rport::Asked),
+            Some(value) => port(value).map(Rport::Port),
+        }
+    }
+
+    /// The multicast group responses shall go to (§18.2.2).
+    pub fn maddr(&self) -> Option<&'a [u8]> {
+        self.params.value("maddr")
+    }
+
+    /// True if the branch begins with `z9hG4bK`, so that it is unique (§8.1.1.7).
+    pub fn has_magic_cookie(&self) -> bool {
+        self.branch().is_some_and(|branch| branch.starts_with(b"z9hG4bK"))
+    }
+}
+
+fn transport(name: &[u8]) -> ViaTransport {
+    const NAMES: [(&[u8], ViaTransport); 6] = [
+        (b"UDP", ViaTransport::Udp),
+        (b"TCP", ViaTransport::Tcp),
+        (b"TLS", ViaTransport::Tls),
+        (b"WSS", ViaTransport::Wss),
+        (b"WS", ViaTransport::Ws),
+        (b"SCTP", ViaTransport::Sctp),
+    ];
+    let known = NAMES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
+    known.map_or(ViaTransport::Other, |&(_, transport)| transport)
+}
+
+/// Where a response with this top Via goes over an unreliable transport
+/// (RFC 3261 §18.2.2, RFC 3581 §4); `None` if that takes a name's resolution
+/// (§18.2.2, RFC 3263 §5) or if no address comes out.
+///
+/// `maddr` is not obeyed: it is meant for multicast, which is not offered here, and
+/// over unicast it would let a request direct its responses at a third party.
+pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
+    let sent_by_port = via.port.unwrap_or(match via.transport {
+        ViaTransport::Tls => 5061,
+        _ => 5060,
+    });
+    let (ip, port) = match via.received() {
+        // RFC 3581 §4: "if the topmost Via header field contains an rport with a
+        // value, the response MUST be sent to the IP address in received and the
+        // port in rport".
+        Some(received) => match via.rport() {
+            Some(Rport::Port(port)) => (address(received)?, port),
+            _ => (address(received)?, sent_by_port),
+        },
+        None => (via.host.ip()?, sent_by_port),
+    };
+    (port != 0).then(|| SocketAddr::new(ip, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn via(text: &str) -> Via<'_> {
+        Via::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text:?}"))
+    }
+
+    /// RFC 3261 §20.42.
+    #[test]
+    fn examples_of_the_rfc() {
+        let v = via("SIP/2.0/UDP erlang.bell-telephone.com:5060;branch=z9hG4bK87asdks7");
+        assert_eq!((v.transport, v.port), (ViaTransport::Udp, Some(5060)));
+        assert_eq!(v.host, Host::Name(b"erlang.bell-telephone.com"));
+        assert_eq!(v.branch(), Some(&b"z9hG4bK87asdks7"[..]));
+        assert!(v.has_magic_cookie());
+
+        let v = via(
+            "SIP / 2.0 / UDP first.example.com: 4000;ttl=16\r\n ;maddr=224.2.0.1 ;branch=z9hG4bKa7c6a8dlze.1",
+        );
+        assert_eq!((v.sent_by, v.port), (&b"first.example.com: 4000"[..], Some(4000)));
+        assert_eq!(v.maddr(), Some(&b"224.2.0.1"[..]));
+        assert_eq!(v.branch(), Some(&b"z9hG4bKa7c6a8dlze.1"[..]));
+    }
+
+    #[test]
+    fn transports_in_any_case() {
+        use ViaTransport::*;
+        for (name, transport) in [
+            ("UDP", Udp),
+            ("tcp", Tcp),
+            ("Tls", Tls),
+            ("ws", Ws),
+            ("WSS", Wss),
+            ("SCTP", Sctp),
+            ("UNKNOWN", Other),
+            ("TLS-SCTP", Other),
+        ] {
+            assert_eq!(via(&format!("SIP/2.0/{name} a")).transport, transport);
+        }
+    }
+
+    #[test]
+    fn what_is_no_via() {
+        let bad = [
+            "",
+            "SIP/2.0/UDP",
+            "SIP/2.0/UDP ",
+            "SIP/2.0/UDP;branch=a",
+            "SIP/2.0 a",
+            "SIP/2.0//UDP a",
+            "/2.0/UDP a",
+            "SIP/2.0/UDP ;branch=a",
+            "SIP/2.0/UDP a b",
+            "SIP/2.0/UDP a:x",
+            "SIP/2.0/UDP a:",
+            "SIP/2.0/ a",
+            "SIP/2.0/UDP 2001:db8::9:1",
+            "SIP/2.0/UDP [::1",
+        ];
+        for text in bad {
+            assert_eq!(Via::parse(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn responses_go_where_the_request_came_from() {
+        let target = |t: &'static str| response_target(&via(t)).map(|a| a.to_string());
+        let to = |t: &str| Some(t.to_owned());
+        // RFC 3261 §18.2.2.
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1"), to("192.0.2.1:5060"));
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1:5070"), to("192.0.2.1:5070"));
+        assert_eq!(target("SIP/2.0/TLS 192.0.2.1"), to("192.0.2.1:5061"));
+        assert_eq!(target("SIP/2.0/UDP a.example;received=192.0.2.9"), to("192.0.2.9:5060"));
+        assert_eq!(target("SIP/2.0/UDP a.example:70;received=192.0.2.9"), to("192.0.2.9:70"));
+        assert_eq!(target("SIP/2.0/UDP a.example"), None);
+        // RFC 3581 §4: the example of §6.1.
+        assert_eq!(
+            target(
+                "SIP/2.0/UDP 10.1.1.1:4540;received=192.0.2.1;rport=9988;branch=z9hG4bKkjshdyff"
+            ),
+            to("192.0.2.1:9988")
+        );
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1;rport=9988"), to("192.0.2.1:5060"));
+        assert_eq!(target("SIP/2.0/UDP 10.1.1.1;received=192.0.2.1;rport"), to("192.0.2.1:5060"));
+        // RFC 5118 §4.5: with brackets and without.
+        assert_eq!(target("SIP/2.0/UDP [::1];received=2001:db8::9"), to("[2001:db8::9]:5060"));
+        assert_eq!(target("SIP/2.0/UDP [::1];received=[2001:db8::9]"), to("[2001:db8::9]:5060"));
+        // maddr is not obeyed, a port of zero cannot be sent to.
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1;maddr=192.0.2.99"), to("192.0.2.1:5060"));
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1:0"), None);
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1;received=elsewhere.example"), None);
+    }
+
+    #[test]
+    fn rport_with_and_without_value() {
+        assert_eq!(via("SIP/2.0/UDP a;rport").rport(), Some(Rport::Asked));
+        assert_eq!(via("SIP/2.0/UDP a;rport=").rport(), Some(Rport::Asked));
+        assert_eq!(via("SIP/2.0/UDP a;RPORT=1").rport(), Some(Rport::Port(1)));
+        assert_eq!(via("SIP/2.0/UDP a;rport=x").rport(), None);
+        assert_eq!(via("SIP/2.0/UDP a").rport(), None);
+    }
+}
