@@ -1,0 +1,47 @@
+# Everything is one of these targets; `make` alone lists them.
+
+CARGO ?= cargo
+# Where Debian has kamailio and rustup has cargo.
+export PATH := $(PATH):/usr/sbin:$(HOME)/.cargo/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build run test check bench
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@for script in scripts/show-*; do \
+		printf '  make %-13s %s\n' "$${script#scripts/}" "$$(sed -n '2s/^["\# ]*//p' $$script)"; \
+	done
+
+setup: ## install what is missing on Debian 12 (the other targets do it when needed)
+	@scripts/setup all
+
+build: ## build the program, target/debug/tidegate (optimised, like everything tested)
+	@scripts/setup build
+	@$(CARGO) build --package tidegate
+
+run: build ## run Tidegate with two back ends and a trickle of calls, until Ctrl-C
+	@scripts/run-sample
+
+test: ## formatting, lints and all tests, the end-to-end ones with real peers included
+	@scripts/setup test
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	tests/sipp/pairs
+	$(CARGO) test --workspace
+
+check: ## the fast part of `make test`, for every commit
+	@scripts/setup build
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test --workspace --lib
+
+bench: ## CPU per call against a bare relay and Kamailio; options in BENCH="..."
+	@scripts/setup bench
+	$(CARGO) build --release --package tidegate
+	$(CARGO) build --release --package tidegate-io --example relay
+	bench/compare $(BENCH)
+
+show-%: build
+	@scripts/setup test
+	@scripts/show-$*

@@ -1,0 +1,112 @@
+"""SIPp as caller and callee, and what its statistics say."""
+
+import csv
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from .process import Process, Stage
+from .sockets import LOCALHOST, free_port
+
+SCENARIOS = Path(__file__).resolve().parents[2] / "tests" / "sipp"
+
+# SIPp's own buffer overflows at a burst of a few hundred datagrams, and its losses would
+# be taken for the element's.
+_BUFFER_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The last line of SIPp's statistics file."""
+
+    created: int
+    successful: int
+    failed: int
+    unexpected: int
+    """Failed for a message that the scenario does not expect at that place."""
+    out_of_call: int
+    """Messages that belong to no call."""
+    retransmissions: int
+
+    @property
+    def clean(self) -> bool:
+        """Every call that began ended well, and nothing came that should not."""
+        return self.successful == self.created and not (
+            self.failed or self.unexpected or self.out_of_call
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.created} calls, {self.successful} successful, {self.failed} failed, "
+            f"{self.unexpected} unexpected, {self.out_of_call} out of call, "
+            f"{self.retransmissions} retransmissions"
+        )
+
+
+class Sipp:
+    """One running SIPp."""
+
+    def __init__(self, process: Process, port: int, statistics: Path) -> None:
+        self.process = process
+        self.port = port
+        self._statistics = statistics
+
+    def calls(self) -> Calls:
+        """What it has counted; complete once it has ended."""
+        with self._statistics.open(newline="") as file:
+            rows = list(csv.DictReader(file, delimiter=";"))
+        if not rows:
+            return Calls(0, 0, 0, 0, 0, 0)
+        last = rows[-1]
+        return Calls(
+            created=int(last["TotalCallCreated"]),
+            successful=int(last["SuccessfulCall(C)"]),
+            failed=int(last["FailedCall(C)"]),
+            unexpected=int(last["FailedUnexpectedMessage(C)"]),
+            out_of_call=int(last["OutOfCallMsgs(C)"]),
+            retransmissions=int(last["Retransmissions(C)"]),
+        )
+
+    def finish(self, patience_s: float = 8.0) -> Calls:
+        """Lets the calls that are open end, ends SIPp, and returns what it counted."""
+        self.process.stop(signal.SIGUSR1, patience_s)
+        return self.calls()
+
+
+def callee(stage: Stage, name: str, scenario: str = "uas") -> Sipp:
+    """A SIPp that answers: `uas` is its built-in scenario, any other a file of ours."""
+    port = free_port()
+    command, statistics = _command(stage, name, scenario, port)
+    return Sipp(stage.serve(name, command, port), port, statistics)
+
+
+def caller(
+    stage: Stage,
+    name: str,
+    target: str,
+    *,
+    rate_cps: int,
+    calls: int,
+    scenario: str = "uac",
+    hold_ms: int = 0,
+) -> Sipp:
+    """A SIPp that makes `calls` calls, `rate_cps` a second, whatever becomes of them."""
+    port = free_port()
+    command, statistics = _command(stage, name, scenario, port)
+    command += ["-r", str(rate_cps), "-m", str(calls), "-d", str(hold_ms)]
+    # Without a limit of its own SIPp holds back new calls when the old ones are slow, and
+    # the load offered is no longer the load asked for.
+    command += ["-l", str(calls)]
+    command += ["-timeout", f"{calls // rate_cps + hold_ms // 1000 + 60}s", target]
+    return Sipp(stage.serve(name, command, port), port, statistics)
+
+
+def _command(stage: Stage, name: str, scenario: str, port: int) -> tuple[list[str], Path]:
+    statistics = stage.directory / f"{name}.csv"
+    statistics.unlink(missing_ok=True)
+    source = ["-sn", scenario] if scenario in ("uac", "uas") else ["-sf", str(SCENARIOS / f"{scenario}.xml")]
+    command = ["sipp", *source, "-nostdin", "-i", LOCALHOST, "-p", str(port)]
+    command += ["-buff_size", str(_BUFFER_BYTES), "-max_socket", "1000"]
+    command += ["-trace_stat", "-stf", str(statistics), "-fd", "1"]
+    command += ["-trace_err", "-error_file", str(stage.directory / f"{name}.errors")]
+    return command, statistics

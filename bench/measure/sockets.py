@@ -1,0 +1,72 @@
+"""The UDP sockets of this machine: free ports, bound ports, dropped datagrams."""
+
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+LOCALHOST = "127.0.0.1"
+_given: set[int] = set()
+
+
+class _Socket(NamedTuple):
+    port: int
+    inode: str
+    drops: int
+
+
+def free_port() -> int:
+    """A port that is free for UDP and TCP now, and is not handed out twice by this script."""
+    while True:
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram,
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream,
+        ):
+            datagram.bind((LOCALHOST, 0))
+            port = datagram.getsockname()[1]
+            try:
+                stream.bind((LOCALHOST, port))
+            except OSError:
+                continue
+        if port not in _given:
+            _given.add(port)
+            return port
+
+
+def bound(port: int) -> bool:
+    """Whether any UDP socket of this machine is bound to `port`."""
+    return any(entry.port == port for entry in _sockets())
+
+
+def drops(pids: Iterable[int]) -> int:
+    """Datagrams dropped so far by the UDP sockets that these processes hold."""
+    held = {inode for pid in pids for inode in _inodes(pid)}
+    return sum(entry.drops for entry in _sockets() if entry.inode in held)
+
+
+def _sockets() -> Iterator[_Socket]:
+    for table in ("/proc/net/udp", "/proc/net/udp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            field = line.split()
+            port = int(field[1].rpartition(":")[2], 16)
+            yield _Socket(port, inode=field[9], drops=int(field[12]))
+
+
+def _inodes(pid: int) -> Iterator[str]:
+    directory = f"/proc/{pid}/fd"
+    try:
+        descriptors = os.listdir(directory)
+    except OSError:
+        return
+    for descriptor in descriptors:
+        try:
+            target = os.readlink(f"{directory}/{descriptor}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            yield target[len("socket:[") : -1]

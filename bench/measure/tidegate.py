@@ -1,0 +1,122 @@
+"""Tidegate: its configuration, its start, and its own generator as caller and callee."""
+
+import json
+import os
+import sys
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from .process import Process, Stage
+from .record import ROOT
+from .sipp import Calls
+from .sockets import LOCALHOST, free_port
+
+
+def built(program: str, profile: str = "debug") -> str:
+    """A program that cargo has built, in its folder `debug` (optimised too) or `release`."""
+    path = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / profile / program
+    if not path.exists():
+        sys.exit(f"{path} is not there: build it first, or use the make target")
+    return str(path)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Where a Tidegate will listen, and the configuration file that says so."""
+
+    port: int
+    admin_port: int
+    configuration: Path
+
+    @property
+    def address(self) -> str:
+        return f"{LOCALHOST}:{self.port}"
+
+
+def configure(stage: Stage, backend_ports: list[int], *, policy: str = "rr") -> Edge:
+    """The smallest configuration, on free ports, with its state in the scratch directory."""
+    edge = Edge(free_port(), free_port(), stage.directory / "tidegate.toml")
+    backends = "".join(
+        f'[[pool.backend]]\nuri = "sip:{LOCALHOST}:{port}"\n' for port in backend_ports
+    )
+    edge.configuration.write_text(
+        f"""\
+[server]
+shards = 1
+state_dir = "{stage.directory / 'state'}"
+
+[admin]
+address = "{LOCALHOST}:{edge.admin_port}"
+
+[[listen]]
+transport = "udp"
+address = "{edge.address}"
+
+[[pool]]
+name = "app"
+policy = "{policy}"
+{backends}"""
+    )
+    return edge
+
+
+def run(stage: Stage, edge: Edge, profile: str = "debug", name: str = "tidegate") -> Process:
+    """Starts `tidegate run` and returns once it listens."""
+    command = [built("tidegate", profile), "run", "--config", str(edge.configuration)]
+    return stage.serve(name, command, edge.port)
+
+
+def metrics(edge: Edge) -> str:
+    """What it reports of itself now, as Prometheus text."""
+    url = f"http://{LOCALHOST}:{edge.admin_port}/metrics"
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return answer.read().decode()
+
+
+class Load:
+    """One running `tidegate load`, with the face of `sipp.Sipp`."""
+
+    def __init__(self, process: Process, port: int, report: Path) -> None:
+        self.process = process
+        self.port = port
+        self._report = report
+
+    def calls(self) -> Calls:
+        """What it counted; there only once it has ended."""
+        try:
+            report = json.loads(self._report.read_text())
+        except (OSError, ValueError):
+            sys.exit(f"{self.process.name} left no report:\n{self.process.tail()}")
+        return Calls(
+            created=report["begun"],
+            successful=report["completed"],
+            failed=report["begun"] - report["completed"],
+            unexpected=report["unexpected"],
+            out_of_call=0,
+            retransmissions=sum(report["retransmissions"].values()),
+        )
+
+    def finish(self, patience_s: float = 8.0) -> Calls:
+        """Ends it and returns what it counted."""
+        self.process.stop(patience_s=patience_s)
+        return self.calls()
+
+
+def callee(stage: Stage, name: str, profile: str = "debug") -> Load:
+    """A `tidegate load uas`."""
+    port, report = free_port(), stage.directory / f"{name}.json"
+    command = [built("tidegate", profile), "load", "uas", "--bind", f"{LOCALHOST}:{port}"]
+    command += ["--json", str(report)]
+    return Load(stage.serve(name, command, port), port, report)
+
+
+def caller(
+    stage: Stage, name: str, target: str, *, rate_cps: int, calls: int, profile: str = "debug"
+) -> Load:
+    """A `tidegate load uac` that makes `calls` calls at even intervals."""
+    port, report = free_port(), stage.directory / f"{name}.json"
+    command = [built("tidegate", profile), "load", "uac", target, "--bind", f"{LOCALHOST}:{port}"]
+    command += ["--rate", str(rate_cps), "--calls", str(calls), "--arrivals", "uniform"]
+    command += ["--json", str(report)]
+    return Load(stage.serve(name, command, port), port, report)
