@@ -1,0 +1,247 @@
+use tidegate_balance::{Policy, Pool};
+
+use super::*;
+
+const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
+const IDLE: Duration = Duration::from_secs(3600);
+const MEMBER: Member = Member { pool: 0, backend: 0 };
+
+struct Table {
+    calls: Calls,
+    picker: Picker,
+    now: Timestamp,
+}
+
+impl Table {
+    fn new(calls_max: usize) -> Self {
+        let pool = Pool::new("app", &[("a", "127.0.0.1:5070".parse().unwrap(), 1)]);
+        Self {
+            calls: Calls::new(calls_max, IDLE),
+            picker: Picker::new(pool, Policy::Tlwl),
+            now: T0,
+        }
+    }
+
+    fn insert(&mut self, fingerprint: u128) -> CallRef {
+        self.calls.insert(self.now, fingerprint, MEMBER).unwrap()
+    }
+
+    fn request(&mut self, call: CallRef, method: Method, cseq: u32) {
+        self.calls.on_request(self.now, call, method, cseq, &self.picker);
+    }
+
+    fn response(&mut self, call: CallRef, method: Method, cseq: u32, status: u16) {
+        self.calls.on_response(self.now, call, method, cseq, status);
+    }
+
+    /// Calls and work on the back end, and transactions open in the table.
+    fn counts(&self) -> (u64, u64, usize) {
+        let backend = self.picker.backend(0);
+        (backend.calls(), backend.work(), self.calls.open())
+    }
+
+    /// Lets `by` pass as a driver would, timer by timer.
+    fn pass(&mut self, by: Duration) {
+        let end = self.now + by;
+        while let Some(at) = self.calls.poll_timeout().filter(|&at| at <= end) {
+            self.calls.handle_timeout(at);
+        }
+        self.now = end;
+    }
+
+    fn established(&mut self, fingerprint: u128) -> CallRef {
+        let call = self.insert(fingerprint);
+        self.request(call, Method::Invite, 1);
+        self.response(call, Method::Invite, 1, 200);
+        call
+    }
+}
+
+#[test]
+fn a_call_counts_from_its_invite_to_the_end_of_its_bye() {
+    let mut t = Table::new(10);
+    let call = t.insert(7);
+    assert_eq!(t.calls.find(7), Some(call));
+    t.request(call, Method::Invite, 1);
+    assert_eq!(t.counts(), (1, 175, 1));
+    t.response(call, Method::Invite, 1, 180);
+    assert_eq!(t.counts(), (1, 175, 1));
+    t.response(call, Method::Invite, 1, 200);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.request(call, Method::Ack, 1);
+    t.request(call, Method::Bye, 2);
+    assert_eq!(t.counts(), (1, 100, 1));
+    t.response(call, Method::Bye, 2, 200);
+    assert_eq!(t.counts(), (0, 0, 0));
+}
+
+// 003 fig. 4 as printed decrements again at a retransmitted 200, increments again at a
+// retransmitted BYE, and loses a count at each re-INVITE.
+#[test]
+fn repetitions_count_nothing() {
+    let mut t = Table::new(10);
+    let call = t.insert(7);
+    for _ in 0..3 {
+        t.request(call, Method::Invite, 1);
+        assert_eq!(t.counts(), (1, 175, 1));
+    }
+    for _ in 0..3 {
+        t.response(call, Method::Invite, 1, 200);
+        assert_eq!(t.counts(), (1, 0, 0));
+    }
+    // The INVITE again, although its 200 has passed.
+    t.request(call, Method::Invite, 1);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.request(call, Method::Invite, 2);
+    assert_eq!(t.counts(), (1, 175, 1));
+    t.response(call, Method::Invite, 2, 200);
+    assert_eq!(t.counts(), (1, 0, 0));
+    for _ in 0..3 {
+        t.request(call, Method::Bye, 3);
+        assert_eq!(t.counts(), (1, 100, 1));
+    }
+    for _ in 0..3 {
+        t.response(call, Method::Bye, 3, 200);
+        assert_eq!(t.counts(), (0, 0, 0));
+    }
+    t.request(call, Method::Bye, 3);
+    assert_eq!(t.counts(), (0, 0, 0));
+}
+
+#[test]
+fn every_ending_gives_back_what_was_counted() {
+    // Refused.
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.response(call, Method::Invite, 1, 486);
+    assert_eq!(t.counts(), (0, 0, 0));
+
+    // Challenged, then accepted: one call.
+    let call = t.insert(2);
+    t.request(call, Method::Invite, 1);
+    t.response(call, Method::Invite, 1, 407);
+    assert_eq!(t.counts(), (0, 0, 0));
+    t.request(call, Method::Invite, 2);
+    t.response(call, Method::Invite, 2, 200);
+    assert_eq!(t.counts(), (1, 0, 0));
+
+    // A BYE that is challenged does not end the call; one that fails otherwise does.
+    t.request(call, Method::Bye, 3);
+    t.response(call, Method::Bye, 3, 401);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.request(call, Method::Bye, 4);
+    t.response(call, Method::Bye, 4, 481);
+    assert_eq!(t.counts(), (0, 0, 0));
+
+    // Nobody answers the INVITE.
+    let call = t.insert(3);
+    t.request(call, Method::Invite, 1);
+    t.pass(TRANSACTION_MAX);
+    assert_eq!(t.counts(), (0, 0, 0));
+    assert_eq!(t.calls.find(3), None);
+
+    // Nobody answers the BYE.
+    let call = t.established(4);
+    t.request(call, Method::Bye, 2);
+    t.pass(TRANSACTION_MAX * 2);
+    assert_eq!(t.counts(), (0, 0, 0));
+
+    // It rings beyond Timer C.
+    let call = t.insert(5);
+    t.request(call, Method::Invite, 1);
+    t.response(call, Method::Invite, 1, 180);
+    t.pass(TIMER_C - Duration::from_secs(1));
+    assert_eq!(t.counts(), (1, 175, 1));
+    t.pass(TRANSACTION_MAX);
+    assert_eq!(t.counts(), (0, 0, 0));
+
+    // Both sides vanish.
+    t.established(6);
+    t.pass(IDLE - Duration::from_secs(1));
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.pass(TRANSACTION_MAX);
+    assert_eq!(t.counts(), (0, 0, 0));
+
+    // A request within the call gets no answer: the call goes on without it.
+    let call = t.established(7);
+    t.request(call, Method::Info, 2);
+    assert_eq!(t.counts(), (1, 100, 1));
+    t.pass(TRANSACTION_MAX * 2);
+    assert_eq!(t.counts(), (1, 0, 0));
+}
+
+#[test]
+fn the_choice_is_kept_for_64_t1_after_the_end() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    t.request(call, Method::Bye, 2);
+    t.response(call, Method::Bye, 2, 200);
+    t.pass(TRANSACTION_MAX - Duration::from_millis(1));
+    assert_eq!(t.calls.find(1), Some(call));
+    t.pass(TRANSACTION_MAX);
+    assert_eq!((t.calls.find(1), t.calls.len()), (None, 0));
+    assert!(t.calls.get(call).is_none());
+}
+
+#[test]
+fn an_old_reference_does_not_name_the_next_call_in_its_slot() {
+    let mut t = Table::new(10);
+    let old = t.insert(1);
+    t.pass(TRANSACTION_MAX);
+    let new = t.insert(2);
+    assert_eq!(old.slot, new.slot, "the slot is used again");
+    t.request(new, Method::Invite, 1);
+    t.response(old, Method::Invite, 1, 486);
+    assert_eq!(t.counts(), (1, 175, 1));
+}
+
+#[test]
+fn a_full_table_gives_up_what_is_over_and_refuses_the_rest() {
+    let mut t = Table::new(3);
+    let calls: Vec<_> = (0..3).map(|f| t.established(f)).collect();
+    assert_eq!(t.calls.insert(t.now, 9, MEMBER), Err(Full));
+    t.request(calls[1], Method::Bye, 2);
+    t.response(calls[1], Method::Bye, 2, 200);
+    t.insert(9);
+    assert_eq!((t.calls.len(), t.calls.evicted()), (3, 1));
+    assert_eq!(t.calls.find(1), None);
+    assert!(t.calls.find(0).is_some() && t.calls.find(2).is_some());
+}
+
+#[test]
+fn a_call_that_moves_takes_its_counts_along() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.calls.move_to(call, MEMBER);
+    assert_eq!(t.counts(), (0, 0, 0));
+    t.request(call, Method::Invite, 1);
+    assert_eq!(t.counts(), (1, 175, 1));
+}
+
+#[test]
+fn a_peer_that_opens_many_transactions_at_once_is_held_to_the_limit() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    for cseq in 2..100 {
+        t.request(call, Method::Info, cseq);
+    }
+    assert_eq!(t.counts(), (1, OPEN_MAX as u64 * 100, OPEN_MAX));
+    t.pass(TRANSACTION_MAX * 2);
+    assert_eq!(t.counts(), (1, 0, 0));
+}
+
+#[test]
+fn there_is_one_timer_for_each_entry_however_often_it_is_touched() {
+    let mut t = Table::new(100);
+    for f in 0..50 {
+        let call = t.established(f);
+        for cseq in 2..20 {
+            t.request(call, Method::Invite, cseq);
+            t.response(call, Method::Invite, cseq, 200);
+        }
+    }
+    t.pass(TRANSACTION_MAX * 5);
+    assert_eq!((t.calls.len(), t.calls.timers.len()), (50, 50));
+}

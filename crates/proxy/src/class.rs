@@ -1,0 +1,85 @@
+//! Classes of messages, in the order in which they are served.
+
+use tidegate_sip::{Method, Scan, ScanStart};
+
+/// What a message is to an element that may have to choose among messages.
+///
+/// The order is that of service: what finishes work that was begun goes before
+/// what begins new work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A final response.
+    Final,
+    /// A provisional response.
+    Provisional,
+    /// An ACK.
+    Ack,
+    /// A BYE.
+    Bye,
+    /// A CANCEL.
+    Cancel,
+    /// A request within a call we know, or a repetition of one.
+    InDialog,
+    /// An INVITE that begins a call.
+    Invite,
+    /// A REGISTER.
+    Register,
+    /// Any other request that belongs to no call.
+    Other,
+}
+
+impl Class {
+    /// All of them, in order of service.
+    pub const ALL: [Self; 9] = [
+        Self::Final,
+        Self::Provisional,
+        Self::Ack,
+        Self::Bye,
+        Self::Cancel,
+        Self::InDialog,
+        Self::Invite,
+        Self::Register,
+        Self::Other,
+    ];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Final => "final",
+            Self::Provisional => "provisional",
+            Self::Ack => "ack",
+            Self::Bye => "bye",
+            Self::Cancel => "cancel",
+            Self::InDialog => "in_dialog",
+            Self::Invite => "invite",
+            Self::Register => "register",
+            Self::Other => "other",
+        }
+    }
+
+    /// Whether it begins work that could be refused.
+    pub const fn is_new_work(self) -> bool {
+        matches!(self, Self::Invite | Self::Register | Self::Other)
+    }
+
+    /// The class of a scanned message. `known` tells whether its call is one of
+    /// ours; it is asked only where the answer matters.
+    pub(crate) fn of(scan: &Scan<'_>, known: impl FnOnce() -> bool) -> Self {
+        let method = match scan.start {
+            ScanStart::Response { status } if status < 200 => return Self::Provisional,
+            ScanStart::Response { .. } => return Self::Final,
+            ScanStart::Request { method, .. } => method,
+        };
+        match method {
+            Method::Ack => Self::Ack,
+            Method::Bye => Self::Bye,
+            Method::Cancel => Self::Cancel,
+            // A To-tag alone proves nothing: without a call of ours it is new, or a
+            // flood with To-tags would walk past every gate.
+            _ if known() => Self::InDialog,
+            Method::Invite => Self::Invite,
+            Method::Register => Self::Register,
+            _ => Self::Other,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a shard counts. One writer, many readers.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::class::Class;
+
+/// A number that one thread changes and others read.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Its value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Adds one. Load and store instead of a locked add: there is one writer.
+    #[inline]
+    pub(crate) fn up(&self) {
+        self.0.store(self.0.load(Relaxed) + 1, Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+}
+
+/// Why a message was dropped without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drop {
+    /// Not SIP, and nothing in it that could be answered.
+    Malformed,
+    /// A keepalive (RFC 5626 §3.5.1), which over UDP needs no answer.
+    Keepalive,
+    /// The queue of its class was full.
+    QueueFull,
+    /// A response whose branch we did not make.
+    ForeignResponse,
+    /// A response that leads nowhere: no Via below ours, or one without address.
+    LostResponse,
+    /// An ACK to a reply that we made, which ends there.
+    OwnAck,
+    /// An ACK that belongs to no call we know.
+    UnknownAck,
+    /// Longer than a datagram once our headers are in it.
+    TooLong,
+}
+
+impl Drop {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Malformed,
+        Self::Keepalive,
+        Self::QueueFull,
+        Self::ForeignResponse,
+        Self::LostResponse,
+        Self::OwnAck,
+        Self::UnknownAck,
+        Self::TooLong,
+    ];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Keepalive => "keepalive",
+            Self::QueueFull => "queue_full",
+            Self::ForeignResponse => "foreign_response",
+            Self::LostResponse => "lost_response",
+            Self::OwnAck => "own_ack",
+            Self::UnknownAck => "unknown_ack",
+            Self::TooLong => "too_long",
+        }
+    }
+}
+
+/// Statuses that the proxy itself answers with.
+pub const REPLIES: [u16; 10] = [200, 400, 403, 404, 416, 420, 481, 483, 503, 505];
+
+/// A shard's counters.
+#[derive(Debug, Default)]
+pub struct Counters {
+    received: [Counter; Class::ALL.len()],
+    dropped: [Counter; Drop::ALL.len()],
+    replied: [Counter; REPLIES.len()],
+    /// Requests that repeat one seen before.
+    pub retransmissions: Counter,
+    /// Requests forwarded.
+    pub requests_forwarded: Counter,
+    /// Responses forwarded.
+    pub responses_forwarded: Counter,
+    /// Messages handed to another shard.
+    pub crossings: Counter,
+    /// Calls moved to another back end because theirs is down.
+    pub moved: Counter,
+    /// Entries in the call table now.
+    pub calls: Counter,
+    /// Transactions that wait for a final response now.
+    pub transactions_open: Counter,
+    /// Finished calls forgotten early to make room.
+    pub calls_evicted: Counter,
+    /// Messages waiting in the class queues now.
+    pub queued: Counter,
+}
+
+impl Counters {
+    /// Messages received of a class, counted before any is refused.
+    pub fn received(&self, class: Class) -> &Counter {
+        &self.received[class as usize]
+    }
+
+    /// Messages dropped for a reason.
+    pub fn dropped(&self, why: Drop) -> &Counter {
+        &self.dropped[why as usize]
+    }
+
+    /// Replies made with a status of [`REPLIES`]; any other is counted as 400.
+    pub fn replied(&self, status: u16) -> &Counter {
+        let known = REPLIES.iter().position(|&s| s == status);
+        &self.replied[known.unwrap_or(1)]
+    }
+}

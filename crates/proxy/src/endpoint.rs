@@ -1,0 +1,332 @@
+//! The endpoint: what a shard knows, and the work of one message with it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_balance::{Backend, Picker};
+use tidegate_sip::{HeaderName, Malformed, Message, Method, Scan, ScanStart, StartLine, Uri};
+use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transmit};
+
+use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
+use crate::calls::{CallRef, Calls, Member};
+use crate::class::Class;
+use crate::counters::{Counters, Drop};
+use crate::origin::Addresses;
+use crate::reply::{is_own_tag, reply};
+use crate::routing::{Hop, Instead, is_served, status_of};
+use crate::secret::Keys;
+use crate::settings::{Rule, Settings};
+
+/// A shard's routing, calls and outputs.
+pub(crate) struct Endpoint {
+    shard: u16,
+    shards: u16,
+    keys: Keys,
+    addresses: Addresses,
+    pickers: Vec<Picker>,
+    rules: Vec<Rule>,
+    calls: Calls,
+    failure_pause: Duration,
+    pool: Pool,
+    transmits: VecDeque<Transmit>,
+    crossings: VecDeque<Crossing>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(settings: Settings, pool: Pool, counters: Arc<Counters>) -> Self {
+        assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
+        assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
+        assert!(!settings.pools.is_empty(), "a proxy has somewhere to send to");
+        Self {
+            shard: settings.shard,
+            shards: settings.shards,
+            keys: Keys::new(&settings.secret),
+            addresses: Addresses::new(&settings),
+            calls: Calls::new(settings.calls_max, settings.idle_max),
+            failure_pause: settings.failure_pause,
+            pickers: settings.pools.into_iter().map(|(p, policy)| Picker::new(p, policy)).collect(),
+            rules: settings.rules,
+            pool,
+            transmits: VecDeque::new(),
+            crossings: VecDeque::new(),
+            counters,
+        }
+    }
+
+    pub(crate) fn shard(&self) -> u16 {
+        self.shard
+    }
+
+    pub(crate) fn shards(&self) -> u16 {
+        self.shards
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    pub(crate) fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    pub(crate) fn calls_mut(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn backend(&self, member: Member) -> &Backend {
+        self.pickers[usize::from(member.pool)].backend(member.backend.into())
+    }
+
+    pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    pub(crate) fn poll_crossing(&mut self) -> Option<Crossing> {
+        self.crossings.pop_front()
+    }
+
+    pub(crate) fn transmit(&mut self, transmit: Transmit) {
+        self.transmits.push_back(transmit);
+    }
+
+    pub(crate) fn cross(&mut self, shard: u16, received: Received) {
+        self.counters.crossings.up();
+        self.crossings.push_back(Crossing { shard, received });
+    }
+
+    pub(crate) fn drop_counted(&self, why: Drop) {
+        self.counters.dropped(why).up();
+    }
+
+    /// Whether a scanned request belongs to a call of ours.
+    pub(crate) fn knows(&self, scan: &Scan<'_>, bytes: &[u8]) -> bool {
+        let ScanStart::Request { method, .. } = scan.start else { return false };
+        let fingerprint = self.keys.call.fingerprint(scan.call_id);
+        match (self.calls.find(fingerprint), scan.to_tag) {
+            (Some(_), Some(_)) => true,
+            // Without a To-tag it is old only if it repeats something: the Call-ID of
+            // a call of ours does not make another INVITE part of it.
+            (Some(call), None) => self.calls.is_repeated(call, method, scan.cseq),
+            // The call was made before a restart, or at another instance.
+            (None, Some(_)) => Message::parse(bytes).is_ok_and(|m| self.has_route_token(&m)),
+            (None, None) => false,
+        }
+    }
+
+    /// Whether a scanned ACK acknowledges a reply that we made ourselves.
+    pub(crate) fn is_ack_of_reply(&self, scan: &Scan<'_>) -> bool {
+        let branch = scan.branch.unwrap_or_default();
+        scan.to_tag.is_some_and(|tag| is_own_tag(&self.keys, tag, scan.call_id, branch))
+    }
+
+    /// Does the work of one message.
+    pub(crate) fn serve(&mut self, now: Timestamp, class: Class, received: Received) {
+        match class {
+            Class::Final | Class::Provisional => self.serve_response(now, received),
+            _ => self.serve_request(now, received),
+        }
+    }
+
+    fn serve_request(&mut self, now: Timestamp, received: Received) {
+        // The message borrows the packet, which a crossing gives away.
+        let shard = match self.try_request(now, &received) {
+            Ok(()) => return,
+            Err(Instead::Cross(shard)) => shard,
+            Err(_) => return,
+        };
+        self.cross(shard, received);
+    }
+
+    fn try_request(&mut self, now: Timestamp, received: &Received) -> Result<(), Instead> {
+        let message = match Message::parse(&received.bytes) {
+            Ok(message) => message,
+            Err(malformed) => {
+                self.refuse_malformed(received, malformed);
+                return Ok(());
+            }
+        };
+        let done = self.decide(now, received, &message);
+        let Err(instead) = done else { return Ok(()) };
+        let method = message.method();
+        match instead {
+            Instead::Cross(shard) => return Err(Instead::Cross(shard)),
+            Instead::Drop(why) => self.drop_counted(why),
+            // RFC 3261 §17.1.1.3: nothing answers an ACK.
+            Instead::Reply(status, _) if method == Some(Method::Ack) => {
+                let why = if status == 481 { Drop::UnknownAck } else { Drop::Malformed };
+                self.drop_counted(why);
+            }
+            Instead::Reply(status, why) => {
+                // RFC 3261 §20.43: 399, a text for a person.
+                let warning = ["399 tidegate \"", why, "\""].concat();
+                self.answer(received, &message, status, &[("Warning", warning.as_bytes())]);
+            }
+            Instead::BadExtension => {
+                // RFC 3261 §16.3 item 5: the 420 lists what was not understood.
+                let asked = message.field(HeaderName::ProxyRequire).map_or(&b""[..], |f| f.value);
+                self.answer(received, &message, 420, &[("Unsupported", asked)]);
+            }
+            Instead::Capabilities => self.answer(received, &message, 200, &CAPABILITIES),
+        }
+        Ok(())
+    }
+
+    /// RFC 3261 §16.3: the checks that come before routing; then routing.
+    fn decide(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        message: &Message<'_>,
+    ) -> Result<(), Instead> {
+        // Item 1: reasonable syntax.
+        message.check()?;
+        let StartLine::Request { method, uri: text, .. } = message.start() else {
+            return Err(Instead::Drop(Drop::Malformed));
+        };
+        let uri = Uri::parse(text)?;
+        // Item 2: the URI's scheme.
+        if !is_served(uri.scheme) {
+            return Err(Instead::Reply(416, "scheme is not served"));
+        }
+        // Item 3: Max-Forwards. An OPTIONS that has arrived may be answered at zero.
+        let arrived = uri.user.is_none() && self.addresses.is_own_target(&uri);
+        if method == Method::Options && arrived {
+            return Err(Instead::Capabilities);
+        }
+        if message.max_forwards()? == Some(0) {
+            return Err(Instead::Reply(483, "too many hops"));
+        }
+        // Item 5: Proxy-Require. RFC 3261 §8.2.2.3: never in an ACK or CANCEL.
+        if message.field(HeaderName::ProxyRequire).is_some()
+            && !matches!(method, Method::Ack | Method::Cancel)
+        {
+            return Err(Instead::BadExtension);
+        }
+        let hop = self.route(now, received, message, method, &uri)?;
+        self.forward(now, received, message, &hop)
+    }
+
+    fn answer(
+        &mut self,
+        received: &Received,
+        message: &Message<'_>,
+        status: u16,
+        headers: &[(&str, &[u8])],
+    ) {
+        match reply(&self.keys, &self.pool, received, message, status, headers) {
+            Some(transmit) => {
+                self.counters.replied(status).up();
+                self.transmit(transmit);
+            }
+            None => self.drop_counted(Drop::Malformed),
+        }
+    }
+
+    /// Answers `received` with `status` if it is a request that may be answered.
+    pub(crate) fn refuse(&mut self, received: &Received, status: u16) {
+        match Message::parse(&received.bytes) {
+            Ok(message) if message.is_request() && message.method() != Some(Method::Ack) => {
+                self.answer(received, &message, status, &[]);
+            }
+            _ => self.drop_counted(Drop::Malformed),
+        }
+    }
+
+    /// Answers a request that breaks the grammar, as far as it can be read.
+    pub(crate) fn refuse_malformed(&mut self, received: &Received, malformed: Malformed) {
+        self.refuse(received, status_of(malformed));
+    }
+
+    /// Chooses a back end for a new call.
+    pub(crate) fn pick(
+        &mut self,
+        now: Timestamp,
+        pool: u16,
+        fingerprint: u128,
+        not: Option<u16>,
+    ) -> Result<u16, Instead> {
+        let picker = &mut self.pickers[usize::from(pool)];
+        picker
+            .pick(now, fingerprint as u64, not.map(usize::from))
+            .map(|backend| backend as u16)
+            .ok_or(Instead::Reply(503, "no back end is up"))
+    }
+
+    /// The entry of a call, made if there is none.
+    pub(crate) fn hold(
+        &mut self,
+        now: Timestamp,
+        call: Option<CallRef>,
+        fingerprint: u128,
+        member: Member,
+    ) -> Result<CallRef, Instead> {
+        match call {
+            Some(call) => {
+                self.move_call(call, member);
+                Ok(call)
+            }
+            None => self
+                .calls
+                .insert(now, fingerprint, member)
+                .map_err(|_| Instead::Reply(503, "call table is full")),
+        }
+    }
+
+    pub(crate) fn move_call(&mut self, call: CallRef, member: Member) {
+        self.counters.moved.up();
+        self.calls.move_to(call, member);
+    }
+
+    /// Tells the call table of a request that is about to be forwarded.
+    pub(crate) fn note_request(&mut self, now: Timestamp, hop: &Hop, method: Method, cseq: u32) {
+        if self.calls.is_repeated(hop.call, method, cseq) {
+            self.counters.retransmissions.up();
+        }
+        match hop.member {
+            Some(member) if hop.toward_backend => {
+                let picker = &self.pickers[usize::from(member.pool)];
+                self.calls.on_request(now, hop.call, method, cseq, picker);
+            }
+            _ => self.calls.on_request_from_backend(now, hop.call, method),
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        self.calls.handle_timeout(now);
+    }
+
+    /// A delivery failed. If it was to a back end, that gets no new calls for a
+    /// while; repetitions of those it has not answered go elsewhere.
+    pub(crate) fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        if failure.cause == Cause::TooLarge {
+            return;
+        }
+        if let Some(member) = self.addresses.member(failure.path.remote) {
+            self.backend(member).on_failed(now, self.failure_pause);
+        }
+    }
+}
+
+/// RFC 3261 §11.2: what an OPTIONS to ourselves is told. We are no end of a session:
+/// methods other than OPTIONS go through us.
+const CAPABILITIES: [(&str, &[u8]); 5] = [
+    ("Allow", b"OPTIONS"),
+    ("Accept", b"application/sdp"),
+    ("Accept-Encoding", b"identity"),
+    ("Accept-Language", b"en"),
+    ("Supported", b""),
+];

@@ -1,0 +1,34 @@
+//! The SIP proxy as a sans-IO core.
+//!
+//! A [`Proxy`] is one shard of the element: [`Core::offer`](tidegate_world::Core::offer)
+//! classifies a message and queues it in its class, `serve` routes the next one.
+//! It is *call-aware*: without keeping transactions (RFC 3261 §16.11) it remembers
+//! where each call went, so that a retransmission, a CANCEL, an ACK follow, and
+//! counts what each call weighs on its back end.
+//!
+//! What is written into messages and later believed is authenticated: the branch
+//! of a Via ([`branch`]), the To-tag of a reply made without state ([`reply`]), the
+//! token in a Record-Route ([`token`]).
+
+mod branch;
+mod calls;
+mod class;
+mod counters;
+mod endpoint;
+mod forward;
+mod ingress;
+mod origin;
+mod proxy;
+mod reply;
+mod response;
+mod routing;
+mod secret;
+mod settings;
+mod token;
+
+pub use branch::{LISTENERS_MAX, SHARDS_MAX};
+pub use class::Class;
+pub use counters::{Counter, Counters, Drop, REPLIES};
+pub use proxy::Proxy;
+pub use secret::Secret;
+pub use settings::{From, Listener, Rule, Settings, To};

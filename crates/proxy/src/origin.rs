@@ -1,0 +1,153 @@
+//! Who sent a message, and which addresses are ours.
+
+use std::net::{IpAddr, SocketAddr};
+
+use hashbrown::HashMap;
+use tidegate_sip::{Host, Uri};
+use tidegate_world::Path;
+
+use crate::calls::Member;
+use crate::settings::{Listener, Settings, canonical};
+
+/// The port of a SIP URI without one, RFC 3261 §19.1.2.
+pub(crate) const PORT: u16 = 5060;
+
+/// What a source may do follows from what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A back end: may reach Route sets and other addresses.
+    Member(Member),
+    /// Configured as trusted: likewise.
+    Trusted,
+    /// Anybody else: reaches pools only.
+    Stranger,
+}
+
+/// The addresses a proxy knows.
+pub(crate) struct Addresses {
+    listeners: Vec<Own>,
+    members: HashMap<SocketAddr, Member>,
+}
+
+/// A listener, with what is compared and written at each message made ready.
+pub(crate) struct Own {
+    pub(crate) local: SocketAddr,
+    pub(crate) advertised: Box<str>,
+    /// `Via: SIP/2.0/UDP host:port;rport;branch=`
+    pub(crate) via: Box<str>,
+    host: Box<str>,
+    port: u16,
+    ip: Option<IpAddr>,
+    listener: Listener,
+}
+
+impl Own {
+    fn new(listener: &Listener) -> Self {
+        let advertised = listener.advertised.as_str();
+        let (host, port) = match advertised.parse::<SocketAddr>() {
+            Ok(address) => (address.ip().to_string(), address.port()),
+            Err(_) => match advertised.rsplit_once(':') {
+                Some((host, port)) => (host.to_owned(), port.parse().unwrap_or(PORT)),
+                None => (advertised.to_owned(), PORT),
+            },
+        };
+        Self {
+            local: listener.local,
+            // RFC 3581 §3: a client that wants the response at its source port puts
+            // an rport into its Via; behind address translation we do.
+            via: format!("Via: SIP/2.0/UDP {advertised};rport;branch=").into(),
+            ip: host.parse().ok(),
+            advertised: advertised.into(),
+            host: host.into(),
+            port,
+            listener: listener.clone(),
+        }
+    }
+
+    fn is_host(&self, uri: &Uri<'_>) -> bool {
+        let Some(host) = uri.host else { return false };
+        match host.ip() {
+            Some(ip) => self.ip == Some(ip) || self.local.ip() == ip,
+            None => is_host(&host, &self.host),
+        }
+    }
+
+    fn is_port(&self, port: u16) -> bool {
+        port == self.port || port == self.local.port()
+    }
+}
+
+impl Addresses {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let mut members = HashMap::new();
+        for (p, (pool, _)) in settings.pools.iter().enumerate() {
+            for (b, backend) in pool.backends().iter().enumerate() {
+                let member = Member { pool: p as u16, backend: b as u16 };
+                members.entry(canonical(backend.address())).or_insert(member);
+            }
+        }
+        Self { listeners: settings.listeners.iter().map(Own::new).collect(), members }
+    }
+
+    /// The back end at `address`.
+    pub(crate) fn member(&self, address: SocketAddr) -> Option<Member> {
+        self.members.get(&canonical(address)).copied()
+    }
+
+    /// Who is at the other end of `path`.
+    pub(crate) fn origin(&self, path: &Path) -> Origin {
+        if let Some(member) = self.member(path.remote) {
+            return Origin::Member(member);
+        }
+        let ip = canonical(path.remote).ip();
+        let listener = &self.listeners[self.listener_at(path.local)].listener;
+        if listener.trust.iter().any(|net| net.contains(&ip)) {
+            Origin::Trusted
+        } else {
+            Origin::Stranger
+        }
+    }
+
+    /// The index of the listener bound to `local`; the first if the driver names none.
+    pub(crate) fn listener_at(&self, local: SocketAddr) -> usize {
+        self.listeners.iter().position(|l| l.local == local).unwrap_or(0)
+    }
+
+    /// The listener at `index`.
+    pub(crate) fn listener(&self, index: usize) -> Option<&Own> {
+        self.listeners.get(index)
+    }
+
+    /// The listener from which `target` can be reached: `preferred` if it can.
+    pub(crate) fn egress(&self, preferred: usize, target: SocketAddr) -> Option<usize> {
+        let reaches = |i: &usize| self.listeners[*i].local.is_ipv4() == target.is_ipv4();
+        Some(preferred).filter(reaches).or_else(|| (0..self.listeners.len()).find(reaches))
+    }
+
+    /// Whether `uri` names one of our listeners exactly: a Route of ours.
+    pub(crate) fn is_own_route(&self, uri: &Uri<'_>) -> bool {
+        let port = uri.port.unwrap_or(PORT);
+        self.listeners.iter().any(|l| l.is_host(uri) && l.is_port(port))
+    }
+
+    /// Whether a Request-URI is addressed to us. One without port means whoever is
+    /// responsible for that host, and the request has come here.
+    pub(crate) fn is_own_target(&self, uri: &Uri<'_>) -> bool {
+        self.listeners.iter().any(|l| l.is_host(uri) && uri.port.is_none_or(|p| l.is_port(p)))
+    }
+
+    /// Whether `target` is one of our own sockets.
+    pub(crate) fn is_own_socket(&self, target: SocketAddr) -> bool {
+        self.listeners.iter().any(|l| l.local == target)
+    }
+}
+
+/// The address a URI names, if it names one by number.
+pub(crate) fn address_of(uri: &Uri<'_>) -> Option<SocketAddr> {
+    Some(SocketAddr::new(uri.host?.ip()?, uri.port.unwrap_or(PORT)))
+}
+
+/// Whether `host` is the one configured as `name`.
+pub(crate) fn is_host(host: &Host<'_>, name: &str) -> bool {
+    Host::parse(name.as_bytes()).is_some_and(|named| named.eq_ignore_case(host))
+}

@@ -1,0 +1,64 @@
+//! Responses: back by our Via, RFC 3261 §16.7 and §16.11.
+
+use tidegate_sip::forward::remove_top_via;
+use tidegate_sip::{Message, Splice, response_target};
+use tidegate_world::{Path, Received, Timestamp, Transmit};
+
+use crate::branch::Branch;
+use crate::counters::Drop;
+use crate::endpoint::Endpoint;
+
+impl Endpoint {
+    /// Brings a response back to where its request came from.
+    pub(crate) fn serve_response(&mut self, now: Timestamp, received: Received) {
+        match self.try_response(now, &received) {
+            Ok(()) => {}
+            Err(Astray::Drop(why)) => self.drop_counted(why),
+            Err(Astray::Cross(shard)) => self.cross(shard, received),
+        }
+    }
+
+    fn try_response(&mut self, now: Timestamp, received: &Received) -> Result<(), Astray> {
+        let malformed = |_| Astray::Drop(Drop::Malformed);
+        let message = Message::parse(&received.bytes).map_err(malformed)?;
+        let mut vias = message.vias();
+        let top = vias.next().ok_or(Astray::Drop(Drop::Malformed))?.map_err(malformed)?;
+        // RFC 3261 §18.1.2 has us compare the sent-by with our own; the MAC in the
+        // branch says more: that this very proxy sent the request.
+        let branch = Branch::decode(top.branch().unwrap_or_default(), self.keys())
+            .ok_or(Astray::Drop(Drop::ForeignResponse))?;
+        let shard = u16::from(branch.shard);
+        if shard != self.shard() && shard < self.shards() && received.crossed == 0 {
+            return Err(Astray::Cross(shard));
+        }
+        // RFC 3261 §16.7 item 3: with no Via left it would be a response to us.
+        let next = vias.next().ok_or(Astray::Drop(Drop::LostResponse))?.map_err(malformed)?;
+        let remote = response_target(&next).ok_or(Astray::Drop(Drop::LostResponse))?;
+        let listener = self.addresses().listener(branch.listener.into());
+        let local = listener.ok_or(Astray::Drop(Drop::ForeignResponse))?.local;
+
+        let mut splice = Splice::new(&message);
+        remove_top_via(&mut splice, &message);
+        let mut bytes = self.pool().take();
+        splice.write_to(&mut bytes).map_err(|_| Astray::Drop(Drop::TooLong))?;
+
+        if let Some(member) = self.addresses().member(received.path.remote) {
+            self.backend(member).on_answered();
+        }
+        let status = message.status().unwrap_or_default();
+        if let Ok(cseq) = message.cseq() {
+            self.calls_mut().on_response(now, branch.call, cseq.method, cseq.number, status);
+        }
+        self.counters.responses_forwarded.up();
+        // RFC 3581 §4: "sent from the same address and port that the request was
+        // received on".
+        self.transmit(Transmit { path: Path { local, remote, ..received.path }, bytes });
+        Ok(())
+    }
+}
+
+/// A response that does not simply go back.
+enum Astray {
+    Drop(Drop),
+    Cross(u16),
+}

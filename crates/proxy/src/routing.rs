@@ -1,0 +1,315 @@
+//! Where a request goes, and who may send it there.
+//!
+//! Strangers reach pools only. Pool members and trusted sources reach Route sets
+//! and addresses. A request belongs to a dialog if its route token verifies or the
+//! call table knows its Call-ID; a To-tag alone is nobody's word.
+
+use std::net::SocketAddr;
+
+use tidegate_sip::{Malformed, Message, Method, Scheme, Uri};
+use tidegate_world::{Received, Timestamp};
+
+use crate::calls::{CallRef, Member, Phase};
+use crate::counters::Drop;
+use crate::endpoint::Endpoint;
+use crate::origin::{Origin, address_of, is_host};
+use crate::settings::{From, Rule, To};
+use crate::token::RouteToken;
+
+/// Where a request goes next.
+pub(crate) struct Hop {
+    pub(crate) target: SocketAddr,
+    /// The back end of its call, if it belongs to one.
+    pub(crate) member: Option<Member>,
+    pub(crate) call: CallRef,
+    /// Whether it goes to that back end, and not from it.
+    pub(crate) toward_backend: bool,
+    /// Leading Route values that named us and are taken off.
+    pub(crate) own_routes: usize,
+}
+
+/// What happens to a request that is not forwarded.
+pub(crate) enum Instead {
+    /// A response with this status, and why.
+    Reply(u16, &'static str),
+    /// 420 to a Proxy-Require.
+    BadExtension,
+    /// 200 to an OPTIONS for ourselves.
+    Capabilities,
+    /// Nothing.
+    Drop(Drop),
+    /// Another shard knows more.
+    Cross(u16),
+}
+
+impl std::convert::From<Malformed> for Instead {
+    fn from(malformed: Malformed) -> Self {
+        Self::Reply(status_of(malformed), "malformed")
+    }
+}
+
+/// The status that answers a malformed request.
+pub(crate) fn status_of(malformed: Malformed) -> u16 {
+    match malformed {
+        // RFC 3261 §21.5.6.
+        Malformed::Version => 505,
+        _ => 400,
+    }
+}
+
+/// The leading Route values that name us, and what follows them.
+struct Routes {
+    own: usize,
+    token: Option<RouteToken>,
+    next: Next,
+}
+
+enum Next {
+    /// No further Route.
+    None,
+    /// A Route to an address.
+    Address(SocketAddr),
+    /// A Route to a name, which would have to be resolved.
+    Name,
+}
+
+impl Endpoint {
+    /// Decides where `message` goes.
+    pub(crate) fn route(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        message: &Message<'_>,
+        method: Method,
+        uri: &Uri<'_>,
+    ) -> Result<Hop, Instead> {
+        let call_id = message.call_id()?;
+        let routes = self.routes(message, call_id)?;
+        let fingerprint = self.keys().call.fingerprint(call_id);
+        let call = self.calls().find(fingerprint);
+        let origin = self.addresses().origin(&received.path);
+        let in_dialog = message.to()?.tag().is_some();
+        let is_new = !in_dialog && !matches!(method, Method::Ack | Method::Cancel);
+        let ours = self.addresses().is_own_target(uri);
+
+        let outward = match origin {
+            Origin::Member(_) => true,
+            Origin::Trusted => routes.token.is_none() && call.is_none() && !routes.is_end(),
+            Origin::Stranger => false,
+        };
+        if !outward {
+            if let Some(hop) =
+                self.follow(now, received, &routes, call.map(|c| (c, fingerprint)), is_new)?
+            {
+                return Ok(hop);
+            }
+            if !is_new && (origin == Origin::Stranger || ours) {
+                return Err(self.unknown(received, method));
+            }
+        }
+        let destination = match (&routes.next, origin) {
+            (Next::None, _) => self.destination(origin, received, message, uri, ours)?,
+            // RFC 3261 §16.12 lets a client preload a Route; we are nobody's relay.
+            (_, Origin::Stranger) => return Err(Instead::Reply(403, "relaying is not allowed")),
+            (Next::Address(address), _) => Destination::Address(*address),
+            (Next::Name, _) => return Err(NAME),
+        };
+        match destination {
+            Destination::Pool(pool) => {
+                let backend = self.pick(now, pool, fingerprint, None)?;
+                let member = Member { pool, backend };
+                let call = self.hold(now, call, fingerprint, member)?;
+                Ok(self.toward(member, call, routes.own))
+            }
+            Destination::Address(target) => {
+                if self.addresses().is_own_socket(target) {
+                    return Err(Instead::Reply(404, "leads back here"));
+                }
+                let member = match origin {
+                    Origin::Member(member) => Some(member),
+                    _ => None,
+                };
+                // The dialog of a call that a back end makes is remembered like that
+                // of one it receives, for callees that ignore Record-Route.
+                let call = match (call, member) {
+                    (Some(call), _) => call,
+                    (None, Some(member)) if method == Method::Invite => {
+                        self.hold(now, None, fingerprint, member)?
+                    }
+                    (None, _) => CallRef::NONE,
+                };
+                Ok(Hop { target, member, call, toward_backend: false, own_routes: routes.own })
+            }
+        }
+    }
+
+    /// RFC 3261 §16.4: "If the first value in the Route header field indicates this
+    /// proxy, the proxy MUST remove that value from the request." Where we stand
+    /// between two listeners there are two.
+    fn routes(&self, message: &Message<'_>, call_id: &[u8]) -> Result<Routes, Instead> {
+        let mut found = Routes { own: 0, token: None, next: Next::None };
+        for route in message.routes() {
+            let uri = route?.parse_uri()?;
+            if !self.addresses().is_own_route(&uri) {
+                found.next = address_of(&uri).map_or(Next::Name, Next::Address);
+                break;
+            }
+            found.own += 1;
+            if found.own > OWN_ROUTES_MAX {
+                return Err(Instead::Reply(400, "too many Routes lead here"));
+            }
+            if found.token.is_none() {
+                let text = uri.user.unwrap_or_default();
+                found.token = RouteToken::decode(text, self.keys(), call_id);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether the Route set of a request shows that it belongs to a dialog of ours.
+    pub(crate) fn has_route_token(&self, message: &Message<'_>) -> bool {
+        let call_id = message.call_id().unwrap_or_default();
+        self.routes(message, call_id).is_ok_and(|routes| routes.token.is_some())
+    }
+
+    /// The way of a request whose dialog or call is known.
+    fn follow(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        routes: &Routes,
+        call: Option<(CallRef, u128)>,
+        is_new: bool,
+    ) -> Result<Option<Hop>, Instead> {
+        if let Some(token) = routes.token {
+            let shard = u16::from(token.shard);
+            let elsewhere = shard != self.shard() && shard < self.shards();
+            if elsewhere && call.is_none() && received.crossed == 0 {
+                return Err(Instead::Cross(shard));
+            }
+            // Only configured back ends are honoured; one that was taken out of the
+            // configuration is reached no more.
+            if let Some(member) = self.addresses().member(token.backend) {
+                let call = call.map_or(CallRef::NONE, |(call, _)| call);
+                return Ok(Some(self.toward(member, call, routes.own)));
+            }
+        }
+        let Some((call, fingerprint)) = call else { return Ok(None) };
+        let Some(entry) = self.calls().get(call) else { return Ok(None) };
+        let (mut member, answered, phase) = (entry.member, entry.answered, entry.phase);
+        let waits = !answered || phase == Phase::Finished || phase == Phase::Single;
+        if is_new && waits && !self.backend(member).is_up(now) {
+            // The client repeats its request because nobody answers, or begins anew:
+            // nothing ties it to a back end that is down.
+            let backend = self.pick(now, member.pool, fingerprint, Some(member.backend))?;
+            member.backend = backend;
+            self.move_call(call, member);
+        }
+        Ok(Some(self.toward(member, call, routes.own)))
+    }
+
+    fn toward(&self, member: Member, call: CallRef, own_routes: usize) -> Hop {
+        let target = self.backend(member).address();
+        Hop { target, member: Some(member), call, toward_backend: true, own_routes }
+    }
+
+    /// A request within a dialog that nobody here knows. With several shards the
+    /// others are asked in turn: a client that ignores Record-Route and changes its
+    /// port between requests is found again that way.
+    fn unknown(&self, received: &Received, method: Method) -> Instead {
+        if u16::from(received.crossed) + 1 < self.shards() {
+            return Instead::Cross((self.shard() + 1) % self.shards());
+        }
+        match method {
+            Method::Ack => Instead::Drop(Drop::UnknownAck),
+            // RFC 3261 §21.4.19.
+            _ => Instead::Reply(481, "no such call"),
+        }
+    }
+
+    /// Where a request without a further Route goes: by the rules.
+    fn destination(
+        &self,
+        origin: Origin,
+        received: &Received,
+        message: &Message<'_>,
+        uri: &Uri<'_>,
+        ours: bool,
+    ) -> Result<Destination, Instead> {
+        let name = match message.start() {
+            tidegate_sip::StartLine::Request { method_name, .. } => method_name,
+            tidegate_sip::StartLine::Response { .. } => b"",
+        };
+        let by_number = uri.host.is_some_and(|host| host.ip().is_some());
+        // An address that is not ours asks to be relayed there; a name may be a
+        // domain that the pool serves.
+        let elsewhere = by_number && !ours;
+        let may_leave = origin != Origin::Stranger;
+        let matches = |rule: &&Rule| rule.matches(origin, received, name, uri, elsewhere);
+        let to = match self.rules().iter().find(matches) {
+            Some(rule) => rule.to,
+            None if may_leave && !ours => To::RequestUri,
+            None if elsewhere => return Err(Instead::Reply(403, "relaying is not allowed")),
+            None if !self.rules().is_empty() || matches!(origin, Origin::Member(_)) => {
+                return Err(Instead::Reply(404, "no route"));
+            }
+            None => To::Pool(0),
+        };
+        match to {
+            To::Pool(index) => Ok(Destination::Pool(index as u16)),
+            To::RequestUri if may_leave => address_of(uri).map(Destination::Address).ok_or(NAME),
+            To::RequestUri => Err(Instead::Reply(403, "relaying is not allowed")),
+        }
+    }
+}
+
+/// Route values that name us: one, or two where we stand between two listeners, and
+/// as many again when a request passes us twice.
+const OWN_ROUTES_MAX: usize = 4;
+
+/// Names are answered by the world's resolver, which this version does not have.
+const NAME: Instead = Instead::Reply(404, "host names are not resolved");
+
+enum Destination {
+    Pool(u16),
+    Address(SocketAddr),
+}
+
+impl Routes {
+    fn is_end(&self) -> bool {
+        matches!(self.next, Next::None)
+    }
+}
+
+impl Rule {
+    fn matches(
+        &self,
+        origin: Origin,
+        received: &Received,
+        method: &[u8],
+        uri: &Uri<'_>,
+        elsewhere: bool,
+    ) -> bool {
+        let from = match self.from {
+            From::Any => true,
+            From::Trusted => origin != Origin::Stranger,
+            From::Pool => matches!(origin, Origin::Member(_)),
+            From::Net(net) => net.contains(&received.path.remote.ip().to_canonical()),
+        };
+        let method = self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == method);
+        let domain = if self.domains.is_empty() {
+            !elsewhere
+        } else {
+            uri.host.is_some_and(|host| self.domains.iter().any(|domain| is_host(&host, domain)))
+        };
+        from && method && domain
+    }
+}
+
+/// The schemes a proxy over UDP can serve.
+pub(crate) fn is_served(scheme: Scheme) -> bool {
+    // RFC 3261 §16.3 item 2: "If the Request-URI has a URI whose scheme is not
+    // understood by the proxy, the proxy SHOULD reject the request with a 416".
+    // `sips` asks for TLS on every hop (§26.2.2), which UDP is not.
+    matches!(scheme, Scheme::Sip | Scheme::Tel | Scheme::Urn)
+}

@@ -1,0 +1,105 @@
+//! The secret of an address, and the keyed functions made from it.
+//!
+//! All that a proxy writes into messages and later believes (branch, To-tag, route
+//! token), and every map keyed by what a peer chooses, goes through SipHash-2-4
+//! under a key of its own, derived from one secret.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24Wide};
+
+/// The secret shared by all instances that answer for one address.
+#[derive(Clone)]
+pub struct Secret {
+    /// What is written is made with this.
+    pub current: [u8; 32],
+    /// What is read may also have been made with one of these: rotation.
+    pub previous: Vec<[u8; 32]>,
+}
+
+/// A keyed pseudo-random function for one purpose.
+#[derive(Clone)]
+pub(crate) struct Keyed([u8; 16]);
+
+impl Keyed {
+    /// The function for `purpose` under `secret`. SipHash being a pseudo-random
+    /// function, functions for different purposes are independent.
+    pub(crate) fn derive(secret: &[u8; 32], purpose: &str) -> Self {
+        let (key, salt) = secret.split_first_chunk::<16>().expect("32 is more than 16");
+        let mut hasher = SipHasher24Wide::new_with_key(key);
+        hasher.write(salt);
+        hasher.write(purpose.as_bytes());
+        Self(hasher.finish128().as_bytes())
+    }
+
+    /// 64 bits from `parts`; each is preceded by its length, so that no two
+    /// different lists of parts are the same input.
+    #[inline]
+    pub(crate) fn hash(&self, parts: &[&[u8]]) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        for part in parts {
+            hasher.write(&(part.len() as u32).to_le_bytes());
+            hasher.write(part);
+        }
+        hasher.finish()
+    }
+
+    /// 128 bits from `bytes`: enough that a table may take it for the text itself.
+    #[inline]
+    pub(crate) fn fingerprint(&self, bytes: &[u8]) -> u128 {
+        let mut hasher = SipHasher24Wide::new_with_key(&self.0);
+        hasher.write(bytes);
+        hasher.finish128().as_u128()
+    }
+}
+
+/// A proxy's keyed functions.
+pub(crate) struct Keys {
+    /// Fingerprint of a Call-ID.
+    pub(crate) call: Keyed,
+    /// Identity of a received branch, RFC 3261 §16.11.
+    pub(crate) identity: Keyed,
+    /// MAC of our own branches.
+    pub(crate) branch: Keyed,
+    /// To-tags of replies made without state.
+    pub(crate) tag: Keyed,
+    /// MAC of route tokens: the current key, then the previous ones.
+    pub(crate) token: Vec<Keyed>,
+}
+
+impl Keys {
+    pub(crate) fn new(secret: &Secret) -> Self {
+        let of = |purpose| Keyed::derive(&secret.current, purpose);
+        let all = std::iter::once(&secret.current).chain(&secret.previous);
+        Self {
+            call: of("call"),
+            identity: of("identity"),
+            branch: of("branch"),
+            tag: of("tag"),
+            token: all.map(|key| Keyed::derive(key, "token")).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn purposes_and_secrets_give_unrelated_functions() {
+        let a = Keyed::derive(&[1; 32], "tag");
+        assert_eq!(a.hash(&[b"x"]), Keyed::derive(&[1; 32], "tag").hash(&[b"x"]));
+        assert_ne!(a.hash(&[b"x"]), Keyed::derive(&[1; 32], "call").hash(&[b"x"]));
+        let mut other = [1; 32];
+        other[31] = 2;
+        assert_ne!(a.hash(&[b"x"]), Keyed::derive(&other, "tag").hash(&[b"x"]));
+    }
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        let a = Keyed::derive(&[1; 32], "tag");
+        assert_ne!(a.hash(&[b"ab", b"c"]), a.hash(&[b"a", b"bc"]));
+        assert_ne!(a.hash(&[b"ab"]), a.hash(&[b"ab", b""]));
+    }
+}

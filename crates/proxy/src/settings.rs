@@ -1,0 +1,113 @@
+//! What a proxy is told at its start.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tidegate_balance::{Policy, Pool};
+
+use crate::secret::Secret;
+
+/// An address where requests arrive.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// The address its socket is bound to.
+    pub local: SocketAddr,
+    /// `host:port` that others reach it by: it stands in our Via and Record-Route.
+    pub advertised: String,
+    /// Sources that may use us to reach addresses outside the pools.
+    pub trust: Vec<IpNet>,
+}
+
+impl Listener {
+    /// A listener known to others by the address it is bound to.
+    pub fn new(local: SocketAddr) -> Self {
+        Self { local, advertised: local.to_string(), trust: Vec::new() }
+    }
+}
+
+/// Who a rule is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Anybody.
+    Any,
+    /// Trusted sources and pool members.
+    Trusted,
+    /// Members of a pool.
+    Pool,
+    /// Sources in a network.
+    Net(IpNet),
+}
+
+/// Where a rule sends a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// The pool at this index.
+    Pool(usize),
+    /// The address in the Request-URI; for trusted sources and pool members only.
+    RequestUri,
+}
+
+/// One `[[route]]`: the first that matches a new request decides.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Who it is for.
+    pub from: From,
+    /// The methods it is for, by name; all when empty.
+    pub methods: Vec<String>,
+    /// Hosts of the Request-URI it is for; our own addresses and any name when empty.
+    pub domains: Vec<String>,
+    /// Where it leads.
+    pub to: To,
+}
+
+/// A proxy's settings, for one shard.
+#[derive(Clone)]
+pub struct Settings {
+    /// This shard.
+    pub shard: u16,
+    /// How many there are, at most [`SHARDS_MAX`](crate::SHARDS_MAX).
+    pub shards: u16,
+    /// Where requests arrive, at most [`LISTENERS_MAX`](crate::LISTENERS_MAX).
+    pub listeners: Vec<Listener>,
+    /// The pools, shared with the other shards, and how each is chosen from.
+    pub pools: Vec<(Pool, Policy)>,
+    /// Rules for new requests. Without any, all goes to the first pool.
+    pub rules: Vec<Rule>,
+    /// The secret of our address.
+    pub secret: Secret,
+    /// Calls held at the same time by this shard.
+    pub calls_max: usize,
+    /// Messages that wait in the queue of one class.
+    pub queue_max: usize,
+    /// An established call is forgotten after this long without a message.
+    pub idle_max: Duration,
+    /// A back end whose delivery failed gets no new calls for this long.
+    pub failure_pause: Duration,
+}
+
+impl Settings {
+    /// Defaults for everything but where to listen and the pools.
+    pub fn new(listeners: Vec<Listener>, pools: Vec<(Pool, Policy)>, secret: Secret) -> Self {
+        Self {
+            shard: 0,
+            shards: 1,
+            listeners,
+            pools,
+            rules: Vec::new(),
+            secret,
+            calls_max: 1_000_000,
+            queue_max: 4096,
+            idle_max: Duration::from_secs(3 * 3600),
+            failure_pause: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The IPv4 address an IPv6 socket shows as `::ffff:a.b.c.d` is that IPv4 address.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V6(_) => SocketAddr::new(address.ip().to_canonical(), address.port()),
+        IpAddr::V4(_) => address,
+    }
+}

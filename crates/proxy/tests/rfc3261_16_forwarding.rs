@@ -1,0 +1,256 @@
+//! RFC 3261 §16: what is changed in a request, and in a response, and nothing else.
+
+mod script;
+
+use script::*;
+use tidegate_balance::Policy;
+use tidegate_proxy::Listener;
+
+// §16.6 item 8: "the proxy MUST insert a Via header field value into the copy before
+// the existing Via header field values." §8.1.1.7: the branch "MUST always begin with
+// the characters "z9hG4bK"".
+#[test]
+fn a_via_of_ours_is_on_top_and_all_else_stays_in_place() {
+    let mut script = Script::new();
+    let text = request("INVITE", "sip:bob@192.0.2.1", "c1", 1, "X-Odd:  kept ;as=it is\r\n");
+    let sent = script.one(CALLER, &text);
+    assert_eq!((sent.from, sent.to), (address(PROXY), address(BACKEND_A)));
+    let vias = sent.all("Via");
+    assert_eq!(vias.len(), 2);
+    assert!(vias[0].starts_with("SIP/2.0/UDP 192.0.2.1:5060;rport;branch=z9hG4bK"), "{}", vias[0]);
+
+    let ours = |line: &&str| line.starts_with("Via: SIP/2.0/UDP 192.0.2.1") || line.starts_with("Record-Route");
+    let rest: Vec<_> = sent.text.split("\r\n").filter(|line| !ours(line)).collect();
+    let expected = text.replace("Max-Forwards: 70", "Max-Forwards: 69");
+    assert_eq!(rest.join("\r\n"), expected);
+}
+
+// §16.6 item 3: "If the copy contains a Max-Forwards header field, the proxy MUST
+// decrement its value by one. If the copy does not contain [one], the proxy MUST add
+// one with a field value, which SHOULD be 70."
+#[test]
+fn max_forwards_is_decremented_or_added() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("c1").replace(": 70", ": 5"));
+    assert_eq!(sent.all("Max-Forwards"), ["4"]);
+    let sent = script.one(CALLER, &invite("c2").replace("Max-Forwards: 70\r\n", ""));
+    assert_eq!(sent.all("Max-Forwards"), ["70"]);
+}
+
+// §16.3: the checks, in their order.
+#[test]
+fn a_request_that_must_not_be_forwarded_is_answered() {
+    let mut script = Script::new();
+    // Item 1, reasonable syntax.
+    assert_eq!(script.status(CALLER, &invite("c1").replace("CSeq: 1 INVITE", "CSeq: 1 BYE")), 400);
+    assert_eq!(script.status(CALLER, &invite("c2").replace("CSeq: 1 INVITE", "CSeq: one INVITE")), 400);
+    assert_eq!(script.status(CALLER, &invite("c3").replace(": 70", ": many")), 400);
+    assert_eq!(script.status(CALLER, &invite("c4").replace("SIP/2.0\r\nVia", "SIP/3.0\r\nVia")), 505);
+    // Item 2, the scheme.
+    assert_eq!(script.status(CALLER, &invite("c5").replace("INVITE sip:", "INVITE nobody-knows:")), 416);
+    // Item 3: "If the request contains a Max-Forwards header field with a field value
+    // of zero (0), the element MUST NOT forward the request."
+    assert_eq!(script.status(CALLER, &invite("c6").replace(": 70", ": 0")), 483);
+    // Item 5: "the server MUST return a 420 (Bad Extension) response. The response MUST
+    // include an Unsupported header field listing the option-tags".
+    let asked = request("INVITE", "sip:bob@192.0.2.1", "c7", 1, "Proxy-Require: privacy, foo\r\n");
+    let reply = script.one(CALLER, &asked);
+    assert_eq!(reply.start(), "SIP/2.0 420 Bad Extension");
+    assert_eq!(reply.header("Unsupported"), "privacy, foo");
+    // None of them took room or counted.
+    assert_eq!(script.proxy.counters().calls.get(), 0);
+    assert!(script.backends.backends().iter().all(|b| b.assigned() == 0));
+}
+
+// §17.1.1.3 and §8.2.6: an ACK is never answered, whatever is wrong with it.
+#[test]
+fn an_ack_is_never_answered() {
+    let mut script = Script::new();
+    let ack = request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n");
+    assert!(script.send(CALLER, &ack).is_empty());
+    assert!(script.send(CALLER, &ack.replace(": 70", ": 0")).is_empty());
+    assert!(script.send(CALLER, &ack.replace("CSeq: 1 ACK", "CSeq: 1 INVITE")).is_empty());
+}
+
+// §8.2.6.2: all Vias in their order, From, To, Call-ID and CSeq; a tag in the To.
+// §18.2.1 and RFC 3581 §4: received and rport.
+#[test]
+fn a_reply_is_made_of_the_requests_own_lines() {
+    let mut script = Script::new();
+    let text = invite("c1").replace(": 70", ": 0").replace(
+        "Via: SIP/2.0/UDP 198.51.100.7:5060;",
+        "Via: SIP/2.0/UDP client.example:5099;rport;",
+    );
+    let text = text.replace("From:", "Via: SIP/2.0/TCP behind.example;branch=z9hG4bKb\r\nFrom:");
+    let reply = script.one("198.51.100.7:40000", &text);
+    assert_eq!(reply.to, address("198.51.100.7:40000"), "rport: back to the source port");
+    let vias = reply.all("Via");
+    assert!(vias[0].contains("client.example:5099;rport=40000;") && vias[0].contains(";received=198.51.100.7"));
+    assert_eq!(vias[1], "SIP/2.0/TCP behind.example;branch=z9hG4bKb");
+    assert_eq!(reply.header("From"), "<sip:alice@example.com>;tag=caller");
+    assert!(reply.header("To").starts_with("<sip:bob@example.com>;tag=tg"));
+    assert_eq!((reply.header("Call-ID"), reply.header("CSeq")), ("c1", "1 INVITE"));
+    // §8.2.7: "the same To tag MUST be generated for the same request".
+    assert_eq!(script.one("198.51.100.7:40000", &text), reply);
+}
+
+// §18.2.2: without rport, to the port of the Via, and never to another address.
+#[test]
+fn without_rport_a_reply_goes_to_the_vias_port_at_the_source_address() {
+    let mut script = Script::new();
+    let text = invite("c1").replace(": 70", ": 0").replace("198.51.100.7:5060", "203.0.113.9:5098");
+    assert_eq!(script.one("198.51.100.7:40000", &text).to, address("198.51.100.7:5098"));
+}
+
+// §16.11: "the branch parameter [must be] a value that is a function of the request,
+// identical for retransmissions"; "ACK for a non-2xx and CANCEL" get their INVITE's.
+#[test]
+fn copies_of_a_request_get_one_branch() {
+    let mut script = Script::new();
+    let first = script.one(CALLER, &invite("c1"));
+    assert_eq!(script.one(CALLER, &invite("c1")), first);
+    let cancel = script.one(CALLER, &request("CANCEL", "sip:bob@192.0.2.1", "c1", 1, ""));
+    assert_eq!((cancel.branch(), cancel.to), (first.branch(), first.to));
+    let busy = script.one(BACKEND_A, &first.answer("486 Busy Here"));
+    assert_eq!(busy.to, address(CALLER));
+    let ack = script.one(CALLER, &request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n"));
+    assert_eq!((ack.branch(), ack.to), (first.branch(), first.to));
+
+    let other = script.one(CALLER, &invite("c2"));
+    assert_ne!(other.branch(), first.branch());
+}
+
+// §16.11 for clients of RFC 2543, whose branch says nothing.
+#[test]
+fn a_branch_without_the_cookie_is_not_trusted_to_be_unique() {
+    let mut script = Script::new();
+    let old = |call: &str| invite(call).replace(&format!("z9hG4bK-{call}-1-INVITE"), "1");
+    let first = script.one(CALLER, &old("c1"));
+    assert_eq!(script.one(CALLER, &old("c1")).branch(), first.branch());
+    assert_ne!(script.one(CALLER, &old("c2")).branch(), first.branch());
+}
+
+// §16.7 item 3: "The proxy removes the topmost Via header field value from the
+// response." §18.2.2, RFC 3581 §4: then to received and rport of the next.
+#[test]
+fn a_response_goes_back_by_its_via() {
+    let mut script = Script::new();
+    let text = invite("c1").replace("198.51.100.7:5060;", "10.9.9.9:5060;rport;");
+    let sent = script.one("198.51.100.7:40000", &text);
+    assert!(sent.all("Via")[1].contains(";rport=40000;"));
+    let ringing = script.one(BACKEND_A, &sent.answer("180 Ringing"));
+    assert_eq!((ringing.from, ringing.to), (address(PROXY), address("198.51.100.7:40000")));
+    assert_eq!(ringing.all("Via").len(), 1);
+    assert_eq!(ringing.text, {
+        let top = format!("Via: {}\r\n", sent.header("Via"));
+        sent.answer("180 Ringing").replace(&top, "")
+    });
+}
+
+// §16.7 item 1 and §18.1.2: a response to a request that we did not send is discarded.
+#[test]
+fn a_response_that_is_not_ours_goes_nowhere() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("c1"));
+    let forged = sent.answer("200 OK").replace(sent.branch(), "z9hG4bKAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
+    assert!(script.send(BACKEND_A, &forged).is_empty());
+    let foreign = sent.answer("200 OK").replace(sent.branch(), "z9hG4bK1");
+    assert!(script.send(BACKEND_A, &foreign).is_empty());
+    // With only our Via it leads nowhere.
+    let lone: String = sent.answer("200 OK").replace(&format!("Via: {}\r\n", sent.all("Via")[1]), "");
+    assert!(script.send(BACKEND_A, &lone).is_empty());
+    let counters = script.proxy.counters();
+    assert_eq!(counters.dropped(tidegate_proxy::Drop::ForeignResponse).get(), 2);
+    assert_eq!(counters.dropped(tidegate_proxy::Drop::LostResponse).get(), 1);
+    assert_eq!(script.send(BACKEND_A, &sent.answer("200 OK")).len(), 1, "the true one passes");
+}
+
+// §16.6 item 4: Record-Route in what begins a dialog, above any other; its URI has lr.
+#[test]
+fn record_route_is_inserted_where_a_dialog_begins() {
+    let mut script = Script::new();
+    let more = "Record-Route: <sip:p1.example;lr>\r\n";
+    let sent = script.one(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 1, more));
+    let routes = sent.all("Record-Route");
+    assert_eq!(routes.len(), 2);
+    assert!(routes[0].starts_with("<sip:") && routes[0].ends_with("@192.0.2.1:5060;lr>"), "{routes:?}");
+    assert_eq!(routes[1], "<sip:p1.example;lr>");
+    for (i, method) in ["MESSAGE", "OPTIONS", "REGISTER"].into_iter().enumerate() {
+        let text = request(method, "sip:bob@192.0.2.1", &format!("x{i}"), 1, "");
+        assert!(script.one(CALLER, &text).all("Record-Route").is_empty(), "{method}");
+    }
+}
+
+// §16.6 item 4 where the sides see us at different addresses: both stand in the route
+// set, the nearer one on top, so that each side's requests come to its own address.
+#[test]
+fn between_two_listeners_each_side_gets_its_own_address() {
+    const INNER: &str = "[fd00::1]:5060";
+    const INNER_BACKEND: &str = "[fd00::2]:5070";
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.listeners.push(Listener::new(address(INNER)));
+        let backend = [("v6", address(INNER_BACKEND), 1)];
+        settings.pools = vec![(tidegate_balance::Pool::new("app", &backend), Policy::Rr)];
+    });
+    let sent = script.one(CALLER, &invite("c1"));
+    assert_eq!((sent.from, sent.to), (address(INNER), address(INNER_BACKEND)));
+    let routes = sent.all("Record-Route").iter().map(|r| r.to_string()).collect::<Vec<_>>();
+    assert!(routes[0].ends_with("@[fd00::1]:5060;lr>") && routes[1].ends_with("@192.0.2.1:5060;lr>"), "{routes:?}");
+    script.offer_at(INNER, INNER_BACKEND, sent.answer("200 OK").as_bytes(), 0);
+    let ok = script.serve().remove(0);
+    assert_eq!((ok.from, ok.to), (address(PROXY), address(CALLER)));
+
+    // §12.1.2: the caller's route set is the reverse; both values are taken off.
+    let route = format!("Totag\r\nRoute: {}, {}\r\n", routes[1], routes[0]);
+    let bye = script.one(CALLER, &request("BYE", "sip:bob@[fd00::2]:5070", "c1", 2, &route));
+    assert_eq!(bye.to, address(INNER_BACKEND));
+    assert!(bye.all("Route").is_empty());
+}
+
+// §11 and §16.3 item 3: an OPTIONS for ourselves is answered, even at Max-Forwards 0.
+#[test]
+fn options_to_ourselves_is_answered() {
+    let mut script = Script::new();
+    for uri in ["sip:192.0.2.1", "sip:192.0.2.1:5060"] {
+        for max_forwards in [": 70", ": 0"] {
+            let text = request("OPTIONS", uri, "o1", 1, "").replace(": 70", max_forwards);
+            let reply = script.one(CALLER, &text);
+            assert_eq!(reply.start(), "SIP/2.0 200 OK");
+            assert!(!reply.all("Accept").is_empty() && !reply.all("Allow").is_empty());
+        }
+    }
+    // One for a user is the pool's.
+    assert_eq!(script.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", "o2", 1, "")).to, address(BACKEND_A));
+}
+
+#[test]
+fn every_method_goes_to_the_pool_and_comes_back() {
+    let mut script = Script::new();
+    let methods = ["INVITE", "OPTIONS", "MESSAGE", "REGISTER", "SUBSCRIBE", "PUBLISH", "X-NEW"];
+    for (i, method) in methods.into_iter().enumerate() {
+        let text = request(method, "sip:bob@192.0.2.1", &format!("m{i}"), 1, "");
+        let sent = script.one(CALLER, &text);
+        assert!(sent.start().starts_with(method));
+        let ok = script.one(&sent.to.to_string(), &sent.answer("200 OK"));
+        assert_eq!((ok.to, ok.start()), (address(CALLER), "SIP/2.0 200 OK"));
+    }
+}
+
+// §7.3.3, §7.3.1: compact names, comma lists, folds.
+#[test]
+fn other_spellings_are_understood() {
+    let mut script = Script::new();
+    let text = "INVITE sip:bob@192.0.2.1 SIP/2.0\r\n\
+        v: SIP / 2.0 / UDP first.example:4000 ;branch = z9hG4bKaaaa ,\r\n SIP/2.0/UDP second.example;branch=z9hG4bKb\r\n\
+        f: \"A, <b>\" <sip:alice@example.com>;tag=1\r\n\
+        t: <sip:bob@example.com>\r\ni: c1\r\nCSEQ: 1\r\n INVITE\r\nmax-forwards:  9\r\nl: 0\r\n\r\n";
+    let sent = script.one(CALLER, text);
+    assert!(sent.text.contains("max-forwards:  8\r\n"), "{}", sent.text);
+    assert!(sent.text.contains(";branch = z9hG4bKaaaa;received=198.51.100.7 ,"), "{}", sent.text);
+    let back = script.one(BACKEND_A, &format!(
+        "SIP/2.0 200 OK\r\nVia: {}\r\nv: SIP / 2.0 / UDP first.example:4000 ;branch = z9hG4bKaaaa;received=198.51.100.7 ,\r\n SIP/2.0/UDP second.example;branch=z9hG4bKb\r\n\
+         f: <sip:alice@example.com>;tag=1\r\nt: <sip:bob@example.com>;tag=2\r\ni: c1\r\nCSeq: 1 INVITE\r\nl: 0\r\n\r\n",
+        sent.header("Via")
+    ));
+    assert_eq!(back.to, address("198.51.100.7:4000"));
+}

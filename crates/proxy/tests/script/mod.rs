@@ -1,0 +1,181 @@
+//! Send/recv scripts: a proxy without sockets, packets as text.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_balance as balance;
+use tidegate_balance::Policy;
+use tidegate_proxy::{Listener, Proxy, Secret, Settings};
+use tidegate_world::{Cause, Core, Failure, Path, Pool, Received, Timestamp};
+
+pub const PROXY: &str = "192.0.2.1:5060";
+pub const CALLER: &str = "198.51.100.7:5060";
+pub const BACKEND_A: &str = "10.0.0.1:5070";
+pub const BACKEND_B: &str = "10.0.0.2:5070";
+
+pub fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+pub fn secret(byte: u8) -> Secret {
+    Secret { current: [byte; 32], previous: Vec::new() }
+}
+
+/// One packet that the proxy sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    pub from: SocketAddr,
+    pub to: SocketAddr,
+    pub text: String,
+}
+
+impl Sent {
+    pub fn start(&self) -> &str {
+        self.text.lines().next().unwrap()
+    }
+
+    /// The values of all header lines of that name, in order.
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        let head = self.text.split("\r\n\r\n").next().unwrap();
+        let fields = head.split("\r\n").skip(1).filter_map(|line| line.split_once(": "));
+        fields.filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
+    }
+
+    /// The value of the first header line of that name.
+    pub fn header(&self, name: &str) -> &str {
+        self.all(name).first().copied().unwrap_or_else(|| panic!("no {name} in\n{}", self.text))
+    }
+
+    pub fn branch(&self) -> &str {
+        let (_, after) = self.header("Via").split_once("branch=").unwrap();
+        after.split(';').next().unwrap()
+    }
+
+    /// A response to this request as a back end would write it.
+    pub fn answer(&self, status: &str) -> String {
+        let mut text = format!("SIP/2.0 {status}\r\n");
+        for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {
+            for value in self.all(name) {
+                let tag = if name == "To" && !value.contains("tag=") { ";tag=callee" } else { "" };
+                text += &format!("{name}: {value}{tag}\r\n");
+            }
+        }
+        text + "Content-Length: 0\r\n\r\n"
+    }
+}
+
+/// A proxy before two back ends, at a time that only the script moves.
+pub struct Script {
+    pub proxy: Proxy,
+    pub backends: balance::Pool,
+    pub now: Timestamp,
+    pool: Pool,
+}
+
+impl Script {
+    pub fn new() -> Self {
+        Self::with(Policy::Rr, |_| {})
+    }
+
+    pub fn with(policy: Policy, adjust: impl FnOnce(&mut Settings)) -> Self {
+        let backends = balance::Pool::new(
+            "app",
+            &[("a", address(BACKEND_A), 1), ("b", address(BACKEND_B), 1)],
+        );
+        let mut settings = Settings::new(
+            vec![Listener::new(address(PROXY))],
+            vec![(backends.clone(), policy)],
+            secret(1),
+        );
+        adjust(&mut settings);
+        let pool = Pool::new();
+        let proxy = Proxy::new(settings, pool.clone());
+        Self { proxy, backends, pool, now: Timestamp::from_nanos(1_000_000_000) }
+    }
+
+    /// Only queues a packet.
+    pub fn offer(&mut self, from: &str, bytes: &[u8]) {
+        self.offer_at(PROXY, from, bytes, 0);
+    }
+
+    pub fn offer_at(&mut self, local: &str, from: &str, bytes: &[u8], crossed: u8) {
+        let path = Path::udp(address(local), address(from));
+        let mut received = Received::new(self.now, path, self.pool.copy(bytes));
+        received.crossed = crossed;
+        self.proxy.offer(self.now, received);
+    }
+
+    /// Serves what waits, and takes what the proxy sends.
+    pub fn serve(&mut self) -> Vec<Sent> {
+        while self.proxy.serve(self.now) {}
+        self.sent()
+    }
+
+    pub fn sent(&mut self) -> Vec<Sent> {
+        let sent = std::iter::from_fn(|| self.proxy.poll_transmit());
+        sent.map(|t| Sent {
+            from: t.path.local,
+            to: t.path.remote,
+            text: String::from_utf8(t.bytes.to_vec()).unwrap(),
+        })
+        .collect()
+    }
+
+    /// A packet arrives and is served.
+    pub fn send(&mut self, from: &str, text: &str) -> Vec<Sent> {
+        self.offer(from, text.as_bytes());
+        self.serve()
+    }
+
+    /// Likewise, where exactly one packet is sent in turn.
+    pub fn one(&mut self, from: &str, text: &str) -> Sent {
+        let mut sent = self.send(from, text);
+        assert_eq!(sent.len(), 1, "one packet for\n{text}\nbut {sent:#?}");
+        sent.remove(0)
+    }
+
+    /// The status of the reply to a request.
+    pub fn status(&mut self, from: &str, text: &str) -> u16 {
+        let reply = self.one(from, text);
+        assert_eq!(reply.to.ip(), address(from).ip(), "a reply goes to who asked");
+        reply.start().split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    pub fn pass(&mut self, by: Duration) {
+        let end = self.now + by;
+        while let Some(at) = self.proxy.poll_timeout().filter(|&at| at <= end) {
+            self.proxy.handle_timeout(at);
+        }
+        self.now = end;
+    }
+
+    /// Nobody listens at `backend`.
+    pub fn refused(&mut self, backend: &str) {
+        let path = Path::udp(address(PROXY), address(backend));
+        self.proxy.on_failed(self.now, Failure { path, cause: Cause::Refused });
+    }
+}
+
+/// A request of the caller's; `more` are further header lines, each with its CRLF.
+pub fn request(method: &str, uri: &str, call: &str, cseq: u32, more: &str) -> String {
+    let tag = if more.contains("Totag") { ";tag=callee" } else { "" };
+    let more = more.replace("Totag\r\n", "");
+    format!(
+        "{method} {uri} SIP/2.0\r\n\
+         Via: SIP/2.0/UDP 198.51.100.7:5060;branch=z9hG4bK-{call}-{cseq}-{}\r\n\
+         {more}From: <sip:alice@example.com>;tag=caller\r\n\
+         To: <sip:bob@example.com>{tag}\r\n\
+         Call-ID: {call}\r\n\
+         CSeq: {cseq} {method}\r\n\
+         Max-Forwards: 70\r\n\
+         Content-Length: 0\r\n\r\n",
+        // RFC 3261 §9.1, §17.1.1.3: CANCEL and this ACK have the branch of their INVITE.
+        if matches!(method, "CANCEL" | "ACK") { "INVITE" } else { method },
+    )
+}
+
+pub fn invite(call: &str) -> String {
+    request("INVITE", "sip:bob@192.0.2.1", call, 1, "")
+}
