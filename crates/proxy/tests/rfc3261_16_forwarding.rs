@@ -19,7 +19,9 @@ fn a_via_of_ours_is_on_top_and_all_else_stays_in_place() {
     assert_eq!(vias.len(), 2);
     assert!(vias[0].starts_with("SIP/2.0/UDP 192.0.2.1:5060;rport;branch=z9hG4bK"), "{}", vias[0]);
 
-    let ours = |line: &&str| line.starts_with("Via: SIP/2.0/UDP 192.0.2.1") || line.starts_with("Record-Route");
+    let ours = |line: &&str| {
+        line.starts_with("Via: SIP/2.0/UDP 192.0.2.1") || line.starts_with("Record-Route")
+    };
     let rest: Vec<_> = sent.text.split("\r\n").filter(|line| !ours(line)).collect();
     let expected = text.replace("Max-Forwards: 70", "Max-Forwards: 69");
     assert_eq!(rest.join("\r\n"), expected);
@@ -43,11 +45,20 @@ fn a_request_that_must_not_be_forwarded_is_answered() {
     let mut script = Script::new();
     // Item 1, reasonable syntax.
     assert_eq!(script.status(CALLER, &invite("c1").replace("CSeq: 1 INVITE", "CSeq: 1 BYE")), 400);
-    assert_eq!(script.status(CALLER, &invite("c2").replace("CSeq: 1 INVITE", "CSeq: one INVITE")), 400);
+    assert_eq!(
+        script.status(CALLER, &invite("c2").replace("CSeq: 1 INVITE", "CSeq: one INVITE")),
+        400
+    );
     assert_eq!(script.status(CALLER, &invite("c3").replace(": 70", ": many")), 400);
-    assert_eq!(script.status(CALLER, &invite("c4").replace("SIP/2.0\r\nVia", "SIP/3.0\r\nVia")), 505);
+    assert_eq!(
+        script.status(CALLER, &invite("c4").replace("SIP/2.0\r\nVia", "SIP/3.0\r\nVia")),
+        505
+    );
     // Item 2, the scheme.
-    assert_eq!(script.status(CALLER, &invite("c5").replace("INVITE sip:", "INVITE nobody-knows:")), 416);
+    assert_eq!(
+        script.status(CALLER, &invite("c5").replace("INVITE sip:", "INVITE nobody-knows:")),
+        416
+    );
     // Item 3: "If the request contains a Max-Forwards header field with a field value
     // of zero (0), the element MUST NOT forward the request."
     assert_eq!(script.status(CALLER, &invite("c6").replace(": 70", ": 0")), 483);
@@ -85,7 +96,10 @@ fn a_reply_is_made_of_the_requests_own_lines() {
     let reply = script.one("198.51.100.7:40000", &text);
     assert_eq!(reply.to, address("198.51.100.7:40000"), "rport: back to the source port");
     let vias = reply.all("Via");
-    assert!(vias[0].contains("client.example:5099;rport=40000;") && vias[0].contains(";received=198.51.100.7"));
+    assert!(
+        vias[0].contains("client.example:5099;rport=40000;")
+            && vias[0].contains(";received=198.51.100.7")
+    );
     assert_eq!(vias[1], "SIP/2.0/TCP behind.example;branch=z9hG4bKb");
     assert_eq!(reply.header("From"), "<sip:alice@example.com>;tag=caller");
     assert!(reply.header("To").starts_with("<sip:bob@example.com>;tag=tg"));
@@ -152,12 +166,14 @@ fn a_response_goes_back_by_its_via() {
 fn a_response_that_is_not_ours_goes_nowhere() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &invite("c1"));
-    let forged = sent.answer("200 OK").replace(sent.branch(), "z9hG4bKAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
+    let forged =
+        sent.answer("200 OK").replace(sent.branch(), "z9hG4bKAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
     assert!(script.send(BACKEND_A, &forged).is_empty());
     let foreign = sent.answer("200 OK").replace(sent.branch(), "z9hG4bK1");
     assert!(script.send(BACKEND_A, &foreign).is_empty());
     // With only our Via it leads nowhere.
-    let lone: String = sent.answer("200 OK").replace(&format!("Via: {}\r\n", sent.all("Via")[1]), "");
+    let lone: String =
+        sent.answer("200 OK").replace(&format!("Via: {}\r\n", sent.all("Via")[1]), "");
     assert!(script.send(BACKEND_A, &lone).is_empty());
     let counters = script.proxy.counters();
     assert_eq!(counters.dropped(tidegate_proxy::Drop::ForeignResponse).get(), 2);
@@ -173,7 +189,10 @@ fn record_route_is_inserted_where_a_dialog_begins() {
     let sent = script.one(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 1, more));
     let routes = sent.all("Record-Route");
     assert_eq!(routes.len(), 2);
-    assert!(routes[0].starts_with("<sip:") && routes[0].ends_with("@192.0.2.1:5060;lr>"), "{routes:?}");
+    assert!(
+        routes[0].starts_with("<sip:") && routes[0].ends_with("@192.0.2.1:5060;lr>"),
+        "{routes:?}"
+    );
     assert_eq!(routes[1], "<sip:p1.example;lr>");
     for (i, method) in ["MESSAGE", "OPTIONS", "REGISTER"].into_iter().enumerate() {
         let text = request(method, "sip:bob@192.0.2.1", &format!("x{i}"), 1, "");
@@ -195,7 +214,10 @@ fn between_two_listeners_each_side_gets_its_own_address() {
     let sent = script.one(CALLER, &invite("c1"));
     assert_eq!((sent.from, sent.to), (address(INNER), address(INNER_BACKEND)));
     let routes = sent.all("Record-Route").iter().map(|r| r.to_string()).collect::<Vec<_>>();
-    assert!(routes[0].ends_with("@[fd00::1]:5060;lr>") && routes[1].ends_with("@192.0.2.1:5060;lr>"), "{routes:?}");
+    assert!(
+        routes[0].ends_with("@[fd00::1]:5060;lr>") && routes[1].ends_with("@192.0.2.1:5060;lr>"),
+        "{routes:?}"
+    );
     script.offer_at(INNER, INNER_BACKEND, sent.answer("200 OK").as_bytes(), 0);
     let ok = script.serve().remove(0);
     assert_eq!((ok.from, ok.to), (address(PROXY), address(CALLER)));
@@ -220,7 +242,10 @@ fn options_to_ourselves_is_answered() {
         }
     }
     // One for a user is the pool's.
-    assert_eq!(script.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", "o2", 1, "")).to, address(BACKEND_A));
+    assert_eq!(
+        script.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", "o2", 1, "")).to,
+        address(BACKEND_A)
+    );
 }
 
 #[test]

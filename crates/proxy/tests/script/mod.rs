@@ -123,6 +123,11 @@ impl Script {
         .collect()
     }
 
+    /// The shard that the next message to another shard is for.
+    pub fn crossing(&mut self) -> Option<u16> {
+        self.proxy.poll_crossing().map(|crossing| crossing.shard)
+    }
+
     /// A packet arrives and is served.
     pub fn send(&mut self, from: &str, text: &str) -> Vec<Sent> {
         self.offer(from, text.as_bytes());

@@ -1,0 +1,153 @@
+//! A call keeps to its back end, counts on it, and leaves one that is down.
+
+mod script;
+
+use std::time::Duration;
+
+use script::*;
+use tidegate_balance::Policy;
+
+/// What a caller sends that ignores Record-Route: to us, without Route.
+fn bare(method: &str, call: &str, cseq: u32) -> String {
+    request(method, "sip:service@192.0.2.1:5060", call, cseq, "Totag\r\n")
+}
+
+fn counts(script: &Script) -> Vec<(u64, u64)> {
+    script.backends.backends().iter().map(|b| (b.calls(), b.work())).collect()
+}
+
+#[test]
+fn a_caller_that_ignores_record_route_is_served_by_the_call_table() {
+    let mut script = Script::new();
+    for call in ["a", "b", "c", "d"] {
+        let sent = script.one(CALLER, &invite(call));
+        let backend = sent.to.to_string();
+        script.one(&backend, &sent.answer("200 OK"));
+        for (method, cseq) in [("ACK", 1), ("INVITE", 2), ("ACK", 2), ("INFO", 3), ("BYE", 4)] {
+            let next = script.one(CALLER, &bare(method, call, cseq));
+            assert_eq!(next.to, sent.to, "{method}");
+            if method != "ACK" {
+                script.one(&backend, &next.answer("200 OK"));
+            }
+        }
+    }
+    assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+    let assigned: Vec<_> = script.backends.backends().iter().map(|b| b.assigned()).collect();
+    assert_eq!(assigned, [2, 2]);
+}
+
+#[test]
+fn a_call_counts_on_its_back_end_while_it_lasts() {
+    let mut script = Script::with(Policy::Cjsq, |_| {});
+    let mut held = Vec::new();
+    for call in ["a", "b", "c"] {
+        let sent = script.one(CALLER, &invite(call));
+        script.one(&sent.to.to_string(), &sent.answer("200 OK"));
+        held.push((call, sent.to));
+    }
+    assert_eq!(counts(&script), [(2, 0), (1, 0)]);
+    // a and c are at one back end; both end, so it has fewest.
+    for (call, to) in [held[0], held[2]] {
+        let bye = script.one(CALLER, &bare("BYE", call, 2));
+        assert_eq!(bye.to, to);
+        script.one(&to.to_string(), &bye.answer("200 OK"));
+    }
+    assert_eq!(counts(&script), [(0, 0), (1, 0)]);
+    assert_eq!(script.one(CALLER, &invite("d")).to, held[0].1);
+}
+
+// RFC 3261 §9.1: the CANCEL goes where its INVITE went.
+#[test]
+fn a_cancelled_call_counts_no_more() {
+    let mut script = Script::with(Policy::Tlwl, |_| {});
+    let sent = script.one(CALLER, &invite("a"));
+    let backend = sent.to.to_string();
+    script.one(&backend, &sent.answer("180 Ringing"));
+    let cancel = script.one(CALLER, &request("CANCEL", "sip:bob@192.0.2.1", "a", 1, ""));
+    assert_eq!(cancel.to, sent.to);
+    script.one(&backend, &cancel.answer("200 OK"));
+    assert_eq!(counts(&script), [(1, 175), (0, 0)]);
+    script.one(&backend, &sent.answer("487 Request Terminated"));
+    assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+    assert_eq!(script.one(CALLER, &bare("ACK", "a", 1)).to, sent.to);
+}
+
+#[test]
+fn a_back_ends_bye_ends_the_call() {
+    let mut script = Script::with(Policy::Cjsq, |_| {});
+    let sent = script.one(CALLER, &invite("a"));
+    let backend = sent.to.to_string();
+    script.one(&backend, &sent.answer("200 OK"));
+    let route = format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
+    let bye = script.one(&backend, &request("BYE", "sip:alice@198.51.100.7", "a", 1, &route));
+    assert_eq!(counts(&script), [(1, 0), (0, 0)]);
+    script.one(CALLER, &bye.answer("200 OK"));
+    assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+}
+
+#[test]
+fn repetitions_of_an_unanswered_call_leave_a_back_end_that_is_down() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("a"));
+    assert_eq!(sent.to, address(BACKEND_A));
+    script.refused(BACKEND_A);
+    let again = script.one(CALLER, &invite("a"));
+    assert_eq!(again.to, address(BACKEND_B));
+    assert_eq!(counts(&script), [(0, 0), (1, 175)]);
+    // It stays there, and so does everything of that call.
+    script.pass(Duration::from_secs(10));
+    assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_B));
+    script.one(BACKEND_B, &again.answer("200 OK"));
+    assert_eq!(script.one(CALLER, &bare("BYE", "a", 2)).to, address(BACKEND_B));
+}
+
+#[test]
+fn an_answered_call_stays_with_its_back_end_come_what_may() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("a"));
+    script.one(BACKEND_A, &sent.answer("180 Ringing"));
+    script.refused(BACKEND_A);
+    assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_A));
+    assert_eq!(script.one(CALLER, &invite("b")).to, address(BACKEND_B));
+    assert_eq!(script.one(CALLER, &invite("c")).to, address(BACKEND_B));
+}
+
+#[test]
+fn with_every_back_end_down_new_calls_are_refused_until_one_is_tried_again() {
+    let mut script = Script::new();
+    script.refused(BACKEND_A);
+    script.refused(BACKEND_B);
+    assert_eq!(script.status(CALLER, &invite("a")), 503);
+    assert_eq!(script.proxy.counters().calls.get(), 0);
+    script.pass(Duration::from_secs(5));
+    assert_eq!(script.send(CALLER, &invite("a")).len(), 1);
+}
+
+#[test]
+fn a_full_table_refuses_new_calls_only() {
+    let mut script = Script::with(Policy::Rr, |settings| settings.calls_max = 2);
+    for call in ["a", "b"] {
+        let sent = script.one(CALLER, &invite(call));
+        script.one(&sent.to.to_string(), &sent.answer("200 OK"));
+    }
+    assert_eq!(script.status(CALLER, &invite("c")), 503);
+    let bye = script.one(CALLER, &bare("BYE", "a", 2));
+    script.one(&bye.to.to_string(), &bye.answer("200 OK"));
+    script.one(CALLER, &invite("c"));
+    assert_eq!(script.proxy.counters().calls_evicted.get(), 1);
+}
+
+#[test]
+fn an_options_with_a_calls_id_is_no_part_of_it_and_still_follows_it() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &request("REGISTER", "sip:192.0.2.1", "r", 1, ""));
+    // A REGISTER is refreshed under one Call-ID (RFC 3261 §10.2): at one back end.
+    for cseq in 2..6 {
+        script.one(&sent.to.to_string(), &sent.answer("200 OK"));
+        assert_eq!(
+            script.one(CALLER, &request("REGISTER", "sip:192.0.2.1", "r", cseq, "")).to,
+            sent.to
+        );
+    }
+    assert_eq!(counts(&script)[1], (0, 0));
+}

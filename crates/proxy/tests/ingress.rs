@@ -1,0 +1,213 @@
+//! The ingress: order of service, bounds, what ends at the door, and any bytes at all.
+
+mod script;
+
+use proptest::prelude::*;
+use script::*;
+use tidegate_balance::Policy;
+use tidegate_proxy::{Class, Drop};
+use tidegate_world::Core;
+
+// What finishes work that was begun goes before what begins new work; the kinds of new
+// work take turns, and an INVITE was served last.
+#[test]
+fn classes_are_served_in_their_order() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("a"));
+    let to_user = |method, call, cseq, more| request(method, "sip:bob@192.0.2.1", call, cseq, more);
+    let backwards = [
+        to_user("MESSAGE", "m", 1, ""),
+        to_user("REGISTER", "r", 1, ""),
+        invite("b"),
+        to_user("INFO", "a", 2, "Totag\r\n"),
+        to_user("CANCEL", "a", 1, ""),
+        to_user("BYE", "a", 3, "Totag\r\n"),
+        to_user("ACK", "a", 1, "Totag\r\n"),
+    ];
+    for text in &backwards {
+        script.offer(CALLER, text.as_bytes());
+    }
+    script.offer(BACKEND_A, sent.answer("180 Ringing").as_bytes());
+    script.offer(BACKEND_A, sent.answer("200 OK").as_bytes());
+    let order: Vec<_> = script.serve().iter().map(|s| s.start()[..7].trim().to_owned()).collect();
+    assert_eq!(
+        order,
+        [
+            "SIP/2.0", "SIP/2.0", "ACK sip", "BYE sip", "CANCEL", "INFO si", "REGISTE", "MESSAGE",
+            "INVITE"
+        ]
+    );
+}
+
+#[test]
+fn a_flood_of_invites_does_not_lock_out_registrations() {
+    let mut script = Script::new();
+    for i in 0..100 {
+        script.offer(CALLER, invite(&format!("i{i}")).as_bytes());
+    }
+    script.offer(CALLER, request("REGISTER", "sip:192.0.2.1", "r", 1, "").as_bytes());
+    let sent = script.serve();
+    assert!(sent.iter().take(3).any(|s| s.start().starts_with("REGISTER")));
+}
+
+#[test]
+fn a_full_queue_refuses_new_work_and_drops_the_rest() {
+    let mut script = Script::with(Policy::Rr, |settings| settings.queue_max = 2);
+    for i in 0..5 {
+        script.offer(CALLER, invite(&format!("i{i}")).as_bytes());
+        let bye = request("BYE", "sip:192.0.2.1", &format!("b{i}"), 1, "Totag\r\n");
+        script.offer(CALLER, bye.as_bytes());
+    }
+    let refused = script.sent();
+    assert_eq!(refused.len(), 3);
+    assert!(refused.iter().all(|r| r.start().starts_with("SIP/2.0 503")));
+    // RFC 3261 §21.5.4: with a Retry-After the client would stop everything for that
+    // long; it is told nothing.
+    assert!(refused.iter().all(|r| r.all("Retry-After").is_empty()));
+    let counters = script.proxy.counters();
+    assert_eq!(counters.dropped(Drop::QueueFull).get(), 3);
+    assert_eq!(counters.replied(503).get(), 3);
+    assert_eq!(script.serve().len(), 4, "two INVITEs, two 481");
+}
+
+// RFC 3261 §17.1.1.3: the ACK to a non-2xx has the branch of its INVITE; it ends here.
+#[test]
+fn the_ack_to_a_reply_of_ours_ends_at_the_door() {
+    let mut script = Script::with(Policy::Rr, |settings| settings.queue_max = 0);
+    let refused = script.one(CALLER, &invite("a"));
+    let (_, tag) = refused.header("To").split_once(";tag=").unwrap();
+    let ack = request("ACK", "sip:bob@192.0.2.1", "a", 1, "Totag\r\n");
+    let own = ack.replace("tag=callee", &format!("tag={tag}"));
+    script.offer(CALLER, own.as_bytes());
+    let counters = script.proxy.counters();
+    assert_eq!(counters.dropped(Drop::OwnAck).get(), 1);
+    // Another call's tag is not its own.
+    script.offer(CALLER, own.replace("Call-ID: a", "Call-ID: b").as_bytes());
+    assert_eq!(
+        (counters.dropped(Drop::OwnAck).get(), counters.dropped(Drop::QueueFull).get()),
+        (1, 1)
+    );
+}
+
+#[test]
+fn repetitions_of_an_invite_are_not_new_work() {
+    let mut script = Script::new();
+    for _ in 0..3 {
+        script.one(CALLER, &invite("a"));
+    }
+    let counters = script.proxy.counters();
+    assert_eq!(
+        (counters.received(Class::Invite).get(), counters.received(Class::InDialog).get()),
+        (1, 2)
+    );
+    assert_eq!(counters.retransmissions.get(), 2);
+    // Another INVITE under the same Call-ID is: it was not counted before.
+    script.one(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "a", 2, ""));
+    assert_eq!(counters.received(Class::Invite).get(), 2);
+}
+
+#[test]
+fn a_closing_proxy_finishes_what_it_holds() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("a"));
+    script.proxy.on_drain(script.now);
+    assert!(!script.proxy.is_drained(), "an INVITE waits for its answer");
+    assert_eq!(script.status(CALLER, &invite("b")), 503);
+    assert_eq!(script.status(CALLER, &request("OPTIONS", "sip:192.0.2.1", "o", 1, "")), 503);
+    script.one(CALLER, &invite("a"));
+    script.one(BACKEND_A, &sent.answer("200 OK"));
+    assert!(script.proxy.is_drained());
+    assert_eq!(
+        script.one(CALLER, &request("ACK", "sip:192.0.2.1", "a", 1, "Totag\r\n")).to,
+        sent.to
+    );
+}
+
+// RFC 3261 §7.5 and RFC 5626 §3.5.1: empty lines keep a binding alive.
+#[test]
+fn keepalives_and_noise_are_dropped_without_an_answer() {
+    let mut script = Script::new();
+    for bytes in [&b"\r\n\r\n"[..], b"\r\n", b"", b"\0\0\0\0", b"hello", b"SIP/2.0 200 OK\r\n\r\n"]
+    {
+        script.offer(CALLER, bytes);
+        assert!(script.serve().is_empty(), "{bytes:?}");
+    }
+    let counters = script.proxy.counters();
+    assert_eq!(counters.dropped(Drop::Keepalive).get(), 4);
+    assert_eq!(counters.dropped(Drop::Malformed).get(), 2);
+}
+
+// RFC 3261 §18.3: what does not fit into a datagram is lost, not cut.
+#[test]
+fn what_no_longer_fits_into_a_datagram_is_counted() {
+    let mut script = Script::new();
+    let head = invite("a").replace("Content-Length: 0\r\n\r\n", "");
+    let room = 65_507 - head.len() - 32;
+    let text = format!("{head}Content-Length: {room:>5}\r\n\r\n{}", "x".repeat(room));
+    script.offer(CALLER, text.as_bytes());
+    assert!(script.serve().is_empty());
+    assert_eq!(script.proxy.counters().dropped(Drop::TooLong).get(), 1);
+}
+
+/// A valid message with some bytes changed, cut out or put in.
+fn mutated() -> impl Strategy<Value = Vec<u8>> {
+    let methods =
+        prop::sample::select(vec!["INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "REGISTER"]);
+    let more = prop::sample::select(vec![
+        "",
+        "Totag\r\n",
+        "Route: <sip:192.0.2.1;lr>\r\n",
+        "Route: <sip:AQAKAAABE86u7@192.0.2.1;lr>,<sip:a@b>\r\nProxy-Require: x\r\n",
+        "Via: SIP/2.0/UDP [::1]:5;rport;received=1.2.3.4;branch=z9hG4bK,SIP/2.0/TCP b\r\n",
+    ]);
+    let cuts = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0u8..4), 0..6);
+    (methods, more, cuts).prop_map(|(method, more, cuts)| {
+        let mut bytes = request(method, "sip:bob@192.0.2.1", "fuzz", 1, more).into_bytes();
+        for (at, byte, kind) in cuts {
+            let at = at.index(bytes.len());
+            match kind {
+                0 => bytes[at] = byte,
+                1 => bytes.insert(at, byte),
+                2 => bytes.truncate(at.max(1)),
+                _ => {
+                    bytes.remove(at);
+                }
+            }
+            if bytes.is_empty() {
+                bytes.push(b'x');
+            }
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Whatever arrives: at most one packet is sent for it, no longer than the packet
+    /// and what we add, to a back end or to the sender, and every one is accounted for.
+    #[test]
+    fn any_bytes_are_forwarded_answered_or_dropped(
+        bytes in prop_oneof![mutated(), prop::collection::vec(any::<u8>(), 0..400)],
+        from_backend in any::<bool>(),
+    ) {
+        let mut script = Script::new();
+        let from = if from_backend { BACKEND_A } else { CALLER };
+        script.offer(from, &bytes);
+        let mut sent = 0;
+        while script.proxy.serve(script.now) {}
+        while let Some(transmit) = script.proxy.poll_transmit() {
+            sent += 1;
+            prop_assert!(transmit.bytes.len() <= bytes.len() + 400);
+            let to = transmit.path.remote;
+            let allowed = [BACKEND_A, BACKEND_B].map(address);
+            prop_assert!(from_backend || allowed.contains(&to) || to.ip() == address(CALLER).ip());
+        }
+        let c = script.proxy.counters();
+        let dropped: u64 = Drop::ALL.iter().map(|&d| c.dropped(d).get()).sum();
+        let replied: u64 = tidegate_proxy::REPLIES.iter().map(|&r| c.replied(r).get()).sum();
+        let forwarded = c.requests_forwarded.get() + c.responses_forwarded.get();
+        prop_assert_eq!(forwarded + replied, sent);
+        prop_assert_eq!(sent + dropped, 1, "forwarded, answered or dropped, and counted once");
+    }
+}

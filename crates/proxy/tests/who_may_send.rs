@@ -1,0 +1,280 @@
+//! Who may send what where: strangers reach pools, back ends and trusted sources
+//! reach addresses, and only what is authenticated belongs to a dialog.
+
+mod script;
+
+use script::*;
+use tidegate_balance::Policy;
+use tidegate_proxy::{Class, From, Listener, Rule, Secret, To};
+
+const PEER: &str = "203.0.113.50:5060";
+
+#[test]
+fn a_stranger_asking_to_be_relayed_elsewhere_is_refused() {
+    let mut script = Script::new();
+    let elsewhere =
+        ["sip:x@203.0.113.9", "sip:x@192.0.2.1:9999", "sip:[2001:db8::7]", "sip:x@10.0.0.1:5070"];
+    for (i, uri) in elsewhere.into_iter().enumerate() {
+        assert_eq!(
+            script.status(CALLER, &request("INVITE", uri, &format!("u{i}"), 1, "")),
+            403,
+            "{uri}"
+        );
+    }
+    for route in [
+        "<sip:203.0.113.9;lr>",
+        "<sip:192.0.2.1;lr>, <sip:203.0.113.9;lr>",
+        "<sip:evil.example;lr>",
+    ] {
+        let more = format!("Route: {route}\r\n");
+        assert_eq!(
+            script.status(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "r1", 1, &more)),
+            403,
+            "{route}"
+        );
+    }
+    // A name may be a domain of the pool's, and an outbound proxy is named by a Route.
+    assert_eq!(
+        script.one(CALLER, &request("INVITE", "sip:bob@example.com", "n1", 1, "")).to,
+        address(BACKEND_A)
+    );
+    let outbound =
+        request("INVITE", "sip:bob@example.com", "n2", 1, "Route: <sip:192.0.2.1;lr>\r\n");
+    let sent = script.one(CALLER, &outbound);
+    assert!(sent.all("Route").is_empty() && sent.to == address(BACKEND_B));
+}
+
+// RFC 3261 §21.4.19: 481 "Call/Transaction Does Not Exist".
+#[test]
+fn a_to_tag_alone_is_nobodys_word() {
+    let mut script = Script::new();
+    for method in ["INVITE", "BYE", "INFO", "SUBSCRIBE"] {
+        let text = request(method, "sip:bob@192.0.2.1", "forged", 2, "Totag\r\n");
+        assert_eq!(script.status(CALLER, &text), 481, "{method}");
+    }
+    assert_eq!(
+        script.status(CALLER, &request("CANCEL", "sip:bob@192.0.2.1", "forged", 1, "")),
+        481
+    );
+    let counters = script.proxy.counters();
+    assert_eq!(
+        (counters.received(Class::InDialog).get(), counters.received(Class::Invite).get()),
+        (0, 1)
+    );
+}
+
+/// Sets up a call and returns the Record-Route value the caller got.
+fn call(script: &mut Script, call: &str) -> (Sent, String) {
+    let sent = script.one(CALLER, &invite(call));
+    let route = sent.header("Record-Route").to_owned();
+    let ok = script.one(&sent.to.to_string(), &sent.answer("200 OK"));
+    assert_eq!(ok.header("Record-Route"), route);
+    (sent, route)
+}
+
+#[test]
+fn a_dialog_finds_its_back_end_after_a_restart() {
+    let mut before = Script::new();
+    let (sent_a, route_a) = call(&mut before, "a");
+    let (sent_b, route_b) = call(&mut before, "b");
+    assert_ne!(sent_a.to, sent_b.to);
+
+    let mut after = Script::new();
+    for (name, route, to) in [("b", &route_b, sent_b.to), ("a", &route_a, sent_a.to)] {
+        let more = format!("Totag\r\nRoute: {route}\r\n");
+        for (method, cseq) in [("ACK", 1), ("INVITE", 2), ("BYE", 3)] {
+            let sent = after.one(CALLER, &request(method, "sip:bob@10.0.0.9", name, cseq, &more));
+            assert_eq!(sent.to, to, "{method} of {name}");
+            assert!(sent.all("Route").is_empty());
+        }
+    }
+    assert_eq!(after.proxy.counters().received(Class::InDialog).get(), 2, "the re-INVITEs");
+
+    // The back end's response finds its way without any table.
+    let more = format!("Totag\r\nRoute: {route_a}\r\n");
+    let bye = after.one(CALLER, &request("BYE", "sip:bob@10.0.0.9", "a", 3, &more));
+    assert_eq!(after.one(&bye.to.to_string(), &bye.answer("200 OK")).to, address(CALLER));
+}
+
+#[test]
+fn a_token_is_good_for_its_own_call_its_own_key_and_configured_back_ends() {
+    let mut script = Script::new();
+    let (_, route) = call(&mut script, "a");
+    let more = format!("Totag\r\nRoute: {route}\r\n");
+    assert_eq!(script.status(CALLER, &request("BYE", "sip:bob@10.0.0.1", "other", 2, &more)), 481);
+
+    let mut other_key = Script::with(Policy::Rr, |s| s.secret = secret(2));
+    assert_eq!(other_key.status(CALLER, &request("BYE", "sip:bob@10.0.0.1", "a", 2, &more)), 481);
+    let mut rotated = Script::with(Policy::Rr, |s| {
+        s.secret = Secret { current: [2; 32], previous: vec![[1; 32]] };
+    });
+    assert_eq!(
+        rotated.one(CALLER, &request("BYE", "sip:bob@10.0.0.1", "a", 2, &more)).to,
+        address(BACKEND_A)
+    );
+
+    let mut gone = Script::with(Policy::Rr, |s| {
+        let left = [("b", address(BACKEND_B), 1)];
+        s.pools = vec![(tidegate_balance::Pool::new("app", &left), Policy::Rr)];
+    });
+    assert_eq!(gone.status(CALLER, &request("BYE", "sip:bob@10.0.0.1", "a", 2, &more)), 481);
+}
+
+// RFC 3261 §12.2.1.1: the callee's requests carry the same Route; they lead outward.
+#[test]
+fn the_callees_requests_reach_the_caller() {
+    let mut script = Script::new();
+    let (sent, route) = call(&mut script, "a");
+    let backend = sent.to.to_string();
+    let from_callee = |method: &str, cseq: u32, more: &str| {
+        request(method, "sip:alice@198.51.100.7:5066", "a", cseq, more)
+            .replace("Via: SIP/2.0/UDP 198.51.100.7:5060", "Via: SIP/2.0/UDP 10.0.0.1:5070")
+    };
+    let more = format!("Totag\r\nRoute: {route}\r\n");
+    let bye = script.one(&backend, &from_callee("BYE", 7, &more));
+    assert_eq!(bye.to, address("198.51.100.7:5066"));
+    assert!(bye.all("Route").is_empty());
+    assert_eq!(script.one("198.51.100.7:5066", &bye.answer("200 OK")).to, sent.to);
+    // A Route beyond ours is obeyed.
+    let more = format!("Totag\r\nRoute: {route}, <sip:198.51.100.9:5080;lr>\r\n");
+    let info = script.one(&backend, &from_callee("INFO", 8, &more));
+    assert_eq!(info.to, address("198.51.100.9:5080"));
+    assert_eq!(info.header("Route"), "<sip:198.51.100.9:5080;lr>");
+}
+
+#[test]
+fn a_back_end_may_call_out_and_the_dialog_comes_back_to_it() {
+    let mut script = Script::new();
+    let sent = script.one(BACKEND_B, &request("INVITE", "sip:carol@203.0.113.9", "out", 1, ""));
+    assert_eq!(sent.to, address("203.0.113.9:5060"));
+    let route = sent.header("Record-Route").to_owned();
+    assert_eq!(
+        script.one("203.0.113.9:5060", &sent.answer("200 OK")).to.ip(),
+        address(BACKEND_B).ip()
+    );
+    let more = format!("Totag\r\nRoute: {route}\r\n");
+    let bye = request("BYE", "sip:x@10.0.0.2:5070", "out", 4, &more);
+    assert_eq!(script.one("203.0.113.9:5060", &bye).to, address(BACKEND_B));
+    // Even if Carol ignores Record-Route.
+    let bye = request("BYE", "sip:x@192.0.2.1", "out", 5, "Totag\r\n");
+    assert_eq!(script.one("203.0.113.9:5060", &bye).to, address(BACKEND_B));
+    // To itself through us: there is no route for that.
+    assert_eq!(script.status(BACKEND_B, &request("INVITE", "sip:x@192.0.2.1", "self", 1, "")), 404);
+    // A name would have to be resolved.
+    assert_eq!(
+        script.status(BACKEND_B, &request("INVITE", "sip:x@example.com", "name", 1, "")),
+        404
+    );
+}
+
+#[test]
+fn a_trusted_source_may_reach_addresses() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.listeners[0].trust = vec!["203.0.113.0/24".parse().unwrap()];
+    });
+    let there = request("INVITE", "sip:x@198.51.100.77:5080", "t1", 1, "");
+    assert_eq!(script.one(PEER, &there).to, address("198.51.100.77:5080"));
+    let by_route =
+        request("INVITE", "sip:bob@192.0.2.1", "t2", 1, "Route: <sip:198.51.100.9;lr>\r\n");
+    assert_eq!(script.one(PEER, &by_route).to, address("198.51.100.9:5060"));
+    assert_eq!(
+        script.one(PEER, &request("INVITE", "sip:bob@192.0.2.1", "t3", 1, "")).to,
+        address(BACKEND_A)
+    );
+    assert_eq!(script.status(CALLER, &there.replace("t1", "t4")), 403);
+}
+
+#[test]
+fn rules_decide_in_their_order() {
+    let rule = |from, methods: &[&str], domains: &[&str], to| Rule {
+        from,
+        methods: methods.iter().map(|m| m.to_string()).collect(),
+        domains: domains.iter().map(|d| d.to_string()).collect(),
+        to,
+    };
+    let mut script = Script::with(Policy::Rr, |settings| {
+        let one =
+            |name: &str, at: &str| tidegate_balance::Pool::new(name, &[(name, address(at), 1)]);
+        settings.pools =
+            vec![(one("app", BACKEND_A), Policy::Rr), (one("msg", BACKEND_B), Policy::Rr)];
+        settings.rules = vec![
+            rule(From::Net("203.0.113.0/24".parse().unwrap()), &[], &["example.com"], To::Pool(1)),
+            rule(From::Any, &["MESSAGE"], &[], To::Pool(1)),
+            rule(From::Any, &[], &["Example.COM", "198.51.100.200"], To::Pool(0)),
+            rule(From::Any, &[], &["out.example"], To::RequestUri),
+        ];
+    });
+    let mut to = |from: &str, method: &str, uri: &str, call: &str| {
+        let sent = script.one(from, &request(method, uri, call, 1, ""));
+        if sent.to.ip() == address(from).ip() {
+            sent.start()[8..11].to_owned()
+        } else {
+            sent.to.to_string()
+        }
+    };
+    assert_eq!(to(CALLER, "INVITE", "sip:bob@example.com", "1"), BACKEND_A);
+    assert_eq!(to(PEER, "INVITE", "sip:bob@EXAMPLE.com", "2"), BACKEND_B);
+    assert_eq!(to(CALLER, "MESSAGE", "sip:bob@192.0.2.1", "3"), BACKEND_B);
+    assert_eq!(to(CALLER, "MESSAGE", "sip:bob@203.0.113.1", "4"), "403");
+    assert_eq!(to(CALLER, "INVITE", "sip:bob@198.51.100.200:5099", "5"), BACKEND_A);
+    assert_eq!(to(CALLER, "INVITE", "sip:bob@other.example", "6"), "404");
+    assert_eq!(to(CALLER, "INVITE", "sip:bob@out.example", "7"), "403");
+    assert_eq!(to(CALLER, "INVITE", "tel:+15551234", "8"), "404");
+}
+
+#[test]
+fn a_peer_cannot_make_us_cut_without_end() {
+    let mut script = Script::new();
+    let many = "Route: <sip:192.0.2.1;lr>\r\n".repeat(40);
+    assert_eq!(script.status(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "m", 1, &many)), 400);
+}
+
+#[test]
+fn advertised_names_are_ours() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.listeners = vec![Listener {
+            advertised: "edge.example:5080".into(),
+            ..Listener::new(address(PROXY))
+        }];
+    });
+    let sent = script.one(CALLER, &request("INVITE", "sip:bob@edge.example:5080", "a", 1, ""));
+    assert!(sent.header("Via").contains(" edge.example:5080;"));
+    let route = sent.header("Record-Route").to_owned();
+    assert!(route.ends_with("@edge.example:5080;lr>"), "{route}");
+    script.send(BACKEND_A, &sent.answer("200 OK"));
+    let more = format!("Totag\r\nRoute: {route}\r\n");
+    let bye = script.one(CALLER, &request("BYE", "sip:bob@10.0.0.1", "a", 2, &more));
+    assert!(bye.to == address(BACKEND_A) && bye.all("Route").is_empty());
+}
+
+// With several shards the token says where the call is counted; without one, the
+// others are asked in turn.
+#[test]
+fn what_belongs_to_another_shard_crosses() {
+    let shard = |n: u16| Script::with(Policy::Rr, |s| (s.shard, s.shards) = (n, 3));
+    let (mut first, mut second) = (shard(0), shard(1));
+    let (sent, route) = call(&mut first, "a");
+    let cross = |script: &mut Script, text: &str, crossed: u8| {
+        script.offer_at(PROXY, CALLER, text.as_bytes(), crossed);
+        let sent = script.serve();
+        (sent, script.crossing())
+    };
+    let more = format!("Totag\r\nRoute: {route}\r\n");
+    let bye = request("BYE", "sip:bob@10.0.0.1", "a", 2, &more);
+    assert_eq!(cross(&mut second, &bye, 0), (vec![], Some(0)));
+    let (sent_on, to) = cross(&mut first, &bye, 1);
+    assert_eq!((sent_on[0].to, to), (sent.to, None));
+
+    // A response that lands at the wrong shard.
+    second.offer(BACKEND_A, sent.answer("180 Ringing").as_bytes());
+    assert!(second.serve().is_empty());
+    assert_eq!(second.crossing(), Some(0));
+
+    // Route-less and unknown: round once, then 481.
+    let bare = request("BYE", "sip:bob@192.0.2.1", "zzz", 2, "Totag\r\n");
+    assert_eq!(cross(&mut first, &bare, 0), (vec![], Some(1)));
+    assert_eq!(cross(&mut second, &bare, 1), (vec![], Some(2)));
+    let mut third = shard(2);
+    let (reply, to) = cross(&mut third, &bare, 2);
+    assert!(reply[0].start().starts_with("SIP/2.0 481") && to.is_none());
+}
