@@ -203,7 +203,7 @@ impl Endpoint {
             return Err(Instead::Reply(416, "scheme is not served"));
         }
         // Item 3: Max-Forwards. An OPTIONS that has arrived may be answered at zero.
-        let arrived = uri.user.is_none() && self.addresses.is_own_target(&uri);
+        let arrived = uri.user.is_none() && self.addresses.is_own_target(&uri, received.path.local);
         if method == Method::Options && arrived {
             return Err(Instead::Capabilities);
         }

@@ -108,9 +108,16 @@ impl Addresses {
         }
     }
 
-    /// The index of the listener bound to `local`; the first if the driver names none.
+    /// The index of the listener where a packet to `local` arrived: the one bound to
+    /// that address, or to every address with that port.
     pub(crate) fn listener_at(&self, local: SocketAddr) -> usize {
-        self.listeners.iter().position(|l| l.local == local).unwrap_or(0)
+        let covers = |l: &Own| {
+            l.local.ip().is_unspecified()
+                && l.local.port() == local.port()
+                && l.local.is_ipv4() == local.is_ipv4()
+        };
+        let exact = self.listeners.iter().position(|l| l.local == local);
+        exact.or_else(|| self.listeners.iter().position(covers)).unwrap_or(0)
     }
 
     /// The listener at `index`.
@@ -130,10 +137,13 @@ impl Addresses {
         self.listeners.iter().any(|l| l.is_host(uri) && l.is_port(port))
     }
 
-    /// Whether a Request-URI is addressed to us. One without port means whoever is
-    /// responsible for that host, and the request has come here.
-    pub(crate) fn is_own_target(&self, uri: &Uri<'_>) -> bool {
-        self.listeners.iter().any(|l| l.is_host(uri) && uri.port.is_none_or(|p| l.is_port(p)))
+    /// Whether the Request-URI of a packet to `local` is addressed to us. One without
+    /// port means whoever is responsible for that host, and the request has come here.
+    pub(crate) fn is_own_target(&self, uri: &Uri<'_>, local: SocketAddr) -> bool {
+        let port = |l: &Own| uri.port.is_none_or(|port| l.is_port(port));
+        let arrived = uri.host.and_then(|host| host.ip()) == Some(local.ip());
+        self.listeners.iter().any(|l| l.is_host(uri) && port(l))
+            || arrived && port(&self.listeners[self.listener_at(local)])
     }
 
     /// Whether `target` is one of our own sockets.

@@ -90,7 +90,7 @@ impl Endpoint {
         let origin = self.addresses().origin(&received.path);
         let in_dialog = message.to()?.tag().is_some();
         let is_new = !in_dialog && !matches!(method, Method::Ack | Method::Cancel);
-        let ours = self.addresses().is_own_target(uri);
+        let ours = self.addresses().is_own_target(uri, received.path.local);
 
         let outward = match origin {
             Origin::Member(_) => true,
@@ -250,10 +250,7 @@ impl Endpoint {
             Some(rule) => rule.to,
             None if may_leave && !ours => To::RequestUri,
             None if elsewhere => return Err(Instead::Reply(403, "relaying is not allowed")),
-            None if !self.rules().is_empty() || matches!(origin, Origin::Member(_)) => {
-                return Err(Instead::Reply(404, "no route"));
-            }
-            None => To::Pool(0),
+            None => return Err(Instead::Reply(404, "no route")),
         };
         match to {
             To::Pool(index) => Ok(Destination::Pool(index as u16)),
@@ -291,7 +288,7 @@ impl Rule {
         elsewhere: bool,
     ) -> bool {
         let from = match self.from {
-            From::Any => true,
+            From::Any => !matches!(origin, Origin::Member(_)),
             From::Trusted => origin != Origin::Stranger,
             From::Pool => matches!(origin, Origin::Member(_)),
             From::Net(net) => net.contains(&received.path.remote.ip().to_canonical()),

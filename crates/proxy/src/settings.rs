@@ -29,7 +29,8 @@ impl Listener {
 /// Who a rule is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// Anybody.
+    /// Anybody but members of a pool: what a back end sends leads outward, unless a
+    /// rule for pools says otherwise.
     Any,
     /// Trusted sources and pool members.
     Trusted,
@@ -72,7 +73,7 @@ pub struct Settings {
     pub listeners: Vec<Listener>,
     /// The pools, shared with the other shards, and how each is chosen from.
     pub pools: Vec<(Pool, Policy)>,
-    /// Rules for new requests. Without any, all goes to the first pool.
+    /// Rules for new requests; the first that matches decides.
     pub rules: Vec<Rule>,
     /// The secret of our address.
     pub secret: Secret,
@@ -87,14 +88,20 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Defaults for everything but where to listen and the pools.
+    /// Defaults for everything but where to listen and the pools: all that is new goes
+    /// to the first pool.
     pub fn new(listeners: Vec<Listener>, pools: Vec<(Pool, Policy)>, secret: Secret) -> Self {
         Self {
             shard: 0,
             shards: 1,
             listeners,
             pools,
-            rules: Vec::new(),
+            rules: vec![Rule {
+                from: From::Any,
+                methods: Vec::new(),
+                domains: Vec::new(),
+                to: To::Pool(0),
+            }],
             secret,
             calls_max: 1_000_000,
             queue_max: 4096,

@@ -247,6 +247,30 @@ fn advertised_names_are_ours() {
     assert!(bye.to == address(BACKEND_A) && bye.all("Route").is_empty());
 }
 
+// A listener on every address: the one a packet came to is ours, whatever we advertise.
+#[test]
+fn a_wildcard_listener_is_found_by_the_port() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        let wild = |port: u16| Listener {
+            local: (std::net::Ipv4Addr::UNSPECIFIED, port).into(),
+            advertised: format!("edge.example:{port}"),
+            trust: Vec::new(),
+        };
+        settings.listeners = vec![wild(5060), wild(5080)];
+    });
+    let text = request("INVITE", "sip:bob@192.0.2.77:5080", "a", 1, "");
+    script.offer_at("192.0.2.77:5080", CALLER, text.as_bytes(), 0);
+    let sent = script.serve().remove(0);
+    assert_eq!(sent.from, address("0.0.0.0:5080"));
+    assert!(sent.header("Via").contains(" edge.example:5080;"));
+    let other = request("INVITE", "sip:bob@192.0.2.77:5080", "b", 1, "");
+    script.offer_at("192.0.2.78:5080", CALLER, other.as_bytes(), 0);
+    assert!(
+        script.serve()[0].start().starts_with("SIP/2.0 403"),
+        "another address of ours is not named"
+    );
+}
+
 // With several shards the token says where the call is counted; without one, the
 // others are asked in turn.
 #[test]
