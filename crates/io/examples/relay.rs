@@ -1,0 +1,126 @@
+//! The least that any SIP proxy over UDP does: datagrams in, datagrams out.
+//!
+//! It parses nothing and keeps no state but one address, so what it costs is the floor
+//! against which a proxy that does its work is measured: the same batches and the same
+//! policy of pauses as the driver's, and no timestamps.
+//!
+//! `cargo run --release --example relay -- --listen ADDR --backend ADDR[,ADDR]`
+//!
+//! A back end's datagrams go to the client heard last, all others to the first back
+//! end. On SIGTERM or SIGINT it prints its datagrams and its CPU time.
+#![allow(clippy::disallowed_methods)] // It reads the real clock, as the driver does.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{ClockId, clock_nanosleep_relative, set_current_timer_slack};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use tidegate_io::{BATCH, Clock, Inbox, Limits, Listen, Outbox, Pauses, open};
+use tidegate_world::Pool;
+
+const USAGE: &str = "usage: relay --listen ADDR --backend ADDR[,ADDR] [--coalesce MICROSECONDS]";
+
+fn main() -> ExitCode {
+    let Some(arguments) = Arguments::parse(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match relay(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("relay: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Arguments {
+    listen: SocketAddr,
+    backends: Vec<SocketAddr>,
+    coalesce: Duration,
+}
+
+impl Arguments {
+    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
+        let (mut listen, mut backends) = (None, Vec::new());
+        let mut coalesce = Limits::default().coalesce;
+        while let Some(word) = words.next() {
+            let value = words.next()?;
+            match word.as_str() {
+                "--listen" => listen = Some(value.parse().ok()?),
+                "--backend" => {
+                    backends = value.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
+                }
+                "--coalesce" => coalesce = Duration::from_micros(value.parse().ok()?),
+                _ => return None,
+            }
+        }
+        (!backends.is_empty()).then_some(Self { listen: listen?, backends, coalesce })
+    }
+}
+
+fn relay(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    set_current_timer_slack(std::num::NonZeroU64::new(1))?;
+    let group = open(&Listen { split: false, stamps: false, ..Listen::new(arguments.listen) })?;
+    let listener = group.listener(0);
+    let socket = listener.ordinary();
+    let mut inbox = Inbox::new(&Pool::new());
+    let mut outbox = Outbox::new();
+    let clock = Clock::start();
+    let mut pauses = Pauses::new(arguments.coalesce, clock.now());
+    let (mut client, mut received, mut sent, mut sleeps) = (None, 0u64, 0u64, 0u64);
+    eprintln!("relay: {} to {}", group.local(), arguments.backends[0]);
+
+    while !stop.load(Relaxed) {
+        let filled = inbox.receive(socket, BATCH)?;
+        received += filled as u64;
+        while let Some(datagram) = inbox.take() {
+            let to = if arguments.backends.contains(&datagram.remote) {
+                client
+            } else {
+                client = Some(datagram.remote);
+                Some(arguments.backends[0])
+            };
+            if let Some(to) = to {
+                outbox.push(0, None, to, datagram.bytes);
+            }
+        }
+        sent += outbox.flush(|_| socket, Duration::from_millis(1), |_, _, _, _| {}).sent;
+        pauses.on_received(clock.now(), filled);
+        if filled == BATCH {
+            continue;
+        }
+        sleeps += 1;
+        match pauses.pause() {
+            Some(pause) => {
+                let _ = clock_nanosleep_relative(ClockId::Monotonic, &Timespec::try_from(pause)?);
+            }
+            None => {
+                // A signal just before the call ends it within a second.
+                let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+                let _ = poll(
+                    &mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)],
+                    Some(&second),
+                );
+            }
+        }
+    }
+    println!("received {received} sent {sent} sleeps {sleeps} cpu_s {:.6}", cpu_seconds()?);
+    Ok(())
+}
+
+/// CPU time of this thread, the only one, as the scheduler accounts it.
+fn cpu_seconds() -> Result<f64, Box<dyn std::error::Error>> {
+    let text = std::fs::read_to_string("/proc/self/schedstat")?;
+    let nanos: u64 = text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?;
+    Ok(nanos as f64 / 1e9)
+}

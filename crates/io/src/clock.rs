@@ -1,0 +1,101 @@
+//! The monotonic clock of a process, and kernel stamps mapped to it.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tidegate_world::Timestamp;
+
+/// Monotonic time since one origin, which all shards of a process share, so that a
+/// timestamp means the same wherever it is carried.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    /// A clock whose [`Timestamp::ZERO`] is now.
+    pub fn start() -> Self {
+        Self { origin: Instant::now() }
+    }
+
+    /// The time passed since the origin.
+    #[inline]
+    pub fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.origin.elapsed()
+    }
+
+    /// Reads both clocks once, so that a whole batch of stamps can be mapped.
+    #[inline]
+    pub fn stamps(&self) -> Stamps {
+        let now = self.now();
+        // A wall clock before 1970 makes every stamp "now": no sojourn is better
+        // than an invented one.
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Stamps { now, wall }
+    }
+}
+
+/// The mapping of CLOCK_REALTIME stamps (`SO_TIMESTAMPNS`) to a [`Clock`], as of
+/// one moment. A wall clock that is set meanwhile shifts stamps of the datagrams
+/// that wait just then, by no more than the clamp allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamps {
+    now: Timestamp,
+    wall: Duration,
+}
+
+impl Stamps {
+    /// The moment at which the mapping was made.
+    #[inline]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// When the kernel stamped a datagram, `stamp` being the time since 1970: never
+    /// later than [`now`](Self::now) and never before the clock's origin. Without a
+    /// stamp, now.
+    #[inline]
+    pub fn arrived(&self, stamp: Option<Duration>) -> Timestamp {
+        match stamp {
+            Some(stamp) => self.now - self.wall.saturating_sub(stamp),
+            None => self.now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(now_ms: u64, wall_ms: u64) -> Stamps {
+        Stamps {
+            now: Timestamp::ZERO + Duration::from_millis(now_ms),
+            wall: Duration::from_millis(wall_ms),
+        }
+    }
+
+    #[test]
+    fn a_stamp_lies_as_far_back_as_it_is_old() {
+        let arrived = at(100, 1_000_000).arrived(Some(Duration::from_millis(999_970)));
+        assert_eq!(arrived, Timestamp::ZERO + Duration::from_millis(70));
+    }
+
+    #[test]
+    fn a_stamp_from_the_future_is_now() {
+        let stamps = at(100, 1_000_000);
+        assert_eq!(stamps.arrived(Some(Duration::from_millis(1_000_001))), stamps.now());
+        assert_eq!(stamps.arrived(None), stamps.now());
+    }
+
+    #[test]
+    fn a_stamp_older_than_the_clock_is_its_origin() {
+        assert_eq!(at(100, 1_000_000).arrived(Some(Duration::ZERO)), Timestamp::ZERO);
+    }
+
+    #[test]
+    fn the_clock_does_not_go_back() {
+        let clock = Clock::start();
+        let first = clock.now();
+        let stamps = clock.stamps();
+        assert!(first <= stamps.now() && stamps.now() <= clock.now());
+    }
+}

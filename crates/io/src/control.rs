@@ -1,0 +1,155 @@
+//! Control messages: what the kernel says beside a datagram, and what it is told.
+#![allow(unsafe_code)]
+
+use std::mem::size_of;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ptr;
+use std::time::Duration;
+
+use libc::{c_int, in_pktinfo, in6_pktinfo, msghdr, sock_extended_err, timespec};
+
+/// Bytes of control messages a datagram can have: stamp (32), drops (24), destination
+/// (40 for IPv6); or, from an error queue, stamp and report with offender (64).
+const ROOM: usize = 128;
+
+/// Room for a datagram's control messages, aligned as `cmsghdr` demands.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(crate) struct Control([u8; ROOM]);
+
+impl Control {
+    /// The size of the room, in bytes.
+    pub(crate) const ROOM: usize = ROOM;
+
+    /// No control message.
+    pub(crate) const fn empty() -> Self {
+        Self([0; ROOM])
+    }
+
+    /// Writes that a datagram leaves from `source`, an address of a wildcard socket.
+    /// Returns the length used.
+    pub(crate) fn leave_from(&mut self, source: IpAddr) -> usize {
+        match source {
+            IpAddr::V4(ip) => {
+                let s_addr = u32::from_ne_bytes(ip.octets());
+                let info = in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: libc::in_addr { s_addr },
+                    ipi_addr: libc::in_addr { s_addr: 0 },
+                };
+                self.write(libc::IPPROTO_IP, libc::IP_PKTINFO, info)
+            }
+            IpAddr::V6(ip) => {
+                let ipi6_addr = libc::in6_addr { s6_addr: ip.octets() };
+                let info = in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 };
+                self.write(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info)
+            }
+        }
+    }
+
+    fn write<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) -> usize {
+        const { assert!(size_of::<T>() + size_of::<libc::cmsghdr>() + 8 <= ROOM) };
+        // SAFETY: CMSG_LEN and CMSG_SPACE only compute. The room is aligned for a
+        // `cmsghdr` and holds one with a `T` behind it, by the assertion above.
+        unsafe {
+            let message = self.0.as_mut_ptr().cast::<libc::cmsghdr>();
+            (*message).cmsg_level = level;
+            (*message).cmsg_type = kind;
+            (*message).cmsg_len = libc::CMSG_LEN(size_of::<T>() as u32) as _;
+            ptr::write_unaligned(libc::CMSG_DATA(message).cast::<T>(), value);
+            libc::CMSG_SPACE(size_of::<T>() as u32) as usize
+        }
+    }
+}
+
+/// The control messages of one datagram.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Notes {
+    /// When the kernel received it: CLOCK_REALTIME, since 1970.
+    pub(crate) stamp: Option<Duration>,
+    /// Datagrams the socket had dropped by then, modulo 2^32; absent while none.
+    pub(crate) drops: Option<u32>,
+    /// The local address it came to, if the socket is bound to a wildcard.
+    pub(crate) to: Option<IpAddr>,
+    /// The report, if it comes from an error queue.
+    pub(crate) report: Option<sock_extended_err>,
+}
+
+impl Notes {
+    /// Reads the control messages of a received header.
+    ///
+    /// # Safety
+    /// `msg_control` of `header` is readable for `msg_controllen` bytes and was filled
+    /// by the kernel.
+    pub(crate) unsafe fn read(header: &msghdr) -> Self {
+        let mut notes = Self::default();
+        // SAFETY: as this function demands. CMSG_FIRSTHDR and CMSG_NXTHDR yield only
+        // messages that lie within the room, and the kernel writes each whole: one of
+        // a given level and type has at least the size of its structure.
+        unsafe {
+            let mut message = libc::CMSG_FIRSTHDR(header);
+            while !message.is_null() {
+                let data = libc::CMSG_DATA(message);
+                match ((*message).cmsg_level, (*message).cmsg_type) {
+                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                        let stamp = ptr::read_unaligned(data.cast::<timespec>());
+                        notes.stamp = Some(since_1970(stamp));
+                    }
+                    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                        notes.drops = Some(ptr::read_unaligned(data.cast::<u32>()));
+                    }
+                    (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                        // `ipi_addr` may be a broadcast address, from which nobody can
+                        // answer; but beside ICMP reports there is nothing else.
+                        let info = ptr::read_unaligned(data.cast::<in_pktinfo>());
+                        let ip = [info.ipi_spec_dst, info.ipi_addr]
+                            .map(|a| Ipv4Addr::from(a.s_addr.to_ne_bytes()));
+                        notes.to = ip.into_iter().find(|ip| !ip.is_unspecified()).map(Into::into);
+                    }
+                    (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                        let info = ptr::read_unaligned(data.cast::<in6_pktinfo>());
+                        notes.to = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                    }
+                    (libc::IPPROTO_IP, libc::IP_RECVERR)
+                    | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
+                        let report = ptr::read_unaligned(data.cast::<sock_extended_err>());
+                        notes.report = Some(report);
+                    }
+                    _ => {}
+                }
+                message = libc::CMSG_NXTHDR(header, message);
+            }
+        }
+        notes
+    }
+}
+
+fn since_1970(stamp: timespec) -> Duration {
+    let seconds = u64::try_from(stamp.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(stamp.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_back(source: IpAddr) -> Notes {
+        let mut control = Control::empty();
+        let len = control.leave_from(source);
+        // SAFETY: zero is valid for every field of a `msghdr`.
+        let mut header: msghdr = unsafe { std::mem::zeroed() };
+        header.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_controllen = len as _;
+        // SAFETY: the room outlives the call, and `leave_from` filled `len` bytes of it.
+        unsafe { Notes::read(&header) }
+    }
+
+    #[test]
+    fn a_source_is_written_as_the_kernel_writes_a_destination() {
+        for text in ["192.0.2.1", "2001:db8::1"] {
+            let source: IpAddr = text.parse().unwrap();
+            assert_eq!(read_back(source).to, Some(source));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What a shard counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A count with one writer, the shard's thread, and any number of readers.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// The count now.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Adds `n`. Only the counter's writer may call it.
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        // One writer: a load and a store cost less than a locked addition.
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+}
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// The counts of one shard since its start, readable while it runs. Each
+        /// count is exact; several read together may be a turn apart.
+        #[derive(Debug, Default)]
+        #[repr(align(128))] // Shards write theirs at the same time: no shared cache line.
+        pub struct Counters {
+            $($(#[doc = $doc])+ pub $name: Counter,)+
+        }
+
+        impl Counters {
+            /// Name, meaning and count of each, in the order of declaration.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), concat!($($doc),+).trim_ascii_start(), self.$name.get())),+]
+                    .into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Datagrams received from the sockets for everything but new INVITEs.
+    received_ordinary,
+    /// Datagrams received from the INVITE sockets.
+    received_invite,
+    /// Bytes received, without UDP and IP headers.
+    received_bytes,
+    /// Datagrams received that were longer than an ordinary buffer.
+    received_large,
+    /// Datagrams received that no buffer could hold whole, and dropped.
+    received_cut,
+    /// Datagrams the kernel dropped at the sockets, nearly all because their receive
+    /// buffers were full.
+    overflow,
+    /// Receive calls that failed, other than by an ICMP report.
+    receive_errors,
+    /// Datagrams sent.
+    sent,
+    /// Bytes sent, without UDP and IP headers.
+    sent_bytes,
+    /// Datagrams not sent because the send buffer or the device's queue stayed full.
+    send_full,
+    /// Datagrams not sent because they were larger than the path carries.
+    send_too_large,
+    /// Datagrams not sent because network or host was unreachable.
+    send_unreachable,
+    /// Datagrams not sent because of another error, such as a firewall's.
+    send_refused,
+    /// Datagrams not sent because no listener has the address they were to leave from.
+    send_homeless,
+    /// ICMP reports handed to the core.
+    icmp_reports,
+    /// Failures not handed to the core because more came at once than it is given.
+    failures_lost,
+    /// Messages handed to other shards.
+    crossed_out,
+    /// Messages taken over from other shards.
+    crossed_in,
+    /// Messages lost because the other shard's queue was full or there is no such shard.
+    crossings_lost,
+    /// Messages served.
+    served,
+    /// Turns taken.
+    turns,
+    /// Turns in which the ordinary sockets reached their limit.
+    limited_ordinary,
+    /// Turns in which the INVITE sockets reached their limit.
+    limited_invites,
+    /// Turns in which crossings reached their limit.
+    limited_crossings,
+    /// Turns whose quantum of service ended with messages waiting.
+    limited_service,
+    /// Wakes from waiting for datagrams, other shards or timers.
+    wakes,
+    /// Pauses taken to coalesce wakes.
+    pauses,
+    /// Nanoseconds of wall time not spent waiting.
+    busy_ns,
+    /// Nanoseconds of wall time spent waiting.
+    idle_ns,
+}
+
+impl Counters {
+    /// Datagrams received, of any kind.
+    pub fn received(&self) -> u64 {
+        self.received_ordinary.get() + self.received_invite.get()
+    }
+
+    /// Datagrams that were to be sent and were not, for whatever cause.
+    pub fn send_dropped(&self) -> u64 {
+        self.send_full.get()
+            + self.send_too_large.get()
+            + self.send_unreachable.get()
+            + self.send_refused.get()
+            + self.send_homeless.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_count_comes_with_its_name_and_meaning() {
+        let counters = Counters::default();
+        counters.overflow.add(3);
+        counters.overflow.add(4);
+        let (_, meaning, count) = counters.each().find(|(name, ..)| *name == "overflow").unwrap();
+        assert_eq!(count, 7);
+        assert_eq!(
+            meaning,
+            "Datagrams the kernel dropped at the sockets, nearly all because their receive buffers were full.",
+        );
+    }
+
+    #[test]
+    fn sums_take_every_cause() {
+        let counters = Counters::default();
+        for (i, counter) in [
+            &counters.send_full,
+            &counters.send_too_large,
+            &counters.send_unreachable,
+            &counters.send_refused,
+            &counters.send_homeless,
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            counter.add(1 << i);
+        }
+        assert_eq!(counters.send_dropped(), 0b11111);
+        counters.received_invite.add(2);
+        counters.received_ordinary.add(5);
+        assert_eq!(counters.received(), 7);
+    }
+}

@@ -1,0 +1,112 @@
+//! The sending half of a shard.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_world::{Cause, Failure, Path, Transmit};
+
+use crate::{Counters, Listener, Outbox};
+
+/// Failures that wait to be handed to the core, at the most.
+const FAILURES_MAX: usize = 256;
+
+/// What a shard sends, gathered into batches, and what could not be sent.
+pub(crate) struct Dispatch {
+    listeners: Rc<[Listener]>,
+    outbox: Outbox,
+    failures: VecDeque<Failure>,
+    counters: Arc<Counters>,
+    wait: Duration,
+    saw_report: bool,
+}
+
+impl Dispatch {
+    /// A sender by the ordinary sockets of `listeners`; see [`Limits::send_wait`]
+    /// for `wait`.
+    ///
+    /// [`Limits::send_wait`]: crate::Limits::send_wait
+    pub(crate) fn new(listeners: Rc<[Listener]>, counters: Arc<Counters>, wait: Duration) -> Self {
+        let failures = VecDeque::with_capacity(FAILURES_MAX);
+        Self { listeners, outbox: Outbox::new(), failures, counters, wait, saw_report: false }
+    }
+
+    /// Sends with the next flush, by the socket that its path's local end names.
+    #[inline]
+    pub(crate) fn post(&mut self, transmit: Transmit) {
+        let Transmit { path, bytes } = transmit;
+        let home = |(i, l): (usize, &Listener)| Some((i, l.sends_from(path.local)?));
+        // A listener's own address goes before a wildcard that covers it.
+        let exact = self.listeners.iter().position(|l| l.local() == path.local);
+        let found = match exact {
+            Some(i) => Some((i, None)),
+            None => self.listeners.iter().enumerate().find_map(home),
+        };
+        let Some((socket, source)) = found else {
+            self.counters.send_homeless.add(1);
+            self.fail(Failure { path, cause: Cause::Other });
+            return;
+        };
+        if self.outbox.is_full() {
+            self.flush();
+        }
+        self.outbox.push(socket, source, path.remote, bytes);
+    }
+
+    /// Sends what is gathered.
+    pub(crate) fn flush(&mut self) {
+        let Self { listeners, outbox, failures, counters, wait, saw_report } = self;
+        if outbox.is_empty() {
+            return;
+        }
+        let flushed = outbox.flush(
+            |i| listeners[i].ordinary(),
+            *wait,
+            |i, source, remote, cause| {
+                match cause {
+                    Cause::TooLarge => &counters.send_too_large,
+                    Cause::Unreachable => &counters.send_unreachable,
+                    Cause::Refused | Cause::Other => &counters.send_refused,
+                }
+                .add(1);
+                let local = listeners[i].local();
+                let local = source.map_or(local, |ip| SocketAddr::new(ip, local.port()));
+                keep(failures, counters, Failure { path: Path::udp(local, remote), cause });
+            },
+        );
+        *saw_report |= flushed.saw_report;
+        counters.sent.add(flushed.sent);
+        counters.sent_bytes.add(flushed.bytes);
+        counters.send_full.add(flushed.full);
+    }
+
+    /// Keeps a failure until the core is told of it.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        keep(&mut self.failures, &self.counters, failure);
+    }
+
+    /// How many failures the core is to be told of.
+    pub(crate) fn failures(&self) -> usize {
+        self.failures.len()
+    }
+
+    /// The oldest of them.
+    pub(crate) fn take_failure(&mut self) -> Option<Failure> {
+        self.failures.pop_front()
+    }
+
+    /// Whether a send call returned an ICMP report since this was last asked.
+    pub(crate) fn take_report_sign(&mut self) -> bool {
+        std::mem::take(&mut self.saw_report)
+    }
+}
+
+fn keep(failures: &mut VecDeque<Failure>, counters: &Counters, failure: Failure) {
+    if failures.len() < FAILURES_MAX {
+        failures.push_back(failure);
+    } else {
+        counters.failures_lost.add(1);
+    }
+}

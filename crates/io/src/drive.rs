@@ -1,0 +1,384 @@
+//! One shard: the loop that turns a core.
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroU64;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::thread::{ClockId, clock_nanosleep_relative, set_current_timer_slack};
+use tidegate_world::{Core, Pool, Timestamp};
+
+use crate::dispatch::Dispatch;
+use crate::reception::{Kind, LISTENERS_MAX, Ready, Reception, SOCKETS_MAX};
+use crate::{Clock, Counters, Crossings, Inbox, Limits, Listener, Pauses, Stop};
+
+/// How long drops may go uncounted that no later datagram tells of.
+const SURVEY_AFTER: Duration = Duration::from_millis(100);
+
+/// What a shard is made of.
+#[derive(Debug)]
+pub struct Shard {
+    /// The clock, the same for all shards.
+    pub clock: Clock,
+    /// The limits of its turns.
+    pub limits: Limits,
+    /// Its sockets, of up to 16 listening addresses.
+    pub listeners: Vec<Listener>,
+    /// Its end of the queues between shards.
+    pub crossings: Crossings,
+    /// Where it counts.
+    pub counters: Arc<Counters>,
+    /// What asks it to stop.
+    pub stop: Stop,
+    /// The pool that received datagrams are read into. It belongs to the thread.
+    pub pool: Pool,
+}
+
+/// A shard's driver: it gives a core packets, time and failures, and sends what the
+/// core wants sent.
+///
+/// A *turn*: failures of the last flush and ICMP reports; the ordinary sockets, within
+/// their limit; timers due; crossings; the INVITE sockets, within theirs; a quantum of
+/// service; one flush. With nothing left, the shard sleeps until a datagram, a crossing
+/// or the core's next timer; with anything left it takes the next turn at once. So no
+/// kind of work can keep another from its share.
+pub struct Drive {
+    clock: Clock,
+    limits: Limits,
+    reception: Reception,
+    dispatch: Dispatch,
+    crossings: Crossings,
+    counters: Arc<Counters>,
+    stop: Stop,
+    pool: Pool,
+    pauses: Pauses,
+    /// Until when time is accounted as busy or idle.
+    accounted: Timestamp,
+    survey_due: Timestamp,
+    draining: Option<Draining>,
+}
+
+#[derive(Clone, Copy)]
+struct Draining {
+    since: Timestamp,
+    until: Timestamp,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The core held nothing more.
+    Drained,
+    /// The core still held something when the time to drain was over.
+    Late,
+    /// A second request to stop came first.
+    Forced,
+}
+
+/// The end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// How it ended.
+    pub ended: Ended,
+    /// How long after the first request.
+    pub after: Duration,
+}
+
+impl Drive {
+    /// A driver for the calling thread.
+    ///
+    /// # Errors
+    /// When a limit is out of bounds, or there are too many listeners.
+    pub fn new(shard: Shard) -> io::Result<Self> {
+        let Shard { clock, limits, listeners, crossings, counters, stop, pool } = shard;
+        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+        limits.check().map_err(|error| invalid(error.to_string()))?;
+        if listeners.len() > LISTENERS_MAX {
+            let count = listeners.len();
+            return Err(invalid(format!("{count} listeners, but there may be {LISTENERS_MAX}")));
+        }
+        stop.wakes(crossings.waker().clone());
+        let listeners: Rc<[Listener]> = listeners.into();
+        let inbox = Inbox::new(&pool);
+        let now = clock.now();
+        Ok(Self {
+            reception: Reception::new(Rc::clone(&listeners), inbox, Arc::clone(&counters)),
+            dispatch: Dispatch::new(listeners, Arc::clone(&counters), limits.send_wait),
+            pauses: Pauses::new(limits.coalesce, now),
+            accounted: now,
+            survey_due: Timestamp::NEVER,
+            draining: None,
+            clock,
+            limits,
+            crossings,
+            counters,
+            stop,
+            pool,
+        })
+    }
+
+    /// Turns `core` until a request to stop, and then until it has drained.
+    ///
+    /// # Errors
+    /// Those of system calls that no peer can cause, with the call's name.
+    pub fn run<C: Core>(&mut self, core: &mut C) -> io::Result<Summary> {
+        // By default a sleep may last 50 µs longer than asked, to save wakes of an idle
+        // machine: a quarter of the longest pause. One nanosecond is the least possible.
+        set_current_timer_slack(NonZeroU64::new(1)).map_err(named("PR_SET_TIMERSLACK"))?;
+        let mut ready = Ready::UNKNOWN;
+        loop {
+            if let Some(summary) = self.heed_stop(core) {
+                self.dispatch.flush();
+                self.reception.survey();
+                self.account(self.clock.now(), |c| &c.busy_ns);
+                return Ok(summary);
+            }
+            let more = self.turn(core, ready)?;
+            ready = if more { Ready::UNKNOWN } else { self.rest(core.poll_timeout())? };
+        }
+    }
+
+    /// One turn. Returns whether anything is left to do.
+    fn turn<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<bool> {
+        let began = self.clock.now();
+        self.account(began, |c| &c.busy_ns);
+        self.counters.turns.add(1);
+        self.reception.rotate();
+        let mut more = self.tell_failures(core, ready, began)?;
+
+        let ordinary = self.receive(core, Kind::Ordinary, ready, self.limits.ordinary)?;
+        if ordinary == self.limits.ordinary {
+            self.counters.limited_ordinary.add(1);
+            more = true;
+        }
+        let now = self.clock.now();
+        if core.poll_timeout().is_some_and(|due| due <= now) {
+            core.handle_timeout(now);
+            self.gather(core);
+        }
+        more |= self.take_crossings(core);
+        let invites = self.receive(core, Kind::Invite, ready, self.limits.invites)?;
+        if invites == self.limits.invites {
+            self.counters.limited_invites.add(1);
+            more = true;
+        }
+
+        let now = self.clock.now();
+        let received = ordinary + invites;
+        self.pauses.on_received(now, received);
+        if received > 0 && self.survey_due == Timestamp::NEVER {
+            self.survey_due = now + SURVEY_AFTER;
+        }
+        more |= self.serve(core, now, now.since(began));
+        self.dispatch.flush();
+        Ok(more || self.dispatch.failures() > 0)
+    }
+
+    fn receive<C: Core>(
+        &mut self,
+        core: &mut C,
+        kind: Kind,
+        ready: Ready,
+        limit: usize,
+    ) -> io::Result<usize> {
+        let Self { reception, dispatch, crossings, counters, clock, .. } = self;
+        reception
+            .receive(clock, kind, ready, limit, |now, received| {
+                core.offer(now, received);
+                gather(core, dispatch, crossings, counters);
+            })
+            .map_err(named("recvmmsg"))
+    }
+
+    /// Tells the core what could not be sent, and what the network reports.
+    fn tell_failures<C: Core>(
+        &mut self,
+        core: &mut C,
+        ready: Ready,
+        now: Timestamp,
+    ) -> io::Result<bool> {
+        // A core that answers a failure by another packet may fail again: next turn.
+        for _ in 0..self.dispatch.failures() {
+            let Some(failure) = self.dispatch.take_failure() else { break };
+            core.on_failed(now, failure);
+            self.gather(core);
+        }
+        let ready = if self.dispatch.take_report_sign() { ready.and_reports() } else { ready };
+        let Self { reception, dispatch, crossings, counters, limits, .. } = self;
+        reception
+            .reports(ready, limits.reports, |failure| {
+                core.on_failed(now, failure);
+                gather(core, dispatch, crossings, counters);
+            })
+            .map_err(named("recvmsg"))
+    }
+
+    fn take_crossings<C: Core>(&mut self, core: &mut C) -> bool {
+        for taken in 0..self.limits.crossings {
+            let Some(received) = self.crossings.take(&self.pool) else {
+                self.counters.crossed_in.add(taken as u64);
+                return false;
+            };
+            core.offer(self.clock.now(), received);
+            self.gather(core);
+        }
+        self.counters.crossed_in.add(self.limits.crossings as u64);
+        self.counters.limited_crossings.add(1);
+        true
+    }
+
+    /// A quantum of service, at least as long as this turn's reception took. Returns
+    /// whether messages wait when it is over.
+    fn serve<C: Core>(&mut self, core: &mut C, began: Timestamp, reception: Duration) -> bool {
+        let until = began + self.limits.quantum.max(reception);
+        let mut now = began;
+        let mut served = 0;
+        let more = loop {
+            if !core.serve(now) {
+                break false;
+            }
+            served += 1;
+            self.gather(core);
+            now = self.clock.now();
+            if now >= until {
+                self.counters.limited_service.add(1);
+                break true;
+            }
+        };
+        self.counters.served.add(served);
+        more
+    }
+
+    fn gather<C: Core>(&mut self, core: &mut C) {
+        gather(core, &mut self.dispatch, &self.crossings, &self.counters);
+    }
+
+    /// Sleeps until a datagram, a wake, `timer`, or whatever else this shard waits for.
+    /// Returns what is ready.
+    fn rest(&mut self, timer: Option<Timestamp>) -> io::Result<Ready> {
+        let began = self.clock.now();
+        self.account(began, |c| &c.busy_ns);
+        if self.survey_due <= began {
+            self.reception.survey();
+            self.survey_due = Timestamp::NEVER;
+        }
+        let drained = self.draining.map_or(Timestamp::NEVER, |draining| draining.until);
+        let until = timer.unwrap_or(Timestamp::NEVER).min(self.survey_due).min(drained);
+        if until <= began {
+            return Ok(Ready::UNKNOWN);
+        }
+        let ready = match self.pauses.pause() {
+            Some(pause) => {
+                self.counters.pauses.add(1);
+                // An interrupted pause is a shorter one.
+                let _ = clock_nanosleep_relative(
+                    ClockId::Monotonic,
+                    &timespec(pause.min(until.since(began))),
+                );
+                Ready::UNKNOWN
+            }
+            None => self.sleep(until, began)?,
+        };
+        self.counters.wakes.add(1);
+        self.account(self.clock.now(), |c| &c.idle_ns);
+        Ok(ready)
+    }
+
+    fn sleep(&self, until: Timestamp, now: Timestamp) -> io::Result<Ready> {
+        let waker = self.crossings.waker();
+        waker.fall_asleep();
+        let heeded = u32::from(self.draining.is_some());
+        if !self.crossings.is_empty() || self.stop.requests() > heeded {
+            waker.get_up(false);
+            return Ok(Ready::NONE);
+        }
+        let timeout = (until != Timestamp::NEVER).then(|| timespec(until.since(now)));
+        let mut fds: ArrayVec<PollFd<'_>, { SOCKETS_MAX + 1 }> = self.reception.poll_fds();
+        fds.push(PollFd::new(waker, PollFlags::IN));
+        let polled = poll(&mut fds, timeout.as_ref());
+        let bell = fds.pop();
+        waker.get_up(bell.is_some_and(|bell| bell.revents().contains(PollFlags::IN)));
+        match polled {
+            Ok(_) => Ok(Reception::ready(&fds)),
+            Err(Errno::INTR) => Ok(Ready::NONE),
+            Err(error) => Err(named("ppoll")(error)),
+        }
+    }
+
+    /// Has the core drain after the first request to stop. Returns the end, once it
+    /// has come.
+    fn heed_stop<C: Core>(&mut self, core: &mut C) -> Option<Summary> {
+        let requests = self.stop.requests();
+        if requests == 0 {
+            return None;
+        }
+        let now = self.clock.now();
+        let draining = match self.draining {
+            Some(draining) => draining,
+            None => {
+                let draining = Draining { since: now, until: now + self.limits.drain };
+                self.draining = Some(draining);
+                core.on_drain(now);
+                self.gather(core);
+                draining
+            }
+        };
+        let ended = if core.is_drained() {
+            Ended::Drained
+        } else if requests > 1 {
+            Ended::Forced
+        } else if now >= draining.until {
+            Ended::Late
+        } else {
+            return None;
+        };
+        Some(Summary { ended, after: now.since(draining.since) })
+    }
+
+    /// Accounts the time up to `now`.
+    fn account(&mut self, now: Timestamp, counter: fn(&Counters) -> &crate::Counter) {
+        let passed = now.since(self.accounted);
+        self.accounted = now;
+        counter(&self.counters).add(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// Carries away what the core wants sent, or handed to another shard.
+fn gather<C: Core>(
+    core: &mut C,
+    dispatch: &mut Dispatch,
+    crossings: &Crossings,
+    counters: &Counters,
+) {
+    while let Some(transmit) = core.poll_transmit() {
+        dispatch.post(transmit);
+    }
+    while let Some(crossing) = core.poll_crossing() {
+        let handed = crossings.send(crossing);
+        if handed { &counters.crossed_out } else { &counters.crossings_lost }.add(1);
+    }
+}
+
+/// An error with the name of the call that failed.
+fn named<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> io::Error {
+    move |error| {
+        let error = error.into();
+        io::Error::new(error.kind(), format!("{call}: {error}"))
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    // Longer than the system can express is as long as it can.
+    Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
+}
+
+impl fmt::Debug for Drive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drive").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}

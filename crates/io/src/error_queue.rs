@@ -1,0 +1,148 @@
+//! ICMP reports from a socket's error queue.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use tidegate_world::Cause;
+
+use crate::address::Address;
+use crate::control::{Control, Notes};
+use crate::outbox::cause;
+
+/// A datagram that did not arrive, as the network reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Where it was to go.
+    pub remote: SocketAddr,
+    /// Why it did not.
+    pub cause: Cause,
+    /// The local address the report came to, if the socket is bound to a wildcard.
+    pub to: Option<IpAddr>,
+}
+
+/// A reader of error queues, which sockets with `IP_RECVERR` have.
+///
+/// The kernel finds the socket of an ICMP report by a hash of the addresses, not by the
+/// program that steers datagrams: within a group a report may come to another member,
+/// and so to another shard, than the datagram left from.
+pub struct ErrorQueue {
+    name: Address,
+    control: Control,
+}
+
+impl Default for ErrorQueue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ErrorQueue {
+    /// A reader.
+    pub fn new() -> Self {
+        Self { name: Address::empty(), control: Control::empty() }
+    }
+
+    /// Takes up to `max` entries from the socket's error queue and hands on those that
+    /// report a lost datagram. Returns how many it took: fewer than `max` when the
+    /// queue is empty.
+    ///
+    /// # Errors
+    /// Those of `recvmsg(2)`, other than an empty queue.
+    pub fn drain(
+        &mut self,
+        socket: &UdpSocket,
+        max: usize,
+        mut hand_on: impl FnMut(Report),
+    ) -> io::Result<usize> {
+        for taken in 0..max {
+            let Some(notes) = self.next(socket)? else { return Ok(taken) };
+            if let Some(report) = self.report(notes) {
+                hand_on(report);
+            }
+        }
+        Ok(max)
+    }
+
+    fn next(&mut self, socket: &UdpSocket) -> io::Result<Option<Notes>> {
+        // SAFETY: zero is valid for every field of a `msghdr`.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_name = (&raw mut self.name).cast();
+        header.msg_namelen = Address::ROOM;
+        // No room for the bytes of the datagram: its destination is all that is wanted.
+        header.msg_control = (&raw mut self.control).cast();
+        header.msg_controllen = Control::ROOM as _;
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        // SAFETY: name and control messages have the room stated, and there is no vector.
+        let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) };
+        if result < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
+        }
+        // SAFETY: the kernel has just filled the control messages of `header`.
+        Ok(Some(unsafe { Notes::read(&header) }))
+    }
+
+    fn report(&self, notes: Notes) -> Option<Report> {
+        let entry = notes.report?;
+        match entry.ee_origin {
+            libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6 => {}
+            // SO_EE_ORIGIN_LOCAL: the send call that failed has said so itself, and over
+            // IPv4 the entry lacks the port.
+            _ => return None,
+        }
+        let remote = self.name.decode()?;
+        let cause = cause(i32::try_from(entry.ee_errno).unwrap_or(0));
+        Some(Report { remote, cause, to: notes.to })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sockopt;
+    use std::os::fd::AsFd;
+
+    /// Entries taken, and the reports among them.
+    fn drained(socket: &UdpSocket, max: usize) -> (usize, Vec<Report>) {
+        let mut reports = Vec::new();
+        let taken = ErrorQueue::new().drain(socket, max, |report| reports.push(report)).unwrap();
+        (taken, reports)
+    }
+
+    fn report_of_closed_port(any: &str, level: i32, name: i32) {
+        let socket = UdpSocket::bind(any).unwrap();
+        sockopt::set(socket.as_fd(), level, name, 1).unwrap();
+        let closed = UdpSocket::bind(any).unwrap().local_addr().unwrap();
+        assert_eq!(drained(&socket, 9), (0, vec![]));
+        for _ in 0..3 {
+            // A later send may return the report of an earlier one.
+            while socket.send_to(b"anyone?", closed).is_err() {}
+        }
+        let report = Report { remote: closed, cause: Cause::Refused, to: None };
+        assert_eq!(drained(&socket, 2), (2, vec![report; 2]));
+        assert_eq!(drained(&socket, 9), (1, vec![report]));
+    }
+
+    #[test]
+    fn a_closed_port_is_reported_with_its_address() {
+        report_of_closed_port("127.0.0.1:0", libc::IPPROTO_IP, libc::IP_RECVERR);
+        report_of_closed_port("[::1]:0", libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
+    }
+
+    #[test]
+    fn a_datagram_that_the_send_call_refused_is_not_reported_again() {
+        let socket = UdpSocket::bind("[::1]:0").unwrap();
+        let set = |name, value| {
+            sockopt::set(socket.as_fd(), libc::IPPROTO_IPV6, name, value).unwrap();
+        };
+        set(libc::IPV6_RECVERR, 1);
+        set(libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO);
+        // With its headers, 48 bytes, more than the loopback's MTU of 65,536.
+        let to = socket.local_addr().unwrap();
+        let error = socket.send_to(&[0; 65_500], to).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+        assert_eq!(drained(&socket, 9), (1, vec![]));
+    }
+}

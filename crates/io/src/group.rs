@@ -1,0 +1,240 @@
+//! Listening addresses, and the sockets by which shards share them.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use libc::c_int;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::sockopt;
+use crate::steer::{self, Family};
+
+/// Shards that one group can serve at the most.
+const SHARDS_MAX: u16 = 256;
+
+/// What to listen on, and how.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// The address; port 0 lets the kernel pick a free one.
+    pub address: SocketAddr,
+    /// Shards that share it; 1 to 256, default 1.
+    pub shards: u16,
+    /// Whether new INVITEs have sockets of their own; default true.
+    pub split: bool,
+    /// Receive buffer of each socket, in bytes as the kernel charges them (a datagram
+    /// of 100 bytes costs 832); default 4 MiB.
+    pub receive_buffer: usize,
+    /// Whether the kernel stamps each datagram's arrival; default true.
+    pub stamps: bool,
+}
+
+impl Listen {
+    /// An address with the defaults.
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, shards: 1, split: true, receive_buffer: 4 << 20, stamps: true }
+    }
+}
+
+/// The sockets of one listening address: an `SO_REUSEPORT` group in fixed order.
+///
+/// Keep it until every shard has ended: closing one socket renumbers the others, and
+/// their datagrams would go to the wrong shard.
+#[derive(Debug)]
+pub struct Group {
+    local: SocketAddr,
+    sockets: Vec<Arc<UdpSocket>>,
+    split: bool,
+    receive_buffer: usize,
+}
+
+impl Group {
+    /// The address, with the port that was picked if none was given.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The receive buffer that the kernel granted each socket, in bytes; less than
+    /// asked for when `net.core.rmem_max` is lower and the process lacks CAP_NET_ADMIN.
+    pub fn receive_buffer(&self) -> usize {
+        self.receive_buffer
+    }
+
+    /// The sockets of one shard.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn listener(&self, shard: u16) -> Listener {
+        let each = if self.split { 2 } else { 1 };
+        let first = each * usize::from(shard);
+        Listener {
+            local: self.local,
+            ordinary: Arc::clone(&self.sockets[first]),
+            invite: self.split.then(|| Arc::clone(&self.sockets[first + 1])),
+        }
+    }
+}
+
+/// One shard's sockets of one listening address.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    local: SocketAddr,
+    ordinary: Arc<UdpSocket>,
+    invite: Option<Arc<UdpSocket>>,
+}
+
+impl Listener {
+    /// The listening address.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The socket for everything but new INVITEs, and for sending.
+    pub fn ordinary(&self) -> &UdpSocket {
+        &self.ordinary
+    }
+
+    /// The socket for new INVITEs, if they have one of their own.
+    pub fn invite(&self) -> Option<&UdpSocket> {
+        self.invite.as_deref()
+    }
+
+    /// Whether it is bound to every address of the machine.
+    pub fn is_wildcard(&self) -> bool {
+        self.local.ip().is_unspecified()
+    }
+
+    /// Whether packets with the local address `local` leave from here, and the address
+    /// to be named for that if this is a wildcard.
+    pub(crate) fn sends_from(&self, local: SocketAddr) -> Option<Option<IpAddr>> {
+        if local == self.local {
+            return Some(None);
+        }
+        let covered = self.is_wildcard()
+            && local.port() == self.local.port()
+            && local.is_ipv4() == self.local.is_ipv4();
+        covered.then(|| Some(local.ip()))
+    }
+}
+
+/// Opens the sockets of a listening address, and attaches the program that steers
+/// datagrams to them by shard and by kind.
+///
+/// # Errors
+/// What could not be done, with the address. An address in use is refused even if it
+/// is another group's.
+pub fn open(listen: &Listen) -> Result<Group, OpenError> {
+    let failed = |call: &'static str| {
+        let address = listen.address;
+        move |error| OpenError { address, call, error }
+    };
+    if listen.shards == 0 || listen.shards > SHARDS_MAX {
+        let error = io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{} shards, but there may be 1 to {SHARDS_MAX}", listen.shards),
+        );
+        return Err(failed("open")(error));
+    }
+    let count = usize::from(listen.shards) * if listen.split { 2 } else { 1 };
+    let family = if listen.address.is_ipv4() { Family::V4 } else { Family::V6 };
+
+    // The first socket binds alone, so that the address is refused if anybody has it;
+    // only then does it admit the others. Bound with SO_REUSEPORT, it would silently
+    // join, or be joined to, another process's group.
+    let first = new_socket(listen)?;
+    first.bind(&SockAddr::from(listen.address)).map_err(failed("bind"))?;
+    let local = first
+        .local_addr()
+        .and_then(|a| a.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into()))
+        .map_err(failed("getsockname"))?;
+    let receive_buffer = first.recv_buffer_size().map_err(failed("SO_RCVBUF"))?;
+    let mut sockets = Vec::with_capacity(count);
+    if count > 1 {
+        first.set_reuse_port(true).map_err(failed("SO_REUSEPORT"))?;
+    }
+    sockets.push(first);
+    while sockets.len() < count {
+        let next = new_socket(listen)?;
+        next.set_reuse_port(true).map_err(failed("SO_REUSEPORT"))?;
+        next.bind(&SockAddr::from(local)).map_err(failed("bind"))?;
+        sockets.push(next);
+    }
+    if count > 1 {
+        let program = steer::program(family, listen.shards, listen.split);
+        sockopt::attach_reuseport(sockets[0].as_fd(), &program)
+            .map_err(failed("SO_ATTACH_REUSEPORT_CBPF"))?;
+    }
+    let sockets = sockets.into_iter().map(|socket| Arc::new(socket.into())).collect();
+    Ok(Group { local, sockets, split: listen.split, receive_buffer })
+}
+
+/// A socket with every option but the one that lets others bind beside it.
+fn new_socket(listen: &Listen) -> Result<Socket, OpenError> {
+    let address = listen.address;
+    let failed = |call: &'static str| move |error| OpenError { address, call, error };
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+        .map_err(failed("socket"))?;
+    socket.set_nonblocking(true).map_err(failed("O_NONBLOCK"))?;
+    if address.is_ipv6() {
+        // An address of either family means itself; RFC 3493 §5.3 has the default differ.
+        socket.set_only_v6(true).map_err(failed("IPV6_V6ONLY"))?;
+    }
+    let option = |call: &'static str, level: c_int, name: c_int| {
+        sockopt::set(socket.as_fd(), level, name, 1).map_err(failed(call))
+    };
+    option("SO_RXQ_OVFL", libc::SOL_SOCKET, libc::SO_RXQ_OVFL)?;
+    if listen.stamps {
+        option("SO_TIMESTAMPNS", libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)?;
+    }
+    let wildcard = address.ip().is_unspecified();
+    match address {
+        SocketAddr::V4(_) => {
+            option("IP_RECVERR", libc::IPPROTO_IP, libc::IP_RECVERR)?;
+            if wildcard {
+                option("IP_PKTINFO", libc::IPPROTO_IP, libc::IP_PKTINFO)?;
+            }
+        }
+        SocketAddr::V6(_) => {
+            option("IPV6_RECVERR", libc::IPPROTO_IPV6, libc::IPV6_RECVERR)?;
+            if wildcard {
+                option("IPV6_RECVPKTINFO", libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)?;
+            }
+        }
+    }
+    set_receive_buffer(socket.as_fd(), listen.receive_buffer).map_err(failed("SO_RCVBUF"))?;
+    Ok(socket)
+}
+
+/// Asks for `bytes` beyond the system's limit, or within it where that is not allowed.
+fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    // The kernel doubles what it is given, to account for its own structures; here,
+    // `bytes` is what it charges against.
+    let half = c_int::try_from(bytes / 2).unwrap_or(c_int::MAX / 2);
+    sockopt::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half)
+        .or_else(|_| sockopt::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, half))
+}
+
+/// A listening address that could not be opened.
+#[derive(Debug)]
+pub struct OpenError {
+    /// The address asked for.
+    pub address: SocketAddr,
+    /// The system call or option that failed.
+    pub call: &'static str,
+    /// Why.
+    pub error: io::Error,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot listen on {}: {}: {}", self.address, self.call, self.error)
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}

@@ -1,0 +1,318 @@
+//! Datagrams received in batches, into pooled buffers.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use libc::{c_uint, iovec, mmsghdr};
+use tidegate_world::{Buffer, LARGE, Pool, SMALL};
+
+use crate::BATCH;
+use crate::address::Address;
+use crate::control::{Control, Notes};
+
+/// Bytes of a datagram beyond an ordinary buffer.
+const SPILL: usize = LARGE - SMALL;
+
+/// Calls made again because a pending error of the socket was reported instead.
+const RETRIES: usize = 4;
+
+/// A datagram received, with what the kernel said about it.
+#[derive(Debug)]
+pub struct Datagram {
+    /// Who sent it.
+    pub remote: SocketAddr,
+    /// Its bytes.
+    pub bytes: Buffer,
+    /// When the kernel received it, since 1970 (CLOCK_REALTIME), if the socket stamps.
+    pub stamp: Option<Duration>,
+    /// Datagrams its socket had dropped by then, modulo 2^32; absent while none.
+    pub drops: Option<u32>,
+    /// The local address it came to, if the socket is bound to a wildcard.
+    pub to: Option<IpAddr>,
+    /// Longer than any buffer: `bytes` is only its beginning.
+    pub cut: bool,
+}
+
+/// A receiver of up to [`BATCH`] datagrams by one system call.
+///
+/// Every slot reads into a pooled buffer of [`SMALL`] bytes and spills what is longer
+/// into an area of its own, whose pages exist only once a large datagram came.
+/// Receiving allocates nothing, but for large datagrams.
+pub struct Inbox {
+    slots: NonNull<Slots>,
+    buffers: Vec<Buffer>,
+    pool: Pool,
+    /// Slots that hold a datagram not taken yet.
+    held: std::ops::Range<usize>,
+    /// Slots the last call filled, which are to be prepared before the next.
+    stale: usize,
+    saw_report: bool,
+}
+
+/// What the kernel reads and writes. It is reached through the raw pointer only, never
+/// by a reference to the whole, so that the pointers inside stay good between calls.
+struct Slots {
+    headers: [mmsghdr; BATCH],
+    vectors: [[iovec; 2]; BATCH],
+    names: [Address; BATCH],
+    controls: [Control; BATCH],
+    spills: NonNull<u8>,
+}
+
+impl Inbox {
+    /// An inbox that fills buffers of `pool`.
+    pub fn new(pool: &Pool) -> Self {
+        // A zeroed allocation of this size is mapped, and touched by nobody but the kernel.
+        let spills = Box::into_raw(vec![0u8; BATCH * SPILL].into_boxed_slice());
+        let slots = Box::new(Slots {
+            // SAFETY: headers and vectors are integers and pointers, for which zero is valid.
+            headers: unsafe { std::mem::zeroed() },
+            // SAFETY: as above.
+            vectors: unsafe { std::mem::zeroed() },
+            names: [Address::empty(); BATCH],
+            controls: [Control::empty(); BATCH],
+            spills: NonNull::new(spills.cast()).expect("an allocation is not null"),
+        });
+        Self {
+            slots: NonNull::from(Box::leak(slots)),
+            buffers: (0..BATCH).map(|_| pool.take()).collect(),
+            pool: pool.clone(),
+            held: 0..0,
+            stale: BATCH,
+            saw_report: false,
+        }
+    }
+
+    /// Receives what waits at the socket, up to `max` datagrams (cut at [`BATCH`]),
+    /// without waiting. Those received before and not taken are discarded. Zero when
+    /// nothing waits.
+    ///
+    /// # Errors
+    /// Those of `recvmmsg(2)`, other than an empty queue. A pending ICMP report is no
+    /// error: it is passed over, and stays in the error queue.
+    pub fn receive(&mut self, socket: &UdpSocket, max: usize) -> io::Result<usize> {
+        self.held = 0..0;
+        self.prepare();
+        let mut tries = 0;
+        loop {
+            // SAFETY: `prepare` made every header point to names, vectors and controls
+            // of its own slot, and every vector to a buffer and a spill of the stated
+            // length; all of them are owned by `self`, and nobody else looks at them
+            // during the call. `max` headers exist.
+            let result = unsafe {
+                libc::recvmmsg(
+                    socket.as_raw_fd(),
+                    (&raw mut (*self.slots.as_ptr()).headers).cast::<mmsghdr>(),
+                    max.min(BATCH) as c_uint,
+                    libc::MSG_DONTWAIT as _,
+                    ptr::null_mut(),
+                )
+            };
+            if let Ok(filled) = usize::try_from(result) {
+                self.held = 0..filled;
+                self.stale = filled;
+                return Ok(filled);
+            }
+            let error = io::Error::last_os_error();
+            tries += 1;
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) => return Ok(0),
+                Some(libc::EINTR) if tries <= RETRIES => {}
+                Some(code) if is_pending_report(code) => {
+                    self.saw_report = true;
+                    if tries > RETRIES {
+                        return Ok(0);
+                    }
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// The next datagram of those received last, in the order of arrival.
+    #[inline]
+    pub fn take(&mut self) -> Option<Datagram> {
+        loop {
+            let slot = self.held.next()?;
+            // SAFETY: the slot was filled by the last call, so its header, name and
+            // control messages are as the kernel left them; no reference to them is kept.
+            let (len, remote, notes, cut) = unsafe {
+                let slots = self.slots.as_ptr();
+                let header = &(*slots).headers[slot];
+                let cut = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+                let remote = (*slots).names[slot].decode();
+                (header.msg_len as usize, remote, Notes::read(&header.msg_hdr), cut)
+            };
+            // Only IP sockets are read, so a sender always has an address.
+            let Some(remote) = remote else { continue };
+            let bytes = self.take_bytes(slot, len);
+            let Notes { stamp, drops, to, report: _ } = notes;
+            return Some(Datagram { remote, bytes, stamp, drops, to, cut });
+        }
+    }
+
+    /// Whether a receive call returned an ICMP report since this was last asked: then
+    /// the error queue of its socket has entries.
+    pub fn take_report_sign(&mut self) -> bool {
+        std::mem::take(&mut self.saw_report)
+    }
+
+    fn take_bytes(&mut self, slot: usize, len: usize) -> Buffer {
+        let mut bytes = std::mem::replace(&mut self.buffers[slot], self.pool.take());
+        let room = bytes.room_mut().len();
+        bytes.set_len(len.min(room));
+        if len > room {
+            // SAFETY: the kernel wrote `len - room` bytes of the slot's spill, which lies
+            // within the allocation; nothing writes there while the slice lives.
+            let spill = unsafe {
+                let spills = (*self.slots.as_ptr()).spills;
+                std::slice::from_raw_parts(spills.add(slot * SPILL).as_ptr(), len - room)
+            };
+            bytes.push(spill).expect("buffer and spill make a datagram's longest length");
+        }
+        bytes
+    }
+
+    /// Makes the slots the last call used ready for the next; the others still are.
+    fn prepare(&mut self) {
+        for slot in 0..self.stale {
+            let room = self.buffers[slot].room_mut();
+            debug_assert_eq!(room.len(), SMALL, "a pool yields small buffers");
+            // SAFETY: `slot` is less than BATCH. Every place is inside an allocation
+            // owned by `self`; the buffer's bytes stay where they are until `take_bytes`
+            // takes the buffer, after which this slot is prepared anew.
+            unsafe {
+                let slots = self.slots.as_ptr();
+                (*slots).vectors[slot] = [
+                    iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() },
+                    iovec {
+                        iov_base: (*slots).spills.add(slot * SPILL).as_ptr().cast(),
+                        iov_len: SPILL,
+                    },
+                ];
+                let header = &raw mut (*slots).headers[slot].msg_hdr;
+                (*header).msg_name = (&raw mut (*slots).names[slot]).cast();
+                (*header).msg_namelen = Address::ROOM;
+                (*header).msg_iov = (&raw mut (*slots).vectors[slot]).cast();
+                (*header).msg_iovlen = 2;
+                (*header).msg_control = (&raw mut (*slots).controls[slot]).cast();
+                (*header).msg_controllen = Control::ROOM as _;
+                (*header).msg_flags = 0;
+            }
+        }
+        self.stale = 0;
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        // SAFETY: both allocations were leaked by `new` and are freed here only; the
+        // spills have the length they were allocated with.
+        unsafe {
+            let slots = Box::from_raw(self.slots.as_ptr());
+            let spills = ptr::slice_from_raw_parts_mut(slots.spills.as_ptr(), BATCH * SPILL);
+            drop(Box::from_raw(spills));
+        }
+    }
+}
+
+/// Whether an error code can be an ICMP report for an earlier datagram, which the kernel
+/// returns once from whichever call comes next.
+pub(crate) fn is_pending_report(code: i32) -> bool {
+    matches!(
+        code,
+        libc::ECONNREFUSED
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENONET
+            | libc::ENOPROTOOPT
+            | libc::EPROTO
+            | libc::EOPNOTSUPP
+            | libc::EMSGSIZE
+            | libc::EACCES
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (UdpSocket, UdpSocket) {
+        let a = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let b = UdpSocket::bind("127.0.0.1:0").unwrap();
+        a.connect(b.local_addr().unwrap()).unwrap();
+        (a, b)
+    }
+
+    fn taken(inbox: &mut Inbox) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| inbox.take()).map(|d| d.bytes.to_vec()).collect()
+    }
+
+    #[test]
+    fn a_batch_is_taken_in_the_order_of_arrival() {
+        let (from, to) = pair();
+        let mut inbox = Inbox::new(&Pool::new());
+        assert_eq!(inbox.receive(&to, BATCH).unwrap(), 0);
+        for i in 0..100u8 {
+            from.send(&[i; 3]).unwrap();
+        }
+        let mut got = Vec::new();
+        for expected in [10, 64, 26, 0] {
+            let max = if got.is_empty() { 10 } else { 1000 };
+            assert_eq!(inbox.receive(&to, max).unwrap(), expected);
+            got.extend(taken(&mut inbox));
+        }
+        assert_eq!(got, (0..100u8).map(|i| vec![i; 3]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn lengths_around_a_buffers_end_survive() {
+        let (from, to) = pair();
+        let pool = Pool::new();
+        let mut inbox = Inbox::new(&pool);
+        for len in [0, 1, SMALL - 1, SMALL, SMALL + 1, 60 * 1024, 65_507, 3] {
+            let sent: Vec<u8> = (0..len).map(|i| (i * 7 + i / 256) as u8).collect();
+            from.send(&sent).unwrap();
+            assert_eq!(inbox.receive(&to, BATCH).unwrap(), 1);
+            let datagram = inbox.take().unwrap();
+            assert!(datagram.bytes[..] == sent[..], "{len} bytes");
+            assert!(!datagram.cut);
+            assert_eq!(datagram.remote, from.local_addr().unwrap());
+        }
+    }
+
+    #[test]
+    fn what_is_not_taken_is_discarded_and_its_buffer_used_again() {
+        let (from, to) = pair();
+        let pool = Pool::new();
+        let mut inbox = Inbox::new(&pool);
+        for text in ["discarded", "too"] {
+            from.send(text.as_bytes()).unwrap();
+        }
+        assert_eq!(inbox.receive(&to, BATCH).unwrap(), 2);
+        from.send(b"taken").unwrap();
+        assert_eq!(inbox.receive(&to, BATCH).unwrap(), 1);
+        assert_eq!(taken(&mut inbox), [b"taken".to_vec()]);
+        assert!(inbox.take().is_none());
+        drop(inbox);
+        assert_eq!(pool.used().live, 0);
+    }
+
+    #[test]
+    fn receiving_uses_the_same_buffers_over_and_over() {
+        let (from, to) = pair();
+        let pool = Pool::new();
+        let mut inbox = Inbox::new(&pool);
+        for _ in 0..200 {
+            from.send(b"again").unwrap();
+            assert_eq!(inbox.receive(&to, BATCH).unwrap(), 1);
+            assert_eq!(taken(&mut inbox).len(), 1);
+        }
+        assert_eq!(pool.used().small_allocated, BATCH as u64 + 1);
+    }
+}

@@ -1,0 +1,66 @@
+//! Real sockets and real time for sans-IO cores.
+//!
+//! A [`Core`](tidegate_world::Core) never touches a socket or a clock; this crate
+//! does both for it. One shard is one thread with one [`Drive`], which turns the
+//! core: a bounded share of what has arrived, the timers that are due, a quantum of
+//! service, one flush, and sleep only when nothing is left. The parts can be used on
+//! their own: [`Inbox`] and [`Outbox`] move datagrams in batches of [`BATCH`],
+//! [`open`] makes the `SO_REUSEPORT` group that spreads a listening address over
+//! shards, [`Pauses`] decides when a pause makes the next batch worth its wake.
+//!
+//! Datagrams only. A stream transport would bring a reactor; UDP needs `ppoll` and
+//! four other system calls.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use tidegate_io::{Clock, Counters, Crossings, Drive, Limits, Listen, Shard, Stop, open};
+//! # fn shard(mut core: impl tidegate_world::Core) -> Result<(), Box<dyn std::error::Error>> {
+//! let group = open(&Listen::new("127.0.0.1:5060".parse()?))?;
+//! let mut drive = Drive::new(Shard {
+//!     clock: Clock::start(),
+//!     limits: Limits::default(),
+//!     listeners: vec![group.listener(0)],
+//!     crossings: Crossings::alone()?,
+//!     counters: Arc::new(Counters::default()),
+//!     stop: Stop::new(),
+//!     pool: tidegate_world::Pool::new(),
+//! })?;
+//! let summary = drive.run(&mut core)?;
+//! # Ok(()) }
+//! ```
+#![allow(clippy::disallowed_methods)] // This is the floor that reads the clock.
+
+mod address;
+mod clock;
+mod control;
+mod counters;
+mod crossings;
+mod dispatch;
+mod drive;
+mod error_queue;
+mod group;
+mod inbox;
+mod limits;
+mod outbox;
+mod pauses;
+mod reception;
+mod sockopt;
+mod steer;
+mod stop;
+mod waker;
+
+pub use clock::{Clock, Stamps};
+pub use counters::{Counter, Counters};
+pub use crossings::Crossings;
+pub use drive::{Drive, Ended, Shard, Summary};
+pub use error_queue::{ErrorQueue, Report};
+pub use group::{Group, Listen, Listener, OpenError, open};
+pub use inbox::{Datagram, Inbox};
+pub use limits::{Limits, OutOfBounds};
+pub use outbox::{Flushed, Outbox};
+pub use pauses::Pauses;
+pub use stop::Stop;
+pub use waker::Waker;
+
+/// Datagrams that one system call receives or sends at the most.
+pub const BATCH: usize = 64;

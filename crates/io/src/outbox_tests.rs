@@ -1,0 +1,174 @@
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use tidegate_world::Pool;
+
+use super::*;
+
+const NO_WAIT: Duration = Duration::ZERO;
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket
+}
+
+fn received(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let mut bytes = [0; 2048];
+    let (len, from) = socket.recv_from(&mut bytes).unwrap();
+    (bytes[..len].to_vec(), from)
+}
+
+fn refuse_nothing(_: usize, _: Option<IpAddr>, to: SocketAddr, cause: Cause) {
+    panic!("{to} refused: {cause:?}");
+}
+
+#[test]
+fn each_datagram_leaves_by_its_socket_for_its_destination_in_order() {
+    let pool = Pool::new();
+    let senders = [socket(), socket()];
+    let receivers = [socket(), socket(), socket()];
+    let mut outbox = Outbox::new();
+    let mut expected = [const { VecDeque::new() }; 3];
+    for i in 0..BATCH {
+        let (sender, receiver) = (i % 2, i % 3);
+        let to = receivers[receiver].local_addr().unwrap();
+        outbox.push(sender, None, to, pool.copy(&[i as u8]));
+        expected[receiver].push_back((sender, vec![i as u8]));
+    }
+    assert!(outbox.is_full());
+    let flushed = outbox.flush(|i| &senders[i], NO_WAIT, refuse_nothing);
+    assert_eq!(flushed, Flushed { sent: 64, bytes: 64, ..Flushed::default() });
+    assert!(outbox.is_empty());
+    for (receiver, expected) in receivers.iter().zip(&expected) {
+        // The order holds among those of one sender, which is all that a flow can see.
+        let mut got: [Vec<_>; 2] = Default::default();
+        for _ in expected {
+            let (bytes, from) = received(receiver);
+            let sender = senders.iter().position(|s| s.local_addr().unwrap() == from).unwrap();
+            got[sender].push(bytes);
+        }
+        for (sender, got) in got.iter().enumerate() {
+            let wanted = expected.iter().filter(|(s, _)| *s == sender).map(|(_, b)| b);
+            assert!(got.iter().eq(wanted));
+        }
+    }
+}
+
+#[test]
+fn one_datagram_refused_does_not_hold_up_the_others() {
+    let pool = Pool::new();
+    let sender = socket();
+    let receiver = socket();
+    let to = receiver.local_addr().unwrap();
+    let mut outbox = Outbox::new();
+    outbox.push(0, None, to, pool.copy(b"before"));
+    // The longest UDP payload over IPv4 is 65,507 bytes.
+    outbox.push(0, None, to, pool.copy(&[0; 65_508]));
+    outbox.push(0, None, to, pool.copy(b"after"));
+    // Port 0 is nobody's.
+    outbox.push(0, None, "127.0.0.1:0".parse().unwrap(), pool.copy(b"nowhere"));
+    outbox.push(0, None, to, pool.copy(b"last"));
+    let mut causes = Vec::new();
+    let flushed =
+        outbox.flush(|_| &sender, NO_WAIT, |_, _, to, cause| causes.push((to.port(), cause)));
+    assert_eq!((flushed.sent, flushed.bytes, flushed.full, flushed.refused), (3, 15, 0, 2));
+    assert_eq!(causes, [(to.port(), Cause::TooLarge), (0, Cause::Other)]);
+    for text in ["before", "after", "last"] {
+        assert_eq!(received(&receiver).0, text.as_bytes());
+    }
+}
+
+#[test]
+fn a_left_over_icmp_report_costs_no_datagram() {
+    let pool = Pool::new();
+    let sender = socket();
+    crate::sockopt::set(sender.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1).unwrap();
+    let receiver = socket();
+    let closed = socket().local_addr().unwrap();
+    let mut outbox = Outbox::new();
+    for i in 0..BATCH {
+        let to = if i % 2 == 0 { closed } else { receiver.local_addr().unwrap() };
+        outbox.push(0, None, to, pool.copy(&[i as u8]));
+    }
+    let flushed = outbox.flush(|_| &sender, NO_WAIT, refuse_nothing);
+    assert_eq!(flushed.sent, BATCH as u64);
+    assert!(flushed.saw_report);
+    for i in (1..BATCH).step_by(2) {
+        assert_eq!(received(&receiver).0, [i as u8]);
+    }
+}
+
+/// Runs `deliver` over scripted results, each `Ok(sent)` or an error code; the script
+/// over, everything is sent.
+fn run(count: usize, script: &[Result<usize, i32>], waits: usize) -> (Vec<Fate>, usize) {
+    let mut script = script.iter();
+    let mut waits = 0..waits;
+    let mut fates = vec![None; count];
+    let mut calls = 0;
+    deliver(
+        count,
+        |next| {
+            calls += 1;
+            match script.next() {
+                Some(&Ok(sent)) => Ok(sent.min(count - next)),
+                Some(&Err(code)) => Err(io::Error::from_raw_os_error(code)),
+                None => Ok(count - next),
+            }
+        },
+        || waits.next().is_some(),
+        |k, fate| assert_eq!(fates[k].replace(fate), None, "{k} settled twice"),
+    );
+    (fates.into_iter().map(|fate| fate.expect("every datagram has a fate")).collect(), calls)
+}
+
+#[test]
+fn a_partial_send_goes_on_where_it_ended() {
+    assert_eq!(run(5, &[Ok(2), Ok(1)], 0), (vec![Fate::Sent; 5], 3));
+}
+
+#[test]
+fn a_full_buffer_is_waited_for_and_then_given_up() {
+    let (fates, _) = run(3, &[Ok(1), Err(libc::EAGAIN), Err(libc::EAGAIN)], 2);
+    assert_eq!(fates, [Fate::Sent; 3]);
+    let (fates, calls) = run(3, &[Ok(1), Err(libc::EAGAIN), Err(libc::EAGAIN)], 1);
+    assert_eq!(fates, [Fate::Sent, Fate::Full, Fate::Full]);
+    assert_eq!(calls, 3);
+}
+
+#[test]
+fn an_error_of_the_datagram_itself_is_its_fate_alone() {
+    let (fates, calls) = run(2, &[Err(libc::EPERM)], 0);
+    assert_eq!(fates, [Fate::Refused(Cause::Other), Fate::Sent]);
+    assert_eq!(calls, 2);
+    let unreachable = [Err(libc::ENETUNREACH); TRIES];
+    let (fates, _) = run(2, &unreachable, 0);
+    assert_eq!(fates, [Fate::Refused(Cause::Unreachable), Fate::Sent]);
+    let (fates, _) = run(2, &[Err(libc::ENOBUFS)], 0);
+    assert_eq!(fates, [Fate::Full, Fate::Sent]);
+}
+
+#[test]
+fn reports_of_earlier_datagrams_are_passed_over() {
+    let script = [Err(libc::ECONNREFUSED), Ok(1), Err(libc::EHOSTUNREACH), Err(libc::EINTR)];
+    assert_eq!(run(2, &script, 0).0, [Fate::Sent; 2]);
+}
+
+proptest! {
+    /// Whatever the kernel answers, the flush ends and each datagram has one fate.
+    #[test]
+    fn every_datagram_meets_one_fate(
+        count in 1..20usize,
+        waits in 0..4usize,
+        script in prop::collection::vec(prop_oneof![
+            (0..4usize).prop_map(Ok),
+            prop::sample::select(vec![
+                libc::EAGAIN, libc::EINTR, libc::EPERM, libc::ECONNREFUSED, libc::ENOBUFS,
+            ]).prop_map(Err),
+        ], 0..60),
+    ) {
+        let (fates, calls) = run(count, &script, waits);
+        prop_assert_eq!(fates.len(), count);
+        prop_assert!(calls <= TRIES * count + waits + 1);
+    }
+}

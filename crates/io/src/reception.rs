@@ -1,0 +1,288 @@
+//! The receiving half of a shard: its sockets, read within limits.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use rustix::event::{PollFd, PollFlags};
+use tidegate_world::{Failure, Path, Received, Timestamp};
+
+use crate::{BATCH, Clock, Counters, ErrorQueue, Inbox, Listener, sockopt};
+
+/// Listening addresses of one shard at the most.
+pub(crate) const LISTENERS_MAX: usize = 16;
+
+/// Sockets of one shard at the most.
+pub(crate) const SOCKETS_MAX: usize = 2 * LISTENERS_MAX;
+
+/// Which messages a socket receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Everything but new INVITEs.
+    Ordinary,
+    /// New INVITEs.
+    Invite,
+}
+
+/// Which sockets are worth a call: one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ready {
+    readable: u32,
+    reporting: u32,
+}
+
+impl Ready {
+    /// None of them.
+    pub(crate) const NONE: Self = Self { readable: 0, reporting: 0 };
+    /// Unknown: every socket may have a datagram. Reports make themselves known by the
+    /// errors of other calls.
+    pub(crate) const UNKNOWN: Self = Self { readable: u32::MAX, reporting: 0 };
+
+    /// The same, and any may have ICMP reports.
+    pub(crate) fn and_reports(self) -> Self {
+        Self { reporting: u32::MAX, ..self }
+    }
+}
+
+/// The sockets of a shard, as they are read.
+pub(crate) struct Reception {
+    listeners: Rc<[Listener]>,
+    sockets: ArrayVec<Watched, SOCKETS_MAX>,
+    inbox: Inbox,
+    errors: ErrorQueue,
+    counters: Arc<Counters>,
+    /// The socket that is read first, which changes from turn to turn.
+    first: usize,
+}
+
+struct Watched {
+    listener: usize,
+    kind: Kind,
+    /// Datagrams the kernel has dropped there, modulo 2^32, as far as counted.
+    drops: u32,
+}
+
+impl Watched {
+    fn socket<'l>(&self, listeners: &'l [Listener]) -> &'l UdpSocket {
+        let listener = &listeners[self.listener];
+        match self.kind {
+            Kind::Ordinary => listener.ordinary(),
+            Kind::Invite => listener.invite().expect("watched, so it exists"),
+        }
+    }
+
+    /// Counts the drops up to `drops`. Values that came with datagrams may be older
+    /// than one already asked for.
+    fn count_drops(&mut self, drops: u32, counters: &Counters) {
+        let more = drops.wrapping_sub(self.drops);
+        if more <= u32::MAX / 2 {
+            self.drops = drops;
+            counters.overflow.add(more.into());
+        }
+    }
+}
+
+impl Reception {
+    /// The receiver of up to [`LISTENERS_MAX`] listeners.
+    pub(crate) fn new(listeners: Rc<[Listener]>, inbox: Inbox, counters: Arc<Counters>) -> Self {
+        let mut sockets = ArrayVec::new();
+        for (listener, l) in listeners.iter().enumerate() {
+            sockets.push(Watched { listener, kind: Kind::Ordinary, drops: 0 });
+            if l.invite().is_some() {
+                sockets.push(Watched { listener, kind: Kind::Invite, drops: 0 });
+            }
+        }
+        Self { listeners, sockets, inbox, errors: ErrorQueue::new(), counters, first: 0 }
+    }
+
+    /// Begins a turn: another socket has its turn to be the first.
+    pub(crate) fn rotate(&mut self) {
+        self.first += 1;
+        if self.first >= self.sockets.len() {
+            self.first = 0;
+        }
+    }
+
+    /// Receives up to `limit` datagrams from the ready sockets of one kind, and offers
+    /// each. Returns how many; if that is the limit, more may wait.
+    ///
+    /// # Errors
+    /// Those of `recvmmsg(2)` that no peer and no shortage of memory can cause.
+    pub(crate) fn receive(
+        &mut self,
+        clock: &Clock,
+        kind: Kind,
+        ready: Ready,
+        limit: usize,
+        mut offer: impl FnMut(Timestamp, Received),
+    ) -> io::Result<usize> {
+        let mut total = 0;
+        for index in in_turn(self.first, self.sockets.len()) {
+            let watched = &mut self.sockets[index];
+            if watched.kind != kind || ready.readable >> index & 1 == 0 {
+                continue;
+            }
+            while total < limit {
+                let asked = BATCH.min(limit - total);
+                let socket = watched.socket(&self.listeners);
+                let filled = match self.inbox.receive(socket, asked) {
+                    Ok(filled) => filled,
+                    Err(error) if is_shortage(&error) => {
+                        self.counters.receive_errors.add(1);
+                        0
+                    }
+                    Err(error) => return Err(error),
+                };
+                total += filled;
+                if filled > 0 {
+                    let local = self.listeners[watched.listener].local();
+                    offer_all(&mut self.inbox, clock, local, watched, &self.counters, &mut offer);
+                }
+                if filled < asked {
+                    break;
+                }
+            }
+        }
+        match kind {
+            Kind::Ordinary => self.counters.received_ordinary.add(total as u64),
+            Kind::Invite => self.counters.received_invite.add(total as u64),
+        }
+        Ok(total)
+    }
+
+    /// Takes ICMP reports from the error queues of the sockets that have some, up to
+    /// `limit` entries, and hands each on. Returns whether more may wait.
+    ///
+    /// # Errors
+    /// Those of `recvmsg(2)` that no peer and no shortage of memory can cause.
+    pub(crate) fn reports(
+        &mut self,
+        ready: Ready,
+        limit: usize,
+        mut hand_on: impl FnMut(Failure),
+    ) -> io::Result<bool> {
+        let signed = self.inbox.take_report_sign();
+        let reporting = if signed { u32::MAX } else { ready.reporting };
+        if reporting == 0 {
+            return Ok(false);
+        }
+        let mut left = limit;
+        for index in in_turn(self.first, self.sockets.len()) {
+            if reporting >> index & 1 == 0 {
+                continue;
+            }
+            let watched = &self.sockets[index];
+            let local = self.listeners[watched.listener].local();
+            let socket = watched.socket(&self.listeners);
+            let counters = &self.counters;
+            let taken = self.errors.drain(socket, left, |report| {
+                counters.icmp_reports.add(1);
+                let local = report.to.map_or(local, |ip| SocketAddr::new(ip, local.port()));
+                hand_on(Failure { path: Path::udp(local, report.remote), cause: report.cause });
+            });
+            left -= match taken {
+                Ok(taken) => taken,
+                Err(error) if is_shortage(&error) => {
+                    counters.receive_errors.add(1);
+                    0
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(left == 0)
+    }
+
+    /// Asks the kernel for the drops that no datagram has told of yet.
+    pub(crate) fn survey(&mut self) {
+        for watched in &mut self.sockets {
+            // A kernel without SO_MEMINFO tells by the datagrams alone.
+            if let Ok(drops) = sockopt::drops(watched.socket(&self.listeners).as_fd()) {
+                watched.count_drops(drops, &self.counters);
+            }
+        }
+    }
+
+    /// What to poll, one entry a socket.
+    pub(crate) fn poll_fds<const N: usize>(&self) -> ArrayVec<PollFd<'_>, N> {
+        let fd = |w: &Watched| PollFd::new(w.socket(&self.listeners), PollFlags::IN);
+        self.sockets.iter().map(fd).collect()
+    }
+
+    /// What the poll of [`poll_fds`](Self::poll_fds) found.
+    pub(crate) fn ready(polled: &[PollFd<'_>]) -> Ready {
+        let bits = |flag: PollFlags| {
+            polled
+                .iter()
+                .enumerate()
+                .fold(0, |bits, (i, fd)| bits | u32::from(fd.revents().intersects(flag)) << i)
+        };
+        // An invalid descriptor is readable too: the receive call then says what is wrong.
+        let reporting = bits(PollFlags::ERR);
+        Ready { readable: bits(PollFlags::IN | PollFlags::NVAL) | reporting, reporting }
+    }
+}
+
+/// The indices below `count`, from `first` on and around.
+fn in_turn(first: usize, count: usize) -> impl Iterator<Item = usize> {
+    (first..count).chain(0..first)
+}
+
+/// Whether the kernel lacked memory or was interrupted: it passes.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::ENOBUFS | libc::EINTR))
+}
+
+fn offer_all(
+    inbox: &mut Inbox,
+    clock: &Clock,
+    local: SocketAddr,
+    watched: &mut Watched,
+    counters: &Counters,
+    offer: &mut impl FnMut(Timestamp, Received),
+) {
+    let stamps = clock.stamps();
+    let mut bytes = 0;
+    let mut drops = None;
+    while let Some(datagram) = inbox.take() {
+        drops = datagram.drops.or(drops);
+        bytes += datagram.bytes.len() as u64;
+        if datagram.bytes.len() > tidegate_world::SMALL {
+            counters.received_large.add(1);
+        }
+        if datagram.cut {
+            counters.received_cut.add(1);
+            continue;
+        }
+        let local = datagram.to.map_or(local, |ip| SocketAddr::new(ip, local.port()));
+        let path = Path::udp(local, datagram.remote);
+        offer(stamps.now(), Received::new(stamps.arrived(datagram.stamp), path, datagram.bytes));
+    }
+    counters.received_bytes.add(bytes);
+    if let Some(drops) = drops {
+        watched.count_drops(drops, counters);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_are_counted_across_the_end_of_32_bits_and_never_twice() {
+        let counters = Counters::default();
+        let mut watched = Watched { listener: 0, kind: Kind::Ordinary, drops: u32::MAX - 1 };
+        for (drops, total) in [(u32::MAX, 1), (2, 4), (0, 4), (u32::MAX, 4), (2, 4), (3, 5)] {
+            watched.count_drops(drops, &counters);
+            assert_eq!(counters.overflow.get(), total, "at {drops}");
+        }
+    }
+
+    #[test]
+    fn each_socket_has_its_turn_to_be_first() {
+        assert!(in_turn(1, 3).eq([1, 2, 0]));
+        assert!(in_turn(0, 1).eq([0]));
+    }
+}

@@ -1,0 +1,89 @@
+//! Waking a shard that waits.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst, fence};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// A handle that ends a shard's waiting, from any thread.
+///
+/// The system call is made only when the shard may be asleep. Neither side can miss the
+/// other: the waker first leaves its message and then reads whether the shard sleeps,
+/// the shard first says that it sleeps and then looks for messages, and all four steps
+/// have one order.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Bed>);
+
+#[derive(Debug)]
+struct Bed {
+    event: OwnedFd,
+    asleep: AtomicBool,
+}
+
+impl Waker {
+    /// A waker for one shard.
+    ///
+    /// # Errors
+    /// Those of `eventfd(2)`.
+    pub fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self(Arc::new(Bed { event, asleep: AtomicBool::new(false) })))
+    }
+
+    /// Wakes the shard, if it may sleep. What it is to find must have been left before.
+    pub fn wake(&self) {
+        fence(SeqCst);
+        if self.0.asleep.swap(false, SeqCst) {
+            // It fails only when the count is at its limit, and then the shard is awake.
+            let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Says that the shard is about to sleep; it must look for messages after this.
+    pub(crate) fn fall_asleep(&self) {
+        self.0.asleep.store(true, SeqCst);
+        fence(SeqCst);
+    }
+
+    /// Says that the shard is awake, and forgets the wakes there were if `rung`.
+    pub(crate) fn get_up(&self, rung: bool) {
+        self.0.asleep.store(false, SeqCst);
+        if rung {
+            // Empty already if the wake came for an earlier sleep.
+            let _ = rustix::io::read(&self.0.event, &mut [0u8; 8]);
+        }
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.event.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    fn is_rung(waker: &Waker) -> bool {
+        let mut fds = [PollFd::new(waker, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    }
+
+    #[test]
+    fn only_a_sleeper_is_rung_and_only_once() {
+        let waker = Waker::new().unwrap();
+        waker.wake();
+        assert!(!is_rung(&waker), "awake: nothing to do");
+        waker.fall_asleep();
+        waker.clone().wake();
+        assert!(is_rung(&waker));
+        waker.get_up(true);
+        assert!(!is_rung(&waker));
+        waker.wake();
+        assert!(!is_rung(&waker));
+    }
+}

@@ -1,0 +1,189 @@
+//! Cores for the tests, and the thread that drives one.
+
+#![allow(dead_code)] // Each test file uses some of them.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tidegate_io::*;
+use tidegate_world::*;
+
+/// What a core was given, as the test sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    Offered { bytes: Vec<u8>, path: Path, sojourn: Duration, crossed: u8 },
+    Served,
+    Timeout(Timestamp),
+    Failed(Failure),
+    Drain,
+}
+
+/// How an echo behaves. Cores belong to their thread, so this is what is handed to it.
+pub struct Echo {
+    seen: Sender<Seen>,
+    /// Packets are passed to this shard instead of being echoed.
+    pub pass_to: Option<u16>,
+    /// The next timer.
+    pub timer: Option<Timestamp>,
+    /// What each service costs: rounds of arithmetic.
+    pub work: u32,
+    /// Whether it says that it has drained.
+    pub drains: bool,
+}
+
+impl Echo {
+    pub fn new() -> (Self, Receiver<Seen>) {
+        let (seen, sight) = channel();
+        (Self { seen, pass_to: None, timer: None, work: 0, drains: true }, sight)
+    }
+}
+
+/// A core that echoes each packet when it is served, and tells the test what it sees.
+struct EchoCore {
+    echo: Echo,
+    waiting: VecDeque<Received>,
+    out: VecDeque<Transmit>,
+    crossing: VecDeque<Crossing>,
+}
+
+impl EchoCore {
+    fn new(echo: Echo) -> Self {
+        let (waiting, out, crossing) = Default::default();
+        Self { echo, waiting, out, crossing }
+    }
+
+    fn tell(&self, seen: Seen) {
+        // A test that has seen enough does not listen any more.
+        let _ = self.echo.seen.send(seen);
+    }
+}
+
+impl Core for EchoCore {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        self.tell(Seen::Offered {
+            bytes: received.bytes.to_vec(),
+            path: received.path,
+            sojourn: now.since(received.arrived),
+            crossed: received.crossed,
+        });
+        assert!(received.arrived <= now);
+        match self.echo.pass_to {
+            Some(shard) if received.crossed == 0 => {
+                self.crossing.push_back(Crossing { shard, received });
+            }
+            _ => self.waiting.push_back(received),
+        }
+    }
+
+    fn serve(&mut self, _: Timestamp) -> bool {
+        let Some(Received { path, bytes, .. }) = self.waiting.pop_front() else { return false };
+        let mut x = 1u64;
+        for i in 0..self.echo.work {
+            x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005) + u64::from(i));
+        }
+        self.tell(Seen::Served);
+        self.out.push_back(Transmit { path, bytes });
+        true
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        if self.echo.timer.is_some_and(|timer| timer <= now) {
+            self.echo.timer = None;
+        }
+        self.tell(Seen::Timeout(now));
+    }
+
+    fn on_failed(&mut self, _: Timestamp, failure: Failure) {
+        self.tell(Seen::Failed(failure));
+    }
+
+    fn on_drain(&mut self, _: Timestamp) {
+        self.tell(Seen::Drain);
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.pop_front()
+    }
+
+    fn poll_crossing(&mut self) -> Option<Crossing> {
+        self.crossing.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.echo.timer
+    }
+
+    fn is_drained(&self) -> bool {
+        self.echo.drains && self.waiting.is_empty()
+    }
+}
+
+/// A shard that runs in a thread of its own.
+pub struct Running {
+    pub counters: Arc<Counters>,
+    pub stop: Stop,
+    thread: JoinHandle<Summary>,
+}
+
+impl Running {
+    /// Asks it to stop and waits until it has.
+    pub fn end(self) -> (Summary, Arc<Counters>) {
+        self.stop.request();
+        self.join()
+    }
+
+    /// Waits until it has stopped.
+    pub fn join(self) -> (Summary, Arc<Counters>) {
+        (self.thread.join().expect("the shard does not panic"), self.counters)
+    }
+}
+
+/// Drives a core over `listeners`.
+pub fn start(
+    echo: Echo,
+    clock: Clock,
+    limits: Limits,
+    listeners: Vec<Listener>,
+    crossings: Crossings,
+) -> Running {
+    let counters = Arc::new(Counters::default());
+    let stop = Stop::new();
+    let running = (Arc::clone(&counters), stop.clone());
+    let thread = thread::spawn(move || {
+        let mut core = EchoCore::new(echo);
+        let pool = Pool::new();
+        let shard = Shard { clock, limits, listeners, crossings, counters, stop, pool };
+        Drive::new(shard).unwrap().run(&mut core).unwrap()
+    });
+    Running { counters: running.0, stop: running.1, thread }
+}
+
+/// A group on a free port of the loopback interface.
+pub fn group(ip: &str, shards: u16, split: bool) -> Group {
+    let address = SocketAddr::new(ip.parse().unwrap(), 0);
+    open(&Listen { shards, split, ..Listen::new(address) }).unwrap()
+}
+
+/// A peer on a free port of the same interface, which waits 10 s at the most.
+pub fn peer(ip: &str) -> UdpSocket {
+    let socket = UdpSocket::bind((ip, 0)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket
+}
+
+/// The next datagram at a peer.
+pub fn received(peer: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let mut bytes = vec![0; LARGE];
+    let (len, from) = peer.recv_from(&mut bytes).expect("a datagram within ten seconds");
+    bytes.truncate(len);
+    (bytes, from)
+}
+
+/// The next thing a core saw.
+pub fn next(sight: &Receiver<Seen>) -> Seen {
+    sight.recv_timeout(Duration::from_secs(10)).expect("something within ten seconds")
+}

@@ -1,0 +1,249 @@
+//! The loop of a shard, over real sockets.
+
+#![allow(clippy::disallowed_methods)] // Tests wait for real sockets.
+
+mod cores;
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use cores::{Echo, Seen, group, next, peer, received, start};
+use tidegate_io::*;
+use tidegate_world::*;
+
+/// An echo on one listening address.
+fn echo(ip: &str) -> (cores::Running, std::sync::mpsc::Receiver<Seen>, Group) {
+    let group = group(ip, 1, true);
+    let (core, sight) = Echo::new();
+    let listeners = vec![group.listener(0)];
+    let crossings = Crossings::alone().unwrap();
+    (start(core, Clock::start(), Limits::default(), listeners, crossings), sight, group)
+}
+
+fn each_datagram_comes_back(ip: &str) {
+    let (running, _sight, group) = echo(ip);
+    let peer = peer(ip);
+    let texts = ["INVITE sip:a", "ACK sip:a", "", "SIP/2.0 200 OK"];
+    for text in texts {
+        peer.send_to(text.as_bytes(), group.local()).unwrap();
+        assert_eq!(received(&peer), (text.as_bytes().to_vec(), group.local()));
+    }
+    let (summary, counters) = running.end();
+    assert_eq!(summary.ended, Ended::Drained);
+    let bytes = texts.concat().len() as u64;
+    assert_eq!((counters.received_invite.get(), counters.received_ordinary.get()), (1, 3));
+    assert_eq!((counters.sent.get(), counters.send_dropped()), (4, 0));
+    assert_eq!((counters.received_bytes.get(), counters.sent_bytes.get()), (bytes, bytes));
+    assert_eq!(counters.served.get(), 4);
+    assert!(counters.wakes.get() > 0 && counters.busy_ns.get() > 0 && counters.idle_ns.get() > 0);
+}
+
+#[test]
+fn what_is_received_is_echoed() {
+    each_datagram_comes_back("127.0.0.1");
+    each_datagram_comes_back("::1");
+}
+
+#[test]
+fn a_datagram_of_60_kib_survives() {
+    let (running, _sight, group) = echo("127.0.0.1");
+    let peer = peer("127.0.0.1");
+    let large: Vec<u8> = (0..60 * 1024).map(|i| (i % 251) as u8).collect();
+    peer.send_to(&large, group.local()).unwrap();
+    assert!(received(&peer).0 == large);
+    let (_, counters) = running.end();
+    assert_eq!((counters.received_large.get(), counters.received_cut.get()), (1, 0));
+}
+
+#[test]
+fn time_in_the_sockets_queue_is_part_of_the_sojourn() {
+    let group = group("127.0.0.1", 1, true);
+    let clock = Clock::start();
+    peer("127.0.0.1").send_to(b"BYE", group.local()).unwrap();
+    thread::sleep(Duration::from_millis(60));
+    let (core, sight) = Echo::new();
+    let crossings = Crossings::alone().unwrap();
+    let listeners = vec![group.listener(0)];
+    let running = start(core, clock, Limits::default(), listeners, crossings);
+    let Seen::Offered { sojourn, .. } = next(&sight) else { panic!("offered first") };
+    assert!(sojourn >= Duration::from_millis(60), "{sojourn:?}");
+    running.end();
+}
+
+#[test]
+fn every_datagram_is_received_or_counted_as_overflow() {
+    const SENT: u64 = 2_000;
+    let address = "127.0.0.1:0".parse().unwrap();
+    let group = open(&Listen { receive_buffer: 20_000, ..Listen::new(address) }).unwrap();
+    let peer = peer("127.0.0.1");
+    for i in 0..SENT {
+        let text = if i % 2 == 0 { "INVITE" } else { "BYE" };
+        peer.send_to(text.as_bytes(), group.local()).unwrap();
+    }
+    let (core, _sight) = Echo::new();
+    let crossings = Crossings::alone().unwrap();
+    let listeners = vec![group.listener(0)];
+    let running = start(core, Clock::start(), Limits::default(), listeners, crossings);
+    // The last datagrams sent were dropped, and no later one tells of it.
+    let mut waited = 0;
+    while running.counters.received() + running.counters.overflow.get() < SENT {
+        thread::sleep(Duration::from_millis(10));
+        waited += 1;
+        assert!(waited < 1_000, "counted while running, with no further datagram");
+    }
+    let (_, counters) = running.end();
+    assert_eq!(counters.received() + counters.overflow.get(), SENT);
+    assert!(counters.received() > 0 && counters.overflow.get() > SENT / 2);
+}
+
+#[test]
+fn a_closed_port_comes_back_as_a_failure() {
+    for ip in ["127.0.0.1", "::1"] {
+        let group = group(ip, 1, true);
+        // Gone before its echo is sent.
+        let closed = {
+            let peer = peer(ip);
+            peer.send_to(b"BYE", group.local()).unwrap();
+            peer.local_addr().unwrap()
+        };
+        let (core, sight) = Echo::new();
+        let crossings = Crossings::alone().unwrap();
+        let listeners = vec![group.listener(0)];
+        let running = start(core, Clock::start(), Limits::default(), listeners, crossings);
+        let failure = loop {
+            if let Seen::Failed(failure) = next(&sight) {
+                break failure;
+            }
+        };
+        let path = Path::udp(group.local(), closed);
+        assert_eq!(failure, Failure { path, cause: Cause::Refused });
+        let (_, counters) = running.end();
+        assert_eq!((counters.icmp_reports.get(), counters.sent.get()), (1, 1));
+    }
+}
+
+#[test]
+fn a_timer_fires_when_it_is_due_and_not_before() {
+    let clock = Clock::start();
+    let group = group("127.0.0.1", 1, true);
+    let (mut core, sight) = Echo::new();
+    let due = clock.now() + Duration::from_millis(30);
+    core.timer = Some(due);
+    let crossings = Crossings::alone().unwrap();
+    let listeners = vec![group.listener(0)];
+    let running = start(core, clock, Limits::default(), listeners, crossings);
+    let Seen::Timeout(fired) = next(&sight) else { panic!("nothing else happens") };
+    assert!(fired >= due);
+    // Late by a second only if the timer was not what woke it.
+    assert!(fired.since(due) < Duration::from_secs(1), "{:?}", fired.since(due));
+    running.end();
+}
+
+#[test]
+fn each_wildcard_datagram_is_answered_from_the_address_it_came_to() {
+    let group = open(&Listen::new("0.0.0.0:0".parse().unwrap())).unwrap();
+    let (core, sight) = Echo::new();
+    let crossings = Crossings::alone().unwrap();
+    let listeners = vec![group.listener(0)];
+    let running = start(core, Clock::start(), Limits::default(), listeners, crossings);
+    let peer = peer("127.0.0.1");
+    for host in ["127.0.0.5", "127.0.0.9"] {
+        let to = SocketAddr::new(host.parse().unwrap(), group.local().port());
+        peer.send_to(b"OPTIONS", to).unwrap();
+        assert_eq!(received(&peer), (b"OPTIONS".to_vec(), to));
+        let Seen::Offered { path, .. } = next(&sight) else { panic!("offered first") };
+        assert_eq!(path, Path::udp(to, peer.local_addr().unwrap()));
+        assert_eq!(next(&sight), Seen::Served);
+    }
+    running.end();
+}
+
+#[test]
+fn stopping_drains_once_then_waits_no_longer_than_it_may() {
+    // Drained at once.
+    let (running, sight, _group) = echo("127.0.0.1");
+    let (summary, _) = running.end();
+    assert_eq!(summary.ended, Ended::Drained);
+    assert_eq!(sight.iter().collect::<Vec<_>>(), [Seen::Drain]);
+
+    let undrained = |drain| {
+        let group = group("127.0.0.1", 1, true);
+        let (mut core, sight) = Echo::new();
+        core.drains = false;
+        let limits = Limits { drain, ..Limits::default() };
+        let crossings = Crossings::alone().unwrap();
+        let listeners = vec![group.listener(0)];
+        (start(core, Clock::start(), limits, listeners, crossings), sight, group)
+    };
+    // Never drained: the time is over.
+    let (running, _sight, _group) = undrained(Duration::from_millis(20));
+    let (summary, _) = running.end();
+    assert_eq!(summary.ended, Ended::Late);
+    assert!(summary.after >= Duration::from_millis(20));
+
+    // Never drained: still at work, then a second request.
+    let (running, sight, group) = undrained(Duration::from_secs(3_600));
+    running.stop.request();
+    assert_eq!(next(&sight), Seen::Drain);
+    let peer = peer("127.0.0.1");
+    peer.send_to(b"BYE", group.local()).unwrap();
+    assert_eq!(received(&peer).0, b"BYE");
+    assert_eq!(running.end().0.ended, Ended::Forced);
+}
+
+#[test]
+fn what_cannot_be_sent_is_counted_and_told() {
+    let group = group("127.0.0.1", 1, true);
+    let (core, sight) = Echo::new();
+    let mut mesh = Crossings::mesh(2, 8).unwrap();
+    let other = mesh.remove(1);
+    let listeners = vec![group.listener(0)];
+    let running = start(core, Clock::start(), Limits::default(), listeners, mesh.remove(0));
+
+    // Echoes of packets that claim to have come by these paths.
+    let local = group.local();
+    let elsewhere: SocketAddr = "127.0.0.1:9".parse().unwrap();
+    let homeless = Path::udp("127.0.0.99:5060".parse().unwrap(), elsewhere);
+    let nowhere = Path::udp(local, "127.0.0.1:0".parse().unwrap());
+    let too_large = Path::udp(local, peer("127.0.0.1").local_addr().unwrap());
+    let pool = Pool::new();
+    for (path, len) in [(homeless, 1), (nowhere, 1), (too_large, 65_508)] {
+        let received = Received::new(Timestamp::ZERO, path, pool.copy(&vec![b'x'; len]));
+        assert!(other.send(Crossing { shard: 0, received }));
+    }
+    let mut failures = Vec::new();
+    while failures.len() < 3 {
+        if let Seen::Failed(failure) = next(&sight) {
+            failures.push(failure);
+        }
+    }
+    let failed = |path, cause| Failure { path, cause };
+    for expected in [
+        failed(homeless, Cause::Other),
+        failed(nowhere, Cause::Other),
+        failed(too_large, Cause::TooLarge),
+    ] {
+        assert!(failures.contains(&expected), "{expected:?} is not among {failures:?}");
+    }
+    let (_, counters) = running.end();
+    assert_eq!(counters.send_homeless.get(), 1);
+    assert_eq!(counters.send_refused.get(), 1);
+    assert_eq!(counters.send_too_large.get(), 1);
+    assert_eq!((counters.sent.get(), counters.crossed_in.get()), (0, 3));
+}
+
+#[test]
+fn limits_out_of_bounds_are_refused() {
+    let shard = Shard {
+        clock: Clock::start(),
+        limits: Limits { ordinary: 0, ..Limits::default() },
+        listeners: Vec::new(),
+        crossings: Crossings::alone().unwrap(),
+        counters: Default::default(),
+        stop: Stop::new(),
+        pool: Pool::new(),
+    };
+    let error = Drive::new(shard).unwrap_err();
+    assert_eq!(error.to_string(), "ordinary is 0, but may be 1 to 4096");
+}

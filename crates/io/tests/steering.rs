@@ -1,0 +1,134 @@
+//! Which socket of a group a datagram comes to.
+
+mod cores;
+
+use std::net::{SocketAddr, UdpSocket};
+
+use cores::{group, peer};
+use tidegate_io::*;
+use tidegate_world::Pool;
+
+/// What waits at a socket, as text.
+fn waiting(socket: &UdpSocket) -> Vec<String> {
+    let mut inbox = Inbox::new(&Pool::new());
+    let mut texts = Vec::new();
+    while inbox.receive(socket, BATCH).unwrap() > 0 {
+        while let Some(datagram) = inbox.take() {
+            texts.push(String::from_utf8_lossy(&datagram.bytes).into_owned());
+        }
+    }
+    texts
+}
+
+/// Texts of a shard's ordinary and INVITE sockets.
+fn shard(group: &Group, shard: u16) -> [Vec<String>; 2] {
+    let listener = group.listener(shard);
+    [waiting(listener.ordinary()), waiting(listener.invite().unwrap())]
+}
+
+fn invites_go_apart(ip: &str) {
+    let group = group(ip, 1, true);
+    let peer = peer(ip);
+    let ordinary =
+        ["ACK sip:a", "INV", "\r\n\r\n", "", "invite sip:a", "SIP/2.0 200 OK", " INVITE"];
+    let invites = ["INVITE sip:a", "INVI"];
+    for text in ordinary.iter().chain(&invites) {
+        peer.send_to(text.as_bytes(), group.local()).unwrap();
+    }
+    let large = format!("INVITE {}", "x".repeat(60_000));
+    peer.send_to(large.as_bytes(), group.local()).unwrap();
+    let [got_ordinary, got_invites] = shard(&group, 0);
+    assert_eq!(got_ordinary, ordinary);
+    assert_eq!(got_invites[..2], invites);
+    assert_eq!(got_invites[2..], [large]);
+}
+
+#[test]
+fn new_invites_go_to_their_own_socket_and_everything_else_does_not() {
+    invites_go_apart("127.0.0.1");
+    invites_go_apart("::1");
+}
+
+fn sources_keep_their_shard(ip: &str, peers: usize) -> [usize; 3] {
+    let group = group(ip, 3, true);
+    let texts = ["INVITE", "ACK", "", "BYE", "INVITE again", "\r\n"];
+    let mut share = [0; 3];
+    for _ in 0..peers {
+        let peer = peer(ip);
+        for text in texts {
+            peer.send_to(text.as_bytes(), group.local()).unwrap();
+        }
+        let shards: Vec<_> = (0..3).map(|i| shard(&group, i)).collect();
+        let found = shards.iter().position(|[ordinary, _]| !ordinary.is_empty()).unwrap();
+        for (i, [ordinary, invites]) in shards.iter().enumerate() {
+            if i == found {
+                assert_eq!(ordinary[..], ["ACK", "", "BYE", "\r\n"]);
+                assert_eq!(invites[..], ["INVITE", "INVITE again"]);
+            } else {
+                assert!(ordinary.is_empty() && invites.is_empty());
+            }
+        }
+        share[found] += 1;
+    }
+    share
+}
+
+#[test]
+fn one_source_always_finds_the_same_shard_and_many_find_all() {
+    for ip in ["127.0.0.1", "::1"] {
+        let share = sources_keep_their_shard(ip, 60);
+        // Twenty each are expected; fewer than five in one have a chance below 10^-5.
+        assert!(share.iter().all(|&n| n >= 5), "{ip}: {share:?}");
+    }
+}
+
+#[test]
+fn sources_that_differ_by_their_address_alone_find_all_shards() {
+    let group = group("127.0.0.1", 2, false);
+    let port = peer("127.0.0.1").local_addr().unwrap().port();
+    for host in 1..=40 {
+        let peer = UdpSocket::bind((format!("127.0.1.{host}"), port)).unwrap();
+        peer.send_to(b"INVITE", group.local()).unwrap();
+    }
+    let share: Vec<_> = (0..2).map(|i| waiting(group.listener(i).ordinary()).len()).collect();
+    assert_eq!(share.iter().sum::<usize>(), 40);
+    assert!(share.iter().all(|&n| n >= 5), "{share:?}");
+}
+
+#[test]
+fn without_a_split_there_is_one_socket_a_shard() {
+    let group = group("127.0.0.1", 1, false);
+    let peer = peer("127.0.0.1");
+    for text in ["INVITE", "ACK"] {
+        peer.send_to(text.as_bytes(), group.local()).unwrap();
+    }
+    assert!(group.listener(0).invite().is_none());
+    assert_eq!(waiting(group.listener(0).ordinary()), ["INVITE", "ACK"]);
+}
+
+#[test]
+fn an_address_in_use_is_refused_with_its_name_even_if_a_group_has_it() {
+    let group = group("127.0.0.1", 2, true);
+    let again = Listen { shards: 2, ..Listen::new(group.local()) };
+    let error = open(&again).unwrap_err();
+    assert_eq!(error.error.kind(), std::io::ErrorKind::AddrInUse);
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("cannot listen on {}: bind: ", group.local())), "{text}");
+}
+
+#[test]
+fn impossible_wishes_are_refused() {
+    let elsewhere: SocketAddr = "192.0.2.1:0".parse().unwrap();
+    assert_eq!(open(&Listen::new(elsewhere)).unwrap_err().call, "bind");
+    for shards in [0, 257] {
+        let listen = Listen { shards, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
+        assert_eq!(open(&listen).unwrap_err().error.kind(), std::io::ErrorKind::InvalidInput);
+    }
+}
+
+#[test]
+fn the_receive_buffer_granted_is_told() {
+    let address = "127.0.0.1:0".parse().unwrap();
+    let listen = Listen { receive_buffer: 100_000, ..Listen::new(address) };
+    assert_eq!(open(&listen).unwrap().receive_buffer(), 100_000);
+}
