@@ -173,12 +173,11 @@ impl Answerer {
     fn on_ack(&mut self, now: Timestamp, scan: &Scan<'_>) {
         let timers = self.config.timers;
         let until = now + self.config.talk_max;
-        // The tag names the call of a 2xx, and of a refusal too, unless that was of an
-        // INVITE within a dialog: then only the transaction tells.
-        let acknowledged = [self.dialog(scan), self.calls.find(self.key(scan))]
-            .into_iter()
-            .flatten()
-            .find_map(|id| self.calls.change(id, |call| call.on_ack(now, until, &timers))?);
+        // RFC 3261 §17.1.1.3: the ACK to a refusal is part of the INVITE's transaction;
+        // §13.2.2.4: that to a 2xx belongs to the dialog only.
+        let id = self.calls.find(self.key(scan)).or_else(|| self.dialog(scan));
+        let acknowledged =
+            id.and_then(|id| self.calls.change(id, |call| call.on_ack(now, until, &timers))?);
         match acknowledged {
             Some(true) => self.stats.acknowledged += 1,
             Some(false) => {}
