@@ -1,0 +1,99 @@
+//! Incoming calls and the ways to find them.
+
+use hashbrown::HashTable;
+use tidegate_world::Timestamp;
+
+use crate::answerer::call::Call;
+use crate::table::{Id, Table};
+
+/// The calls of an answerer, found by [`Id`] or by the transaction of their INVITE.
+pub(crate) struct Calls {
+    table: Table<Call>,
+    /// A fingerprint is a keyed hash of 128 bits: equal ones are the same transaction, and
+    /// a part of it serves as the map's own hash.
+    transactions: HashTable<(u128, Id)>,
+    open: usize,
+}
+
+impl Calls {
+    /// At most `len_max` calls.
+    pub fn new(len_max: usize) -> Self {
+        Self { table: Table::new(len_max), transactions: HashTable::new(), open: 0 }
+    }
+
+    /// Calls, with those that are over but kept.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.table.is_full()
+    }
+
+    /// Calls that are not over.
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Adds a call that is not over.
+    ///
+    /// # Panics
+    /// If the table is full.
+    pub fn insert(&mut self, call: Call) -> Id {
+        let key = call.key;
+        let id = self.table.insert(call.due(), call);
+        self.transactions.insert_unique(hash(key), (key, id), |&(key, _)| hash(key));
+        self.open += 1;
+        id
+    }
+
+    /// The call whose INVITE has this fingerprint.
+    pub fn find(&self, key: u128) -> Option<Id> {
+        self.transactions.find(hash(key), |entry| entry.0 == key).map(|entry| entry.1)
+    }
+
+    pub fn get(&mut self, id: Id) -> Option<&mut Call> {
+        self.table.get(id)
+    }
+
+    /// Changes a call and sets its alarm accordingly.
+    pub fn change<R>(&mut self, id: Id, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
+        let call = self.table.get(id)?;
+        let was_over = call.is_over();
+        let result = change(call);
+        let due = call.due();
+        if call.is_over() && !was_over {
+            self.open -= 1;
+        }
+        self.table.wake_at(id, due);
+        Some(result)
+    }
+
+    pub fn remove(&mut self, id: Id) {
+        let Some(call) = self.table.remove(id) else { return };
+        if !call.is_over() {
+            self.open -= 1;
+        }
+        let entry = self.transactions.find_entry(hash(call.key), |entry| entry.1 == id);
+        entry.expect("every call is in the map").remove();
+    }
+
+    /// The next call whose alarm is due.
+    pub fn pop_due(&mut self, now: Timestamp) -> Option<Id> {
+        self.table.pop_due(now)
+    }
+
+    /// When the next alarm is due; exact after [`settle`](Self::settle).
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.table.next_due()
+    }
+
+    /// See [`Table::settle`].
+    pub fn settle(&mut self) {
+        self.table.settle();
+    }
+}
+
+fn hash(key: u128) -> u64 {
+    key as u64
+}

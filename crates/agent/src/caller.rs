@@ -1,0 +1,362 @@
+//! The calling user agent (UAC).
+//!
+//! INVITE → 2xx → ACK → hold → BYE, many calls at once, begun at moments drawn in
+//! advance. A response finds its call by the mark in its branch; what belongs to a
+//! call that is over is still acknowledged, without any state.
+
+mod call;
+mod config;
+mod dialog;
+mod report;
+mod request;
+mod stats;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use tidegate_sip::{HeaderName, Message, Method, Scan, ScanStart};
+use tidegate_world::{
+    Buffer, Cause, Core, Failure as Undelivered, Path, Pool, Received, Seed, Timestamp, Transmit,
+};
+
+use crate::arrival::Arrivals;
+use crate::identity::{Mark, Namer};
+use crate::response;
+use crate::table::{Id, Table};
+use call::{Act, Answer, Call, Outcome};
+use dialog::Dialog;
+use request::{Branch, Requests};
+
+pub use config::{CallerConfig, Impossible, Routing};
+pub use report::{CallerReport, Usage};
+pub use stats::{CallerStats, Failure, Failures, Repeated, TooSlow};
+
+/// Calls begun, and alarms fired, by one `handle_timeout` at the most: after a stall the
+/// driver gets to its sockets between two bursts.
+const BURST: usize = 64;
+
+/// A crowd of callers behind one address.
+pub struct Caller {
+    config: CallerConfig,
+    requests: Requests,
+    namer: Namer,
+    arrivals: Option<Arrivals>,
+    /// The next call's intended moment.
+    next_arrival: Option<Timestamp>,
+    calls: Table<Call>,
+    stats: CallerStats,
+    /// The last failed delivery.
+    undelivered: Option<(Timestamp, Cause)>,
+    pool: Pool,
+    out: VecDeque<Transmit>,
+}
+
+impl Caller {
+    /// The caller numbered `element`, whose first call may begin at `start`.
+    ///
+    /// # Errors
+    /// When the configuration is [`Impossible`].
+    pub fn new(
+        config: CallerConfig,
+        seed: Seed,
+        element: u32,
+        start: Timestamp,
+        pool: Pool,
+    ) -> Result<Self, Impossible> {
+        config.check()?;
+        let mut arrivals = Arrivals::new(config.load, start, seed, element);
+        let next_arrival = arrivals.next();
+        Ok(Self {
+            requests: Requests::new(config.local, config.callers, &config.uri),
+            namer: Namer::new(seed, element),
+            arrivals: Some(arrivals),
+            next_arrival,
+            calls: Table::new(config.open_max),
+            stats: CallerStats { start, ..CallerStats::default() },
+            undelivered: None,
+            pool,
+            out: VecDeque::new(),
+            config,
+        })
+    }
+
+    /// Every call was offered and is over.
+    pub fn is_done(&self) -> bool {
+        self.next_arrival.is_none() && self.calls.len() == 0
+    }
+
+    /// What happened so far.
+    pub fn stats(&self) -> &CallerStats {
+        &self.stats
+    }
+
+    fn begin_due(&mut self, now: Timestamp) {
+        for _ in 0..BURST {
+            let Some(intended) = self.next_arrival.filter(|&at| at <= now) else { return };
+            self.next_arrival = self.arrivals.as_mut().and_then(Iterator::next);
+            self.begin(now, intended);
+        }
+    }
+
+    fn begin(&mut self, now: Timestamp, intended: Timestamp) {
+        self.stats.offered += 1;
+        self.stats.last_intended = intended;
+        if self.calls.is_full() {
+            self.stats.not_begun += 1;
+            return;
+        }
+        self.stats.begun += 1;
+        self.stats.last_begun = now;
+        self.stats.lateness.record(now.since(intended));
+        let call = Call::new(intended, now, now + self.config.patience, &self.config.timers);
+        let id = self.calls.insert(call.due(), call);
+        self.stats.open = self.calls.len() as u64;
+        self.act(self.namer.mark(id), Act::Send(Method::Invite));
+    }
+
+    /// Carries out what a call wants, and sets its alarm.
+    fn act(&mut self, mark: Mark, act: Act) {
+        match act {
+            Act::Wait => {}
+            Act::Send(method) => self.request(method, &mark),
+            Act::SendAgain(method) => {
+                match method {
+                    Method::Invite => self.stats.repeated.invite += 1,
+                    Method::Cancel => self.stats.repeated.cancel += 1,
+                    _ => self.stats.repeated.bye += 1,
+                }
+                self.request(method, &mark);
+            }
+            Act::End(outcome) => return self.end(mark.id, outcome),
+        }
+        if let Some(call) = self.calls.get(mark.id) {
+            let due = call.due();
+            self.calls.wake_at(mark.id, due);
+        }
+    }
+
+    fn request(&mut self, method: Method, mark: &Mark) {
+        let mut bytes = self.pool.take();
+        let mut hop = None;
+        match method {
+            Method::Invite => self.requests.invite(mark, &mut bytes),
+            Method::Cancel => self.requests.cancel(mark, &mut bytes),
+            _ => {
+                let Some(dialog) = self.calls.get(mark.id).and_then(|call| call.dialog()) else {
+                    return;
+                };
+                hop = dialog.hop();
+                self.requests.bye(Branch::Bye, mark, dialog, &mut bytes);
+            }
+        }
+        self.send(hop, bytes);
+    }
+
+    fn send(&mut self, hop: Option<SocketAddr>, bytes: Buffer) {
+        let local = self.config.local;
+        let hop = hop.filter(|hop| hop.is_ipv4() == local.is_ipv4());
+        let path = Path::udp(local, hop.unwrap_or(self.config.target));
+        self.out.push_back(Transmit { path, bytes });
+    }
+
+    fn end(&mut self, id: Id, outcome: Outcome) {
+        let Some(call) = self.calls.remove(id) else { return };
+        self.stats.open = self.calls.len() as u64;
+        match outcome {
+            Ok(()) => self.stats.completed += 1,
+            Err(Failure::Timeout) => {
+                let failure = match self.undelivered {
+                    Some((at, cause)) if at >= call.begun => Failure::Transport(cause),
+                    _ => Failure::Timeout,
+                };
+                self.stats.failed.note(failure);
+            }
+            Err(failure) => self.stats.failed.note(failure),
+        }
+    }
+
+    fn on_response(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, status: u16) {
+        let ours = scan.branch.and_then(Branch::split).and_then(|(branch, text)| {
+            // RFC 3261 §17.1.3: the branch of the top Via and the method in the CSeq.
+            let mark = self.namer.recognise(text).filter(|m| scan.call_id == m.text)?;
+            Some((branch, mark))
+        });
+        match (ours, scan.cseq_method) {
+            (Some((Branch::Invite, mark)), Method::Invite) => match status {
+                ..200 => self.on_provisional(now, mark),
+                200..300 => self.on_answer(now, mark, received),
+                _ => self.on_refusal(mark, status, received),
+            },
+            (Some((Branch::Invite, mark)), Method::Cancel) if status >= 200 => {
+                match self.calls.get(mark.id) {
+                    Some(call) => call.on_cancel_answered(),
+                    None => self.stats.late += 1,
+                }
+                self.act(mark, Act::Wait);
+            }
+            (Some((Branch::Bye, mark)), Method::Bye) => match self.calls.get(mark.id) {
+                Some(call) => {
+                    let act = call.on_bye_response(status);
+                    self.act(mark, act);
+                }
+                None => self.stats.late += 1,
+            },
+            (Some((Branch::StrayBye, _)), Method::Bye) => self.stats.late += 1,
+            (Some((Branch::Invite, _)), Method::Cancel) => {}
+            _ => self.stats.unexpected += 1,
+        }
+    }
+
+    fn on_provisional(&mut self, now: Timestamp, mark: Mark) {
+        match self.calls.get(mark.id) {
+            Some(call) => {
+                let act = call.on_provisional(now, &self.config.timers);
+                self.act(mark, act);
+            }
+            None => self.stats.late += 1,
+        }
+    }
+
+    fn on_answer(&mut self, now: Timestamp, mark: Mark, received: &Received) {
+        let dialog = Message::parse(&received.bytes).ok().and_then(|m| match self.config.routing {
+            Routing::Follow => Dialog::learn(&m),
+            Routing::Ignore => Dialog::without_routes(&m, self.config.uri.as_bytes()),
+        });
+        let Some(dialog) = dialog else {
+            self.stats.malformed += 1;
+            return self.end(mark.id, Err(Failure::Malformed));
+        };
+        let mut ack = self.pool.take();
+        self.requests.ack(&mark, &dialog, &mut ack);
+        self.send(dialog.hop(), ack);
+        let Some(call) = self.calls.get(mark.id) else { return self.hang_up_stray(&mark, &dialog) };
+        let until = now + self.config.hold;
+        match call.on_answer(now, dialog, until, &self.config.timers) {
+            Answer::SetUp => {
+                // The kernel's stamp: what the answer waited for in our own socket is not
+                // the server's delay, while our lateness in sending is part of it.
+                let delay = received.arrived.since(call.intended);
+                self.stats.set_up += 1;
+                self.stats.set_up_in_time += u64::from(delay <= self.config.deadline);
+                self.stats.set_up_delay.record(delay);
+                let act = if self.config.hold.is_zero() {
+                    call.on_timeout(now, &self.config.timers)
+                } else {
+                    Act::Wait
+                };
+                self.act(mark, act);
+            }
+            Answer::TooLate => self.act(mark, Act::Send(Method::Bye)),
+            Answer::Again => self.stats.repeated.ack += 1,
+            Answer::Stray(dialog) => self.hang_up_stray(&mark, &dialog),
+        }
+    }
+
+    /// Leaves a dialog that no call keeps: another fork's, or one whose 2xx came after the
+    /// call was given up.
+    // RFC 3261 §13.2.2.4: "If, after acknowledging any 2xx response to an INVITE, the UAC
+    // does not want to continue with that dialog, then the UAC MUST terminate the dialog by
+    // sending a BYE request". Each copy of the 2xx brings one, so that it needs no timer.
+    fn hang_up_stray(&mut self, mark: &Mark, dialog: &Dialog) {
+        self.stats.late += 1;
+        let mut bye = self.pool.take();
+        self.requests.bye(Branch::StrayBye, mark, dialog, &mut bye);
+        self.send(dialog.hop(), bye);
+    }
+
+    fn on_refusal(&mut self, mark: Mark, status: u16, received: &Received) {
+        let message = Message::parse(&received.bytes).ok();
+        let to = message.and_then(|m| m.field(HeaderName::To)).map(|to| to.value);
+        let Some(to) = to.filter(|to| to.len() <= dialog::TEXT_MAX) else {
+            self.stats.malformed += 1;
+            return;
+        };
+        let mut ack = self.pool.take();
+        self.requests.ack_refusal(&mark, to, &mut ack);
+        self.send(None, ack);
+        match self.calls.get(mark.id) {
+            Some(call) => {
+                let act = call.on_refusal(status);
+                self.act(mark, act);
+            }
+            None => self.stats.repeated.ack += 1,
+        }
+    }
+
+    /// A request: only a BYE is understood.
+    fn on_request(&mut self, received: &Received, scan: &Scan<'_>, method: Method) {
+        let mark = self.namer.recognise(scan.call_id).filter(|m| scan.to_tag == Some(&m.tag));
+        let call = mark.and_then(|mark| Some((mark, self.calls.get(mark.id)?.on_bye())));
+        let status = match (method, call) {
+            (Method::Bye, Some((mark, act))) => {
+                self.act(mark, act);
+                200
+            }
+            (Method::Bye, None) => {
+                self.stats.late += u64::from(mark.is_some());
+                self.stats.unexpected += u64::from(mark.is_none());
+                481
+            }
+            _ => {
+                self.stats.unexpected += 1;
+                return;
+            }
+        };
+        let reply = Message::parse(&received.bytes).ok().and_then(|request| {
+            response::to(&request, received.path, status, None, &[], &self.pool)
+        });
+        self.out.extend(reply);
+    }
+}
+
+impl Core for Caller {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        match tidegate_sip::scan(&received.bytes) {
+            Ok(scan) => match scan.start {
+                ScanStart::Response { status } => self.on_response(now, &received, &scan, status),
+                ScanStart::Request { method, .. } => self.on_request(&received, &scan, method),
+            },
+            Err(_) => self.stats.malformed += 1,
+        }
+        self.calls.settle();
+    }
+
+    /// Nothing ever waits: a response is handled as it arrives.
+    fn serve(&mut self, _: Timestamp) -> bool {
+        false
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.begin_due(now);
+        for _ in 0..BURST {
+            let Some(id) = self.calls.pop_due(now) else { break };
+            let Some(call) = self.calls.get(id) else { continue };
+            let act = call.on_timeout(now, &self.config.timers);
+            self.act(self.namer.mark(id), act);
+        }
+        self.calls.settle();
+    }
+
+    fn on_failed(&mut self, now: Timestamp, failure: Undelivered) {
+        self.stats.undelivered += 1;
+        self.undelivered = Some((now, failure.cause));
+    }
+
+    /// Begins no more calls; those that are open go on to their end.
+    fn on_drain(&mut self, _: Timestamp) {
+        self.arrivals = None;
+        self.next_arrival = None;
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.next_arrival.into_iter().chain(self.calls.next_due()).min()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_done()
+    }
+}

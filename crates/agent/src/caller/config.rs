@@ -1,0 +1,116 @@
+//! What a caller is told.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::arrival::{Load, Process};
+use crate::timer::Timers;
+
+/// Length of the Request-URI at the most, in bytes.
+const URI_MAX: usize = 1024;
+
+/// Whether requests within a dialog obey its route set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Routing {
+    /// As RFC 3261 §12.2.1.1 demands: Record-Route and Contact decide.
+    #[default]
+    Follow,
+    /// ACK and BYE go where the INVITE went, with its Request-URI, as SIPp's built-in
+    /// scenario does.
+    Ignore,
+}
+
+/// How a [`Caller`](crate::Caller) calls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallerConfig {
+    /// Our address, in Via and Contact; never a wildcard.
+    pub local: SocketAddr,
+    /// Where INVITEs are sent.
+    pub target: SocketAddr,
+    /// Request-URI and To of the INVITE.
+    pub uri: String,
+    /// When calls begin. Default: 10 calls at 10 calls/s.
+    pub load: Load,
+    /// From users, `caller-0`, `caller-1`, … in turn. Default 1.
+    pub callers: u32,
+    /// How long a call is held. Default 0.
+    pub hold: Duration,
+    /// When a caller whose call is not answered hangs up. Default 60 s.
+    pub patience: Duration,
+    /// Set-up delay up to which a call counts as set up in time. Default 500 ms.
+    pub deadline: Duration,
+    /// Base values of the timers.
+    pub timers: Timers,
+    /// Route sets. Default [`Routing::Follow`].
+    pub routing: Routing,
+    /// Calls that may be open at once. Default 100,000.
+    pub open_max: usize,
+}
+
+impl CallerConfig {
+    /// The defaults, for calls from `local` to whoever is at `target`.
+    pub fn new(local: SocketAddr, target: SocketAddr) -> Self {
+        Self {
+            local,
+            target,
+            uri: format!("sip:service@{target}"),
+            load: Load {
+                process: Process::Poisson,
+                rate_cps: 10.0,
+                calls: 10,
+                duration: Duration::MAX,
+            },
+            callers: 1,
+            hold: Duration::ZERO,
+            patience: Duration::from_secs(60),
+            deadline: Duration::from_millis(500),
+            timers: Timers::default(),
+            routing: Routing::Follow,
+            open_max: 100_000,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Impossible> {
+        if !(self.load.rate_cps.is_finite() && self.load.rate_cps > 0.0) {
+            return Err(Impossible::Rate(self.load.rate_cps));
+        }
+        let readable = self.uri.bytes().all(|b| b.is_ascii_graphic() && !b"<>\"".contains(&b));
+        if self.uri.is_empty() || self.uri.len() > URI_MAX || !readable {
+            return Err(Impossible::Uri);
+        }
+        if self.callers == 0 {
+            return Err(Impossible::Callers);
+        }
+        if self.timers.t1.is_zero() {
+            return Err(Impossible::T1);
+        }
+        Ok(())
+    }
+}
+
+/// A configuration that no caller can follow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Impossible {
+    /// The rate is not a positive number.
+    Rate(f64),
+    /// The Request-URI is empty, too long, or holds characters that no URI holds.
+    Uri,
+    /// There is no caller.
+    Callers,
+    /// T1 is zero: repetitions would never end.
+    T1,
+}
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rate(rate) => write!(f, "a rate of {rate} calls/s: it must be above zero"),
+            Self::Uri => write!(f, "the Request-URI must be 1 to {URI_MAX} bytes of a SIP URI"),
+            Self::Callers => f.write_str("no callers: there must be one at least"),
+            Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
+        }
+    }
+}
+
+impl std::error::Error for Impossible {}

@@ -1,0 +1,165 @@
+//! A caller's figures as a table and as JSON.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::arrival::Load;
+use crate::caller::stats::{CallerStats, TooSlow};
+
+/// What a run cost its own process, as the driver measured it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Usage {
+    /// CPU time, user and system, in seconds.
+    pub cpu_s: f64,
+    /// Duration of the run in seconds.
+    pub wall_s: f64,
+    /// Datagrams that the kernel dropped for want of room in our sockets.
+    pub socket_drops: u64,
+    /// Datagrams that could not be sent.
+    pub send_drops: u64,
+}
+
+/// A run in figures: [`Display`](fmt::Display) is the table, [`Serialize`] the JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallerReport {
+    /// Rate asked for, calls/s.
+    pub asked_cps: f64,
+    /// Rate as drawn, calls/s.
+    pub intended_cps: f64,
+    /// Rate reached, calls/s.
+    pub begun_cps: f64,
+    /// Calls/s set up in time.
+    pub goodput_cps: f64,
+    /// The deadline of a set-up, in seconds.
+    pub deadline_s: f64,
+    /// Seed of the run.
+    pub seed: u64,
+    /// What was counted.
+    pub stats: CallerStats,
+    /// What it cost.
+    pub usage: Usage,
+    /// CPU time a begun call, in µs.
+    pub cpu_us_per_call: f64,
+    /// The generator's verdict on itself.
+    pub too_slow: Option<TooSlow>,
+}
+
+impl CallerReport {
+    /// The report on a run of `load`.
+    pub fn new(
+        load: &Load,
+        deadline: Duration,
+        seed: u64,
+        stats: CallerStats,
+        usage: Usage,
+    ) -> Self {
+        Self {
+            asked_cps: load.rate_cps,
+            intended_cps: stats.intended_cps(),
+            begun_cps: stats.begun_cps(),
+            goodput_cps: stats.goodput_cps(),
+            deadline_s: deadline.as_secs_f64(),
+            seed,
+            cpu_us_per_call: usage.cpu_s * 1e6 / stats.begun.max(1) as f64,
+            too_slow: stats.too_slow(),
+            stats,
+            usage,
+        }
+    }
+
+    /// Every offered call completed.
+    pub fn is_perfect(&self) -> bool {
+        self.stats.completed == self.stats.offered
+    }
+}
+
+impl fmt::Display for CallerReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CallerStats {
+            offered,
+            begun,
+            not_begun,
+            set_up,
+            set_up_in_time,
+            completed,
+            failed,
+            repeated,
+            ..
+        } = &self.stats;
+        let Usage { cpu_s, wall_s, socket_drops, send_drops } = self.usage;
+        let ms = |d: Duration| d.as_secs_f64() * 1e3;
+        let row = |f: &mut fmt::Formatter<'_>, name: &str, value: fmt::Arguments<'_>| {
+            writeln!(f, "{name:<16}{value}")
+        };
+        row(
+            f,
+            "offered",
+            format_args!(
+                "{offered} calls, {:.1}/s (asked {:.1}/s), begun {begun} at {:.1}/s",
+                self.intended_cps, self.asked_cps, self.begun_cps
+            ),
+        )?;
+        if *not_begun > 0 {
+            row(f, "not begun", format_args!("{not_begun} calls: too many were open"))?;
+        }
+        row(
+            f,
+            "set up",
+            format_args!(
+                "{set_up} calls, {set_up_in_time} within {:.3} s: {:.1}/s",
+                self.deadline_s, self.goodput_cps
+            ),
+        )?;
+        row(f, "completed", format_args!("{completed} calls"))?;
+        row(f, "failed", format_args!("{} calls ({failed})", failed.total()))?;
+        row(
+            f,
+            "sent again",
+            format_args!(
+                "INVITE {}, ACK {}, CANCEL {}, BYE {}",
+                repeated.invite, repeated.ack, repeated.cancel, repeated.bye
+            ),
+        )?;
+        for (name, delays) in
+            [("set-up delay", &self.stats.set_up_delay), ("lateness", &self.stats.lateness)]
+        {
+            row(
+                f,
+                name,
+                format_args!(
+                    "p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms, max {:.2} ms",
+                    ms(delays.quantile(0.5)),
+                    ms(delays.quantile(0.9)),
+                    ms(delays.quantile(0.99)),
+                    ms(delays.max())
+                ),
+            )?;
+        }
+        row(
+            f,
+            "other messages",
+            format_args!(
+                "unexpected {}, late {}, malformed {}, undelivered {}",
+                self.stats.unexpected,
+                self.stats.late,
+                self.stats.malformed,
+                self.stats.undelivered
+            ),
+        )?;
+        row(
+            f,
+            "own cost",
+            format_args!(
+                "CPU {cpu_s:.2} s of {wall_s:.2} s, {:.1} µs a call; dropped by our sockets \
+                 {socket_drops}, unsent {send_drops}",
+                self.cpu_us_per_call
+            ),
+        )?;
+        match &self.too_slow {
+            Some(too_slow) => row(f, "generator", format_args!("{too_slow}")),
+            None => row(f, "generator", format_args!("kept up; seed {}", self.seed)),
+        }
+    }
+}

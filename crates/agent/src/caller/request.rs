@@ -1,0 +1,198 @@
+//! The requests of a call, each as one text with gaps.
+
+use std::net::SocketAddr;
+
+use tidegate_world::Buffer;
+
+use crate::SESSION;
+use crate::caller::dialog::Dialog;
+use crate::identity::{MARK, Mark};
+use crate::template::{Template, Values};
+
+// RFC 3261 §8.1.1.7: the cookie by which a branch is known to be unique.
+const COOKIE: &[u8; 7] = b"z9hG4bK";
+
+const INVITE: &str = "INVITE {uri} SIP/2.0
+Via: SIP/2.0/UDP {local};rport;branch={branch}
+Max-Forwards: 70
+From: <sip:caller-{caller}@{local}>;tag={tag}
+To: <{uri}>
+Call-ID: {call_id}
+CSeq: 1 INVITE
+Contact: <sip:caller-{caller}@{local}>
+Content-Type: application/sdp
+Content-Length: {length}
+
+{session}";
+
+// RFC 3261 §9.1: "The Request-URI, Call-ID, To, the numeric part of CSeq, and From header
+// fields in the CANCEL request MUST be identical to those in the request being cancelled,
+// including tags." and the Via is the top one of that request.
+const CANCEL: &str = "CANCEL {uri} SIP/2.0
+Via: SIP/2.0/UDP {local};rport;branch={branch}
+Max-Forwards: 70
+From: <sip:caller-{caller}@{local}>;tag={tag}
+To: <{uri}>
+Call-ID: {call_id}
+CSeq: 1 CANCEL
+Content-Length: 0
+
+";
+
+// RFC 3261 §17.1.1.3: Call-ID, From, Request-URI and the only Via as in the INVITE, To as
+// in the response. §13.2.2.4: to a 2xx, as any request within the dialog but for the CSeq.
+const ACK: &str = "ACK {uri} SIP/2.0
+Via: SIP/2.0/UDP {local};rport;branch={branch}
+{routes}Max-Forwards: 70
+From: <sip:caller-{caller}@{local}>;tag={tag}
+To: {to}
+Call-ID: {call_id}
+CSeq: 1 ACK
+Content-Length: 0
+
+";
+
+const BYE: &str = "BYE {uri} SIP/2.0
+Via: SIP/2.0/UDP {local};rport;branch={branch}
+{routes}Max-Forwards: 70
+From: <sip:caller-{caller}@{local}>;tag={tag}
+To: {to}
+Call-ID: {call_id}
+CSeq: 2 BYE
+Content-Length: 0
+
+";
+
+/// Which transaction of a call a branch belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Branch {
+    /// INVITE, its CANCEL, and the ACK to a refusal.
+    Invite,
+    /// ACK to a 2xx.
+    Ack,
+    /// BYE.
+    Bye,
+    /// BYE to a dialog that the call does not keep.
+    StrayBye,
+}
+
+impl Branch {
+    const ALL: [Self; 4] = [Self::Invite, Self::Ack, Self::Bye, Self::StrayBye];
+
+    const fn letter(self) -> u8 {
+        match self {
+            Self::Invite => b'i',
+            Self::Ack => b'a',
+            Self::Bye => b'b',
+            Self::StrayBye => b's',
+        }
+    }
+
+    fn text(self, mark: &Mark) -> [u8; COOKIE.len() + 1 + MARK] {
+        let mut text = [0; COOKIE.len() + 1 + MARK];
+        text[..COOKIE.len()].copy_from_slice(COOKIE);
+        text[COOKIE.len()] = self.letter();
+        text[COOKIE.len() + 1..].copy_from_slice(&mark.text);
+        text
+    }
+
+    /// Splits a branch of ours into its transaction and the text of its mark.
+    pub fn split(branch: &[u8]) -> Option<(Self, &[u8])> {
+        let (&letter, mark) = branch.strip_prefix(COOKIE)?.split_first()?;
+        let kind = Self::ALL.into_iter().find(|kind| kind.letter() == letter)?;
+        Some((kind, mark))
+    }
+}
+
+/// Writes the requests of one caller's calls.
+pub(crate) struct Requests {
+    uri: Box<[u8]>,
+    callers: u32,
+    invite: Template,
+    cancel: Template,
+    ack: Template,
+    bye: Template,
+}
+
+impl Requests {
+    /// Requests from `local`, each call in the name of one of so many `callers`, to `uri`.
+    pub fn new(local: SocketAddr, callers: u32, uri: &str) -> Self {
+        let local = local.to_string();
+        let session = SESSION.replace('\n', "\r\n");
+        let length = session.len().to_string();
+        let fixed = [("local", local.as_str()), ("session", SESSION), ("length", length.as_str())];
+        Self {
+            uri: uri.as_bytes().into(),
+            callers,
+            invite: Template::new(INVITE, &fixed),
+            cancel: Template::new(CANCEL, &fixed),
+            ack: Template::new(ACK, &fixed),
+            bye: Template::new(BYE, &fixed),
+        }
+    }
+
+    pub fn invite(&self, mark: &Mark, out: &mut Buffer) {
+        self.outside(&self.invite, mark, b"", out);
+    }
+
+    pub fn cancel(&self, mark: &Mark, out: &mut Buffer) {
+        self.outside(&self.cancel, mark, b"", out);
+    }
+
+    /// The ACK to a final response other than 2xx, whose To is `to`.
+    pub fn ack_refusal(&self, mark: &Mark, to: &[u8], out: &mut Buffer) {
+        self.outside(&self.ack, mark, to, out);
+    }
+
+    /// The ACK to a 2xx.
+    pub fn ack(&self, mark: &Mark, dialog: &Dialog, out: &mut Buffer) {
+        self.within(&self.ack, Branch::Ack, mark, dialog, out);
+    }
+
+    /// A BYE under [`Branch::Bye`] or [`Branch::StrayBye`].
+    pub fn bye(&self, branch: Branch, mark: &Mark, dialog: &Dialog, out: &mut Buffer) {
+        self.within(&self.bye, branch, mark, dialog, out);
+    }
+
+    fn outside(&self, template: &Template, mark: &Mark, to: &[u8], out: &mut Buffer) {
+        let values = Values { uri: &self.uri, to, ..Values::default() };
+        self.fill(template, Branch::Invite, mark, values, out);
+    }
+
+    fn within(
+        &self,
+        template: &Template,
+        branch: Branch,
+        mark: &Mark,
+        dialog: &Dialog,
+        out: &mut Buffer,
+    ) {
+        let values = Values {
+            uri: dialog.uri(),
+            routes: dialog.routes(),
+            to: dialog.to(),
+            ..Values::default()
+        };
+        self.fill(template, branch, mark, values, out);
+    }
+
+    fn fill(
+        &self,
+        template: &Template,
+        branch: Branch,
+        mark: &Mark,
+        values: Values<'_>,
+        out: &mut Buffer,
+    ) {
+        let mut caller = itoa::Buffer::new();
+        let values = Values {
+            branch: &branch.text(mark),
+            caller: caller.format(mark.id.serial % self.callers).as_bytes(),
+            tag: &mark.tag,
+            call_id: &mark.text,
+            ..values
+        };
+        let fits = template.fill(&values, out);
+        assert!(fits, "a URI of 1 KiB and a dialog of 8 KiB leave room in a datagram");
+    }
+}

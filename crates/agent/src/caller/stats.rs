@@ -1,0 +1,271 @@
+//! What a caller counts.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate_world::{Cause, Timestamp};
+
+use crate::delays::Delays;
+
+/// Why a call that was begun did not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// No response to the INVITE in 64·T1 (timer B).
+    Timeout,
+    /// As `Timeout`, and the transport had reported since that it could not deliver.
+    Transport(Cause),
+    /// The INVITE was refused with this status.
+    Status(u16),
+    /// The caller hung up before there was an answer.
+    Abandoned,
+    /// The 2xx lacked what a dialog needs (To, Contact, a readable Record-Route).
+    Malformed,
+    /// The other side hung up first.
+    HungUp,
+    /// No final response to the BYE in 64·T1 (timer F).
+    ByeTimeout,
+    /// The BYE was refused with this status.
+    ByeStatus(u16),
+}
+
+/// Failed calls by cause; each call counts once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Failures {
+    /// [`Failure::Timeout`].
+    pub timeout: u64,
+    /// [`Failure::Transport`].
+    pub transport: u64,
+    /// [`Failure::Status`], by status.
+    pub status: BTreeMap<u16, u64>,
+    /// [`Failure::Abandoned`].
+    pub abandoned: u64,
+    /// [`Failure::Malformed`].
+    pub malformed: u64,
+    /// [`Failure::HungUp`].
+    pub hung_up: u64,
+    /// [`Failure::ByeTimeout`].
+    pub bye_timeout: u64,
+    /// [`Failure::ByeStatus`], by status.
+    pub bye_status: BTreeMap<u16, u64>,
+}
+
+impl Failures {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let Self {
+            timeout,
+            transport,
+            status,
+            abandoned,
+            malformed,
+            hung_up,
+            bye_timeout,
+            bye_status,
+        } = self;
+        let by_status: u64 = status.values().chain(bye_status.values()).sum();
+        timeout + transport + abandoned + malformed + hung_up + bye_timeout + by_status
+    }
+
+    pub(crate) fn note(&mut self, failure: Failure) {
+        *match failure {
+            Failure::Timeout => &mut self.timeout,
+            Failure::Transport(_) => &mut self.transport,
+            Failure::Status(status) => self.status.entry(status).or_default(),
+            Failure::Abandoned => &mut self.abandoned,
+            Failure::Malformed => &mut self.malformed,
+            Failure::HungUp => &mut self.hung_up,
+            Failure::ByeTimeout => &mut self.bye_timeout,
+            Failure::ByeStatus(status) => self.bye_status.entry(status).or_default(),
+        } += 1;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.timeout += other.timeout;
+        self.transport += other.transport;
+        self.abandoned += other.abandoned;
+        self.malformed += other.malformed;
+        self.hung_up += other.hung_up;
+        self.bye_timeout += other.bye_timeout;
+        for (&status, count) in &other.status {
+            *self.status.entry(status).or_default() += count;
+        }
+        for (&status, count) in &other.bye_status {
+            *self.bye_status.entry(status).or_default() += count;
+        }
+    }
+}
+
+/// `503: 12, timeout: 3`, or `none`.
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = [
+            ("timeout", self.timeout),
+            ("transport", self.transport),
+            ("abandoned", self.abandoned),
+            ("malformed answer", self.malformed),
+            ("hung up by the other side", self.hung_up),
+            ("BYE timeout", self.bye_timeout),
+        ];
+        let by_status = self.status.iter().map(|(status, &n)| (status.to_string(), n));
+        let by_name = named.into_iter().map(|(name, n)| (name.to_owned(), n));
+        let by_bye = self.bye_status.iter().map(|(status, &n)| (format!("BYE {status}"), n));
+        let mut separator = "";
+        for (name, count) in by_status.chain(by_name).chain(by_bye).filter(|(_, n)| *n > 0) {
+            write!(f, "{separator}{name}: {count}")?;
+            separator = ", ";
+        }
+        if separator.is_empty() { f.write_str("none") } else { Ok(()) }
+    }
+}
+
+/// Requests sent again, by method.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Repeated {
+    /// By timer A.
+    pub invite: u64,
+    /// To each repeated final response.
+    pub ack: u64,
+    /// By timer E.
+    pub cancel: u64,
+    /// By timer E.
+    pub bye: u64,
+}
+
+impl Repeated {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.invite + self.ack + self.cancel + self.bye
+    }
+}
+
+/// What a caller did and what came of it. Always:
+/// `offered = begun + not_begun` and `begun = completed + failed + open`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CallerStats {
+    /// Calls whose intended moment has come.
+    pub offered: u64,
+    /// Of these, calls whose INVITE was sent.
+    pub begun: u64,
+    /// Of these, calls for which there was no room ([`open_max`](crate::CallerConfig::open_max)).
+    pub not_begun: u64,
+    /// Calls that are not over.
+    pub open: u64,
+    /// Calls answered with 2xx while the caller was waiting.
+    pub set_up: u64,
+    /// Of these, within [`deadline`](crate::CallerConfig::deadline) of their intended moment.
+    pub set_up_in_time: u64,
+    /// Calls whose BYE was answered with 2xx.
+    pub completed: u64,
+    /// Calls that failed.
+    pub failed: Failures,
+    /// Requests sent again.
+    pub repeated: Repeated,
+    /// Intended moment to the arrival of the 2xx.
+    pub set_up_delay: Delays,
+    /// Intended moment to that at which the INVITE was given to the driver.
+    pub lateness: Delays,
+    /// Messages that belong to none of our calls.
+    pub unexpected: u64,
+    /// Well-formed copies of what was already answered, and messages of calls that are over.
+    pub late: u64,
+    /// Packets that are not SIP.
+    pub malformed: u64,
+    /// Deliveries that the transport reported as failed.
+    pub undelivered: u64,
+    /// When the first call could have begun.
+    #[serde(skip)]
+    pub start: Timestamp,
+    /// The last intended moment.
+    #[serde(skip)]
+    pub last_intended: Timestamp,
+    /// When the last call was begun.
+    #[serde(skip)]
+    pub last_begun: Timestamp,
+}
+
+impl CallerStats {
+    /// Calls offered a second, as drawn.
+    pub fn intended_cps(&self) -> f64 {
+        rate(self.offered, self.last_intended.since(self.start))
+    }
+
+    /// Calls begun a second.
+    pub fn begun_cps(&self) -> f64 {
+        rate(self.begun, self.last_begun.since(self.start))
+    }
+
+    /// Calls set up in time a second of the time in which calls were offered.
+    pub fn goodput_cps(&self) -> f64 {
+        rate(self.set_up_in_time, self.last_intended.since(self.start))
+    }
+
+    /// Whether the caller itself was too slow to offer what it was asked to; if so, its
+    /// other figures say little of the server.
+    pub fn too_slow(&self) -> Option<TooSlow> {
+        /// Lateness that 1 % of the calls may exceed.
+        const LATENESS_MAX: Duration = Duration::from_millis(5);
+        let lateness_p99 = self.lateness.quantile(0.99);
+        let intended = self.last_intended.since(self.start);
+        let missing = self.not_begun as f64 / self.offered.max(1) as f64;
+        let stretched = self.last_begun.since(self.start) > intended.mul_f64(1.01) + LATENESS_MAX;
+        (lateness_p99 > LATENESS_MAX || missing > 0.01 || stretched).then(|| TooSlow {
+            lateness_p99,
+            intended_cps: self.intended_cps(),
+            begun_cps: self.begun_cps(),
+        })
+    }
+
+    /// Adds what another caller did at the same time.
+    pub fn merge(&mut self, other: &Self) {
+        self.start = if self.offered == 0 { other.start } else { self.start.min(other.start) };
+        self.last_intended = self.last_intended.max(other.last_intended);
+        self.last_begun = self.last_begun.max(other.last_begun);
+        self.offered += other.offered;
+        self.begun += other.begun;
+        self.not_begun += other.not_begun;
+        self.open += other.open;
+        self.set_up += other.set_up;
+        self.set_up_in_time += other.set_up_in_time;
+        self.completed += other.completed;
+        self.failed.merge(&other.failed);
+        self.repeated.invite += other.repeated.invite;
+        self.repeated.ack += other.repeated.ack;
+        self.repeated.cancel += other.repeated.cancel;
+        self.repeated.bye += other.repeated.bye;
+        self.set_up_delay.merge(&other.set_up_delay);
+        self.lateness.merge(&other.lateness);
+        self.unexpected += other.unexpected;
+        self.late += other.late;
+        self.malformed += other.malformed;
+        self.undelivered += other.undelivered;
+    }
+}
+
+/// The caller could not keep up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TooSlow {
+    /// How late the latest hundredth of the calls began.
+    pub lateness_p99: Duration,
+    /// Calls/s it should have begun.
+    pub intended_cps: f64,
+    /// Calls/s it did begin.
+    pub begun_cps: f64,
+}
+
+impl fmt::Display for TooSlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "too slow: began {:.0} of {:.0} calls/s, 1 % of them more than {:.1} ms late",
+            self.begun_cps,
+            self.intended_cps,
+            self.lateness_p99.as_secs_f64() * 1e3
+        )
+    }
+}
+
+fn rate(count: u64, span: Duration) -> f64 {
+    if span.is_zero() { 0.0 } else { count as f64 / span.as_secs_f64() }
+}

@@ -1,0 +1,132 @@
+//! The names a user agent gives to its calls.
+//!
+//! A [`Mark`] holds a call's slot and serial number and a keyed hash of them. It is
+//! the call's Call-ID and part of its branches or tags, so whatever bears it leads
+//! to its call without a search, nobody else can make one, and whether it is ours
+//! can be told even when the call is over and nothing of it is kept.
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::hash::Hasher;
+use tidegate_world::{Purpose, Seed};
+
+use crate::table::Id;
+
+/// Length of a mark's text.
+pub(crate) const MARK: usize = 32;
+
+/// Length of a tag's text.
+pub(crate) const TAG: usize = 16;
+
+/// A call's identity as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub id: Id,
+    /// Slot, serial number and proof in hexadecimal.
+    pub text: [u8; MARK],
+    /// A second, independent name of the same call.
+    pub tag: [u8; TAG],
+}
+
+/// Makes marks and recognises its own.
+#[derive(Clone, Copy)]
+pub(crate) struct Namer {
+    hash: SipHasher13,
+}
+
+impl Namer {
+    /// The namer of the agent numbered `element`.
+    pub fn new(seed: Seed, element: u32) -> Self {
+        let mut stream = seed.stream(Purpose::Identity, element);
+        Self { hash: SipHasher13::new_with_keys(stream.next_u64(), stream.next_u64()) }
+    }
+
+    pub fn mark(&self, id: Id) -> Mark {
+        let mut hasher = self.hash;
+        hasher.write_u32(id.slot);
+        hasher.write_u32(id.serial);
+        let hash = hasher.finish128();
+        let mut text = [0; MARK];
+        hex(u64::from(id.slot) << 32 | u64::from(id.serial), &mut text[..16]);
+        hex(hash.h1, &mut text[16..]);
+        let mut tag = [0; TAG];
+        hex(hash.h2, &mut tag);
+        Mark { id, text, tag }
+    }
+
+    /// The mark that reads `text`, if it is one of ours.
+    pub fn recognise(&self, text: &[u8]) -> Option<Mark> {
+        if text.len() != MARK {
+            return None;
+        }
+        let number = unhex(&text[..16])?;
+        let mark = self.mark(Id { slot: (number >> 32) as u32, serial: number as u32 });
+        (mark.text == text).then_some(mark)
+    }
+
+    /// A keyed fingerprint of what a peer chose, alike whenever `parts` are.
+    pub fn fingerprint(&self, parts: &[&[u8]]) -> u128 {
+        let mut hasher = self.hash;
+        for part in parts {
+            // The length keeps `ab`+`c` apart from `a`+`bc`.
+            hasher.write_usize(part.len());
+            hasher.write(part);
+        }
+        hasher.finish128().as_u128()
+    }
+}
+
+/// Writes `value` in lower-case hexadecimal over the whole of `out`, which holds 16 digits.
+pub(crate) fn hex(value: u64, out: &mut [u8]) {
+    debug_assert_eq!(out.len(), 16);
+    for (digit, shift) in out.iter_mut().zip((0..16).rev().map(|i| i * 4)) {
+        *digit = b"0123456789abcdef"[(value >> shift & 15) as usize];
+    }
+}
+
+/// Reads 16 digits of lower-case hexadecimal.
+fn unhex(text: &[u8]) -> Option<u64> {
+    text.iter().try_fold(0, |value, digit| {
+        let nibble = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(value << 4 | u64::from(nibble))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_mark_depends_on_seed_and_element() {
+        let id = Id { slot: 3, serial: 9 };
+        let mark = Namer::new(Seed(1), 0).mark(id);
+        assert_eq!(mark, Namer::new(Seed(1), 0).mark(id));
+        for other in [Namer::new(Seed(2), 0), Namer::new(Seed(1), 1)] {
+            assert_ne!(mark.text, other.mark(id).text);
+            assert_ne!(mark.tag, other.mark(id).tag);
+            assert_eq!(other.recognise(&mark.text), None);
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_keeps_its_parts_apart() {
+        let namer = Namer::new(Seed(1), 0);
+        assert_ne!(namer.fingerprint(&[b"ab", b"c"]), namer.fingerprint(&[b"a", b"bc"]));
+    }
+
+    proptest! {
+        #[test]
+        fn only_the_whole_mark_is_recognised(slot: u32, serial: u32, at in 0..MARK, byte: u8) {
+            let namer = Namer::new(Seed(1), 0);
+            let mark = namer.mark(Id { slot, serial });
+            prop_assert_eq!(namer.recognise(&mark.text), Some(mark));
+            let mut other = mark.text;
+            other[at] = byte;
+            prop_assert_eq!(namer.recognise(&other).is_some(), other == mark.text);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Sans-IO SIP user agents: who calls and who answers.
+//!
+//! [`Caller`] begins calls at moments drawn in advance (an open loop: it is never
+//! slowed down by the answers it gets, or does not get), holds them and hangs up.
+//! [`Answerer`] rings, answers or refuses. Both are pure state machines behind
+//! [`tidegate_world::Core`], so the same agents load a real server over real sockets and a
+//! simulated one in simulated time; same seed, same bytes.
+//!
+//! A call costs either agent a bounded record and one entry in a heap of alarms.
+//! Whatever a peer sends that is not understood is counted and dropped.
+
+mod answerer;
+mod arrival;
+mod caller;
+mod delays;
+mod identity;
+mod response;
+mod table;
+mod template;
+mod timer;
+
+pub use answerer::{Answerer, AnswererConfig, AnswererStats, Behaviour};
+pub use arrival::{Load, Process};
+pub use caller::{
+    Caller, CallerConfig, CallerReport, CallerStats, Failure, Failures, Impossible, Repeated,
+    Routing, TooSlow, Usage,
+};
+pub use delays::Delays;
+pub use timer::Timers;
+
+/// The session both sides describe: one audio stream that nobody sends.
+const SESSION: &str = "v=0
+o=- 1 1 IN IP4 192.0.2.1
+s=-
+c=IN IP4 192.0.2.1
+t=0 0
+m=audio 6000 RTP/AVP 0
+a=rtpmap:0 PCMU/8000
+";

@@ -1,0 +1,204 @@
+//! Live calls, each with one alarm.
+//!
+//! A call lies in a slot and bears a serial number; whoever names both finds it
+//! without a search, and whoever names a call that is over finds nothing.
+//! Alarms lie in a heap, one current entry a call. An alarm put off costs nothing:
+//! the entry stays and is set anew when it reaches the top.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use slab::Slab;
+use tidegate_world::Timestamp;
+
+/// Which call: its slot, and the serial number that tells it from others in that slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Id {
+    pub slot: u32,
+    pub serial: u32,
+}
+
+struct Entry<T> {
+    value: T,
+    serial: u32,
+    /// When the call wants its alarm.
+    due: Timestamp,
+    /// Time of its current entry in the heap; any other entry is stale.
+    armed: Timestamp,
+}
+
+/// A bounded set of calls.
+pub(crate) struct Table<T> {
+    entries: Slab<Entry<T>>,
+    alarms: BinaryHeap<Reverse<(Timestamp, Id)>>,
+    serial: u32,
+    len_max: usize,
+}
+
+impl<T> Table<T> {
+    /// A table of at most `len_max` calls.
+    pub fn new(len_max: usize) -> Self {
+        let len_max = len_max.min(u32::MAX as usize);
+        Self { entries: Slab::new(), alarms: BinaryHeap::new(), serial: 0, len_max }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.len_max
+    }
+
+    /// Adds a call whose alarm is at `due`.
+    ///
+    /// # Panics
+    /// If the table is full: ask [`is_full`](Self::is_full) first.
+    pub fn insert(&mut self, due: Timestamp, value: T) -> Id {
+        assert!(!self.is_full(), "the table's limit is its caller's to respect");
+        let id = Id { slot: self.entries.vacant_key() as u32, serial: self.serial };
+        self.serial = self.serial.wrapping_add(1);
+        self.entries.insert(Entry { value, serial: id.serial, due, armed: Timestamp::NEVER });
+        self.wake_at(id, due);
+        id
+    }
+
+    pub fn get(&mut self, id: Id) -> Option<&mut T> {
+        self.entry(id).map(|e| &mut e.value)
+    }
+
+    pub fn remove(&mut self, id: Id) -> Option<T> {
+        self.entry(id)?;
+        Some(self.entries.remove(id.slot as usize).value)
+    }
+
+    /// Sets the call's alarm. [`Timestamp::NEVER`] is no alarm.
+    pub fn wake_at(&mut self, id: Id, due: Timestamp) {
+        let Some(entry) = self.entry(id) else { return };
+        entry.due = due;
+        if due < entry.armed {
+            entry.armed = due;
+            self.alarms.push(Reverse((due, id)));
+        }
+    }
+
+    /// The next call whose alarm is due; it has none then until it is set again.
+    pub fn pop_due(&mut self, now: Timestamp) -> Option<Id> {
+        self.settle();
+        let &Reverse((at, id)) = self.alarms.peek()?;
+        if at > now {
+            return None;
+        }
+        self.alarms.pop();
+        let entry = self.entry(id).expect("settled: the top entry is current");
+        entry.due = Timestamp::NEVER;
+        entry.armed = Timestamp::NEVER;
+        Some(id)
+    }
+
+    /// When the next alarm is due. Exact after [`settle`](Self::settle), else perhaps early.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.alarms.peek().map(|&Reverse((at, _))| at)
+    }
+
+    /// Drops stale entries from the top of the heap and sets anew those put off.
+    pub fn settle(&mut self) {
+        while let Some(&Reverse((at, id))) = self.alarms.peek() {
+            let due = match self.entry(id) {
+                Some(e) if e.armed == at => e.due,
+                _ => {
+                    self.alarms.pop();
+                    continue;
+                }
+            };
+            if due == at {
+                return;
+            }
+            self.alarms.pop();
+            let entry = self.entry(id).expect("looked up above");
+            entry.armed = due;
+            if due != Timestamp::NEVER {
+                self.alarms.push(Reverse((due, id)));
+            }
+        }
+    }
+
+    fn entry(&mut self, id: Id) -> Option<&mut Entry<T>> {
+        self.entries.get_mut(id.slot as usize).filter(|e| e.serial == id.serial)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(ns: u64) -> Timestamp {
+        Timestamp::from_nanos(ns)
+    }
+
+    #[test]
+    fn a_call_that_is_over_is_not_found_in_its_slot() {
+        let mut table = Table::new(8);
+        let first = table.insert(at(1), 'a');
+        assert_eq!(table.remove(first), Some('a'));
+        let second = table.insert(at(2), 'b');
+        assert_eq!(first.slot, second.slot);
+        assert_eq!(table.get(first), None);
+        assert_eq!(table.get(second), Some(&mut 'b'));
+    }
+
+    #[test]
+    fn an_alarm_put_off_and_brought_forward_again_fires_once() {
+        let mut table = Table::new(8);
+        let id = table.insert(at(10), ());
+        table.wake_at(id, at(30));
+        table.wake_at(id, at(20));
+        assert_eq!(table.pop_due(at(19)), None);
+        assert_eq!(table.next_due(), Some(at(20)));
+        assert_eq!(table.pop_due(at(20)), Some(id));
+        assert_eq!(table.pop_due(at(100)), None);
+        assert_eq!(table.next_due(), None);
+    }
+
+    proptest! {
+        /// The table against a list that is searched.
+        #[test]
+        fn alarms_fire_as_a_naive_list_says(steps in prop::collection::vec((0u8..4, 0usize..6, 1u64..50), 1..200)) {
+            let mut table = Table::new(6);
+            let mut model: Vec<(Id, u64)> = Vec::new();
+            let mut now = 0;
+            for (what, which, delay) in steps {
+                match what {
+                    0 if !table.is_full() => {
+                        let id = table.insert(at(now + delay), ());
+                        model.push((id, now + delay));
+                    }
+                    1 if which < model.len() => {
+                        model[which].1 = now + delay;
+                        table.wake_at(model[which].0, at(now + delay));
+                    }
+                    2 if which < model.len() => {
+                        let (id, _) = model.remove(which);
+                        prop_assert!(table.remove(id).is_some());
+                    }
+                    3 => {
+                        now += delay;
+                        while let Some(id) = table.pop_due(at(now)) {
+                            let (i, least) = model.iter().enumerate()
+                                .min_by_key(|(_, (id, due))| (*due, *id)).map(|(i, m)| (i, *m)).unwrap();
+                            prop_assert_eq!(id, least.0);
+                            prop_assert!(least.1 <= now);
+                            model[i].1 = u64::MAX;
+                        }
+                    }
+                    _ => {}
+                }
+                table.settle();
+                let next = model.iter().map(|m| m.1).min().filter(|&ns| ns != u64::MAX);
+                prop_assert_eq!(table.next_due(), next.map(at));
+                prop_assert_eq!(table.len(), model.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Message texts with gaps, cut once; filling one is copying.
+
+use tidegate_world::Buffer;
+
+/// What differs from one message to the next.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Values<'a> {
+    /// Request-URI.
+    pub uri: &'a [u8],
+    /// Branch of our Via.
+    pub branch: &'a [u8],
+    /// Route header lines, each with its CRLF.
+    pub routes: &'a [u8],
+    /// The caller's number.
+    pub caller: &'a [u8],
+    /// Our tag.
+    pub tag: &'a [u8],
+    /// Value of the To header.
+    pub to: &'a [u8],
+    /// Value of the Call-ID header.
+    pub call_id: &'a [u8],
+}
+
+#[derive(Clone, Copy)]
+enum Gap {
+    Uri,
+    Branch,
+    Routes,
+    Caller,
+    Tag,
+    To,
+    CallId,
+    End,
+}
+
+impl Gap {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "uri" => Self::Uri,
+            "branch" => Self::Branch,
+            "routes" => Self::Routes,
+            "caller" => Self::Caller,
+            "tag" => Self::Tag,
+            "to" => Self::To,
+            "call_id" => Self::CallId,
+            _ => return None,
+        })
+    }
+}
+
+/// A text of alternating literal pieces and gaps.
+pub(crate) struct Template(Vec<(Box<[u8]>, Gap)>);
+
+impl Template {
+    /// Cuts `text` at its `{gaps}`. Lines may end with a bare LF. The `fixed` ones are
+    /// filled in for good.
+    ///
+    /// # Panics
+    /// On a gap that is neither fixed nor one of [`Values`]: the texts are our own.
+    pub fn new(text: &str, fixed: &[(&str, &str)]) -> Self {
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, after) = after.split_once('}').expect("a gap is closed");
+            literal.push_str(before);
+            rest = after;
+            match fixed.iter().find(|(fixed_name, _)| *fixed_name == name) {
+                Some((_, value)) => literal.push_str(value),
+                None => {
+                    let gap = Gap::named(name).expect("a gap has a value");
+                    pieces.push((on_the_wire(&literal), gap));
+                    literal.clear();
+                }
+            }
+        }
+        literal.push_str(rest);
+        pieces.push((on_the_wire(&literal), Gap::End));
+        Self(pieces)
+    }
+
+    /// Appends the text with `values` in its gaps; `false` if it does not fit.
+    #[must_use]
+    pub fn fill(&self, values: &Values<'_>, out: &mut Buffer) -> bool {
+        self.0.iter().all(|(literal, gap)| {
+            let value = match gap {
+                Gap::Uri => values.uri,
+                Gap::Branch => values.branch,
+                Gap::Routes => values.routes,
+                Gap::Caller => values.caller,
+                Gap::Tag => values.tag,
+                Gap::To => values.to,
+                Gap::CallId => values.call_id,
+                Gap::End => b"",
+            };
+            out.push(literal).is_ok() && out.push(value).is_ok()
+        })
+    }
+}
+
+fn on_the_wire(text: &str) -> Box<[u8]> {
+    text.replace('\n', "\r\n").into_bytes().into_boxed_slice()
+}

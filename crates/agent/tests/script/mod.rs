@@ -1,0 +1,131 @@
+//! One agent alone, spoken to line by line: what it sends is compared with what a section
+//! of the RFC says.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_world::{Core, Path, Pool, Received, Timestamp};
+
+pub fn uac() -> SocketAddr {
+    "192.0.2.1:5060".parse().unwrap()
+}
+
+pub fn uas() -> SocketAddr {
+    "192.0.2.2:5060".parse().unwrap()
+}
+
+/// A packet the agent sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// When, in ms.
+    pub ms: u64,
+    pub to: SocketAddr,
+    pub text: String,
+}
+
+impl Sent {
+    /// Method or status.
+    pub fn what(&self) -> &str {
+        self.text.strip_prefix("SIP/2.0 ").unwrap_or(&self.text).split(' ').next().unwrap()
+    }
+
+    /// Value of the first header of this name.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers(name).first().copied().unwrap_or_else(|| panic!("no {name}: {}", self.text))
+    }
+
+    /// Values of all headers of this name.
+    pub fn headers(&self, name: &str) -> Vec<&str> {
+        self.text
+            .split("\r\n")
+            .take_while(|line| !line.is_empty())
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+            .collect()
+    }
+
+    pub fn branch(&self) -> &str {
+        self.header("Via").split("branch=").nth(1).unwrap().split(';').next().unwrap()
+    }
+
+    pub fn request_uri(&self) -> &str {
+        self.text.split(' ').nth(1).unwrap()
+    }
+}
+
+/// An agent and its time.
+pub struct Script<C> {
+    pub agent: C,
+    local: SocketAddr,
+    now: Timestamp,
+    pool: Pool,
+    sent: Vec<Sent>,
+}
+
+impl<C: Core> Script<C> {
+    pub fn new(agent: C, local: SocketAddr) -> Self {
+        Self { agent, local, now: Timestamp::ZERO, pool: Pool::new(), sent: Vec::new() }
+    }
+
+    /// Lets time pass until `ms` after the beginning; each timer fires when it is due.
+    pub fn until(&mut self, ms: u64) -> &mut Self {
+        let end = Timestamp::ZERO + Duration::from_millis(ms);
+        while let Some(at) = self.agent.poll_timeout().filter(|&at| at <= end) {
+            self.now = self.now.max(at);
+            self.agent.handle_timeout(self.now);
+            self.gather();
+        }
+        self.now = end;
+        self
+    }
+
+    /// Gives the agent a packet from `remote`. LF stands for CRLF.
+    pub fn tell(&mut self, remote: SocketAddr, text: &str) -> &mut Self {
+        self.tell_bytes(remote, text.replace("\r\n", "\n").replace('\n', "\r\n").as_bytes())
+    }
+
+    pub fn tell_bytes(&mut self, remote: SocketAddr, bytes: &[u8]) -> &mut Self {
+        let path = Path::udp(self.local, remote);
+        self.agent.offer(self.now, Received::new(self.now, path, self.pool.copy(bytes)));
+        self.gather();
+        self
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// What was sent since the last call of this.
+    pub fn sent(&mut self) -> Vec<Sent> {
+        std::mem::take(&mut self.sent)
+    }
+
+    /// The one packet sent since.
+    pub fn sent_one(&mut self) -> Sent {
+        let mut sent = self.sent();
+        assert_eq!(sent.len(), 1, "{sent:#?}");
+        sent.remove(0)
+    }
+
+    /// The moments (ms) and kinds of what was sent since.
+    pub fn schedule(&mut self) -> Vec<(u64, String)> {
+        self.sent().iter().map(|sent| (sent.ms, sent.what().to_owned())).collect()
+    }
+
+    fn gather(&mut self) {
+        while let Some(transmit) = self.agent.poll_transmit() {
+            assert_eq!(transmit.path.local, self.local);
+            self.sent.push(Sent {
+                ms: self.now.as_nanos() / 1_000_000,
+                to: transmit.path.remote,
+                text: String::from_utf8_lossy(&transmit.bytes).into_owned(),
+            });
+        }
+    }
+}
+
+/// The moments (ms) at which `what` is sent.
+pub fn at(what: &str, ms: &[u64]) -> Vec<(u64, String)> {
+    ms.iter().map(|&ms| (ms, what.to_owned())).collect()
+}
