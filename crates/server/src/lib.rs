@@ -1,0 +1,3 @@
+//! The process around the cores.
+
+pub mod config;
