@@ -173,8 +173,13 @@ pub(super) fn nearest<'a>(
     written: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    // A third of the letters may be wrong, and always two: `port` is not `pool`
-    // to a person, yet a hint costs nothing when it misses.
+    // The distance takes time and memory in proportion to the length.
+    const LENGTH_MAX: usize = 64;
+    if written.len() > LENGTH_MAX {
+        return None;
+    }
+    // A third of the letters may be wrong, and always two: a hint that misses
+    // costs nothing.
     let reach = (written.chars().count() / 3).max(2);
     names
         .into_iter()
