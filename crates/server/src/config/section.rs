@@ -64,8 +64,7 @@ impl<'a, 'i> Section<'a, 'i> {
                 Some(Spanned::new(self.span(), read?))
             }
             Absent::Required | Absent::Means(_) => {
-                // A misspelt key was reported with its right name already.
-                if self.unknown().any(|key| self.suggestion(key) == Some(knob.name)) {
+                if self.is_misspelt(knob.name) {
                     return None;
                 }
                 report.error(
@@ -117,7 +116,7 @@ impl<'a, 'i> Section<'a, 'i> {
     fn sections(&self, table: &'static Table, report: &mut Report) -> Vec<Section<'a, 'i>> {
         debug_assert!(self.table.tables.iter().any(|known| std::ptr::eq(*known, table)));
         let Some((key, value)) = self.content.get_key_value(table.name) else {
-            if *table.count.start() > 0 {
+            if *table.count.start() > 0 && !self.is_misspelt(table.name) {
                 self.report_lacking(table, report);
             }
             return Vec::new();
@@ -190,6 +189,12 @@ impl<'a, 'i> Section<'a, 'i> {
     fn unknown(&self) -> impl Iterator<Item = &'a Spanned<DeString<'i>>> {
         let keys = self.content.iter().map(|(key, _)| key);
         keys.filter(|key| self.table.names().all(|known| known != &**key.get_ref()))
+    }
+
+    /// Whether an unknown key was reported with the hint that `name` was meant: that
+    /// `name` is lacking need not be said as well.
+    fn is_misspelt(&self, name: &str) -> bool {
+        self.unknown().any(|key| self.suggestion(key) == Some(name))
     }
 
     /// What the unknown key was probably meant to be: a key not given yet.

@@ -306,9 +306,12 @@ pub(super) static TO: Knob<Text<Destination>> = Knob {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use toml::de::DeValue;
 
     use super::*;
+    use crate::config::Config;
     use crate::config::knob::Documented;
 
     fn every_table() -> Vec<&'static Table> {
@@ -343,6 +346,20 @@ mod tests {
             assert_eq!(names.len(), count, "{}", table.header);
             for knob in table.knobs {
                 assert!(knob.doc().ends_with('.'), "{} {}", table.header, knob.name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_key_that_is_known_is_also_read() {
+        for table in every_table() {
+            let above = if std::ptr::eq(table, &BACKEND) { "[[pool]]\n" } else { "" };
+            for knob in table.knobs {
+                // No key is a table, so whoever reads it complains.
+                let text = format!("{above}{}\n{} = {{}}\n", table.header, knob.name());
+                let refused = Config::parse(Path::new("f"), text.as_bytes()).unwrap_err();
+                let complaint = format!("`{}` has the wrong type", knob.name());
+                assert!(refused.to_string().contains(&complaint), "{text}{refused}");
             }
         }
     }
