@@ -1,0 +1,142 @@
+//! HTTP for operators, on a thread and a runtime of its own: however busy the
+//! shards are, it answers, and however busy it is, they do not notice.
+
+mod connection;
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tokio::runtime;
+use tokio::sync::oneshot;
+
+use crate::StartError;
+use crate::metrics::{self, Family, Metrics};
+use crate::phase::{Life, Phase};
+
+/// The members of the JSON object that `/status` shows; `version` and `phase` are
+/// added.
+pub type Status = serde_json::Map<String, serde_json::Value>;
+
+/// What the pages show.
+pub struct Pages {
+    /// For `/readyz`.
+    pub life: Arc<Life>,
+    /// For `/metrics`.
+    pub metrics: Metrics,
+    /// For `/status`: whatever else an operator wants to know, asked at each request
+    /// on the admin thread.
+    pub status: Box<dyn Fn() -> Status + Send + Sync>,
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pages").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+/// The admin interface; it ends when dropped.
+#[derive(Debug)]
+pub struct Admin {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Listens at `address` and serves `pages` from a thread of its own.
+    ///
+    /// # Errors
+    /// When the address cannot be bound or the thread not be started.
+    pub fn start(address: SocketAddr, pages: Pages) -> Result<Self, StartError> {
+        let refused = |error: std::io::Error| {
+            let remedy = "choose another address: `[admin] address`, or \"off\"";
+            let place = format!("admin interface at {address}");
+            StartError::new(place, format!("cannot listen: {error}"), remedy)
+        };
+        let listener = TcpListener::bind(address).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(refused)?;
+        let listener = {
+            let _entered = runtime.enter();
+            tokio::net::TcpListener::from_std(listener).map_err(refused)?
+        };
+        let (stop, stopped) = oneshot::channel();
+        let refusals = Arc::new(AtomicU64::new(0));
+        let router = router(pages, Arc::clone(&refusals));
+        let serve = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = connection::serve(listener, router, &refusals) => {}
+                    // Also when the sender is gone.
+                    _ = stopped => {}
+                }
+            });
+        };
+        let thread = Builder::new().name("admin".to_owned()).spawn(serve).map_err(refused)?;
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where it listens: the port chosen, if port 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+static REFUSALS: Family =
+    Family::counter("admin_connections_refused", "Admin connections closed for being too many");
+
+fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
+    let Pages { life, mut metrics, status } = pages;
+    metrics.add(move |samples| samples.push(&REFUSALS, &[], refusals.load(Ordering::Relaxed)));
+    let phase = Arc::clone(&life);
+    let ready = move || async move {
+        let phase = phase.phase();
+        let code = match phase {
+            Phase::Admitting => StatusCode::OK,
+            Phase::Starting | Phase::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        (code, format!("{}\n", phase.as_str()))
+    };
+    let metrics = Arc::new(metrics);
+    let scrape =
+        move || async move { ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics.render()) };
+    let status: Arc<dyn Fn() -> Status + Send + Sync> = status.into();
+    let state = move || async move {
+        let mut whole = status();
+        whole.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+        whole.insert("phase".to_owned(), life.phase().as_str().into());
+        let text = format!("{:#}\n", serde_json::Value::Object(whole));
+        ([(header::CONTENT_TYPE, "application/json")], text)
+    };
+    Router::new()
+        .route("/healthz", get(|| async { "alive\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(scrape))
+        .route("/status", get(state))
+        .fallback(|| async { no_such_page() })
+}
+
+fn no_such_page() -> impl IntoResponse {
+    (StatusCode::NOT_FOUND, "Pages: /healthz /readyz /metrics /status\n")
+}

@@ -1,0 +1,258 @@
+//! Addresses as a configuration writes them: of sockets, networks, servers, hosts.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::shape::Wrong;
+use super::word::is_host_name;
+
+/// The port of SIP over UDP and TCP, RFC 3261 §19.1.2.
+pub(super) const SIP_PORT: u16 = 5060;
+
+/// A host and a port as they stand in a Via or a Record-Route (`sent-by`,
+/// RFC 3261 §20.42).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    /// A name in lower case, an IPv4 address, or an IPv6 address in brackets.
+    pub host: String,
+    /// The port, never 0.
+    pub port: u16,
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// An address to listen at: `127.0.0.1:5060`, `[::]:5060`, port 0 for a free one.
+pub(super) fn listening(text: &str) -> Result<SocketAddr, Wrong> {
+    let address = socket(text)?;
+    if is_group(address.ip()) {
+        return Err("not an address of one machine".into());
+    }
+    Ok(address)
+}
+
+/// An address to listen at, or `off`.
+pub(super) fn listening_or_off(text: &str) -> Result<Option<SocketAddr>, Wrong> {
+    if text == "off" { Ok(None) } else { listening(text).map(Some) }
+}
+
+/// A server's address from `sip:ADDRESS:PORT`.
+pub(super) fn server(text: &str) -> Result<SocketAddr, Wrong> {
+    let Some((scheme, rest)) = text.split_once(':') else {
+        return Err("not a SIP URI".into());
+    };
+    if scheme.eq_ignore_ascii_case("sips") {
+        let help = "write `sip:`; `sips:` needs TLS, which comes with a later version";
+        return Err(Wrong::with_help("not in this version", help));
+    }
+    if !scheme.eq_ignore_ascii_case("sip") {
+        return Err(match sip_address(text) {
+            Ok(address) => Wrong::with_help("no `sip:`", format!("write `\"sip:{address}\"`")),
+            Err(_) => "not a SIP URI".into(),
+        });
+    }
+    let (user, rest) = match rest.split_once('@') {
+        Some((user, rest)) => (Some(user), rest),
+        None => (None, rest),
+    };
+    let (host, parameters) = rest.split_at(rest.find([';', '?']).unwrap_or(rest.len()));
+    let bare = || format!("write `\"sip:{}\"`", host.escape_debug());
+    if user.is_some() {
+        return Err(Wrong::with_help("names a user, not a server", bare()));
+    }
+    if !parameters.is_empty() {
+        return Err(Wrong::with_help("parameters are not in this version", bare()));
+    }
+    sip_address(host)
+}
+
+/// A network or a single address: `10.0.0.0/8`, `2001:db8::1`.
+pub(super) fn network(text: &str) -> Result<IpNet, Wrong> {
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return unmapped(ip).map(IpNet::from);
+    }
+    let net: IpNet = text.parse().map_err(|_| match text.split_once('/') {
+        Some((ip, _)) if ip.parse::<IpAddr>().is_ok() => Wrong::from("no such prefix length"),
+        _ => "not an address and a prefix length".into(),
+    })?;
+    unmapped(net.addr())?;
+    if net.trunc() != net {
+        let help = format!("write `\"{}\"`", net.trunc());
+        return Err(Wrong::with_help("has bits set beyond its prefix", help));
+    }
+    Ok(net)
+}
+
+/// What others are told to send to: `sip.example.com:5060`, `192.0.2.1:5060`.
+pub(super) fn advertised(text: &str) -> Result<HostPort, Wrong> {
+    let port_missing = |host: &str| {
+        let help = format!("write `\"{}:{SIP_PORT}\"`", host.escape_debug());
+        Wrong::with_help("no port", help)
+    };
+    if let Ok(ip) = unbracketed(text).parse::<IpAddr>() {
+        return Err(port_missing(&in_uri(ip)));
+    }
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        reachable(address)?;
+        return Ok(HostPort { host: in_uri(address.ip()), port: address.port() });
+    }
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return Err(if is_host_name(text) {
+            port_missing(text)
+        } else {
+            "no host and port".into()
+        });
+    };
+    if !is_host_name(host) {
+        return Err("not a host name or address".into());
+    }
+    match port.parse() {
+        Ok(0) | Err(_) => Err("no port from 1 to 65535".into()),
+        Ok(port) => Ok(HostPort { host: host.to_ascii_lowercase(), port }),
+    }
+}
+
+/// The address as a URI writes it: IPv6 in brackets.
+pub(super) fn in_uri(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(v4) => v4.to_string(),
+        IpAddr::V6(v6) => format!("[{v6}]"),
+    }
+}
+
+/// `[::1]` without its brackets; anything else as it is.
+pub(super) fn unbracketed(text: &str) -> &str {
+    text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text)
+}
+
+/// An address and a port a packet can be sent to; the port may be left out.
+fn sip_address(text: &str) -> Result<SocketAddr, Wrong> {
+    let address = match unbracketed(text).parse::<IpAddr>() {
+        Ok(IpAddr::V6(_)) if !text.starts_with('[') => {
+            let help = format!("write `\"sip:[{text}]:{SIP_PORT}\"`");
+            return Err(Wrong::with_help("an IPv6 address without brackets", help));
+        }
+        Ok(ip) => SocketAddr::new(unmapped(ip)?, SIP_PORT),
+        Err(_) => socket(text)?,
+    };
+    reachable(address)?;
+    Ok(address)
+}
+
+fn socket(text: &str) -> Result<SocketAddr, Wrong> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        unmapped(address.ip())?;
+        return Ok(address);
+    }
+    if let Ok(ip) = unbracketed(text).parse::<IpAddr>() {
+        let help = format!("write `\"{}\"`", SocketAddr::new(ip, SIP_PORT));
+        return Err(Wrong::with_help("no port", help));
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    if is_host_name(host) {
+        let help = "write its IP address: names are not looked up in this version";
+        return Err(Wrong::with_help("a name, not an address", help));
+    }
+    if unbracketed(host).parse::<IpAddr>().is_ok() && port.parse::<u16>().is_err() {
+        return Err("no port from 0 to 65535".into());
+    }
+    Err("not an address and a port".into())
+}
+
+fn reachable(address: SocketAddr) -> Result<(), Wrong> {
+    unmapped(address.ip())?;
+    if address.ip().is_unspecified() {
+        Err("nobody can send to the wildcard address".into())
+    } else if is_group(address.ip()) {
+        Err("not the address of one machine".into())
+    } else if address.port() == 0 {
+        Err("nobody can send to port 0".into())
+    } else {
+        Ok(())
+    }
+}
+
+/// Sockets are of one family each, so an IPv4 address in IPv6 form would match
+/// no packet that arrives.
+fn unmapped(ip: IpAddr) -> Result<IpAddr, Wrong> {
+    match ip.to_canonical() {
+        v4 if v4 != ip => {
+            Err(Wrong::with_help("an IPv4 address in IPv6 form", format!("write `{v4}`")))
+        }
+        _ => Ok(ip),
+    }
+}
+
+fn is_group(ip: IpAddr) -> bool {
+    ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label<T: fmt::Debug>(result: Result<T, Wrong>) -> String {
+        result.unwrap_err().label
+    }
+
+    fn help<T: fmt::Debug>(result: Result<T, Wrong>) -> String {
+        result.unwrap_err().help.expect("a remedy of its own")
+    }
+
+    #[test]
+    fn servers() {
+        let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert_eq!(server("sip:127.0.0.1:5070"), Ok(addr("127.0.0.1:5070")));
+        assert_eq!(server("SIP:127.0.0.1"), Ok(addr("127.0.0.1:5060")));
+        assert_eq!(server("sip:[::1]"), Ok(addr("[::1]:5060")));
+        assert_eq!(server("sip:[::1]:5070"), Ok(addr("[::1]:5070")));
+        assert_eq!(help(server("127.0.0.1:5070")), "write `\"sip:127.0.0.1:5070\"`");
+        assert_eq!(help(server("sip:::1")), "write `\"sip:[::1]:5060\"`");
+        assert_eq!(help(server("sip:alice@10.0.0.1")), "write `\"sip:10.0.0.1\"`");
+        assert_eq!(help(server("sip:10.0.0.1;lr")), "write `\"sip:10.0.0.1\"`");
+        assert_eq!(help(server("sip:[::ffff:10.0.0.1]:5060")), "write `10.0.0.1`");
+        assert_eq!(label(server("sip:app.example.com")), "a name, not an address");
+        assert_eq!(label(server("sips:10.0.0.1")), "not in this version");
+        assert_eq!(label(server("sip:0.0.0.0:5060")), "nobody can send to the wildcard address");
+        assert_eq!(label(server("sip:10.0.0.1:0")), "nobody can send to port 0");
+        assert_eq!(label(server("sip:224.0.1.75")), "not the address of one machine");
+        assert_eq!(label(server("http://10.0.0.1")), "not a SIP URI");
+    }
+
+    #[test]
+    fn listening_addresses() {
+        assert!(listening("0.0.0.0:0").is_ok());
+        assert!(listening("[::]:5060").is_ok());
+        assert_eq!(help(listening("::1")), "write `\"[::1]:5060\"`");
+        assert_eq!(label(listening("127.0.0.1:99999")), "no port from 0 to 65535");
+        assert_eq!(label(listening("localhost:5060")), "a name, not an address");
+        assert_eq!(label(listening("255.255.255.255:5060")), "not an address of one machine");
+        assert_eq!(listening_or_off("off"), Ok(None));
+    }
+
+    #[test]
+    fn networks() {
+        assert_eq!(network("10.0.0.1").unwrap().to_string(), "10.0.0.1/32");
+        assert_eq!(network("2001:db8::/32").unwrap().to_string(), "2001:db8::/32");
+        assert_eq!(help(network("10.1.2.3/8")), "write `\"10.0.0.0/8\"`");
+        assert_eq!(label(network("10.0.0.0/33")), "no such prefix length");
+        assert_eq!(label(network("office")), "not an address and a prefix length");
+    }
+
+    #[test]
+    fn advertised_hosts() {
+        let shown = |text| advertised(text).unwrap().to_string();
+        assert_eq!(shown("SIP.example.com:5060"), "sip.example.com:5060");
+        assert_eq!(shown("[2001:DB8::1]:5062"), "[2001:db8::1]:5062");
+        assert_eq!(help(advertised("sip.example.com")), "write `\"sip.example.com:5060\"`");
+        assert_eq!(help(advertised("192.0.2.1")), "write `\"192.0.2.1:5060\"`");
+        assert_eq!(label(advertised("0.0.0.0:5060")), "nobody can send to the wildcard address");
+        assert_eq!(label(advertised("sip.example.com:0")), "no port from 1 to 65535");
+        assert_eq!(label(advertised("under_score:5060")), "not a host name or address");
+    }
+}

@@ -1,0 +1,231 @@
+//! What is wrong with a configuration, shown beside the text that is wrong.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+
+use annotate_snippets::renderer::Renderer;
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Snippet};
+
+/// Diagnostics kept of one configuration; later ones are counted only.
+const KEPT_MAX: usize = 50;
+
+/// Everything that is wrong with one configuration, in the order of its text.
+///
+/// `Display` gives the plain text; [`render`](Self::render) can colour it.
+#[derive(Debug)]
+pub struct Diagnostics {
+    path: String,
+    text: String,
+    list: Vec<Diagnostic>,
+    omitted: usize,
+}
+
+impl Diagnostics {
+    /// How many things are wrong, the omitted ones included. Never zero.
+    pub fn count(&self) -> usize {
+        self.list.len() + self.omitted
+    }
+
+    /// The diagnostics as text for a person, with terminal colours if `colour`.
+    /// Ends with a newline.
+    pub fn render(&self, colour: bool) -> String {
+        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+        let mut out = String::new();
+        for diagnostic in &self.list {
+            out += &renderer.render(&[diagnostic.group(&self.path, &self.text)]);
+            out += "\n\n";
+        }
+        out += &self.path;
+        out += &match self.count() {
+            1 => ": 1 error".to_owned(),
+            n => format!(": {n} errors"),
+        };
+        if self.omitted > 0 {
+            out += &format!(", of which the first {} are shown", self.list.len());
+        }
+        out += "\n";
+        out
+    }
+
+    /// The one thing that is wrong when there is no text to point into.
+    pub(super) fn without_text(path: &Path, title: String, help: String) -> Self {
+        let list = vec![Diagnostic { title, spots: Vec::new(), help }];
+        Self { path: path.display().to_string(), text: String::new(), list, omitted: 0 }
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+/// One thing that is wrong.
+#[derive(Debug)]
+struct Diagnostic {
+    /// One line, without a full stop.
+    title: String,
+    /// The offending text first, then what it contradicts. Empty when nothing in
+    /// the text is wrong but something is missing from it altogether.
+    spots: Vec<(Range<usize>, String)>,
+    /// What would be right.
+    help: String,
+}
+
+impl Diagnostic {
+    fn group<'a>(&'a self, path: &'a str, text: &'a str) -> Group<'a> {
+        let title = Level::ERROR.primary_title(&*self.title);
+        let group = if self.spots.is_empty() {
+            title.element(Origin::path(path))
+        } else {
+            let kinds = std::iter::once(AnnotationKind::Primary)
+                .chain(std::iter::repeat(AnnotationKind::Context));
+            let annotations = kinds.zip(&self.spots).map(|(kind, (span, label))| {
+                let annotation = kind.span(span.clone());
+                if label.is_empty() { annotation } else { annotation.label(&**label) }
+            });
+            title.element(Snippet::source(text).path(path).annotations(annotations))
+        };
+        group.element(Level::HELP.message(&*self.help))
+    }
+
+    fn place(&self) -> usize {
+        self.spots.first().map_or(usize::MAX, |(span, _)| span.start)
+    }
+}
+
+/// Gathers diagnostics while a configuration is read.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    list: Vec<Diagnostic>,
+    omitted: usize,
+}
+
+impl Report {
+    /// `text` at `span` is wrong; `label` stands beside the underlined text.
+    pub(super) fn error(
+        &mut self,
+        span: Range<usize>,
+        title: impl Into<String>,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.push(title.into(), vec![(span, label.into())], help.into());
+    }
+
+    /// The text at `span` contradicts the text at `other`.
+    pub(super) fn clash(
+        &mut self,
+        title: impl Into<String>,
+        (span, label): (Range<usize>, &str),
+        (other, other_label): (Range<usize>, &str),
+        help: impl Into<String>,
+    ) {
+        let spots = vec![(span, label.to_owned()), (other, other_label.to_owned())];
+        self.push(title.into(), spots, help.into());
+    }
+
+    /// Something is missing that has no place in the text.
+    pub(super) fn missing(&mut self, title: impl Into<String>, help: impl Into<String>) {
+        self.push(title.into(), Vec::new(), help.into());
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The diagnostics of the configuration `text` named `path`.
+    pub(super) fn into_diagnostics(mut self, path: &Path, text: &str) -> Diagnostics {
+        debug_assert!(!self.is_empty(), "a configuration is refused only for a reason");
+        self.list.sort_by_key(Diagnostic::place);
+        Diagnostics {
+            path: path.display().to_string(),
+            text: text.to_owned(),
+            list: self.list,
+            omitted: self.omitted,
+        }
+    }
+
+    fn push(&mut self, title: String, spots: Vec<(Range<usize>, String)>, help: String) {
+        if self.list.len() < KEPT_MAX {
+            self.list.push(Diagnostic { title, spots, help });
+        } else {
+            self.omitted += 1;
+        }
+    }
+}
+
+/// `text` in backticks, fit for a terminal: control characters escaped, cut when long.
+pub(super) fn quoted(text: &str) -> String {
+    const SHOWN_MAX: usize = 60;
+    let (shown, rest) = match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => (&text[..end], "…"),
+        None => (text, ""),
+    };
+    format!("`{}{rest}`", shown.escape_debug())
+}
+
+/// The one of `names` that `written` was probably meant to be.
+pub(super) fn nearest<'a>(
+    written: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    // The distance takes time and memory in proportion to the length.
+    const LENGTH_MAX: usize = 64;
+    if written.len() > LENGTH_MAX {
+        return None;
+    }
+    // A third of the letters may be wrong, and always two: a hint that misses
+    // costs nothing.
+    let reach = (written.chars().count() / 3).max(2);
+    names
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(written, name), name))
+        .filter(|(distance, _)| *distance <= reach)
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// `a`, `b` or `c`, each in backticks.
+pub(super) fn alternatives(names: impl IntoIterator<Item = impl fmt::Display>) -> String {
+    let quoted: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    match quoted.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_errors_is_counted_not_kept() {
+        let mut report = Report::default();
+        for _ in 0..KEPT_MAX + 7 {
+            report.error(0..1, "wrong", "", "better");
+        }
+        let diagnostics = report.into_diagnostics(Path::new("f"), "x");
+        assert_eq!(diagnostics.count(), KEPT_MAX + 7);
+        assert!(
+            diagnostics.to_string().ends_with("f: 57 errors, of which the first 50 are shown\n")
+        );
+    }
+
+    #[test]
+    fn quoted_text_cannot_reach_the_terminal_raw() {
+        assert_eq!(quoted("a\u{1b}[31m"), "`a\\u{1b}[31m`");
+        assert_eq!(quoted(&"é".repeat(61)), format!("`{}…`", "é".repeat(60)));
+    }
+
+    #[test]
+    fn the_nearest_name_is_suggested_and_only_if_near() {
+        let names = ["address", "advertise", "trust"];
+        assert_eq!(nearest("adress", names), Some("address"));
+        assert_eq!(nearest("advertize", names), Some("advertise"));
+        assert_eq!(nearest("colour", names), None);
+    }
+}

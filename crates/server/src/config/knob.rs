@@ -1,0 +1,123 @@
+//! One item for each thing that can be configured: its name, what it means, its
+//! default and its bounds. The reader, the diagnostics and `docs/configuration.md`
+//! all take them from here.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::diagnostic::Report;
+
+/// A key of a table, and everything there is to say about it.
+pub(super) struct Knob<S> {
+    pub name: &'static str,
+    pub shape: S,
+    pub absent: Absent,
+    /// What it means, in Markdown.
+    pub doc: &'static str,
+}
+
+/// What holds when a key is not given.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Absent {
+    /// It must be given.
+    Required,
+    /// This value, as TOML text: it is read by the code that reads the file.
+    Default(&'static str),
+    /// What happens instead, in Markdown.
+    Means(&'static str),
+}
+
+/// How a value is written, and how it is read.
+pub(super) trait Shape {
+    type Value;
+
+    /// What a right value looks like, to follow "write": `an integer from 1 to 64`.
+    fn describe(&self) -> String;
+
+    /// The value of the key `key`; `None` when it was wrong and reported.
+    fn read(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        report: &mut Report,
+    ) -> Option<Self::Value>;
+}
+
+/// A table of the configuration file.
+pub(super) struct Table {
+    /// As it is written in a file: `[server]`, `[[pool.backend]]`.
+    pub header: &'static str,
+    /// The key it has in the table above it.
+    pub name: &'static str,
+    /// How many there may be in the table above it.
+    pub count: RangeInclusive<usize>,
+    /// What it holds, in Markdown.
+    pub doc: &'static str,
+    pub knobs: &'static [&'static dyn Documented],
+    pub tables: &'static [&'static Table],
+    /// Names kept free for later versions.
+    pub reserved: &'static [&'static str],
+}
+
+impl Table {
+    /// Whether it is written `[[…]]`.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.header.starts_with("[[")
+    }
+
+    /// The keys that must be given, as one writes them.
+    pub(super) fn required(&self) -> String {
+        let required = self.knobs.iter().filter(|knob| matches!(knob.absent(), Absent::Required));
+        let written: Vec<_> = required.map(|knob| format!("`{} = …`", knob.name())).collect();
+        written.join(" and ")
+    }
+
+    /// Every key the table understands.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        let knobs = self.knobs.iter().map(|knob| knob.name());
+        knobs.chain(self.tables.iter().map(|table| table.name))
+    }
+}
+
+/// A knob without its type, as documentation and tests see it.
+pub(super) trait Documented: Sync {
+    fn name(&self) -> &'static str;
+    fn describe(&self) -> String;
+    fn absent(&self) -> Absent;
+    fn doc(&self) -> &'static str;
+    /// Whether `value` would be accepted.
+    #[cfg(test)]
+    fn accepts(&self, value: &Spanned<DeValue<'_>>) -> bool;
+}
+
+impl<S: Shape + Sync> Documented for Knob<S> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn describe(&self) -> String {
+        self.shape.describe()
+    }
+    fn absent(&self) -> Absent {
+        self.absent
+    }
+    fn doc(&self) -> &'static str {
+        self.doc
+    }
+    #[cfg(test)]
+    fn accepts(&self, value: &Spanned<DeValue<'_>>) -> bool {
+        self.shape.read(self.name, value, &mut Report::default()).is_some()
+    }
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Required => f.write_str("required"),
+            Self::Default(text) => write!(f, "`{text}`"),
+            Self::Means(what) => f.write_str(what),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! `docs/configuration.md`, from the items the reader itself goes by.
+
+use std::fmt::Write;
+
+use super::knob::{Absent, Documented, Table};
+use super::tables::ROOT;
+
+const HEAD: &str = "\
+# Configuration
+
+Generated from the program: change the items in `crates/server/src/config/tables.rs`, then run
+`TIDEGATE_BLESS=1 cargo test -p tidegate-server --test reference`.
+
+A configuration is one TOML file. `tidegate check FILE` says whether it is right and, if not, what
+would be: unknown keys, wrong types, impossible values and contradictions are all refused, and
+nothing starts half-configured. The smallest one:
+
+```toml
+[[listen]]
+transport = \"udp\"
+address = \"127.0.0.1:5060\"
+
+[[pool]]
+name = \"app\"
+[[pool.backend]]
+uri = \"sip:127.0.0.1:5070\"
+[[pool.backend]]
+uri = \"sip:127.0.0.1:5071\"
+```
+";
+
+/// The reference of every table and key, in Markdown.
+pub fn reference() -> String {
+    let mut out = HEAD.to_owned();
+    for table in ROOT.tables {
+        describe(table, &mut out);
+    }
+    let reserved: Vec<_> = ROOT.reserved.iter().map(|name| format!("`[{name}]`")).collect();
+    let _ = writeln!(
+        out,
+        "\n## Reserved\n\n{} and the keys marked so above come with later versions and are refused \
+         until then.",
+        reserved.join(", ")
+    );
+    out
+}
+
+fn describe(table: &Table, out: &mut String) {
+    let depth = if table.header.contains('.') { "###" } else { "##" };
+    let _ = writeln!(out, "\n{depth} `{}`\n\n{} {}\n", table.header, table.doc, count(table));
+    for knob in table.knobs {
+        describe_knob(*knob, out);
+    }
+    for name in table.reserved {
+        let _ = writeln!(out, "- **`{name}`**: reserved for a later version.");
+    }
+    for inner in table.tables {
+        describe(inner, out);
+    }
+}
+
+fn describe_knob(knob: &dyn Documented, out: &mut String) {
+    let _ = writeln!(out, "- **`{}`**: {}.", knob.name(), knob.describe());
+    let _ = match knob.absent() {
+        Absent::Required => writeln!(out, "  Required."),
+        absent => writeln!(out, "  If absent: {absent}."),
+    };
+    let _ = writeln!(out, "  {}", knob.doc());
+}
+
+fn count(table: &Table) -> String {
+    match (table.count.start(), table.count.end()) {
+        (0, 1) => "May be left out.".to_owned(),
+        (least, most) => format!("{least} to {most} of them."),
+    }
+}

@@ -1,0 +1,204 @@
+//! One table of a configuration file while it is read.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::knob::{Absent, Knob, Shape, Table};
+
+/// A table of the file, with what there is to know about it.
+pub(super) struct Section<'a, 'i> {
+    table: &'static Table,
+    content: &'a DeTable<'i>,
+    /// Where its header stands.
+    span: Range<usize>,
+}
+
+impl<'a, 'i> Section<'a, 'i> {
+    /// The file as a whole. Reports the keys it does not know.
+    pub(super) fn root(
+        table: &'static Table,
+        content: &'a DeTable<'i>,
+        report: &mut Report,
+    ) -> Self {
+        Self::open(table, content, 0..0, report)
+    }
+
+    fn open(
+        table: &'static Table,
+        content: &'a DeTable<'i>,
+        span: Range<usize>,
+        report: &mut Report,
+    ) -> Self {
+        let section = Self { table, content, span };
+        section.report_unknown(report);
+        section
+    }
+
+    /// Where its header stands.
+    pub(super) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// Whether the key is given, rightly or wrongly.
+    pub(super) fn has<S>(&self, knob: &Knob<S>) -> bool {
+        self.content.contains_key(knob.name)
+    }
+
+    /// The value of `knob` or its default, which is placed at the header.
+    /// `None` when it is wrong or required and absent, and that was reported.
+    pub(super) fn value<S: Shape>(
+        &self,
+        knob: &Knob<S>,
+        report: &mut Report,
+    ) -> Option<Spanned<S::Value>> {
+        if self.has(knob) {
+            return self.given(knob, report);
+        }
+        match knob.absent {
+            Absent::Default(text) => {
+                let value = DeValue::parse(text).expect("a default is TOML: tested for every knob");
+                let read = knob.shape.read(knob.name, &value, report);
+                Some(Spanned::new(self.span(), read?))
+            }
+            Absent::Required | Absent::Means(_) => {
+                if self.is_misspelt(knob.name) {
+                    return None;
+                }
+                report.error(
+                    self.span(),
+                    format!("`{}` lacks `{}`", self.table.header, knob.name),
+                    format!("no `{}` in this table", knob.name),
+                    format!("add `{} = …`: {}", knob.name, knob.shape.describe()),
+                );
+                None
+            }
+        }
+    }
+
+    /// The value of `knob` if it is given; `None` also when it was wrong and reported.
+    pub(super) fn given<S: Shape>(
+        &self,
+        knob: &Knob<S>,
+        report: &mut Report,
+    ) -> Option<Spanned<S::Value>> {
+        let value = self.content.get(knob.name)?;
+        let read = knob.shape.read(knob.name, value, report)?;
+        Some(Spanned::new(value.span(), read))
+    }
+
+    /// Reads the tables `table` in this one, in the order of the file.
+    pub(super) fn read_all<T>(
+        &self,
+        table: &'static Table,
+        read: impl Fn(&Section<'_, '_>, &mut Report) -> T,
+        report: &mut Report,
+    ) -> Vec<T> {
+        let sections = self.sections(table, report);
+        sections.iter().map(|section| read(section, report)).collect()
+    }
+
+    /// The only table `table` in this one, empty when it is left out.
+    pub(super) fn read_one<T>(
+        &self,
+        table: &'static Table,
+        read: impl Fn(&Section<'_, '_>, &mut Report) -> T,
+        report: &mut Report,
+    ) -> T {
+        match self.sections(table, report).first() {
+            Some(section) => read(section, report),
+            None => read(&Section { table, content: &DeTable::new(), span: self.span() }, report),
+        }
+    }
+
+    fn sections(&self, table: &'static Table, report: &mut Report) -> Vec<Section<'a, 'i>> {
+        debug_assert!(self.table.tables.iter().any(|known| std::ptr::eq(*known, table)));
+        let Some((key, value)) = self.content.get_key_value(table.name) else {
+            if *table.count.start() > 0 && !self.is_misspelt(table.name) {
+                self.report_lacking(table, report);
+            }
+            return Vec::new();
+        };
+        let found: Vec<_> = match value.get_ref() {
+            DeValue::Table(content) if !table.is_repeated() => vec![(content, value.span())],
+            DeValue::Array(items) if table.is_repeated() => {
+                let tables =
+                    items.iter().map(|item| Some((item.get_ref().as_table()?, item.span())));
+                tables.collect::<Option<_>>().unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        if found.is_empty() {
+            report.error(
+                key.span(),
+                format!("`{}` is not written as a table", table.name),
+                "",
+                format!("write `{}` on a line of its own and its keys below", table.header),
+            );
+        }
+        let count_max = *table.count.end();
+        if let Some((_, beyond)) = found.get(count_max) {
+            report.error(
+                beyond.clone(),
+                format!("too many `{}`", table.header),
+                format!("number {}", count_max + 1),
+                format!("write at most {count_max}"),
+            );
+            return Vec::new();
+        }
+        found.into_iter().map(|(content, span)| Self::open(table, content, span, report)).collect()
+    }
+
+    fn report_lacking(&self, table: &Table, report: &mut Report) {
+        let help = format!("add `{}` with {}", table.header, table.required());
+        if self.table.header.is_empty() {
+            report.missing(format!("no `{}`", table.header), help);
+        } else {
+            let title = format!("`{}` lacks `{}`", self.table.header, table.header);
+            report.error(self.span(), title, format!("no `{}` below", table.header), help);
+        }
+    }
+
+    fn report_unknown(&self, report: &mut Report) {
+        let place = match self.table.header {
+            "" => String::new(),
+            header => format!(" in `{header}`"),
+        };
+        for key in self.unknown() {
+            let name = quoted(key.get_ref());
+            if self.table.reserved.contains(&&**key.get_ref()) {
+                let version = env!("CARGO_PKG_VERSION");
+                report.error(
+                    key.span(),
+                    format!("{name}{place} comes with a later version"),
+                    "not in this version",
+                    format!("remove it with all it holds: tidegate {version} cannot heed it"),
+                );
+                continue;
+            }
+            let help = match self.suggestion(key) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None => format!("write {}", alternatives(self.table.names())),
+            };
+            report.error(key.span(), format!("unknown key {name}{place}"), "not known here", help);
+        }
+    }
+
+    fn unknown(&self) -> impl Iterator<Item = &'a Spanned<DeString<'i>>> {
+        let keys = self.content.iter().map(|(key, _)| key);
+        keys.filter(|key| self.table.names().all(|known| known != &**key.get_ref()))
+    }
+
+    /// Whether an unknown key was reported with the hint that `name` was meant: that
+    /// `name` is lacking need not be said as well.
+    fn is_misspelt(&self, name: &str) -> bool {
+        self.unknown().any(|key| self.suggestion(key) == Some(name))
+    }
+
+    /// What the unknown key was probably meant to be: a key not given yet.
+    fn suggestion(&self, key: &Spanned<DeString<'i>>) -> Option<&'static str> {
+        nearest(key.get_ref(), self.table.names().filter(|name| !self.content.contains_key(*name)))
+    }
+}

@@ -1,0 +1,269 @@
+//! The shapes of values: numbers within bounds, words of a set, texts with a
+//! grammar, and lists of them.
+
+use std::ops::RangeInclusive;
+
+use toml::Spanned;
+use toml::de::{DeInteger, DeValue};
+
+use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::knob::Shape;
+
+/// An integer within bounds.
+pub(super) struct Whole(pub RangeInclusive<u64>);
+
+impl Shape for Whole {
+    type Value = u64;
+
+    fn describe(&self) -> String {
+        format!("an integer from {} to {}", grouped(*self.0.start()), grouped(*self.0.end()))
+    }
+
+    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<u64> {
+        let DeValue::Integer(written) = value.get_ref() else {
+            return wrong_type(self, key, value, report);
+        };
+        let label = match integer(written) {
+            Some(n) if n < i128::from(*self.0.start()) => {
+                format!("less than {}", grouped(*self.0.start()))
+            }
+            Some(n) if n <= i128::from(*self.0.end()) => return u64::try_from(n).ok(),
+            _ => format!("more than {}", grouped(*self.0.end())),
+        };
+        out_of_bounds(self, key, value, label, report)
+    }
+}
+
+/// A number, with or without a fraction, within bounds.
+pub(super) struct Number(pub RangeInclusive<f64>);
+
+impl Shape for Number {
+    type Value = f64;
+
+    fn describe(&self) -> String {
+        format!("a number from {} to {}", self.0.start(), self.0.end())
+    }
+
+    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<f64> {
+        let number = match value.get_ref() {
+            DeValue::Float(written) => written.as_str().parse().ok(),
+            DeValue::Integer(written) => integer(written).map(|n| n as f64),
+            _ => return wrong_type(self, key, value, report),
+        };
+        let label = match number {
+            Some(n) if self.0.contains(&n) => return Some(n),
+            Some(n) if n < *self.0.start() => format!("less than {}", self.0.start()),
+            Some(n) if n.is_nan() => "not a number".to_owned(),
+            _ => format!("more than {}", self.0.end()),
+        };
+        out_of_bounds(self, key, value, label, report)
+    }
+}
+
+/// One word of a set.
+pub(super) struct Choice<T: 'static> {
+    pub words: &'static [(&'static str, T)],
+    /// Words that a later version will understand.
+    pub reserved: &'static [&'static str],
+}
+
+impl<T: Copy> Choice<T> {
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.words.iter().map(|(name, _)| *name)
+    }
+}
+
+impl<T: Copy> Shape for Choice<T> {
+    type Value = T;
+
+    fn describe(&self) -> String {
+        alternatives(self.words.iter().map(|(name, _)| format!("\"{name}\"")))
+    }
+
+    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<T> {
+        let DeValue::String(written) = value.get_ref() else {
+            return wrong_type(self, key, value, report);
+        };
+        if let Some((_, found)) = self.words.iter().find(|(name, _)| name == written) {
+            return Some(*found);
+        }
+        let help = match nearest(written, self.names()) {
+            Some(name) => format!("did you mean `\"{name}\"`?"),
+            None => format!("write {}", self.describe()),
+        };
+        if self.reserved.contains(&&**written) {
+            report.error(
+                value.span(),
+                format!("`{key} = \"{written}\"` comes with a later version"),
+                "not in this version",
+                format!("write {}", self.describe()),
+            );
+        } else {
+            let title = format!("`{key}` has no choice {}", quoted(written));
+            report.error(value.span(), title, "not one of its choices", help);
+        }
+        None
+    }
+}
+
+/// A text with a grammar of its own.
+pub(super) struct Text<T> {
+    /// What a right one looks like, to follow "write".
+    pub what: &'static str,
+    /// The value of a right text, or in a few words what is wrong with it.
+    pub parse: fn(&str) -> Result<T, Wrong>,
+}
+
+/// Why a text has not the shape it should have.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    /// To stand beside the underlined text: `no port`.
+    pub label: String,
+    /// What would be right, when more is known than the shape.
+    pub help: Option<String>,
+}
+
+impl Wrong {
+    /// A reason whose remedy depends on the text.
+    pub(super) fn with_help(label: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { label: label.into(), help: Some(help.into()) }
+    }
+}
+
+impl From<&str> for Wrong {
+    fn from(label: &str) -> Self {
+        Self { label: label.to_owned(), help: None }
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(label: String) -> Self {
+        Self { label, help: None }
+    }
+}
+
+impl<T> Shape for Text<T> {
+    type Value = T;
+
+    fn describe(&self) -> String {
+        self.what.to_owned()
+    }
+
+    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<T> {
+        let DeValue::String(written) = value.get_ref() else {
+            return wrong_type(self, key, value, report);
+        };
+        match (self.parse)(written) {
+            Ok(value) => Some(value),
+            Err(Wrong { label, help }) => {
+                let help = help.unwrap_or_else(|| format!("write {}", self.describe()));
+                report.error(value.span(), format!("`{key}` is not right"), label, help);
+                None
+            }
+        }
+    }
+}
+
+/// A list of values of one shape.
+pub(super) struct List<S> {
+    pub of: S,
+    pub count_max: usize,
+}
+
+impl<S: Shape> Shape for List<S> {
+    type Value = Vec<Spanned<S::Value>>;
+
+    fn describe(&self) -> String {
+        format!("a list, each {}", self.of.describe())
+    }
+
+    fn read(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        report: &mut Report,
+    ) -> Option<Self::Value> {
+        let DeValue::Array(items) = value.get_ref() else {
+            if let DeValue::String(written) = value.get_ref() {
+                let help = format!("write `{key} = [{written:?}]`");
+                report.error(value.span(), format!("`{key}` wants a list"), "a string", help);
+                return None;
+            }
+            return wrong_type(self, key, value, report);
+        };
+        if items.len() > self.count_max {
+            report.error(
+                value.span(),
+                format!("`{key}` is too long"),
+                format!("{} entries", items.len()),
+                format!("write at most {}", self.count_max),
+            );
+            return None;
+        }
+        // Every entry is read before any is given up, so that all errors show.
+        let read: Vec<_> = items
+            .iter()
+            .map(|item| Some(Spanned::new(item.span(), self.of.read(key, item, report)?)))
+            .collect();
+        read.into_iter().collect()
+    }
+}
+
+fn wrong_type<S: Shape>(
+    shape: &S,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    report: &mut Report,
+) -> Option<S::Value> {
+    let found = match value.get_ref() {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "an integer",
+        DeValue::Float(_) => "a float",
+        DeValue::Boolean(_) => "a boolean",
+        DeValue::Datetime(_) => "a date or time",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    };
+    let title = format!("`{key}` has the wrong type");
+    report.error(value.span(), title, found, format!("write {}", shape.describe()));
+    None
+}
+
+fn out_of_bounds<S: Shape>(
+    shape: &S,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    label: String,
+    report: &mut Report,
+) -> Option<S::Value> {
+    let title = format!("`{key}` is out of bounds");
+    report.error(value.span(), title, label, format!("write {}", shape.describe()));
+    None
+}
+
+/// The integer, unless it is beyond 128 bits.
+fn integer(written: &DeInteger<'_>) -> Option<i128> {
+    i128::from_str_radix(written.as_str(), written.radix()).ok()
+}
+
+/// The number as TOML may write it: `10_000_000`.
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    if digits.len() < 5 {
+        return digits;
+    }
+    let (head, tail) = digits.split_at((digits.len() - 1) % 3 + 1);
+    let groups = tail.as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group));
+    groups.fold(head.to_owned(), |out, group| out + "_" + &group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn long_numbers_are_grouped() {
+        let shown = [0, 4096, 65_536, 500_000, 10_000_000].map(grouped);
+        assert_eq!(shown, ["0", "4096", "65_536", "500_000", "10_000_000"]);
+    }
+}

@@ -1,0 +1,88 @@
+//! A configuration in a few lines, for `tidegate check`.
+
+use std::fmt;
+
+use super::{Config, Listen, Origin, Pool, Route, Target};
+
+impl fmt::Display for Config {
+    /// A line for each listener, pool, back end and route, and one for the rest;
+    /// no newline at the end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for listen in &self.listen {
+            writeln!(f, "  listen   {}", listener(listen))?;
+        }
+        for Pool { name, policy, mode, backends } in &self.pool {
+            let (policy, mode) = (policy.as_str(), mode.as_str());
+            let count = counted(backends.len(), "back end");
+            writeln!(f, "  pool     {name}: {policy}, {mode}, {count}")?;
+            for backend in backends {
+                write!(f, "             {}", backend.address)?;
+                if backend.name != backend.address.to_string() {
+                    write!(f, " ({})", backend.name)?;
+                }
+                writeln!(f, ", weight {}", backend.weight)?;
+            }
+        }
+        for route in &self.route {
+            writeln!(f, "  route    {}", self.route_line(route))?;
+        }
+        match self.admin {
+            Some(address) if address.ip().is_loopback() => {
+                writeln!(f, "  admin    http://{address}")?;
+            }
+            Some(address) => {
+                writeln!(
+                    f,
+                    "  admin    http://{address}, without a password for whoever reaches it"
+                )?;
+            }
+            None => writeln!(f, "  admin    off")?,
+        }
+        write!(f, "  server   {}", counted(usize::from(self.server.shards), "shard"))
+    }
+}
+
+impl Config {
+    fn route_line(&self, route: &Route) -> String {
+        let mut line = match route.from {
+            Origin::Any => "from anyone".to_owned(),
+            Origin::Trusted => "from trusted peers".to_owned(),
+            Origin::Pool => "from back ends".to_owned(),
+            Origin::Network(net) => format!("from {net}"),
+        };
+        if !route.methods.is_empty() {
+            line += &format!(", {}", listed(&route.methods));
+        }
+        if !route.domains.is_empty() {
+            line += &format!(", for {}", listed(&route.domains));
+        }
+        match route.to {
+            Target::Pool(index) => line + " to " + &self.pool[index].name,
+            Target::RequestUri => line + " to its Request-URI",
+        }
+    }
+}
+
+fn listener(listen: &Listen) -> String {
+    let mut line = format!("udp {}", listen.address);
+    if let Some(advertised) = &listen.advertise {
+        line += &format!(", advertised as {advertised}");
+    }
+    if !listen.trust.is_empty() {
+        line += &format!(", trusts {}", counted(listen.trust.len(), "network"));
+    }
+    line
+}
+
+/// The first few of `words`, and how many more there are.
+fn listed(words: &[String]) -> String {
+    const SHOWN_MAX: usize = 4;
+    match words.len().checked_sub(SHOWN_MAX) {
+        None | Some(0) => words.join(", "),
+        Some(more) => format!("{} and {more} more", words[..SHOWN_MAX].join(", ")),
+    }
+}
+
+fn counted(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}

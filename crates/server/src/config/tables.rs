@@ -1,0 +1,389 @@
+//! Every table and every key of the configuration file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use tidegate_world::Transport;
+
+use super::address::{self, HostPort};
+use super::knob::{Absent, Knob, Table};
+use super::route::Destination;
+use super::shape::{Choice, List, Number, Text, Whole};
+use super::word;
+use super::{Mode, Origin, Policy};
+
+pub(super) static ROOT: Table = Table {
+    header: "",
+    name: "",
+    count: 0..=1,
+    doc: "",
+    knobs: &[],
+    tables: &[&SERVER, &ADMIN, &LISTEN, &POOL, &ROUTE],
+    reserved: &["overload", "emulate"],
+};
+
+pub(super) static SERVER: Table = Table {
+    header: "[server]",
+    name: "server",
+    count: 0..=1,
+    doc: "The process as a whole. Limits are those of the whole process, however many shards \
+          it has.",
+    knobs: &[&SHARDS, &STATE_DIR, &DRAIN_SECONDS, &CALLS_MAX, &QUEUE_MAX, &COALESCE_US],
+    tables: &[],
+    reserved: &[],
+};
+
+pub(super) static SHARDS: Knob<Whole> = Knob {
+    name: "shards",
+    shape: Whole(1..=64),
+    absent: Absent::Default("1"),
+    doc: "Threads that handle messages. A call stays with one of them. More than the machine \
+          has cores only costs.",
+};
+
+pub(super) static STATE_DIR: Knob<Text<PathBuf>> = Knob {
+    name: "state_dir",
+    shape: Text {
+        what: "an absolute path, such as `\"/var/lib/tidegate\"`",
+        parse: word::directory,
+    },
+    absent: Absent::Means(
+        "`$STATE_DIRECTORY` as systemd sets it, else `$XDG_STATE_HOME/tidegate`, else \
+         `/var/lib/tidegate` for root and `~/.local/state/tidegate` for others",
+    ),
+    doc: "Directory of what must outlive the process: the key `route.key`, by which requests \
+          inside a dialog find their back end after a restart. Instances behind one address \
+          need the same key.",
+};
+
+pub(super) static DRAIN_SECONDS: Knob<Whole> = Knob {
+    name: "drain_seconds",
+    shape: Whole(0..=3600),
+    absent: Absent::Default("35"),
+    doc: "Seconds that a stopping process goes on for the calls it is setting up, while \
+          `/readyz` already says no. The default covers the 32 seconds of a transaction \
+          (RFC 3261 §17.1.1.2, 64·T1). A second signal ends the wait.",
+};
+
+pub(super) static CALLS_MAX: Knob<Whole> = Knob {
+    name: "calls_max",
+    shape: Whole(1..=10_000_000),
+    absent: Absent::Default("500_000"),
+    doc: "Calls held in the call table. A call is held for at least 32 seconds, so 10,000 new \
+          calls a second need 320,000; each takes at most 1 KiB.",
+};
+
+pub(super) static QUEUE_MAX: Knob<Whole> = Knob {
+    name: "queue_max",
+    shape: Whole(64..=1_000_000),
+    absent: Absent::Default("4096"),
+    doc: "Messages that wait for service. What would wait longer than the 500 ms after which \
+          its sender repeats it (RFC 3261 §17.1.1.1, T1) had better be refused at once.",
+};
+
+pub(super) static COALESCE_US: Knob<Whole> = Knob {
+    name: "coalesce_us",
+    shape: Whole(0..=500),
+    absent: Absent::Default("200"),
+    doc: "Microseconds to pause after waking, so that more messages are taken in one turn; \
+          only while the load makes it pay. 0 never pauses.",
+};
+
+pub(super) static ADMIN: Table = Table {
+    header: "[admin]",
+    name: "admin",
+    count: 0..=1,
+    doc: "HTTP for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text) and \
+          `/status` (JSON). It asks for no password.",
+    knobs: &[&ADMIN_ADDRESS],
+    tables: &[],
+    reserved: &[],
+};
+
+pub(super) static ADMIN_ADDRESS: Knob<Text<Option<SocketAddr>>> = Knob {
+    name: "address",
+    shape: Text {
+        what: "an IP address and port, such as `\"127.0.0.1:8060\"`, or `\"off\"`",
+        parse: address::listening_or_off,
+    },
+    absent: Absent::Default("\"127.0.0.1:8060\""),
+    doc: "Where to listen. Port 0 takes a free port.",
+};
+
+pub(super) static LISTEN: Table = Table {
+    header: "[[listen]]",
+    name: "listen",
+    count: 1..=64,
+    doc: "An address at which SIP arrives and from which it leaves.",
+    knobs: &[&TRANSPORT, &LISTEN_ADDRESS, &ADVERTISE, &TRUST, &RECEIVE_BUFFER],
+    tables: &[],
+    reserved: &[],
+};
+
+pub(super) static TRANSPORT: Knob<Choice<Transport>> = Knob {
+    name: "transport",
+    shape: Choice { words: &[("udp", Transport::Udp)], reserved: &["tcp", "tls", "ws", "wss"] },
+    absent: Absent::Required,
+    doc: "How messages travel.",
+};
+
+pub(super) static LISTEN_ADDRESS: Knob<Text<SocketAddr>> = Knob {
+    name: "address",
+    shape: Text {
+        what: "an IP address and port, such as `\"192.0.2.1:5060\"`",
+        parse: address::listening,
+    },
+    absent: Absent::Required,
+    doc: "Where to listen. `0.0.0.0` or `[::]` is every address of the machine and needs \
+          `advertise`. Port 0 takes a free port.",
+};
+
+pub(super) static ADVERTISE: Knob<Text<HostPort>> = Knob {
+    name: "advertise",
+    shape: Text {
+        what: "a host and port, such as `\"sip.example.com:5060\"`",
+        parse: address::advertised,
+    },
+    absent: Absent::Means("`address`; required when that is a wildcard"),
+    doc: "What peers are told in Via and Record-Route: the address by which they reach this \
+          listener, behind NAT the outer one.",
+};
+
+pub(super) static TRUST: Knob<List<Text<IpNet>>> = Knob {
+    name: "trust",
+    shape: List {
+        of: Text {
+            what: "an address or network, such as `\"192.0.2.0/24\"`",
+            parse: address::network,
+        },
+        count_max: 1024,
+    },
+    absent: Absent::Default("[]"),
+    doc: "Peers whose requests may go where they say themselves (routes `from = \"trusted\"`). \
+          Back ends need not be listed.",
+};
+
+pub(super) static RECEIVE_BUFFER: Knob<Whole> = Knob {
+    name: "receive_buffer",
+    shape: Whole(4096..=1 << 30),
+    absent: Absent::Default("4_194_304"),
+    doc: "Bytes of the kernel's receive buffer for each socket of this listener. The kernel \
+          may grant less (`net.core.rmem_max`); `/status` says what it granted.",
+};
+
+pub(super) static POOL: Table = Table {
+    header: "[[pool]]",
+    name: "pool",
+    count: 1..=256,
+    doc: "Servers among which calls are divided.",
+    knobs: &[&POOL_NAME, &POLICY, &MODE],
+    tables: &[&BACKEND],
+    reserved: &["limit"],
+};
+
+pub(super) static POOL_NAME: Knob<Text<String>> = Knob {
+    name: "name",
+    shape: Text {
+        what: "1 to 64 letters, digits and `_-.:`, such as `\"app\"`",
+        parse: word::pool_name,
+    },
+    absent: Absent::Required,
+    doc: "Its name in routes, metrics and commands.",
+};
+
+pub(super) static POLICY: Knob<Choice<Policy>> = Knob {
+    name: "policy",
+    shape: Choice {
+        words: &[
+            ("rr", Policy::Rr),
+            ("hash", Policy::Hash),
+            ("cjsq", Policy::Cjsq),
+            ("tlwl", Policy::Tlwl),
+        ],
+        reserved: &[],
+    },
+    absent: Absent::Default("\"tlwl\""),
+    doc: "Who gets the next call: `rr` each in turn; `hash` chosen by the Call-ID; `cjsq` the \
+          one with the fewest open calls; `tlwl` the one with the least work left in its open \
+          transactions.",
+};
+
+pub(super) static MODE: Knob<Choice<Mode>> = Knob {
+    name: "mode",
+    shape: Choice { words: &[("stateless", Mode::Stateless)], reserved: &["transaction"] },
+    absent: Absent::Default("\"stateless\""),
+    doc: "`stateless` forwards without transactions of its own (RFC 3261 §16.11) and holds \
+          the choice of a back end for each call.",
+};
+
+pub(super) static BACKEND: Table = Table {
+    header: "[[pool.backend]]",
+    name: "backend",
+    count: 1..=1024,
+    doc: "A server of the pool above it.",
+    knobs: &[&URI, &BACKEND_NAME, &WEIGHT],
+    tables: &[],
+    reserved: &[],
+};
+
+pub(super) static URI: Knob<Text<SocketAddr>> = Knob {
+    name: "uri",
+    shape: Text {
+        what: "a SIP URI of an IP address, such as `\"sip:192.0.2.10:5060\"`",
+        parse: address::server,
+    },
+    absent: Absent::Required,
+    doc: "Where it is. Without a port, 5060. A server belongs to one pool only, because its \
+          open calls are counted there.",
+};
+
+pub(super) static BACKEND_NAME: Knob<Text<String>> = Knob {
+    name: "name",
+    shape: Text {
+        what: "1 to 64 letters, digits and `_-.:`, such as `\"app-1\"`",
+        parse: word::name,
+    },
+    absent: Absent::Means("its address and port"),
+    doc: "Its name in metrics and commands, different from every other back end's.",
+};
+
+pub(super) static WEIGHT: Knob<Number> = Knob {
+    name: "weight",
+    shape: Number(0.001..=1000.0),
+    absent: Absent::Default("1"),
+    doc: "Its share of the calls in proportion to the others' weights.",
+};
+
+pub(super) static ROUTE: Table = Table {
+    header: "[[route]]",
+    name: "route",
+    count: 0..=1024,
+    doc: "Where a request outside any dialog goes: the first route that matches decides, and \
+          what matches none is refused. Without any route everything goes to the only pool; \
+          with several pools there must be one.",
+    knobs: &[&FROM, &METHOD, &DOMAIN, &TO],
+    tables: &[],
+    reserved: &[],
+};
+
+pub(super) static FROM: Knob<Text<Origin>> = Knob {
+    name: "from",
+    shape: Text {
+        what: "`\"any\"`, `\"trusted\"`, `\"pool\"` or a network such as `\"192.0.2.0/24\"`",
+        parse: word::origin,
+    },
+    absent: Absent::Default("\"any\""),
+    doc: "Who sent it: `trusted` is a peer in the listener's `trust`, `pool` a back end.",
+};
+
+pub(super) static METHOD: Knob<List<Text<String>>> = Knob {
+    name: "method",
+    shape: List {
+        of: Text { what: "a method, such as `\"INVITE\"`", parse: word::method },
+        count_max: 64,
+    },
+    absent: Absent::Means("every method"),
+    doc: "Its method, one of these.",
+};
+
+pub(super) static DOMAIN: Knob<List<Text<String>>> = Knob {
+    name: "domain",
+    shape: List {
+        of: Text { what: "a host name or address, such as `\"example.com\"`", parse: word::domain },
+        count_max: 1024,
+    },
+    absent: Absent::Means("every domain"),
+    doc: "The host of its Request-URI, one of these.",
+};
+
+pub(super) static TO: Knob<Text<Destination>> = Knob {
+    name: "to",
+    shape: Text { what: "the name of a pool, or `\"request-uri\"`", parse: word::destination },
+    absent: Absent::Required,
+    doc: "A pool, or `request-uri`: where the request says itself, which is not for `any`.",
+};
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use toml::de::DeValue;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::config::knob::Documented;
+
+    fn every_table() -> Vec<&'static Table> {
+        let mut tables = vec![&ROOT];
+        let mut next = 0;
+        while next < tables.len() {
+            tables.extend(tables[next].tables);
+            next += 1;
+        }
+        tables
+    }
+
+    #[test]
+    fn every_default_is_a_value_its_own_shape_accepts() {
+        for table in every_table() {
+            for knob in table.knobs {
+                if let Absent::Default(text) = knob.absent() {
+                    let value = DeValue::parse(text).unwrap();
+                    assert!(knob.accepts(&value), "{} {}", table.header, knob.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_table_has_two_keys_of_one_name_and_all_are_documented() {
+        for table in every_table() {
+            let mut names: Vec<_> = table.names().chain(table.reserved.iter().copied()).collect();
+            let count = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), count, "{}", table.header);
+            for knob in table.knobs {
+                assert!(knob.doc().ends_with('.'), "{} {}", table.header, knob.name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_key_that_is_known_is_also_read() {
+        for table in every_table() {
+            let above = if std::ptr::eq(table, &BACKEND) { "[[pool]]\n" } else { "" };
+            for knob in table.knobs {
+                // No key is a table, so whoever reads it complains.
+                let text = format!("{above}{}\n{} = {{}}\n", table.header, knob.name());
+                let refused = Config::parse(Path::new("f"), text.as_bytes()).unwrap_err();
+                let complaint = format!("`{}` has the wrong type", knob.name());
+                assert!(refused.to_string().contains(&complaint), "{text}{refused}");
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_hold_at_both_ends() {
+        let accepts =
+            |knob: &dyn Documented, text: &str| knob.accepts(&DeValue::parse(text).unwrap());
+        for knob in [&SHARDS, &DRAIN_SECONDS, &CALLS_MAX, &QUEUE_MAX, &COALESCE_US, &RECEIVE_BUFFER]
+        {
+            let (least, most) = (*knob.shape.0.start(), *knob.shape.0.end());
+            for (value, right) in [
+                (i128::from(least) - 1, false),
+                (i128::from(least), true),
+                (i128::from(most), true),
+                (i128::from(most) + 1, false),
+            ] {
+                assert_eq!(accepts(knob, &value.to_string()), right, "{} = {value}", knob.name);
+            }
+        }
+        for (text, right) in
+            [("0", false), ("0.001", true), ("1000", true), ("1000.5", false), ("nan", false)]
+        {
+            assert_eq!(accepts(&WEIGHT, text), right, "weight = {text}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Words as a configuration writes them: names, methods, domains, directories,
+//! and the two ends of a route.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use super::address::{in_uri, network, unbracketed};
+use super::shape::Wrong;
+use super::{Origin, route::Destination};
+
+/// Methods of RFC 3261 and its extensions, to tell a slip of the pen from a
+/// method nobody has thought of yet.
+const METHODS: [&str; 14] = [
+    "INVITE",
+    "ACK",
+    "CANCEL",
+    "BYE",
+    "OPTIONS",
+    "REGISTER",
+    "PRACK",
+    "SUBSCRIBE",
+    "NOTIFY",
+    "PUBLISH",
+    "INFO",
+    "REFER",
+    "MESSAGE",
+    "UPDATE",
+];
+
+/// What `to` says instead of a pool to let a request go where it says itself.
+pub(super) const REQUEST_URI: &str = "request-uri";
+
+/// A name that labels metrics and is typed in commands.
+pub(super) fn name(text: &str) -> Result<String, Wrong> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+    match text.chars().next() {
+        None => Err("empty".into()),
+        Some(c) if !c.is_ascii_alphanumeric() => Err("begins with neither letter nor digit".into()),
+        _ if text.len() > 64 => Err(format!("{} characters", text.chars().count()).into()),
+        _ => match text.chars().find(|c| !fits(*c)) {
+            Some(c) => Err(format!("holds `{}`", c.escape_debug()).into()),
+            None => Ok(text.to_owned()),
+        },
+    }
+}
+
+/// A pool's name: not the word that routes use for something else.
+pub(super) fn pool_name(text: &str) -> Result<String, Wrong> {
+    if text == REQUEST_URI {
+        return Err("means something else in a route".into());
+    }
+    name(text)
+}
+
+/// A method, RFC 3261 §25.1: a token, in which case matters.
+pub(super) fn method(text: &str) -> Result<String, Wrong> {
+    let token = |c: char| c.is_ascii_alphanumeric() || "-.!%*_+`'~".contains(c);
+    if text.is_empty() || !text.chars().all(token) {
+        return Err("not a method".into());
+    }
+    let upper = text.to_ascii_uppercase();
+    if upper != text && METHODS.contains(&&*upper) {
+        return Err(Wrong::with_help("methods are case-sensitive", format!("write `\"{upper}\"`")));
+    }
+    Ok(text.to_owned())
+}
+
+/// The host part of Request-URIs: a name in lower case, or an address as a URI
+/// writes it.
+pub(super) fn domain(text: &str) -> Result<String, Wrong> {
+    if let Ok(ip) = unbracketed(text).parse::<IpAddr>() {
+        return Ok(in_uri(ip));
+    }
+    if is_host_name(text) {
+        return Ok(text.to_ascii_lowercase());
+    }
+    match text.rsplit_once(':') {
+        Some((host, _)) if is_host_name(host) => {
+            let help = format!("write `\"{host}\"`: every port of the domain is meant");
+            Err(Wrong::with_help("a port", help))
+        }
+        _ if text.contains('*') => Err("patterns are not in this version".into()),
+        _ => Err("not a host name or address".into()),
+    }
+}
+
+/// Where requests of a route come from.
+pub(super) fn origin(text: &str) -> Result<Origin, Wrong> {
+    match text {
+        "any" => Ok(Origin::Any),
+        "trusted" => Ok(Origin::Trusted),
+        "pool" => Ok(Origin::Pool),
+        _ => match network(text) {
+            Ok(net) => Ok(Origin::Network(net)),
+            Err(_) if text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                Err("not one of these words".into())
+            }
+            Err(wrong) => Err(wrong),
+        },
+    }
+}
+
+/// Where requests of a route go.
+pub(super) fn destination(text: &str) -> Result<Destination, Wrong> {
+    if text == REQUEST_URI {
+        return Ok(Destination::RequestUri);
+    }
+    name(text).map(Destination::Pool)
+}
+
+/// A directory, wherever the process is started.
+pub(super) fn directory(text: &str) -> Result<PathBuf, Wrong> {
+    let path = PathBuf::from(text);
+    if text.contains('\0') {
+        Err("holds a zero byte".into())
+    } else if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err("not an absolute path".into())
+    }
+}
+
+/// Whether `text` is a `hostname` of RFC 3261 §25.1 (without a final dot).
+pub(super) fn is_host_name(text: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let top = text.rsplit('.').next().unwrap_or(text);
+    text.len() <= 253
+        && text.split('.').all(label)
+        // §25.1: the top label begins with a letter, which tells it from an address.
+        && top.starts_with(|c: char| c.is_ascii_alphabetic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short_and_plain() {
+        assert_eq!(name("app-1.eu:5070").as_deref(), Ok("app-1.eu:5070"));
+        for wrong in ["", "-x", "a b", "a\"b", "é", &"x".repeat(65)] {
+            assert!(name(wrong).is_err(), "{wrong}");
+        }
+        assert!(pool_name("request-uri").is_err());
+    }
+
+    #[test]
+    fn methods_keep_their_case_and_slips_are_told() {
+        assert_eq!(method("INVITE").as_deref(), Ok("INVITE"));
+        assert_eq!(method("x-Foo").as_deref(), Ok("x-Foo"));
+        assert_eq!(method("Invite").unwrap_err().help.unwrap(), "write `\"INVITE\"`");
+        assert!(method("IN VITE").is_err());
+        assert!(method("").is_err());
+    }
+
+    #[test]
+    fn domains_are_hosts_without_a_port() {
+        assert_eq!(domain("Example.COM").as_deref(), Ok("example.com"));
+        assert_eq!(domain("2001:DB8::1").as_deref(), Ok("[2001:db8::1]"));
+        assert_eq!(domain("[::1]").as_deref(), Ok("[::1]"));
+        assert!(domain("example.com:5060").unwrap_err().help.unwrap().contains("\"example.com\""));
+        assert_eq!(domain("*.example.com").unwrap_err().label, "patterns are not in this version");
+        for wrong in ["", "a..b", "-a.com", "1.2.3", "a_b.com"] {
+            assert!(domain(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn origins_are_words_or_networks() {
+        assert_eq!(origin("any"), Ok(Origin::Any));
+        assert_eq!(origin("10.0.0.0/8"), Ok(Origin::Network("10.0.0.0/8".parse().unwrap())));
+        assert_eq!(origin("anyone").unwrap_err().label, "not one of these words");
+        assert!(origin("10.0.0.1/8").unwrap_err().help.is_some());
+    }
+}

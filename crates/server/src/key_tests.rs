@@ -1,0 +1,128 @@
+//! Tests of the key file.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A state directory whose key file holds `content`, private.
+fn written(content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE_NAME);
+    fs::write(&path, content).unwrap();
+    set_mode(&path, 0o600);
+    (dir, path)
+}
+
+#[test]
+fn a_first_start_makes_a_private_key_that_the_next_one_finds() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("a/b");
+    let keys = Keys::load_or_create(&state).unwrap();
+    assert_ne!(keys.current, Key::default());
+    assert!(keys.previous.is_empty());
+    assert_eq!(mode(&state.join(FILE_NAME)), 0o600);
+    assert_eq!(mode(&state), 0o700);
+    assert_eq!(Keys::load_or_create(&state), Ok(keys.clone()));
+
+    let names: Vec<_> = fs::read_dir(&state).unwrap().map(|f| f.unwrap().file_name()).collect();
+    assert_eq!(names, [FILE_NAME], "no draft is left behind");
+
+    let other = Keys::load_or_create(&dir.path().join("c")).unwrap();
+    assert_ne!(other.current, keys.current);
+}
+
+#[test]
+fn processes_that_start_together_agree() {
+    let dir = tempfile::tempdir().unwrap();
+    let found: Vec<_> = std::thread::scope(|scope| {
+        let starts: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| Keys::load_or_create(dir.path()).unwrap())).collect();
+        starts.into_iter().map(|start| start.join().unwrap()).collect()
+    });
+    assert!(found.iter().all(|keys| *keys == found[0]));
+}
+
+#[test]
+fn the_first_line_makes_tokens_and_all_verify() {
+    let lines = format!("{}\n{}\n{}\n", "0a".repeat(32), "FF".repeat(32), "01".repeat(32));
+    let (dir, _) = written(lines);
+    let keys = Keys::load_or_create(dir.path()).unwrap();
+    assert_eq!(keys.current, [0x0a; 32]);
+    assert_eq!(keys.previous, [[0xff; 32], [0x01; 32]]);
+    assert_eq!(format!("{keys:?}"), "Keys(secret, 2 previous)");
+}
+
+#[test]
+fn a_key_others_may_use_is_refused() {
+    let (dir, path) = written("0a".repeat(32));
+    for wrong in [0o640, 0o604, 0o620, 0o601, 0o777] {
+        set_mode(&path, wrong);
+        let error = Keys::load_or_create(dir.path()).unwrap_err();
+        assert!(error.what.contains(&format!("mode {wrong:04o}")), "{error}");
+        assert!(error.remedy.contains("chmod 600"), "{error}");
+    }
+    for right in [0o600, 0o400] {
+        set_mode(&path, right);
+        assert!(Keys::load_or_create(dir.path()).is_ok());
+    }
+}
+
+#[test]
+fn wrong_content_is_refused_with_its_line_and_not_shown() {
+    let right = "0a".repeat(32);
+    for (content, line, what) in [
+        (String::new(), 1, "an empty line"),
+        ("\n".to_owned(), 1, "an empty line"),
+        (right[1..].to_owned(), 1, "63 digits"),
+        (format!("{right}\n{right}0"), 2, "65 digits"),
+        (format!("{right}\r\n"), 1, "character 65 is not a hexadecimal digit"),
+        (format!("{right}\n\n{right}\n"), 2, "an empty line"),
+        (format!("{right}\ng{}", &right[1..]), 2, "character 1 is not a hexadecimal digit"),
+        (format!("+{}", &right[1..]), 1, "character 1 is not a hexadecimal digit"),
+        (format!("{right}\n").repeat(9), 9, "more than 8 keys"),
+    ] {
+        let (dir, path) = written(&content);
+        let error = Keys::load_or_create(dir.path()).unwrap_err();
+        assert_eq!(error.place, format!("{}:{line}", path.display()), "{content:?}");
+        assert!(error.what.contains(what), "{error}");
+        assert!(!error.to_string().contains("0a0a"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), content, "left as it was");
+    }
+}
+
+#[test]
+fn what_is_no_file_or_no_directory_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join(FILE_NAME)).unwrap();
+    assert_eq!(Keys::load_or_create(dir.path()).unwrap_err().what, "not a file");
+
+    let (file, path) = written("");
+    let error = Keys::load_or_create(&path).unwrap_err();
+    assert!(error.what.contains("Not a directory"), "{error}");
+    drop(file);
+}
+
+#[test]
+fn the_state_directory_is_the_first_that_is_suggested() {
+    let env = |pairs: &'static [(&str, &str)]| {
+        move |name: &str| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+        }
+    };
+    let all: &[_] = &[("STATE_DIRECTORY", "/s:/t"), ("XDG_STATE_HOME", "/x"), ("HOME", "/h")];
+    let found = |pairs, is_root| suggested(env(pairs), is_root).map(|p| p.display().to_string());
+    assert_eq!(found(all, false).as_deref(), Some("/s"));
+    assert_eq!(found(&all[1..], true).as_deref(), Some("/x/tidegate"));
+    assert_eq!(found(&all[2..], true).as_deref(), Some("/var/lib/tidegate"));
+    assert_eq!(found(&all[2..], false).as_deref(), Some("/h/.local/state/tidegate"));
+    assert_eq!(found(&[("XDG_STATE_HOME", ""), ("STATE_DIRECTORY", "s")], false), None);
+    assert_eq!(state_dir(Some(Path::new("/given"))), Ok(PathBuf::from("/given")));
+}

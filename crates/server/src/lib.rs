@@ -1,0 +1,12 @@
+//! The process around the cores: its configuration, its secret key, what it shows
+//! to operators and how it is asked to stop.
+
+pub mod admin;
+pub mod config;
+mod error;
+pub mod key;
+pub mod metrics;
+pub mod phase;
+pub mod signal;
+
+pub use error::StartError;

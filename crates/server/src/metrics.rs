@@ -1,0 +1,271 @@
+//! Numbers for operators, read from their owners at each scrape.
+//!
+//! Shards count in atomics of their own; nothing on the packet path knows of this
+//! module. A *source* is a function that reads some of those atomics and says
+//! which [`Family`] each number belongs to. Names follow the conventions of
+//! Prometheus: `tidegate_NAME_UNIT`, and `_total` behind a counter.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{self, Registry};
+
+/// The media type of [`Metrics::render`].
+pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All the numbers of one name, told apart by their labels. Declare it once, as a
+/// `static`, wherever the numbers come from.
+#[derive(Debug)]
+pub struct Family {
+    name: &'static str,
+    help: &'static str,
+    unit: Option<Unit>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+impl Family {
+    /// Numbers that only grow. `name` has neither prefix nor suffix, which are added;
+    /// `help` is a phrase without a full stop.
+    pub const fn counter(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, unit: None, kind: Kind::Counter }
+    }
+
+    /// Numbers that go up and down.
+    pub const fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, unit: None, kind: Kind::Gauge }
+    }
+
+    /// The same in a unit, which is added to the name.
+    pub const fn in_unit(self, unit: Unit) -> Self {
+        Self { unit: Some(unit), ..self }
+    }
+}
+
+/// What a number counts, when it does not count things. Base units only.
+#[derive(Clone, Copy, Debug)]
+pub enum Unit {
+    /// Seconds.
+    Seconds,
+    /// Bytes.
+    Bytes,
+    /// A fraction, 0 to 1.
+    Ratio,
+}
+
+impl Unit {
+    fn to_registry(self) -> registry::Unit {
+        match self {
+            Self::Seconds => registry::Unit::Seconds,
+            Self::Bytes => registry::Unit::Bytes,
+            // The conventions have the singular, `Ratios` the plural.
+            Self::Ratio => registry::Unit::Other("ratio".to_owned()),
+        }
+    }
+}
+
+/// A number of a family.
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    /// A count.
+    Whole(u64),
+    /// A measure.
+    Real(f64),
+}
+
+impl From<u64> for Value {
+    fn from(n: u64) -> Self {
+        Self::Whole(n)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(n: f64) -> Self {
+        Self::Real(n)
+    }
+}
+
+/// What the sources say at one scrape.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// In the order in which the families first came up.
+    families: Vec<(&'static Family, Vec<Sample>)>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    labels: Vec<(&'static str, String)>,
+    value: Value,
+}
+
+impl Samples {
+    /// A number of `family`. No two of a family may have the same `labels`.
+    pub fn push(
+        &mut self,
+        family: &'static Family,
+        labels: &[(&'static str, &str)],
+        value: impl Into<Value>,
+    ) {
+        let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        let sample = Sample { labels, value: value.into() };
+        match self.families.iter_mut().find(|(known, _)| std::ptr::eq(*known, family)) {
+            Some((_, samples)) => samples.push(sample),
+            None => {
+                debug_assert!(
+                    self.families.iter().all(|(known, _)| known.name != family.name),
+                    "two families of one name: {}",
+                    family.name
+                );
+                self.families.push((family, vec![sample]));
+            }
+        }
+    }
+}
+
+type Source = Box<dyn Fn(&mut Samples) + Send + Sync>;
+
+/// The sources of a process.
+pub struct Metrics {
+    sources: Vec<Source>,
+}
+
+static BUILD_INFO: Family = Family::gauge("build_info", "Always 1; the version is in the label");
+
+impl Metrics {
+    /// With one source, the version.
+    pub fn new() -> Self {
+        let mut metrics = Self { sources: Vec::new() };
+        metrics.add(|samples| {
+            samples.push(&BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))], 1);
+        });
+        metrics
+    }
+
+    /// Adds a source. It is called at each scrape, from the admin thread: it reads
+    /// and never waits.
+    pub fn add(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
+        self.sources.push(Box::new(source));
+    }
+
+    /// What the sources say now, as OpenMetrics text.
+    pub fn render(&self) -> String {
+        let mut samples = Samples::default();
+        for source in &self.sources {
+            source(&mut samples);
+        }
+        let mut registry = Registry::with_prefix("tidegate");
+        registry.register_collector(Box::new(samples));
+        let mut out = String::new();
+        text::encode(&mut out, &registry).expect("writing to a String does not fail");
+        out
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Metrics({} sources)", self.sources.len())
+    }
+}
+
+impl Collector for Samples {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (family, samples) in &self.families {
+            let kind = match family.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+            };
+            let unit = family.unit.map(Unit::to_registry);
+            let mut encoder =
+                encoder.encode_descriptor(family.name, family.help, unit.as_ref(), kind)?;
+            for sample in samples {
+                if sample.labels.is_empty() {
+                    encode(family.kind, sample.value, &mut encoder)?;
+                } else {
+                    encode(family.kind, sample.value, &mut encoder.encode_family(&sample.labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encode(kind: Kind, value: Value, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+    match (kind, value) {
+        (Kind::Counter, Value::Whole(n)) => encoder.encode_counter::<NoLabelSet, _, u64>(&n, None),
+        (Kind::Counter, Value::Real(n)) => encoder.encode_counter::<NoLabelSet, _, u64>(&n, None),
+        (Kind::Gauge, Value::Whole(n)) => encoder.encode_gauge(&n),
+        (Kind::Gauge, Value::Real(n)) => encoder.encode_gauge(&n),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    static RECEIVED: Family = Family::counter("datagrams_received", "Datagrams received");
+    static BUSY: Family = Family::counter("busy", "Time not spent waiting").in_unit(Unit::Seconds);
+    static OPEN: Family = Family::gauge("calls_open", "Calls open now");
+
+    #[test]
+    fn a_family_is_told_once_whatever_sources_it_has() {
+        let mut metrics = Metrics::new();
+        let counts: [Arc<AtomicU64>; 2] = Default::default();
+        for (shard, count) in counts.iter().enumerate() {
+            let (shard, count) = (shard.to_string(), Arc::clone(count));
+            metrics.add(move |samples| {
+                let labels = [("shard", &*shard)];
+                samples.push(&RECEIVED, &labels, count.load(Ordering::Relaxed));
+                samples.push(&BUSY, &labels, 0.25);
+            });
+        }
+        metrics.add(|samples| samples.push(&OPEN, &[], 7));
+        counts[1].store(1 << 60, Ordering::Relaxed);
+        let expected = concat!(
+            "# HELP tidegate_build_info Always 1; the version is in the label\n",
+            "# TYPE tidegate_build_info gauge\n",
+            "tidegate_build_info{version=\"",
+            env!("CARGO_PKG_VERSION"),
+            "\"} 1\n",
+            "# HELP tidegate_datagrams_received Datagrams received\n",
+            "# TYPE tidegate_datagrams_received counter\n",
+            "tidegate_datagrams_received_total{shard=\"0\"} 0\n",
+            "tidegate_datagrams_received_total{shard=\"1\"} 1152921504606846976\n",
+            "# HELP tidegate_busy_seconds Time not spent waiting\n",
+            "# TYPE tidegate_busy_seconds counter\n",
+            "# UNIT tidegate_busy_seconds seconds\n",
+            "tidegate_busy_seconds_total{shard=\"0\"} 0.25\n",
+            "tidegate_busy_seconds_total{shard=\"1\"} 0.25\n",
+            "# HELP tidegate_calls_open Calls open now\n",
+            "# TYPE tidegate_calls_open gauge\n",
+            "tidegate_calls_open 7\n",
+            "# EOF\n",
+        );
+        assert_eq!(metrics.render(), expected);
+
+        counts[0].store(3, Ordering::Relaxed);
+        assert!(metrics.render().contains("{shard=\"0\"} 3\n"), "read anew at each scrape");
+    }
+
+    #[test]
+    fn labels_cannot_break_out_of_their_quotes() {
+        let mut metrics = Metrics::new();
+        metrics.add(|samples| samples.push(&OPEN, &[("name", "a\"b\\c\nd")], 1));
+        assert!(metrics.render().contains(r#"{name="a\"b\\c\nd"} 1"#), "{}", metrics.render());
+    }
+}

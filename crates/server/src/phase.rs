@@ -1,0 +1,73 @@
+//! Where a process is in its life, as probes and balancers in front see it.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Where a process is in its life. It only goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Phase {
+    /// Sockets are being opened.
+    Starting,
+    /// New calls are taken.
+    Admitting,
+    /// Asked to stop: only what is held goes on.
+    Draining,
+}
+
+impl Phase {
+    /// One word, lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Admitting => "admitting",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+/// The phase of this process, shared by its threads.
+#[derive(Debug)]
+pub struct Life(AtomicU8);
+
+impl Life {
+    /// A process that is starting.
+    pub const fn new() -> Self {
+        Self(AtomicU8::new(Phase::Starting as u8))
+    }
+
+    /// The phase now.
+    pub fn phase(&self) -> Phase {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Phase::Starting,
+            1 => Phase::Admitting,
+            _ => Phase::Draining,
+        }
+    }
+
+    /// Goes on to `phase`; nothing happens when it is past already.
+    pub fn advance(&self, phase: Phase) {
+        self.0.fetch_max(phase as u8, Ordering::Relaxed);
+    }
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_drains_never_admits_again() {
+        let life = Life::new();
+        assert_eq!(life.phase(), Phase::Starting);
+        life.advance(Phase::Admitting);
+        assert_eq!(life.phase(), Phase::Admitting);
+        life.advance(Phase::Draining);
+        life.advance(Phase::Admitting);
+        assert_eq!(life.phase(), Phase::Draining);
+    }
+}

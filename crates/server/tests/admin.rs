@@ -1,0 +1,133 @@
+//! The admin interface over a real socket.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_server::admin::{Admin, Pages, Status};
+use tidegate_server::metrics::{Family, Metrics};
+use tidegate_server::phase::{Life, Phase};
+
+static SCRAPES: Family = Family::counter("test_scrapes", "Times this was read");
+
+fn start() -> (Admin, Arc<Life>) {
+    let life = Arc::new(Life::new());
+    let mut metrics = Metrics::new();
+    let scrapes = AtomicU64::new(0);
+    metrics.add(move |samples| {
+        samples.push(&SCRAPES, &[], scrapes.fetch_add(1, Ordering::Relaxed) + 1);
+    });
+    let status = Box::new(|| Status::from_iter([("shards".to_owned(), 2.into())]));
+    let pages = Pages { life: Arc::clone(&life), metrics, status };
+    (Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap(), life)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+/// All that comes until the peer closes.
+fn rest(mut stream: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => String::from_utf8(bytes).unwrap(),
+    }
+}
+
+/// Status and body of the answer to one request.
+fn request(address: SocketAddr, method: &str, path: &str) -> (u16, String) {
+    let mut stream = connect(address);
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let answer = rest(stream);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[test]
+fn it_is_ready_only_while_admitting() {
+    let (admin, life) = start();
+    let get = |path| request(admin.address(), "GET", path);
+    assert_eq!(get("/readyz"), (503, "starting\n".to_owned()));
+    life.advance(Phase::Admitting);
+    assert_eq!(get("/readyz"), (200, "admitting\n".to_owned()));
+    assert!(get("/status").1.contains("\"phase\": \"admitting\""));
+    life.advance(Phase::Draining);
+    assert_eq!(get("/readyz"), (503, "draining\n".to_owned()));
+    assert_eq!(get("/healthz"), (200, "alive\n".to_owned()));
+}
+
+#[test]
+fn metrics_and_status_are_read_at_each_request() {
+    let (admin, _life) = start();
+    let get = |path| request(admin.address(), "GET", path);
+    assert!(get("/metrics").1.contains("\ntidegate_test_scrapes_total 1\n"));
+    let (code, second) = get("/metrics");
+    assert_eq!(code, 200);
+    assert!(second.contains("\ntidegate_test_scrapes_total 2\n"), "{second}");
+    assert!(second.ends_with("# EOF\n"));
+
+    let (code, status) = get("/status");
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(code, 200);
+    assert_eq!(status["shards"], 2);
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn other_pages_and_methods_are_refused() {
+    let (admin, _life) = start();
+    let (code, body) = request(admin.address(), "GET", "/");
+    assert_eq!(code, 404);
+    assert!(body.contains("/metrics"), "{body}");
+    assert_eq!(request(admin.address(), "POST", "/status").0, 405);
+}
+
+#[test]
+fn an_endless_head_is_cut_off() {
+    let (admin, _life) = start();
+    let mut stream = connect(admin.address());
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nX: ").unwrap();
+    // 1 MiB at the most; the peer closes long before, which shows as an error here.
+    let filler = [b'x'; 4096];
+    let sent = (0..256).take_while(|_| stream.write_all(&filler).is_ok()).count();
+    let answer = rest(stream);
+    assert!(sent < 256 || answer.starts_with("HTTP/1.1 431"), "{sent} {answer:?}");
+    assert!(!answer.starts_with("HTTP/1.1 200"), "{answer:?}");
+}
+
+#[test]
+fn silent_connections_are_closed_and_keep_nobody_out_for_long() {
+    let (admin, _life) = start();
+    let silent: Vec<_> = (0..200).map(|_| connect(admin.address())).collect();
+    // 64 are given up after their wait, the others at once.
+    for stream in silent {
+        assert_eq!(rest(stream), "");
+    }
+    assert_eq!(request(admin.address(), "GET", "/healthz").0, 200);
+    let metrics = request(admin.address(), "GET", "/metrics").1;
+    assert!(metrics.contains("tidegate_admin_connections_refused_total 136\n"), "{metrics}");
+}
+
+#[test]
+fn an_address_in_use_is_a_start_error_and_free_again_after_the_end() {
+    let (admin, life) = start();
+    let address = admin.address();
+    assert_ne!(address.port(), 0);
+    let again = || {
+        let status = Box::new(Status::new);
+        Admin::start(address, Pages { life: Arc::clone(&life), metrics: Metrics::new(), status })
+    };
+    let error = again().unwrap_err();
+    assert!(error.what.contains("Address already in use"), "{error}");
+    assert!(error.remedy.contains("[admin] address"), "{error}");
+
+    let open = connect(address);
+    drop(admin);
+    assert_eq!(rest(open), "", "connections end with the interface");
+    assert!(again().is_ok());
+}

@@ -1,0 +1,197 @@
+//! Broken configurations are refused with place and remedy; right ones are read.
+//!
+//! Beside each `broken/NAME.toml` lies `NAME.txt`, the diagnostics it must bring.
+//! `TIDEGATE_BLESS=1` writes them anew, to be read before they are committed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use tidegate_server::config::{Config, Origin, Target};
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+fn parse(path: &Path) -> Result<Config, String> {
+    let name = Path::new(path.file_name().unwrap());
+    Config::parse(name, &fs::read(path).unwrap()).map_err(|diagnostics| diagnostics.to_string())
+}
+
+#[test]
+fn each_broken_configuration_brings_its_diagnostics() {
+    for path in files("broken") {
+        let shown = parse(&path).expect_err(&format!("{} is right", path.display()));
+        let expected = path.with_extension("txt");
+        if std::env::var_os("TIDEGATE_BLESS").is_some() {
+            fs::write(&expected, &shown).unwrap();
+        }
+        let expected = fs::read_to_string(&expected).unwrap_or_default();
+        assert_eq!(shown, expected, "{}", path.display());
+        assert!(shown.matches("help: ").count() >= 1, "{} names no remedy", path.display());
+    }
+}
+
+#[test]
+fn right_configurations_are_read() {
+    for path in files("good") {
+        if let Err(shown) = parse(&path) {
+            panic!("{shown}");
+        }
+    }
+}
+
+#[test]
+fn the_smallest_configuration_means_what_the_reference_says() {
+    let config = parse(&files("good")[0].with_file_name("smallest.toml")).unwrap();
+    assert_eq!(config.server.shards, 1);
+    assert_eq!(config.server.drain.as_secs(), 35);
+    assert_eq!(config.server.coalesce.as_micros(), 200);
+    assert_eq!(config.server.state_dir, None);
+    assert_eq!(config.admin, Some("127.0.0.1:8060".parse().unwrap()));
+    assert_eq!(config.listen[0].advertise, None);
+    let backends = &config.pool[0].backends;
+    assert_eq!(backends[1].name, "127.0.0.1:5071");
+    assert_eq!(backends[1].address, "127.0.0.1:5071".parse().unwrap());
+    assert_eq!(backends[1].weight, 1.0);
+    let [route] = &config.route[..] else { panic!("{:?}", config.route) };
+    assert_eq!((route.from, route.to), (Origin::Any, Target::Pool(0)));
+    assert!(route.methods.is_empty() && route.domains.is_empty());
+}
+
+#[test]
+fn every_key_of_the_full_configuration_arrives() {
+    let config = parse(&files("good")[0].with_file_name("full.toml")).unwrap();
+    assert_eq!(
+        config.to_string(),
+        "  listen   udp 0.0.0.0:5060, advertised as sip.example.com:5060, trusts 2 networks
+  listen   udp [2001:db8::1]:5060
+  pool     app: cjsq, stateless, 2 back ends
+             192.0.2.10:5060 (app-1), weight 1
+             [2001:db8::10]:5062, weight 0.5
+  pool     message: rr, stateless, 1 back end
+             192.0.2.20:5060, weight 1
+  route    from trusted peers to its Request-URI
+  route    from 198.51.100.0/24, MESSAGE, OPTIONS, for example.com, [2001:db8::5] to message
+  route    from anyone to app
+  admin    off
+  server   2 shards"
+    );
+    assert_eq!(config.server.calls_max, 1000);
+    assert_eq!(config.server.queue_max, 64);
+    assert_eq!(config.server.coalesce.as_micros(), 0);
+    assert_eq!(config.server.drain.as_secs(), 5);
+    assert_eq!(config.server.state_dir, Some(PathBuf::from("/var/lib/tidegate")));
+    assert_eq!(config.listen[0].receive_buffer, 65536);
+    assert_eq!(config.listen[0].trust[1], "203.0.113.7/32".parse().unwrap());
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let shown = Config::load(Path::new("/nonexistent/tidegate.toml")).unwrap_err().to_string();
+    assert!(shown.contains("No such file or directory"), "{shown}");
+    assert!(shown.contains("--> /nonexistent/tidegate.toml"), "{shown}");
+    // A folder opens but does not read, and an endless file must not be read to its end.
+    assert!(Config::load(Path::new("/")).unwrap_err().to_string().contains("Is a directory"));
+    assert!(Config::load(Path::new("/dev/zero")).unwrap_err().to_string().contains("1024 KiB"));
+}
+
+/// Pieces of configurations, so that random ones get past the first line.
+fn piece() -> impl Strategy<Value = String> {
+    let words = [
+        "[[listen]]\n",
+        "[listen]\n",
+        "[[pool]]\n",
+        "[[pool.backend]]\n",
+        "[pool.limit]\n",
+        "[server]\n",
+        "[admin]\n",
+        "[[route]]\n",
+        "[overload]\n",
+        "transport = ",
+        "address = ",
+        "advertise = ",
+        "trust = ",
+        "uri = ",
+        "weight = ",
+        "name = ",
+        "to = ",
+        "from = ",
+        "method = ",
+        "shards = ",
+        "\"udp\"\n",
+        "\"127.0.0.1:5060\"\n",
+        "\"[::]:5060\"\n",
+        "\"sip:127.0.0.1:5060\"\n",
+        "\"app\"\n",
+        "[]\n",
+        "[\"a\", 1]\n",
+        "{ x = 1 }\n",
+        "nan\n",
+        "99999999999999999999999999999999999999999999\n",
+        "-1\n",
+        "true\n",
+        "'",
+        "\"\"\"",
+        "\\u",
+        "listen.address = 1\n",
+        "pool = [[]]\n",
+        "listen = []\n",
+        "\r",
+        "\u{1b}",
+        "é",
+        "\t",
+        "#",
+        "1979-05-27\n",
+        "a.b.c = 1\n",
+        "\u{feff}",
+        "\0",
+    ];
+    prop_oneof![8 => prop::sample::select(words.to_vec()).prop_map(str::to_owned), 1 => ".{0,8}"]
+}
+
+fn shown_or_read(bytes: &[u8]) -> Result<(), TestCaseError> {
+    if let Err(diagnostics) = Config::parse(Path::new("random.toml"), bytes) {
+        prop_assert!(diagnostics.count() > 0);
+        prop_assert!(diagnostics.render(true).contains("help"));
+        let plain = diagnostics.render(false);
+        prop_assert!(plain.contains("random.toml"));
+        prop_assert!(
+            !plain.contains('\u{1b}'),
+            "an escape sequence reaches the terminal: {plain:?}"
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        shown_or_read(&bytes)?;
+    }
+
+    #[test]
+    fn any_pieces_are_read_or_refused(pieces in prop::collection::vec(piece(), 0..24)) {
+        shown_or_read(pieces.concat().as_bytes())?;
+    }
+
+    #[test]
+    fn a_right_configuration_with_one_byte_changed_is_read_or_refused(
+        at in 0usize..2000, byte in any::<u8>()
+    ) {
+        let mut bytes = include_bytes!("good/full.toml").to_vec();
+        let at = at % bytes.len();
+        bytes[at] = byte;
+        shown_or_read(&bytes)?;
+    }
+}

@@ -1,0 +1,31 @@
+//! `tidegate`: the command line.
+//!
+//! Exit status of every command: 0 done and every condition held, 1 a condition
+//! did not hold, 2 usage or configuration error.
+
+mod check;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Check(check::Args),
+}
+
+/// The exit status of a usage or configuration error; clap's own too.
+const WRONG_USE: u8 = 2;
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Check(args) => check::run(&args),
+    }
+}

@@ -1,0 +1,85 @@
+//! `tidegate check` as a shell sees it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use assert_cmd::Command;
+
+fn tidegate(args: &[&str]) -> Output {
+    Command::cargo_bin("tidegate").unwrap().args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn written(content: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    fs::write(&file, content).unwrap();
+    let name = file.to_str().unwrap().to_owned();
+    (folder, name)
+}
+
+const SMALLEST: &str = r#"
+[[listen]]
+transport = "udp"
+address = "127.0.0.1:5060"
+
+[[pool]]
+name = "app"
+[[pool.backend]]
+uri = "sip:127.0.0.1:5070"
+"#;
+
+#[test]
+fn a_right_configuration_is_summed_up() {
+    let (_folder, file) = written(SMALLEST);
+    let output = tidegate(&["check", &file]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        text(&output.stdout),
+        format!(
+            "{file}: ok
+  listen   udp 127.0.0.1:5060
+  pool     app: tlwl, stateless, 1 back end
+             127.0.0.1:5070, weight 1
+  route    from anyone to app
+  admin    http://127.0.0.1:8060
+  server   1 shard
+"
+        )
+    );
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn a_broken_configuration_is_a_status_of_2_and_says_where() {
+    let (_folder, file) = written(&SMALLEST.replace("address", "adress"));
+    let output = tidegate(&["check", &file]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stdout), "");
+    let shown = text(&output.stderr);
+    assert!(shown.contains(&format!("--> {file}:4:1")), "{shown}");
+    assert!(shown.contains("did you mean `address`?"), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "colour, and no terminal: {shown:?}");
+}
+
+#[test]
+fn a_missing_file_and_wrong_usage_are_a_status_of_2() {
+    let missing = Path::new("/nonexistent.toml");
+    let output = tidegate(&["check", missing.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("No such file"));
+    for args in [&["check"][..], &["chekc"], &[], &["check", "a", "b"]] {
+        assert_eq!(tidegate(args).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn the_version_is_told() {
+    let output = tidegate(&["--version"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stdout), concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n"));
+}
