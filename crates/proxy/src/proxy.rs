@@ -18,23 +18,18 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy with these settings, which takes its buffers from `pool`.
+    /// A proxy with these settings, which counts in `counters` and takes its buffers
+    /// from `pool`.
     ///
     /// # Panics
     /// If there is no listener or no pool, or more of something than a branch can
     /// name: configuration is checked before it comes here.
-    pub fn new(settings: Settings, pool: Pool) -> Self {
-        let counters = Arc::new(Counters::default());
+    pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         Self {
             ingress: Ingress::new(settings.queue_max),
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
             counters,
         }
-    }
-
-    /// What it counts; readable from any thread while it runs.
-    pub fn counters(&self) -> Arc<Counters> {
-        Arc::clone(&self.counters)
     }
 
     fn publish(&self) {

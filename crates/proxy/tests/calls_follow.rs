@@ -118,7 +118,7 @@ fn with_every_back_end_down_new_calls_are_refused_until_one_is_tried_again() {
     script.refused(BACKEND_A);
     script.refused(BACKEND_B);
     assert_eq!(script.status(CALLER, &invite("a")), 503);
-    assert_eq!(script.proxy.counters().calls.get(), 0);
+    assert_eq!(script.counters.calls.get(), 0);
     script.pass(Duration::from_secs(5));
     assert_eq!(script.send(CALLER, &invite("a")).len(), 1);
 }
@@ -134,7 +134,7 @@ fn a_full_table_refuses_new_calls_only() {
     let bye = script.one(CALLER, &bare("BYE", "a", 2));
     script.one(&bye.to.to_string(), &bye.answer("200 OK"));
     script.one(CALLER, &invite("c"));
-    assert_eq!(script.proxy.counters().calls_evicted.get(), 1);
+    assert_eq!(script.counters.calls_evicted.get(), 1);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 mod script;
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use script::*;
 use tidegate_balance::Policy;
@@ -64,7 +66,7 @@ fn a_full_queue_refuses_new_work_and_drops_the_rest() {
     // RFC 3261 §21.5.4: with a Retry-After the client would stop everything for that
     // long; it is told nothing.
     assert!(refused.iter().all(|r| r.all("Retry-After").is_empty()));
-    let counters = script.proxy.counters();
+    let counters = Arc::clone(&script.counters);
     assert_eq!(counters.dropped(Drop::QueueFull).get(), 3);
     assert_eq!(counters.replied(503).get(), 3);
     assert_eq!(script.serve().len(), 4, "two INVITEs, two 481");
@@ -79,7 +81,7 @@ fn the_ack_to_a_reply_of_ours_ends_at_the_door() {
     let ack = request("ACK", "sip:bob@192.0.2.1", "a", 1, "Totag\r\n");
     let own = ack.replace("tag=callee", &format!("tag={tag}"));
     script.offer(CALLER, own.as_bytes());
-    let counters = script.proxy.counters();
+    let counters = Arc::clone(&script.counters);
     assert_eq!(counters.dropped(Drop::OwnAck).get(), 1);
     // Another call's tag is not its own.
     script.offer(CALLER, own.replace("Call-ID: a", "Call-ID: b").as_bytes());
@@ -95,7 +97,7 @@ fn repetitions_of_an_invite_are_not_new_work() {
     for _ in 0..3 {
         script.one(CALLER, &invite("a"));
     }
-    let counters = script.proxy.counters();
+    let counters = Arc::clone(&script.counters);
     assert_eq!(
         (counters.received(Class::Invite).get(), counters.received(Class::InDialog).get()),
         (1, 2)
@@ -132,7 +134,7 @@ fn keepalives_and_noise_are_dropped_without_an_answer() {
         script.offer(CALLER, bytes);
         assert!(script.serve().is_empty(), "{bytes:?}");
     }
-    let counters = script.proxy.counters();
+    let counters = Arc::clone(&script.counters);
     assert_eq!(counters.dropped(Drop::Keepalive).get(), 4);
     assert_eq!(counters.dropped(Drop::Malformed).get(), 2);
 }
@@ -146,7 +148,7 @@ fn what_no_longer_fits_into_a_datagram_is_counted() {
     let text = format!("{head}Content-Length: {room:>5}\r\n\r\n{}", "x".repeat(room));
     script.offer(CALLER, text.as_bytes());
     assert!(script.serve().is_empty());
-    assert_eq!(script.proxy.counters().dropped(Drop::TooLong).get(), 1);
+    assert_eq!(script.counters.dropped(Drop::TooLong).get(), 1);
 }
 
 /// A valid message with some bytes changed, cut out or put in.
@@ -203,7 +205,7 @@ proptest! {
             let allowed = [BACKEND_A, BACKEND_B].map(address);
             prop_assert!(from_backend || allowed.contains(&to) || to.ip() == address(CALLER).ip());
         }
-        let c = script.proxy.counters();
+        let c = Arc::clone(&script.counters);
         let dropped: u64 = Drop::ALL.iter().map(|&d| c.dropped(d).get()).sum();
         let replied: u64 = tidegate_proxy::REPLIES.iter().map(|&r| c.replied(r).get()).sum();
         let forwarded = c.requests_forwarded.get() + c.responses_forwarded.get();

@@ -2,6 +2,8 @@
 
 mod script;
 
+use std::sync::Arc;
+
 use script::*;
 use tidegate_balance::Policy;
 use tidegate_proxy::Listener;
@@ -69,7 +71,7 @@ fn a_request_that_must_not_be_forwarded_is_answered() {
     assert_eq!(reply.start(), "SIP/2.0 420 Bad Extension");
     assert_eq!(reply.header("Unsupported"), "privacy, foo");
     // None of them took room or counted.
-    assert_eq!(script.proxy.counters().calls.get(), 0);
+    assert_eq!(script.counters.calls.get(), 0);
     assert!(script.backends.backends().iter().all(|b| b.assigned() == 0));
 }
 
@@ -175,7 +177,7 @@ fn a_response_that_is_not_ours_goes_nowhere() {
     let lone: String =
         sent.answer("200 OK").replace(&format!("Via: {}\r\n", sent.all("Via")[1]), "");
     assert!(script.send(BACKEND_A, &lone).is_empty());
-    let counters = script.proxy.counters();
+    let counters = Arc::clone(&script.counters);
     assert_eq!(counters.dropped(tidegate_proxy::Drop::ForeignResponse).get(), 2);
     assert_eq!(counters.dropped(tidegate_proxy::Drop::LostResponse).get(), 1);
     assert_eq!(script.send(BACKEND_A, &sent.answer("200 OK")).len(), 1, "the true one passes");

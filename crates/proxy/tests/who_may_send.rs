@@ -3,6 +3,8 @@
 
 mod script;
 
+use std::sync::Arc;
+
 use script::*;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Class, From, Listener, Rule, Secret, To};
@@ -56,7 +58,7 @@ fn a_to_tag_alone_is_nobodys_word() {
         script.status(CALLER, &request("CANCEL", "sip:bob@192.0.2.1", "forged", 1, "")),
         481
     );
-    let counters = script.proxy.counters();
+    let counters = Arc::clone(&script.counters);
     assert_eq!(
         (counters.received(Class::InDialog).get(), counters.received(Class::Invite).get()),
         (0, 1)
@@ -88,7 +90,7 @@ fn a_dialog_finds_its_back_end_after_a_restart() {
             assert!(sent.all("Route").is_empty());
         }
     }
-    assert_eq!(after.proxy.counters().received(Class::InDialog).get(), 2, "the re-INVITEs");
+    assert_eq!(after.counters.received(Class::InDialog).get(), 2, "the re-INVITEs");
 
     // The back end's response finds its way without any table.
     let more = format!("Totag\r\nRoute: {route_a}\r\n");

@@ -30,9 +30,10 @@ use toml::de::DeTable;
 pub use address::HostPort;
 pub use diagnostic::Diagnostics;
 pub use listen::Listen;
-pub use pool::{Backend, Mode, Policy, Pool};
+pub use pool::{Backend, Mode, Pool};
 pub use reference::reference;
 pub use route::{Origin, Route, Target};
+pub use tidegate_balance::Policy;
 
 use diagnostic::Report;
 use section::Section;

@@ -7,6 +7,10 @@ mod error;
 pub mod key;
 pub mod metrics;
 pub mod phase;
+mod run;
 pub mod signal;
+mod sources;
+mod wiring;
 
 pub use error::StartError;
+pub use run::{Finish, RunError, Started, run};

@@ -2,6 +2,7 @@
 //! that a seed drives.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load, Process};
@@ -61,7 +62,8 @@ fn backends() -> balance::Pool {
 fn proxy(policy: Policy, backends: balance::Pool) -> Proxy {
     let listeners = vec![Listener::new(address(PROXY))];
     let secret = Secret { current: [7; 32], previous: Vec::new() };
-    Proxy::new(Settings::new(listeners, vec![(backends, policy)], secret), Pool::new())
+    let settings = Settings::new(listeners, vec![(backends, policy)], secret);
+    Proxy::new(settings, Arc::default(), Pool::new())
 }
 
 impl Run {

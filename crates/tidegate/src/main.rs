@@ -4,6 +4,7 @@
 //! did not hold, 2 usage or configuration error.
 
 mod check;
+mod run;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Check(check::Args),
+    Run(run::Args),
 }
 
 /// The exit status of a usage or configuration error; clap's own too.
@@ -27,5 +29,6 @@ const WRONG_USE: u8 = 2;
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Check(args) => check::run(&args),
+        Command::Run(args) => run::run(&args),
     }
 }

@@ -3,11 +3,12 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Listener, Proxy, Secret, Settings};
+use tidegate_proxy::{Counters, Listener, Proxy, Secret, Settings};
 use tidegate_world::{Cause, Core, Failure, Path, Pool, Received, Timestamp};
 
 pub const PROXY: &str = "192.0.2.1:5060";
@@ -69,6 +70,7 @@ impl Sent {
 /// A proxy before two back ends, at a time that only the script moves.
 pub struct Script {
     pub proxy: Proxy,
+    pub counters: Arc<Counters>,
     pub backends: balance::Pool,
     pub now: Timestamp,
     pool: Pool,
@@ -91,8 +93,9 @@ impl Script {
         );
         adjust(&mut settings);
         let pool = Pool::new();
-        let proxy = Proxy::new(settings, pool.clone());
-        Self { proxy, backends, pool, now: Timestamp::from_nanos(1_000_000_000) }
+        let counters = Arc::<Counters>::default();
+        let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
+        Self { proxy, counters, backends, pool, now: Timestamp::from_nanos(1_000_000_000) }
     }
 
     /// Only queues a packet.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use tidegate_balance::Policy;
 use toml::Spanned;
 
 use super::diagnostic::{Report, quoted};
@@ -32,31 +33,6 @@ pub struct Backend {
     pub address: SocketAddr,
     /// Its share of the calls in proportion to the others' weights, above 0.
     pub weight: f64,
-}
-
-/// Who gets the next call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Each in turn.
-    Rr,
-    /// Chosen by a hash of the Call-ID.
-    Hash,
-    /// The one with the fewest open calls (call-join-shortest-queue).
-    Cjsq,
-    /// The one with the least work left in open transactions.
-    Tlwl,
-}
-
-impl Policy {
-    /// As the configuration writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Rr => "rr",
-            Self::Hash => "hash",
-            Self::Cjsq => "cjsq",
-            Self::Tlwl => "tlwl",
-        }
-    }
 }
 
 /// What is kept of what is forwarded.

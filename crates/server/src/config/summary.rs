@@ -12,7 +12,7 @@ impl fmt::Display for Config {
             writeln!(f, "  listen   {}", listener(listen))?;
         }
         for Pool { name, policy, mode, backends } in &self.pool {
-            let (policy, mode) = (policy.as_str(), mode.as_str());
+            let (policy, mode) = (policy.name(), mode.as_str());
             let count = counted(backends.len(), "back end");
             writeln!(f, "  pool     {name}: {policy}, {mode}, {count}")?;
             for backend in backends {

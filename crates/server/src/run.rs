@@ -1,0 +1,231 @@
+//! A running process: one thread a shard, the admin interface beside them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded, select};
+use serde_json::json;
+use tidegate_balance as balance;
+use tidegate_io::{Clock, Crossings, Drive, Ended, Limits, Shard, Stop, Summary};
+use tidegate_proxy::{Proxy, Settings};
+use tidegate_world::Pool;
+
+use crate::StartError;
+use crate::admin::{Admin, Pages, Status};
+use crate::config::Config;
+use crate::key::Keys;
+use crate::metrics::Metrics;
+use crate::phase::{Life, Phase};
+use crate::signal::Signals;
+use crate::sources::{self, ShardCounters};
+use crate::wiring;
+
+/// Messages that wait to cross to one shard at the most.
+const CROSSINGS_MAX: usize = 4096;
+
+/// Where a process can be reached, once it can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// The listeners, with the ports that were picked where the configuration has 0.
+    pub listeners: Vec<SocketAddr>,
+    /// The admin interface, if there is one.
+    pub admin: Option<SocketAddr>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// Nothing was held any more.
+    Drained(Duration),
+    /// The time to drain was over, and something was still held.
+    Late(Duration),
+    /// It was asked a second time and stopped at once.
+    Forced,
+}
+
+/// What ended a process that nobody had asked to stop.
+#[derive(Debug)]
+pub enum RunError {
+    /// It could not start.
+    Start(StartError),
+    /// A shard failed.
+    Shard(String),
+}
+
+impl From<StartError> for RunError {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
+    }
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(error) => error.fmt(f),
+            Self::Shard(what) => write!(f, "a shard failed: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+/// Runs the process that `config` describes until a signal asks it to stop.
+///
+/// `started` is called once it takes calls.
+///
+/// # Errors
+/// When something outside the configuration keeps it from starting, or a shard fails.
+pub fn run(
+    config: &Config,
+    keys: &Keys,
+    signals: &Signals,
+    started: impl FnOnce(&Started),
+) -> Result<Finish, RunError> {
+    let clock = Clock::start();
+    let stop = Stop::new();
+    let life = Arc::new(Life::new());
+    let pools = wiring::pools(config);
+    let groups = wiring::open(config)?;
+    let counters: Vec<_> = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
+
+    let mut metrics = Metrics::new();
+    sources::add(&mut metrics, counters.clone(), pools.clone(), clock);
+    let listeners: Vec<_> = groups.iter().map(|group| group.local()).collect();
+    let status = status(&listeners, &pools, &clock);
+    let pages = Pages { life: Arc::clone(&life), metrics, status: Box::new(status) };
+    let admin = config.admin.map(|address| Admin::start(address, pages)).transpose()?;
+
+    let failed = |what: &str, error: std::io::Error| {
+        StartError::new(what, error.to_string(), "raise the limits of this process")
+    };
+    let mesh = Crossings::mesh(config.server.shards, CROSSINGS_MAX)
+        .map_err(|error| failed("shards", error))?;
+    let limits = Limits {
+        coalesce: config.server.coalesce,
+        drain: config.server.drain,
+        ..Limits::default()
+    };
+    let (done, ended) = bounded(counters.len());
+    for ((shard, crossings), counters) in (0..).zip(mesh).zip(counters) {
+        let part = Part {
+            settings: wiring::settings(config, keys, &groups, &pools, shard),
+            counters,
+            clock,
+            limits,
+            listeners: groups.iter().map(|group| group.listener(shard)).collect(),
+            crossings,
+            stop: stop.clone(),
+        };
+        let done = done.clone();
+        thread::Builder::new()
+            .name(format!("shard-{shard}"))
+            .spawn(move || part.run(&done))
+            .map_err(|error| failed("shards", error))?;
+    }
+    drop(done);
+
+    life.advance(Phase::Admitting);
+    started(&Started { listeners, admin: admin.as_ref().map(Admin::address) });
+    let mut finish = Finish::Drained(Duration::ZERO);
+    let mut failure = None;
+    loop {
+        select! {
+            recv(signals.receiver()) -> signal => {
+                if signal.is_ok() {
+                    life.advance(Phase::Draining);
+                    stop.request();
+                }
+            }
+            recv(ended) -> summary => match summary {
+                Ok(Ok(summary)) => finish = finish.and(summary),
+                Ok(Err(what)) => {
+                    // The others cannot do its part: their calls end too, but in order.
+                    failure.get_or_insert(what);
+                    life.advance(Phase::Draining);
+                    stop.request();
+                }
+                // All have ended.
+                Err(_) => break,
+            },
+        }
+    }
+    failure.map_or(Ok(finish), |what| Err(RunError::Shard(what)))
+}
+
+impl Finish {
+    /// The worse of this and a shard's end.
+    fn and(self, summary: Summary) -> Self {
+        let after = |so_far: Duration| so_far.max(summary.after);
+        match (self, summary.ended) {
+            (Self::Forced, _) | (_, Ended::Forced) => Self::Forced,
+            (Self::Late(d) | Self::Drained(d), Ended::Late) => Self::Late(after(d)),
+            (Self::Late(d), Ended::Drained) => Self::Late(after(d)),
+            (Self::Drained(d), Ended::Drained) => Self::Drained(after(d)),
+        }
+    }
+}
+
+/// All that a shard's thread needs to begin.
+struct Part {
+    settings: Settings,
+    counters: ShardCounters,
+    clock: Clock,
+    limits: Limits,
+    listeners: Vec<tidegate_io::Listener>,
+    crossings: Crossings,
+    stop: Stop,
+}
+
+impl Part {
+    fn run(self, done: &Sender<Result<Summary, String>>) {
+        // A panic is a bug of ours; the process must not go on without this shard.
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive()));
+        let ended = match ended {
+            Ok(summary) => summary.map_err(|error| error.to_string()),
+            Err(_) => Err("it panicked; its message is above".to_owned()),
+        };
+        // Nobody listens any more only if the process is ending.
+        let _ = done.send(ended);
+    }
+
+    fn drive(self) -> std::io::Result<Summary> {
+        let Self { settings, counters, clock, limits, listeners, crossings, stop } = self;
+        let pool = Pool::new();
+        let mut proxy = Proxy::new(settings, counters.proxy, pool.clone());
+        let shard =
+            Shard { clock, limits, listeners, crossings, counters: counters.io, stop, pool };
+        Drive::new(shard)?.run(&mut proxy)
+    }
+}
+
+/// What `/status` shows beyond the phase.
+fn status(
+    listeners: &[SocketAddr],
+    pools: &[balance::Pool],
+    clock: &Clock,
+) -> impl Fn() -> Status + Send + Sync + 'static {
+    let (listeners, pools, clock) = (listeners.to_vec(), pools.to_vec(), clock);
+    move || {
+        let backend = |b: &Arc<balance::Backend>| {
+            json!({
+                "name": b.name(),
+                "address": b.address(),
+                "up": b.is_up(clock.now()),
+                "calls": b.calls(),
+                "assigned": b.assigned(),
+                "failures": b.failures(),
+            })
+        };
+        let pool = |p: &balance::Pool| {
+            let backends: Vec<_> = p.backends().iter().map(backend).collect();
+            json!({ "name": p.name(), "backends": backends })
+        };
+        let mut status = Status::new();
+        status.insert("listeners".to_owned(), json!(listeners));
+        status.insert("pools".to_owned(), pools.iter().map(pool).collect());
+        status
+    }
+}

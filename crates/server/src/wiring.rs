@@ -1,0 +1,89 @@
+//! From a configuration to what the cores are given.
+
+use tidegate_balance as balance;
+use tidegate_io as io;
+use tidegate_proxy as proxy;
+
+use crate::StartError;
+use crate::config::{Config, Listen, Origin, Target};
+use crate::key::Keys;
+
+/// A weight of 1 in whole numbers, so that fractions of it can be told apart.
+const WEIGHT_UNIT: f64 = 1000.0;
+
+/// Opens the sockets of every listener.
+pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
+    let open = |listen: &Listen| {
+        let group = io::Listen {
+            shards: config.server.shards,
+            receive_buffer: listen.receive_buffer,
+            ..io::Listen::new(listen.address)
+        };
+        io::open(&group).map_err(|error| {
+            let remedy = "stop whoever has that address, or change `[[listen]] address`";
+            StartError::new(format!("listener {}", listen.address), error.to_string(), remedy)
+        })
+    };
+    config.listen.iter().map(open).collect()
+}
+
+/// The pools, shared by all shards.
+pub(crate) fn pools(config: &Config) -> Vec<balance::Pool> {
+    let pool = |pool: &crate::config::Pool| {
+        let weight = |weight: f64| (weight * WEIGHT_UNIT).round().max(1.0) as u32;
+        let backends: Vec<_> =
+            pool.backends.iter().map(|b| (b.name.as_str(), b.address, weight(b.weight))).collect();
+        balance::Pool::new(&pool.name, &backends)
+    };
+    config.pool.iter().map(pool).collect()
+}
+
+/// The settings of one shard. Limits of the configuration are those of the process.
+pub(crate) fn settings(
+    config: &Config,
+    keys: &Keys,
+    groups: &[io::Group],
+    pools: &[balance::Pool],
+    shard: u16,
+) -> proxy::Settings {
+    let shards = usize::from(config.server.shards);
+    let listener = |(listen, group): (&Listen, &io::Group)| proxy::Listener {
+        local: group.local(),
+        advertised: listen
+            .advertise
+            .as_ref()
+            .map_or_else(|| group.local().to_string(), ToString::to_string),
+        trust: listen.trust.clone(),
+    };
+    let secret = proxy::Secret { current: keys.current, previous: keys.previous.clone() };
+    let policies = config.pool.iter().map(|pool| pool.policy);
+    proxy::Settings {
+        shard,
+        shards: config.server.shards,
+        calls_max: (config.server.calls_max / shards).max(1),
+        queue_max: (config.server.queue_max / shards).max(1),
+        rules: config.route.iter().map(rule).collect(),
+        ..proxy::Settings::new(
+            config.listen.iter().zip(groups).map(listener).collect(),
+            pools.iter().cloned().zip(policies).collect(),
+            secret,
+        )
+    }
+}
+
+fn rule(route: &crate::config::Route) -> proxy::Rule {
+    proxy::Rule {
+        from: match route.from {
+            Origin::Any => proxy::From::Any,
+            Origin::Trusted => proxy::From::Trusted,
+            Origin::Pool => proxy::From::Pool,
+            Origin::Network(net) => proxy::From::Net(net),
+        },
+        methods: route.methods.clone(),
+        domains: route.domains.clone(),
+        to: match route.to {
+            Target::Pool(index) => proxy::To::Pool(index),
+            Target::RequestUri => proxy::To::RequestUri,
+        },
+    }
+}
