@@ -1,12 +1,9 @@
-//! Classes of messages, in the order in which they are served.
+//! Classes of messages: what may be refused, and what must not.
 
 use tidegate_sip::{Method, Scan, ScanStart};
 
 /// What a message is to an element that may have to choose among messages.
-///
-/// The order is that of service: what finishes work that was begun goes before
-/// what begins new work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A final response.
     Final,
@@ -29,7 +26,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// All of them, in order of service.
+    /// All of them.
     pub const ALL: [Self; 9] = [
         Self::Final,
         Self::Provisional,

@@ -10,8 +10,8 @@ use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transm
 
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member};
-use crate::class::Class;
 use crate::counters::{Counters, Drop};
+use crate::ingress::Lane;
 use crate::origin::Addresses;
 use crate::reply::{is_own_tag, reply};
 use crate::routing::{Hop, Instead, is_served, status_of};
@@ -127,6 +127,11 @@ impl Endpoint {
         }
     }
 
+    /// Whether the call of a scanned message is in the call table.
+    pub(crate) fn holds(&self, scan: &Scan<'_>) -> bool {
+        self.calls.find(self.keys.call.fingerprint(scan.call_id)).is_some()
+    }
+
     /// Whether a scanned ACK acknowledges a reply that we made ourselves.
     pub(crate) fn is_ack_of_reply(&self, scan: &Scan<'_>) -> bool {
         let branch = scan.branch.unwrap_or_default();
@@ -134,9 +139,9 @@ impl Endpoint {
     }
 
     /// Does the work of one message.
-    pub(crate) fn serve(&mut self, now: Timestamp, class: Class, received: Received) {
-        match class {
-            Class::Final | Class::Provisional => self.serve_response(now, received),
+    pub(crate) fn serve(&mut self, now: Timestamp, lane: Lane, received: Received) {
+        match lane {
+            Lane::Responses => self.serve_response(now, received),
             _ => self.serve_request(now, received),
         }
     }
@@ -293,7 +298,9 @@ impl Endpoint {
 
     /// Tells the call table of a request that is about to be forwarded.
     pub(crate) fn note_request(&mut self, now: Timestamp, hop: &Hop, method: Method, cseq: u32) {
-        if self.calls.is_repeated(hop.call, method, cseq) {
+        // An ACK and a CANCEL share the CSeq of their INVITE.
+        let alone = !matches!(method, Method::Ack | Method::Cancel);
+        if alone && self.calls.is_repeated(hop.call, method, cseq) {
             self.counters.retransmissions.up();
         }
         match hop.member {

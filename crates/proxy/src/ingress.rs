@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_sip::{Malformed, scan};
+use tidegate_sip::{Malformed, Scan, scan};
 use tidegate_world::Received;
 
 use crate::class::Class;
@@ -11,7 +11,7 @@ use crate::endpoint::Endpoint;
 
 /// What became of a packet at the door.
 pub(crate) enum Offered {
-    /// It waits in the queue of its class.
+    /// It waits to be served.
     Queued(Class),
     /// It is gone.
     Dropped(Drop),
@@ -21,20 +21,55 @@ pub(crate) enum Offered {
     Malformed(Received, Malformed),
 }
 
-/// Bounded queues, one for each class.
+/// The queues, in the order in which they are served.
+///
+/// Several classes share one where their order among each other matters: a 180 must
+/// not be overtaken by the 200 behind it, nor an ACK by the BYE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Responses.
+    Responses,
+    /// Requests that belong to a call.
+    InProgress,
+    /// New INVITEs.
+    Invites,
+    /// Registrations.
+    Registrations,
+    /// Other new requests.
+    Others,
+}
+
+impl Lane {
+    const ALL: [Self; 5] =
+        [Self::Responses, Self::InProgress, Self::Invites, Self::Registrations, Self::Others];
+
+    /// Where the lanes of new work begin, and how many they are.
+    const NEW_WORK: usize = Self::Invites as usize;
+    const NEW_WORK_LANES: usize = Self::ALL.len() - Self::NEW_WORK;
+
+    fn of(class: Class, scan: &Scan<'_>, endpoint: &Endpoint) -> Self {
+        match class {
+            Class::Final | Class::Provisional => Self::Responses,
+            // The CANCEL of an INVITE that still waits must not be served before it.
+            Class::Cancel if !endpoint.holds(scan) => Self::Invites,
+            Class::Ack | Class::Bye | Class::Cancel | Class::InDialog => Self::InProgress,
+            Class::Invite => Self::Invites,
+            Class::Register => Self::Registrations,
+            Class::Other => Self::Others,
+        }
+    }
+}
+
+/// Bounded queues, one for each lane.
 pub(crate) struct Ingress {
-    queues: [VecDeque<Received>; Class::ALL.len()],
+    queues: [VecDeque<Received>; Lane::ALL.len()],
     queue_max: usize,
     waiting: usize,
     closed: bool,
-    /// Which of the queues of new work is served first; they take turns, or a flood
-    /// of INVITEs would lock out every REGISTER.
+    /// Which lane of new work is served first; they take turns, or a flood of INVITEs
+    /// would lock out every REGISTER.
     turn: usize,
 }
-
-/// Where the classes of new work begin.
-const NEW_WORK: usize = Class::Invite as usize;
-const NEW_WORK_CLASSES: usize = Class::ALL.len() - NEW_WORK;
 
 impl Ingress {
     pub(crate) fn new(queue_max: usize) -> Self {
@@ -65,7 +100,7 @@ impl Ingress {
         if self.closed && class.is_new_work() {
             return Offered::Refused(class, received);
         }
-        let queue = &mut self.queues[class as usize];
+        let queue = &mut self.queues[Lane::of(class, &scan, endpoint) as usize];
         if queue.len() >= self.queue_max {
             return if class.is_new_work() {
                 Offered::Refused(class, received)
@@ -79,20 +114,19 @@ impl Ingress {
     }
 
     /// The next message to serve: what finishes work before what begins it.
-    pub(crate) fn next(&mut self) -> Option<(Class, Received)> {
+    pub(crate) fn next(&mut self) -> Option<(Lane, Received)> {
         if self.waiting == 0 {
             return None;
         }
-        let finishing = 0..NEW_WORK;
-        let beginning =
-            (0..NEW_WORK_CLASSES).map(|k| NEW_WORK + (self.turn + k) % NEW_WORK_CLASSES);
-        for i in finishing.chain(beginning) {
-            if let Some(received) = self.queues[i].pop_front() {
-                if i >= NEW_WORK {
-                    self.turn = (i - NEW_WORK + 1) % NEW_WORK_CLASSES;
+        let turn = |k| Lane::NEW_WORK + (self.turn + k) % Lane::NEW_WORK_LANES;
+        let lanes = (0..Lane::NEW_WORK).chain((0..Lane::NEW_WORK_LANES).map(turn));
+        for lane in lanes {
+            if let Some(received) = self.queues[lane].pop_front() {
+                if lane >= Lane::NEW_WORK {
+                    self.turn = (lane - Lane::NEW_WORK + 1) % Lane::NEW_WORK_LANES;
                 }
                 self.waiting -= 1;
-                return Some((Class::ALL[i], received));
+                return Some((Lane::ALL[lane], received));
             }
         }
         unreachable!("waiting counts what is in the queues")

@@ -57,8 +57,8 @@ impl Core for Proxy {
     }
 
     fn serve(&mut self, now: Timestamp) -> bool {
-        let Some((class, received)) = self.ingress.next() else { return false };
-        self.endpoint.serve(now, class, received);
+        let Some((lane, received)) = self.ingress.next() else { return false };
+        self.endpoint.serve(now, lane, received);
         self.publish();
         true
     }

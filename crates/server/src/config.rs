@@ -24,6 +24,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tidegate_proxy::{From, Rule, To};
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -32,21 +33,19 @@ pub use diagnostic::Diagnostics;
 pub use listen::Listen;
 pub use pool::{Backend, Mode, Pool};
 pub use reference::reference;
-pub use route::{Origin, Route, Target};
-pub use tidegate_balance::Policy;
 
 use diagnostic::Report;
 use section::Section;
 use tables::{
-    ADMIN, ADMIN_ADDRESS, CALLS_MAX, COALESCE_US, DRAIN_SECONDS, LISTEN, POOL, QUEUE_MAX, ROOT,
-    ROUTE, SERVER, SHARDS, STATE_DIR,
+    ADMIN, ADMIN_ADDRESS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX, COALESCE_US,
+    DRAIN_SECONDS, LISTEN, POOL, QUEUE_MAX, ROOT, ROUTE, SERVER, SHARDS, STATE_DIR,
 };
 
 /// Bytes of a configuration file at the most.
 const FILE_MAX: usize = 1 << 20;
 
 /// A configuration that was found right.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// The process as a whole.
     pub server: Server,
@@ -58,7 +57,7 @@ pub struct Config {
     pub pool: Vec<Pool>,
     /// Where requests outside any dialog go. Never empty: without any `[[route]]`
     /// it holds the one that sends everything to the only pool.
-    pub route: Vec<Route>,
+    pub route: Vec<Rule>,
 }
 
 /// The process as a whole. Limits are those of the whole process, to be divided
@@ -72,10 +71,14 @@ pub struct Server {
     pub state_dir: Option<PathBuf>,
     /// How long a stopping process goes on for the calls it is setting up.
     pub drain: Duration,
-    /// Calls held in the call table at the most.
+    /// Calls known at the same time at the most.
     pub calls_max: usize,
-    /// Messages that wait for service at the most.
+    /// How long an answered call without any message is held.
+    pub call_idle: Duration,
+    /// Messages of one class that wait for service at the most.
     pub queue_max: usize,
+    /// How long a back end gets no new calls after a delivery to it failed.
+    pub backend_pause: Duration,
     /// How long to pause after waking, while the load makes it pay.
     pub coalesce: Duration,
 }
@@ -149,8 +152,8 @@ fn read(bytes: &[u8], text: &str, report: &mut Report) -> Option<Config> {
     let mut route =
         routes.into_iter().map(|draft| draft.finish(&pool)).collect::<Option<Vec<_>>>()?;
     if route.is_empty() {
-        let to = Target::Pool(0);
-        route.push(Route { from: Origin::Any, methods: Vec::new(), domains: Vec::new(), to });
+        let to = To::Pool(0);
+        route.push(Rule { from: From::Any, methods: Vec::new(), domains: Vec::new(), to });
     }
     let listen = listeners.into_iter().map(listen::Draft::finish).collect::<Option<_>>()?;
     Some(Config { server: server?, admin: admin?.into_inner(), listen, pool, route })
@@ -161,14 +164,18 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     let shards = whole(&SHARDS);
     let drain = whole(&DRAIN_SECONDS);
     let calls_max = whole(&CALLS_MAX);
+    let call_idle = whole(&CALL_IDLE_SECONDS);
     let queue_max = whole(&QUEUE_MAX);
+    let backend_pause = whole(&BACKEND_PAUSE_SECONDS);
     let coalesce = whole(&COALESCE_US);
     Some(Server {
         state_dir: section.given(&STATE_DIR, report).map(Spanned::into_inner),
         shards: u16::try_from(shards?).ok()?,
         drain: Duration::from_secs(drain?),
         calls_max: usize::try_from(calls_max?).ok()?,
+        call_idle: Duration::from_secs(call_idle?),
         queue_max: usize::try_from(queue_max?).ok()?,
+        backend_pause: Duration::from_secs(backend_pause?),
         coalesce: Duration::from_micros(coalesce?),
     })
 }

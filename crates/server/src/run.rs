@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded, select};
 use serde_json::json;
 use tidegate_balance as balance;
-use tidegate_io::{Clock, Crossings, Drive, Ended, Limits, Shard, Stop, Summary};
+use tidegate_io::{Clock, Crossings, Drive, Ended, Group, Limits, Shard, Stop, Summary};
 use tidegate_proxy::{Proxy, Settings};
 use tidegate_world::Pool;
 
@@ -94,7 +94,7 @@ pub fn run(
     let mut metrics = Metrics::new();
     sources::add(&mut metrics, counters.clone(), pools.clone(), clock);
     let listeners: Vec<_> = groups.iter().map(|group| group.local()).collect();
-    let status = status(&listeners, &pools, &clock);
+    let status = status(&groups, &pools, clock);
     let pages = Pages { life: Arc::clone(&life), metrics, status: Box::new(status) };
     let admin = config.admin.map(|address| Admin::start(address, pages)).transpose()?;
 
@@ -203,11 +203,16 @@ impl Part {
 
 /// What `/status` shows beyond the phase.
 fn status(
-    listeners: &[SocketAddr],
+    groups: &[Group],
     pools: &[balance::Pool],
-    clock: &Clock,
+    clock: Clock,
 ) -> impl Fn() -> Status + Send + Sync + 'static {
-    let (listeners, pools, clock) = (listeners.to_vec(), pools.to_vec(), clock);
+    let listener = |group: &Group| {
+        // What the kernel granted, which may be less than was asked for.
+        json!({ "address": group.local(), "receive_buffer": group.receive_buffer() })
+    };
+    let listeners: serde_json::Value = groups.iter().map(listener).collect();
+    let pools = pools.to_vec();
     move || {
         let backend = |b: &Arc<balance::Backend>| {
             json!({
@@ -220,11 +225,11 @@ fn status(
             })
         };
         let pool = |p: &balance::Pool| {
-            let backends: Vec<_> = p.backends().iter().map(backend).collect();
+            let backends: serde_json::Value = p.backends().iter().map(backend).collect();
             json!({ "name": p.name(), "backends": backends })
         };
         let mut status = Status::new();
-        status.insert("listeners".to_owned(), json!(listeners));
+        status.insert("listeners".to_owned(), listeners.clone());
         status.insert("pools".to_owned(), pools.iter().map(pool).collect());
         status
     }

@@ -5,11 +5,8 @@ use tidegate_io as io;
 use tidegate_proxy as proxy;
 
 use crate::StartError;
-use crate::config::{Config, Listen, Origin, Target};
+use crate::config::{Config, Listen};
 use crate::key::Keys;
-
-/// A weight of 1 in whole numbers, so that fractions of it can be told apart.
-const WEIGHT_UNIT: f64 = 1000.0;
 
 /// Opens the sockets of every listener.
 pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
@@ -30,9 +27,8 @@ pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
 /// The pools, shared by all shards.
 pub(crate) fn pools(config: &Config) -> Vec<balance::Pool> {
     let pool = |pool: &crate::config::Pool| {
-        let weight = |weight: f64| (weight * WEIGHT_UNIT).round().max(1.0) as u32;
         let backends: Vec<_> =
-            pool.backends.iter().map(|b| (b.name.as_str(), b.address, weight(b.weight))).collect();
+            pool.backends.iter().map(|b| (b.name.as_str(), b.address, b.weight)).collect();
         balance::Pool::new(&pool.name, &backends)
     };
     config.pool.iter().map(pool).collect()
@@ -62,28 +58,13 @@ pub(crate) fn settings(
         shards: config.server.shards,
         calls_max: (config.server.calls_max / shards).max(1),
         queue_max: (config.server.queue_max / shards).max(1),
-        rules: config.route.iter().map(rule).collect(),
+        idle_max: config.server.call_idle,
+        failure_pause: config.server.backend_pause,
+        rules: config.route.clone(),
         ..proxy::Settings::new(
             config.listen.iter().zip(groups).map(listener).collect(),
             pools.iter().cloned().zip(policies).collect(),
             secret,
         )
-    }
-}
-
-fn rule(route: &crate::config::Route) -> proxy::Rule {
-    proxy::Rule {
-        from: match route.from {
-            Origin::Any => proxy::From::Any,
-            Origin::Trusted => proxy::From::Trusted,
-            Origin::Pool => proxy::From::Pool,
-            Origin::Network(net) => proxy::From::Net(net),
-        },
-        methods: route.methods.clone(),
-        domains: route.domains.clone(),
-        to: match route.to {
-            Target::Pool(index) => proxy::To::Pool(index),
-            Target::RequestUri => proxy::To::RequestUri,
-        },
     }
 }

@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use tidegate_server::config::{Config, Origin, Target};
+use tidegate_proxy::{From, To};
+use tidegate_server::config::Config;
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
@@ -61,9 +62,9 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     let backends = &config.pool[0].backends;
     assert_eq!(backends[1].name, "127.0.0.1:5071");
     assert_eq!(backends[1].address, "127.0.0.1:5071".parse().unwrap());
-    assert_eq!(backends[1].weight, 1.0);
+    assert_eq!(backends[1].weight, 1);
     let [route] = &config.route[..] else { panic!("{:?}", config.route) };
-    assert_eq!((route.from, route.to), (Origin::Any, Target::Pool(0)));
+    assert_eq!((route.from, route.to), (From::Any, To::Pool(0)));
     assert!(route.methods.is_empty() && route.domains.is_empty());
 }
 
@@ -76,7 +77,7 @@ fn every_key_of_the_full_configuration_arrives() {
   listen   udp [2001:db8::1]:5060
   pool     app: cjsq, stateless, 2 back ends
              192.0.2.10:5060 (app-1), weight 1
-             [2001:db8::10]:5062, weight 0.5
+             [2001:db8::10]:5062, weight 3
   pool     message: rr, stateless, 1 back end
              192.0.2.20:5060, weight 1
   route    from trusted peers to its Request-URI
@@ -86,7 +87,9 @@ fn every_key_of_the_full_configuration_arrives() {
   server   2 shards"
     );
     assert_eq!(config.server.calls_max, 1000);
-    assert_eq!(config.server.queue_max, 64);
+    assert_eq!(config.server.call_idle.as_secs(), 60);
+    assert_eq!(config.server.queue_max, 256);
+    assert_eq!(config.server.backend_pause.as_secs(), 0);
     assert_eq!(config.server.coalesce.as_micros(), 0);
     assert_eq!(config.server.drain.as_secs(), 5);
     assert_eq!(config.server.state_dir, Some(PathBuf::from("/var/lib/tidegate")));

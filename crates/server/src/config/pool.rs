@@ -31,8 +31,8 @@ pub struct Backend {
     pub name: String,
     /// Where it is; no other back end in any pool is there.
     pub address: SocketAddr,
-    /// Its share of the calls in proportion to the others' weights, above 0.
-    pub weight: f64,
+    /// Its share of the calls in proportion to the others' weights, at least 1.
+    pub weight: u32,
 }
 
 /// What is kept of what is forwarded.
@@ -64,7 +64,7 @@ pub(super) struct Draft {
 pub(super) struct BackendDraft {
     pub address: Option<Spanned<SocketAddr>>,
     name: Option<Spanned<String>>,
-    weight: Option<f64>,
+    weight: Option<u32>,
 }
 
 impl Draft {
@@ -96,7 +96,9 @@ impl BackendDraft {
         } else {
             address.as_ref().map(|at| Spanned::new(at.span(), at.get_ref().to_string()))
         };
-        let weight = section.value(&WEIGHT, report).map(Spanned::into_inner);
+        let weight = section
+            .value(&WEIGHT, report)
+            .and_then(|weight| u32::try_from(weight.into_inner()).ok());
         Self { address, name, weight }
     }
 

@@ -1,61 +1,17 @@
-//! `[[route]]`: where requests outside any dialog go.
+//! `[[route]]`: where requests outside any dialog go. What is read here becomes the
+//! proxy's rules.
 
 use std::ops::Range;
 
-use ipnet::IpNet;
+use tidegate_proxy::{From, Rule, To};
 use toml::Spanned;
 
 use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::knob::Knob;
 use super::section::Section;
+use super::shape::{List, Text};
 use super::tables::{DOMAIN, FROM, METHOD, TO};
 use super::{listen, pool};
-
-/// Where a request outside any dialog goes: the first route that matches decides.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Route {
-    /// Who sent it.
-    pub from: Origin,
-    /// Its method is one of these; empty: whatever it is.
-    pub methods: Vec<String>,
-    /// The host of its Request-URI, in lower case, is one of these; empty: whatever
-    /// it is.
-    pub domains: Vec<String>,
-    /// Where it goes.
-    pub to: Target,
-}
-
-/// Who sent a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// Anybody.
-    Any,
-    /// A peer in the listener's `trust`.
-    Trusted,
-    /// A back end of any pool.
-    Pool,
-    /// A peer of this network.
-    Network(IpNet),
-}
-
-impl Origin {
-    /// Whether strangers are among those meant.
-    fn is_everybody(self) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Network(net) => net.prefix_len() == 0,
-            Self::Trusted | Self::Pool => false,
-        }
-    }
-}
-
-/// Where a request goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// To a pool: its index in [`Config::pool`](super::Config::pool).
-    Pool(usize),
-    /// Where its Request-URI says.
-    RequestUri,
-}
 
 /// Where a request goes, as the file writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +23,7 @@ pub(super) enum Destination {
 /// A `[[route]]` as far as it could be read; what is missing was reported.
 pub(super) struct Draft {
     span: Range<usize>,
-    from: Option<Spanned<Origin>>,
+    from: Option<Spanned<From>>,
     methods: Option<Vec<String>>,
     domains: Option<Vec<String>>,
     to: Option<Spanned<Destination>>,
@@ -75,56 +31,79 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
-        let draft = Self {
+        Self {
             span: section.span(),
             from: section.value(&FROM, report),
             methods: words(section, &METHOD, report),
             domains: words(section, &DOMAIN, report),
             to: section.value(&TO, report),
-        };
-        draft.check_relay(report);
-        draft
-    }
-
-    /// The route, its pool found among `pools`.
-    pub(super) fn finish(self, pools: &[pool::Pool]) -> Option<Route> {
-        let to = match self.to?.into_inner() {
-            Destination::RequestUri => Target::RequestUri,
-            Destination::Pool(name) => {
-                Target::Pool(pools.iter().position(|pool| pool.name == name)?)
-            }
-        };
-        let from = self.from?.into_inner();
-        Some(Route { from, methods: self.methods?, domains: self.domains?, to })
-    }
-
-    /// Strangers reach only pools: a proxy that relays for everybody hides where
-    /// an attack comes from.
-    fn check_relay(&self, report: &mut Report) {
-        let (Some(from), Some(to)) = (&self.from, &self.to) else { return };
-        if *to.get_ref() == Destination::RequestUri && from.get_ref().is_everybody() {
-            report.clash(
-                "an open relay",
-                (to.span(), "sends wherever the request says"),
-                (from.span(), "whoever asks"),
-                "write `from = \"trusted\"`, `from = \"pool\"` or a network of your own",
-            );
         }
     }
 
-    fn matches_everything(&self) -> bool {
+    /// The rule, its pool found among `pools`.
+    pub(super) fn finish(self, pools: &[pool::Pool]) -> Option<Rule> {
+        let to = match self.to?.into_inner() {
+            Destination::RequestUri => To::RequestUri,
+            Destination::Pool(name) => To::Pool(pools.iter().position(|pool| pool.name == name)?),
+        };
+        let from = self.from?.into_inner();
+        Some(Rule { from, methods: self.methods?, domains: self.domains?, to })
+    }
+
+    /// Reports a way out for those who may not leave: a proxy that relays for
+    /// strangers hides where an attack comes from.
+    fn check_relay(&self, listeners: &[listen::Draft], report: &mut Report) {
+        let (Some(from), Some(to)) = (&self.from, &self.to) else { return };
+        if *to.get_ref() != Destination::RequestUri {
+            return;
+        }
+        match *from.get_ref() {
+            From::Any => report.clash(
+                "an open relay",
+                (to.span(), "sends wherever the request says"),
+                (from.span(), "whoever asks"),
+                "write `from = \"trusted\"` or `from = \"pool\"`",
+            ),
+            From::Net(net) => {
+                let mut lists = listeners.iter().map(|listener| listener.trust.as_ref());
+                // A list that could not be read may hold it.
+                if lists.all(|list| list.is_some_and(|l| !l.iter().any(|own| own.contains(&net)))) {
+                    report.clash(
+                        "a relay for a network that is not trusted",
+                        (to.span(), "only trusted peers may leave"),
+                        (from.span(), "in no listener's `trust`"),
+                        format!("add it to the listener: `trust = [\"{net}\"]`"),
+                    );
+                }
+            }
+            From::Trusted | From::Pool => {}
+        }
+    }
+
+    fn is_open_relay(&self) -> bool {
+        self.from.as_ref().is_some_and(|from| *from.get_ref() == From::Any)
+            && self.to.as_ref().is_some_and(|to| *to.get_ref() == Destination::RequestUri)
+    }
+
+    /// Whether every request that `later` matches was matched by this one.
+    fn shadows(&self, later: &Self) -> bool {
         let empty = |list: &Option<Vec<String>>| list.as_ref().is_some_and(Vec::is_empty);
-        let anyone = self.from.as_ref().is_some_and(|from| *from.get_ref() == Origin::Any);
-        // One that is wrong itself will not stay as it is.
-        let to_pool = self.to.as_ref().is_some_and(|to| *to.get_ref() != Destination::RequestUri);
-        anyone && to_pool && empty(&self.methods) && empty(&self.domains)
+        let from = |draft: &Self| draft.from.as_ref().map(|from| *from.get_ref());
+        // Without domains, both match all but foreign addresses. An open relay was
+        // reported and will not stay as it is.
+        !self.is_open_relay()
+            && empty(&self.methods)
+            && empty(&self.domains)
+            && empty(&later.domains)
+            && from(self).is_some()
+            && from(self) == from(later)
     }
 }
 
 /// The words of a list; none when it is not given.
 fn words(
     section: &Section<'_, '_>,
-    knob: &super::knob::Knob<super::shape::List<super::shape::Text<String>>>,
+    knob: &Knob<List<Text<String>>>,
     report: &mut Report,
 ) -> Option<Vec<String>> {
     if !section.has(knob) {
@@ -154,25 +133,15 @@ pub(super) fn check(
         if let Some(to) = &draft.to {
             check_pool_exists(to, pools, report);
         }
-        if let Some(from) = &draft.from
-            && *from.get_ref() == Origin::Trusted
-            && listeners.iter().all(|l| l.trust.as_ref().is_some_and(Vec::is_empty))
-        {
-            report.error(
-                from.span(),
-                "a route from `trusted`, and nobody is trusted",
-                "matches nothing",
-                "add the peers to the listener: `trust = [\"192.0.2.0/24\"]`",
-            );
-        }
+        draft.check_relay(listeners, report);
     }
-    if let Some(all) = drafts.iter().position(Draft::matches_everything) {
-        for later in &drafts[all + 1..] {
+    for (i, later) in drafts.iter().enumerate() {
+        if let Some(earlier) = drafts[..i].iter().find(|earlier| earlier.shadows(later)) {
             report.clash(
                 "a route that nothing reaches",
                 (later.span.clone(), "comes after"),
-                (drafts[all].span.clone(), "a route that matches everything"),
-                "move it up, or narrow the route above by `from`, `method` or `domain`",
+                (earlier.span.clone(), "a route that matches all of it"),
+                "move it up, or narrow the route above by `method` or `domain`",
             );
         }
     }

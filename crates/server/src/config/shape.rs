@@ -34,32 +34,6 @@ impl Shape for Whole {
     }
 }
 
-/// A number, with or without a fraction, within bounds.
-pub(super) struct Number(pub RangeInclusive<f64>);
-
-impl Shape for Number {
-    type Value = f64;
-
-    fn describe(&self) -> String {
-        format!("a number from {} to {}", self.0.start(), self.0.end())
-    }
-
-    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<f64> {
-        let number = match value.get_ref() {
-            DeValue::Float(written) => written.as_str().parse().ok(),
-            DeValue::Integer(written) => integer(written).map(|n| n as f64),
-            _ => return wrong_type(self, key, value, report),
-        };
-        let label = match number {
-            Some(n) if self.0.contains(&n) => return Some(n),
-            Some(n) if n < *self.0.start() => format!("less than {}", self.0.start()),
-            Some(n) if n.is_nan() => "not a number".to_owned(),
-            _ => format!("more than {}", self.0.end()),
-        };
-        out_of_bounds(self, key, value, label, report)
-    }
-}
-
 /// One word of a set.
 pub(super) struct Choice<T: 'static> {
     pub words: &'static [(&'static str, T)],

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Config, Listen, Origin, Pool, Route, Target};
+use tidegate_proxy::{From, Rule, To};
+
+use super::{Config, Listen, Pool};
 
 impl fmt::Display for Config {
     /// A line for each listener, pool, back end and route, and one for the rest;
@@ -43,12 +45,12 @@ impl fmt::Display for Config {
 }
 
 impl Config {
-    fn route_line(&self, route: &Route) -> String {
+    fn route_line(&self, route: &Rule) -> String {
         let mut line = match route.from {
-            Origin::Any => "from anyone".to_owned(),
-            Origin::Trusted => "from trusted peers".to_owned(),
-            Origin::Pool => "from back ends".to_owned(),
-            Origin::Network(net) => format!("from {net}"),
+            From::Any => "from anyone".to_owned(),
+            From::Trusted => "from trusted peers".to_owned(),
+            From::Pool => "from back ends".to_owned(),
+            From::Net(net) => format!("from {net}"),
         };
         if !route.methods.is_empty() {
             line += &format!(", {}", listed(&route.methods));
@@ -57,8 +59,8 @@ impl Config {
             line += &format!(", for {}", listed(&route.domains));
         }
         match route.to {
-            Target::Pool(index) => line + " to " + &self.pool[index].name,
-            Target::RequestUri => line + " to its Request-URI",
+            To::Pool(index) => line + " to " + &self.pool[index].name,
+            To::RequestUri => line + " to its Request-URI",
         }
     }
 }

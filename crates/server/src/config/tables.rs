@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use tidegate_balance::Policy;
+use tidegate_proxy::{From, LISTENERS_MAX, SHARDS_MAX};
 use tidegate_world::Transport;
 
 use super::address::{self, HostPort};
 use super::knob::{Absent, Knob, Table};
+use super::pool::Mode;
 use super::route::Destination;
-use super::shape::{Choice, List, Number, Text, Whole};
+use super::shape::{Choice, List, Text, Whole};
 use super::word;
-use super::{Mode, Origin, Policy};
 
 pub(super) static ROOT: Table = Table {
     header: "",
@@ -29,14 +31,23 @@ pub(super) static SERVER: Table = Table {
     count: 0..=1,
     doc: "The process as a whole. Limits are those of the whole process, however many shards \
           it has.",
-    knobs: &[&SHARDS, &STATE_DIR, &DRAIN_SECONDS, &CALLS_MAX, &QUEUE_MAX, &COALESCE_US],
+    knobs: &[
+        &SHARDS,
+        &STATE_DIR,
+        &DRAIN_SECONDS,
+        &CALLS_MAX,
+        &CALL_IDLE_SECONDS,
+        &QUEUE_MAX,
+        &BACKEND_PAUSE_SECONDS,
+        &COALESCE_US,
+    ],
     tables: &[],
     reserved: &[],
 };
 
 pub(super) static SHARDS: Knob<Whole> = Knob {
     name: "shards",
-    shape: Whole(1..=64),
+    shape: Whole(1..=SHARDS_MAX as u64),
     absent: Absent::Default("1"),
     doc: "Threads that handle messages. A call stays with one of them. More than the machine \
           has cores only costs.",
@@ -68,18 +79,35 @@ pub(super) static DRAIN_SECONDS: Knob<Whole> = Knob {
 
 pub(super) static CALLS_MAX: Knob<Whole> = Knob {
     name: "calls_max",
-    shape: Whole(1..=10_000_000),
-    absent: Absent::Default("500_000"),
-    doc: "Calls held in the call table. A call is held for at least 32 seconds, so 10,000 new \
-          calls a second need 320,000; each takes at most 1 KiB.",
+    shape: Whole(1000..=10_000_000),
+    absent: Absent::Default("1_000_000"),
+    doc: "Calls known at the same time: from their INVITE until 32 seconds after their end, so \
+          1,000 new calls a second of three minutes each need 212,000.",
+};
+
+pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {
+    name: "call_idle_seconds",
+    shape: Whole(60..=86_400),
+    absent: Absent::Default("10_800"),
+    doc: "Seconds without any message after which an answered call is taken for ended. Its \
+          later requests still find their back end, by the token in their Route.",
 };
 
 pub(super) static QUEUE_MAX: Knob<Whole> = Knob {
     name: "queue_max",
-    shape: Whole(64..=1_000_000),
+    // Divided among the shards, it must leave at least one for each.
+    shape: Whole(SHARDS_MAX as u64..=1_000_000),
     absent: Absent::Default("4096"),
-    doc: "Messages that wait for service. What would wait longer than the 500 ms after which \
+    doc: "Messages of one class (new INVITEs, BYEs, …) that wait for service. What would wait longer than the 500 ms after which \
           its sender repeats it (RFC 3261 §17.1.1.1, T1) had better be refused at once.",
+};
+
+pub(super) static BACKEND_PAUSE_SECONDS: Knob<Whole> = Knob {
+    name: "backend_pause_seconds",
+    shape: Whole(0..=3600),
+    absent: Absent::Default("5"),
+    doc: "Seconds for which a back end gets no new calls after a message could not be delivered \
+          to it.",
 };
 
 pub(super) static COALESCE_US: Knob<Whole> = Knob {
@@ -114,7 +142,7 @@ pub(super) static ADMIN_ADDRESS: Knob<Text<Option<SocketAddr>>> = Knob {
 pub(super) static LISTEN: Table = Table {
     header: "[[listen]]",
     name: "listen",
-    count: 1..=64,
+    count: 1..=LISTENERS_MAX,
     doc: "An address at which SIP arrives and from which it leaves.",
     knobs: &[&TRANSPORT, &LISTEN_ADDRESS, &ADVERTISE, &TRUST, &RECEIVE_BUFFER],
     tables: &[],
@@ -196,17 +224,17 @@ pub(super) static POLICY: Knob<Choice<Policy>> = Knob {
     name: "policy",
     shape: Choice {
         words: &[
-            ("rr", Policy::Rr),
-            ("hash", Policy::Hash),
-            ("cjsq", Policy::Cjsq),
-            ("tlwl", Policy::Tlwl),
+            (Policy::Rr.name(), Policy::Rr),
+            (Policy::Hash.name(), Policy::Hash),
+            (Policy::Cjsq.name(), Policy::Cjsq),
+            (Policy::Tlwl.name(), Policy::Tlwl),
         ],
         reserved: &[],
     },
     absent: Absent::Default("\"tlwl\""),
-    doc: "Who gets the next call: `rr` each in turn; `hash` chosen by the Call-ID; `cjsq` the \
-          one with the fewest open calls; `tlwl` the one with the least work left in its open \
-          transactions.",
+    doc: "Who gets the next call: `rr` each in turn; `hash` by the Call-ID; `cjsq` the one with \
+          the fewest open calls; `tlwl` the one with the least work in open transactions. All \
+          heed the weights.",
 };
 
 pub(super) static MODE: Knob<Choice<Mode>> = Knob {
@@ -248,9 +276,9 @@ pub(super) static BACKEND_NAME: Knob<Text<String>> = Knob {
     doc: "Its name in metrics and commands, different from every other back end's.",
 };
 
-pub(super) static WEIGHT: Knob<Number> = Knob {
+pub(super) static WEIGHT: Knob<Whole> = Knob {
     name: "weight",
-    shape: Number(0.001..=1000.0),
+    shape: Whole(1..=1000),
     absent: Absent::Default("1"),
     doc: "Its share of the calls in proportion to the others' weights.",
 };
@@ -259,22 +287,24 @@ pub(super) static ROUTE: Table = Table {
     header: "[[route]]",
     name: "route",
     count: 0..=1024,
-    doc: "Where a request outside any dialog goes: the first route that matches decides, and \
-          what matches none is refused. Without any route everything goes to the only pool; \
-          with several pools there must be one.",
+    doc: "Where a request outside any dialog goes: the first route that matches decides. What \
+          matches none may leave for the address in its Request-URI if it comes from a back \
+          end or a trusted peer, and is refused otherwise. Without any route everything that \
+          is not from a back end goes to the only pool; with several pools there must be one.",
     knobs: &[&FROM, &METHOD, &DOMAIN, &TO],
     tables: &[],
     reserved: &[],
 };
 
-pub(super) static FROM: Knob<Text<Origin>> = Knob {
+pub(super) static FROM: Knob<Text<From>> = Knob {
     name: "from",
     shape: Text {
         what: "`\"any\"`, `\"trusted\"`, `\"pool\"` or a network such as `\"192.0.2.0/24\"`",
-        parse: word::origin,
+        parse: word::source,
     },
     absent: Absent::Default("\"any\""),
-    doc: "Who sent it: `trusted` is a peer in the listener's `trust`, `pool` a back end.",
+    doc: "Who sent it: `any` is anyone but a back end, `trusted` a peer in the listener's \
+          `trust` or a back end, `pool` a back end.",
 };
 
 pub(super) static METHOD: Knob<List<Text<String>>> = Knob {
@@ -293,7 +323,7 @@ pub(super) static DOMAIN: Knob<List<Text<String>>> = Knob {
         of: Text { what: "a host name or address, such as `\"example.com\"`", parse: word::domain },
         count_max: 1024,
     },
-    absent: Absent::Means("every domain"),
+    absent: Absent::Means("every name, and our own addresses"),
     doc: "The host of its Request-URI, one of these.",
 };
 
@@ -301,7 +331,8 @@ pub(super) static TO: Knob<Text<Destination>> = Knob {
     name: "to",
     shape: Text { what: "the name of a pool, or `\"request-uri\"`", parse: word::destination },
     absent: Absent::Required,
-    doc: "A pool, or `request-uri`: where the request says itself, which is not for `any`.",
+    doc: "A pool, or `request-uri`: where the request says itself, which only back ends and \
+          trusted peers may.",
 };
 
 #[cfg(test)]
@@ -368,8 +399,17 @@ mod tests {
     fn bounds_hold_at_both_ends() {
         let accepts =
             |knob: &dyn Documented, text: &str| knob.accepts(&DeValue::parse(text).unwrap());
-        for knob in [&SHARDS, &DRAIN_SECONDS, &CALLS_MAX, &QUEUE_MAX, &COALESCE_US, &RECEIVE_BUFFER]
-        {
+        for knob in [
+            &SHARDS,
+            &DRAIN_SECONDS,
+            &CALLS_MAX,
+            &CALL_IDLE_SECONDS,
+            &QUEUE_MAX,
+            &BACKEND_PAUSE_SECONDS,
+            &COALESCE_US,
+            &RECEIVE_BUFFER,
+            &WEIGHT,
+        ] {
             let (least, most) = (*knob.shape.0.start(), *knob.shape.0.end());
             for (value, right) in [
                 (i128::from(least) - 1, false),
@@ -380,10 +420,12 @@ mod tests {
                 assert_eq!(accepts(knob, &value.to_string()), right, "{} = {value}", knob.name);
             }
         }
-        for (text, right) in
-            [("0", false), ("0.001", true), ("1000", true), ("1000.5", false), ("nan", false)]
-        {
-            assert_eq!(accepts(&WEIGHT, text), right, "weight = {text}");
+    }
+
+    #[test]
+    fn every_policy_can_be_chosen() {
+        for policy in Policy::ALL {
+            assert!(POLICY.shape.words.contains(&(policy.name(), policy)));
         }
     }
 }

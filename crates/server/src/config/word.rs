@@ -4,9 +4,11 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use tidegate_proxy::From;
+
 use super::address::{in_uri, network, unbracketed};
+use super::route::Destination;
 use super::shape::Wrong;
-use super::{Origin, route::Destination};
 
 /// Methods of RFC 3261 and its extensions, to tell a slip of the pen from a
 /// method nobody has thought of yet.
@@ -84,14 +86,14 @@ pub(super) fn domain(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// Where requests of a route come from.
-pub(super) fn origin(text: &str) -> Result<Origin, Wrong> {
+/// Who sends the requests of a route.
+pub(super) fn source(text: &str) -> Result<From, Wrong> {
     match text {
-        "any" => Ok(Origin::Any),
-        "trusted" => Ok(Origin::Trusted),
-        "pool" => Ok(Origin::Pool),
+        "any" => Ok(From::Any),
+        "trusted" => Ok(From::Trusted),
+        "pool" => Ok(From::Pool),
         _ => match network(text) {
-            Ok(net) => Ok(Origin::Network(net)),
+            Ok(net) => Ok(From::Net(net)),
             Err(_) if text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
                 Err("not one of these words".into())
             }
@@ -170,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn origins_are_words_or_networks() {
-        assert_eq!(origin("any"), Ok(Origin::Any));
-        assert_eq!(origin("10.0.0.0/8"), Ok(Origin::Network("10.0.0.0/8".parse().unwrap())));
-        assert_eq!(origin("anyone").unwrap_err().label, "not one of these words");
-        assert!(origin("10.0.0.1/8").unwrap_err().help.is_some());
+    fn sources_are_words_or_networks() {
+        assert_eq!(source("any"), Ok(From::Any));
+        assert_eq!(source("10.0.0.0/8"), Ok(From::Net("10.0.0.0/8".parse().unwrap())));
+        assert_eq!(source("anyone").unwrap_err().label, "not one of these words");
+        assert!(source("10.0.0.1/8").unwrap_err().help.is_some());
     }
 }
