@@ -122,7 +122,8 @@ impl Drive {
         })
     }
 
-    /// Turns `core` until a request to stop, and then until it has drained.
+    /// Turns `core` until a request to stop, and then until it has drained. Sets the
+    /// timer slack of the calling thread to the least there is.
     ///
     /// # Errors
     /// Those of system calls that no peer can cause, with the call's name.

@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_closed_port_is_reported_with_its_address() {
-        report_of_closed_port("127.0.0.1:0", libc::IPPROTO_IP, libc::IP_RECVERR);
+        report_of_closed_port("127.0.3.3:0", libc::IPPROTO_IP, libc::IP_RECVERR);
         report_of_closed_port("[::1]:0", libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
     }
 

@@ -27,7 +27,9 @@ pub struct Listen {
     /// Receive buffer of each socket, in bytes as the kernel charges them (a datagram
     /// of 100 bytes costs 832); default 4 MiB.
     pub receive_buffer: usize,
-    /// Whether the kernel stamps each datagram's arrival; default true.
+    /// Whether the kernel stamps each datagram's arrival; default true. For the first
+    /// such socket of a machine it takes some milliseconds until it does; until then a
+    /// datagram is stamped when it is read.
     pub stamps: bool,
 }
 

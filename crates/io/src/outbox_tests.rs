@@ -85,7 +85,7 @@ fn a_left_over_icmp_report_costs_no_datagram() {
     let sender = socket();
     crate::sockopt::set(sender.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1).unwrap();
     let receiver = socket();
-    let closed = socket().local_addr().unwrap();
+    let closed = UdpSocket::bind("127.0.3.4:0").unwrap().local_addr().unwrap();
     let mut outbox = Outbox::new();
     for i in 0..BATCH {
         let to = if i % 2 == 0 { closed } else { receiver.local_addr().unwrap() };

@@ -54,6 +54,8 @@ pub(crate) struct Reception {
     inbox: Inbox,
     errors: ErrorQueue,
     counters: Arc<Counters>,
+    /// Whether the last turn left entries in error queues.
+    reports_left: bool,
     /// The socket that is read first, which changes from turn to turn.
     first: usize,
 }
@@ -95,7 +97,8 @@ impl Reception {
                 sockets.push(Watched { listener, kind: Kind::Invite, drops: 0 });
             }
         }
-        Self { listeners, sockets, inbox, errors: ErrorQueue::new(), counters, first: 0 }
+        let errors = ErrorQueue::new();
+        Self { listeners, sockets, inbox, errors, counters, reports_left: false, first: 0 }
     }
 
     /// Begins a turn: another socket has its turn to be the first.
@@ -164,7 +167,7 @@ impl Reception {
         limit: usize,
         mut hand_on: impl FnMut(Failure),
     ) -> io::Result<bool> {
-        let signed = self.inbox.take_report_sign();
+        let signed = self.inbox.take_report_sign() | std::mem::take(&mut self.reports_left);
         let reporting = if signed { u32::MAX } else { ready.reporting };
         if reporting == 0 {
             return Ok(false);
@@ -192,7 +195,8 @@ impl Reception {
                 Err(error) => return Err(error),
             };
         }
-        Ok(left == 0)
+        self.reports_left = left == 0;
+        Ok(self.reports_left)
     }
 
     /// Asks the kernel for the drops that no datagram has told of yet.
@@ -269,6 +273,33 @@ fn offer_all(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Listen, open};
+    use tidegate_world::Pool;
+
+    #[test]
+    fn reports_beyond_a_turns_limit_come_with_later_turns() {
+        const SENT: usize = 20;
+        let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
+        let listeners: Rc<[Listener]> = Rc::new([group.listener(0)]);
+        for _ in 0..SENT {
+            // Each time another port, so that both sockets of the group get some.
+            let closed = UdpSocket::bind("127.0.3.5:0").unwrap().local_addr().unwrap();
+            while listeners[0].ordinary().send_to(b"BYE", closed).is_err() {}
+        }
+        let inbox = Inbox::new(&Pool::new());
+        let mut reception = Reception::new(listeners, inbox, Arc::default());
+        let mut turns = 0;
+        let mut failures = Vec::new();
+        let mut ready = Ready::UNKNOWN.and_reports();
+        while reception.reports(ready, 3, |failure| failures.push(failure)).unwrap() {
+            turns += 1;
+            assert_eq!(failures.len(), 3 * turns);
+            // Nothing but the entries left says that there are more.
+            ready = Ready::NONE;
+            reception.rotate();
+        }
+        assert_eq!((failures.len(), reception.counters.icmp_reports.get()), (SENT, SENT as u64));
+    }
 
     #[test]
     fn drops_are_counted_across_the_end_of_32_bits_and_never_twice() {
@@ -281,8 +312,27 @@ mod tests {
     }
 
     #[test]
-    fn each_socket_has_its_turn_to_be_first() {
+    fn a_flood_at_one_address_leaves_another_its_share() {
+        let groups = [(); 2].map(|()| open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap());
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for group in &groups {
+            for _ in 0..60 {
+                peer.send_to(b"BYE", group.local()).unwrap();
+            }
+        }
+        let listeners = groups.iter().map(|group| group.listener(0)).collect();
+        let mut reception = Reception::new(listeners, Inbox::new(&Pool::new()), Arc::default());
+        let clock = Clock::start();
+        let mut shares = [0; 2];
+        for _ in 0..8 {
+            reception.rotate();
+            let offer = |_, received: Received| {
+                shares[usize::from(received.path.local == groups[1].local())] += 1;
+            };
+            let taken = reception.receive(&clock, Kind::Ordinary, Ready::UNKNOWN, 10, offer);
+            assert_eq!(taken.unwrap(), 10);
+        }
+        assert_eq!(shares, [40, 40]);
         assert!(in_turn(1, 3).eq([1, 2, 0]));
-        assert!(in_turn(0, 1).eq([0]));
     }
 }

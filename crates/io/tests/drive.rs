@@ -6,7 +6,7 @@ mod cores;
 
 use std::net::SocketAddr;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cores::{Echo, Seen, group, next, peer, received, start};
 use tidegate_io::*;
@@ -46,6 +46,67 @@ fn what_is_received_is_echoed() {
 }
 
 #[test]
+fn a_burst_that_outlasts_the_quantum_comes_back_whole_and_in_order() {
+    // Several times what a flush sends, and no more than the peer's buffer holds.
+    const BURST: u8 = 200;
+    let group = group("127.0.0.1", 1, true);
+    let peer = peer("127.0.0.1");
+    for i in 0..BURST {
+        peer.send_to(&[i], group.local()).unwrap();
+    }
+    let (mut core, _sight) = Echo::new();
+    core.work = 20_000;
+    let limits = Limits { quantum: Duration::from_micros(10), ..Limits::default() };
+    let crossings = Crossings::alone().unwrap();
+    let running = start(core, Clock::start(), limits, vec![group.listener(0)], crossings);
+    for i in 0..BURST {
+        assert_eq!(received(&peer).0, [i]);
+    }
+    let (_, counters) = running.end();
+    assert!(counters.limited_service.get() > 10, "{}", counters.limited_service.get());
+}
+
+#[test]
+fn each_listening_address_answers_for_itself() {
+    let groups = [group("127.0.0.1", 1, true), group("::1", 1, false), group("127.0.0.1", 1, true)];
+    let listeners = groups.iter().map(|group| group.listener(0)).collect();
+    let (core, _sight) = Echo::new();
+    let crossings = Crossings::alone().unwrap();
+    let running = start(core, Clock::start(), Limits::default(), listeners, crossings);
+    let peers = ["127.0.0.1", "::1", "127.0.0.1"].map(peer);
+    for round in 0..20 {
+        for (group, peer) in groups.iter().zip(&peers) {
+            let text = if round % 2 == 0 { b"INVITE" } else { b"CANCEL" };
+            peer.send_to(text, group.local()).unwrap();
+        }
+        for (group, peer) in groups.iter().zip(&peers) {
+            assert_eq!(received(peer).1, group.local());
+        }
+    }
+    running.end();
+}
+
+#[test]
+fn pauses_are_taken_at_a_high_rate_and_lose_nothing() {
+    let (running, _sight, group) = echo("127.0.0.1");
+    let peer = peer("127.0.0.1");
+    let mut rounds = 0;
+    while running.counters.pauses.get() < 10 {
+        // Twenty datagrams a round trip are a rate at which pauses pay.
+        for i in 0..20u8 {
+            peer.send_to(&[i], group.local()).unwrap();
+        }
+        for i in 0..20u8 {
+            assert_eq!(received(&peer).0, [i]);
+        }
+        rounds += 1;
+        assert!(rounds < 100_000, "no pause was taken");
+    }
+    let (_, counters) = running.end();
+    assert_eq!(counters.received(), 20 * rounds);
+}
+
+#[test]
 fn a_datagram_of_60_kib_survives() {
     let (running, _sight, group) = echo("127.0.0.1");
     let peer = peer("127.0.0.1");
@@ -56,11 +117,30 @@ fn a_datagram_of_60_kib_survives() {
     assert_eq!((counters.received_large.get(), counters.received_cut.get()), (1, 0));
 }
 
+/// Waits until the kernel stamps datagrams at their arrival, which the first socket
+/// that wants it sets going.
+fn await_stamps(group: &Group) {
+    let peer = peer("127.0.0.1");
+    let mut inbox = Inbox::new(&Pool::new());
+    for _ in 0..1_000 {
+        peer.send_to(b"BYE", group.local()).unwrap();
+        thread::sleep(Duration::from_millis(5));
+        let read = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        inbox.receive(group.listener(0).ordinary(), BATCH).unwrap();
+        if inbox.take().unwrap().stamp.unwrap() < read {
+            return;
+        }
+    }
+    panic!("the kernel does not stamp datagrams");
+}
+
 #[test]
 fn time_in_the_sockets_queue_is_part_of_the_sojourn() {
     let group = group("127.0.0.1", 1, true);
+    await_stamps(&group);
     let clock = Clock::start();
     peer("127.0.0.1").send_to(b"BYE", group.local()).unwrap();
+    let sent = clock.now();
     thread::sleep(Duration::from_millis(60));
     let (core, sight) = Echo::new();
     let crossings = Crossings::alone().unwrap();
@@ -68,6 +148,7 @@ fn time_in_the_sockets_queue_is_part_of_the_sojourn() {
     let running = start(core, clock, Limits::default(), listeners, crossings);
     let Seen::Offered { sojourn, .. } = next(&sight) else { panic!("offered first") };
     assert!(sojourn >= Duration::from_millis(60), "{sojourn:?}");
+    assert!(sojourn < clock.now().since(sent) + Duration::from_millis(10), "{sojourn:?}");
     running.end();
 }
 
@@ -99,11 +180,11 @@ fn every_datagram_is_received_or_counted_as_overflow() {
 
 #[test]
 fn a_closed_port_comes_back_as_a_failure() {
-    for ip in ["127.0.0.1", "::1"] {
+    for (ip, from) in [("127.0.0.1", "127.0.3.2"), ("::1", "::1")] {
         let group = group(ip, 1, true);
         // Gone before its echo is sent.
         let closed = {
-            let peer = peer(ip);
+            let peer = peer(from);
             peer.send_to(b"BYE", group.local()).unwrap();
             peer.local_addr().unwrap()
         };
@@ -234,16 +315,21 @@ fn what_cannot_be_sent_is_counted_and_told() {
 }
 
 #[test]
-fn limits_out_of_bounds_are_refused() {
-    let shard = Shard {
-        clock: Clock::start(),
-        limits: Limits { ordinary: 0, ..Limits::default() },
-        listeners: Vec::new(),
-        crossings: Crossings::alone().unwrap(),
-        counters: Default::default(),
-        stop: Stop::new(),
-        pool: Pool::new(),
+fn an_impossible_shard_is_refused() {
+    let refused = |limits, listeners| {
+        let shard = Shard {
+            clock: Clock::start(),
+            limits,
+            listeners,
+            crossings: Crossings::alone().unwrap(),
+            counters: Default::default(),
+            stop: Stop::new(),
+            pool: Pool::new(),
+        };
+        Drive::new(shard).unwrap_err().to_string()
     };
-    let error = Drive::new(shard).unwrap_err();
-    assert_eq!(error.to_string(), "ordinary is 0, but may be 1 to 4096");
+    let limits = Limits { ordinary: 0, ..Limits::default() };
+    assert_eq!(refused(limits, Vec::new()), "ordinary is 0, but may be 1 to 4096");
+    let listeners = vec![group("127.0.0.1", 1, false).listener(0); 17];
+    assert_eq!(refused(Limits::default(), listeners), "17 listeners, but there may be 16");
 }
