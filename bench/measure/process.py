@@ -1,5 +1,6 @@
 """Processes under measurement, and the certainty that none outlives its script."""
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -98,10 +99,8 @@ class Process:
     def send_all(self, number: signal.Signals) -> None:
         """Sends a signal to the program and all its processes."""
         for pid in self.pids():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-            except ProcessLookupError:
-                pass
 
     def wait(self, seconds: float) -> bool:
         """Waits for its end; False if it still runs after `seconds`."""
@@ -191,10 +190,8 @@ def _session(pid: str) -> int:
 def _cpu_ns_by_thread(pid: int) -> dict[int, int]:
     used = {}
     for schedstat in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        try:
+        with contextlib.suppress(OSError):
             used[int(schedstat.parent.name)] = int(schedstat.read_text().split()[0])
-        except OSError:
-            pass
     return used
 
 

@@ -41,7 +41,9 @@ class Record:
         self.directory.mkdir(parents=True)
         self._conditions: list[dict[str, Any]] = []
         print(f"{name} at commit {commit}, {self.machine['date']}")
-        print(f"{self.machine['cpu']}, {self.machine['cores']} cores, Linux {self.machine['kernel']}")
+        print(
+            f"{self.machine['cpu']}, {self.machine['cores']} cores, Linux {self.machine['kernel']}"
+        )
         print(f"raw data: {self.directory.relative_to(ROOT)}", flush=True)
 
     def expect(self, held: bool, condition: str) -> bool:

@@ -104,7 +104,11 @@ def caller(
 def _command(stage: Stage, name: str, scenario: str, port: int) -> tuple[list[str], Path]:
     statistics = stage.directory / f"{name}.csv"
     statistics.unlink(missing_ok=True)
-    source = ["-sn", scenario] if scenario in ("uac", "uas") else ["-sf", str(SCENARIOS / f"{scenario}.xml")]
+    source = (
+        ["-sn", scenario]
+        if scenario in ("uac", "uas")
+        else ["-sf", str(SCENARIOS / f"{scenario}.xml")]
+    )
     command = ["sipp", *source, "-nostdin", "-i", LOCALHOST, "-p", str(port)]
     command += ["-buff_size", str(_BUFFER_BYTES), "-max_socket", "1000"]
     command += ["-trace_stat", "-stf", str(statistics), "-fd", "1"]

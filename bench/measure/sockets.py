@@ -24,7 +24,7 @@ def free_port() -> int:
             socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream,
         ):
             datagram.bind((LOCALHOST, 0))
-            port = datagram.getsockname()[1]
+            port: int = datagram.getsockname()[1]
             try:
                 stream.bind((LOCALHOST, port))
             except OSError:

@@ -44,7 +44,7 @@ def configure(stage: Stage, backend_ports: list[int], *, policy: str = "rr") -> 
         f"""\
 [server]
 shards = 1
-state_dir = "{stage.directory / 'state'}"
+state_dir = "{stage.directory / "state"}"
 
 [admin]
 address = "{LOCALHOST}:{edge.admin_port}"
@@ -71,11 +71,12 @@ def metrics(edge: Edge) -> str:
     """What it reports of itself now, as Prometheus text."""
     url = f"http://{LOCALHOST}:{edge.admin_port}/metrics"
     with urllib.request.urlopen(url, timeout=5) as answer:
-        return answer.read().decode()
+        text: bytes = answer.read()
+    return text.decode()
 
 
-class Load:
-    """One running `tidegate load`, with the face of `sipp.Sipp`."""
+class Caller:
+    """A running `tidegate load uac`, with the face of `sipp.Sipp`."""
 
     def __init__(self, process: Process, port: int, report: Path) -> None:
         self.process = process
@@ -85,38 +86,40 @@ class Load:
     def calls(self) -> Calls:
         """What it counted; there only once it has ended."""
         try:
-            report = json.loads(self._report.read_text())
+            stats = json.loads(self._report.read_text())["stats"]
         except (OSError, ValueError):
             sys.exit(f"{self.process.name} left no report:\n{self.process.tail()}")
         return Calls(
-            created=report["begun"],
-            successful=report["completed"],
-            failed=report["begun"] - report["completed"],
-            unexpected=report["unexpected"],
-            out_of_call=0,
-            retransmissions=sum(report["retransmissions"].values()),
+            created=stats["offered"],
+            successful=stats["completed"],
+            failed=stats["offered"] - stats["completed"],
+            unexpected=stats["failed"]["malformed"],
+            out_of_call=stats["unexpected"],
+            retransmissions=sum(stats["repeated"].values()),
         )
 
-    def finish(self, patience_s: float = 8.0) -> Calls:
-        """Ends it and returns what it counted."""
-        self.process.stop(patience_s=patience_s)
-        return self.calls()
+
+@dataclass(frozen=True)
+class Callee:
+    """A running `tidegate load uas`."""
+
+    process: Process
+    port: int
 
 
-def callee(stage: Stage, name: str, profile: str = "debug") -> Load:
-    """A `tidegate load uas`."""
-    port, report = free_port(), stage.directory / f"{name}.json"
+def callee(stage: Stage, name: str, profile: str = "debug") -> Callee:
+    """Starts a `tidegate load uas` and returns once it listens."""
+    port = free_port()
     command = [built("tidegate", profile), "load", "uas", "--bind", f"{LOCALHOST}:{port}"]
-    command += ["--json", str(report)]
-    return Load(stage.serve(name, command, port), port, report)
+    return Callee(stage.serve(name, command, port), port)
 
 
 def caller(
     stage: Stage, name: str, target: str, *, rate_cps: int, calls: int, profile: str = "debug"
-) -> Load:
-    """A `tidegate load uac` that makes `calls` calls at even intervals."""
+) -> Caller:
+    """Starts a `tidegate load uac` that makes `calls` calls at even intervals."""
     port, report = free_port(), stage.directory / f"{name}.json"
     command = [built("tidegate", profile), "load", "uac", target, "--bind", f"{LOCALHOST}:{port}"]
     command += ["--rate", str(rate_cps), "--calls", str(calls), "--arrivals", "uniform"]
     command += ["--json", str(report)]
-    return Load(stage.serve(name, command, port), port, report)
+    return Caller(stage.serve(name, command, port), port, report)
