@@ -1,0 +1,161 @@
+//! A run over real sockets, recorded, and fed to a proxy without any: the same bytes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load, Process};
+use tidegate_balance::{Policy, Pool as Backends};
+use tidegate_io::{Clock, Crossings, Drive, Group, Limits, Listen, Shard, Stop, open};
+use tidegate_proxy::{Listener, Proxy, Secret, Settings};
+use tidegate_world::{
+    Core, Crossing, Entry, Failure, Input, Path, Pool, Received, Recorder, Seed, Timestamp,
+    Transmit, replay,
+};
+
+const CALLS: u32 = 300;
+
+type Sent = Vec<(Path, Vec<u8>)>;
+
+/// A core whose outputs are noted as the driver takes them.
+struct Tapped<C> {
+    core: C,
+    sent: Sent,
+}
+
+impl<C: Core> Core for Tapped<C> {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        self.core.offer(now, received);
+    }
+    fn serve(&mut self, now: Timestamp) -> bool {
+        self.core.serve(now)
+    }
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.core.handle_timeout(now);
+    }
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        self.core.on_failed(now, failure);
+    }
+    fn on_drain(&mut self, now: Timestamp) {
+        self.core.on_drain(now);
+    }
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        let transmit = self.core.poll_transmit()?;
+        self.sent.push((transmit.path, transmit.bytes.to_vec()));
+        Some(transmit)
+    }
+    fn poll_crossing(&mut self) -> Option<Crossing> {
+        self.core.poll_crossing()
+    }
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.core.poll_timeout()
+    }
+    fn is_drained(&self) -> bool {
+        self.core.is_drained()
+    }
+}
+
+/// One thread that drives the core made by `core` at `group`, and returns it.
+fn drive<C: Core + 'static, R: Send + 'static>(
+    group: &Group,
+    clock: Clock,
+    stop: &Stop,
+    core: impl FnOnce(Pool) -> C + Send + 'static,
+    finish: impl FnOnce(C) -> R + Send + 'static,
+) -> thread::JoinHandle<R> {
+    let (listeners, stop) = (vec![group.listener(0)], stop.clone());
+    thread::spawn(move || {
+        let pool = Pool::new();
+        let mut core = core(pool.clone());
+        let crossings = Crossings::alone().unwrap();
+        let (limits, counters) = (Limits::default(), Arc::default());
+        let shard = Shard { clock, limits, listeners, crossings, counters, stop, pool };
+        Drive::new(shard).unwrap().run(&mut core).unwrap();
+        finish(core)
+    })
+}
+
+fn proxy(local: SocketAddr, backends: [SocketAddr; 2]) -> Proxy {
+    let pool = Backends::new("app", &[("a", backends[0], 1), ("b", backends[1], 1)]);
+    let secret = Secret { current: [3; 32], previous: Vec::new() };
+    let settings = Settings::new(vec![Listener::new(local)], vec![(pool, Policy::Tlwl)], secret);
+    Proxy::new(settings, Arc::default(), Pool::new())
+}
+
+/// Calls through a proxy over real sockets: what entered it, and what it sent.
+fn recorded_run() -> (SocketAddr, [SocketAddr; 2], Vec<Entry>, Sent) {
+    let clock = Clock::start();
+    let group = |split| {
+        let any = "127.0.0.1:0".parse().unwrap();
+        open(&Listen { split, ..Listen::new(any) }).unwrap()
+    };
+    let (proxied, called) = (group(true), [group(false), group(false)]);
+    let calling = group(false);
+    let (local, target) = (calling.local(), proxied.local());
+    let backends = [called[0].local(), called[1].local()];
+
+    let (stop_calling, stop_others) = (Stop::new(), Stop::new());
+    let answerers: Vec<_> = (1..)
+        .zip(&called)
+        .map(|(element, group)| {
+            let at = group.local();
+            let answerer =
+                move |pool| Answerer::new(AnswererConfig::new(at), Seed(5), element, pool);
+            drive(group, clock, &stop_others, answerer, drop)
+        })
+        .collect();
+    let through = drive(
+        &proxied,
+        clock,
+        &stop_others,
+        move |_| Tapped { core: Recorder::new(proxy(target, backends), 100_000), sent: Vec::new() },
+        |tapped| (tapped.core.into_log(), tapped.sent),
+    );
+    let load =
+        Load { process: Process::Poisson, rate_cps: 500.0, calls: CALLS, duration: Duration::MAX };
+    let caller = drive(
+        &calling,
+        clock,
+        &stop_calling,
+        move |pool| {
+            let config = CallerConfig { load, ..CallerConfig::new(local, target) };
+            Caller::new(config, Seed(5), 0, clock.now(), pool).unwrap()
+        },
+        |caller: Caller| caller.stats().completed,
+    );
+    // Draining a caller means to finish its calls; it begins none after that.
+    thread::sleep(Duration::from_millis(u64::from(CALLS) * 2 + 500));
+    stop_calling.request();
+    assert!(caller.join().unwrap() > 0, "calls went through");
+    stop_others.request();
+    let ((log, lost), sent) = through.join().unwrap();
+    assert_eq!(lost, 0);
+    for answerer in answerers {
+        answerer.join().unwrap();
+    }
+    (target, backends, log, sent)
+}
+
+fn played(log: &[Entry], local: SocketAddr, backends: [SocketAddr; 2]) -> Sent {
+    let mut sent = Vec::new();
+    let mut proxy = proxy(local, backends);
+    replay(log, &mut proxy, &Pool::new(), |_, t| sent.push((t.path, t.bytes.to_vec())));
+    sent
+}
+
+#[test]
+fn a_real_run_played_back_brings_out_the_same_bytes() {
+    let (local, backends, log, sent) = recorded_run();
+    assert!(sent.len() >= 6 * 100, "{} packets: hardly a call", sent.len());
+    let again = played(&log, local, backends);
+    assert_eq!(again.len(), sent.len());
+    for (i, (again, sent)) in again.iter().zip(&sent).enumerate() {
+        assert_eq!(again, sent, "packet {i}");
+    }
+    // The comparison can fail: without its first packet the story is another.
+    let first = log.iter().position(|entry| matches!(entry.input, Input::Offer(..)));
+    let mut less = log.clone();
+    less.remove(first.unwrap());
+    assert_ne!(played(&less, local, backends), sent);
+}
