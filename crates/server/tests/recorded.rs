@@ -22,6 +22,9 @@ type Sent = Vec<(Path, Vec<u8>)>;
 struct Tapped<C> {
     core: C,
     sent: Sent,
+    /// Called when all outputs of an input were taken.
+    taken: fn(&C, &Stop),
+    stop: Stop,
 }
 
 impl<C: Core> Core for Tapped<C> {
@@ -41,7 +44,10 @@ impl<C: Core> Core for Tapped<C> {
         self.core.on_drain(now);
     }
     fn poll_transmit(&mut self) -> Option<Transmit> {
-        let transmit = self.core.poll_transmit()?;
+        let Some(transmit) = self.core.poll_transmit() else {
+            (self.taken)(&self.core, &self.stop);
+            return None;
+        };
         self.sent.push((transmit.path, transmit.bytes.to_vec()));
         Some(transmit)
     }
@@ -105,29 +111,37 @@ fn recorded_run() -> (SocketAddr, [SocketAddr; 2], Vec<Entry>, Sent) {
             drive(group, clock, &stop_others, answerer, drop)
         })
         .collect();
+    let stop = stop_others.clone();
     let through = drive(
         &proxied,
         clock,
         &stop_others,
-        move |_| Tapped { core: Recorder::new(proxy(target, backends), 100_000), sent: Vec::new() },
+        move |_| {
+            let core = Recorder::new(proxy(target, backends), 100_000);
+            Tapped { core, sent: Vec::new(), taken: |_, _| {}, stop }
+        },
         |tapped| (tapped.core.into_log(), tapped.sent),
     );
     let load =
         Load { process: Process::Poisson, rate_cps: 500.0, calls: CALLS, duration: Duration::MAX };
+    let stop = stop_calling.clone();
     let caller = drive(
         &calling,
         clock,
         &stop_calling,
         move |pool| {
             let config = CallerConfig { load, ..CallerConfig::new(local, target) };
-            Caller::new(config, Seed(5), 0, clock.now(), pool).unwrap()
+            let core = Caller::new(config, Seed(5), 0, clock.now(), pool).unwrap();
+            let taken = |caller: &Caller, stop: &Stop| {
+                if caller.is_done() && stop.requests() == 0 {
+                    stop.request();
+                }
+            };
+            Tapped { core, sent: Vec::new(), taken, stop }
         },
-        |caller: Caller| caller.stats().completed,
+        |tapped| tapped.core.stats().completed,
     );
-    // Draining a caller means to finish its calls; it begins none after that.
-    thread::sleep(Duration::from_millis(u64::from(CALLS) * 2 + 500));
-    stop_calling.request();
-    assert!(caller.join().unwrap() > 0, "calls went through");
+    assert_eq!(caller.join().unwrap(), u64::from(CALLS), "all calls went through");
     stop_others.request();
     let ((log, lost), sent) = through.join().unwrap();
     assert_eq!(lost, 0);
@@ -147,7 +161,7 @@ fn played(log: &[Entry], local: SocketAddr, backends: [SocketAddr; 2]) -> Sent {
 #[test]
 fn a_real_run_played_back_brings_out_the_same_bytes() {
     let (local, backends, log, sent) = recorded_run();
-    assert!(sent.len() >= 6 * 100, "{} packets: hardly a call", sent.len());
+    assert!(sent.len() >= 6 * CALLS as usize, "{} packets", sent.len());
     let again = played(&log, local, backends);
     assert_eq!(again.len(), sent.len());
     for (i, (again, sent)) in again.iter().zip(&sent).enumerate() {
