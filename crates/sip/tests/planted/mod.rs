@@ -134,8 +134,8 @@ fn address() -> impl Strategy<Value = (String, Address)> {
 }
 
 prop_compose! {
-    fn parts()(
-        request in any::<bool>(),
+    fn parts(request: BoxedStrategy<bool>)(
+        request in request,
         method in prop_oneof![
             select(&["INVITE", "ACK", "BYE", "OPTIONS", "invite"][..]).prop_map(str::to_owned),
             token(),
@@ -190,7 +190,16 @@ prop_compose! {
 
 /// A random well-formed message.
 pub fn planted() -> impl Strategy<Value = Planted> {
-    parts()
+    message(any::<bool>().boxed())
+}
+
+/// A random well-formed request.
+pub fn planted_request() -> impl Strategy<Value = Planted> {
+    message(Just(true).boxed())
+}
+
+fn message(request: BoxedStrategy<bool>) -> impl Strategy<Value = Planted> {
+    parts(request)
         .prop_flat_map(|(planted, headers)| {
             let (kinds, lines): (Vec<_>, Vec<_>) = headers.into_iter().unzip();
             lines.prop_flat_map(move |lines| {
