@@ -1,7 +1,7 @@
 //! The CSeq header (RFC 3261 §20.16).
 
 use crate::Method;
-use crate::lexical::{decimal, run, split_token, trim_start};
+use crate::lexical::{split_decimal, split_token, trim_start};
 
 /// A sequence number and the method it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,19 +18,13 @@ impl<'a> CSeq<'a> {
     /// Reads a trimmed header value; `None` if it does not follow the grammar.
     #[inline]
     pub(crate) fn parse(value: &'a [u8]) -> Option<Self> {
-        let (digits, rest) = value.split_at(run(value, |b| b.is_ascii_digit()));
         // RFC 3261 §8.1.1.5: "a 32-bit unsigned integer and MUST be less than 2**31".
-        let number = decimal(digits, (1 << 31) - 1)?;
-        let name = trim_start(rest);
-        if name.len() == rest.len() {
-            return None;
-        }
-        let (method_name, after) = split_token(name)?;
-        after.is_empty().then(|| Self {
-            number,
-            method: Method::from_bytes(method_name),
-            method_name,
-        })
+        let (number, rest) = split_decimal(value, (1 << 31) - 1)?;
+        let method_name = trim_start(rest);
+        let method = Method::from_bytes(method_name);
+        let is_token = method != Method::Other || split_token(method_name)?.1.is_empty();
+        let apart = method_name.len() < rest.len();
+        (is_token && apart).then_some(Self { number, method, method_name })
     }
 }
 

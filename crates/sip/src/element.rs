@@ -1,8 +1,8 @@
 //! Comma-separated lists (RFC 3261 §7.3.1).
 
-use memchr::{memchr, memchr3};
+use memchr::memchr3;
 
-use crate::lexical::{quoted_end, trim};
+use crate::lexical::{find, quoted_end, trim};
 
 /// The elements of a header value, trimmed. A broken element (empty, or with a
 /// quote or bracket that never closes) yields `None` and ends the list.
@@ -47,7 +47,7 @@ fn element_end(text: &[u8]) -> Option<usize> {
         match text[at] {
             b',' => return Some(at),
             b'"' => at += quoted_end(&text[at..])?,
-            _ => at += memchr(b'>', &text[at..])?,
+            _ => at += find(b'>', &text[at..])?,
         }
     }
     Some(text.len())

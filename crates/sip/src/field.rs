@@ -1,8 +1,6 @@
 //! Header fields and the lines they stand on (RFC 3261 §7.3.1).
 
-use memchr::memchr;
-
-use crate::lexical::{is_space, is_token, run, trim_end};
+use crate::lexical::{find, find_by_words, is_token, run, trim_end, trim_start};
 use crate::{HeaderName, Malformed};
 
 /// Header lines of a message at the most; one with more is refused.
@@ -39,41 +37,36 @@ impl Line {
     #[inline]
     pub(crate) fn read(bytes: &[u8], at: usize) -> Result<Option<Self>, Malformed> {
         let here = &bytes[at..];
-        let name_len = run(here, is_token);
-        let bad = Malformed::Header { offset: at as u16 };
-        let colon = match here.get(name_len) {
-            Some(b':') => name_len,
-            Some(_) if name_len == 0 => {
-                return if line_end(here) > 0 { Ok(None) } else { Err(bad) };
-            }
-            // RFC 3261 §7.3.1: white space may stand before the colon, not a fold.
-            Some(b' ' | b'\t') => name_len + run(&here[name_len..], |b| matches!(b, b' ' | b'\t')),
-            Some(_) => return Err(bad),
-            None => return Err(Malformed::NoEnd),
+        let (name, name_len, colon) = match known_name(here) {
+            Some((name, colon)) => (name, colon, colon),
+            None => match other_name(here) {
+                Some(other) => other,
+                None if line_end(here) > 0 => return Ok(None),
+                // All that is left may be the beginning of a name.
+                None if run(here, is_token) == here.len() => return Err(Malformed::NoEnd),
+                None => return Err(Malformed::Header { offset: at as u16 }),
+            },
         };
-        if here.get(colon) != Some(&b':') || name_len == 0 || name_len > usize::from(u8::MAX) {
-            return Err(bad);
-        }
-        let mut end = colon;
-        loop {
-            end += 1 + memchr(b'\n', &here[end..]).ok_or(Malformed::NoEnd)?;
-            // RFC 3261 §7.3.1: "Header fields can be extended over multiple lines by
-            // preceding each extra line with at least one SP or horizontal tab".
-            if !matches!(here.get(end), Some(b' ' | b'\t')) {
-                break;
-            }
-        }
-        let text = trim_end(&here[colon + 1..end]);
-        let value = colon + 1 + run(text, is_space);
+        let end = colon + lines_end(&here[colon..])?;
+        let text = &here[colon + 1..end - 1];
+        let text = trim_end(text.strip_suffix(b"\r").unwrap_or(text));
         let value_end = colon + 1 + text.len();
+        let text = trim_start(text.strip_prefix(b" ").unwrap_or(text));
+        let value = value_end - text.len();
         Ok(Some(Self {
-            name: HeaderName::from_bytes(&here[..name_len]),
+            name,
             name_len: name_len as u8,
             start: at as u16,
             value: (at + value) as u16,
             value_end: (at + value_end) as u16,
             end: (at + end) as u16,
         }))
+    }
+
+    /// Where the line after the one at `at` begins, whatever stands in it.
+    #[inline]
+    pub(crate) fn skip(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
+        Ok(at + lines_end(&bytes[at..])?)
     }
 
     /// Where the next line begins.
@@ -103,6 +96,38 @@ impl Line {
     }
 }
 
+/// The name at the beginning of a line and where its colon stands, if it is a known
+/// one that the colon follows at once.
+#[inline]
+fn known_name(here: &[u8]) -> Option<(HeaderName, usize)> {
+    let colon = find_by_words(b':', here.get(..24).unwrap_or(here))?;
+    let name = HeaderName::from_bytes(&here[..colon]);
+    (name != HeaderName::Other).then_some((name, colon))
+}
+
+/// The name at the beginning of a line, its length and where its colon stands.
+fn other_name(here: &[u8]) -> Option<(HeaderName, usize, usize)> {
+    let len = run(here, is_token);
+    // RFC 3261 §7.3.1: white space may stand before the colon, but no fold.
+    let colon = len + run(&here[len..], |b| matches!(b, b' ' | b'\t'));
+    let fits = (1..=usize::from(u8::MAX)).contains(&len) && here.get(colon) == Some(&b':');
+    fits.then(|| (HeaderName::from_bytes(&here[..len]), len, colon))
+}
+
+/// The length of the line that `text` begins with, folds and line end included.
+#[inline]
+fn lines_end(text: &[u8]) -> Result<usize, Malformed> {
+    let mut end = 0;
+    loop {
+        end += 1 + find(b'\n', &text[end..]).ok_or(Malformed::NoEnd)?;
+        // RFC 3261 §7.3.1: "Header fields can be extended over multiple lines by
+        // preceding each extra line with at least one SP or horizontal tab".
+        if !matches!(text.get(end), Some(b' ' | b'\t')) {
+            return Ok(end);
+        }
+    }
+}
+
 /// The length of the line end that `text` begins with, 0 if it begins with none. A
 /// bare LF is taken for one: some senders know no better, and it is no legal
 /// character elsewhere in the headers.
@@ -118,7 +143,7 @@ pub(crate) fn line_end(text: &[u8]) -> usize {
 /// The first line of `bytes` without its line end, and where the next one begins.
 #[inline]
 pub(crate) fn first_line(bytes: &[u8]) -> Result<(&[u8], usize), Malformed> {
-    let end = memchr(b'\n', bytes).ok_or(Malformed::StartLine)?;
+    let end = find(b'\n', bytes).ok_or(Malformed::StartLine)?;
     let line = &bytes[..end];
     Ok((line.strip_suffix(b"\r").unwrap_or(line), end + 1))
 }

@@ -173,3 +173,153 @@ fn write_ip(out: &mut ArrayVec<u8, 64>, ip: IpAddr) {
 fn extend<const N: usize>(out: &mut ArrayVec<u8, N>, text: &[u8]) {
     out.try_extend_from_slice(text).expect("room for the longest address or port");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The message with the header lines `lines`, edited by `edit`, without its start
+    /// line and its empty line.
+    fn edited(lines: &str, edit: impl Fn(&mut Splice<'static>, &Message<'static>)) -> String {
+        let start = "OPTIONS sip:a SIP/2.0\r\n";
+        let bytes: &'static [u8] = format!("{start}{lines}\r\n").leak().as_bytes();
+        let message = Message::parse(bytes).unwrap();
+        let mut splice = Splice::new(&message);
+        edit(&mut splice, &message);
+        let mut out = Vec::new();
+        splice.write_to(&mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        out.strip_prefix(start).unwrap().strip_suffix("\r\n").unwrap().to_owned()
+    }
+
+    #[test]
+    fn max_forwards_is_replaced_or_inserted() {
+        let set = |lines| edited(lines, |s, m| set_max_forwards(s, m, b"69"));
+        assert_eq!(set("To: a\r\nMax-Forwards :\t 70 \r\n"), "To: a\r\nMax-Forwards :\t 69 \r\n");
+        assert_eq!(set("To: a\r\n"), "Max-Forwards: 69\r\nTo: a\r\n");
+        assert_eq!(set("MAX-FORWARDS:\r\n"), "MAX-FORWARDS:69\r\n");
+    }
+
+    #[test]
+    fn the_request_uri_is_replaced_and_nothing_else() {
+        let bytes = b"OPTIONS sip:a SIP/2.0\r\nTo: <sip:a>\r\n\r\n";
+        let message = Message::parse(bytes).unwrap();
+        let mut splice = Splice::new(&message);
+        set_request_uri(&mut splice, &message, b"sip:b@c:5070");
+        let mut out = Vec::new();
+        splice.write_to(&mut out).unwrap();
+        assert_eq!(out, b"OPTIONS sip:b@c:5070 SIP/2.0\r\nTo: <sip:a>\r\n\r\n");
+    }
+
+    #[test]
+    fn the_top_via_goes_with_its_line_or_out_of_it() {
+        let remove = |lines| {
+            edited(lines, |s, m| {
+                remove_top_via(s, m);
+            })
+        };
+        assert_eq!(remove("Via: A/1/B a\r\nVia: A/1/B b\r\n"), "Via: A/1/B b\r\n");
+        assert_eq!(remove("To: x\r\nv: A/1/B a\r\n ,\r\n  A/1/B b\r\n"), "To: x\r\nv: A/1/B b\r\n");
+        assert_eq!(remove("v: A/1/B a;x=\",\",A/1/B b , c\r\n"), "v: A/1/B b , c\r\n");
+        assert_eq!(remove("To: x\r\n"), "To: x\r\n");
+        assert_eq!(remove("Via: \"\r\nVia: a\r\n"), "Via: \"\r\nVia: a\r\n");
+    }
+
+    #[test]
+    fn routes_go_across_lines() {
+        let remove = |n, lines| {
+            edited(lines, |s, m| {
+                remove_first_route(s, m, n);
+            })
+        };
+        let lines =
+            "Route: <sip:a>, <sip:b>\r\nTo: x\r\nRoute: <sip:c>,<sip:d>\r\nRoute: <sip:e>\r\n";
+        assert_eq!(remove(0, lines), lines);
+        assert_eq!(
+            remove(1, lines),
+            "Route: <sip:b>\r\nTo: x\r\nRoute: <sip:c>,<sip:d>\r\nRoute: <sip:e>\r\n"
+        );
+        assert_eq!(remove(2, lines), "To: x\r\nRoute: <sip:c>,<sip:d>\r\nRoute: <sip:e>\r\n");
+        assert_eq!(remove(3, lines), "To: x\r\nRoute: <sip:d>\r\nRoute: <sip:e>\r\n");
+        assert_eq!(remove(9, lines), "To: x\r\n");
+        assert_eq!(
+            remove(2, "Route: <sip:a>, <sip:b\r\nRoute: <sip:c>\r\n"),
+            "Route: <sip:b\r\nRoute: <sip:c>\r\n"
+        );
+    }
+
+    fn noted(via: &str, source: &'static str) -> String {
+        let source: &'static Source = Box::leak(Box::new(Source::new(source.parse().unwrap())));
+        edited(&format!("Via: {via}\r\n"), |s, m| note_source(s, m, source).unwrap())
+    }
+
+    /// RFC 3261 §18.2.1.
+    #[test]
+    fn received_is_added_where_the_sent_by_tells_another_story() {
+        assert_eq!(
+            noted("SIP/2.0/UDP bobspc.biloxi.com:5060", "192.0.2.4:5060"),
+            "Via: SIP/2.0/UDP bobspc.biloxi.com:5060;received=192.0.2.4\r\n"
+        );
+        assert_eq!(
+            noted("SIP/2.0/UDP 192.0.2.4", "192.0.2.4:999"),
+            "Via: SIP/2.0/UDP 192.0.2.4\r\n"
+        );
+        assert_eq!(
+            noted("SIP/2.0/UDP a;branch=x , SIP/2.0/UDP b", "[2001:db8::1]:5060"),
+            "Via: SIP/2.0/UDP a;branch=x;received=2001:db8::1 , SIP/2.0/UDP b\r\n"
+        );
+        // A socket of both families shows IPv4 peers as mapped addresses.
+        assert_eq!(
+            noted("SIP/2.0/UDP 192.0.2.4", "[::ffff:192.0.2.4]:9"),
+            "Via: SIP/2.0/UDP 192.0.2.4\r\n"
+        );
+    }
+
+    /// RFC 3581 §4: the port is filled in, and received added "even if the value of
+    /// received is equal to that of sent-by"; §6.1 has the example.
+    #[test]
+    fn rport_is_filled_in() {
+        assert_eq!(
+            noted("SIP/2.0/UDP 10.1.1.1:4540;rport;branch=z9hG4bKkjshdyff", "192.0.2.1:9988"),
+            "Via: SIP/2.0/UDP 10.1.1.1:4540;rport=9988;branch=z9hG4bKkjshdyff;received=192.0.2.1\r\n"
+        );
+        assert_eq!(
+            noted("SIP/2.0/UDP 192.0.2.1;rport", "192.0.2.1:5060"),
+            "Via: SIP/2.0/UDP 192.0.2.1;rport=5060;received=192.0.2.1\r\n"
+        );
+    }
+
+    #[test]
+    fn what_the_sender_claims_of_his_address_is_replaced() {
+        assert_eq!(
+            noted("SIP/2.0/UDP a;received=203.0.113.9;rport=1;x", "192.0.2.1:9988"),
+            "Via: SIP/2.0/UDP a;received=192.0.2.1;rport=9988;x\r\n"
+        );
+        assert_eq!(
+            noted("SIP/2.0/UDP 192.0.2.1;Received = \"x\" ;x", "192.0.2.1:9988"),
+            "Via: SIP/2.0/UDP 192.0.2.1;received=192.0.2.1 ;x\r\n"
+        );
+    }
+
+    #[test]
+    fn a_message_without_a_via_is_left_alone() {
+        let bytes = b"OPTIONS sip:a SIP/2.0\r\nTo: x\r\n\r\n";
+        let message = Message::parse(bytes).unwrap();
+        let source = Source::new("192.0.2.1:9988".parse().unwrap());
+        let mut splice = Splice::new(&message);
+        let missing = Err(Malformed::MissingHeader(HeaderName::Via));
+        assert_eq!(note_source(&mut splice, &message, &source), missing);
+        assert_eq!(append_to_top_via(&mut splice, &message, b";oc"), missing);
+        assert_eq!(splice.output_len(), bytes.len());
+    }
+
+    #[test]
+    fn parameters_are_appended_after_the_last() {
+        let append = |lines| edited(lines, |s, m| append_to_top_via(s, m, b";oc=5").unwrap());
+        assert_eq!(append("Via: SIP/2.0/UDP a;b \r\n"), "Via: SIP/2.0/UDP a;b;oc=5 \r\n");
+        assert_eq!(
+            append("Via: SIP/2.0/UDP a,SIP/2.0/UDP b\r\n"),
+            "Via: SIP/2.0/UDP a;oc=5,SIP/2.0/UDP b\r\n"
+        );
+    }
+}

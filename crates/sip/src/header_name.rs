@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::lexical::every;
+
 macro_rules! header_names {
     ($($variant:ident $text:literal $($compact:literal)?,)*) => {
         /// The name of a header field, whatever its case and form (RFC 3261 §7.3.1, §7.3.3).
@@ -36,7 +38,6 @@ macro_rules! header_names {
     };
 }
 
-// Names of one length are compared in this order: put the frequent ones first.
 header_names! {
     Via "Via" "v",
     From "From" "f",
@@ -110,22 +111,31 @@ header_names! {
     Warning "Warning",
 }
 
-/// The longest name known here, in bytes.
-const LENGTH_MAX: usize = 24;
-/// Names of one length at the most.
-const SAME_LENGTH_MAX: usize = 8;
+/// Slots of the table of names: a power of two, with most of them free.
+const SLOTS: usize = 256;
 
-/// The known names by their length.
-static BY_LENGTH: [[HeaderName; SAME_LENGTH_MAX]; LENGTH_MAX + 1] = {
-    let mut table = [[HeaderName::Other; SAME_LENGTH_MAX]; LENGTH_MAX + 1];
+/// A known name as it is compared: its length and its ends.
+#[derive(Clone, Copy)]
+struct Known {
+    name: HeaderName,
+    len: u8,
+    ends: (u64, u64),
+}
+
+/// The known names of two letters and more, by a hash of their ends; one that finds
+/// its slot taken lies in the next free one.
+static KNOWN: [Known; SLOTS] = {
+    let none = Known { name: HeaderName::Other, len: 0, ends: (0, 0) };
+    let mut table = [none; SLOTS];
     let mut i = 0;
     while i < HeaderName::KNOWN.len() {
-        let row = &mut table[HeaderName::KNOWN[i].text().len()];
-        let mut free = 0;
-        while !matches!(row[free], HeaderName::Other) {
-            free += 1;
+        let name = HeaderName::KNOWN[i];
+        let ends = ends(name.text().as_bytes());
+        let mut slot = slot(ends);
+        while !matches!(table[slot].name, HeaderName::Other) {
+            slot = (slot + 1) % SLOTS;
         }
-        row[free] = HeaderName::KNOWN[i];
+        table[slot] = Known { name, len: name.text().len() as u8, ends };
         i += 1;
     }
     table
@@ -152,13 +162,15 @@ impl HeaderName {
             let index = usize::from(letter.to_ascii_lowercase().wrapping_sub(b'a'));
             return BY_LETTER.get(index).copied().unwrap_or(Self::Other);
         }
-        let Some(candidates) = BY_LENGTH.get(name.len()) else { return Self::Other };
-        for &candidate in candidates {
-            if candidate == Self::Other || name.eq_ignore_ascii_case(candidate.text().as_bytes()) {
-                return candidate;
+        let ends = ends(name);
+        let mut slot = slot(ends);
+        loop {
+            let known = &KNOWN[slot];
+            if known.is(name, ends) || known.name == Self::Other {
+                return known.name;
             }
+            slot = (slot + 1) % SLOTS;
         }
-        Self::Other
     }
 
     /// True for a header that stands once at the most and whose value is no
@@ -171,6 +183,49 @@ impl HeaderName {
     pub(crate) const fn bit(self) -> u128 {
         1 << self as u8
     }
+}
+
+impl Known {
+    /// True if `name`, whose ends are `ends`, is this one but for case.
+    #[inline]
+    fn is(&self, name: &[u8], (head, tail): (u64, u64)) -> bool {
+        let different = difference(head, self.ends.0) | difference(tail, self.ends.1);
+        different == 0
+            && usize::from(self.len) == name.len()
+            && (name.len() <= 16 || name.eq_ignore_ascii_case(self.name.text().as_bytes()))
+    }
+}
+
+/// The bytes at both ends of a name as two words. Up to sixteen bytes they overlap
+/// and cover it, so that comparing names takes no loop over bytes.
+#[inline]
+const fn ends(name: &[u8]) -> (u64, u64) {
+    if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk()) {
+        (u64::from_le_bytes(*head), u64::from_le_bytes(*tail))
+    } else if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk()) {
+        (u32::from_le_bytes(*head) as u64, u32::from_le_bytes(*tail) as u64)
+    } else if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk()) {
+        (u16::from_le_bytes(*head) as u64, u16::from_le_bytes(*tail) as u64)
+    } else {
+        (0, 0)
+    }
+}
+
+/// The bits in which bytes of a name differ from those of a known one, case apart.
+#[inline]
+const fn difference(name: u64, known: u64) -> u64 {
+    // Known names are made of letters, which have bit 6 and of which bit 5 is the
+    // case, and of hyphens, which have no bit 6.
+    let case = (known & every(0x40)) >> 1;
+    (name ^ known) & !case
+}
+
+/// Where in the table a name with these ends is looked for first, whatever its case.
+#[inline]
+const fn slot((head, tail): (u64, u64)) -> usize {
+    let folded = (head | every(0x20)) ^ (tail | every(0x20)).rotate_left(29);
+    // Multiplying by 2^64 / φ spreads the low bits into the high ones.
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
 const _: () = assert!((HeaderName::Other as u8) < 128, "a set of names is a u128");
@@ -259,6 +314,20 @@ mod tests {
             assert_eq!(HeaderName::from_bytes(name.as_bytes()), HeaderName::Other, "{name}");
         }
         assert_eq!(HeaderName::from_bytes(&[0xff; 300]), HeaderName::Other);
+    }
+
+    #[test]
+    fn a_name_with_one_byte_changed_is_another() {
+        for &name in HeaderName::KNOWN {
+            for at in 0..name.text().len() {
+                for b in 0..=u8::MAX {
+                    let mut text = name.text().as_bytes().to_vec();
+                    let same = text[at].eq_ignore_ascii_case(&b);
+                    text[at] = b;
+                    assert_eq!(HeaderName::from_bytes(&text) == name, same, "{name} {at} {b:#x}");
+                }
+            }
+        }
     }
 
     #[test]

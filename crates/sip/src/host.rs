@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use arrayvec::ArrayString;
+
 use crate::lexical::{port, trim};
 
 /// A host: a name or a literal address.
@@ -26,11 +28,11 @@ impl<'a> Host<'a> {
         if let [b'[', address @ .., b']'] = text {
             return ipv6(address).map(Self::V6);
         }
-        if !text.is_empty() && text.iter().all(|&b| b.is_ascii_digit() || b == b'.') {
-            return ipv4(text).map(Self::V4);
+        if let Some(ip) = ipv4(text) {
+            return Some(Self::V4(ip));
         }
-        let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
-        (!text.is_empty() && text.iter().all(|&b| legal(b))).then_some(Self::Name(text))
+        let numeric = text.iter().all(|&b| b.is_ascii_digit() || b == b'.');
+        (!numeric && text.iter().all(|&b| NAME[usize::from(b)])).then_some(Self::Name(text))
     }
 
     /// Reads `host [":" port]`, with white space around the colon as a Via may have it.
@@ -84,23 +86,55 @@ pub(crate) fn address(text: &[u8]) -> Option<IpAddr> {
     }
 }
 
+/// Bytes of a name.
+static NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = (b as u8).is_ascii_alphanumeric() || matches!(b as u8, b'-' | b'.' | b'_');
+        b += 1;
+    }
+    table
+};
+
 #[inline]
 fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
     let mut octets = [0u8; 4];
-    let mut parts = text.split(|&b| b == b'.');
-    for octet in &mut octets {
-        let part = parts.next()?;
-        // A leading zero would be octal to some and decimal to others.
-        if part.len() > 1 && part[0] == b'0' {
-            return None;
+    let mut octet = 0;
+    let mut digits = 0;
+    for &b in text {
+        match b {
+            // A leading zero would be octal to some and decimal to others.
+            b'0'..=b'9' if digits == 0 || octets[octet] != 0 => {
+                octets[octet] = octets[octet].checked_mul(10)?.checked_add(b - b'0')?;
+                digits += 1;
+            }
+            b'.' if digits > 0 && octet < 3 => {
+                octet += 1;
+                digits = 0;
+            }
+            _ => return None,
         }
-        *octet = crate::lexical::decimal(part, 255)? as u8;
     }
-    parts.next().is_none().then(|| Ipv4Addr::from(octets))
+    (octet == 3 && digits > 0).then(|| Ipv4Addr::from(octets))
 }
 
 fn ipv6(text: &[u8]) -> Option<Ipv6Addr> {
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let text = std::str::from_utf8(text).ok()?;
+    text.parse().ok().or_else(|| three_colons(text))
+}
+
+/// RFC 5118 §4.10: the grammar of RFC 3261 lets a third colon stand before an IPv4
+/// part (`2001:db8:::192.0.2.1`), and "an implementation must tolerate both".
+#[cold]
+fn three_colons(text: &str) -> Option<Ipv6Addr> {
+    let (before, after) = text.split_once(":::")?;
+    let _: Ipv4Addr = after.parse().ok()?;
+    let mut corrected = ArrayString::<48>::new();
+    for part in [before, "::", after] {
+        corrected.try_push_str(part).ok()?;
+    }
+    corrected.parse().ok()
 }
 
 #[cfg(test)]
@@ -116,6 +150,9 @@ mod tests {
             Host::parse(b"[::ffff:192.0.2.1]"),
             Some(Host::V6("::ffff:192.0.2.1".parse().unwrap()))
         );
+        // RFC 5118 §4.10.
+        assert_eq!(Host::parse(b"[2001:db8:::192.0.2.1]"), Host::parse(b"[2001:db8::192.0.2.1]"));
+        assert_eq!(Host::parse(b"[2001:db8:::1]"), None);
         for name in ["example.com", "a", "8ab3c9f2e1d0", "my_host.local", "example.com."] {
             assert_eq!(Host::parse(name.as_bytes()), Some(Host::Name(name.as_bytes())));
         }

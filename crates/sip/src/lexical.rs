@@ -3,6 +3,8 @@
 //! A header's value may hold folds (CRLF followed by white space), which stand for
 //! white space; so CR and LF count as white space wherever a value is read.
 
+use memchr::memchr;
+
 /// Bytes of `token`.
 static TOKEN: [bool; 256] = {
     let mut table = [false; 256];
@@ -17,6 +19,59 @@ static TOKEN: [bool; 256] = {
     }
     table
 };
+
+/// A byte repeated through a word.
+pub(crate) const fn every(b: u8) -> u64 {
+    u64::from_ne_bytes([b; 8])
+}
+
+/// True if some byte of `text` satisfies `test`.
+///
+/// Bytes are tested many at a time: a fold that never leaves early becomes one
+/// vector comparison, if `test` has no branches either.
+#[inline]
+pub(crate) fn any(text: &[u8], test: impl Fn(u8) -> bool) -> bool {
+    let (chunks, rest) = text.as_chunks::<16>();
+    let (halves, rest) = rest.as_chunks::<8>();
+    chunks.iter().any(|chunk| chunk.iter().fold(false, |some, &b| some | test(b)))
+        || halves.iter().any(|half| half.iter().fold(false, |some, &b| some | test(b)))
+        || rest.iter().any(|&b| test(b))
+}
+
+/// Where `b` first stands in `text`.
+///
+/// For the distances usual in a header words, inlined, are cheaper than a call of
+/// `memchr`, which takes over where these distances end.
+#[inline]
+pub(crate) fn find(b: u8, text: &[u8]) -> Option<usize> {
+    const NEAR: usize = 64;
+    match text.get(..NEAR) {
+        None => find_by_words(b, text),
+        Some(near) => find_by_words(b, near).or_else(|| Some(NEAR + memchr(b, &text[NEAR..])?)),
+    }
+}
+
+/// Where `b` first stands in `text`: [`find`] for a short text.
+#[inline]
+pub(crate) fn find_by_words(b: u8, text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(word) = text[at..].first_chunk() {
+        // The lowest byte that is zero here is the lowest that borrows below.
+        let zero_at_b = u64::from_le_bytes(*word) ^ every(b);
+        let found = zero_at_b.wrapping_sub(every(1)) & !zero_at_b & every(0x80);
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    Some(at + text[at..].iter().position(|&other| other == b)?)
+}
+
+/// True if `text` has no space and no control character (0 to 0x20, 0x7f).
+#[inline]
+pub(crate) fn is_visible(text: &[u8]) -> bool {
+    !any(text, |b| (b <= b' ') | (b == 0x7f))
+}
 
 /// True for a byte of `token`.
 #[inline]
@@ -38,15 +93,24 @@ pub(crate) fn run(text: &[u8], test: impl Fn(u8) -> bool) -> usize {
 
 /// `text` without the white space at its beginning.
 #[inline]
-pub(crate) fn trim_start(text: &[u8]) -> &[u8] {
-    &text[run(text, is_space)..]
+pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
+    while let [first, rest @ ..] = text
+        && is_space(*first)
+    {
+        text = rest;
+    }
+    text
 }
 
 /// `text` without the white space at its end.
 #[inline]
-pub(crate) fn trim_end(text: &[u8]) -> &[u8] {
-    let end = text.iter().rposition(|&b| !is_space(b)).map_or(0, |last| last + 1);
-    &text[..end]
+pub(crate) fn trim_end(mut text: &[u8]) -> &[u8] {
+    while let [rest @ .., last] = text
+        && is_space(*last)
+    {
+        text = rest;
+    }
+    text
 }
 
 /// `text` without the white space around it.
@@ -81,22 +145,25 @@ pub(crate) fn quoted_end(text: &[u8]) -> Option<usize> {
 /// The value of `1*DIGIT`; `None` if `text` is anything else or exceeds `max`.
 #[inline]
 pub(crate) fn decimal(text: &[u8], max: u32) -> Option<u32> {
-    if text.is_empty() {
-        return None;
-    }
+    split_decimal(text, max).and_then(|(value, rest)| rest.is_empty().then_some(value))
+}
+
+/// The value of the `1*DIGIT` at the beginning of `text` and what follows it; `None`
+/// if there is none or it exceeds `max`.
+#[inline]
+pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
     let mut value = 0u64;
-    for &b in text {
-        if !b.is_ascii_digit() {
-            return None;
-        }
+    let mut rest = text;
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
         // Leading zeros are legal in any number (RFC 4475 §3.1.1.1), so the length
         // says nothing; the value stays below 2^36 between two rounds.
-        value = value * 10 + u64::from(b - b'0');
+        value = value * 10 + u64::from(digit - b'0');
         if value > u64::from(max) {
             return None;
         }
+        rest = after;
     }
-    Some(value as u32)
+    (rest.len() < text.len()).then_some((value as u32, rest))
 }
 
 /// A `port`, 0 to 65,535.
@@ -116,6 +183,38 @@ mod tests {
             assert!(!is_token(*b), "{:?}", *b as char);
         }
         assert_eq!(split_token(b":x"), None);
+    }
+
+    #[test]
+    fn spaces_and_controls_are_invisible_wherever_they_stand() {
+        for b in 0..=u8::MAX {
+            for at in 0..17 {
+                let mut text = [b'x'; 17];
+                text[at] = b;
+                assert_eq!(is_visible(&text), b > b' ' && b != 0x7f, "{b:#x} at {at}");
+                text.fill(0xff);
+                text[at] = b;
+                assert_eq!(is_visible(&text), b > b' ' && b != 0x7f, "{b:#x} at {at}");
+            }
+        }
+        assert!(is_visible(b""));
+    }
+
+    #[test]
+    fn a_byte_is_found_where_it_first_stands() {
+        for len in 0..90 {
+            for at in 0..len {
+                for other in [b',' - 1, b',' + 1, b',' | 0x80, 0, 0xff] {
+                    let mut text = vec![other; len];
+                    assert_eq!(find(b',', &text), None);
+                    text[at] = b',';
+                    text[len - 1] = b',';
+                    assert_eq!(find(b',', &text), Some(at), "{other:#x}, {at} of {len}");
+                    assert!(any(&text, |b| b == b',') && !any(&text, |b| b == b';'));
+                }
+            }
+        }
+        assert_eq!(find(b',', b""), None);
     }
 
     #[test]

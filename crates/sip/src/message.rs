@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::element::Elements;
 use crate::field::{FIELDS_MAX, Field, Line, first_line, line_end};
-use crate::lexical::decimal;
+use crate::lexical::{decimal, is_visible};
 use crate::start::{Start, skip_blank};
 use crate::{CSeq, HeaderName, Malformed, Method, NameAddr, StartLine, Via};
 
@@ -290,5 +290,9 @@ impl<'a> Message<'a> {
 /// narrower set of characters is not insisted on, for it is an opaque key.
 #[inline]
 pub(crate) fn call_id(value: &[u8]) -> Option<&[u8]> {
-    (!value.is_empty() && value.iter().all(|&b| b > b' ' && b != 0x7f)).then_some(value)
+    (!value.is_empty() && is_visible(value)).then_some(value)
 }
+
+#[cfg(test)]
+#[path = "message_tests.rs"]
+mod tests;

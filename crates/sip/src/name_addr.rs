@@ -1,9 +1,7 @@
 //! The value of From, To, Contact, Route and their like: `name-addr / addr-spec`
 //! with parameters (RFC 3261 §20.10, §25.1).
 
-use memchr::memchr;
-
-use crate::lexical::{quoted_end, run, trim, trim_end, trim_start};
+use crate::lexical::{find, quoted_end, run, trim, trim_end, trim_start};
 use crate::{Malformed, Params, Uri};
 
 /// A display name, a URI and parameters.
@@ -50,7 +48,7 @@ impl<'a> NameAddr<'a> {
         bracketed: &'a [u8],
     ) -> Option<Self> {
         let inside = bracketed.strip_prefix(b"<")?;
-        let close = memchr(b'>', inside)?;
+        let close = find(b'>', inside)?;
         let uri = trim(&inside[..close]);
         let params = trim_start(&inside[close + 1..]);
         let well_formed = !uri.is_empty() && matches!(params.first(), None | Some(b';'));

@@ -1,6 +1,6 @@
 //! Parameters after a header value or inside a URI.
 
-use crate::lexical::{is_space, quoted_end, run};
+use crate::lexical::{find, find_by_words, is_space, quoted_end, run, trim_end, trim_start};
 
 /// A list `;name=value;name`, read only when asked. Text that is no parameter is
 /// passed over; of two with one name the first counts.
@@ -14,8 +14,8 @@ pub struct Params<'a> {
 pub struct Param<'a> {
     /// Its name as written; names compare without regard to case.
     pub name: &'a [u8],
-    /// Its value, a quoted one without its quotes (escapes are left); `None` for a
-    /// parameter without `=`.
+    /// Its value up to the next semicolon, trimmed; a quoted one without its quotes
+    /// (escapes are left); `None` for a parameter without `=`.
     pub value: Option<&'a [u8]>,
     /// The whole parameter, from its name to the end of its value.
     pub text: &'a [u8],
@@ -84,32 +84,24 @@ impl<'a> Iterator for ParamsIter<'a> {
         if rest.is_empty() {
             return None;
         }
-        let name_end = run(rest, |b| b != b'=' && !ends_word(b));
-        let mut end = name_end;
-        let mut value = None;
-        let equal = name_end + run(&rest[name_end..], is_space);
-        if rest.get(equal) == Some(&b'=') {
-            let from = equal + 1 + run(&rest[equal + 1..], is_space);
-            let text = &rest[from..];
-            if text.first() == Some(&b'"') {
-                let close = quoted_end(text);
-                end = from + close.unwrap_or(text.len());
-                value = Some(&text[1..close.map_or(text.len(), |close| close - 1)]);
-            } else {
-                let length = run(text, |b| !ends_word(b));
-                end = from + length;
-                value = Some(&text[..length]);
-            }
+        let mut end = find(b';', rest).unwrap_or(rest.len());
+        let equal = find_by_words(b'=', &rest[..end]).unwrap_or(end);
+        let name = trim_end(&rest[..equal]);
+        let mut text = trim_end(&rest[..end]);
+        let mut value = text.get(equal + 1..).map(trim_start);
+        if let Some([b'"', ..]) = value {
+            // The semicolon may have been inside the quotes.
+            let open = equal + 1 + run(&rest[equal + 1..], is_space);
+            let quoted = &rest[open..];
+            let close = quoted_end(quoted);
+            let after = open + close.unwrap_or(quoted.len());
+            end = after + run(&rest[after..], |b| b != b';');
+            text = &rest[..after];
+            value = Some(&quoted[1..close.map_or(quoted.len(), |close| close - 1)]);
         }
-        let next = end + run(&rest[end..], |b| b != b';');
-        self.rest = &rest[next..];
-        Some(Param { name: &rest[..name_end], value, text: &rest[..end] })
+        self.rest = &rest[end..];
+        Some(Param { name, value, text })
     }
-}
-
-#[inline]
-fn ends_word(b: u8) -> bool {
-    b == b';' || is_space(b)
 }
 
 #[cfg(test)]
@@ -140,7 +132,7 @@ mod tests {
     #[test]
     fn what_is_no_parameter_is_passed_over() {
         assert_eq!(params(";;; ;a;;"), [("a", None, "a")]);
-        assert_eq!(params(";a=1 junk;b"), [("a", Some("1"), "a=1"), ("b", None, "b")]);
+        assert_eq!(params(";a=\"1\" junk;b"), [("a", Some("1"), "a=\"1\""), ("b", None, "b")]);
         assert_eq!(params(";a=\"open;b"), [("a", Some("open;b"), "a=\"open;b")]);
         assert_eq!(params(";a=\""), [("a", Some(""), "a=\"")]);
         assert_eq!(params(";=x;b"), [("", Some("x"), "=x"), ("b", None, "b")]);

@@ -86,3 +86,72 @@ pub fn write_reply(
     }
     out.write_all(b"Content-Length: 0\r\n\r\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUEST: &[u8] = b"INVITE sip:bob@biloxi.example SIP/2.0\r\n\
+        v: SIP/2.0/UDP 10.1.1.1:4540;rport;branch=z9hG4bK1\r\n\
+        Max-Forwards: 70\r\n\
+        Via: SIP/2.0/UDP b;branch=z9hG4bK2,\r\n SIP/2.0/TCP c\n\
+        t: Bob <sip:bob@biloxi.example> \r\n\
+        From: Alice <sip:alice@atlanta.example>;tag=1\r\n\
+        Call-ID: a84b4c76e66710\r\n\
+        CSeq: 1 INVITE\r\n\
+        Timestamp: 54\r\n\
+        Record-Route: <sip:p;lr>\r\n\
+        Content-Length: 4\r\n\r\nbody";
+
+    fn reply(reply: &Reply<'_>) -> String {
+        let mut out = Vec::new();
+        write_reply(&Message::parse(REQUEST).unwrap(), reply, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    /// RFC 3261 §8.2.6.2.
+    #[test]
+    fn a_refusal_made_of_the_requests_lines() {
+        let text = reply(&Reply {
+            to_tag: Some(b"ours"),
+            source: "192.0.2.1:9988".parse().ok(),
+            headers: &[("Retry-After", b"10"), ("Server", b"x")],
+            ..Reply::new(503)
+        });
+        assert_eq!(
+            text,
+            "SIP/2.0 503 Service Unavailable\r\n\
+             v: SIP/2.0/UDP 10.1.1.1:4540;rport=9988;branch=z9hG4bK1;received=192.0.2.1\r\n\
+             Via: SIP/2.0/UDP b;branch=z9hG4bK2,\r\n SIP/2.0/TCP c\r\n\
+             t: Bob <sip:bob@biloxi.example>;tag=ours\r\n\
+             From: Alice <sip:alice@atlanta.example>;tag=1\r\n\
+             Call-ID: a84b4c76e66710\r\n\
+             CSeq: 1 INVITE\r\n\
+             Retry-After: 10\r\n\
+             Server: x\r\n\
+             Content-Length: 0\r\n\r\n"
+        );
+    }
+
+    /// RFC 3261 §8.2.6.1.
+    #[test]
+    fn a_trying_has_the_timestamp_and_needs_no_tag() {
+        let text = reply(&Reply::new(100));
+        assert!(text.starts_with("SIP/2.0 100 Trying\r\nv: SIP/2.0/UDP 10.1.1.1:4540;rport;"));
+        assert!(text.contains("\r\nTimestamp: 54\r\n"));
+        assert!(text.contains("\r\nt: Bob <sip:bob@biloxi.example>\r\n"));
+    }
+
+    #[test]
+    fn a_tag_that_is_there_stays() {
+        let bytes = b"BYE sip:b SIP/2.0\r\nTo: <sip:b>;tag=theirs;x\r\nFrom:\r\nTimestamp:\r\n\r\n";
+        let request = Message::parse(bytes).unwrap();
+        let mut out = Vec::new();
+        let answer = Reply { to_tag: Some(b"ours"), reason: "No", ..Reply::new(100) };
+        write_reply(&request, &answer, &mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "SIP/2.0 100 No\r\nTo: <sip:b>;tag=theirs;x\r\nFrom:\r\nTimestamp:\r\nContent-Length: 0\r\n\r\n"
+        );
+    }
+}

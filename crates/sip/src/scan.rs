@@ -70,7 +70,12 @@ pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
         StartLine::Response { status, .. } => ScanStart::Response { status },
     };
     let (mut via, mut to, mut id, mut cseq) = (None, None, None, None);
-    while via.is_none() || to.is_none() || id.is_none() || cseq.is_none() {
+    let mut missing = 4;
+    while missing > 0 {
+        if !may_matter(bytes.get(at)) {
+            at = Line::skip(bytes, at)?;
+            continue;
+        }
         let Some(line) = Line::read(bytes, at)? else { break };
         at = line.end();
         let seen = match line.name {
@@ -80,7 +85,10 @@ pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
             HeaderName::CSeq => &mut cseq,
             _ => continue,
         };
-        seen.get_or_insert(line.value(bytes));
+        if seen.is_none() {
+            *seen = Some(line.value(bytes));
+            missing -= 1;
+        }
     }
     let (via, _) = read(via, HeaderName::Via, split_element)?;
     let parts = read(Some(via), HeaderName::Via, Parts::of)?;
@@ -99,6 +107,17 @@ pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
     })
 }
 
+/// False for the first letter of a line that is none of the four headers' nor the
+/// empty one.
+#[inline]
+fn may_matter(first: Option<&u8>) -> bool {
+    !matches!(
+        first,
+        Some(b'a'..=b'b' | b'd'..=b'h' | b'j'..=b's' | b'u' | b'w'..=b'z')
+            | Some(b'A'..=b'B' | b'D'..=b'H' | b'J'..=b'S' | b'U' | b'W'..=b'Z')
+    )
+}
+
 #[inline]
 fn read<'a, T>(
     value: Option<&'a [u8]>,
@@ -107,4 +126,91 @@ fn read<'a, T>(
 ) -> Result<T, Malformed> {
     let value = value.ok_or(Malformed::MissingHeader(name))?;
     parse(value).ok_or(Malformed::BadHeader(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 3261 §24.2, message F1, its headers up to the last that is needed.
+    const INVITE: &str = "INVITE sip:bob@biloxi.com SIP/2.0\r\n\
+        Via: SIP/2.0/UDP pc33.atlanta.com;branch=z9hG4bKnashds8\r\n\
+        Max-Forwards: 70\r\n\
+        To: Bob <sip:bob@biloxi.com>\r\n\
+        From: Alice <sip:alice@atlanta.com>;tag=1928301774\r\n\
+        Call-ID: a84b4c76e66710\r\n\
+        CSeq: 314159 INVITE\r\n";
+
+    #[test]
+    fn a_request() {
+        assert_eq!(
+            scan(INVITE.as_bytes()),
+            Ok(Scan {
+                start: ScanStart::Request {
+                    method: Method::Invite,
+                    method_name: b"INVITE",
+                    uri: b"sip:bob@biloxi.com"
+                },
+                via: b"SIP/2.0/UDP pc33.atlanta.com;branch=z9hG4bKnashds8",
+                branch: Some(b"z9hG4bKnashds8"),
+                sent_by: b"pc33.atlanta.com",
+                call_id: b"a84b4c76e66710",
+                cseq: 314_159,
+                cseq_method: Method::Invite,
+                to_tag: None,
+            })
+        );
+    }
+
+    #[test]
+    fn a_response_with_compact_forms_and_a_list() {
+        let bytes =
+            b"SIP/2.0 200 OK\nv: SIP/2.0/TCP a : 5070 ;rport=1;Branch = x , SIP/2.0/UDP b\n\
+            i:1\nt: <sip:b>;tag=y\ncseq: 7 BYE\n";
+        let found = scan(bytes).unwrap();
+        assert_eq!(found.start, ScanStart::Response { status: 200 });
+        assert_eq!(found.via, b"SIP/2.0/TCP a : 5070 ;rport=1;Branch = x");
+        assert_eq!((found.branch, found.sent_by), (Some(&b"x"[..]), &b"a : 5070"[..]));
+        assert_eq!((found.call_id, found.to_tag), (&b"1"[..], Some(&b"y"[..])));
+        assert_eq!((found.cseq, found.cseq_method), (7, Method::Bye));
+    }
+
+    #[test]
+    fn the_first_of_each_counts_and_what_follows_is_not_read() {
+        let more = format!("{INVITE}Call-ID: other\r\nVia: other\r\n\0\0\0 no header, no end");
+        assert_eq!(scan(more.as_bytes()), scan(INVITE.as_bytes()));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (line, name) in [
+            ("Via", HeaderName::Via),
+            ("To", HeaderName::To),
+            ("Call-ID", HeaderName::CallId),
+            ("CSeq", HeaderName::CSeq),
+        ] {
+            let without: String =
+                INVITE.split_inclusive('\n').filter(|l| !l.starts_with(line)).collect();
+            assert_eq!(scan(without.as_bytes()), Err(Malformed::NoEnd));
+            let ended = format!("{without}\r\n{line}: in the body\r\n");
+            assert_eq!(scan(ended.as_bytes()), Err(Malformed::MissingHeader(name)));
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_named() {
+        let with = |from: &str, to: &str| {
+            let bytes = INVITE.replace(from, to);
+            assert_ne!(bytes, INVITE);
+            scan(bytes.as_bytes()).unwrap_err()
+        };
+        assert_eq!(with("SIP/2.0/UDP pc33", "pc33"), Malformed::BadHeader(HeaderName::Via));
+        assert_eq!(with("a84b4c76e66710", "a84b 4c76"), Malformed::BadHeader(HeaderName::CallId));
+        assert_eq!(with("314159 INV", "INV"), Malformed::BadHeader(HeaderName::CSeq));
+        assert_eq!(with("<sip:bob@biloxi.com>", "<"), Malformed::BadHeader(HeaderName::To));
+        assert_eq!(with("SIP/2.0\r\n", "HTTP/1.1\r\n"), Malformed::StartLine);
+        assert_eq!(with("Via:", "Via"), Malformed::Header { offset: 35 });
+        assert_eq!(scan(b"\r\n\r\n"), Err(Malformed::Keepalive));
+        assert_eq!(scan(&[b'A'; BYTES_MAX + 1]), Err(Malformed::TooLong));
+    }
 }

@@ -107,3 +107,82 @@ impl<'a> Splice<'a> {
         out.write_all(&self.bytes[from..part.end])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: &[u8] = b"OPTIONS sip:a SIP/2.0\r\nTo: 0123456789\r\n\r\n";
+    const DIGITS: usize = 27;
+
+    fn spliced(edit: impl Fn(&mut Splice<'static>)) -> String {
+        let mut splice = Splice::new(&Message::parse(BYTES).unwrap());
+        edit(&mut splice);
+        let mut out = Vec::new();
+        splice.write_part(DIGITS..DIGITS + 10, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn edits_are_made_where_they_say() {
+        assert_eq!(spliced(|_| ()), "0123456789");
+        assert_eq!(
+            spliced(|s| {
+                s.replace(DIGITS + 7..DIGITS + 9, b"x");
+                s.remove(DIGITS + 1..DIGITS + 3);
+                s.insert(DIGITS + 5, b"abc");
+            }),
+            "034abc56x9"
+        );
+    }
+
+    #[test]
+    fn insertions_at_one_place_keep_their_order_and_come_before_a_cut() {
+        assert_eq!(
+            spliced(|s| {
+                s.insert(DIGITS, b"a");
+                s.replace(DIGITS..DIGITS + 2, b"c");
+                s.insert(DIGITS, b"b");
+                s.insert(DIGITS + 2, b"d");
+            }),
+            "abcd23456789"
+        );
+    }
+
+    #[test]
+    fn a_part_has_the_insertions_at_both_its_ends() {
+        assert_eq!(
+            spliced(|s| {
+                s.insert(DIGITS, b"<");
+                s.insert(DIGITS + 10, b">");
+                s.insert(0, b"not here");
+                s.remove(DIGITS + 11..DIGITS + 12);
+            }),
+            "<0123456789>"
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "edits overlap")]
+    fn a_cut_over_a_later_edit_is_a_bug() {
+        spliced(|s| {
+            s.insert(DIGITS + 1, b"x");
+            s.remove(DIGITS..DIGITS + 2);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "edits overlap")]
+    fn an_insertion_into_a_cut_is_a_bug() {
+        spliced(|s| {
+            s.remove(DIGITS..DIGITS + 2);
+            s.insert(DIGITS + 1, b"x");
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the message")]
+    fn an_edit_past_the_end_is_a_bug() {
+        spliced(|s| s.insert(BYTES.len() + 1, b"x"));
+    }
+}

@@ -1,6 +1,6 @@
 //! The start line (RFC 3261 §7.1, §7.2).
 
-use crate::lexical::split_token;
+use crate::lexical::{is_visible, split_token};
 use crate::{Malformed, Method};
 
 /// The first line of a message.
@@ -70,7 +70,7 @@ impl<'a> Start<'a> {
         }
         // RFC 3261 §7.1: "The Request-URI MUST NOT contain unescaped spaces or
         // control characters".
-        if uri.is_empty() || uri.iter().any(|&b| b <= b' ' || b == 0x7f) {
+        if uri.is_empty() || !is_visible(uri) {
             return None;
         }
         let method = Method::from_bytes(method_name);

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use memchr::memchr;
-
-use crate::lexical::run;
+use crate::lexical::{any, find, is_visible, run};
 use crate::{Host, Malformed, Params};
 
 /// The scheme of a URI.
@@ -74,7 +72,9 @@ impl<'a> Uri<'a> {
     }
 
     fn take_apart(text: &'a [u8]) -> Option<Self> {
-        if text.iter().any(|&b| !legal(b)) {
+        // Bytes from 0x80 on, which should be escaped, are taken: they are found in
+        // practice and hide nothing.
+        if !is_visible(text) || any(text, |b| (b == b'<') | (b == b'>') | (b == b'"')) {
             return None;
         }
         let colon = run(text, |b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
@@ -103,7 +103,7 @@ impl<'a> Uri<'a> {
     fn sip(mut self, rest: &'a [u8]) -> Option<Self> {
         // RFC 3261 §25.1: `@` stands unescaped nowhere but after the userinfo, while
         // the user part itself may hold `;` and `?`; so it must be looked for first.
-        let address = match memchr(b'@', rest) {
+        let address = match find(b'@', rest) {
             None => rest,
             Some(at) => {
                 let userinfo = &rest[..at];
@@ -142,13 +142,6 @@ impl<'a> Uri<'a> {
         self.params = Params::new(params);
         Some(self)
     }
-}
-
-/// False for what may stand in no URI at all. Bytes from 0x80 on, which should be
-/// escaped, are taken: they are found in practice and hide nothing.
-#[inline]
-fn legal(b: u8) -> bool {
-    b > b' ' && b != 0x7f && !matches!(b, b'<' | b'>' | b'"')
 }
 
 #[inline]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::host::address;
-use crate::lexical::{is_space, port, run, split_token, trim, trim_start};
+use crate::lexical::{find, is_space, port, split_token, trim, trim_start};
 use crate::{Host, Params};
 
 /// The transport of a Via's sent-protocol.
@@ -72,7 +72,7 @@ impl<'a> Parts<'a> {
             return None;
         }
         let rest = trim_start(rest);
-        let (sent_by, params) = rest.split_at(run(rest, |b| b != b';'));
+        let (sent_by, params) = rest.split_at(find(b';', rest).unwrap_or(rest.len()));
         let sent_by = trim(sent_by);
         (!sent_by.is_empty()).then(|| Self { transport_name, sent_by, params: Params::new(params) })
     }

@@ -1,0 +1,147 @@
+use super::*;
+use crate::ViaTransport;
+
+const INVITE: &str = "INVITE sip:bob@biloxi.com SIP/2.0\r\n\
+    Via: SIP/2.0/UDP pc33.atlanta.com;branch=z9hG4bKnashds8\r\n\
+    Max-Forwards: 70\r\n\
+    To: Bob <sip:bob@biloxi.com>\r\n\
+    From: Alice <sip:alice@atlanta.com>;tag=1928301774\r\n\
+    Call-ID: a84b4c76e66710\r\n\
+    CSeq: 314159 INVITE\r\n\
+    Contact: <sip:alice@pc33.atlanta.com>\r\n\
+    Content-Length: 4\r\n\r\nbody";
+
+/// RFC 3261 §24.2, message F1.
+#[test]
+fn an_invite_is_read() {
+    let m = Message::parse(INVITE.as_bytes()).unwrap();
+    assert_eq!(m.check(), Ok(()));
+    assert_eq!((m.is_request(), m.method(), m.status()), (true, Some(Method::Invite), None));
+    assert_eq!((m.request_uri(), m.version()), (Some(&b"sip:bob@biloxi.com"[..]), &b"SIP/2.0"[..]));
+    let via = m.top_via().unwrap();
+    assert_eq!((via.transport, via.port), (ViaTransport::Udp, None));
+    assert_eq!(m.to().unwrap().display, Some(&b"Bob"[..]));
+    assert_eq!(m.from().unwrap().tag(), Some(&b"1928301774"[..]));
+    assert_eq!(m.contacts().count(), 1);
+    assert_eq!((m.routes().count(), m.record_routes().count()), (0, 0));
+    assert_eq!((m.max_forwards(), m.expires()), (Ok(Some(70)), Ok(None)));
+    assert_eq!((m.body(), m.bytes()), (&b"body"[..], INVITE.as_bytes()));
+    let names: Vec<_> = m.fields().map(|f| f.name).collect();
+    use HeaderName::*;
+    assert_eq!(names, [Via, MaxForwards, To, From, CallId, CSeq, Contact, ContentLength]);
+}
+
+/// RFC 3261 §18.3.
+#[test]
+fn the_body_ends_where_content_length_says() {
+    let with = |length: &str| INVITE.replace("Content-Length: 4\r\n", length);
+    let parse = |text: &str| Message::parse(text.as_bytes()).map(|m| m.body().to_vec());
+    assert_eq!(parse(&with("l: 3\r\n")), Ok(b"bod".to_vec()));
+    assert_eq!(parse(&with("l: 0\r\n")), Ok(b"".to_vec()));
+    assert_eq!(parse(&with("")), Ok(b"body".to_vec()));
+    assert_eq!(parse(&with("l: 5\r\n")), Err(Malformed::ContentLength));
+    assert_eq!(parse(&with("l: 4294967295\r\n")), Err(Malformed::ContentLength));
+    let bad = Err(Malformed::BadHeader(HeaderName::ContentLength));
+    for length in ["l: 4294967296\r\n", "l: -1\r\n", "l:\r\n", "l: five\r\n", "l: 4 4\r\n"] {
+        assert_eq!(parse(&with(length)), bad, "{length}");
+    }
+    let cut = with("l: 5\r\n");
+    let head = Message::parse_head(cut.as_bytes()).unwrap();
+    assert_eq!((head.check(), head.body()), (Ok(()), &b"body"[..]));
+}
+
+#[test]
+fn line_ends_before_the_start_line_are_no_part_of_it() {
+    let padded = format!("\r\n\r\n{INVITE}");
+    let m = Message::parse(padded.as_bytes()).unwrap();
+    assert_eq!(m.bytes(), INVITE.as_bytes());
+    assert_eq!(m.span(m.request_uri().unwrap()), 7..25);
+}
+
+#[test]
+fn what_is_no_message() {
+    let parse = |bytes: &[u8]| Message::parse(bytes).map(|_| ()).unwrap_err();
+    assert_eq!(parse(b"\r\n\r\n"), Malformed::Keepalive);
+    assert_eq!(parse(b"INVITE sip:a SIP/2.0"), Malformed::StartLine);
+    assert_eq!(parse(b"hello\r\n\r\n"), Malformed::StartLine);
+    assert_eq!(parse(b"INVITE sip:a SIP/2.0\r\n"), Malformed::NoEnd);
+    assert_eq!(parse(b"INVITE sip:a SIP/2.0\r\nTo: x\r\n"), Malformed::NoEnd);
+    assert_eq!(parse(b"INVITE sip:a SIP/2.0\r\nTo x\r\n\r\n"), Malformed::Header { offset: 22 });
+    assert_eq!(parse(b"INVITE sip:a SIP/2.0\r\n folded\r\n\r\n"), Malformed::Header { offset: 22 });
+}
+
+#[test]
+fn length_and_number_of_lines_are_limited() {
+    let lines = |n: usize| format!("INVITE sip:a SIP/2.0\r\n{}\r\n", "X: y\r\n".repeat(n));
+    assert!(Message::parse(lines(FIELDS_MAX).as_bytes()).is_ok());
+    let many = lines(FIELDS_MAX + 1);
+    assert_eq!(Message::parse(many.as_bytes()).err(), Some(Malformed::TooManyHeaders));
+    let mut long = lines(1).into_bytes();
+    long.resize(BYTES_MAX, b'x');
+    assert_eq!(Message::parse(&long).unwrap().body().len(), BYTES_MAX - 30);
+    long.push(b'x');
+    assert_eq!(Message::parse(&long).err(), Some(Malformed::TooLong));
+    // The offsets of the last line fit as well.
+    let last = format!("INVITE sip:a SIP/2.0\r\nS: {}\r\nTo: x\r\n\r\n", "y".repeat(65_499));
+    assert_eq!(last.len(), BYTES_MAX);
+    assert_eq!(Message::parse(last.as_bytes()).unwrap().field(HeaderName::To).unwrap().value, b"x");
+}
+
+/// RFC 3261 §8.1.1, §16.3(1).
+#[test]
+fn mandatory_headers_are_there_once_and_well_formed() {
+    use HeaderName::*;
+    use Malformed::{BadHeader, DuplicateHeader, MissingHeader};
+    let check = |from: &str, to: &str| {
+        let bytes = INVITE.replace(from, to);
+        assert_ne!(bytes, INVITE);
+        Message::parse(bytes.as_bytes()).unwrap().check()
+    };
+    for (line, name) in
+        [("Via", Via), ("To", To), ("From", From), ("Call-ID", CallId), ("CSeq", CSeq)]
+    {
+        assert_eq!(check(&format!("\r\n{line}:"), "\r\nX-Other:"), Err(MissingHeader(name)));
+        assert_eq!(check(&format!("\r\n{line}:"), &format!("\r\n{line}: ;")), Err(BadHeader(name)));
+    }
+    for (line, name) in [
+        ("t: <sip:b>", To),
+        ("From: x", From),
+        ("i: 1", CallId),
+        ("CSeq: 1 INVITE", CSeq),
+        ("Max-Forwards: 1", MaxForwards),
+        ("Content-Length: 4", ContentLength),
+        ("EXPIRES: 1", Expires),
+    ] {
+        let twice = format!("\r\n{line}\r\n{line}\r\nContact:");
+        assert_eq!(check("\r\nContact:", &twice), Err(DuplicateHeader(name)));
+    }
+    assert_eq!(check("\r\nContact:", "\r\nVia: SIP/2.0/UDP b\r\nContact: x\r\nContact:"), Ok(()));
+    assert_eq!(check("314159 INVITE", "314159 ACK"), Err(BadHeader(CSeq)));
+    assert_eq!(check("SIP/2.0\r\n", "SIP/3.0\r\n"), Err(Malformed::Version));
+    assert_eq!(check("Max-Forwards", "X-Forwards"), Ok(()));
+}
+
+#[test]
+fn a_response_s_cseq_is_its_own_affair() {
+    let response = INVITE.replace("INVITE sip:bob@biloxi.com SIP/2.0", "SIP/2.0 200 OK");
+    assert_eq!(Message::parse(response.as_bytes()).unwrap().check(), Ok(()));
+}
+
+#[test]
+fn max_forwards_and_expires_have_their_ranges() {
+    let parse = |line: &str| {
+        let bytes = format!("INVITE sip:a SIP/2.0\r\n{line}\r\n\r\n").into_bytes();
+        let m = Message::parse(&bytes).unwrap();
+        (m.max_forwards(), m.expires())
+    };
+    assert_eq!(parse("Max-Forwards: 255"), (Ok(Some(255)), Ok(None)));
+    assert_eq!(parse("Max-Forwards: 256").0, Err(Malformed::BadHeader(HeaderName::MaxForwards)));
+    assert_eq!(parse("Expires: 4294967295").1, Ok(Some(u32::MAX)));
+    assert_eq!(parse("Expires: soon").1, Err(Malformed::BadHeader(HeaderName::Expires)));
+}
+
+#[test]
+#[should_panic(expected = "not a part of this message")]
+fn the_span_of_something_else_is_a_bug() {
+    Message::parse(INVITE.as_bytes()).unwrap().span(b"something else");
+}
