@@ -1,25 +1,6 @@
 //! What a shard counts.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// A count with one writer, the shard's thread, and any number of readers.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// The count now.
-    #[inline]
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-
-    /// Adds `n`. Only the counter's writer may call it.
-    #[inline]
-    pub(crate) fn add(&self, n: u64) {
-        // One writer: a load and a store cost less than a locked addition.
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
-    }
-}
+use tidegate_world::Counter;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {

@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::{ClockId, clock_nanosleep_relative, set_current_timer_slack};
-use tidegate_world::{Core, Pool, Timestamp};
+use tidegate_world::{Core, Counter, Pool, Timestamp};
 
 use crate::dispatch::Dispatch;
 use crate::reception::{Kind, LISTENERS_MAX, Ready, Reception, SOCKETS_MAX};
@@ -342,7 +342,7 @@ impl Drive {
     }
 
     /// Accounts the time up to `now`.
-    fn account(&mut self, now: Timestamp, counter: fn(&Counters) -> &crate::Counter) {
+    fn account(&mut self, now: Timestamp, counter: fn(&Counters) -> &Counter) {
         let passed = now.since(self.accounted);
         self.accounted = now;
         counter(&self.counters).add(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX));

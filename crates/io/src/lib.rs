@@ -50,7 +50,7 @@ mod stop;
 mod waker;
 
 pub use clock::{Clock, Stamps};
-pub use counters::{Counter, Counters};
+pub use counters::Counters;
 pub use crossings::Crossings;
 pub use drive::{Drive, Ended, Shard, Summary};
 pub use error_queue::{ErrorQueue, Report};

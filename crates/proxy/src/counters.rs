@@ -1,29 +1,8 @@
 //! What a shard counts. One writer, many readers.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate_world::Counter;
 
 use crate::class::Class;
-
-/// A number that one thread changes and others read.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Its value.
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-
-    /// Adds one. Load and store instead of a locked add: there is one writer.
-    #[inline]
-    pub(crate) fn up(&self) {
-        self.0.store(self.0.load(Relaxed) + 1, Relaxed);
-    }
-
-    pub(crate) fn set(&self, value: u64) {
-        self.0.store(value, Relaxed);
-    }
-}
 
 /// Why a message was dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -104,12 +104,12 @@ impl Endpoint {
     }
 
     pub(crate) fn cross(&mut self, shard: u16, received: Received) {
-        self.counters.crossings.up();
+        self.counters.crossings.add(1);
         self.crossings.push_back(Crossing { shard, received });
     }
 
     pub(crate) fn drop_counted(&self, why: Drop) {
-        self.counters.dropped(why).up();
+        self.counters.dropped(why).add(1);
     }
 
     /// Whether a scanned request belongs to a call of ours.
@@ -234,7 +234,7 @@ impl Endpoint {
     ) {
         match reply(&self.keys, &self.pool, received, message, status, headers) {
             Some(transmit) => {
-                self.counters.replied(status).up();
+                self.counters.replied(status).add(1);
                 self.transmit(transmit);
             }
             None => self.drop_counted(Drop::Malformed),
@@ -292,7 +292,7 @@ impl Endpoint {
     }
 
     pub(crate) fn move_call(&mut self, call: CallRef, member: Member) {
-        self.counters.moved.up();
+        self.counters.moved.add(1);
         self.calls.move_to(call, member);
     }
 
@@ -301,7 +301,7 @@ impl Endpoint {
         // An ACK and a CANCEL share the CSeq of their INVITE.
         let alone = !matches!(method, Method::Ack | Method::Cancel);
         if alone && self.calls.is_repeated(hop.call, method, cseq) {
-            self.counters.retransmissions.up();
+            self.counters.retransmissions.add(1);
         }
         match hop.member {
             Some(member) if hop.toward_backend => {

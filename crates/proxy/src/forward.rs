@@ -72,7 +72,7 @@ impl Endpoint {
         };
         let path = Path { local: own.local, remote: hop.target, ..received.path };
         self.note_request(now, hop, method, cseq);
-        self.counters.requests_forwarded.up();
+        self.counters.requests_forwarded.add(1);
         self.transmit(Transmit { path, bytes });
         Ok(())
     }

@@ -44,10 +44,10 @@ impl Proxy {
 impl Core for Proxy {
     fn offer(&mut self, _now: Timestamp, received: Received) {
         match self.ingress.offer(received, &self.endpoint) {
-            Offered::Queued(class) => self.counters.received(class).up(),
-            Offered::Dropped(why) => self.counters.dropped(why).up(),
+            Offered::Queued(class) => self.counters.received(class).add(1),
+            Offered::Dropped(why) => self.counters.dropped(why).add(1),
             Offered::Refused(class, received) => {
-                self.counters.received(class).up();
+                self.counters.received(class).add(1);
                 self.endpoint.refuse(&received, 503);
             }
             Offered::Malformed(received, malformed) => {

@@ -49,7 +49,7 @@ impl Endpoint {
         if let Ok(cseq) = message.cseq() {
             self.calls_mut().on_response(now, branch.call, cseq.method, cseq.number, status);
         }
-        self.counters.responses_forwarded.up();
+        self.counters.responses_forwarded.add(1);
         // RFC 3581 §4: "sent from the same address and port that the request was
         // received on".
         self.transmit(Transmit { path: Path { local, remote, ..received.path }, bytes });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tidegate_balance as balance;
 use tidegate_io as io;
 use tidegate_proxy::{self as proxy, Class, Drop, REPLIES};
+use tidegate_world::Counter;
 
 use crate::metrics::{Family, Metrics, Samples, Unit};
 
@@ -44,7 +45,7 @@ static REPLIED: Family =
 static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages forwarded, by kind");
 
 /// A number of the proxy that stands alone.
-type OfProxy = (Family, fn(&proxy::Counters) -> &proxy::Counter);
+type OfProxy = (Family, fn(&proxy::Counters) -> &Counter);
 
 static PROXY: [OfProxy; 7] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
@@ -95,7 +96,7 @@ static TIME: Family =
         .in_unit(Unit::Seconds);
 
 /// A number of the sockets that stands alone.
-type OfIo = (Family, fn(&io::Counters) -> &io::Counter);
+type OfIo = (Family, fn(&io::Counters) -> &Counter);
 
 static IO: [OfIo; 9] = [
     (Family::counter("udp_sent", "Datagrams sent"), |c| &c.sent),
@@ -118,7 +119,7 @@ static IO: [OfIo; 9] = [
 ];
 
 fn datagrams(samples: &mut Samples, shard: &str, counters: &io::Counters) {
-    let mut labelled = |family, label, rows: &[(&str, &io::Counter)]| {
+    let mut labelled = |family, label, rows: &[(&str, &Counter)]| {
         for (value, counter) in rows {
             samples.push(family, &[("shard", shard), (label, value)], counter.get());
         }
