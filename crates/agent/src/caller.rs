@@ -353,7 +353,8 @@ impl Core for Caller {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        self.next_arrival.into_iter().chain(self.calls.next_due()).min()
+        let arrival = self.next_arrival.map(|at| at + self.config.slack);
+        arrival.into_iter().chain(self.calls.next_due()).min()
     }
 
     fn is_drained(&self) -> bool {

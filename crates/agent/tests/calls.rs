@@ -202,6 +202,30 @@ fn draining_begins_nothing_new_and_ends_what_is_open() {
 }
 
 #[test]
+fn slack_spares_wakes_and_is_never_exceeded() {
+    use tidegate_agent::Caller;
+    use tidegate_world::{Core, Pool, Seed};
+    let wakes = |slack| {
+        let config = CallerConfig { slack, ..calling(5000.0, 1000) };
+        let mut caller = Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).unwrap();
+        let mut wakes = 0;
+        while caller.stats().begun < 1000 {
+            caller.handle_timeout(caller.poll_timeout().unwrap());
+            wakes += 1;
+            while caller.poll_transmit().is_some() {}
+        }
+        (wakes, caller.stats().lateness.max())
+    };
+    let (each, punctual) = wakes(Duration::ZERO);
+    assert!(each >= 1000 && punctual.is_zero());
+    let slack = Duration::from_millis(1);
+    let (few, late) = wakes(slack);
+    // A wake takes the call that waited and those of the millisecond, five on average.
+    assert!(few < 250, "{few}");
+    assert!((slack.mul_f64(0.9)..slack.mul_f64(1.01)).contains(&late), "{late:?}");
+}
+
+#[test]
 fn statistics_of_two_callers_add_up() {
     let run = |seed| Net::new(calling(500.0, 400), answering(), seed).run_out().0;
     let (mut both, other) = (run(13), run(14));

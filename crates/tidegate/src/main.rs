@@ -4,6 +4,7 @@
 //! did not hold, 2 usage or configuration error.
 
 mod check;
+mod load;
 mod run;
 
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ struct Cli {
 enum Command {
     Check(check::Args),
     Run(run::Args),
+    Load(load::Args),
 }
 
 /// The exit status of a usage or configuration error; clap's own too.
@@ -30,5 +32,6 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Check(args) => check::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Load(args) => load::run(args),
     }
 }

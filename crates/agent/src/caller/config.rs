@@ -10,6 +10,10 @@ use crate::timer::Timers;
 /// Length of the Request-URI at the most, in bytes.
 const URI_MAX: usize = 1024;
 
+/// How late a call may begin on purpose at the most: a fifth of what makes a caller
+/// too slow.
+const SLACK_MAX: Duration = Duration::from_millis(1);
+
 /// Whether requests within a dialog obey its route set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Routing {
@@ -40,6 +44,9 @@ pub struct CallerConfig {
     pub patience: Duration,
     /// Set-up delay up to which a call counts as set up in time. Default 500 ms.
     pub deadline: Duration,
+    /// How late a call may begin on purpose, so that calls close to each other cost one
+    /// wake instead of one each; up to 1 ms. Default 0.
+    pub slack: Duration,
     /// Base values of the timers.
     pub timers: Timers,
     /// Route sets. Default [`Routing::Follow`].
@@ -65,6 +72,7 @@ impl CallerConfig {
             hold: Duration::ZERO,
             patience: Duration::from_secs(60),
             deadline: Duration::from_millis(500),
+            slack: Duration::ZERO,
             timers: Timers::default(),
             routing: Routing::Follow,
             open_max: 100_000,
@@ -85,6 +93,9 @@ impl CallerConfig {
         if self.timers.t1.is_zero() {
             return Err(Impossible::T1);
         }
+        if self.slack > SLACK_MAX {
+            return Err(Impossible::Slack);
+        }
         Ok(())
     }
 }
@@ -100,6 +111,8 @@ pub enum Impossible {
     Callers,
     /// T1 is zero: repetitions would never end.
     T1,
+    /// Calls would begin too late.
+    Slack,
 }
 
 impl fmt::Display for Impossible {
@@ -108,6 +121,7 @@ impl fmt::Display for Impossible {
             Self::Rate(rate) => write!(f, "a rate of {rate} calls/s: it must be above zero"),
             Self::Uri => write!(f, "the Request-URI must be 1 to {URI_MAX} bytes of a SIP URI"),
             Self::Callers => f.write_str("no callers: there must be one at least"),
+            Self::Slack => write!(f, "a slack of more than {} ms", SLACK_MAX.as_millis()),
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
         }
     }

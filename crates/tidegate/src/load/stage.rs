@@ -1,0 +1,148 @@
+//! One agent on one socket, from its start to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::RecvTimeoutError;
+use rustix::time::{ClockId, clock_gettime};
+use tidegate_agent::Usage;
+use tidegate_io::{
+    Clock, Counters, Crossings, Drive, Ended, Group, Limits, Listen, Shard, Stop, Summary, open,
+};
+use tidegate_server::signal::Signals;
+use tidegate_world::{Core, Pool, Timestamp};
+
+use super::Trouble;
+
+/// How often progress is told.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// How long open calls may take to end after a signal.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// A socket and a clock, ready for an agent.
+pub struct Stage {
+    group: Group,
+    clock: Clock,
+    counters: Arc<Counters>,
+    stop: Stop,
+    pool: Pool,
+}
+
+/// How a run went.
+pub struct Run {
+    /// What it cost.
+    pub usage: Usage,
+    /// A signal asked it to stop.
+    pub interrupted: bool,
+    /// The agent let go of all it held.
+    pub drained: bool,
+}
+
+impl Stage {
+    /// Binds `address`; port 0 is any that is free.
+    pub fn open(address: SocketAddr) -> Result<Self, Trouble> {
+        let group =
+            open(&Listen { split: false, ..Listen::new(address) }).map_err(Trouble::usage)?;
+        Ok(Self {
+            group,
+            clock: Clock::start(),
+            counters: Arc::new(Counters::default()),
+            stop: Stop::new(),
+            pool: Pool::new(),
+        })
+    }
+
+    /// The address bound.
+    pub fn local(&self) -> SocketAddr {
+        self.group.local()
+    }
+
+    /// What an agent takes its buffers from.
+    pub fn pool(&self) -> Pool {
+        self.pool.clone()
+    }
+
+    /// Ends the run when the agent itself knows that it is over.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// The time now, on the clock the agent will see.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Drives `agent` until it asks to stop or a signal does; `progress` is called once a
+    /// second by another thread.
+    pub fn run(
+        self,
+        agent: &mut impl Core,
+        progress: impl FnMut() + Send + 'static,
+    ) -> Result<Run, Trouble> {
+        let signals = Signals::catch()
+            .map_err(|error| Trouble::failure(format!("signals cannot be caught: {error}")))?;
+        let watch = thread::Builder::new().name("watch".to_owned()).spawn({
+            let (receiver, stop) = (signals.receiver().clone(), self.stop.clone());
+            move || watch(&receiver, &stop, progress)
+        });
+        let watch = watch.map_err(|error| Trouble::failure(format!("no thread: {error}")))?;
+
+        let cpu = process_cpu();
+        let began = self.clock.now();
+        let driven = drive(&self, agent);
+        let usage = Usage {
+            cpu_s: (process_cpu() - cpu).as_secs_f64(),
+            wall_s: self.clock.now().since(began).as_secs_f64(),
+            socket_drops: self.counters.overflow.get(),
+            send_drops: self.counters.send_dropped(),
+        };
+        drop(signals);
+        let interrupted = watch.join().unwrap_or(true);
+        let summary = driven.map_err(Trouble::failure)?;
+        Ok(Run { usage, interrupted, drained: summary.ended == Ended::Drained })
+    }
+}
+
+fn drive(stage: &Stage, agent: &mut impl Core) -> io::Result<Summary> {
+    Drive::new(Shard {
+        clock: stage.clock,
+        limits: Limits { drain: DRAIN, ..Limits::default() },
+        listeners: vec![stage.group.listener(0)],
+        crossings: Crossings::alone()?,
+        counters: Arc::clone(&stage.counters),
+        stop: stage.stop.clone(),
+        pool: stage.pool.clone(),
+    })?
+    .run(agent)
+}
+
+/// Passes signals on and tells progress, until signals are no longer caught. Returns
+/// whether one came.
+fn watch(
+    signals: &crossbeam_channel::Receiver<tidegate_server::signal::Signal>,
+    stop: &Stop,
+    mut progress: impl FnMut(),
+) -> bool {
+    let mut came = false;
+    loop {
+        match signals.recv_timeout(PROGRESS) {
+            Ok(_) => {
+                came = true;
+                stop.request();
+            }
+            Err(RecvTimeoutError::Timeout) => progress(),
+            Err(RecvTimeoutError::Disconnected) => return came,
+        }
+    }
+}
+
+/// CPU time of all threads, user and system.
+fn process_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    // The clock counts from zero: neither field is negative.
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,303 @@
+//! `tidegate load uac`: offer calls to a server.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_agent::{Caller, CallerConfig, CallerReport, Load, Process, Routing, Timers};
+use tidegate_io::Stop;
+use tidegate_world::{Core, Counter, Failure, Received, Seed, Timestamp, Transmit};
+
+use super::stage::Stage;
+use super::{Trouble, parse_bind, parse_millis, parse_seconds, random_seed, write_json};
+
+/// Time between the start and the first call: the driver must be turning by then.
+const LEAD: Duration = Duration::from_millis(20);
+
+/// Offer calls at a rate that no answer changes
+///
+/// Exit status: 0 if every call asked for was offered and completed, 1 if not, 2 if it could not
+/// be tried.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Who is called: HOST[:PORT] or sip:USER@HOST[:PORT]
+    #[arg(value_parser = parse_target)]
+    target: Target,
+
+    /// Calls a second
+    #[arg(long, value_name = "R")]
+    rate: f64,
+
+    /// Calls in all
+    #[arg(long, value_name = "N", required_unless_present = "duration")]
+    calls: Option<u32>,
+
+    /// Offer no call later than S seconds after the first could begin
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    duration: Option<Duration>,
+
+    /// How calls arrive
+    #[arg(long, value_enum, default_value_t = Arrivals::Poisson)]
+    arrivals: Arrivals,
+
+    /// Seconds that a call is held
+    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
+    hold: Duration,
+
+    /// Seconds after which a call that is not answered is cancelled
+    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "60")]
+    patience: Duration,
+
+    /// A call counts as set up in time within MS milliseconds
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
+    deadline: Duration,
+
+    /// Users that call in turn: caller-0, caller-1, …
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    callers: u32,
+
+    /// Calls that may be open at once; one more is not begun
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    open_max: usize,
+
+    /// Begin a call up to MS milliseconds late, so that several cost one wake of the CPU
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0")]
+    slack: Duration,
+
+    /// Send ACK and BYE where the INVITE went, whatever Record-Route and Contact say
+    #[arg(long)]
+    no_record_route: bool,
+
+    /// Local address, ADDRESS[:PORT]; the one that leads to the target if not given
+    #[arg(long, value_name = "ADDR", value_parser = parse_bind)]
+    bind: Option<SocketAddr>,
+
+    /// T1 of RFC 3261, in milliseconds
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
+    t1: Duration,
+
+    /// T2 of RFC 3261, in milliseconds
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "4000")]
+    t2: Duration,
+
+    /// Seed of arrivals and identifiers; a random one if not given
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Write all figures to FILE
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Tell progress once a second, also if that does not go to a terminal
+    #[arg(long)]
+    progress: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Arrivals {
+    /// Independent calls
+    Poisson,
+    /// Equal gaps
+    Uniform,
+}
+
+/// Who is called, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    uri: String,
+    address: SocketAddr,
+}
+
+/// Offers the calls and prints what came of them.
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let bind = match args.bind {
+        Some(bind) => bind,
+        None => towards(args.target.address).map_err(|error| {
+            Trouble::usage(format!("no way to {}: {error}", args.target.address))
+        })?,
+    };
+    let stage = Stage::open(bind)?;
+    let config = configure(args, stage.local());
+    let (load, deadline) = (config.load, config.deadline);
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None => random_seed()?,
+    };
+    let start = stage.now() + LEAD;
+    let caller = Caller::new(config, Seed(seed), 0, start, stage.pool()).map_err(Trouble::usage)?;
+    let gauges = Arc::new(Gauges::default());
+    let mut watched = Watched { caller, gauges: Arc::clone(&gauges), stop: Some(stage.stop()) };
+    let told = args.progress || stderr().is_terminal();
+    let run = stage.run(&mut watched, move || {
+        if told {
+            gauges.tell();
+        }
+    })?;
+
+    let stats = watched.caller.stats().clone();
+    let report = CallerReport::new(&load, deadline, seed, stats, run.usage);
+    // A reader that has gone away has seen what it wanted.
+    let _ = write!(anstream::stdout(), "{report}");
+    if let Some(file) = &args.json {
+        let json = serde_json::to_value(&report).map_err(Trouble::failure)?;
+        write_json(file, &json)?;
+    }
+    let fulfilled = !run.interrupted && run.drained && report.is_perfect();
+    Ok(if fulfilled { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn configure(args: &Args, local: SocketAddr) -> CallerConfig {
+    let process = match args.arrivals {
+        Arrivals::Poisson => Process::Poisson,
+        Arrivals::Uniform => Process::Uniform,
+    };
+    CallerConfig {
+        uri: args.target.uri.clone(),
+        load: Load {
+            process,
+            rate_cps: args.rate,
+            calls: args.calls.unwrap_or(u32::MAX),
+            duration: args.duration.unwrap_or(Duration::MAX),
+        },
+        callers: args.callers,
+        hold: args.hold,
+        patience: args.patience,
+        deadline: args.deadline,
+        slack: args.slack,
+        timers: Timers { t1: args.t1, t2: args.t2, ..Timers::default() },
+        routing: if args.no_record_route { Routing::Ignore } else { Routing::Follow },
+        open_max: args.open_max,
+        ..CallerConfig::new(local, args.target.address)
+    }
+}
+
+/// The local address from which packets to `remote` leave, with any free port.
+fn towards(remote: SocketAddr) -> std::io::Result<SocketAddr> {
+    let any = if remote.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    // Connecting a datagram socket sends nothing: it asks the routing table.
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(remote)?;
+    Ok(SocketAddr::new(socket.local_addr()?.ip(), 0))
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    let (user, host) = match text.strip_prefix("sip:") {
+        Some(rest) => match rest.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, rest),
+        },
+        None => (None, text),
+    };
+    let host = host.split([';', '?']).next().unwrap_or_default();
+    let wanted = "HOST[:PORT] or sip:USER@HOST[:PORT] is wanted";
+    let address = host
+        .to_socket_addrs()
+        .or_else(|_| format!("{host}:5060").to_socket_addrs())
+        .map_err(|error| format!("{wanted}: {error}"))?
+        .next()
+        .ok_or_else(|| format!("{wanted}: the name has no address"))?;
+    let uri = match user {
+        None if text == host => format!("sip:service@{host}"),
+        _ => text.to_owned(),
+    };
+    Ok(Target { uri, address })
+}
+
+/// What the watching thread reads while calls are made.
+#[derive(Default)]
+struct Gauges {
+    offered: Counter,
+    open: Counter,
+    completed: Counter,
+    failed: Counter,
+}
+
+impl Gauges {
+    fn tell(&self) {
+        let [offered, open, completed, failed] =
+            [&self.offered, &self.open, &self.completed, &self.failed].map(Counter::get);
+        let _ = writeln!(
+            anstream::stderr(),
+            "offered {offered}, open {open}, completed {completed}, failed {failed}"
+        );
+    }
+}
+
+/// A caller that shows its progress and ends its run when every call is over.
+struct Watched {
+    caller: Caller,
+    gauges: Arc<Gauges>,
+    /// Until it was asked to.
+    stop: Option<Stop>,
+}
+
+impl Watched {
+    fn look(&mut self) {
+        let stats = self.caller.stats();
+        self.gauges.offered.set(stats.offered);
+        self.gauges.open.set(stats.open);
+        self.gauges.completed.set(stats.completed);
+        self.gauges.failed.set(stats.begun - stats.open - stats.completed);
+        if self.caller.is_done()
+            && let Some(stop) = self.stop.take()
+        {
+            stop.request();
+        }
+    }
+}
+
+impl Core for Watched {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        self.caller.offer(now, received);
+        self.look();
+    }
+
+    fn serve(&mut self, now: Timestamp) -> bool {
+        self.caller.serve(now)
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.caller.handle_timeout(now);
+        self.look();
+    }
+
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        self.caller.on_failed(now, failure);
+    }
+
+    fn on_drain(&mut self, now: Timestamp) {
+        self.caller.on_drain(now);
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.caller.poll_transmit()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.caller.poll_timeout()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.caller.is_drained()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_read_as_addresses_and_uris() {
+        let target = |text| parse_target(text).map(|t| (t.uri, t.address.to_string()));
+        let is = |uri: &str, address: &str| Ok((uri.to_owned(), address.to_owned()));
+        assert_eq!(target("127.0.0.1"), is("sip:service@127.0.0.1", "127.0.0.1:5060"));
+        assert_eq!(target("127.0.0.1:70"), is("sip:service@127.0.0.1:70", "127.0.0.1:70"));
+        assert_eq!(target("[::1]:70"), is("sip:service@[::1]:70", "[::1]:70"));
+        assert_eq!(target("sip:bob@127.0.0.1:70"), is("sip:bob@127.0.0.1:70", "127.0.0.1:70"));
+        assert_eq!(target("sip:127.0.0.1;x=y"), is("sip:127.0.0.1;x=y", "127.0.0.1:5060"));
+        assert!(target("").is_err() && target("a b").is_err() && target("127.0.0.1:x").is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! `tidegate load uas`: answer calls.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+use tidegate_agent::{Answerer, AnswererConfig, Behaviour, Timers};
+use tidegate_world::Seed;
+
+use super::stage::Stage;
+use super::{Trouble, parse_bind, parse_millis, random_seed, write_json};
+
+/// Answer calls until SIGTERM or SIGINT, and then say how many
+#[derive(clap::Args)]
+pub struct Args {
+    /// Local address, ADDRESS[:PORT]
+    #[arg(long, value_name = "ADDR", value_parser = parse_bind)]
+    bind: SocketAddr,
+
+    /// Milliseconds that a call rings before it is answered
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0")]
+    ring: Duration,
+
+    /// Send no 180
+    #[arg(long)]
+    no_ringing: bool,
+
+    /// Refuse calls with this status
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(300..700))]
+    status: Option<u16>,
+
+    /// Send nothing at all
+    #[arg(long, conflicts_with = "status")]
+    silent: bool,
+
+    /// User of the Contact and beginning of each To-tag: who answered?
+    #[arg(long, default_value = "answerer")]
+    name: String,
+
+    /// Calls in the table, with those that are over for less than 64·T1
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    calls_max: usize,
+
+    /// T1 of RFC 3261, in milliseconds
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
+    t1: Duration,
+
+    /// Seed of identifiers; a random one if not given
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Write all figures to FILE
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Answers until a signal comes and prints what was answered.
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    if args.t1.is_zero() {
+        return Err(Trouble::usage("T1 is zero: it must be 1 ms or more"));
+    }
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None => random_seed()?,
+    };
+    let stage = Stage::open(args.bind)?;
+    let behaviour = match args.status {
+        Some(status) => Behaviour::Refuse(status),
+        None if args.silent => Behaviour::Silent,
+        None => Behaviour::Answer,
+    };
+    let config = AnswererConfig {
+        name: args.name.clone(),
+        behaviour,
+        ringing: !args.no_ringing,
+        ring: args.ring,
+        timers: Timers { t1: args.t1, ..Timers::default() },
+        calls_max: args.calls_max,
+        ..AnswererConfig::new(stage.local())
+    };
+    let mut answerer = Answerer::new(config, Seed(seed), 0, stage.pool());
+    // Whoever started this waits for it, and for the port if it asked for any.
+    let _ = writeln!(anstream::stdout(), "answering at {}", stage.local());
+    let run = stage.run(&mut answerer, || {})?;
+
+    let stats = answerer.stats();
+    let us_per_call = run.usage.cpu_s * 1e6 / stats.calls.max(1) as f64;
+    let _ = writeln!(
+        anstream::stdout(),
+        "{stats}{:<16}CPU {:.2} s of {:.2} s, {us_per_call:.1} µs a call; dropped by our socket {}, \
+         unsent {}",
+        "own cost",
+        run.usage.cpu_s,
+        run.usage.wall_s,
+        run.usage.socket_drops,
+        run.usage.send_drops
+    );
+    if let Some(file) = &args.json {
+        write_json(
+            file,
+            &json!({
+                "name": args.name,
+                "seed": seed,
+                "stats": stats,
+                "usage": run.usage,
+                "cpu_us_per_call": us_per_call,
+            }),
+        )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
