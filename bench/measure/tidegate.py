@@ -115,11 +115,23 @@ def callee(stage: Stage, name: str, profile: str = "debug") -> Callee:
 
 
 def caller(
-    stage: Stage, name: str, target: str, *, rate_cps: int, calls: int, profile: str = "debug"
+    stage: Stage,
+    name: str,
+    target: str,
+    *,
+    rate_cps: int,
+    calls: int,
+    follow_routes: bool = True,
+    profile: str = "debug",
 ) -> Caller:
-    """Starts a `tidegate load uac` that makes `calls` calls at even intervals."""
+    """Starts a `tidegate load uac` that makes `calls` calls at even intervals.
+
+    Unless it is to follow routes, ACK and BYE go where the INVITE went.
+    """
     port, report = free_port(), stage.directory / f"{name}.json"
     command = [built("tidegate", profile), "load", "uac", target, "--bind", f"{LOCALHOST}:{port}"]
     command += ["--rate", str(rate_cps), "--calls", str(calls), "--arrivals", "uniform"]
     command += ["--json", str(report)]
+    if not follow_routes:
+        command += ["--no-record-route"]
     return Caller(stage.serve(name, command, port), port, report)
