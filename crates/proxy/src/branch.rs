@@ -97,7 +97,7 @@ impl Branch {
 /// Call-ID header field, the CSeq number, and the Request-URI".
 pub(crate) fn identity(keys: &Keys, message: &Message<'_>, via: &Via<'_>, uri: &[u8]) -> u64 {
     let branch = via.branch().unwrap_or_default();
-    if via.has_magic_cookie() {
+    if branch.len() > COOKIE.len() && branch[..COOKIE.len()].eq_ignore_ascii_case(COOKIE) {
         return keys.identity.hash(&[branch, via.sent_by]);
     }
     let from_tag = message.from().ok().and_then(|f| f.tag()).unwrap_or_default();

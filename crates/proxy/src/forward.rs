@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::forward as edit;
-use tidegate_sip::{Message, Method, Splice};
+use tidegate_sip::{Message, Method, Splice, Via};
 use tidegate_world::{Path, Received, Timestamp, Transmit};
 
 use crate::branch::{Branch, identity};
@@ -32,12 +32,13 @@ impl Endpoint {
         let method = message.method().unwrap_or(Method::Other);
         let cseq = message.cseq()?.number;
         let call_id = message.call_id()?;
+        let via = message.top_via()?;
         let ingress = self.addresses().listener_at(received.path.local);
         let egress = self.addresses().egress(ingress, hop.target);
         let egress = egress.ok_or(Instead::Reply(404, "no listener reaches that address"))?;
 
         let mut head = ArrayVec::<u8, HEAD_MAX>::new();
-        self.write_via(&mut head, message, hop, ingress, egress)?;
+        self.write_via(&mut head, message, &via, hop, ingress, egress)?;
         // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
         if let (Method::Invite | Method::Subscribe | Method::Refer | Method::Notify, Some(member)) =
             (method, hop.member)
@@ -82,11 +83,11 @@ impl Endpoint {
         &self,
         head: &mut ArrayVec<u8, HEAD_MAX>,
         message: &Message<'_>,
+        via: &Via<'_>,
         hop: &Hop,
         ingress: usize,
         egress: usize,
     ) -> Result<(), Instead> {
-        let via = message.top_via()?;
         let uri = match message.start() {
             tidegate_sip::StartLine::Request { uri, .. } => uri,
             tidegate_sip::StartLine::Response { .. } => b"",
@@ -95,7 +96,7 @@ impl Endpoint {
             listener: ingress as u8,
             shard: self.shard() as u8,
             call: hop.call,
-            identity: identity(self.keys(), message, &via, uri),
+            identity: identity(self.keys(), message, via, uri),
         };
         let branch = branch.encode(self.keys());
         let prefix = self.addresses().listener(egress).map_or("", |own| &own.via);
