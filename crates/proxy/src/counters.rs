@@ -6,7 +6,7 @@ use crate::class::Class;
 
 /// Why a message was dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drop {
+pub enum DropReason {
     /// Not SIP, and nothing in it that could be answered.
     Malformed,
     /// A keepalive (RFC 5626 §3.5.1), which over UDP needs no answer.
@@ -25,7 +25,7 @@ pub enum Drop {
     TooLong,
 }
 
-impl Drop {
+impl DropReason {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Malformed,
@@ -60,7 +60,7 @@ pub const REPLIES: [u16; 10] = [200, 400, 403, 404, 416, 420, 481, 483, 503, 505
 #[derive(Debug, Default)]
 pub struct Counters {
     received: [Counter; Class::ALL.len()],
-    dropped: [Counter; Drop::ALL.len()],
+    dropped: [Counter; DropReason::ALL.len()],
     replied: [Counter; REPLIES.len()],
     /// Requests that repeat one seen before.
     pub retransmissions: Counter,
@@ -89,7 +89,7 @@ impl Counters {
     }
 
     /// Messages dropped for a reason.
-    pub fn dropped(&self, why: Drop) -> &Counter {
+    pub fn dropped(&self, why: DropReason) -> &Counter {
         &self.dropped[why as usize]
     }
 

@@ -10,7 +10,7 @@ use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transm
 
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member};
-use crate::counters::{Counters, Drop};
+use crate::counters::{Counters, DropReason};
 use crate::ingress::Lane;
 use crate::origin::Addresses;
 use crate::reply::{is_own_tag, reply};
@@ -108,7 +108,7 @@ impl Endpoint {
         self.crossings.push_back(Crossing { shard, received });
     }
 
-    pub(crate) fn drop_counted(&self, why: Drop) {
+    pub(crate) fn drop_counted(&self, why: DropReason) {
         self.counters.dropped(why).add(1);
     }
 
@@ -169,10 +169,11 @@ impl Endpoint {
         let method = message.method();
         match instead {
             Instead::Cross(shard) => return Err(Instead::Cross(shard)),
-            Instead::Drop(why) => self.drop_counted(why),
+            Instead::DropReason(why) => self.drop_counted(why),
             // RFC 3261 §17.1.1.3: nothing answers an ACK.
             Instead::Reply(status, _) if method == Some(Method::Ack) => {
-                let why = if status == 481 { Drop::UnknownAck } else { Drop::Malformed };
+                let why =
+                    if status == 481 { DropReason::UnknownAck } else { DropReason::Malformed };
                 self.drop_counted(why);
             }
             Instead::Reply(status, why) => {
@@ -200,7 +201,7 @@ impl Endpoint {
         // Item 1: reasonable syntax.
         message.check()?;
         let StartLine::Request { method, uri: text, .. } = message.start() else {
-            return Err(Instead::Drop(Drop::Malformed));
+            return Err(Instead::DropReason(DropReason::Malformed));
         };
         let uri = Uri::parse(text)?;
         // Item 2: the URI's scheme.
@@ -237,7 +238,7 @@ impl Endpoint {
                 self.counters.replied(status).add(1);
                 self.transmit(transmit);
             }
-            None => self.drop_counted(Drop::Malformed),
+            None => self.drop_counted(DropReason::Malformed),
         }
     }
 
@@ -247,7 +248,7 @@ impl Endpoint {
             Ok(message) if message.is_request() && message.method() != Some(Method::Ack) => {
                 self.answer(received, &message, status, &[]);
             }
-            _ => self.drop_counted(Drop::Malformed),
+            _ => self.drop_counted(DropReason::Malformed),
         }
     }
 

@@ -8,7 +8,7 @@ use tidegate_sip::{Message, Method, Splice, Via};
 use tidegate_world::{Path, Received, Timestamp, Transmit};
 
 use crate::branch::{Branch, identity};
-use crate::counters::Drop;
+use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::routing::{Hop, Instead};
 use crate::token::RouteToken;
@@ -67,7 +67,7 @@ impl Endpoint {
         edit::remove_first_route(&mut splice, message, hop.own_routes);
 
         let mut bytes = self.pool().take();
-        splice.write_to(&mut bytes).map_err(|_| Instead::Drop(Drop::TooLong))?;
+        splice.write_to(&mut bytes).map_err(|_| Instead::DropReason(DropReason::TooLong))?;
         let Some(own) = self.addresses().listener(egress) else {
             return Err(Instead::Reply(404, "no listener reaches that address"));
         };
@@ -106,7 +106,7 @@ impl Endpoint {
 
 fn write_all(head: &mut ArrayVec<u8, HEAD_MAX>, parts: &[&[u8]]) -> Result<(), Instead> {
     for part in parts {
-        head.write_all(part).map_err(|_| Instead::Drop(Drop::TooLong))?;
+        head.write_all(part).map_err(|_| Instead::DropReason(DropReason::TooLong))?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use tidegate_sip::{Malformed, Scan, scan};
 use tidegate_world::Received;
 
 use crate::class::Class;
-use crate::counters::Drop;
+use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 
 /// What became of a packet at the door.
@@ -14,7 +14,7 @@ pub(crate) enum Offered {
     /// It waits to be served.
     Queued(Class),
     /// It is gone.
-    Dropped(Drop),
+    Dropped(DropReason),
     /// There is no room for it, and its sender should know.
     Refused(Class, Received),
     /// It is a request that breaks the grammar.
@@ -90,12 +90,12 @@ impl Ingress {
     pub(crate) fn offer(&mut self, received: Received, endpoint: &Endpoint) -> Offered {
         let scan = match scan(&received.bytes) {
             Ok(scan) => scan,
-            Err(Malformed::Keepalive) => return Offered::Dropped(Drop::Keepalive),
+            Err(Malformed::Keepalive) => return Offered::Dropped(DropReason::Keepalive),
             Err(malformed) => return Offered::Malformed(received, malformed),
         };
         let class = Class::of(&scan, || endpoint.knows(&scan, &received.bytes));
         if class == Class::Ack && endpoint.is_ack_of_reply(&scan) {
-            return Offered::Dropped(Drop::OwnAck);
+            return Offered::Dropped(DropReason::OwnAck);
         }
         if self.closed && class.is_new_work() {
             return Offered::Refused(class, received);
@@ -105,7 +105,7 @@ impl Ingress {
             return if class.is_new_work() {
                 Offered::Refused(class, received)
             } else {
-                Offered::Dropped(Drop::QueueFull)
+                Offered::Dropped(DropReason::QueueFull)
             };
         }
         queue.push_back(received);

@@ -28,7 +28,7 @@ mod token;
 
 pub use branch::{LISTENERS_MAX, SHARDS_MAX};
 pub use class::Class;
-pub use counters::{Counters, Drop, REPLIES};
+pub use counters::{Counters, DropReason, REPLIES};
 pub use proxy::Proxy;
 pub use secret::Secret;
-pub use settings::{From, Listener, Rule, Settings, To};
+pub use settings::{Listener, Rule, RuleTarget, Senders, Settings};

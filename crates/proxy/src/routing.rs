@@ -10,10 +10,10 @@ use tidegate_sip::{Malformed, Message, Method, Scheme, Uri};
 use tidegate_world::{Received, Timestamp};
 
 use crate::calls::{CallRef, Member, Phase};
-use crate::counters::Drop;
+use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::origin::{Origin, address_of, is_host};
-use crate::settings::{From, Rule, To};
+use crate::settings::{Rule, RuleTarget, Senders};
 use crate::token::RouteToken;
 
 /// Where a request goes next.
@@ -37,12 +37,12 @@ pub(crate) enum Instead {
     /// 200 to an OPTIONS for ourselves.
     Capabilities,
     /// Nothing.
-    Drop(Drop),
+    DropReason(DropReason),
     /// Another shard knows more.
     Cross(u16),
 }
 
-impl std::convert::From<Malformed> for Instead {
+impl From<Malformed> for Instead {
     fn from(malformed: Malformed) -> Self {
         Self::Reply(status_of(malformed), "malformed")
     }
@@ -111,17 +111,17 @@ impl Endpoint {
             (Next::None, _) => self.destination(origin, received, message, uri, ours)?,
             // RFC 3261 §16.12 lets a client preload a Route; we are nobody's relay.
             (_, Origin::Stranger) => return Err(Instead::Reply(403, "relaying is not allowed")),
-            (Next::Address(address), _) => Destination::Address(*address),
+            (Next::Address(address), _) => Way::Address(*address),
             (Next::Name, _) => return Err(NAME),
         };
         match destination {
-            Destination::Pool(pool) => {
+            Way::Pool(pool) => {
                 let backend = self.pick(now, pool, fingerprint, None)?;
                 let member = Member { pool, backend };
                 let call = self.hold(now, call, fingerprint, member)?;
                 Ok(self.toward(member, call, routes.own))
             }
-            Destination::Address(target) => {
+            Way::Address(target) => {
                 if self.addresses().is_own_socket(target) {
                     return Err(Instead::Reply(404, "leads back here"));
                 }
@@ -221,7 +221,7 @@ impl Endpoint {
             return Instead::Cross((self.shard() + 1) % self.shards());
         }
         match method {
-            Method::Ack => Instead::Drop(Drop::UnknownAck),
+            Method::Ack => Instead::DropReason(DropReason::UnknownAck),
             // RFC 3261 §21.4.19.
             _ => Instead::Reply(481, "no such call"),
         }
@@ -235,7 +235,7 @@ impl Endpoint {
         message: &Message<'_>,
         uri: &Uri<'_>,
         ours: bool,
-    ) -> Result<Destination, Instead> {
+    ) -> Result<Way, Instead> {
         let name = match message.start() {
             tidegate_sip::StartLine::Request { method_name, .. } => method_name,
             tidegate_sip::StartLine::Response { .. } => b"",
@@ -248,14 +248,14 @@ impl Endpoint {
         let matches = |rule: &&Rule| rule.matches(origin, received, name, uri, elsewhere);
         let to = match self.rules().iter().find(matches) {
             Some(rule) => rule.to,
-            None if may_leave && !ours => To::RequestUri,
+            None if may_leave && !ours => RuleTarget::RequestUri,
             None if elsewhere => return Err(Instead::Reply(403, "relaying is not allowed")),
             None => return Err(Instead::Reply(404, "no route")),
         };
         match to {
-            To::Pool(index) => Ok(Destination::Pool(index as u16)),
-            To::RequestUri if may_leave => address_of(uri).map(Destination::Address).ok_or(NAME),
-            To::RequestUri => Err(Instead::Reply(403, "relaying is not allowed")),
+            RuleTarget::Pool(index) => Ok(Way::Pool(index as u16)),
+            RuleTarget::RequestUri if may_leave => address_of(uri).map(Way::Address).ok_or(NAME),
+            RuleTarget::RequestUri => Err(Instead::Reply(403, "relaying is not allowed")),
         }
     }
 }
@@ -267,7 +267,7 @@ const OWN_ROUTES_MAX: usize = 4;
 /// Names are answered by the world's resolver, which this version does not have.
 const NAME: Instead = Instead::Reply(404, "host names are not resolved");
 
-enum Destination {
+enum Way {
     Pool(u16),
     Address(SocketAddr),
 }
@@ -288,10 +288,10 @@ impl Rule {
         elsewhere: bool,
     ) -> bool {
         let from = match self.from {
-            From::Any => !matches!(origin, Origin::Member(_)),
-            From::Trusted => origin != Origin::Stranger,
-            From::Pool => matches!(origin, Origin::Member(_)),
-            From::Net(net) => net.contains(&received.path.remote.ip().to_canonical()),
+            Senders::Any => !matches!(origin, Origin::Member(_)),
+            Senders::Trusted => origin != Origin::Stranger,
+            Senders::Pool => matches!(origin, Origin::Member(_)),
+            Senders::Net(net) => net.contains(&received.path.remote.ip().to_canonical()),
         };
         let method = self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == method);
         let domain = if self.domains.is_empty() {

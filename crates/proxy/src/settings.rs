@@ -28,7 +28,7 @@ impl Listener {
 
 /// Who a rule is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum Senders {
     /// Anybody but members of a pool: what a back end sends leads outward, unless a
     /// rule for pools says otherwise.
     Any,
@@ -42,7 +42,7 @@ pub enum From {
 
 /// Where a rule sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
+pub enum RuleTarget {
     /// The pool at this index.
     Pool(usize),
     /// The address in the Request-URI; for trusted sources and pool members only.
@@ -53,13 +53,13 @@ pub enum To {
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// Who it is for.
-    pub from: From,
+    pub from: Senders,
     /// The methods it is for, by name; all when empty.
     pub methods: Vec<String>,
     /// Hosts of the Request-URI it is for; our own addresses and any name when empty.
     pub domains: Vec<String>,
     /// Where it leads.
-    pub to: To,
+    pub to: RuleTarget,
 }
 
 /// A proxy's settings, for one shard.
@@ -97,10 +97,10 @@ impl Settings {
             listeners,
             pools,
             rules: vec![Rule {
-                from: From::Any,
+                from: Senders::Any,
                 methods: Vec::new(),
                 domains: Vec::new(),
-                to: To::Pool(0),
+                to: RuleTarget::Pool(0),
             }],
             secret,
             calls_max: 1_000_000,

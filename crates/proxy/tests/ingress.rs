@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Class, Drop};
+use tidegate_proxy::{Class, DropReason};
 use tidegate_world::Core;
 
 // What finishes work that was begun goes before what begins new work; the kinds of new
@@ -81,7 +81,7 @@ fn a_full_queue_refuses_new_work_and_drops_the_rest() {
     // long; it is told nothing.
     assert!(refused.iter().all(|r| r.all("Retry-After").is_empty()));
     let counters = Arc::clone(&script.counters);
-    assert_eq!(counters.dropped(Drop::QueueFull).get(), 3);
+    assert_eq!(counters.dropped(DropReason::QueueFull).get(), 3);
     assert_eq!(counters.replied(503).get(), 3);
     assert_eq!(script.serve().len(), 4, "two INVITEs, two 481");
 }
@@ -96,11 +96,11 @@ fn the_ack_to_a_reply_of_ours_ends_at_the_door() {
     let own = ack.replace("tag=callee", &format!("tag={tag}"));
     script.offer(CALLER, own.as_bytes());
     let counters = Arc::clone(&script.counters);
-    assert_eq!(counters.dropped(Drop::OwnAck).get(), 1);
+    assert_eq!(counters.dropped(DropReason::OwnAck).get(), 1);
     // Another call's tag is not its own.
     script.offer(CALLER, own.replace("Call-ID: a", "Call-ID: b").as_bytes());
     assert_eq!(
-        (counters.dropped(Drop::OwnAck).get(), counters.dropped(Drop::QueueFull).get()),
+        (counters.dropped(DropReason::OwnAck).get(), counters.dropped(DropReason::QueueFull).get()),
         (1, 1)
     );
 }
@@ -150,8 +150,8 @@ fn keepalives_and_noise_are_dropped_without_an_answer() {
         assert!(script.serve().is_empty(), "{bytes:?}");
     }
     let counters = Arc::clone(&script.counters);
-    assert_eq!(counters.dropped(Drop::Keepalive).get(), 4);
-    assert_eq!(counters.dropped(Drop::Malformed).get(), 2);
+    assert_eq!(counters.dropped(DropReason::Keepalive).get(), 4);
+    assert_eq!(counters.dropped(DropReason::Malformed).get(), 2);
 }
 
 // RFC 3261 §18.3: what does not fit into a datagram is lost, not cut.
@@ -163,7 +163,7 @@ fn what_no_longer_fits_into_a_datagram_is_counted() {
     let text = format!("{head}Content-Length: {room:>5}\r\n\r\n{}", "x".repeat(room));
     script.offer(CALLER, text.as_bytes());
     assert!(script.serve().is_empty());
-    assert_eq!(script.counters.dropped(Drop::TooLong).get(), 1);
+    assert_eq!(script.counters.dropped(DropReason::TooLong).get(), 1);
 }
 
 /// A valid message with some bytes changed, cut out or put in.
@@ -221,7 +221,7 @@ proptest! {
             prop_assert!(from_backend || allowed.contains(&to) || to.ip() == address(CALLER).ip());
         }
         let c = Arc::clone(&script.counters);
-        let dropped: u64 = Drop::ALL.iter().map(|&d| c.dropped(d).get()).sum();
+        let dropped: u64 = DropReason::ALL.iter().map(|&d| c.dropped(d).get()).sum();
         let replied: u64 = tidegate_proxy::REPLIES.iter().map(|&r| c.replied(r).get()).sum();
         let forwarded = c.requests_forwarded.get() + c.responses_forwarded.get();
         prop_assert_eq!(forwarded + replied, sent);

@@ -178,8 +178,8 @@ fn a_response_that_is_not_ours_goes_nowhere() {
         sent.answer("200 OK").replace(&format!("Via: {}\r\n", sent.all("Via")[1]), "");
     assert!(script.send(BACKEND_A, &lone).is_empty());
     let counters = Arc::clone(&script.counters);
-    assert_eq!(counters.dropped(tidegate_proxy::Drop::ForeignResponse).get(), 2);
-    assert_eq!(counters.dropped(tidegate_proxy::Drop::LostResponse).get(), 1);
+    assert_eq!(counters.dropped(tidegate_proxy::DropReason::ForeignResponse).get(), 2);
+    assert_eq!(counters.dropped(tidegate_proxy::DropReason::LostResponse).get(), 1);
     assert_eq!(script.send(BACKEND_A, &sent.answer("200 OK")).len(), 1, "the true one passes");
 }
 

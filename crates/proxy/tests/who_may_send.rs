@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Class, From, Listener, Rule, Secret, To};
+use tidegate_proxy::{Class, Listener, Rule, RuleTarget, Secret, Senders};
 
 const PEER: &str = "203.0.113.50:5060";
 
@@ -200,10 +200,15 @@ fn rules_decide_in_their_order() {
         settings.pools =
             vec![(one("app", BACKEND_A), Policy::Rr), (one("msg", BACKEND_B), Policy::Rr)];
         settings.rules = vec![
-            rule(From::Net("203.0.113.0/24".parse().unwrap()), &[], &["example.com"], To::Pool(1)),
-            rule(From::Any, &["MESSAGE"], &[], To::Pool(1)),
-            rule(From::Any, &[], &["Example.COM", "198.51.100.200"], To::Pool(0)),
-            rule(From::Any, &[], &["out.example"], To::RequestUri),
+            rule(
+                Senders::Net("203.0.113.0/24".parse().unwrap()),
+                &[],
+                &["example.com"],
+                RuleTarget::Pool(1),
+            ),
+            rule(Senders::Any, &["MESSAGE"], &[], RuleTarget::Pool(1)),
+            rule(Senders::Any, &[], &["Example.COM", "198.51.100.200"], RuleTarget::Pool(0)),
+            rule(Senders::Any, &[], &["out.example"], RuleTarget::RequestUri),
         ];
     });
     let mut to = |from: &str, method: &str, uri: &str, call: &str| {

@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidegate_proxy::{From, Rule, To};
+use tidegate_proxy::{Rule, RuleTarget, Senders};
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -152,8 +152,8 @@ fn read(bytes: &[u8], text: &str, report: &mut Report) -> Option<Config> {
     let mut route =
         routes.into_iter().map(|draft| draft.finish(&pool)).collect::<Option<Vec<_>>>()?;
     if route.is_empty() {
-        let to = To::Pool(0);
-        route.push(Rule { from: From::Any, methods: Vec::new(), domains: Vec::new(), to });
+        let to = RuleTarget::Pool(0);
+        route.push(Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to });
     }
     let listen = listeners.into_iter().map(listen::Draft::finish).collect::<Option<_>>()?;
     Some(Config { server: server?, admin: admin?.into_inner(), listen, pool, route })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_balance as balance;
 use tidegate_io as io;
-use tidegate_proxy::{self as proxy, Class, Drop, REPLIES};
+use tidegate_proxy::{self as proxy, Class, DropReason, REPLIES};
 use tidegate_world::Counter;
 
 use crate::metrics::{Family, Metrics, Samples, Unit};
@@ -68,7 +68,7 @@ fn messages(samples: &mut Samples, shard: &str, counters: &proxy::Counters) {
         let labels = [("shard", shard), ("class", class.name())];
         samples.push(&RECEIVED, &labels, counters.received(class).get());
     }
-    for why in Drop::ALL {
+    for why in DropReason::ALL {
         let labels = [("shard", shard), ("reason", why.name())];
         samples.push(&DROPPED, &labels, counters.dropped(why).get());
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use tidegate_proxy::{From, To};
+use tidegate_proxy::{RuleTarget, Senders};
 use tidegate_server::config::Config;
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -64,7 +64,7 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     assert_eq!(backends[1].address, "127.0.0.1:5071".parse().unwrap());
     assert_eq!(backends[1].weight, 1);
     let [route] = &config.route[..] else { panic!("{:?}", config.route) };
-    assert_eq!((route.from, route.to), (From::Any, To::Pool(0)));
+    assert_eq!((route.from, route.to), (Senders::Any, RuleTarget::Pool(0)));
     assert!(route.methods.is_empty() && route.domains.is_empty());
 }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use tidegate_proxy::{From, Rule, To};
+use tidegate_proxy::{Rule, RuleTarget, Senders};
 use toml::Spanned;
 
 use super::diagnostic::{Report, alternatives, nearest, quoted};
@@ -23,7 +23,7 @@ pub(super) enum Destination {
 /// A `[[route]]` as far as it could be read; what is missing was reported.
 pub(super) struct Draft {
     span: Range<usize>,
-    from: Option<Spanned<From>>,
+    from: Option<Spanned<Senders>>,
     methods: Option<Vec<String>>,
     domains: Option<Vec<String>>,
     to: Option<Spanned<Destination>>,
@@ -43,8 +43,10 @@ impl Draft {
     /// The rule, its pool found among `pools`.
     pub(super) fn finish(self, pools: &[pool::Pool]) -> Option<Rule> {
         let to = match self.to?.into_inner() {
-            Destination::RequestUri => To::RequestUri,
-            Destination::Pool(name) => To::Pool(pools.iter().position(|pool| pool.name == name)?),
+            Destination::RequestUri => RuleTarget::RequestUri,
+            Destination::Pool(name) => {
+                RuleTarget::Pool(pools.iter().position(|pool| pool.name == name)?)
+            }
         };
         let from = self.from?.into_inner();
         Some(Rule { from, methods: self.methods?, domains: self.domains?, to })
@@ -58,13 +60,13 @@ impl Draft {
             return;
         }
         match *from.get_ref() {
-            From::Any => report.clash(
+            Senders::Any => report.clash(
                 "an open relay",
                 (to.span(), "sends wherever the request says"),
                 (from.span(), "whoever asks"),
                 "write `from = \"trusted\"` or `from = \"pool\"`",
             ),
-            From::Net(net) => {
+            Senders::Net(net) => {
                 let mut lists = listeners.iter().map(|listener| listener.trust.as_ref());
                 // A list that could not be read may hold it.
                 if lists.all(|list| list.is_some_and(|l| !l.iter().any(|own| own.contains(&net)))) {
@@ -76,12 +78,12 @@ impl Draft {
                     );
                 }
             }
-            From::Trusted | From::Pool => {}
+            Senders::Trusted | Senders::Pool => {}
         }
     }
 
     fn is_open_relay(&self) -> bool {
-        self.from.as_ref().is_some_and(|from| *from.get_ref() == From::Any)
+        self.from.as_ref().is_some_and(|from| *from.get_ref() == Senders::Any)
             && self.to.as_ref().is_some_and(|to| *to.get_ref() == Destination::RequestUri)
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_proxy::{From, Rule, To};
+use tidegate_proxy::{Rule, RuleTarget, Senders};
 
 use super::{Config, Listen, Pool};
 
@@ -47,10 +47,10 @@ impl fmt::Display for Config {
 impl Config {
     fn route_line(&self, route: &Rule) -> String {
         let mut line = match route.from {
-            From::Any => "from anyone".to_owned(),
-            From::Trusted => "from trusted peers".to_owned(),
-            From::Pool => "from back ends".to_owned(),
-            From::Net(net) => format!("from {net}"),
+            Senders::Any => "from anyone".to_owned(),
+            Senders::Trusted => "from trusted peers".to_owned(),
+            Senders::Pool => "from back ends".to_owned(),
+            Senders::Net(net) => format!("from {net}"),
         };
         if !route.methods.is_empty() {
             line += &format!(", {}", listed(&route.methods));
@@ -59,8 +59,8 @@ impl Config {
             line += &format!(", for {}", listed(&route.domains));
         }
         match route.to {
-            To::Pool(index) => line + " to " + &self.pool[index].name,
-            To::RequestUri => line + " to its Request-URI",
+            RuleTarget::Pool(index) => line + " to " + &self.pool[index].name,
+            RuleTarget::RequestUri => line + " to its Request-URI",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use tidegate_balance::Policy;
-use tidegate_proxy::{From, LISTENERS_MAX, SHARDS_MAX};
+use tidegate_proxy::{LISTENERS_MAX, SHARDS_MAX, Senders};
 use tidegate_world::Transport;
 
 use super::address::{self, HostPort};
@@ -296,7 +296,7 @@ pub(super) static ROUTE: Table = Table {
     reserved: &[],
 };
 
-pub(super) static FROM: Knob<Text<From>> = Knob {
+pub(super) static FROM: Knob<Text<Senders>> = Knob {
     name: "from",
     shape: Text {
         what: "`\"any\"`, `\"trusted\"`, `\"pool\"` or a network such as `\"192.0.2.0/24\"`",

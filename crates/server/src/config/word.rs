@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use tidegate_proxy::From;
+use tidegate_proxy::Senders;
 
 use super::address::{in_uri, network, unbracketed};
 use super::route::Destination;
@@ -87,13 +87,13 @@ pub(super) fn domain(text: &str) -> Result<String, Wrong> {
 }
 
 /// Who sends the requests of a route.
-pub(super) fn source(text: &str) -> Result<From, Wrong> {
+pub(super) fn source(text: &str) -> Result<Senders, Wrong> {
     match text {
-        "any" => Ok(From::Any),
-        "trusted" => Ok(From::Trusted),
-        "pool" => Ok(From::Pool),
+        "any" => Ok(Senders::Any),
+        "trusted" => Ok(Senders::Trusted),
+        "pool" => Ok(Senders::Pool),
         _ => match network(text) {
-            Ok(net) => Ok(From::Net(net)),
+            Ok(net) => Ok(Senders::Net(net)),
             Err(_) if text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
                 Err("not one of these words".into())
             }
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn sources_are_words_or_networks() {
-        assert_eq!(source("any"), Ok(From::Any));
-        assert_eq!(source("10.0.0.0/8"), Ok(From::Net("10.0.0.0/8".parse().unwrap())));
+        assert_eq!(source("any"), Ok(Senders::Any));
+        assert_eq!(source("10.0.0.0/8"), Ok(Senders::Net("10.0.0.0/8".parse().unwrap())));
         assert_eq!(source("anyone").unwrap_err().label, "not one of these words");
         assert!(source("10.0.0.1/8").unwrap_err().help.is_some());
     }
