@@ -45,13 +45,13 @@ const RESPONSE: &[u8] = b"SIP/2.0 180 Ringing\r\n\
 type Operation = (&'static str, u64, fn(&mut Vec<u8>));
 
 const OPERATIONS: [Operation; 6] = [
-    ("scan an INVITE", 2_000, |_| {
+    ("scan an INVITE", 3_000, |_| {
         black_box(scan(black_box(INVITE)).expect("well-formed"));
     }),
-    ("scan a 180", 2_000, |_| {
+    ("scan a 180", 3_000, |_| {
         black_box(scan(black_box(RESPONSE)).expect("well-formed"));
     }),
-    ("parse an INVITE", 4_000, |_| {
+    ("parse an INVITE", 3_000, |_| {
         black_box(&Message::parse(black_box(INVITE)).expect("well-formed"));
     }),
     ("parse, check and read it as a proxy does", 8_000, |_| {

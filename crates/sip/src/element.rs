@@ -4,8 +4,9 @@ use memchr::memchr3;
 
 use crate::lexical::{find, quoted_end, trim};
 
-/// The elements of a header value, trimmed. A broken element (empty, or with a
-/// quote or bracket that never closes) yields `None` and ends the list.
+/// The elements of a header value, trimmed. A broken element yields `None` and ends
+/// the list: an empty one, or one where a quote or bracket that never closes leaves
+/// open what a comma means.
 #[derive(Clone, Debug)]
 pub(crate) struct Elements<'a> {
     rest: Option<&'a [u8]>,
@@ -38,9 +39,17 @@ pub(crate) fn split_element(text: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 }
 
 /// Where the first element of `text` ends: at a comma outside quotes and angle
-/// brackets, or at the end. `None` if a quote or bracket never closes.
+/// brackets, or at the end. `None` if a quote or bracket never closes and a comma
+/// stands in it.
 #[inline]
 fn element_end(text: &[u8]) -> Option<usize> {
+    match find(b',', text) {
+        None => Some(text.len()),
+        Some(_) => element_end_among_commas(text),
+    }
+}
+
+fn element_end_among_commas(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(step) = memchr3(b',', b'"', b'<', &text[at..]) {
         at += step;
@@ -83,5 +92,6 @@ mod tests {
         assert_eq!(elements("a,"), [Some("a".into()), None]);
         assert_eq!(elements("a, \"b, c"), [Some("a".into()), None]);
         assert_eq!(elements("a, <b, c"), [Some("a".into()), None]);
+        assert_eq!(elements("\"a"), all(&["\"a"]));
     }
 }

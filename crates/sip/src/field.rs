@@ -1,6 +1,6 @@
 //! Header fields and the lines they stand on (RFC 3261 §7.3.1).
 
-use crate::lexical::{find, find_by_words, is_token, run, trim_end, trim_start};
+use crate::lexical::{find, is_token, run, trim_end, trim_start};
 use crate::{HeaderName, Malformed};
 
 /// Header lines of a message at the most; one with more is refused.
@@ -37,10 +37,10 @@ impl Line {
     #[inline]
     pub(crate) fn read(bytes: &[u8], at: usize) -> Result<Option<Self>, Malformed> {
         let here = &bytes[at..];
-        let (name, name_len, colon) = match known_name(here) {
+        let (name, name_len, colon) = match HeaderName::at_start(here) {
             Some((name, colon)) => (name, colon, colon),
-            None => match other_name(here) {
-                Some(other) => other,
+            None => match any_name(here) {
+                Some(any) => any,
                 None if line_end(here) > 0 => return Ok(None),
                 // All that is left may be the beginning of a name.
                 None if run(here, is_token) == here.len() => return Err(Malformed::NoEnd),
@@ -96,17 +96,8 @@ impl Line {
     }
 }
 
-/// The name at the beginning of a line and where its colon stands, if it is a known
-/// one that the colon follows at once.
-#[inline]
-fn known_name(here: &[u8]) -> Option<(HeaderName, usize)> {
-    let colon = find_by_words(b':', here.get(..24).unwrap_or(here))?;
-    let name = HeaderName::from_bytes(&here[..colon]);
-    (name != HeaderName::Other).then_some((name, colon))
-}
-
 /// The name at the beginning of a line, its length and where its colon stands.
-fn other_name(here: &[u8]) -> Option<(HeaderName, usize, usize)> {
+fn any_name(here: &[u8]) -> Option<(HeaderName, usize, usize)> {
     let len = run(here, is_token);
     // RFC 3261 §7.3.1: white space may stand before the colon, but no fold.
     let colon = len + run(&here[len..], |b| matches!(b, b' ' | b'\t'));

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::lexical::every;
-
 macro_rules! header_names {
     ($($variant:ident $text:literal $($compact:literal)?,)*) => {
         /// The name of a header field, whatever its case and form (RFC 3261 §7.3.1, §7.3.3).
@@ -111,31 +109,22 @@ header_names! {
     Warning "Warning",
 }
 
-/// Slots of the table of names: a power of two, with most of them free.
-const SLOTS: usize = 256;
+/// The length of the longest name known here, in bytes.
+const LENGTH_MAX: usize = 24;
+/// Names of one length at the most.
+const SAME_LENGTH_MAX: usize = 8;
 
-/// A known name as it is compared: its length and its ends.
-#[derive(Clone, Copy)]
-struct Known {
-    name: HeaderName,
-    len: u8,
-    ends: (u64, u64),
-}
-
-/// The known names of two letters and more, by a hash of their ends; one that finds
-/// its slot taken lies in the next free one.
-static KNOWN: [Known; SLOTS] = {
-    let none = Known { name: HeaderName::Other, len: 0, ends: (0, 0) };
-    let mut table = [none; SLOTS];
+/// The known names by their length.
+static BY_LENGTH: [[HeaderName; SAME_LENGTH_MAX]; LENGTH_MAX + 1] = {
+    let mut table = [[HeaderName::Other; SAME_LENGTH_MAX]; LENGTH_MAX + 1];
     let mut i = 0;
     while i < HeaderName::KNOWN.len() {
-        let name = HeaderName::KNOWN[i];
-        let ends = ends(name.text().as_bytes());
-        let mut slot = slot(ends);
-        while !matches!(table[slot].name, HeaderName::Other) {
-            slot = (slot + 1) % SLOTS;
+        let row = &mut table[HeaderName::KNOWN[i].text().len()];
+        let mut free = 0;
+        while !matches!(row[free], HeaderName::Other) {
+            free += 1;
         }
-        table[slot] = Known { name, len: name.text().len() as u8, ends };
+        row[free] = HeaderName::KNOWN[i];
         i += 1;
     }
     table
@@ -162,15 +151,39 @@ impl HeaderName {
             let index = usize::from(letter.to_ascii_lowercase().wrapping_sub(b'a'));
             return BY_LETTER.get(index).copied().unwrap_or(Self::Other);
         }
-        let ends = ends(name);
-        let mut slot = slot(ends);
-        loop {
-            let known = &KNOWN[slot];
-            if known.is(name, ends) || known.name == Self::Other {
-                return known.name;
+        let Some(candidates) = BY_LENGTH.get(name.len()) else { return Self::Other };
+        for &candidate in candidates {
+            if candidate == Self::Other || name.eq_ignore_ascii_case(candidate.text().as_bytes()) {
+                return candidate;
             }
-            slot = (slot + 1) % SLOTS;
         }
+        Self::Other
+    }
+
+    /// The name that begins a line, with where its colon stands, if it is one of those
+    /// found in nearly every message, in the usual spelling, and the colon follows.
+    ///
+    /// A shortcut: what is not found here may still be a known name.
+    #[inline]
+    pub(crate) fn at_start(line: &[u8]) -> Option<(Self, usize)> {
+        Some(match line.first()? {
+            b'V' if line.starts_with(b"Via:") => (Self::Via, 3),
+            b'F' if line.starts_with(b"From:") => (Self::From, 4),
+            b'T' if line.starts_with(b"To:") => (Self::To, 2),
+            b'C' if line.starts_with(b"Call-ID:") => (Self::CallId, 7),
+            b'C' if line.starts_with(b"CSeq:") => (Self::CSeq, 4),
+            b'C' if line.starts_with(b"Contact:") => (Self::Contact, 7),
+            b'C' if line.starts_with(b"Content-Type:") => (Self::ContentType, 12),
+            b'C' if line.starts_with(b"Content-Length:") => (Self::ContentLength, 14),
+            b'M' if line.starts_with(b"Max-Forwards:") => (Self::MaxForwards, 12),
+            b'R' if line.starts_with(b"Route:") => (Self::Route, 5),
+            b'R' if line.starts_with(b"Record-Route:") => (Self::RecordRoute, 12),
+            b'A' if line.starts_with(b"Allow:") => (Self::Allow, 5),
+            b'S' if line.starts_with(b"Supported:") => (Self::Supported, 9),
+            b'U' if line.starts_with(b"User-Agent:") => (Self::UserAgent, 10),
+            b'E' if line.starts_with(b"Expires:") => (Self::Expires, 7),
+            _ => return None,
+        })
     }
 
     /// True for a header that stands once at the most and whose value is no
@@ -183,49 +196,6 @@ impl HeaderName {
     pub(crate) const fn bit(self) -> u128 {
         1 << self as u8
     }
-}
-
-impl Known {
-    /// True if `name`, whose ends are `ends`, is this one but for case.
-    #[inline]
-    fn is(&self, name: &[u8], (head, tail): (u64, u64)) -> bool {
-        let different = difference(head, self.ends.0) | difference(tail, self.ends.1);
-        different == 0
-            && usize::from(self.len) == name.len()
-            && (name.len() <= 16 || name.eq_ignore_ascii_case(self.name.text().as_bytes()))
-    }
-}
-
-/// The bytes at both ends of a name as two words. Up to sixteen bytes they overlap
-/// and cover it, so that comparing names takes no loop over bytes.
-#[inline]
-const fn ends(name: &[u8]) -> (u64, u64) {
-    if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk()) {
-        (u64::from_le_bytes(*head), u64::from_le_bytes(*tail))
-    } else if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk()) {
-        (u32::from_le_bytes(*head) as u64, u32::from_le_bytes(*tail) as u64)
-    } else if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk()) {
-        (u16::from_le_bytes(*head) as u64, u16::from_le_bytes(*tail) as u64)
-    } else {
-        (0, 0)
-    }
-}
-
-/// The bits in which bytes of a name differ from those of a known one, case apart.
-#[inline]
-const fn difference(name: u64, known: u64) -> u64 {
-    // Known names are made of letters, which have bit 6 and of which bit 5 is the
-    // case, and of hyphens, which have no bit 6.
-    let case = (known & every(0x40)) >> 1;
-    (name ^ known) & !case
-}
-
-/// Where in the table a name with these ends is looked for first, whatever its case.
-#[inline]
-const fn slot((head, tail): (u64, u64)) -> usize {
-    let folded = (head | every(0x20)) ^ (tail | every(0x20)).rotate_left(29);
-    // Multiplying by 2^64 / φ spreads the low bits into the high ones.
-    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
 const _: () = assert!((HeaderName::Other as u8) < 128, "a set of names is a u128");
@@ -296,6 +266,22 @@ mod tests {
                 assert_eq!(HeaderName::from_bytes(&[letter.to_ascii_uppercase()]), name);
             }
         }
+    }
+
+    #[test]
+    fn the_shortcut_finds_the_same_names() {
+        let mut found = 0;
+        for &name in HeaderName::KNOWN {
+            let line = format!("{name}: x");
+            if let Some(shortcut) = HeaderName::at_start(line.as_bytes()) {
+                assert_eq!(shortcut, (name, name.text().len()));
+                found += 1;
+            }
+            let spaced = format!("{name} : x");
+            assert_eq!(HeaderName::at_start(spaced.as_bytes()), None);
+        }
+        assert_eq!(found, 15);
+        assert_eq!(HeaderName::at_start(b""), None);
     }
 
     /// RFC 3261 §7.3.3 and the registry of later ones.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayString;
 
-use crate::lexical::{port, trim};
+use crate::lexical::{find, run, split_decimal, trim_start};
 
 /// A host: a name or a literal address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,22 +28,35 @@ impl<'a> Host<'a> {
         if let [b'[', address @ .., b']'] = text {
             return ipv6(address).map(Self::V6);
         }
+        if text.iter().all(|&b| is_name(b)) { Self::name_or_ipv4(text) } else { None }
+    }
+
+    /// Reads a text made of the characters of a name.
+    #[inline]
+    fn name_or_ipv4(text: &'a [u8]) -> Option<Self> {
         if let Some(ip) = ipv4(text) {
             return Some(Self::V4(ip));
         }
-        let numeric = text.iter().all(|&b| b.is_ascii_digit() || b == b'.');
-        (!numeric && text.iter().all(|&b| NAME[usize::from(b)])).then_some(Self::Name(text))
+        let is_numeric = text.iter().all(|&b| b.is_ascii_digit() || b == b'.');
+        (!is_numeric).then_some(Self::Name(text))
     }
 
-    /// Reads `host [":" port]`, with white space around the colon as a Via may have it.
+    /// Reads `host [":" port]` at the beginning of `text`, with white space around the
+    /// colon as a Via may have it, and returns what follows.
     #[inline]
-    pub(crate) fn parse_with_port(text: &'a [u8]) -> Option<(Self, Option<u16>)> {
-        let from = if text.first() == Some(&b'[') { memchr::memchr(b']', text)? } else { 0 };
-        match text[from..].iter().position(|&b| b == b':') {
-            None => Some((Self::parse(text)?, None)),
-            Some(colon) => {
-                let (host, rest) = text.split_at(from + colon);
-                Some((Self::parse(trim(host))?, Some(port(trim(&rest[1..]))?)))
+    pub(crate) fn split_with_port(text: &'a [u8]) -> Option<(Self, Option<u16>, &'a [u8])> {
+        let (host, rest) = if text.first() == Some(&b'[') {
+            let (reference, rest) = text.split_at(find(b']', text)? + 1);
+            (Self::parse(reference)?, rest)
+        } else {
+            let (name, rest) = text.split_at(run(text, is_name));
+            (Self::name_or_ipv4(name)?, rest)
+        };
+        match trim_start(rest).strip_prefix(b":") {
+            None => Some((host, None, rest)),
+            Some(port) => {
+                let (port, rest) = split_decimal(trim_start(port), u16::MAX.into())?;
+                Some((host, Some(port as u16), rest))
             }
         }
     }
@@ -96,6 +109,11 @@ static NAME: [bool; 256] = {
     }
     table
 };
+
+#[inline]
+fn is_name(b: u8) -> bool {
+    NAME[usize::from(b)]
+}
 
 #[inline]
 fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
@@ -184,16 +202,17 @@ mod tests {
 
     #[test]
     fn ports() {
-        let parse = |t: &'static str| Host::parse_with_port(t.as_bytes());
-        assert_eq!(parse("h:5060"), Some((Host::Name(b"h"), Some(5060))));
-        assert_eq!(parse("h : 5060"), Some((Host::Name(b"h"), Some(5060))));
-        assert_eq!(parse("h"), Some((Host::Name(b"h"), None)));
-        assert_eq!(parse("[::1]:1"), Some((Host::V6(Ipv6Addr::LOCALHOST), Some(1))));
-        // RFC 5118 §4.4: without brackets address and port cannot be told apart.
-        for bad in ["2001:db8::10:5070", "h:", ":1", "h:65536", "h:+1", "h:1:2", "[::1", "[::1]x:1"]
-        {
-            assert_eq!(parse(bad), None, "{bad}");
+        let split = |t: &'static str| Host::split_with_port(t.as_bytes());
+        let name = Host::Name(b"h");
+        assert_eq!(split("h:5060;x"), Some((name, Some(5060), &b";x"[..])));
+        assert_eq!(split("h : 5060 ;x"), Some((name, Some(5060), &b" ;x"[..])));
+        assert_eq!(split("h?x:1"), Some((name, None, &b"?x:1"[..])));
+        assert_eq!(split("[::1]:1"), Some((Host::V6(Ipv6Addr::LOCALHOST), Some(1), &b""[..])));
+        for bad in ["h:", ":1", "h:65536", "h:+1", "[::1", ";x", ""] {
+            assert_eq!(split(bad), None, "{bad}");
         }
+        // RFC 5118 §4.4: without brackets address and port cannot be told apart.
+        assert_eq!(split("2001:db8::10:5070"), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ static TOKEN: [bool; 256] = {
 };
 
 /// A byte repeated through a word.
-pub(crate) const fn every(b: u8) -> u64 {
+const fn every(b: u8) -> u64 {
     u64::from_ne_bytes([b; 8])
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use arrayvec::ArrayVec;
 
-use crate::element::Elements;
+use crate::element::{Elements, split_element};
 use crate::field::{FIELDS_MAX, Field, Line, first_line, line_end};
 use crate::lexical::{decimal, is_visible};
 use crate::start::{Start, skip_blank};
@@ -41,12 +41,15 @@ impl<'a> Message<'a> {
     /// [`Malformed::ContentLength`] for a body that is cut off (to answer 400, see
     /// [`parse_head`](Self::parse_head)).
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut message = Self::parse_head(bytes)?;
-        if let Some(length) = message.content_length()? {
-            let body = message.body().get(..length as usize).ok_or(Malformed::ContentLength)?;
-            message.bytes = &message.bytes[..message.body + body.len()];
+        // One variable from the first to the last, so that a kilobyte of index is
+        // filled where it is returned and not moved there.
+        let mut message = Self::begin(bytes);
+        if let Ok(begun) = &mut message
+            && let Err(error) = begun.index().and_then(|()| begun.cut())
+        {
+            message = Err(error);
         }
-        Ok(message)
+        message
     }
 
     /// Indexes start line and headers and takes whatever follows for the body,
@@ -55,19 +58,13 @@ impl<'a> Message<'a> {
     /// # Errors
     /// As [`parse`](Self::parse), but for Content-Length.
     pub fn parse_head(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let bytes = skip_blank(bytes)?;
-        if bytes.len() > BYTES_MAX {
-            return Err(Malformed::TooLong);
+        let mut message = Self::begin(bytes);
+        if let Ok(begun) = &mut message
+            && let Err(error) = begun.index()
+        {
+            message = Err(error);
         }
-        let (first, headers) = first_line(bytes)?;
-        let start = Start::parse(first)?;
-        let mut message = Self { bytes, start, headers, body: headers, lines: ArrayVec::new() };
-        while let Some(line) = Line::read(bytes, message.body)? {
-            message.body = line.end();
-            message.lines.try_push(line).map_err(|_| Malformed::TooManyHeaders)?;
-        }
-        message.body += line_end(&bytes[message.body..]);
-        Ok(message)
+        message
     }
 
     /// The message from its start line to the end of its body.
@@ -161,7 +158,7 @@ impl<'a> Message<'a> {
     /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     #[inline]
     pub fn top_via(&self) -> Result<Via<'a>, Malformed> {
-        self.vias().next().unwrap_or(Err(Malformed::MissingHeader(HeaderName::Via)))
+        self.mandatory(HeaderName::Via, |value| Via::parse(split_element(value)?.0))
     }
 
     /// The Route set still to be visited.
@@ -233,6 +230,39 @@ impl<'a> Message<'a> {
     /// [`Malformed::BadHeader`].
     pub fn expires(&self) -> Result<Option<u32>, Malformed> {
         self.optional(HeaderName::Expires, |value| decimal(value, u32::MAX))
+    }
+
+    /// Reads the start line.
+    #[inline(always)]
+    fn begin(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let bytes = skip_blank(bytes)?;
+        if bytes.len() > BYTES_MAX {
+            return Err(Malformed::TooLong);
+        }
+        let (first, headers) = first_line(bytes)?;
+        let start = Start::parse(first)?;
+        Ok(Self { bytes, start, headers, body: headers, lines: ArrayVec::new() })
+    }
+
+    /// Reads the header lines and finds the body.
+    #[inline]
+    fn index(&mut self) -> Result<(), Malformed> {
+        while let Some(line) = Line::read(self.bytes, self.body)? {
+            self.body = line.end();
+            self.lines.try_push(line).map_err(|_| Malformed::TooManyHeaders)?;
+        }
+        self.body += line_end(&self.bytes[self.body..]);
+        Ok(())
+    }
+
+    /// Cuts the message at the end of its body.
+    #[inline]
+    fn cut(&mut self) -> Result<(), Malformed> {
+        if let Some(length) = self.content_length()? {
+            let body = self.body().get(..length as usize).ok_or(Malformed::ContentLength)?;
+            self.bytes = &self.bytes[..self.body + body.len()];
+        }
+        Ok(())
     }
 
     /// Where the first header line begins, in [`bytes`](Self::bytes).

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::lexical::{any, find, is_visible, run};
+use crate::lexical::{any, find};
 use crate::{Host, Malformed, Params};
 
 /// The scheme of a URI.
@@ -72,16 +72,15 @@ impl<'a> Uri<'a> {
     }
 
     fn take_apart(text: &'a [u8]) -> Option<Self> {
-        // Bytes from 0x80 on, which should be escaped, are taken: they are found in
-        // practice and hide nothing.
-        if !is_visible(text) || any(text, |b| (b == b'<') | (b == b'>') | (b == b'"')) {
+        // No space, control character or delimiter stands in any URI. Bytes from 0x80
+        // on, which should be escaped, are taken: they are found in practice and hide
+        // nothing.
+        let illegal = |b| (b <= b' ') | (b == 0x7f) | (b == b'<') | (b == b'>') | (b == b'"');
+        if any(text, illegal) {
             return None;
         }
-        let colon = run(text, |b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
-        let scheme = scheme(text.get(..colon)?)?;
-        if text.get(colon) != Some(&b':') {
-            return None;
-        }
+        let colon = find(b':', text)?;
+        let scheme = scheme(&text[..colon])?;
         let rest = &text[colon + 1..];
         let bare = Self {
             scheme,
@@ -107,29 +106,27 @@ impl<'a> Uri<'a> {
             None => rest,
             Some(at) => {
                 let userinfo = &rest[..at];
-                let end = run(userinfo, |b| b != b':');
+                let end = find(b':', userinfo).unwrap_or(at);
                 self.user = Some(&userinfo[..end]).filter(|user| !user.is_empty());
                 self.user?;
                 self.password = userinfo.get(end + 1..);
                 &rest[at + 1..]
             }
         };
-        let hostport = run(address, |b| b != b';' && b != b'?');
-        let (host, port) = Host::parse_with_port(&address[..hostport])?;
-        self.host = Some(host);
-        self.port = port;
-        let tail = &address[hostport..];
-        let (params, headers) = tail.split_at(run(tail, |b| b != b'?'));
-        if tail.contains(&b'@') {
+        let (host, port, tail) = Host::split_with_port(address)?;
+        if !matches!(tail.first(), None | Some(b';' | b'?')) || find(b'@', tail).is_some() {
             return None;
         }
+        self.host = Some(host);
+        self.port = port;
+        let (params, headers) = tail.split_at(find(b'?', tail).unwrap_or(tail.len()));
         self.params = Params::new(params);
         self.headers = headers.get(1..);
         Some(self)
     }
 
     fn tel(mut self, rest: &'a [u8]) -> Option<Self> {
-        let (number, params) = rest.split_at(run(rest, |b| b != b';'));
+        let (number, params) = rest.split_at(find(b';', rest).unwrap_or(rest.len()));
         // RFC 3966 §3: digits and visual separators; a local number may hold hex
         // digits, `*` and `#`.
         let digits = number.strip_prefix(b"+").unwrap_or(number);
@@ -155,7 +152,10 @@ fn scheme(name: &[u8]) -> Option<Scheme> {
     } else if name.eq_ignore_ascii_case(b"urn") {
         Some(Scheme::Urn)
     } else {
-        name.first()?.is_ascii_alphabetic().then_some(Scheme::Other)
+        // RFC 3986 §3.1: ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )
+        let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+        let begins = name.first().is_some_and(u8::is_ascii_alphabetic);
+        (begins && name.iter().all(|&b| legal(b))).then_some(Scheme::Other)
     }
 }
 

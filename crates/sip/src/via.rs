@@ -95,9 +95,17 @@ impl<'a> Via<'a> {
     #[inline]
     pub(crate) fn parse(element: &'a [u8]) -> Option<Self> {
         let Parts { transport_name, sent_by, params } = Parts::of(element)?;
-        let (host, port) = Host::parse_with_port(sent_by)?;
+        let (host, port, rest) = Host::split_with_port(sent_by)?;
         let transport = transport(transport_name);
-        Some(Self { element, transport, transport_name, host, sent_by, port, params })
+        rest.is_empty().then_some(Self {
+            element,
+            transport,
+            transport_name,
+            host,
+            sent_by,
+            port,
+            params,
+        })
     }
 
     /// The branch, which names the transaction (RFC 3261 §8.1.1.7).

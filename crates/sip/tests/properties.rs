@@ -262,6 +262,47 @@ fn lists(bytes: &[u8]) -> (Vec<Option<String>>, Vec<String>) {
     )
 }
 
+/// As long as a message may be, of what makes a careless reader start over: were any
+/// step quadratic, this would take minutes.
+#[test]
+fn the_longest_and_worst_messages_are_read_through() {
+    let head = "INVITE sip:a SIP/2.0\r\nTo: <sip:b>\r\nFrom: <sip:c>\r\nCall-ID: d\r\nCSeq: 1 INVITE\r\n\
+                Via: SIP/2.0/UDP e\r\n";
+    for name in ["Via", "Route", "Contact", "X"] {
+        for piece in [
+            ",",
+            ";",
+            "a,",
+            "<",
+            "<,",
+            "<,>",
+            "<>,",
+            "\"",
+            "\",",
+            "\\\"",
+            "\";\",",
+            ";a=",
+            ";a=\"",
+            ";a=\";\"",
+            "\r\n ",
+            " ",
+            ":",
+            "[",
+            "=",
+            "SIP/2.0/UDP a;b=\",\",",
+            "<sip:a;lr>,",
+            "\0",
+            "\u{ff}",
+        ] {
+            let room = tidegate_sip::BYTES_MAX - head.len() - name.len() - 8;
+            let value = piece.repeat(room / piece.len());
+            let bytes = format!("{head}{name}: {value}\r\n\r\n").into_bytes();
+            exercise(&bytes);
+            assert!(Message::parse(&bytes).is_ok(), "{name}: {piece:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
