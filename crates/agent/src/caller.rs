@@ -353,8 +353,8 @@ impl Core for Caller {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let arrival = self.next_arrival.map(|at| at + self.config.slack);
-        arrival.into_iter().chain(self.calls.next_due()).min()
+        let due = self.next_arrival.into_iter().chain(self.calls.next_due()).min();
+        due.map(|at| at + self.config.slack)
     }
 
     fn is_drained(&self) -> bool {
