@@ -93,6 +93,10 @@ impl Answerer {
     }
 
     fn on_request(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, method: Method) {
+        if self.config.behaviour == Behaviour::Silent {
+            self.stats.ignored += 1;
+            return;
+        }
         match method {
             Method::Invite => self.on_invite(now, received, scan),
             Method::Ack => self.on_ack(now, scan),
@@ -116,10 +120,6 @@ impl Answerer {
             return self.on_invite_again(id, received);
         }
         self.stats.calls += 1;
-        if self.config.behaviour == Behaviour::Silent {
-            self.stats.ignored += 1;
-            return;
-        }
         if self.draining || self.calls.is_full() {
             self.stats.overflowed += 1;
             return self.reply_statelessly(received, scan, 503, &[]);

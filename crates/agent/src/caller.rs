@@ -224,7 +224,11 @@ impl Caller {
         });
         let Some(dialog) = dialog else {
             self.stats.malformed += 1;
-            return self.end(mark.id, Err(Failure::Malformed));
+            // A damaged copy does no harm to a call that is set up.
+            if self.calls.get(mark.id).is_some_and(|call| call.dialog().is_none()) {
+                self.end(mark.id, Err(Failure::Malformed));
+            }
+            return;
         };
         let mut ack = self.pool.take();
         self.requests.ack(&mark, &dialog, &mut ack);
@@ -353,8 +357,8 @@ impl Core for Caller {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let arrival = self.next_arrival.map(|at| at + self.config.slack);
-        arrival.into_iter().chain(self.calls.next_due()).min()
+        let due = self.next_arrival.into_iter().chain(self.calls.next_due()).min();
+        due.map(|at| at + self.config.slack)
     }
 
     fn is_drained(&self) -> bool {

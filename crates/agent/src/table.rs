@@ -3,13 +3,17 @@
 //! A call lies in a slot and bears a serial number; whoever names both finds it
 //! without a search, and whoever names a call that is over finds nothing.
 //! Alarms lie in a heap, one current entry a call. An alarm put off costs nothing:
-//! the entry stays and is set anew when it reaches the top.
+//! the entry stays and is set anew when it reaches the top. One brought forward leaves a
+//! stale entry behind; when those outnumber the calls they are swept out.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use slab::Slab;
 use tidegate_world::Timestamp;
+
+/// Stale entries that are never worth a sweep.
+const STALE_MIN: usize = 64;
 
 /// Which call: its slot, and the serial number that tells it from others in that slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,6 +83,7 @@ impl<T> Table<T> {
         if due < entry.armed {
             entry.armed = due;
             self.alarms.push(Reverse((due, id)));
+            self.sweep();
         }
     }
 
@@ -123,6 +128,18 @@ impl<T> Table<T> {
         }
     }
 
+    /// Drops all stale entries, once they are more than half of the heap.
+    fn sweep(&mut self) {
+        if self.alarms.len() <= 2 * self.entries.len() + STALE_MIN {
+            return;
+        }
+        let entries = &self.entries;
+        self.alarms.retain(|&Reverse((at, id))| {
+            let entry = entries.get(id.slot as usize);
+            entry.is_some_and(|e| e.serial == id.serial && e.armed == at)
+        });
+    }
+
     fn entry(&mut self, id: Id) -> Option<&mut Entry<T>> {
         self.entries.get_mut(id.slot as usize).filter(|e| e.serial == id.serial)
     }
@@ -159,6 +176,17 @@ mod tests {
         assert_eq!(table.pop_due(at(20)), Some(id));
         assert_eq!(table.pop_due(at(100)), None);
         assert_eq!(table.next_due(), None);
+    }
+
+    #[test]
+    fn alarms_brought_forward_leave_nothing_behind() {
+        let mut table = Table::new(2);
+        let id = table.insert(at(u64::MAX - 1), ());
+        for ns in (1..10_000).rev() {
+            table.wake_at(id, at(ns));
+            assert!(table.alarms.len() <= 2 + STALE_MIN);
+        }
+        assert_eq!(table.pop_due(at(1)), Some(id));
     }
 
     proptest! {

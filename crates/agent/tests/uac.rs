@@ -387,6 +387,16 @@ fn an_answer_without_contact_is_a_failure() {
 }
 
 #[test]
+fn a_damaged_copy_of_an_answer_does_not_end_the_call() {
+    let (mut script, invite) = calling(config());
+    script.until(20).tell(uas(), &ok(&invite)).sent();
+    script.tell(uas(), &response(&invite, 200, ";tag=b", "Contact: <<\n"));
+    assert!(script.sent().is_empty());
+    assert_eq!((script.agent.stats().malformed, script.agent.stats().open), (1, 1));
+    assert_eq!(script.until(10_020).sent_one().what(), "BYE");
+}
+
+#[test]
 fn an_undelivered_invite_fails_by_its_cause() {
     // §17.1.4, §18.4; UDP: the repetitions go on, for the server may come back.
     let (mut script, _) = calling(config());

@@ -191,6 +191,7 @@ fn what_cannot_be_tried_is_a_usage_error() {
         (vec!["uac", "127.0.0.1:9", "--rate", "0", "--calls", "1"], "above zero"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1"], "--calls"),
         (vec!["uac", "no host", "--rate", "1", "--calls", "1"], "is wanted"),
+        (vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "1", "--slack", "2"], "slack"),
         (vec!["uas", "--bind", "0.0.0.0:5060"], "wildcard"),
         (vec!["uas", "--bind", &taken], "cannot listen on"),
         (vec!["uas", "--bind", "127.0.0.1", "--status", "200"], "300..700"),

@@ -11,7 +11,7 @@ pub struct AnswererStats {
     pub calls: u64,
     /// Of these, calls not taken because the table was full or the agent was stopping: 503.
     pub overflowed: u64,
-    /// Calls left without any response on purpose.
+    /// Requests left without any response on purpose.
     pub ignored: u64,
     /// Calls answered with 200.
     pub answered: u64,

@@ -44,8 +44,8 @@ pub struct CallerConfig {
     pub patience: Duration,
     /// Set-up delay up to which a call counts as set up in time. Default 500 ms.
     pub deadline: Duration,
-    /// How late a call may begin on purpose, so that calls close to each other cost one
-    /// wake instead of one each; up to 1 ms. Default 0.
+    /// How late a call may begin, or be hung up, on purpose: so that what is due close
+    /// together costs one wake instead of several; up to 1 ms. Default 0.
     pub slack: Duration,
     /// Base values of the timers.
     pub timers: Timers,

@@ -159,7 +159,8 @@ impl fmt::Display for CallerReport {
         )?;
         match &self.too_slow {
             Some(too_slow) => row(f, "generator", format_args!("{too_slow}")),
-            None => row(f, "generator", format_args!("kept up; seed {}", self.seed)),
-        }
+            None => row(f, "generator", format_args!("kept up")),
+        }?;
+        row(f, "seed", format_args!("{}", self.seed))
     }
 }

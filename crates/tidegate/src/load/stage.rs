@@ -23,6 +23,9 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// How long open calls may take to end after a signal.
 const DRAIN: Duration = Duration::from_secs(5);
 
+/// The longest pause that a driver takes to gather datagrams.
+const PAUSE_MAX: Duration = Duration::from_micros(500);
+
 /// A socket and a clock, ready for an agent.
 pub struct Stage {
     group: Group,
@@ -30,6 +33,7 @@ pub struct Stage {
     counters: Arc<Counters>,
     stop: Stop,
     pool: Pool,
+    slack: Duration,
 }
 
 /// How a run went.
@@ -43,8 +47,9 @@ pub struct Run {
 }
 
 impl Stage {
-    /// Binds `address`; port 0 is any that is free.
-    pub fn open(address: SocketAddr) -> Result<Self, Trouble> {
+    /// Binds `address`; port 0 is any that is free. What arrives may be handled `slack` late,
+    /// so that several datagrams cost one wake.
+    pub fn open(address: SocketAddr, slack: Duration) -> Result<Self, Trouble> {
         let group =
             open(&Listen { split: false, ..Listen::new(address) }).map_err(Trouble::usage)?;
         Ok(Self {
@@ -53,6 +58,7 @@ impl Stage {
             counters: Arc::new(Counters::default()),
             stop: Stop::new(),
             pool: Pool::new(),
+            slack,
         })
     }
 
@@ -110,7 +116,7 @@ impl Stage {
 fn drive(stage: &Stage, agent: &mut impl Core) -> io::Result<Summary> {
     Drive::new(Shard {
         clock: stage.clock,
-        limits: Limits { drain: DRAIN, ..Limits::default() },
+        limits: Limits { drain: DRAIN, coalesce: stage.slack.min(PAUSE_MAX), ..Limits::default() },
         listeners: vec![stage.group.listener(0)],
         crossings: Crossings::alone()?,
         counters: Arc::clone(&stage.counters),

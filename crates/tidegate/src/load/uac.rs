@@ -63,8 +63,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     open_max: usize,
 
-    /// Begin a call up to MS milliseconds late, so that several cost one wake of the CPU
-    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0")]
+    /// Do everything up to MS milliseconds late, at most 1, so that several calls cost one wake
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0.2")]
     slack: Duration,
 
     /// Send ACK and BYE where the INVITE went, whatever Record-Route and Contact say
@@ -119,7 +119,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
             Trouble::usage(format!("no way to {}: {error}", args.target.address))
         })?,
     };
-    let stage = Stage::open(bind)?;
+    let stage = Stage::open(bind, args.slack)?;
     let config = configure(args, stage.local());
     let (load, deadline) = (config.load, config.deadline);
     let seed = match args.seed {

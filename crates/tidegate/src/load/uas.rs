@@ -44,6 +44,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     calls_max: usize,
 
+    /// Answer up to MS milliseconds late, so that several calls cost one wake; above 0.5 as 0.5
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0.2")]
+    slack: Duration,
+
     /// T1 of RFC 3261, in milliseconds
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     t1: Duration,
@@ -66,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         Some(seed) => seed,
         None => random_seed()?,
     };
-    let stage = Stage::open(args.bind)?;
+    let stage = Stage::open(args.bind, args.slack)?;
     let behaviour = match args.status {
         Some(status) => Behaviour::Refuse(status),
         None if args.silent => Behaviour::Silent,
