@@ -72,7 +72,8 @@ class Record:
         result = {"machine": self.machine, "held": held, "conditions": self._conditions, **results}
         (self.directory / "result.json").write_text(json.dumps(result, indent=2) + "\n")
         missed = sum(not entry["held"] for entry in self._conditions)
-        print(f"{len(self._conditions) - missed} of {len(self._conditions)} conditions held")
+        if self._conditions:
+            print(f"{len(self._conditions) - missed} of {len(self._conditions)} conditions held")
         return 0 if held else 1
 
 
