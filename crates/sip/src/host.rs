@@ -25,33 +25,31 @@ impl<'a> Host<'a> {
     /// are found in practice and taken; digits and dots alone must be an address.
     #[inline]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
-        if let [b'[', address @ .., b']'] = text {
-            return ipv6(address).map(Self::V6);
-        }
-        if text.iter().all(|&b| is_name(b)) { Self::name_or_ipv4(text) } else { None }
+        Self::split(text).and_then(|(host, rest)| rest.is_empty().then_some(host))
     }
 
-    /// Reads a text made of the characters of a name.
+    /// Reads the host at the beginning of `text` and returns what follows.
     #[inline]
-    fn name_or_ipv4(text: &'a [u8]) -> Option<Self> {
-        if let Some(ip) = ipv4(text) {
-            return Some(Self::V4(ip));
+    fn split(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        if let Some(inside) = text.strip_prefix(b"[") {
+            let close = find(b']', inside)?;
+            return Some((Self::V6(ipv6(&inside[..close])?), &inside[close + 1..]));
         }
-        let is_numeric = text.iter().all(|&b| b.is_ascii_digit() || b == b'.');
-        (!is_numeric).then_some(Self::Name(text))
+        if let Some((ip, rest)) = split_ipv4(text)
+            && !rest.first().is_some_and(|&b| is_name(b))
+        {
+            return Some((Self::V4(ip), rest));
+        }
+        let (name, rest) = text.split_at(run(text, is_name));
+        let is_numeric = name.iter().all(|&b| b.is_ascii_digit() || b == b'.');
+        (!is_numeric).then_some((Self::Name(name), rest))
     }
 
     /// Reads `host [":" port]` at the beginning of `text`, with white space around the
     /// colon as a Via may have it, and returns what follows.
     #[inline]
     pub(crate) fn split_with_port(text: &'a [u8]) -> Option<(Self, Option<u16>, &'a [u8])> {
-        let (host, rest) = if text.first() == Some(&b'[') {
-            let (reference, rest) = text.split_at(find(b']', text)? + 1);
-            (Self::parse(reference)?, rest)
-        } else {
-            let (name, rest) = text.split_at(run(text, is_name));
-            (Self::name_or_ipv4(name)?, rest)
-        };
+        let (host, rest) = Self::split(text)?;
         match trim_start(rest).strip_prefix(b":") {
             None => Some((host, None, rest)),
             Some(port) => {
@@ -115,26 +113,24 @@ fn is_name(b: u8) -> bool {
     NAME[usize::from(b)]
 }
 
+/// The address at the beginning of `text` and what follows it.
 #[inline]
-fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
-    let mut octets = [0u8; 4];
-    let mut octet = 0;
-    let mut digits = 0;
-    for &b in text {
-        match b {
-            // A leading zero would be octal to some and decimal to others.
-            b'0'..=b'9' if digits == 0 || octets[octet] != 0 => {
-                octets[octet] = octets[octet].checked_mul(10)?.checked_add(b - b'0')?;
-                digits += 1;
-            }
-            b'.' if digits > 0 && octet < 3 => {
-                octet += 1;
-                digits = 0;
-            }
-            _ => return None,
+fn split_ipv4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
+    let mut octets = [0; 4];
+    let mut rest = text;
+    for (i, octet) in octets.iter_mut().enumerate() {
+        if i > 0 {
+            rest = rest.strip_prefix(b".")?;
         }
+        let (value, after) = split_decimal(rest, u8::MAX.into())?;
+        // A leading zero would be octal to some and decimal to others.
+        if rest[0] == b'0' && rest.len() - after.len() > 1 {
+            return None;
+        }
+        *octet = value as u8;
+        rest = after;
     }
-    (octet == 3 && digits > 0).then(|| Ipv4Addr::from(octets))
+    Some((Ipv4Addr::from(octets), rest))
 }
 
 fn ipv6(text: &[u8]) -> Option<Ipv6Addr> {
