@@ -9,9 +9,10 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tidegate_sip::{Message, Via};
+use tidegate_sip::Essentials;
 
 use crate::calls::CallRef;
+use crate::request::Request;
 use crate::secret::Keys;
 
 /// RFC 3261 §8.1.1.7: the magic cookie.
@@ -95,17 +96,17 @@ impl Branch {
 /// branch if it begins with the magic cookie, [else] from the topmost Via header
 /// field, the tag in the To header field, the tag in the From header field, the
 /// Call-ID header field, the CSeq number, and the Request-URI".
-pub(crate) fn identity(keys: &Keys, message: &Message<'_>, via: &Via<'_>, uri: &[u8]) -> u64 {
+pub(crate) fn identity(keys: &Keys, request: &Request<'_>) -> u64 {
+    let Essentials { via, from, call_id, cseq, .. } = &request.essentials;
     let branch = via.branch().unwrap_or_default();
-    if branch.len() > COOKIE.len() && branch[..COOKIE.len()].eq_ignore_ascii_case(COOKIE) {
+    if branch.starts_with(COOKIE) {
         return keys.identity.hash(&[branch, via.sent_by]);
     }
-    let from_tag = message.from().ok().and_then(|f| f.tag()).unwrap_or_default();
+    let from_tag = from.tag().unwrap_or_default();
     // The To-tag is left out: the ACK to a non-2xx has one that its INVITE had not,
     // and must get the INVITE's branch.
-    let number = message.cseq().map(|c| c.number).unwrap_or_default();
-    let call_id = message.call_id().unwrap_or_default();
-    keys.identity.hash(&[branch, via.sent_by, from_tag, call_id, &number.to_be_bytes(), uri])
+    let number = cseq.number.to_be_bytes();
+    keys.identity.hash(&[branch, via.sent_by, from_tag, call_id, &number, request.uri_text])
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Classes of messages: what may be refused, and what must not.
 
-use tidegate_sip::{Method, Scan, ScanStart};
+use tidegate_sip::{Method, ScanStart};
 
 /// What a message is to an element that may have to choose among messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,21 +59,26 @@ impl Class {
         matches!(self, Self::Invite | Self::Register | Self::Other)
     }
 
-    /// The class of a scanned message. `known` tells whether its call is one of
-    /// ours; it is asked only where the answer matters.
-    pub(crate) fn of(scan: &Scan<'_>, known: impl FnOnce() -> bool) -> Self {
-        let method = match scan.start {
-            ScanStart::Response { status } if status < 200 => return Self::Provisional,
-            ScanStart::Response { .. } => return Self::Final,
-            ScanStart::Request { method, .. } => method,
-        };
+    /// The class that a start line tells by itself.
+    pub(crate) fn of_start(start: &ScanStart<'_>) -> Option<Self> {
+        match start {
+            ScanStart::Response { status } if *status < 200 => Some(Self::Provisional),
+            ScanStart::Response { .. } => Some(Self::Final),
+            ScanStart::Request { method, .. } => match method {
+                Method::Ack => Some(Self::Ack),
+                Method::Bye => Some(Self::Bye),
+                Method::Cancel => Some(Self::Cancel),
+                _ => None,
+            },
+        }
+    }
+
+    /// The class of any other request, by whether its call is one of ours.
+    pub(crate) fn of_request(method: Method, known: bool) -> Self {
         match method {
-            Method::Ack => Self::Ack,
-            Method::Bye => Self::Bye,
-            Method::Cancel => Self::Cancel,
             // A To-tag alone proves nothing: without a call of ours it is new, or a
             // flood with To-tags would walk past every gate.
-            _ if known() => Self::InDialog,
+            _ if known => Self::InDialog,
             Method::Invite => Self::Invite,
             Method::Register => Self::Register,
             _ => Self::Other,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_balance::{Backend, Picker};
-use tidegate_sip::{HeaderName, Malformed, Message, Method, Scan, ScanStart, StartLine, Uri};
+use tidegate_sip::{Malformed, Message, Method, Scan, ScanStart};
 use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transmit};
 
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
@@ -14,7 +14,7 @@ use crate::counters::{Counters, DropReason};
 use crate::ingress::Lane;
 use crate::origin::Addresses;
 use crate::reply::{is_own_tag, reply};
-use crate::routing::{Hop, Instead, is_served, status_of};
+use crate::routing::{Hop, Instead, status_of};
 use crate::secret::Keys;
 use crate::settings::{Rule, Settings};
 
@@ -146,87 +146,7 @@ impl Endpoint {
         }
     }
 
-    fn serve_request(&mut self, now: Timestamp, received: Received) {
-        // The message borrows the packet, which a crossing gives away.
-        let shard = match self.try_request(now, &received) {
-            Ok(()) => return,
-            Err(Instead::Cross(shard)) => shard,
-            Err(_) => return,
-        };
-        self.cross(shard, received);
-    }
-
-    fn try_request(&mut self, now: Timestamp, received: &Received) -> Result<(), Instead> {
-        let message = match Message::parse(&received.bytes) {
-            Ok(message) => message,
-            Err(malformed) => {
-                self.refuse_malformed(received, malformed);
-                return Ok(());
-            }
-        };
-        let done = self.decide(now, received, &message);
-        let Err(instead) = done else { return Ok(()) };
-        let method = message.method();
-        match instead {
-            Instead::Cross(shard) => return Err(Instead::Cross(shard)),
-            Instead::DropReason(why) => self.drop_counted(why),
-            // RFC 3261 §17.1.1.3: nothing answers an ACK.
-            Instead::Reply(status, _) if method == Some(Method::Ack) => {
-                let why =
-                    if status == 481 { DropReason::UnknownAck } else { DropReason::Malformed };
-                self.drop_counted(why);
-            }
-            Instead::Reply(status, why) => {
-                // RFC 3261 §20.43: 399, a text for a person.
-                let warning = ["399 tidegate \"", why, "\""].concat();
-                self.answer(received, &message, status, &[("Warning", warning.as_bytes())]);
-            }
-            Instead::BadExtension => {
-                // RFC 3261 §16.3 item 5: the 420 lists what was not understood.
-                let asked = message.field(HeaderName::ProxyRequire).map_or(&b""[..], |f| f.value);
-                self.answer(received, &message, 420, &[("Unsupported", asked)]);
-            }
-            Instead::Capabilities => self.answer(received, &message, 200, &CAPABILITIES),
-        }
-        Ok(())
-    }
-
-    /// RFC 3261 §16.3: the checks that come before routing; then routing.
-    fn decide(
-        &mut self,
-        now: Timestamp,
-        received: &Received,
-        message: &Message<'_>,
-    ) -> Result<(), Instead> {
-        // Item 1: reasonable syntax.
-        message.check()?;
-        let StartLine::Request { method, uri: text, .. } = message.start() else {
-            return Err(Instead::DropReason(DropReason::Malformed));
-        };
-        let uri = Uri::parse(text)?;
-        // Item 2: the URI's scheme.
-        if !is_served(uri.scheme) {
-            return Err(Instead::Reply(416, "scheme is not served"));
-        }
-        // Item 3: Max-Forwards. An OPTIONS that has arrived may be answered at zero.
-        let arrived = uri.user.is_none() && self.addresses.is_own_target(&uri, received.path.local);
-        if method == Method::Options && arrived {
-            return Err(Instead::Capabilities);
-        }
-        if message.max_forwards()? == Some(0) {
-            return Err(Instead::Reply(483, "too many hops"));
-        }
-        // Item 5: Proxy-Require. RFC 3261 §8.2.2.3: never in an ACK or CANCEL.
-        if message.field(HeaderName::ProxyRequire).is_some()
-            && !matches!(method, Method::Ack | Method::Cancel)
-        {
-            return Err(Instead::BadExtension);
-        }
-        let hop = self.route(now, received, message, method, &uri)?;
-        self.forward(now, received, message, &hop)
-    }
-
-    fn answer(
+    pub(crate) fn answer(
         &mut self,
         received: &Received,
         message: &Message<'_>,
@@ -244,7 +164,8 @@ impl Endpoint {
 
     /// Answers `received` with `status` if it is a request that may be answered.
     pub(crate) fn refuse(&mut self, received: &Received, status: u16) {
-        match Message::parse(&received.bytes) {
+        // The head alone, so that a wrong Content-Length is answered too.
+        match Message::parse_head(&received.bytes) {
             Ok(message) if message.is_request() && message.method() != Some(Method::Ack) => {
                 self.answer(received, &message, status, &[]);
             }
@@ -328,13 +249,3 @@ impl Endpoint {
         }
     }
 }
-
-/// RFC 3261 §11.2: what an OPTIONS to ourselves is told. We are no end of a session:
-/// methods other than OPTIONS go through us.
-const CAPABILITIES: [(&str, &[u8]); 5] = [
-    ("Allow", b"OPTIONS"),
-    ("Accept", b"application/sdp"),
-    ("Accept-Encoding", b"identity"),
-    ("Accept-Language", b"en"),
-    ("Supported", b""),
-];

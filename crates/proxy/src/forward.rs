@@ -4,12 +4,13 @@ use std::io::Write as _;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::forward as edit;
-use tidegate_sip::{Message, Method, Splice, Via};
+use tidegate_sip::{Method, Splice};
 use tidegate_world::{Path, Received, Timestamp, Transmit};
 
 use crate::branch::{Branch, identity};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
+use crate::request::Request;
 use crate::routing::{Hop, Instead};
 use crate::token::RouteToken;
 
@@ -21,31 +22,28 @@ const HEAD_MAX: usize = 1024;
 const MAX_FORWARDS: u32 = 70;
 
 impl Endpoint {
-    /// Sends `message` to `hop` and remembers what its call needs.
+    /// Sends `request` to `hop` and remembers what its call needs.
     pub(crate) fn forward(
         &mut self,
         now: Timestamp,
         received: &Received,
-        message: &Message<'_>,
+        request: &Request<'_>,
         hop: &Hop,
     ) -> Result<(), Instead> {
-        let method = message.method().unwrap_or(Method::Other);
-        let cseq = message.cseq()?.number;
-        let call_id = message.call_id()?;
-        let via = message.top_via()?;
+        let Request { message, method, max_forwards, essentials, .. } = request;
         let ingress = self.addresses().listener_at(received.path.local);
         let egress = self.addresses().egress(ingress, hop.target);
         let egress = egress.ok_or(Instead::Reply(404, "no listener reaches that address"))?;
 
         let mut head = ArrayVec::<u8, HEAD_MAX>::new();
-        self.write_via(&mut head, message, &via, hop, ingress, egress)?;
+        self.write_via(&mut head, request, hop, ingress, egress)?;
         // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
         if let (Method::Invite | Method::Subscribe | Method::Refer | Method::Notify, Some(member)) =
-            (method, hop.member)
+            (*method, hop.member)
         {
             let backend = self.backend(member).address();
             let token = RouteToken { shard: self.shard() as u8, backend };
-            let token = token.encode(self.keys(), call_id);
+            let token = token.encode(self.keys(), essentials.call_id);
             // Both sides see us by the listener on their own: the nearer one is on top.
             for listener in [egress, ingress].iter().take(1 + usize::from(egress != ingress)) {
                 let Some(own) = self.addresses().listener(*listener) else { continue };
@@ -56,23 +54,23 @@ impl Endpoint {
         }
 
         let source = edit::Source::new(received.path.remote);
-        let max_forwards = message.max_forwards()?.map_or(MAX_FORWARDS, |n| n.saturating_sub(1));
+        let max_forwards = max_forwards.map_or(MAX_FORWARDS, |n| n.saturating_sub(1));
         let mut digits = itoa::Buffer::new();
         let max_forwards = digits.format(max_forwards).as_bytes();
 
         let mut splice = Splice::new(message);
         splice.insert(edit::top_of_headers(message), &head);
-        edit::note_source(&mut splice, message, &source)?;
+        edit::note_source(&mut splice, message, &essentials.via, &source);
         edit::set_max_forwards(&mut splice, message, max_forwards);
         edit::remove_first_route(&mut splice, message, hop.own_routes);
 
         let mut bytes = self.pool().take();
-        splice.write_to(&mut bytes).map_err(|_| Instead::DropReason(DropReason::TooLong))?;
+        splice.write_to(&mut bytes).map_err(|_| Instead::Drop(DropReason::TooLong))?;
         let Some(own) = self.addresses().listener(egress) else {
             return Err(Instead::Reply(404, "no listener reaches that address"));
         };
         let path = Path { local: own.local, remote: hop.target, ..received.path };
-        self.note_request(now, hop, method, cseq);
+        self.note_request(now, hop, *method, essentials.cseq.number);
         self.counters.requests_forwarded.add(1);
         self.transmit(Transmit { path, bytes });
         Ok(())
@@ -82,21 +80,16 @@ impl Endpoint {
     fn write_via(
         &self,
         head: &mut ArrayVec<u8, HEAD_MAX>,
-        message: &Message<'_>,
-        via: &Via<'_>,
+        request: &Request<'_>,
         hop: &Hop,
         ingress: usize,
         egress: usize,
     ) -> Result<(), Instead> {
-        let uri = match message.start() {
-            tidegate_sip::StartLine::Request { uri, .. } => uri,
-            tidegate_sip::StartLine::Response { .. } => b"",
-        };
         let branch = Branch {
             listener: ingress as u8,
             shard: self.shard() as u8,
             call: hop.call,
-            identity: identity(self.keys(), message, via, uri),
+            identity: identity(self.keys(), request),
         };
         let branch = branch.encode(self.keys());
         let prefix = self.addresses().listener(egress).map_or("", |own| &own.via);
@@ -106,7 +99,7 @@ impl Endpoint {
 
 fn write_all(head: &mut ArrayVec<u8, HEAD_MAX>, parts: &[&[u8]]) -> Result<(), Instead> {
     for part in parts {
-        head.write_all(part).map_err(|_| Instead::DropReason(DropReason::TooLong))?;
+        head.write_all(part).map_err(|_| Instead::Drop(DropReason::TooLong))?;
     }
     Ok(())
 }

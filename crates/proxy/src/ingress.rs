@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_sip::{Malformed, Scan, scan};
+use tidegate_sip::{Malformed, ScanStart, glance, scan};
 use tidegate_world::Received;
 
 use crate::class::Class;
@@ -47,11 +47,9 @@ impl Lane {
     const NEW_WORK: usize = Self::Invites as usize;
     const NEW_WORK_LANES: usize = Self::ALL.len() - Self::NEW_WORK;
 
-    fn of(class: Class, scan: &Scan<'_>, endpoint: &Endpoint) -> Self {
+    fn of(class: Class) -> Self {
         match class {
             Class::Final | Class::Provisional => Self::Responses,
-            // The CANCEL of an INVITE that still waits must not be served before it.
-            Class::Cancel if !endpoint.holds(scan) => Self::Invites,
             Class::Ack | Class::Bye | Class::Cancel | Class::InDialog => Self::InProgress,
             Class::Invite => Self::Invites,
             Class::Register => Self::Registrations,
@@ -88,19 +86,17 @@ impl Ingress {
 
     /// Classifies and queues a packet, or says what else is to be done with it.
     pub(crate) fn offer(&mut self, received: Received, endpoint: &Endpoint) -> Offered {
-        let scan = match scan(&received.bytes) {
-            Ok(scan) => scan,
-            Err(Malformed::Keepalive) => return Offered::Dropped(DropReason::Keepalive),
-            Err(malformed) => return Offered::Malformed(received, malformed),
+        let (class, lane) = match classify(&received, endpoint) {
+            Ok(classified) => classified,
+            Err(Unclassified::Dropped(why)) => return Offered::Dropped(why),
+            Err(Unclassified::Malformed(malformed)) => {
+                return Offered::Malformed(received, malformed);
+            }
         };
-        let class = Class::of(&scan, || endpoint.knows(&scan, &received.bytes));
-        if class == Class::Ack && endpoint.is_ack_of_reply(&scan) {
-            return Offered::Dropped(DropReason::OwnAck);
-        }
         if self.closed && class.is_new_work() {
             return Offered::Refused(class, received);
         }
-        let queue = &mut self.queues[Lane::of(class, &scan, endpoint) as usize];
+        let queue = &mut self.queues[lane as usize];
         if queue.len() >= self.queue_max {
             return if class.is_new_work() {
                 Offered::Refused(class, received)
@@ -130,5 +126,43 @@ impl Ingress {
             }
         }
         unreachable!("waiting counts what is in the queues")
+    }
+}
+
+/// Why a packet has no class.
+enum Unclassified {
+    Dropped(DropReason),
+    Malformed(Malformed),
+}
+
+impl From<Malformed> for Unclassified {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::Keepalive => Self::Dropped(DropReason::Keepalive),
+            other => Self::Malformed(other),
+        }
+    }
+}
+
+/// The class of a packet and where it waits, read from as little of it as will do.
+fn classify(received: &Received, endpoint: &Endpoint) -> Result<(Class, Lane), Unclassified> {
+    let start = glance(&received.bytes)?;
+    let by_start = Class::of_start(&start);
+    if let Some(class @ (Class::Final | Class::Provisional | Class::Bye)) = by_start {
+        return Ok((class, Lane::of(class)));
+    }
+    let scan = scan(&received.bytes)?;
+    let ScanStart::Request { method, .. } = scan.start else {
+        unreachable!("responses have a class by their start line")
+    };
+    let class = by_start
+        .unwrap_or_else(|| Class::of_request(method, endpoint.knows(&scan, &received.bytes)));
+    match class {
+        Class::Ack if endpoint.is_ack_of_reply(&scan) => {
+            Err(Unclassified::Dropped(DropReason::OwnAck))
+        }
+        // The CANCEL of an INVITE that still waits must not be served before it.
+        Class::Cancel if !endpoint.holds(&scan) => Ok((class, Lane::Invites)),
+        _ => Ok((class, Lane::of(class))),
     }
 }

@@ -20,6 +20,7 @@ mod ingress;
 mod origin;
 mod proxy;
 mod reply;
+mod request;
 mod response;
 mod routing;
 mod secret;

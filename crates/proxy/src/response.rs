@@ -13,36 +13,34 @@ impl Endpoint {
     pub(crate) fn serve_response(&mut self, now: Timestamp, received: Received) {
         match self.try_response(now, &received) {
             Ok(()) => {}
-            Err(Astray::DropReason(why)) => self.drop_counted(why),
+            Err(Astray::Drop(why)) => self.drop_counted(why),
             Err(Astray::Cross(shard)) => self.cross(shard, received),
         }
     }
 
     fn try_response(&mut self, now: Timestamp, received: &Received) -> Result<(), Astray> {
-        let malformed = |_| Astray::DropReason(DropReason::Malformed);
+        let malformed = |_| Astray::Drop(DropReason::Malformed);
         let message = Message::parse(&received.bytes).map_err(malformed)?;
         let mut vias = message.vias();
-        let top =
-            vias.next().ok_or(Astray::DropReason(DropReason::Malformed))?.map_err(malformed)?;
+        let top = vias.next().ok_or(Astray::Drop(DropReason::Malformed))?.map_err(malformed)?;
         // RFC 3261 §18.1.2 has us compare the sent-by with our own; the MAC in the
         // branch says more: that this very proxy sent the request.
         let branch = Branch::decode(top.branch().unwrap_or_default(), self.keys())
-            .ok_or(Astray::DropReason(DropReason::ForeignResponse))?;
+            .ok_or(Astray::Drop(DropReason::ForeignResponse))?;
         let shard = u16::from(branch.shard);
         if shard != self.shard() && shard < self.shards() && received.crossed == 0 {
             return Err(Astray::Cross(shard));
         }
         // RFC 3261 §16.7 item 3: with no Via left it would be a response to us.
-        let next =
-            vias.next().ok_or(Astray::DropReason(DropReason::LostResponse))?.map_err(malformed)?;
-        let remote = response_target(&next).ok_or(Astray::DropReason(DropReason::LostResponse))?;
+        let next = vias.next().ok_or(Astray::Drop(DropReason::LostResponse))?.map_err(malformed)?;
+        let remote = response_target(&next).ok_or(Astray::Drop(DropReason::LostResponse))?;
         let listener = self.addresses().listener(branch.listener.into());
-        let local = listener.ok_or(Astray::DropReason(DropReason::ForeignResponse))?.local;
+        let local = listener.ok_or(Astray::Drop(DropReason::ForeignResponse))?.local;
 
         let mut splice = Splice::new(&message);
         remove_top_via(&mut splice, &message);
         let mut bytes = self.pool().take();
-        splice.write_to(&mut bytes).map_err(|_| Astray::DropReason(DropReason::TooLong))?;
+        splice.write_to(&mut bytes).map_err(|_| Astray::Drop(DropReason::TooLong))?;
 
         if let Some(member) = self.addresses().member(received.path.remote) {
             self.backend(member).on_answered();
@@ -61,6 +59,6 @@ impl Endpoint {
 
 /// A response that does not simply go back.
 enum Astray {
-    DropReason(DropReason),
+    Drop(DropReason),
     Cross(u16),
 }

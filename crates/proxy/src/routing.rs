@@ -6,13 +6,14 @@
 
 use std::net::SocketAddr;
 
-use tidegate_sip::{Malformed, Message, Method, Scheme, Uri};
+use tidegate_sip::{Malformed, Message, Method};
 use tidegate_world::{Received, Timestamp};
 
 use crate::calls::{CallRef, Member, Phase};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::origin::{Origin, address_of, is_host};
+use crate::request::Request;
 use crate::settings::{Rule, RuleTarget, Senders};
 use crate::token::RouteToken;
 
@@ -37,7 +38,7 @@ pub(crate) enum Instead {
     /// 200 to an OPTIONS for ourselves.
     Capabilities,
     /// Nothing.
-    DropReason(DropReason),
+    Drop(DropReason),
     /// Another shard knows more.
     Cross(u16),
 }
@@ -74,21 +75,20 @@ enum Next {
 }
 
 impl Endpoint {
-    /// Decides where `message` goes.
+    /// Decides where `request` goes.
     pub(crate) fn route(
         &mut self,
         now: Timestamp,
         received: &Received,
-        message: &Message<'_>,
-        method: Method,
-        uri: &Uri<'_>,
+        request: &Request<'_>,
     ) -> Result<Hop, Instead> {
-        let call_id = message.call_id()?;
+        let Request { message, method, uri, essentials, .. } = request;
+        let call_id = essentials.call_id;
         let routes = self.routes(message, call_id)?;
         let fingerprint = self.keys().call.fingerprint(call_id);
         let call = self.calls().find(fingerprint);
         let origin = self.addresses().origin(&received.path);
-        let in_dialog = message.to()?.tag().is_some();
+        let in_dialog = essentials.to.tag().is_some();
         let is_new = !in_dialog && !matches!(method, Method::Ack | Method::Cancel);
         let ours = self.addresses().is_own_target(uri, received.path.local);
 
@@ -104,11 +104,11 @@ impl Endpoint {
                 return Ok(hop);
             }
             if !is_new && (origin == Origin::Stranger || ours) {
-                return Err(self.unknown(received, method));
+                return Err(self.unknown(received, *method));
             }
         }
         let destination = match (&routes.next, origin) {
-            (Next::None, _) => self.destination(origin, received, message, uri, ours)?,
+            (Next::None, _) => self.destination(origin, received, request, ours)?,
             // RFC 3261 §16.12 lets a client preload a Route; we are nobody's relay.
             (_, Origin::Stranger) => return Err(Instead::Reply(403, "relaying is not allowed")),
             (Next::Address(address), _) => Way::Address(*address),
@@ -133,7 +133,7 @@ impl Endpoint {
                 // of one it receives, for callees that ignore Record-Route.
                 let call = match (call, member) {
                     (Some(call), _) => call,
-                    (None, Some(member)) if method == Method::Invite => {
+                    (None, Some(member)) if *method == Method::Invite => {
                         self.hold(now, None, fingerprint, member)?
                     }
                     (None, _) => CallRef::NONE,
@@ -221,7 +221,7 @@ impl Endpoint {
             return Instead::Cross((self.shard() + 1) % self.shards());
         }
         match method {
-            Method::Ack => Instead::DropReason(DropReason::UnknownAck),
+            Method::Ack => Instead::Drop(DropReason::UnknownAck),
             // RFC 3261 §21.4.19.
             _ => Instead::Reply(481, "no such call"),
         }
@@ -232,20 +232,16 @@ impl Endpoint {
         &self,
         origin: Origin,
         received: &Received,
-        message: &Message<'_>,
-        uri: &Uri<'_>,
+        request: &Request<'_>,
         ours: bool,
     ) -> Result<Way, Instead> {
-        let name = match message.start() {
-            tidegate_sip::StartLine::Request { method_name, .. } => method_name,
-            tidegate_sip::StartLine::Response { .. } => b"",
-        };
+        let uri = &request.uri;
         let by_number = uri.host.is_some_and(|host| host.ip().is_some());
         // An address that is not ours asks to be relayed there; a name may be a
         // domain that the pool serves.
         let elsewhere = by_number && !ours;
         let may_leave = origin != Origin::Stranger;
-        let matches = |rule: &&Rule| rule.matches(origin, received, name, uri, elsewhere);
+        let matches = |rule: &&Rule| rule.matches(origin, received, request, elsewhere);
         let to = match self.rules().iter().find(matches) {
             Some(rule) => rule.to,
             None if may_leave && !ours => RuleTarget::RequestUri,
@@ -283,17 +279,17 @@ impl Rule {
         &self,
         origin: Origin,
         received: &Received,
-        method: &[u8],
-        uri: &Uri<'_>,
+        request: &Request<'_>,
         elsewhere: bool,
     ) -> bool {
+        let Request { method_name: name, uri, .. } = request;
         let from = match self.from {
             Senders::Any => !matches!(origin, Origin::Member(_)),
             Senders::Trusted => origin != Origin::Stranger,
             Senders::Pool => matches!(origin, Origin::Member(_)),
             Senders::Net(net) => net.contains(&received.path.remote.ip().to_canonical()),
         };
-        let method = self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == method);
+        let method = self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == *name);
         let domain = if self.domains.is_empty() {
             !elsewhere
         } else {
@@ -301,12 +297,4 @@ impl Rule {
         };
         from && method && domain
     }
-}
-
-/// The schemes a proxy over UDP can serve.
-pub(crate) fn is_served(scheme: Scheme) -> bool {
-    // RFC 3261 §16.3 item 2: "If the Request-URI has a URI whose scheme is not
-    // understood by the proxy, the proxy SHOULD reject the request with a 416".
-    // `sips` asks for TLS on every hop (§26.2.2), which UDP is not.
-    matches!(scheme, Scheme::Sip | Scheme::Tel | Scheme::Urn)
 }

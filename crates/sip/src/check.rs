@@ -1,8 +1,23 @@
 //! Whether a message can be processed (RFC 3261 §8.1.1, §16.3).
 
-use crate::{HeaderName, Malformed, Message, StartLine};
+use crate::{CSeq, HeaderName, Malformed, Message, NameAddr, StartLine, Via};
 
-impl Message<'_> {
+/// The headers that every message has (RFC 3261 §8.1.1), read.
+#[derive(Clone, Copy, Debug)]
+pub struct Essentials<'a> {
+    /// The first Via.
+    pub via: Via<'a>,
+    /// The From.
+    pub from: NameAddr<'a>,
+    /// The To.
+    pub to: NameAddr<'a>,
+    /// The Call-ID.
+    pub call_id: &'a [u8],
+    /// The CSeq.
+    pub cseq: CSeq<'a>,
+}
+
+impl<'a> Message<'a> {
     /// Checks what every element needs of a message: the version is SIP/2.0; To,
     /// From, CSeq and Call-ID are there once, the top Via is there, all well-formed;
     /// no other single-valued header is repeated; a request's CSeq names its method.
@@ -13,21 +28,29 @@ impl Message<'_> {
     /// The first thing found wrong. All but [`Malformed::Version`] (505) call for a
     /// 400 when the message is a request.
     pub fn check(&self) -> Result<(), Malformed> {
+        self.essentials().map(|_| ())
+    }
+
+    /// What [`check`](Self::check) reads on its way, for who needs it next.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn essentials(&self) -> Result<Essentials<'a>, Malformed> {
         if !self.start_line().is_version_2() {
             return Err(Malformed::Version);
         }
         self.check_repeated()?;
-        self.top_via()?;
-        self.to()?;
-        self.from()?;
-        self.call_id()?;
+        let via = self.top_via()?;
+        let to = self.to()?;
+        let from = self.from()?;
+        let call_id = self.call_id()?;
         let cseq = self.cseq()?;
         match self.start() {
             // RFC 3261 §8.1.1.5: "The method MUST match that of the request."
             StartLine::Request { method_name, .. } if method_name != cseq.method_name => {
                 Err(Malformed::BadHeader(HeaderName::CSeq))
             }
-            _ => Ok(()),
+            _ => Ok(Essentials { via, from, to, call_id, cseq }),
         }
     }
 

@@ -93,18 +93,15 @@ impl Source {
     }
 }
 
-/// Notes in the first Via where the request came from: `received` as RFC 3261
+/// Notes in `via`, the message's first, where the request came from: `received` as RFC 3261
 /// §18.2.1 says, `rport` and `received` as RFC 3581 §4 says. Values that the sender
 /// wrote there himself are replaced, so that he cannot direct responses elsewhere.
-///
-/// # Errors
-/// [`Malformed`] if there is no such Via; no edit is made.
 pub fn note_source<'a>(
     splice: &mut Splice<'a>,
     message: &Message<'a>,
+    via: &Via<'a>,
     source: &'a Source,
-) -> Result<(), Malformed> {
-    let via = message.top_via()?;
+) {
     let rport = via.params.param("rport");
     if let Some(rport) = rport {
         // RFC 3581 §4: "it MUST set the value of the parameter to the source port of
@@ -113,10 +110,9 @@ pub fn note_source<'a>(
     }
     if let Some(received) = via.params.param("received") {
         splice.replace(message.span(received.text), &source.received[1..]);
-    } else if rport.is_some() || !came_from_sent_by(&via, source) {
+    } else if rport.is_some() || !came_from_sent_by(via, source) {
         splice.insert(message.span(via.element).end, &source.received);
     }
-    Ok(())
 }
 
 /// RFC 3261 §18.2.1: "If the host portion of the sent-by parameter contains a domain
@@ -250,7 +246,7 @@ mod tests {
 
     fn noted(via: &str, source: &'static str) -> String {
         let source: &'static Source = Box::leak(Box::new(Source::new(source.parse().unwrap())));
-        edited(&format!("Via: {via}\r\n"), |s, m| note_source(s, m, source).unwrap())
+        edited(&format!("Via: {via}\r\n"), |s, m| note_source(s, m, &m.top_via().unwrap(), source))
     }
 
     /// RFC 3261 §18.2.1.
@@ -305,10 +301,8 @@ mod tests {
     fn a_message_without_a_via_is_left_alone() {
         let bytes = b"OPTIONS sip:a SIP/2.0\r\nTo: x\r\n\r\n";
         let message = Message::parse(bytes).unwrap();
-        let source = Source::new("192.0.2.1:9988".parse().unwrap());
         let mut splice = Splice::new(&message);
         let missing = Err(Malformed::MissingHeader(HeaderName::Via));
-        assert_eq!(note_source(&mut splice, &message, &source), missing);
         assert_eq!(append_to_top_via(&mut splice, &message, b";oc"), missing);
         assert_eq!(splice.output_len(), bytes.len());
     }

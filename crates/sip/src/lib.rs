@@ -1,7 +1,8 @@
 //! SIP grammar for elements that forward more messages than they read.
 //!
-//! Four things, from cheap to dear:
+//! Five things, from cheap to dear:
 //!
+//! - [`glance`] reads the start line alone;
 //! - [`scan`] finds what a gate needs (start line, top Via, Call-ID, CSeq, To-tag)
 //!   and stops at the last header it needs;
 //! - [`Message`] indexes the header lines in one pass; a header's value is parsed
@@ -59,6 +60,7 @@ mod status;
 mod uri;
 mod via;
 
+pub use check::Essentials;
 pub use cseq::CSeq;
 pub use field::{FIELDS_MAX, Field};
 pub use header_name::HeaderName;
@@ -69,7 +71,7 @@ pub use method::Method;
 pub use name_addr::NameAddr;
 pub use params::{Param, Params, ParamsIter};
 pub use reply::{Reply, write_reply};
-pub use scan::{Scan, ScanStart, scan};
+pub use scan::{Scan, ScanStart, glance, scan};
 pub use splice::{EDITS_MAX, Splice};
 pub use start::StartLine;
 pub use status::reason;

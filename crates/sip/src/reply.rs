@@ -44,9 +44,9 @@ pub fn write_reply(
     debug_assert!((100..700).contains(&reply.status), "no SIP status: {}", reply.status);
     let source = reply.source.map(Source::new);
     let mut splice = Splice::new(request);
-    if let Some(source) = &source {
-        // Without a readable Via there is nothing to note the source in.
-        let _ = note_source(&mut splice, request, source);
+    // Without a readable Via there is nothing to note the source in.
+    if let (Some(source), Ok(via)) = (&source, request.top_via()) {
+        note_source(&mut splice, request, &via, source);
     }
     if let (Some(tag), Ok(to)) = (reply.to_tag, request.to())
         && to.tag().is_none()

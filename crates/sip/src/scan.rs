@@ -47,6 +47,15 @@ pub enum ScanStart<'a> {
     },
 }
 
+/// Reads the start line, and nothing else.
+///
+/// # Errors
+/// [`Malformed`], if there is none; [`scan`] says the same.
+pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
+    let (start, ..) = begin(bytes)?;
+    Ok(start)
+}
+
 /// Reads the start line and the first Via, To, Call-ID and CSeq, and stops there.
 ///
 /// Of a message that [`Message::parse`](crate::Message::parse) and
@@ -58,17 +67,7 @@ pub enum ScanStart<'a> {
 /// [`Malformed`], with [`Malformed::MissingHeader`] for the first of Via, To,
 /// Call-ID, CSeq that the headers lack.
 pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
-    let bytes = skip_blank(bytes)?;
-    if bytes.len() > BYTES_MAX {
-        return Err(Malformed::TooLong);
-    }
-    let (first, mut at) = first_line(bytes)?;
-    let start = match Start::parse(first)?.line {
-        StartLine::Request { method, method_name, uri } => {
-            ScanStart::Request { method, method_name, uri }
-        }
-        StartLine::Response { status, .. } => ScanStart::Response { status },
-    };
+    let (start, bytes, mut at) = begin(bytes)?;
     let (mut via, mut to, mut id, mut cseq) = (None, None, None, None);
     let mut missing = 4;
     while missing > 0 {
@@ -105,6 +104,23 @@ pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
         cseq_method: cseq.method,
         to_tag: to.tag(),
     })
+}
+
+/// The start line, the message that begins with it, and where its headers begin.
+#[inline]
+fn begin(bytes: &[u8]) -> Result<(ScanStart<'_>, &[u8], usize), Malformed> {
+    let bytes = skip_blank(bytes)?;
+    if bytes.len() > BYTES_MAX {
+        return Err(Malformed::TooLong);
+    }
+    let (first, at) = first_line(bytes)?;
+    let start = match Start::parse(first)?.line {
+        StartLine::Request { method, method_name, uri } => {
+            ScanStart::Request { method, method_name, uri }
+        }
+        StartLine::Response { status, .. } => ScanStart::Response { status },
+    };
+    Ok((start, bytes, at))
 }
 
 /// False for the first letter of a line that is none of the four headers' nor the

@@ -1,0 +1,122 @@
+//! A request on its way through: read once, checked, routed, forwarded or answered.
+
+use tidegate_sip::{Essentials, HeaderName, Message, Method, Scheme, StartLine, Uri};
+use tidegate_world::{Received, Timestamp};
+
+use crate::counters::DropReason;
+use crate::endpoint::Endpoint;
+use crate::routing::Instead;
+
+/// A request and what everybody needs of it, so that nothing is read twice.
+pub(crate) struct Request<'a> {
+    pub(crate) message: &'a Message<'a>,
+    pub(crate) method: Method,
+    pub(crate) method_name: &'a [u8],
+    pub(crate) uri: Uri<'a>,
+    pub(crate) uri_text: &'a [u8],
+    pub(crate) essentials: Essentials<'a>,
+    pub(crate) max_forwards: Option<u32>,
+}
+
+impl<'a> Request<'a> {
+    /// RFC 3261 §16.3: the checks that concern the request alone.
+    fn read(message: &'a Message<'a>) -> Result<Self, Instead> {
+        // Item 1: reasonable syntax.
+        let essentials = message.essentials()?;
+        let StartLine::Request { method, method_name, uri: uri_text } = message.start() else {
+            return Err(Instead::Drop(DropReason::Malformed));
+        };
+        let uri = Uri::parse(uri_text)?;
+        // Item 2: "If the Request-URI has a URI whose scheme is not understood by the
+        // proxy, the proxy SHOULD reject the request with a 416". `sips` asks for TLS on
+        // every hop (§26.2.2), which UDP is not.
+        if !matches!(uri.scheme, Scheme::Sip | Scheme::Tel | Scheme::Urn) {
+            return Err(Instead::Reply(416, "scheme is not served"));
+        }
+        let max_forwards = message.max_forwards()?;
+        Ok(Self { message, method, method_name, uri, uri_text, essentials, max_forwards })
+    }
+}
+
+impl Endpoint {
+    /// Forwards or answers a request.
+    pub(crate) fn serve_request(&mut self, now: Timestamp, received: Received) {
+        // The message borrows the packet, which a crossing gives away.
+        if let Some(shard) = self.try_request(now, &received) {
+            self.cross(shard, received);
+        }
+    }
+
+    /// Likewise; or names the shard that knows more.
+    fn try_request(&mut self, now: Timestamp, received: &Received) -> Option<u16> {
+        let message = match Message::parse(&received.bytes) {
+            Ok(message) => message,
+            Err(malformed) => {
+                self.refuse_malformed(received, malformed);
+                return None;
+            }
+        };
+        let read = Request::read(&message);
+        let done = read.and_then(|request| self.decide(now, received, &request));
+        let Err(instead) = done else { return None };
+        match instead {
+            Instead::Cross(shard) => return Some(shard),
+            Instead::Drop(why) => self.drop_counted(why),
+            // RFC 3261 §17.1.1.3: nothing answers an ACK.
+            Instead::Reply(status, _) if message.method() == Some(Method::Ack) => {
+                let unknown = status == 481;
+                let why = if unknown { DropReason::UnknownAck } else { DropReason::Malformed };
+                self.drop_counted(why);
+            }
+            Instead::Reply(status, why) => {
+                // RFC 3261 §20.43: 399, a text for a person.
+                let warning = ["399 tidegate \"", why, "\""].concat();
+                self.answer(received, &message, status, &[("Warning", warning.as_bytes())]);
+            }
+            Instead::BadExtension => {
+                // RFC 3261 §16.3 item 5: the 420 lists what was not understood.
+                let asked = message.field(HeaderName::ProxyRequire).map_or(&b""[..], |f| f.value);
+                self.answer(received, &message, 420, &[("Unsupported", asked)]);
+            }
+            Instead::Capabilities => self.answer(received, &message, 200, &CAPABILITIES),
+        }
+        None
+    }
+
+    /// RFC 3261 §16.3: the checks that come before routing; then routing.
+    fn decide(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        request: &Request<'_>,
+    ) -> Result<(), Instead> {
+        let Request { message, method, uri, max_forwards, .. } = request;
+        // Item 3: Max-Forwards. An OPTIONS that has arrived may be answered at zero.
+        let arrived =
+            uri.user.is_none() && self.addresses().is_own_target(uri, received.path.local);
+        if *method == Method::Options && arrived {
+            return Err(Instead::Capabilities);
+        }
+        if *max_forwards == Some(0) {
+            return Err(Instead::Reply(483, "too many hops"));
+        }
+        // Item 5: Proxy-Require. RFC 3261 §8.2.2.3: never in an ACK or CANCEL.
+        if message.field(HeaderName::ProxyRequire).is_some()
+            && !matches!(method, Method::Ack | Method::Cancel)
+        {
+            return Err(Instead::BadExtension);
+        }
+        let hop = self.route(now, received, request)?;
+        self.forward(now, received, request, &hop)
+    }
+}
+
+/// RFC 3261 §11.2: what an OPTIONS to ourselves is told. We are no end of a session:
+/// methods other than OPTIONS go through us.
+const CAPABILITIES: [(&str, &[u8]); 5] = [
+    ("Allow", b"OPTIONS"),
+    ("Accept", b"application/sdp"),
+    ("Accept-Encoding", b"identity"),
+    ("Accept-Language", b"en"),
+    ("Supported", b""),
+];
