@@ -7,6 +7,7 @@ mod call;
 mod calls;
 mod config;
 mod stats;
+mod tag;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,13 +17,14 @@ use tidegate_sip::{HeaderName, Message, Method, Scan, ScanStart};
 use tidegate_world::{Core, Failure, Pool, Received, Seed, Timestamp, Transmit};
 
 use crate::SESSION;
-use crate::identity::{MARK, Namer, TAG, hex};
+use crate::identity::Namer;
 use crate::response;
 use crate::table::Id;
 use crate::timer::Repeat;
 use call::{Act, Bye, Call, Phase};
 use calls::Calls;
 use config::NAME_MAX;
+use tag::Tags;
 
 pub use config::{AnswererConfig, Behaviour};
 pub use stats::AnswererStats;
@@ -43,8 +45,7 @@ const ALLOW: (&str, &[u8]) = ("Allow", b"INVITE, ACK, BYE, CANCEL, OPTIONS, MESS
 pub struct Answerer {
     config: AnswererConfig,
     namer: Namer,
-    /// `NAME-`, with which all of our tags begin.
-    prefix: Box<[u8]>,
+    tags: Tags,
     contact: Box<[u8]>,
     /// The end of a 200 to an INVITE.
     session: Box<[u8]>,
@@ -54,9 +55,6 @@ pub struct Answerer {
     pool: Pool,
     out: VecDeque<Transmit>,
 }
-
-/// The text of a To-tag of ours.
-type Tag = ArrayVec<u8, { NAME_MAX + 1 + MARK }>;
 
 impl Answerer {
     /// The answerer numbered `element`.
@@ -68,9 +66,10 @@ impl Answerer {
             "Content-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
+        let namer = Namer::new(seed, element);
         Self {
-            namer: Namer::new(seed, element),
-            prefix: format!("{name}-").into_bytes().into(),
+            namer,
+            tags: Tags::new(namer, &name),
             contact: format!("<sip:{name}@{}>", config.local).into_bytes().into(),
             session: session.into_bytes().into(),
             calls: Calls::new(config.calls_max),
@@ -218,7 +217,7 @@ impl Answerer {
         };
         // RFC 3261 §9.2: "the To tag of the response to the CANCEL and the To tag in the
         // response to the original request SHOULD be the same."
-        let tag = self.tag(&self.namer.mark(id).text);
+        let tag = self.tags.of_call(id);
         let ok = response::to(&cancel, received.path, 200, Some(&tag), &[], &self.pool);
         self.out.extend(ok);
         let Some(Phase::Ringing(_, invite)) = self.calls.get(id).map(|call| &mut call.phase) else {
@@ -298,7 +297,7 @@ impl Answerer {
     /// A response to the INVITE of a call. `None` if it cannot be answered.
     fn response(&mut self, id: Id, invite: &Message<'_>, status: u16) -> Option<Transmit> {
         let path = self.calls.get(id)?.path;
-        let tag = self.tag(&self.namer.mark(id).text);
+        let tag = self.tags.of_call(id);
         let mut headers = ArrayVec::<(&str, &[u8]), { ROUTES_MAX + 1 }>::new();
         if matches!(status, 101..300) {
             // RFC 3261 §12.1.1: "the UAS MUST copy all Record-Route header field values from
@@ -323,11 +322,7 @@ impl Answerer {
         status: u16,
         headers: &[(&str, &[u8])],
     ) {
-        // RFC 3261 §8.2.7: "To header tags … MUST be generated … in a stateless manner - in
-        // a manner that will generate the same tag for the same request consistently."
-        let mut hash = [0; TAG];
-        hex(self.key(scan) as u64, &mut hash);
-        let tag = self.tag(&hash);
+        let tag = self.tags.of_request(self.key(scan));
         let reply = Message::parse(&received.bytes).ok().and_then(|request| {
             response::to(&request, received.path, status, Some(&tag), headers, &self.pool)
         });
@@ -335,10 +330,6 @@ impl Answerer {
             Some(reply) => self.out.push_back(reply),
             None => self.stats.malformed += 1,
         }
-    }
-
-    fn tag(&self, own: &[u8]) -> Tag {
-        self.prefix.iter().chain(own).copied().collect()
     }
 
     /// The transaction of an INVITE, the same for its ACK to a refusal and its CANCEL.
@@ -351,8 +342,7 @@ impl Answerer {
 
     /// The call whose dialog a request belongs to.
     fn dialog(&mut self, scan: &Scan<'_>) -> Option<Id> {
-        let own = scan.to_tag?.strip_prefix(&self.prefix[..])?;
-        let id = self.namer.recognise(own)?.id;
+        let id = self.tags.call(scan.to_tag?)?;
         let dialog = self.namer.fingerprint(&[scan.call_id]);
         (self.calls.get(id)?.dialog == dialog).then_some(id)
     }

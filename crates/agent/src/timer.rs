@@ -52,14 +52,15 @@ pub(crate) struct Repeat {
 
 impl Repeat {
     /// Timers A and B: an INVITE sent at `now`.
-    // RFC 3261 §17.1.1.2: "the intervals double after each transmission", without a cap.
+    // RFC 3261 §17.1.1.2: "retransmitted with intervals that double after each
+    // transmission", without a cap.
     pub fn invite(now: Timestamp, timers: &Timers) -> Self {
         Self::new(now, timers, Duration::MAX)
     }
 
     /// Timers E and F, G and H, and those of a 2xx: anything else sent at `now`.
-    // RFC 3261 §17.1.2.2: "timer E … set to fire in MIN(2*T1, T2)", and §17.2.1 for
-    // timer G and §13.3.1.4 for a 2xx likewise.
+    // RFC 3261 §17.1.2.2: "the timer is reset, but this time with a value of MIN(2*T1,
+    // T2)"; §17.2.1 says the same of timer G and §13.3.1.4 of a 2xx.
     pub fn capped(now: Timestamp, timers: &Timers) -> Self {
         Self::new(now, timers, timers.t2)
     }
@@ -89,8 +90,8 @@ impl Repeat {
     }
 
     /// A provisional response came to a request that is not an INVITE.
-    // RFC 3261 §17.1.2.2: "If Timer E fires while in the 'Proceeding' state, … Timer E
-    // is reset with a value of T2".
+    // RFC 3261 §17.1.2.2: "If Timer E fires while in the 'Proceeding' state, … Timer E MUST
+    // be reset with a value of T2 seconds."
     pub fn slow_down(&mut self) {
         self.interval = self.interval_max;
     }
