@@ -121,11 +121,6 @@ impl Buffer {
         self.len = len;
     }
 
-    /// Empties the buffer; its room stays.
-    pub fn clear(&mut self) {
-        self.len = 0;
-    }
-
     #[cold]
     fn grow(&mut self, end: usize) -> io::Result<()> {
         if end > LARGE {
