@@ -36,7 +36,8 @@ impl Hash {
 
 /// Uniform in (0, 1), both ends excluded, so that its logarithm is finite and not zero.
 fn unit(hash: u64) -> f64 {
-    ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    // 52 bits: with 53, the greatest and its half would be rounded up to 1.
+    ((hash >> 12) as f64 + 0.5) / (1u64 << 52) as f64
 }
 
 /// The finaliser of SplitMix64: every input bit changes every output bit.
@@ -51,4 +52,17 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draw_is_never_zero_nor_one() {
+        for hash in [0, 1, u64::MAX - 1, u64::MAX] {
+            assert!((f64::MIN_POSITIVE..1.0).contains(&unit(hash)), "{hash:x}");
+        }
+        assert!((unit(1 << 63) - 0.5).abs() < 1e-15);
+    }
 }
