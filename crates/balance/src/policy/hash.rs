@@ -65,4 +65,22 @@ mod tests {
         }
         assert!((unit(1 << 63) - 0.5).abs() < 1e-15);
     }
+
+    // SplitMix64 (Steele, Lea, Flood 2014) from the seed 1234567, as published.
+    #[test]
+    fn mix_is_the_finaliser_of_splitmix64() {
+        let state = |k: u64| 1_234_567u64.wrapping_add(k.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        assert_eq!(
+            [1, 2, 3].map(|k| mix(state(k))),
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+        );
+    }
+
+    // The test vectors of draft-eastlake-fnv.
+    #[test]
+    fn fnv1a_is_as_published() {
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
 }
