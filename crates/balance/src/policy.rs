@@ -37,23 +37,6 @@ impl Policy {
             Self::Tlwl => "tlwl",
         }
     }
-
-    /// What it does, in a sentence for lists and manuals.
-    pub const fn about(self) -> &'static str {
-        match self {
-            Self::Rr => "in turn, in proportion to the weights",
-            Self::Hash => "by the Call-ID; every balancer with this pool chooses alike",
-            Self::Cjsq => "the back end with the fewest calls for its weight",
-            Self::Tlwl => {
-                "the back end with the least work in open transactions, an INVITE weighing 1.75 of a BYE"
-            }
-        }
-    }
-
-    /// The policy of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
-    }
 }
 
 /// One shard's chooser over a pool.

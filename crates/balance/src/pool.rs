@@ -31,9 +31,4 @@ impl Pool {
     pub fn backends(&self) -> &[Arc<Backend>] {
         &self.backends
     }
-
-    /// The index of the back end at `address`.
-    pub fn position(&self, address: SocketAddr) -> Option<usize> {
-        self.backends.iter().position(|b| b.address() == address)
-    }
 }

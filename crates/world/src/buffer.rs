@@ -121,11 +121,6 @@ impl Buffer {
         self.len = len;
     }
 
-    /// Empties the buffer; its room stays.
-    pub fn clear(&mut self) {
-        self.len = 0;
-    }
-
     #[cold]
     fn grow(&mut self, end: usize) -> io::Result<()> {
         if end > LARGE {
@@ -194,6 +189,8 @@ impl fmt::Debug for Buffer {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -207,6 +204,46 @@ mod tests {
         }
         assert_eq!(pool.used(), PoolUse { small_allocated: 1, large_allocated: 0, live: 0 });
         assert!(pool.take().is_empty(), "a buffer taken again starts empty");
+    }
+
+    #[test]
+    fn a_buffer_grows_once_and_only_when_its_content_does_not_fit() {
+        let pool = Pool::new();
+        let mut b = pool.copy(&[7; SMALL]);
+        assert_eq!(pool.used(), PoolUse { small_allocated: 1, large_allocated: 0, live: 1 });
+        b.push(b"x").unwrap();
+        b.push(b"y").unwrap();
+        assert_eq!(&b[..], [&[7; SMALL][..], b"xy"].concat());
+        assert_eq!(pool.used(), PoolUse { small_allocated: 1, large_allocated: 1, live: 1 });
+        // What it outgrew is spare.
+        let _second = pool.take();
+        assert_eq!(pool.used(), PoolUse { small_allocated: 1, large_allocated: 1, live: 2 });
+    }
+
+    #[test]
+    fn a_driver_fills_the_room_and_says_how_much() {
+        let mut b = Pool::new().copy(b"before");
+        let room = b.room_mut();
+        assert_eq!(room.len(), SMALL);
+        room[..6].copy_from_slice(b"INVITE");
+        b.set_len(3);
+        assert_eq!(&b[..], b"INV");
+    }
+
+    #[test]
+    #[should_panic(expected = "content longer than its buffer")]
+    fn a_driver_that_claims_more_than_the_room_is_stopped() {
+        Pool::new().take().set_len(SMALL + 1);
+    }
+
+    #[test]
+    fn an_emitter_writes_all_or_nothing() {
+        let mut b = Pool::new().copy(&[7; LARGE - 6]);
+        assert_eq!(b.write(b"ACK").unwrap(), 3);
+        b.write_all(b"BYE").unwrap();
+        assert_eq!(&b[LARGE - 6..], b"ACKBYE");
+        assert!(b.write(b"x").is_err() && b.write_all(b"x").is_err());
+        assert_eq!(b.len(), LARGE);
     }
 
     #[test]

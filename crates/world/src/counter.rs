@@ -29,3 +29,18 @@ impl Counter {
         self.0.store(n, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_holds_what_was_set_and_added() {
+        let counter = Counter::default();
+        counter.add(2);
+        counter.add(3);
+        assert_eq!(counter.get(), 5);
+        counter.set(2);
+        assert_eq!(counter.get(), 2);
+    }
+}

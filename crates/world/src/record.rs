@@ -144,18 +144,29 @@ pub fn replay(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Cause;
 
-    /// Answers each packet with the number of packets and timeouts seen so far.
+    /// Answers each packet with the number of inputs seen so far; one that another
+    /// shard has had before goes on to the next.
     struct Counting {
         pool: Pool,
         waiting: VecDeque<Received>,
         out: VecDeque<Transmit>,
+        crossings: VecDeque<Crossing>,
         seen: u32,
+        draining: bool,
     }
 
     impl Counting {
         fn new() -> Self {
-            Self { pool: Pool::new(), waiting: VecDeque::new(), out: VecDeque::new(), seen: 0 }
+            Self {
+                pool: Pool::new(),
+                waiting: VecDeque::new(),
+                out: VecDeque::new(),
+                crossings: VecDeque::new(),
+                seen: 0,
+                draining: false,
+            }
         }
     }
 
@@ -166,6 +177,10 @@ mod tests {
         fn serve(&mut self, now: Timestamp) -> bool {
             let Some(received) = self.waiting.pop_front() else { return false };
             self.seen += 1;
+            if received.crossed > 0 {
+                self.crossings.push_back(Crossing { shard: received.crossed.into(), received });
+                return true;
+            }
             let text = format!("{} {:?} {:?}", self.seen, now, received.bytes);
             self.out.push_back(Transmit {
                 path: received.path,
@@ -176,28 +191,41 @@ mod tests {
         fn handle_timeout(&mut self, _: Timestamp) {
             self.seen += 1;
         }
-        fn on_failed(&mut self, _: Timestamp, _: Failure) {}
-        fn on_drain(&mut self, _: Timestamp) {}
+        fn on_failed(&mut self, _: Timestamp, _: Failure) {
+            self.seen += 1;
+        }
+        fn on_drain(&mut self, _: Timestamp) {
+            self.seen += 1;
+            self.draining = true;
+        }
         fn poll_transmit(&mut self) -> Option<Transmit> {
             self.out.pop_front()
         }
+        fn poll_crossing(&mut self) -> Option<Crossing> {
+            self.crossings.pop_front()
+        }
         fn poll_timeout(&self) -> Option<Timestamp> {
-            None
+            self.waiting.front().map(|received| received.arrived)
         }
         fn is_drained(&self) -> bool {
-            true
+            self.draining && self.waiting.is_empty()
         }
+    }
+
+    fn path() -> Path {
+        Path::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap())
     }
 
     fn run(core: &mut impl Core) -> Vec<Vec<u8>> {
         let pool = Pool::new();
-        let path = Path::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
         let mut sent = Vec::new();
         for i in 0..5u64 {
             let now = Timestamp::from_nanos(i * 1000);
-            core.offer(now, Received::new(now, path, pool.copy(&[i as u8])));
-            if i % 2 == 0 {
-                core.handle_timeout(now);
+            core.offer(now, Received::new(now, path(), pool.copy(&[i as u8])));
+            match i {
+                1 => core.on_failed(now, Failure { path: path(), cause: Cause::Refused }),
+                3 => core.on_drain(now),
+                _ => core.handle_timeout(now),
             }
             while core.serve(now) {}
             while let Some(t) = core.poll_transmit() {
@@ -207,21 +235,41 @@ mod tests {
         sent
     }
 
+    fn played(log: &[Entry]) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        replay(log, &mut Counting::new(), &Pool::new(), |_, t| sent.push(t.bytes.to_vec()));
+        sent
+    }
+
     #[test]
     fn a_log_played_back_brings_out_the_same_bytes() {
         let mut recorder = Recorder::new(Counting::new(), 1000);
         let live = run(&mut recorder);
         let (log, lost) = recorder.into_log();
         assert_eq!(lost, 0);
-        let mut again = Vec::new();
-        replay(&log, &mut Counting::new(), &Pool::new(), |_, t| again.push(t.bytes.to_vec()));
-        assert_eq!(live, again);
+        assert_eq!(played(&log), live);
 
-        // The comparison can fail: a log without its timeouts tells another story.
-        let without: Vec<_> = log.into_iter().filter(|e| e.input != Input::Timeout).collect();
-        let mut other = Vec::new();
-        replay(&without, &mut Counting::new(), &Pool::new(), |_, t| other.push(t.bytes.to_vec()));
-        assert_ne!(live, other);
+        // The comparison can fail: a log that lacks one input tells another story.
+        for missing in 0..log.len() {
+            let without = [&log[..missing], &log[missing + 1..]].concat();
+            assert_ne!(played(&without), live, "{:?}", log[missing]);
+        }
+    }
+
+    #[test]
+    fn a_driver_cannot_tell_a_recorder_from_its_core() {
+        let mut recorder = Recorder::new(Counting::new(), 1000);
+        let arrived = Timestamp::from_nanos(7);
+        let mut received = Received::new(arrived, path(), Pool::new().copy(b"x"));
+        received.crossed = 2;
+        assert_eq!((recorder.poll_timeout(), recorder.is_drained()), (None, false));
+        recorder.offer(arrived, received);
+        recorder.on_drain(arrived);
+        assert_eq!((recorder.poll_timeout(), recorder.is_drained()), (Some(arrived), false));
+        assert!(recorder.serve(arrived) && !recorder.serve(arrived));
+        assert!(recorder.is_drained());
+        assert_eq!(recorder.poll_crossing().map(|c| c.shard), Some(2));
+        assert!(recorder.poll_crossing().is_none() && recorder.poll_transmit().is_none());
     }
 
     #[test]
@@ -229,6 +277,6 @@ mod tests {
         let mut recorder = Recorder::new(Counting::new(), 3);
         run(&mut recorder);
         let (log, lost) = recorder.into_log();
-        assert_eq!((log.len(), lost), (3, 10));
+        assert_eq!((log.len(), lost), (3, 12));
     }
 }

@@ -85,16 +85,19 @@ mod tests {
     #[test]
     fn draws_stay_in_their_range_and_near_their_mean() {
         let mut s = Seed(7).stream(Purpose::Pick, 0);
-        let n = 20_000;
+        let n = 20_000u32;
         let mut sum = 0.0;
+        let mut thirds = [0u32; 3];
         for _ in 0..n {
             let u = s.unit();
             assert!((0.0..1.0).contains(&u));
-            assert!(s.below(3) < 3);
+            thirds[s.below(3) as usize] += 1;
             sum += s.exponential(2.0);
         }
         // Standard error of the mean is 2 / sqrt(n) = 0.014; five of them.
         assert!((sum / f64::from(n) - 2.0).abs() < 0.07);
+        // Each third's count has a standard error of sqrt(n * 2 / 9) = 67.
+        assert!(thirds.iter().all(|t| t.abs_diff(n / 3) < 5 * 67), "{thirds:?}");
         assert_eq!(s.below(0), 0);
     }
 }

@@ -74,7 +74,16 @@ mod tests {
         let b = Timestamp::from_nanos(9);
         assert_eq!(b.since(a), Duration::from_nanos(4));
         assert_eq!(a.since(b), Duration::ZERO);
+        assert_eq!(b - Duration::from_nanos(4), a);
         assert_eq!(a - Duration::from_secs(1), Timestamp::ZERO);
+    }
+
+    #[test]
+    fn a_point_in_time_is_read_in_nanoseconds_and_in_seconds() {
+        let at = Timestamp::from_nanos(2_500_000_000);
+        assert_eq!(at.as_nanos(), 2_500_000_000);
+        assert_eq!(at.as_secs_f64(), 2.5);
+        assert_eq!(format!("{at:?}"), "2.500000s");
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Least {
         let (picked, _) = best?;
         // One past the picked, not one past the old start: among equals the turn
         // then goes round evenly even when others are busy.
-        self.start = (picked + 1) % n;
+        self.start = picked + 1;
         Some(picked)
     }
 }

@@ -46,6 +46,17 @@ fn hash_is_stable_and_moves_only_the_calls_of_the_one_that_left() {
     }
 }
 
+// Balancers of different versions stand behind one address during an upgrade.
+#[test]
+fn hash_chooses_alike_in_every_version() {
+    let mut picker = Picker::new(pool(&[1, 2, 1]), Policy::Hash);
+    let picks: String = (0..32u64)
+        .map(|c| picker.pick(NOW, c.wrapping_mul(0x9e37_79b9_7f4a_7c15), None).unwrap())
+        .map(|i| char::from(b'0' + i as u8))
+        .collect();
+    assert_eq!(picks, "21012121010102201201112201111112");
+}
+
 #[test]
 fn hash_shares_follow_the_weights() {
     let mut picker = Picker::new(pool(&[1, 2, 1]), Policy::Hash);
@@ -113,11 +124,24 @@ fn a_back_end_that_is_down_is_passed_over_until_it_answers_or_its_pause_ends() {
 }
 
 #[test]
-fn names_are_found_again() {
-    for policy in Policy::ALL {
-        assert_eq!(Policy::from_name(policy.name()), Some(policy));
+fn metrics_name_the_back_ends_and_count_what_became_of_them() {
+    let shared = pool(&[1, 1]);
+    assert_eq!(shared.name(), "app");
+    let mut picker = Picker::new(shared.clone(), Policy::Rr);
+    for call in 0..5 {
+        picker.pick(NOW, call, None);
     }
-    assert_eq!(Policy::from_name("random"), None);
+    picker.backend(1).on_failed(NOW, Duration::from_secs(5));
+    picker.backend(1).on_failed(NOW, Duration::from_secs(5));
+    let seen = |b: &Arc<Backend>| (b.name().to_owned(), b.assigned(), b.failures());
+    let seen: Vec<_> = shared.backends().iter().map(seen).collect();
+    assert_eq!(seen, [("b0".into(), 3, 0), ("b1".into(), 2, 2)]);
+}
+
+// Configurations are written with these.
+#[test]
+fn the_names_stand() {
+    assert_eq!(Policy::ALL.map(Policy::name), ["rr", "hash", "cjsq", "tlwl"]);
 }
 
 proptest! {
