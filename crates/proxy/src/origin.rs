@@ -152,9 +152,18 @@ impl Addresses {
     }
 }
 
-/// The address a URI names, if it names one by number.
+/// The address a URI names, if it names one by number, to be reached over UDP.
 pub(crate) fn address_of(uri: &Uri<'_>) -> Option<SocketAddr> {
-    Some(SocketAddr::new(uri.host?.ip()?, uri.port.unwrap_or(PORT)))
+    if uri.transport().is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
+        return None;
+    }
+    // RFC 3261 §19.1.1: "The maddr parameter indicates the server address to be
+    // contacted for this user, overriding any address derived from the host field."
+    let ip = match uri.maddr() {
+        Some(maddr) => Host::parse(maddr)?.ip()?,
+        None => uri.host?.ip()?,
+    };
+    Some(SocketAddr::new(ip, uri.port.unwrap_or(PORT)))
 }
 
 /// Whether `host` is the one configured as `name`.

@@ -33,6 +33,11 @@ impl<'a> Request<'a> {
         if !matches!(uri.scheme, Scheme::Sip | Scheme::Tel | Scheme::Urn) {
             return Err(Instead::Reply(416, "scheme is not served"));
         }
+        // RFC 3261 §19.1.1, table 1: no headers in a Request-URI. They would be read as
+        // header fields by somebody behind us, a Route among them.
+        if uri.headers.is_some() {
+            return Err(Instead::Reply(400, "headers in the Request-URI"));
+        }
         let max_forwards = message.max_forwards()?;
         Ok(Self { message, method, method_name, uri, uri_text, essentials, max_forwards })
     }

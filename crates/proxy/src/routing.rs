@@ -260,8 +260,8 @@ impl Endpoint {
 /// as many again when a request passes us twice.
 const OWN_ROUTES_MAX: usize = 4;
 
-/// Names are answered by the world's resolver, which this version does not have.
-const NAME: Instead = Instead::Reply(404, "host names are not resolved");
+/// This version resolves no names and speaks UDP alone.
+const NAME: Instead = Instead::Reply(404, "not an IP address over UDP");
 
 enum Way {
     Pool(u16),

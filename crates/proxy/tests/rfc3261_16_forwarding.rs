@@ -61,6 +61,12 @@ fn a_request_that_must_not_be_forwarded_is_answered() {
         script.status(CALLER, &invite("c5").replace("INVITE sip:", "INVITE nobody-knows:")),
         416
     );
+    // §19.1.1: no headers in a Request-URI.
+    let headers = request("INVITE", "sip:bob@192.0.2.1?Route=%3Csip:evil%3E", "c8", 1, "");
+    assert_eq!(script.status(CALLER, &headers), 400);
+    // A body shorter than announced (§18.3).
+    let short = invite("c9").replace("Content-Length: 0", "Content-Length: 9");
+    assert_eq!(script.status(CALLER, &short), 400);
     // Item 3: "If the request contains a Max-Forwards header field with a field value
     // of zero (0), the element MUST NOT forward the request."
     assert_eq!(script.status(CALLER, &invite("c6").replace(": 70", ": 0")), 483);

@@ -162,6 +162,12 @@ fn a_back_end_may_call_out_and_the_dialog_comes_back_to_it() {
     assert_eq!(script.one("203.0.113.9:5060", &bye).to, address(BACKEND_B));
     // To itself through us: there is no route for that.
     assert_eq!(script.status(BACKEND_B, &request("INVITE", "sip:x@192.0.2.1", "self", 1, "")), 404);
+    // RFC 3261 §19.1.1: maddr overrides the host.
+    let maddr =
+        request("INVITE", "sip:x@example.com;maddr=203.0.113.8;transport=UDP", "maddr", 1, "");
+    assert_eq!(script.one(BACKEND_B, &maddr).to, address("203.0.113.8:5060"));
+    let tcp = request("INVITE", "sip:x@203.0.113.9;transport=tcp", "tcp", 1, "");
+    assert_eq!(script.status(BACKEND_B, &tcp), 404);
     // A name would have to be resolved.
     assert_eq!(
         script.status(BACKEND_B, &request("INVITE", "sip:x@example.com", "name", 1, "")),
