@@ -12,7 +12,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_sip::Essentials;
 
 use crate::calls::CallRef;
-use crate::request::Request;
 use crate::secret::Keys;
 
 /// RFC 3261 §8.1.1.7: the magic cookie.
@@ -92,12 +91,15 @@ impl Branch {
 
 /// What stays the same over all copies of a request, and tells it from any other.
 ///
-/// RFC 3261 §16.11: "the transaction identifier is computed from the topmost Via's
-/// branch if it begins with the magic cookie, [else] from the topmost Via header
-/// field, the tag in the To header field, the tag in the From header field, the
-/// Call-ID header field, the CSeq number, and the Request-URI".
-pub(crate) fn identity(keys: &Keys, request: &Request<'_>) -> u64 {
-    let Essentials { via, from, call_id, cseq, .. } = &request.essentials;
+/// RFC 3261 §16.11: "The proxy examines the branch ID in the topmost Via header field of
+/// the received request. If it begins with the magic cookie, the first component of the
+/// branch ID of the outgoing request is computed as a hash of the received branch ID.
+/// Otherwise, the first component of the branch ID is computed as a hash of the topmost
+/// Via, the tag in the To header field, the tag in the From header field, the Call-ID
+/// header field, the CSeq number (but not method), and the Request-URI from the received
+/// request."
+pub(crate) fn identity(keys: &Keys, essentials: &Essentials<'_>, uri: &[u8]) -> u64 {
+    let Essentials { via, from, call_id, cseq, .. } = essentials;
     let branch = via.branch().unwrap_or_default();
     if branch.starts_with(COOKIE) {
         return keys.identity.hash(&[branch, via.sent_by]);
@@ -106,7 +108,7 @@ pub(crate) fn identity(keys: &Keys, request: &Request<'_>) -> u64 {
     // The To-tag is left out: the ACK to a non-2xx has one that its INVITE had not,
     // and must get the INVITE's branch.
     let number = cseq.number.to_be_bytes();
-    keys.identity.hash(&[branch, via.sent_by, from_tag, call_id, &number, request.uri_text])
+    keys.identity.hash(&[branch, via.sent_by, from_tag, call_id, &number, uri])
 }
 
 #[cfg(test)]

@@ -1,4 +1,7 @@
-//! The endpoint: what a shard knows, and the work of one message with it.
+//! The endpoint: what a shard knows, and what it sends.
+//!
+//! The work of a message stands beside it: `request`, `routing` and `forward` for
+//! requests, `response` for responses.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,10 +14,9 @@ use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transm
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member};
 use crate::counters::{Counters, DropReason};
-use crate::ingress::Lane;
+use crate::instead::{Instead, status_of};
 use crate::origin::Addresses;
 use crate::reply::{is_own_tag, reply};
-use crate::routing::{Hop, Instead, status_of};
 use crate::secret::Keys;
 use crate::settings::{Rule, Settings};
 
@@ -138,14 +140,7 @@ impl Endpoint {
         scan.to_tag.is_some_and(|tag| is_own_tag(&self.keys, tag, scan.call_id, branch))
     }
 
-    /// Does the work of one message.
-    pub(crate) fn serve(&mut self, now: Timestamp, lane: Lane, received: Received) {
-        match lane {
-            Lane::Responses => self.serve_response(now, received),
-            _ => self.serve_request(now, received),
-        }
-    }
-
+    /// Sends a response of our own to `message`, which came as `received`.
     pub(crate) fn answer(
         &mut self,
         received: &Received,
@@ -218,20 +213,17 @@ impl Endpoint {
         self.calls.move_to(call, member);
     }
 
-    /// Tells the call table of a request that is about to be forwarded.
-    pub(crate) fn note_request(&mut self, now: Timestamp, hop: &Hop, method: Method, cseq: u32) {
-        // An ACK and a CANCEL share the CSeq of their INVITE.
-        let alone = !matches!(method, Method::Ack | Method::Cancel);
-        if alone && self.calls.is_repeated(hop.call, method, cseq) {
-            self.counters.retransmissions.add(1);
-        }
-        match hop.member {
-            Some(member) if hop.toward_backend => {
-                let picker = &self.pickers[usize::from(member.pool)];
-                self.calls.on_request(now, hop.call, method, cseq, picker);
-            }
-            _ => self.calls.on_request_from_backend(now, hop.call, method),
-        }
+    /// Counts a request on the back end that it goes to.
+    pub(crate) fn count_request(
+        &mut self,
+        now: Timestamp,
+        call: CallRef,
+        member: Member,
+        method: Method,
+        cseq: u32,
+    ) {
+        let picker = &self.pickers[usize::from(member.pool)];
+        self.calls.on_request(now, call, method, cseq, picker);
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {

@@ -10,8 +10,9 @@ use tidegate_world::{Path, Received, Timestamp, Transmit};
 use crate::branch::{Branch, identity};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
+use crate::instead::Instead;
 use crate::request::Request;
-use crate::routing::{Hop, Instead};
+use crate::routing::Hop;
 use crate::token::RouteToken;
 
 /// What we insert on top: a Via and up to two Record-Routes, with host names of up
@@ -76,6 +77,21 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Tells the call table of a request that is about to be forwarded.
+    fn note_request(&mut self, now: Timestamp, hop: &Hop, method: Method, cseq: u32) {
+        // An ACK and a CANCEL share the CSeq of their INVITE.
+        let alone = !matches!(method, Method::Ack | Method::Cancel);
+        if alone && self.calls().is_repeated(hop.call, method, cseq) {
+            self.counters.retransmissions.add(1);
+        }
+        match hop.member {
+            Some(member) if hop.toward_backend => {
+                self.count_request(now, hop.call, member, method, cseq);
+            }
+            _ => self.calls_mut().on_request_from_backend(now, hop.call, method),
+        }
+    }
+
     /// RFC 3261 §16.6 item 8: our Via.
     fn write_via(
         &self,
@@ -89,7 +105,7 @@ impl Endpoint {
             listener: ingress as u8,
             shard: self.shard() as u8,
             call: hop.call,
-            identity: identity(self.keys(), request),
+            identity: identity(self.keys(), &request.essentials, request.uri_text),
         };
         let branch = branch.encode(self.keys());
         let prefix = self.addresses().listener(egress).map_or("", |own| &own.via);

@@ -17,6 +17,7 @@ mod counters;
 mod endpoint;
 mod forward;
 mod ingress;
+mod instead;
 mod origin;
 mod proxy;
 mod reply;

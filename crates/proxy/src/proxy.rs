@@ -6,7 +6,7 @@ use tidegate_world::{Core, Crossing, Failure, Pool, Received, Timestamp, Transmi
 
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
-use crate::ingress::{Ingress, Offered};
+use crate::ingress::{Ingress, Lane, Offered};
 use crate::settings::Settings;
 
 /// The proxy: an ingress that decides what waits where, and an endpoint that does
@@ -58,7 +58,10 @@ impl Core for Proxy {
 
     fn serve(&mut self, now: Timestamp) -> bool {
         let Some((lane, received)) = self.ingress.next() else { return false };
-        self.endpoint.serve(now, lane, received);
+        match lane {
+            Lane::Responses => self.endpoint.serve_response(now, received),
+            _ => self.endpoint.serve_request(now, received),
+        }
         self.publish();
         true
     }

@@ -15,8 +15,9 @@ const PREFIX: &[u8] = b"tg";
 const TAG: usize = PREFIX.len() + 11;
 
 /// The To-tag of our reply to a request with this branch and Call-ID: a keyed hash,
-/// so that we know its ACK without having kept anything (RFC 3261 §8.2.7: "the same
-/// To tag MUST be generated for the same request").
+/// so that we know its ACK without having kept anything. RFC 3261 §8.2.7: "To header tags
+/// MUST be generated for responses in a stateless manner - in a manner that will generate
+/// the same tag for the same request consistently."
 pub(crate) fn tag(keys: &Keys, call_id: &[u8], branch: &[u8]) -> [u8; TAG] {
     let mut text = [0; TAG];
     text[..PREFIX.len()].copy_from_slice(PREFIX);

@@ -5,7 +5,7 @@ use tidegate_world::{Received, Timestamp};
 
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
-use crate::routing::Instead;
+use crate::instead::Instead;
 
 /// A request and what everybody needs of it, so that nothing is read twice.
 pub(crate) struct Request<'a> {

@@ -23,8 +23,10 @@ impl Endpoint {
         let message = Message::parse(&received.bytes).map_err(malformed)?;
         let mut vias = message.vias();
         let top = vias.next().ok_or(Astray::Drop(DropReason::Malformed))?.map_err(malformed)?;
-        // RFC 3261 §18.1.2 has us compare the sent-by with our own; the MAC in the
-        // branch says more: that this very proxy sent the request.
+        // RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove
+        // that header field value from the response and forward the result to the
+        // location indicated in the next Via header field value." The MAC in the branch
+        // says more than the address: that this very proxy sent the request.
         let branch = Branch::decode(top.branch().unwrap_or_default(), self.keys())
             .ok_or(Astray::Drop(DropReason::ForeignResponse))?;
         let shard = u16::from(branch.shard);

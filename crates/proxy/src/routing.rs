@@ -6,12 +6,13 @@
 
 use std::net::SocketAddr;
 
-use tidegate_sip::{Malformed, Message, Method};
+use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
 use crate::calls::{CallRef, Member, Phase};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
+use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
 use crate::settings::{Rule, RuleTarget, Senders};
@@ -27,35 +28,6 @@ pub(crate) struct Hop {
     pub(crate) toward_backend: bool,
     /// Leading Route values that named us and are taken off.
     pub(crate) own_routes: usize,
-}
-
-/// What happens to a request that is not forwarded.
-pub(crate) enum Instead {
-    /// A response with this status, and why.
-    Reply(u16, &'static str),
-    /// 420 to a Proxy-Require.
-    BadExtension,
-    /// 200 to an OPTIONS for ourselves.
-    Capabilities,
-    /// Nothing.
-    Drop(DropReason),
-    /// Another shard knows more.
-    Cross(u16),
-}
-
-impl From<Malformed> for Instead {
-    fn from(malformed: Malformed) -> Self {
-        Self::Reply(status_of(malformed), "malformed")
-    }
-}
-
-/// The status that answers a malformed request.
-pub(crate) fn status_of(malformed: Malformed) -> u16 {
-    match malformed {
-        // RFC 3261 §21.5.6.
-        Malformed::Version => 505,
-        _ => 400,
-    }
 }
 
 /// The leading Route values that name us, and what follows them.

@@ -30,8 +30,8 @@ fn a_via_of_ours_is_on_top_and_all_else_stays_in_place() {
 }
 
 // §16.6 item 3: "If the copy contains a Max-Forwards header field, the proxy MUST
-// decrement its value by one. If the copy does not contain [one], the proxy MUST add
-// one with a field value, which SHOULD be 70."
+// decrement its value by one (1). If the copy does not contain a Max-Forwards header
+// field, the proxy MUST add one with a field value, which SHOULD be 70."
 #[test]
 fn max_forwards_is_decremented_or_added() {
     let mut script = Script::new();
@@ -112,7 +112,7 @@ fn a_reply_is_made_of_the_requests_own_lines() {
     assert_eq!(reply.header("From"), "<sip:alice@example.com>;tag=caller");
     assert!(reply.header("To").starts_with("<sip:bob@example.com>;tag=tg"));
     assert_eq!((reply.header("Call-ID"), reply.header("CSeq")), ("c1", "1 INVITE"));
-    // §8.2.7: "the same To tag MUST be generated for the same request".
+    // §8.2.7: "in a manner that will generate the same tag for the same request".
     assert_eq!(script.one("198.51.100.7:40000", &text), reply);
 }
 
@@ -124,8 +124,10 @@ fn without_rport_a_reply_goes_to_the_vias_port_at_the_source_address() {
     assert_eq!(script.one("198.51.100.7:40000", &text).to, address("198.51.100.7:5098"));
 }
 
-// §16.11: "the branch parameter [must be] a value that is a function of the request,
-// identical for retransmissions"; "ACK for a non-2xx and CANCEL" get their INVITE's.
+// §16.11: "the component of the branch parameter that makes it unique MUST be the same
+// each time a retransmitted request is forwarded." Computed from the received branch, it
+// is the same for the CANCEL (§9.1) and the ACK to a non-2xx (§17.1.1.3) as for their
+// INVITE.
 #[test]
 fn copies_of_a_request_get_one_branch() {
     let mut script = Script::new();

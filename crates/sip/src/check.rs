@@ -22,7 +22,8 @@ impl<'a> Message<'a> {
     /// From, CSeq and Call-ID are there once, the top Via is there, all well-formed;
     /// no other single-valued header is repeated; a request's CSeq names its method.
     ///
-    /// RFC 3261 §16.3(1): other components "SHOULD NOT be inspected" by a proxy.
+    /// RFC 3261 §16.3(1): "Any other components, well-formed or not, SHOULD be ignored and
+    /// remain unchanged when the message is forwarded."
     ///
     /// # Errors
     /// The first thing found wrong. All but [`Malformed::Version`] (505) call for a

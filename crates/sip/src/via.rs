@@ -162,9 +162,7 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
         _ => 5060,
     });
     let (ip, port) = match via.received() {
-        // RFC 3581 §4: "if the topmost Via header field contains an rport with a
-        // value, the response MUST be sent to the IP address in received and the
-        // port in rport".
+        // RFC 3581 §4: with both, to the address in received and the port in rport.
         Some(received) => match via.rport() {
             Some(Rport::Port(port)) => (address(received)?, port),
             _ => (address(received)?, sent_by_port),
