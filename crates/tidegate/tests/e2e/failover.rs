@@ -1,0 +1,42 @@
+//! A back end that dies, and one that returns.
+
+use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate};
+
+#[test]
+fn new_calls_go_past_a_dead_back_end_until_it_returns() {
+    let stage = Stage::new();
+    let [stays, dies] = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
+    let backends = [stays.address(), dies.address()];
+    let configuration =
+        Configuration { backend_pause_seconds: 1, ..Configuration::new(&stage, &backends) };
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let call = |calls| {
+        let load = Load { scenario: "uac-routes", calls, ..Load::default() };
+        Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(calls);
+    };
+    let assigned = |i: usize| tidegate.metrics().backend("backend_assigned_total", backends[i]);
+
+    call(50);
+    assert_eq!((assigned(0), assigned(1)), (25, 25));
+
+    // The first INVITE to it comes back as an ICMP report, and what it lost is sent
+    // again by the caller after T1, and then goes to the other one. So it is each time
+    // when its pause is over: 200 calls take two seconds, its pause one.
+    let died = dies.address();
+    dies.kill();
+    call(200);
+    let metrics = tidegate.metrics();
+    let failures = metrics.backend("backend_failures_total", died);
+    assert!((2..100).contains(&failures), "{failures} failures");
+    assert!(metrics.sum("calls_moved_total", &[]) >= 2);
+    metrics.assert_nothing_held();
+
+    let before = assigned(1);
+    let returned = Sipp::callee_at(&stage, "uas-record-route", died);
+    tidegate.wait_for("its pause is over", |metrics| metrics.backend("backend_up", died) == 1);
+    call(50);
+    assert_eq!(assigned(1) - before, 25);
+    returned.finish().assert_all_well(25);
+    // All calls but those that went to the other one while it lived.
+    stays.finish().assert_all_well(25 + 200 + 25);
+}

@@ -1,0 +1,21 @@
+//! The program among real peers: SIPp, sipsak, Kamailio and bare sockets, all on
+//! the loopback interface.
+//!
+//! Each test has a [`Stage`](stage::Stage) of its own: an address that nobody else
+//! uses, a scratch directory, and the programs started on it, which end with it.
+
+// These tests run in real time: they wait for other programs.
+#![allow(clippy::disallowed_methods)]
+
+mod stage;
+
+mod addresses;
+mod balancing;
+mod failover;
+mod hostile;
+mod methods;
+mod products;
+mod restart;
+mod shards;
+mod starting;
+mod stopping;

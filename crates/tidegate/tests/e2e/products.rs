@@ -1,0 +1,90 @@
+//! Other products: sipsak in front, Kamailio behind.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::stage::{Configuration, Load, Peer, Process, Sipp, Stage, Tidegate};
+
+/// A Kamailio that answers everything itself.
+const KAMAILIO: &str = r#"
+log_stderror=yes
+debug=1
+children=1
+disable_tcp=yes
+auto_aliases=no
+dns=no
+rev_dns=no
+loadmodule "sl.so"
+request_route {
+	sl_send_reply("200", "OK");
+}
+"#;
+
+fn kamailio(stage: &Stage, address: SocketAddr) -> Process {
+    let file = stage.path("kamailio.cfg");
+    fs::write(&file, KAMAILIO).unwrap();
+    // Debian has it where not every user's PATH leads.
+    let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("kamailio");
+    command
+        .env("PATH", path)
+        .args(["-DD", "-E", "-m", "16", "-M", "4", "-l", &format!("udp:{address}"), "-Y"])
+        .arg(stage.path(""))
+        .arg("-f")
+        .arg(file);
+    let mut process = stage.start("kamailio", &mut command).ended_by(Signal::TERM);
+    let peer = Peer::new(stage.ip());
+    let ping = peer.request("OPTIONS", &format!("sip:{address}"), 1, 1);
+    process.wait_for("Kamailio answers", |_| {
+        peer.send(address, &ping);
+        peer.next_within(Duration::from_millis(100))
+    });
+    process
+}
+
+#[test]
+fn kamailio_answers_behind_it() {
+    let stage = Stage::new();
+    let address = stage.free_address();
+    let _kamailio = kamailio(&stage, address);
+    let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[address]));
+    let here = tidegate.address();
+
+    let peer = Peer::new(stage.ip());
+    let options = peer.request("OPTIONS", &format!("sip:bob@{here}"), 1, 1);
+    let response = peer.ask(here, &options);
+    assert_eq!(response.status(), 200);
+    assert!(response.field("Server").starts_with("kamailio"), "{}", response.field("Server"));
+
+    let load = Load { scenario: "uac-message", calls: 200, rate_cps: 200, ..Load::default() };
+    Sipp::caller(&stage, here, &load).wait().assert_all_well(200);
+    let metrics = tidegate.metrics();
+    assert_eq!(metrics.backend("backend_assigned_total", address), 201);
+    metrics.assert_nothing_lost();
+    metrics.assert_nothing_held();
+}
+
+#[test]
+fn sipsak_is_answered() {
+    let stage = Stage::new();
+    let callee = Sipp::callee(&stage, "uas-options");
+    // sipsak cuts a port of five digits behind an address of this length.
+    let listen = vec![stage.free_address()];
+    let configuration = Configuration::new(&stage, &[callee.address()]);
+    let tidegate = Tidegate::start(&stage, &Configuration { listen, ..configuration });
+    let ask = |uri: String| {
+        let mut sipsak = stage.start("sipsak", Command::new("sipsak").args(["-vv", "-s", &uri]));
+        let status = sipsak.exit();
+        assert!(status.success(), "{status}\n{}", sipsak.log());
+        assert!(sipsak.log().contains("SIP/2.0 200 OK"), "{}", sipsak.log());
+    };
+    ask(format!("sip:{}", tidegate.address()));
+    ask(format!("sip:bob@{}", tidegate.address()));
+    let metrics = tidegate.metrics();
+    assert_eq!(metrics.sum("replies_total", &[("status", "200")]), 1, "the first one, by us");
+    callee.finish().assert_all_well(1);
+}

@@ -1,0 +1,92 @@
+//! Tidegate ends in the middle of calls and is started again: what it must know of
+//! them stands in their own Route.
+
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+
+use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate};
+
+const CALLS: u32 = 200;
+
+/// Calls that are up: each has had its INVITE and its ACK, and waits with its BYE.
+struct Held {
+    stage: Stage,
+    callees: [Sipp; 2],
+    caller: Sipp,
+    tidegate: Tidegate,
+}
+
+impl Held {
+    fn set_up() -> Self {
+        let stage = Stage::new();
+        let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
+        let backends = callees.each_ref().map(Sipp::address);
+        let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &backends));
+        // Long enough for all of them to be up before the first one ends, and for the
+        // other process to be there by then. If it is not: the BYEs are repeated.
+        let load = Load {
+            scenario: "uac-routes",
+            calls: CALLS,
+            rate_cps: 200,
+            hold_ms: 4000,
+            ..Load::default()
+        };
+        let caller = Sipp::caller(&stage, tidegate.address(), &load);
+        tidegate.wait_for("all calls are up", |metrics| {
+            metrics.sum("messages_received_total", &[("class", "ack")]) >= CALLS.into()
+        });
+        assert_eq!(tidegate.metrics().sum("messages_received_total", &[("class", "bye")]), 0);
+        Self { stage, callees, caller, tidegate }
+    }
+
+    /// Ends Tidegate, and starts it again at the same port with that `state_dir`.
+    fn restart(&mut self, signal: Signal, state_dir: PathBuf) {
+        self.tidegate.signal(signal);
+        let status = self.tidegate.exit();
+        assert_eq!(status.success(), signal == Signal::TERM, "{status}");
+        let configuration = Configuration { state_dir, ..self.tidegate.configuration().clone() };
+        self.tidegate = Tidegate::start(&self.stage, &configuration);
+    }
+}
+
+fn every_bye_arrives_after(signal: Signal) {
+    let mut held = Held::set_up();
+    let same = held.tidegate.configuration().state_dir.clone();
+    held.restart(signal, same);
+
+    let Held { stage: _stage, callees, caller, tidegate } = held;
+    caller.wait().assert_all_well(CALLS);
+    let metrics = tidegate.metrics();
+    assert!(metrics.sum("messages_received_total", &[("class", "bye")]) >= CALLS.into());
+    assert_eq!(metrics.sum("backend_assigned_total", &[]), 0, "no BYE was taken for new");
+    metrics.assert_nothing_held();
+    // A BYE at the wrong one would fail there, and be missed at the right one.
+    for calls in callees.map(Sipp::finish) {
+        calls.assert_all_well(CALLS / 2);
+    }
+}
+
+#[test]
+fn every_bye_finds_its_back_end_after_sigterm() {
+    every_bye_arrives_after(Signal::TERM);
+}
+
+#[test]
+fn every_bye_finds_its_back_end_after_sigkill() {
+    every_bye_arrives_after(Signal::KILL);
+}
+
+#[test]
+fn without_the_key_no_bye_finds_its_back_end() {
+    let mut held = Held::set_up();
+    let other = held.stage.path("other-state");
+    held.restart(Signal::TERM, other);
+
+    let calls = held.caller.wait();
+    assert_eq!((calls.created, calls.successful), (CALLS, 0), "{calls}");
+    assert_eq!((calls.failed, calls.unexpected), (CALLS, CALLS), "{calls}");
+    let metrics = held.tidegate.metrics();
+    assert!(metrics.sum("replies_total", &[("status", "481")]) >= CALLS.into());
+    assert_eq!(metrics.sum("messages_forwarded_total", &[]), 0);
+}

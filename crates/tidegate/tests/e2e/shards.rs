@@ -1,0 +1,77 @@
+//! Two shards.
+
+use crate::stage::{Configuration, Load, Peer, Sipp, Stage, Tidegate};
+
+const CALLS: u32 = 200;
+
+#[test]
+fn calls_of_several_callers_cross_between_shards() {
+    let stage = Stage::new();
+    let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
+    let backends = callees.each_ref().map(Sipp::address);
+    let configuration = Configuration { shards: 2, ..Configuration::new(&stage, &backends) };
+    let tidegate = Tidegate::start(&stage, &configuration);
+
+    // The shard is a matter of the source port. One caller has a port for each call, so
+    // that its calls are at both shards; the answers to some of them then cross.
+    let loads = [("uac-routes", true), ("uac-routes", false), ("uac", false)].map(
+        |(scenario, socket_each)| Load {
+            scenario,
+            socket_each,
+            calls: CALLS,
+            rate_cps: 100,
+            hold_ms: 200,
+        },
+    );
+    let callers = loads.each_ref().map(|load| Sipp::caller(&stage, tidegate.address(), load));
+    for caller in callers {
+        caller.wait().assert_all_well(CALLS);
+    }
+    let served = callees.map(Sipp::finish);
+    for calls in &served {
+        calls.assert_all_well(calls.created);
+    }
+    assert_eq!(served.iter().map(|calls| calls.created).sum::<u32>(), 3 * CALLS);
+
+    let metrics = tidegate.metrics();
+    assert!(metrics.sum("crossings_total", &[]) > 0);
+    for shard in ["0", "1"] {
+        let labels = [("shard", shard), ("class", "invite")];
+        assert!(metrics.sum("messages_received_total", &labels) > 0, "shard {shard}");
+    }
+    metrics.assert_nothing_lost();
+    metrics.assert_nothing_held();
+}
+
+/// Whoever ignores Record-Route and sends from another port is still found.
+#[test]
+fn a_bye_from_another_port_without_a_route_finds_its_call() {
+    let stage = Stage::new();
+    let backend = Peer::new(stage.ip());
+    let configuration =
+        Configuration { shards: 2, ..Configuration::new(&stage, &[backend.address()]) };
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let here = tidegate.address();
+    let uri = format!("sip:bob@{here}");
+    // Of sixteen ports, some are at the other shard.
+    for number in 0..16 {
+        let (caller, elsewhere) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
+        let invite = caller.request("INVITE", &uri, number, 1);
+        caller.send(here, &invite);
+        let request = backend.receive();
+        backend.send(here, &backend.response(&request, "200 OK"));
+        let to = caller.receive().field("To").to_owned();
+        let bye = elsewhere
+            .request("BYE", &uri, number, 2)
+            .with("Call-ID", invite.field("Call-ID"))
+            .with("To", &to);
+        elsewhere.send(here, &bye);
+        let request = backend.receive();
+        assert!(request.start().starts_with("BYE "), "{}", request.start());
+        backend.send(here, &backend.response(&request, "200 OK"));
+        assert_eq!(elsewhere.receive().status(), 200);
+    }
+    let metrics = tidegate.metrics();
+    assert!(metrics.sum("crossings_total", &[]) > 0);
+    metrics.assert_nothing_held();
+}

@@ -1,0 +1,57 @@
+//! What Tidegate says of itself.
+
+/// One scrape of `/metrics`.
+pub struct Metrics(pub String);
+
+impl Metrics {
+    /// The sum of all samples of `name` (without its prefix) that have these labels.
+    ///
+    /// # Panics
+    /// If there is none: a name that nobody gives cannot be trusted to be zero.
+    #[track_caller]
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let wanted: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+        let values: Vec<u64> = self
+            .0
+            .lines()
+            .filter_map(|line| {
+                let (sample, value) = line.strip_prefix("tidegate_")?.rsplit_once(' ')?;
+                let (found, labels) = sample.split_once('{').unwrap_or((sample, ""));
+                let matches = found == name && wanted.iter().all(|label| labels.contains(label));
+                matches.then(|| value.parse::<f64>().expect("a number") as u64)
+            })
+            .collect();
+        assert!(!values.is_empty(), "no sample of {name} with {wanted:?} in\n{}", self.0);
+        values.iter().sum()
+    }
+
+    /// The number of the back end of that name.
+    #[track_caller]
+    pub fn backend(&self, name: &str, backend: impl ToString) -> u64 {
+        self.sum(name, &[("backend", &backend.to_string())])
+    }
+
+    /// # Panics
+    /// Unless nothing was dropped, at the sockets or behind them.
+    #[track_caller]
+    pub fn assert_nothing_lost(&self) {
+        for name in [
+            "messages_dropped_total",
+            "udp_overflow_total",
+            "udp_unsent_total",
+            "crossings_lost_total",
+        ] {
+            assert_eq!(self.sum(name, &[]), 0, "{name} in\n{}", self.0);
+        }
+    }
+
+    /// # Panics
+    /// Unless no back end holds a call or work, and no transaction is open.
+    #[track_caller]
+    pub fn assert_nothing_held(&self) {
+        for name in ["backend_calls", "backend_work", "transactions_open", "messages_queued"] {
+            assert_eq!(self.sum(name, &[]), 0, "{name} in\n{}", self.0);
+        }
+    }
+}

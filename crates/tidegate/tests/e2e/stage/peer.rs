@@ -1,0 +1,158 @@
+//! A user agent by hand: one socket, and messages as text.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use super::PATIENCE;
+
+/// A UDP socket that sends and receives single messages.
+pub struct Peer {
+    socket: UdpSocket,
+    address: SocketAddr,
+}
+
+impl Peer {
+    /// On a free port of `ip`.
+    pub fn new(ip: IpAddr) -> Self {
+        let socket = UdpSocket::bind((ip, 0)).expect("a free port");
+        let address = socket.local_addr().expect("a bound socket has an address");
+        Self { socket, address }
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A request from here to `uri`. `number` tells it apart: Call-ID and From-tag are
+    /// made of it, and with the CSeq the branch.
+    pub fn request(&self, method: &str, uri: &str, number: u32, cseq: u32) -> Message {
+        let here = self.address;
+        Message(format!(
+            "{method} {uri} SIP/2.0\r\n\
+             Via: SIP/2.0/UDP {here};branch=z9hG4bK-{number}-{cseq}-{method}\r\n\
+             From: <sip:caller@{here}>;tag=from-{number}\r\n\
+             To: <{uri}>\r\n\
+             Call-ID: {number}@{here}\r\n\
+             CSeq: {cseq} {method}\r\n\
+             Contact: <sip:caller@{here}>\r\n\
+             Max-Forwards: 70\r\n\
+             Content-Length: 0\r\n\r\n"
+        ))
+    }
+
+    /// A response of ours to `request`, by which it can be followed (RFC 3261 §8.2.6.2).
+    pub fn response(&self, request: &Message, status: &str) -> Message {
+        let mut lines = vec![format!("SIP/2.0 {status}")];
+        for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {
+            lines.extend(request.fields(name).map(|value| {
+                let tag = if name == "To" && !value.contains(";tag=") { ";tag=to" } else { "" };
+                format!("{name}: {value}{tag}")
+            }));
+        }
+        lines.push(format!("Contact: <sip:callee@{}>", self.address));
+        lines.push("Content-Length: 0\r\n\r\n".to_owned());
+        Message(lines.join("\r\n"))
+    }
+
+    /// Sends a message.
+    pub fn send(&self, to: SocketAddr, message: &Message) {
+        self.send_bytes(to, message.0.as_bytes());
+    }
+
+    /// Sends a datagram.
+    pub fn send_bytes(&self, to: SocketAddr, bytes: &[u8]) {
+        self.socket.send_to(bytes, to).expect("a datagram can be sent");
+    }
+
+    /// The next message, and who has sent it.
+    #[track_caller]
+    pub fn receive_from(&self) -> (Message, SocketAddr) {
+        match self.next_within(PATIENCE) {
+            Some(received) => received,
+            None => panic!("{} has received nothing within {PATIENCE:?}", self.address),
+        }
+    }
+
+    /// The next message.
+    #[track_caller]
+    pub fn receive(&self) -> Message {
+        self.receive_from().0
+    }
+
+    /// Sends `request` and returns the first final response to it.
+    #[track_caller]
+    pub fn ask(&self, to: SocketAddr, request: &Message) -> Message {
+        self.send(to, request);
+        loop {
+            let response = self.receive();
+            if response.status() >= 200 {
+                return response;
+            }
+        }
+    }
+
+    /// The next message, if it has come already.
+    pub fn next_now(&self) -> Option<Message> {
+        self.socket.set_nonblocking(true).expect("an open socket");
+        let next = self.next();
+        self.socket.set_nonblocking(false).expect("an open socket");
+        Some(next?.0)
+    }
+
+    /// The next message, if it comes in time.
+    pub fn next_within(&self, wait: Duration) -> Option<(Message, SocketAddr)> {
+        self.socket.set_read_timeout(Some(wait)).expect("a timeout above zero");
+        self.next()
+    }
+
+    fn next(&self) -> Option<(Message, SocketAddr)> {
+        let mut buffer = [0; 65_536];
+        let (length, from) = self.socket.recv_from(&mut buffer).ok()?;
+        Some((Message(String::from_utf8_lossy(&buffer[..length]).into_owned()), from))
+    }
+}
+
+/// A SIP message.
+#[derive(Clone, Debug)]
+pub struct Message(pub String);
+
+impl Message {
+    /// Its first line.
+    pub fn start(&self) -> &str {
+        self.0.lines().next().unwrap_or_default()
+    }
+
+    /// The status of a response, 0 for a request.
+    pub fn status(&self) -> u16 {
+        let status = self.start().strip_prefix("SIP/2.0 ").and_then(|rest| rest.get(..3));
+        status.and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+
+    /// The values of a header field, in order.
+    pub fn fields(&self, name: &str) -> impl Iterator<Item = &str> {
+        let lines = self.0.lines().take_while(|line| !line.is_empty());
+        lines.filter_map(move |line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    /// The value of a header field.
+    #[track_caller]
+    pub fn field(&self, name: &str) -> &str {
+        self.fields(name).next().unwrap_or_else(|| panic!("no {name} in\n{}", self.0))
+    }
+
+    /// The same with another value of a header field.
+    #[track_caller]
+    pub fn with(&self, name: &str, value: &str) -> Self {
+        let old = format!("\r\n{name}: {}\r\n", self.field(name));
+        Self(self.0.replacen(&old, &format!("\r\n{name}: {value}\r\n"), 1))
+    }
+
+    /// The same with another header field before the From.
+    pub fn and(&self, name: &str, value: &str) -> Self {
+        Self(self.0.replacen("\r\nFrom: ", &format!("\r\n{name}: {value}\r\nFrom: "), 1))
+    }
+}

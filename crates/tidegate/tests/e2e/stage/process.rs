@@ -1,0 +1,119 @@
+//! A program that was started, and ends with its test.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{end_of, eventually};
+
+/// How long a program has to end its children.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// A running program.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    last_words: Option<Signal>,
+}
+
+impl Process {
+    /// Starts a program. What it says goes to `log` with the extension `.log`, after
+    /// what is there.
+    ///
+    /// # Panics
+    /// If it cannot be started, with the remedy if it is not installed.
+    pub fn start(name: &str, command: &mut Command, log: PathBuf) -> Self {
+        let log = log.with_extension("log");
+        let sink = File::options().create(true).append(true).open(&log).expect("a log file");
+        let errors = sink.try_clone().expect("another handle of the log");
+        let spawned = command.stdin(Stdio::null()).stdout(sink).stderr(errors).spawn();
+        let program = command.get_program().to_string_lossy();
+        match spawned {
+            Ok(child) => Self { name: name.to_owned(), child, log, last_words: None },
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                panic!("{program} is not installed, and these tests need it: run `make setup`")
+            }
+            Err(error) => panic!("{program}: {error}"),
+        }
+    }
+
+    /// The same, to be ended by `signal`: a program with children of its own, which
+    /// only it knows to end.
+    pub fn ended_by(mut self, signal: Signal) -> Self {
+        self.last_words = Some(signal);
+        self
+    }
+
+    /// What it has said so far.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        // A process that has ended stays a zombie until it is waited for: its pid is its own.
+        let _ = kill_process(self.pid(), signal);
+    }
+
+    /// Its exit status, if it has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+
+    /// Waits for its end.
+    pub fn exit(&mut self) -> ExitStatus {
+        let what = format!("{} ends", self.name);
+        eventually(&what, || self.ended())
+    }
+
+    /// Waits until it is ready, as `sign` shows.
+    ///
+    /// # Panics
+    /// If it ends instead.
+    pub fn wait_for<T>(&mut self, what: &str, mut sign: impl FnMut(&Self) -> Option<T>) -> T {
+        eventually(what, || {
+            let found = sign(self);
+            if let (None, Some(status)) = (&found, self.ended()) {
+                panic!("{} ended ({status}), but: {what}\n{}", self.name, end_of(&self.log));
+            }
+            found
+        })
+    }
+
+    /// Memory it holds now (VmRSS), in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))
+            .expect("the process runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.expect("the memory of a running process") * 1024
+    }
+
+    /// Ends it at once.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(signal) = self.last_words {
+            self.signal(signal);
+            let deadline = Instant::now() + ENDING;
+            while self.ended().is_none() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        self.kill();
+    }
+}

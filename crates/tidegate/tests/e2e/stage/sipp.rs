@@ -1,0 +1,180 @@
+//! SIPp as caller and callee, and what it counts.
+
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use super::{Process, Stage};
+
+/// The scenarios that are not built into SIPp.
+const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/sipp");
+
+/// What a caller does.
+#[derive(Clone, Copy)]
+pub struct Load<'a> {
+    /// The scenario: `uac`, which is built in, or a file of `tests/sipp`.
+    pub scenario: &'a str,
+    /// How many calls.
+    pub calls: u32,
+    /// How many new ones a second.
+    pub rate_cps: u32,
+    /// How long each is held.
+    pub hold_ms: u32,
+    /// Whether each call has a socket, and so a port, of its own.
+    pub socket_each: bool,
+}
+
+impl Default for Load<'_> {
+    fn default() -> Self {
+        Self { scenario: "uac", calls: 100, rate_cps: 100, hold_ms: 0, socket_each: false }
+    }
+}
+
+/// A running SIPp.
+pub struct Sipp {
+    process: Process,
+    address: SocketAddr,
+    statistics: PathBuf,
+}
+
+impl Sipp {
+    /// A callee that follows `scenario`.
+    pub fn callee(stage: &Stage, scenario: &str) -> Self {
+        Self::callee_at(stage, scenario, stage.free_address())
+    }
+
+    /// The same at a certain address.
+    pub fn callee_at(stage: &Stage, scenario: &str, address: SocketAddr) -> Self {
+        Self::start(stage, scenario, address, &[])
+    }
+
+    /// A caller that makes its calls through `target`.
+    pub fn caller(stage: &Stage, target: SocketAddr, load: &Load) -> Self {
+        let Load { scenario, calls, rate_cps, hold_ms, socket_each } = *load;
+        let transport = if socket_each { "un" } else { "u1" };
+        let mut options = vec![target.to_string(), "-t".to_owned(), transport.to_owned()];
+        // -l: without a limit of its own SIPp holds back new calls when old ones are slow.
+        for (option, value) in [("-m", calls), ("-l", calls), ("-r", rate_cps), ("-d", hold_ms)] {
+            options.extend([option.to_owned(), value.to_string()]);
+        }
+        Self::start(stage, scenario, stage.free_address(), &options)
+    }
+
+    fn start(stage: &Stage, scenario: &str, address: SocketAddr, options: &[String]) -> Self {
+        let name = format!("{scenario}-{}", address.port());
+        let statistics = stage.path(&format!("{name}.csv"));
+        let mut command = Command::new("sipp");
+        match scenario {
+            "uac" | "uas" => command.args(["-sn", scenario]),
+            file => command.arg("-sf").arg(format!("{SCENARIOS}/{file}.xml")),
+        };
+        command
+            .args(["-i", &address.ip().to_string(), "-p", &address.port().to_string()])
+            // Its default buffers overflow at a burst of a few hundred datagrams.
+            .args(["-nostdin", "-buff_size", "4194304", "-max_socket", "2000"])
+            .args(["-trace_stat", "-fd", "1", "-stf"])
+            .arg(&statistics)
+            .args(["-trace_err", "-error_file"])
+            .arg(stage.path(&format!("{name}.errors")))
+            .args(options);
+        let mut process = stage.start(&name, &mut command);
+        process
+            .wait_for(&format!("SIPp listens on {address}"), |_| is_bound(address).then_some(()));
+        Self { process, address, statistics }
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until all its calls have ended: for a caller.
+    pub fn wait(mut self) -> Calls {
+        self.process.exit();
+        self.calls()
+    }
+
+    /// Has it end once its open calls have: for a callee.
+    pub fn finish(self) -> Calls {
+        self.process.signal(Signal::USR1);
+        self.wait()
+    }
+
+    /// Ends it at once.
+    pub fn kill(mut self) {
+        self.process.kill();
+    }
+
+    /// What it has counted; complete once it has ended.
+    fn calls(&self) -> Calls {
+        let text = fs::read_to_string(&self.statistics).unwrap_or_default();
+        let mut lines = text.lines();
+        let names: Vec<&str> = lines.next().unwrap_or_default().split(';').collect();
+        let values: Vec<&str> = lines.last().unwrap_or_default().split(';').collect();
+        let column = |name: &str| -> u32 {
+            let at = names.iter().position(|&n| n == name);
+            let value = at.and_then(|at| values.get(at)?.parse().ok());
+            value.unwrap_or_else(|| panic!("{name} in {}:\n{text}", self.statistics.display()))
+        };
+        Calls {
+            created: column("TotalCallCreated"),
+            successful: column("SuccessfulCall(C)"),
+            failed: column("FailedCall(C)"),
+            unexpected: column("FailedUnexpectedMessage(C)"),
+            repeated: column("Retransmissions(C)"),
+        }
+    }
+}
+
+/// What a SIPp has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calls {
+    pub created: u32,
+    pub successful: u32,
+    pub failed: u32,
+    /// Failed for a message that the scenario does not have at that place.
+    pub unexpected: u32,
+    /// Messages sent again.
+    pub repeated: u32,
+}
+
+impl Calls {
+    /// # Panics
+    /// Unless there were `expected` calls and all went well.
+    #[track_caller]
+    pub fn assert_all_well(&self, expected: u32) {
+        assert_eq!((self.created, self.successful), (expected, expected), "{self}");
+        assert_eq!((self.failed, self.unexpected), (0, 0), "{self}");
+    }
+}
+
+impl fmt::Display for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { created, successful, failed, unexpected, repeated } = self;
+        write!(
+            f,
+            "{created} calls, {successful} successful, {failed} failed, {unexpected} of them by \
+             an unexpected message; {repeated} retransmissions"
+        )
+    }
+}
+
+/// Whether any UDP socket of this machine is bound to `address`.
+fn is_bound(address: SocketAddr) -> bool {
+    // The kernel prints each word of an address as a number of this machine's byte order.
+    let words = |octets: &[u8]| -> String {
+        let word = |w: &[u8]| format!("{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
+        octets.chunks(4).map(word).collect()
+    };
+    let (table, ip) = match address {
+        SocketAddr::V4(v4) => ("/proc/net/udp", words(&v4.ip().octets())),
+        SocketAddr::V6(v6) => ("/proc/net/udp6", words(&v6.ip().octets())),
+    };
+    let wanted = format!("{ip}:{:04X}", address.port());
+    let sockets = fs::read_to_string(table).unwrap_or_default();
+    sockets.lines().any(|line| line.split_whitespace().nth(1) == Some(&wanted))
+}

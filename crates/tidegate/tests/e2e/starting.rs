@@ -1,0 +1,68 @@
+//! What keeps `tidegate run` from starting: status 2, and a remedy.
+
+use std::fs::{self, Permissions};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+
+use crate::stage::{Configuration, Peer, Stage, Tidegate, run_to_end};
+
+fn configuration(stage: &Stage) -> Configuration {
+    Configuration::new(stage, &[SocketAddr::new(stage.ip(), 5070)])
+}
+
+/// Runs it to its end, which must be a refusal to start. What it says of it.
+#[track_caller]
+fn refused(stage: &Stage, configuration: &Configuration) -> String {
+    let file = configuration.write(stage, "refused.toml");
+    let (status, said) = run_to_end(stage, &["run", "--config", file.to_str().unwrap()]);
+    assert_eq!(status, Some(2), "{said}");
+    said
+}
+
+#[test]
+fn a_broken_configuration_is_refused() {
+    let stage = Stage::new();
+    let more = "[[route]]\nfrm = \"any\"\nto = \"app\"\n".to_owned();
+    let said = refused(&stage, &Configuration { more, ..configuration(&stage) });
+    assert!(said.contains("did you mean `from`?"), "{said}");
+
+    let (status, said) = run_to_end(&stage, &["run", "--config", "/nonexistent.toml"]);
+    assert_eq!(status, Some(2));
+    assert!(said.contains("No such file"), "{said}");
+}
+
+#[test]
+fn an_address_in_use_is_refused() {
+    let stage = Stage::new();
+    let taken = UdpSocket::bind((stage.ip(), 0)).unwrap();
+    let address = taken.local_addr().unwrap();
+    let listen = vec![address];
+    let said = refused(&stage, &Configuration { listen, ..configuration(&stage) });
+    assert!(said.contains(&address.to_string()), "{said}");
+    assert!(said.contains("help: stop whoever has that address"), "{said}");
+}
+
+/// Sockets that several shards share must not be shared with another process.
+#[test]
+fn an_address_that_another_tidegate_has_is_refused() {
+    let stage = Stage::new();
+    let two_shards = Configuration { shards: 2, ..configuration(&stage) };
+    let first = Tidegate::start(&stage, &two_shards);
+    let said = refused(&stage, first.configuration());
+    assert!(said.contains("help: stop whoever has that address"), "{said}");
+
+    let peer = Peer::new(stage.ip());
+    let options = peer.request("OPTIONS", &format!("sip:{}", first.address()), 1, 1);
+    assert_eq!(peer.ask(first.address(), &options).status(), 200, "the first one is untouched");
+}
+
+#[test]
+fn a_key_that_others_can_read_is_refused() {
+    let stage = Stage::new();
+    drop(Tidegate::start(&stage, &configuration(&stage)));
+    let key = stage.path("state").join("route.key");
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
+    let said = refused(&stage, &configuration(&stage));
+    assert!(said.contains("route.key") && said.contains("help: "), "{said}");
+}

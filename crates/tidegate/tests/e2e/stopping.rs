@@ -1,0 +1,72 @@
+//! SIGTERM, and what is still done after it.
+
+use rustix::process::Signal;
+
+use crate::stage::{Configuration, Message, Peer, Stage, Tidegate, eventually};
+
+/// An INVITE that rings at its back end.
+struct Ringing {
+    stage: Stage,
+    tidegate: Tidegate,
+    caller: Peer,
+    backend: Peer,
+    invite: Message,
+}
+
+impl Ringing {
+    fn set_up() -> Self {
+        let stage = Stage::new();
+        let (caller, backend) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
+        let configuration = Configuration::new(&stage, &[backend.address()]);
+        let tidegate = Tidegate::start(&stage, &configuration);
+        let here = tidegate.address();
+        caller.send(here, &caller.request("INVITE", &format!("sip:bob@{here}"), 1, 1));
+        let invite = backend.receive();
+        backend.send(here, &backend.response(&invite, "180 Ringing"));
+        assert_eq!(caller.receive().status(), 180);
+        Self { stage, tidegate, caller, backend, invite }
+    }
+}
+
+#[test]
+fn with_nothing_held_it_stops_at_once() {
+    let stage = Stage::new();
+    let backend = Peer::new(stage.ip());
+    let mut tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));
+    assert_eq!(tidegate.get("/readyz"), Some((200, "admitting\n".to_owned())));
+    tidegate.signal(Signal::TERM);
+    assert_eq!(tidegate.exit().code(), Some(0));
+    assert!(tidegate.process().log().ends_with("nothing was held\n"));
+}
+
+#[test]
+fn a_call_that_rings_is_set_up_first() {
+    let Ringing { stage, mut tidegate, caller, backend, invite } = Ringing::set_up();
+    let here = tidegate.address();
+    tidegate.signal(Signal::TERM);
+    eventually("it is not ready any more", || {
+        (tidegate.get("/readyz") == Some((503, "draining\n".to_owned()))).then_some(())
+    });
+
+    let late = Peer::new(stage.ip());
+    let refused = late.ask(here, &late.request("INVITE", &format!("sip:bob@{here}"), 2, 1));
+    assert_eq!(refused.status(), 503, "no new call");
+    assert!(tidegate.process().ended().is_none());
+
+    backend.send(here, &backend.response(&invite, "200 OK"));
+    assert_eq!(caller.receive().status(), 200);
+    assert_eq!(tidegate.exit().code(), Some(0));
+    assert!(tidegate.process().log().ends_with("nothing was held\n"));
+}
+
+#[test]
+fn a_second_signal_stops_it_at_once() {
+    let mut ringing = Ringing::set_up();
+    let tidegate = &mut ringing.tidegate;
+    tidegate.signal(Signal::TERM);
+    eventually("it drains", || tidegate.get("/readyz").filter(|answer| answer.0 == 503));
+    assert!(tidegate.process().ended().is_none());
+    tidegate.signal(Signal::TERM);
+    assert_eq!(tidegate.exit().code(), Some(1));
+    assert!(tidegate.process().log().ends_with("as asked a second time\n"));
+}
