@@ -79,15 +79,17 @@ impl Endpoint {
 
     /// Tells the call table of a request that is about to be forwarded.
     fn note_request(&mut self, now: Timestamp, hop: &Hop, method: Method, cseq: u32) {
-        // An ACK and a CANCEL share the CSeq of their INVITE.
-        let alone = !matches!(method, Method::Ack | Method::Cancel);
-        if alone && self.calls().is_repeated(hop.call, method, cseq) {
-            self.counters.retransmissions.add(1);
-        }
         match hop.member {
             Some(member) if hop.toward_backend => {
+                // An ACK and a CANCEL share the CSeq of their INVITE.
+                let alone = !matches!(method, Method::Ack | Method::Cancel);
+                if alone && self.calls().is_repeated(hop.call, method, cseq) {
+                    self.counters.retransmissions.add(1);
+                }
                 self.count_request(now, hop.call, member, method, cseq);
             }
+            // RFC 3261 §12.2.1.1: each side numbers its own requests, so the table's
+            // numbers, which are the other side's, say nothing of this one.
             _ => self.calls_mut().on_request_from_backend(now, hop.call, method),
         }
     }

@@ -119,7 +119,7 @@ impl Ingress {
         for lane in lanes {
             if let Some(received) = self.queues[lane].pop_front() {
                 if lane >= Lane::NEW_WORK {
-                    self.turn = (lane - Lane::NEW_WORK + 1) % Lane::NEW_WORK_LANES;
+                    self.turn = lane - Lane::NEW_WORK + 1;
                 }
                 self.waiting -= 1;
                 return Some((Lane::ALL[lane], received));

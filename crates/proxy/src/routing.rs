@@ -10,7 +10,6 @@ use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
 use crate::calls::{CallRef, Member, Phase};
-use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
@@ -76,7 +75,7 @@ impl Endpoint {
                 return Ok(hop);
             }
             if !is_new && (origin == Origin::Stranger || ours) {
-                return Err(self.unknown(received, *method));
+                return Err(self.unknown(received));
             }
         }
         let destination = match (&routes.next, origin) {
@@ -188,15 +187,12 @@ impl Endpoint {
     /// A request within a dialog that nobody here knows. With several shards the
     /// others are asked in turn: a client that ignores Record-Route and changes its
     /// port between requests is found again that way.
-    fn unknown(&self, received: &Received, method: Method) -> Instead {
+    fn unknown(&self, received: &Received) -> Instead {
         if u16::from(received.crossed) + 1 < self.shards() {
             return Instead::Cross((self.shard() + 1) % self.shards());
         }
-        match method {
-            Method::Ack => Instead::Drop(DropReason::UnknownAck),
-            // RFC 3261 §21.4.19.
-            _ => Instead::Reply(481, "no such call"),
-        }
+        // RFC 3261 §21.4.19.
+        Instead::Reply(481, "no such call")
     }
 
     /// Where a request without a further Route goes: by the rules.

@@ -85,6 +85,24 @@ fn a_back_ends_bye_ends_the_call() {
     assert_eq!(counts(&script), [(0, 0), (0, 0)]);
 }
 
+// RFC 3261 §12.2.1.1: the callee begins its own numbers where it likes.
+#[test]
+fn a_back_ends_requests_neither_weigh_on_it_nor_repeat_the_callers() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("a"));
+    script.one(BACKEND_A, &sent.answer("200 OK"));
+    for cseq in [1, 100] {
+        let info = request("INFO", "sip:alice@198.51.100.7", "a", cseq, "Totag\r\n");
+        script.one(BACKEND_A, &info);
+        assert_eq!(counts(&script), [(1, 0), (0, 0)]);
+    }
+    assert_eq!(script.counters.retransmissions.get(), 0);
+    // The caller's still are what they were.
+    script.one(CALLER, &bare("INFO", "a", 2));
+    script.one(CALLER, &bare("INFO", "a", 2));
+    assert_eq!(script.counters.retransmissions.get(), 1);
+}
+
 #[test]
 fn repetitions_of_an_unanswered_call_leave_a_back_end_that_is_down() {
     let mut script = Script::new();

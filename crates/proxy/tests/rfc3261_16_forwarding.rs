@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::Listener;
+use tidegate_proxy::{DropReason, Listener};
 
 // §16.6 item 8: "the proxy MUST insert a Via header field value into the copy before
 // the existing Via header field values." §8.1.1.7: the branch "MUST always begin with
@@ -89,6 +89,10 @@ fn an_ack_is_never_answered() {
     assert!(script.send(CALLER, &ack).is_empty());
     assert!(script.send(CALLER, &ack.replace(": 70", ": 0")).is_empty());
     assert!(script.send(CALLER, &ack.replace("CSeq: 1 ACK", "CSeq: 1 INVITE")).is_empty());
+    assert!(script.send(CALLER, &ack.replace("CSeq: 1 ACK", "CSeq: one ACK")).is_empty());
+    assert!(script.send(CALLER, &ack.replace("Length: 0", "Length: 9")).is_empty());
+    let dropped = |why| script.counters.dropped(why).get();
+    assert_eq!((dropped(DropReason::UnknownAck), dropped(DropReason::Malformed)), (1, 4));
 }
 
 // §8.2.6.2: all Vias in their order, From, To, Call-ID and CSeq; a tag in the To.
@@ -186,8 +190,8 @@ fn a_response_that_is_not_ours_goes_nowhere() {
         sent.answer("200 OK").replace(&format!("Via: {}\r\n", sent.all("Via")[1]), "");
     assert!(script.send(BACKEND_A, &lone).is_empty());
     let counters = Arc::clone(&script.counters);
-    assert_eq!(counters.dropped(tidegate_proxy::DropReason::ForeignResponse).get(), 2);
-    assert_eq!(counters.dropped(tidegate_proxy::DropReason::LostResponse).get(), 1);
+    assert_eq!(counters.dropped(DropReason::ForeignResponse).get(), 2);
+    assert_eq!(counters.dropped(DropReason::LostResponse).get(), 1);
     assert_eq!(script.send(BACKEND_A, &sent.answer("200 OK")).len(), 1, "the true one passes");
 }
 

@@ -30,6 +30,10 @@ impl Table {
         self.calls.on_request(self.now, call, method, cseq, &self.picker);
     }
 
+    fn request_from_backend(&mut self, call: CallRef, method: Method) {
+        self.calls.on_request_from_backend(self.now, call, method);
+    }
+
     fn response(&mut self, call: CallRef, method: Method, cseq: u32, status: u16) {
         self.calls.on_response(self.now, call, method, cseq, status);
     }
@@ -171,10 +175,125 @@ fn every_ending_gives_back_what_was_counted() {
     assert_eq!(t.counts(), (1, 0, 0));
 }
 
+// RFC 3261 §21.3: a redirection sets nothing up.
+#[test]
+fn a_redirected_call_is_over() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.response(call, Method::Invite, 1, 300);
+    assert_eq!(t.counts(), (0, 0, 0));
+}
+
+// RFC 3261 §14.1: after a re-INVITE that was refused, all is "as if no re-INVITE had
+// been issued".
+#[test]
+fn a_refused_re_invite_leaves_the_call_as_it_was() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    t.request(call, Method::Invite, 2);
+    t.response(call, Method::Invite, 2, 488);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.request_from_backend(call, Method::Invite);
+    t.response(call, Method::Invite, 1, 488);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.pass(IDLE - Duration::from_secs(1));
+    assert_eq!(t.counts(), (1, 0, 0));
+}
+
+#[test]
+fn a_request_outside_any_call_counts_as_work_and_not_as_a_call() {
+    let mut t = Table::new(10);
+    let single = t.insert(1);
+    t.request(single, Method::Options, 1);
+    assert_eq!(t.counts(), (0, 100, 1));
+    t.response(single, Method::Options, 1, 200);
+    assert_eq!(t.counts(), (0, 0, 0));
+}
+
+#[test]
+fn an_unanswered_request_counts_for_64_t1() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    t.request(call, Method::Info, 2);
+    t.pass(TRANSACTION_MAX);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.pass(Duration::from_secs(20));
+    t.request(call, Method::Info, 3);
+    // The call's own timer fires in between.
+    t.pass(Duration::from_secs(31));
+    assert_eq!(t.counts(), (1, 100, 1));
+    t.pass(TRANSACTION_MAX);
+    assert_eq!(t.counts(), (1, 0, 0));
+}
+
+// RFC 3261 §16.6 item 11, §16.7 item 2: from the first provisional response on, Timer C
+// alone ends an INVITE.
+#[test]
+fn what_is_sent_while_it_rings_does_not_shorten_timer_c() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.response(call, Method::Invite, 1, 183);
+    t.request(call, Method::Other, 2);
+    t.response(call, Method::Other, 2, 200);
+    t.pass(TIMER_C - Duration::from_secs(1));
+    assert_eq!(t.counts(), (1, 175, 1));
+}
+
+#[test]
+fn a_call_of_the_back_ends_lasts_as_long_as_one_to_it() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request_from_backend(call, Method::Invite);
+    t.response(call, Method::Invite, 1, 200);
+    t.pass(IDLE - Duration::from_secs(1));
+    assert_eq!(t.calls.find(1), Some(call));
+    t.request_from_backend(call, Method::Info);
+    t.pass(IDLE - Duration::from_secs(1));
+    assert_eq!(t.calls.find(1), Some(call));
+    // Its BYE, though unanswered, ends it.
+    t.request_from_backend(call, Method::Bye);
+    t.pass(TRANSACTION_MAX * 2);
+    assert_eq!(t.calls.find(1), None);
+}
+
+#[test]
+fn a_challenged_bye_leaves_the_call_all_its_time() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    t.request(call, Method::Bye, 2);
+    t.response(call, Method::Bye, 2, 407);
+    t.pass(IDLE - Duration::from_secs(1));
+    assert_eq!(t.counts(), (1, 0, 0));
+}
+
+#[test]
+fn an_entry_whose_request_was_never_forwarded_is_forgotten() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.pass(TRANSACTION_MAX - Duration::from_millis(1));
+    assert_eq!(t.calls.find(1), Some(call));
+    t.pass(Duration::from_millis(1));
+    assert_eq!(t.calls.find(1), None);
+}
+
+#[test]
+fn a_timeout_that_comes_too_early_changes_nothing() {
+    let mut t = Table::new(10);
+    t.established(1);
+    let due = t.calls.poll_timeout().unwrap();
+    t.calls.handle_timeout(due - Duration::from_nanos(1));
+    assert_eq!(t.calls.poll_timeout(), Some(due));
+    t.calls.handle_timeout(due);
+    assert!(t.calls.poll_timeout() > Some(due));
+}
+
 #[test]
 fn the_choice_is_kept_for_64_t1_after_the_end() {
     let mut t = Table::new(10);
     let call = t.established(1);
+    t.pass(Duration::from_secs(10));
     t.request(call, Method::Bye, 2);
     t.response(call, Method::Bye, 2, 200);
     t.pass(TRANSACTION_MAX - Duration::from_millis(1));
@@ -201,6 +320,7 @@ fn a_full_table_gives_up_what_is_over_and_refuses_the_rest() {
     let mut t = Table::new(3);
     let calls: Vec<_> = (0..3).map(|f| t.established(f)).collect();
     assert_eq!(t.calls.insert(t.now, 9, MEMBER), Err(Full));
+    assert_eq!(t.calls.evicted(), 0);
     t.request(calls[1], Method::Bye, 2);
     t.response(calls[1], Method::Bye, 2, 200);
     t.insert(9);
