@@ -1,7 +1,6 @@
 //! Responses: back by our Via, RFC 3261 §16.7 and §16.11.
 
-use tidegate_sip::forward::remove_top_via;
-use tidegate_sip::{Message, Splice, response_target};
+use tidegate_sip::{Passage, response_target};
 use tidegate_world::{Path, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
@@ -19,38 +18,32 @@ impl Endpoint {
     }
 
     fn try_response(&mut self, now: Timestamp, received: &Received) -> Result<(), Astray> {
-        let malformed = |_| Astray::Drop(DropReason::Malformed);
-        let message = Message::parse(&received.bytes).map_err(malformed)?;
-        let mut vias = message.vias();
-        let top = vias.next().ok_or(Astray::Drop(DropReason::Malformed))?.map_err(malformed)?;
+        let passage =
+            Passage::parse(&received.bytes).map_err(|_| Astray::Drop(DropReason::Malformed))?;
         // RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove
         // that header field value from the response and forward the result to the
         // location indicated in the next Via header field value." The MAC in the branch
         // says more than the address: that this very proxy sent the request.
-        let branch = Branch::decode(top.branch().unwrap_or_default(), self.keys())
+        let branch = Branch::decode(passage.branch.unwrap_or_default(), self.keys())
             .ok_or(Astray::Drop(DropReason::ForeignResponse))?;
         let shard = u16::from(branch.shard);
         if shard != self.shard() && shard < self.shards() && received.crossed == 0 {
             return Err(Astray::Cross(shard));
         }
         // RFC 3261 §16.7 item 3: with no Via left it would be a response to us.
-        let next = vias.next().ok_or(Astray::Drop(DropReason::LostResponse))?.map_err(malformed)?;
-        let remote = response_target(&next).ok_or(Astray::Drop(DropReason::LostResponse))?;
+        let remote = passage.next.as_ref().and_then(response_target);
+        let remote = remote.ok_or(Astray::Drop(DropReason::LostResponse))?;
         let listener = self.addresses().listener(branch.listener.into());
         let local = listener.ok_or(Astray::Drop(DropReason::ForeignResponse))?.local;
 
-        let mut splice = Splice::new(&message);
-        remove_top_via(&mut splice, &message);
         let mut bytes = self.pool().take();
-        splice.write_to(&mut bytes).map_err(|_| Astray::Drop(DropReason::TooLong))?;
+        passage.write_to(&mut bytes).map_err(|_| Astray::Drop(DropReason::TooLong))?;
 
         if let Some(member) = self.addresses().member(received.path.remote) {
             self.backend(member).on_answered();
         }
-        let status = message.status().unwrap_or_default();
-        if let Ok(cseq) = message.cseq() {
-            self.calls_mut().on_response(now, branch.call, cseq.method, cseq.number, status);
-        }
+        let Passage { cseq, status, .. } = passage;
+        self.calls_mut().on_response(now, branch.call, cseq.method, cseq.number, status);
         self.counters.responses_forwarded.add(1);
         // RFC 3581 §4: "sent from the same address and port that the request was
         // received on".

@@ -75,6 +75,12 @@ impl Line {
         usize::from(self.end)
     }
 
+    /// Where the trimmed value begins.
+    #[inline]
+    pub(crate) fn value_start(&self) -> usize {
+        usize::from(self.value)
+    }
+
     /// The trimmed value.
     #[inline]
     pub(crate) fn value<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {

@@ -1,12 +1,13 @@
 //! SIP grammar for elements that forward more messages than they read.
 //!
-//! Five things, from cheap to dear:
+//! Six things, from cheap to dear:
 //!
 //! - [`glance`] reads the start line alone;
 //! - [`scan`] finds what a gate needs (start line, top Via, Call-ID, CSeq, To-tag)
 //!   and stops at the last header it needs;
 //! - [`Message`] indexes the header lines in one pass; a header's value is parsed
 //!   only when it is asked for, and everything is a slice of the received bytes;
+//! - [`Passage`] is a response on its way through a proxy;
 //! - [`Splice`] changes a message by cutting and inserting, so that whatever the
 //!   element does not understand passes through byte for byte; [`forward`] holds the
 //!   edits of a proxy;
@@ -52,6 +53,7 @@ mod message;
 mod method;
 mod name_addr;
 mod params;
+mod passage;
 mod reply;
 mod scan;
 mod splice;
@@ -70,6 +72,7 @@ pub use message::{BYTES_MAX, Message};
 pub use method::Method;
 pub use name_addr::NameAddr;
 pub use params::{Param, Params, ParamsIter};
+pub use passage::Passage;
 pub use reply::{Reply, write_reply};
 pub use scan::{Scan, ScanStart, glance, scan};
 pub use splice::{EDITS_MAX, Splice};

@@ -108,7 +108,7 @@ pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
 
 /// The start line, the message that begins with it, and where its headers begin.
 #[inline]
-fn begin(bytes: &[u8]) -> Result<(ScanStart<'_>, &[u8], usize), Malformed> {
+pub(crate) fn begin(bytes: &[u8]) -> Result<(ScanStart<'_>, &[u8], usize), Malformed> {
     let bytes = skip_blank(bytes)?;
     if bytes.len() > BYTES_MAX {
         return Err(Malformed::TooLong);

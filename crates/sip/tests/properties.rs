@@ -8,8 +8,8 @@ use std::ops::Range;
 use planted::{Address, Planted, planted, planted_request};
 use proptest::prelude::*;
 use tidegate_sip::{
-    EDITS_MAX, Malformed, Message, NameAddr, Reply, ScanStart, Splice, StartLine, Uri, forward,
-    response_target, scan, write_reply,
+    EDITS_MAX, Malformed, Message, NameAddr, Passage, Reply, ScanStart, Splice, StartLine, Uri,
+    forward, response_target, scan, write_reply,
 };
 
 fn text(bytes: &[u8]) -> &str {
@@ -88,6 +88,29 @@ fn agree(message: &Message<'_>) {
     }
 }
 
+/// A passage is what comes of splicing the same response.
+fn passes_as_it_is_spliced(message: &Message<'_>) {
+    let passage = Passage::parse(message.bytes());
+    let (Some(status), Ok(cseq)) = (message.status(), message.cseq()) else { return };
+    let mut vias = message.vias();
+    let (Some(Ok(top)), next) = (vias.next(), vias.next()) else { return };
+    if matches!(next, Some(Err(_))) {
+        assert!(passage.is_err());
+        return;
+    }
+    let passage = passage.expect("Message accepts it");
+    assert_eq!((passage.status, passage.cseq.number), (status, cseq.number));
+    assert_eq!(passage.branch, top.branch());
+    let next = next.and_then(Result::ok);
+    assert_eq!(passage.next.map(|via| via.element), next.map(|via| via.element));
+    let (mut passed, mut spliced) = (Vec::new(), Vec::new());
+    passage.write_to(&mut passed).unwrap();
+    let mut splice = Splice::new(message);
+    assert!(forward::remove_top_via(&mut splice, message));
+    splice.write_to(&mut spliced).unwrap();
+    assert_eq!(String::from_utf8_lossy(&passed), String::from_utf8_lossy(&spliced));
+}
+
 /// Forwards and answers the message, whatever it is.
 fn edit(message: &Message<'_>) {
     let source = forward::Source::new("192.0.2.1:5060".parse().unwrap());
@@ -104,6 +127,8 @@ fn edit(message: &Message<'_>) {
     let mut out = Vec::new();
     splice.write_to(&mut out).unwrap();
     assert_eq!(out.len(), splice.output_len());
+
+    passes_as_it_is_spliced(message);
 
     let mut splice = Splice::new(message);
     forward::remove_top_via(&mut splice, message);

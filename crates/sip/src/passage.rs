@@ -1,0 +1,170 @@
+//! A response on its way through a proxy, read no further than that takes.
+
+use std::io::{self, Write};
+use std::ops::Range;
+
+use crate::element::split_element;
+use crate::field::{Line, line_end};
+use crate::lexical::{decimal, trim_start};
+use crate::scan::begin;
+use crate::via::Parts;
+use crate::{CSeq, HeaderName, Malformed, ScanStart, Via};
+
+/// What a proxy needs of a response that it passes on: RFC 3261 §16.7 items 1 to 3, and
+/// §16.11 of one without transactions.
+///
+/// Most lines are skipped by their first letter, which takes half of what indexing them
+/// in a [`Message`](crate::Message) does. Of a response that `Message` accepts it finds
+/// what `Message` finds; it accepts more, for it looks at no other line.
+#[derive(Clone, Debug)]
+pub struct Passage<'a> {
+    /// The Status-Code.
+    pub status: u16,
+    /// The branch of the first Via, which is the proxy's own.
+    pub branch: Option<&'a [u8]>,
+    /// The second Via, which says where the response goes; `None` if there is none.
+    pub next: Option<Via<'a>>,
+    /// The CSeq.
+    pub cseq: CSeq<'a>,
+    bytes: &'a [u8],
+    /// The first Via, with its line if it stands there alone.
+    top: Range<usize>,
+}
+
+impl<'a> Passage<'a> {
+    /// Reads a response.
+    ///
+    /// # Errors
+    /// [`Malformed::StartLine`] for a request; else what is wrong with one of the Vias,
+    /// the CSeq or the Content-Length, or missing.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (start, bytes, mut at) = begin(bytes)?;
+        let ScanStart::Response { status } = start else { return Err(Malformed::StartLine) };
+        let (mut first, mut second, mut cseq, mut length) = (None, None, None, None);
+        loop {
+            if !may_matter(bytes.get(at)) {
+                at = Line::skip(bytes, at)?;
+                continue;
+            }
+            let Some(line) = Line::read(bytes, at)? else { break };
+            match line.name {
+                HeaderName::Via if first.is_none() => first = Some((at, line)),
+                HeaderName::Via if second.is_none() => second = Some(line),
+                HeaderName::CSeq if cseq.is_none() => cseq = Some(line),
+                HeaderName::ContentLength if length.is_none() => length = Some(line),
+                _ => {}
+            }
+            at = line.end();
+        }
+        let body = at + line_end(&bytes[at..]);
+        let bytes = match length {
+            None => bytes,
+            // RFC 3261 §18.3: what follows the body is discarded.
+            Some(line) => {
+                let length = decimal(line.value(bytes), u32::MAX)
+                    .ok_or(Malformed::BadHeader(HeaderName::ContentLength))?;
+                let end = body.saturating_add(length as usize);
+                bytes.get(..end).ok_or(Malformed::ContentLength)?
+            }
+        };
+        let cseq = cseq.ok_or(Malformed::MissingHeader(HeaderName::CSeq))?;
+        let cseq = CSeq::parse(cseq.value(bytes)).ok_or(Malformed::BadHeader(HeaderName::CSeq))?;
+
+        let bad_via = Malformed::BadHeader(HeaderName::Via);
+        let (at, line) = first.ok_or(Malformed::MissingHeader(HeaderName::Via))?;
+        let value = line.value(bytes);
+        let (top, rest) = split_element(value).ok_or(bad_via)?;
+        let (top_range, next) = match (rest, second) {
+            (Some(rest), _) => {
+                let value_start = line.value_start();
+                let stays = value_start + (value.len() - trim_start(rest).len());
+                (value_start..stays, Some(rest))
+            }
+            (None, Some(second)) => (at..line.end(), Some(second.value(bytes))),
+            (None, None) => (at..line.end(), None),
+        };
+        let next = next.map(|value| {
+            split_element(value).and_then(|(element, _)| Via::parse(element)).ok_or(bad_via)
+        });
+        Ok(Self {
+            status,
+            branch: Parts::of(top).ok_or(bad_via)?.branch(),
+            next: next.transpose()?,
+            cseq,
+            bytes,
+            top: top_range,
+        })
+    }
+
+    /// Writes the response without its first Via (RFC 3261 §16.7 item 3).
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        out.write_all(&self.bytes[..self.top.start])?;
+        out.write_all(&self.bytes[self.top.end..])
+    }
+}
+
+/// False for the first letter of a line that is none of Via, CSeq, Content-Length (or
+/// their short forms `v` and `l`) nor the empty one.
+#[inline]
+fn may_matter(first: Option<&u8>) -> bool {
+    let letter = first.map(u8::to_ascii_lowercase);
+    !matches!(letter, Some(b'a'..=b'b' | b'd'..=b'k' | b'm'..=b'u' | b'w'..=b'z'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(text: &str) -> String {
+        let mut out = Vec::new();
+        Passage::parse(text.as_bytes()).unwrap().write_to(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    const REST: &str = "CSeq: 1 INVITE\r\nTo: a\r\nl: 2\r\n\r\nxy";
+
+    #[test]
+    fn the_first_via_is_taken_off_wherever_it_stands() {
+        let via = "SIP/2.0/UDP 192.0.2.1;branch=z9hG4bKours";
+        let next = "SIP/2.0/UDP 192.0.2.2;received=192.0.2.3";
+        for (lines, left) in [
+            (format!("Via: {via}\r\nVia: {next}\r\n"), format!("Via: {next}\r\n")),
+            (format!("From: b\r\nv: {via} ,\r\n {next}\r\n"), format!("From: b\r\nv: {next}\r\n")),
+            (format!("Via: {via}\r\n"), String::new()),
+        ] {
+            let text = format!("SIP/2.0 200 OK\r\n{lines}{REST}");
+            assert_eq!(passed(&text), format!("SIP/2.0 200 OK\r\n{left}{REST}"));
+            let passage = Passage::parse(text.as_bytes()).unwrap();
+            assert_eq!((passage.status, passage.branch), (200, Some(&b"z9hG4bKours"[..])));
+            assert_eq!(passage.next.is_some(), !left.is_empty());
+            assert_eq!(passage.cseq.number, 1);
+        }
+    }
+
+    /// RFC 3261 §18.3.
+    #[test]
+    fn a_body_ends_where_its_length_says() {
+        let text = format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{REST}");
+        assert_eq!(passed(&format!("{text}more")), passed(&text));
+        let short = Passage::parse(&text.as_bytes()[..text.len() - 1]);
+        assert_eq!(short.unwrap_err(), Malformed::ContentLength);
+    }
+
+    #[test]
+    fn what_is_needed_and_missing_is_named() {
+        let of = |text: &str| Passage::parse(text.as_bytes()).unwrap_err();
+        let (via, cseq) = (HeaderName::Via, HeaderName::CSeq);
+        assert_eq!(of("SIP/2.0 200 OK\r\nCSeq: 1 A\r\n\r\n"), Malformed::MissingHeader(via));
+        assert_eq!(of("SIP/2.0 200 OK\r\nv: A/1/B a\r\n\r\n"), Malformed::MissingHeader(cseq));
+        assert_eq!(of("SIP/2.0 200 OK\r\nv: ,\r\nCSeq: 1 A\r\n\r\n"), Malformed::BadHeader(via));
+        assert_eq!(
+            of("SIP/2.0 200 OK\r\nv: A/1/B a, ?\r\nCSeq: 1 A\r\n\r\n"),
+            Malformed::BadHeader(via)
+        );
+        assert_eq!(of("OPTIONS sip:a SIP/2.0\r\nv: A/1/B a\r\n\r\n"), Malformed::StartLine);
+        assert_eq!(of("SIP/2.0 200 OK\r\nv: A/1/B a"), Malformed::NoEnd);
+    }
+}
