@@ -159,6 +159,13 @@ impl Calls {
         slot.call.as_ref().filter(|_| slot.generation == call.generation)
     }
 
+    /// Whether `call` names the entry with that fingerprint. The branch it comes from
+    /// may be older than this process, or another's with the same key: then it names
+    /// whatever call happens to be in its slot.
+    pub(crate) fn is_of(&self, call: CallRef, fingerprint: u128) -> bool {
+        self.get(call).is_some_and(|entry| entry.fingerprint == fingerprint)
+    }
+
     fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {
         let slot = self.slots.get_mut(call.slot as usize)?;
         slot.call.as_mut().filter(|_| slot.generation == call.generation)

@@ -46,7 +46,9 @@ impl Endpoint {
             self.backend(member).on_answered();
         }
         let status = message.status().unwrap_or_default();
-        if let Ok(cseq) = message.cseq() {
+        if let (Ok(cseq), Ok(call_id)) = (message.cseq(), message.call_id())
+            && self.calls().is_of(branch.call, self.keys().call.fingerprint(call_id))
+        {
             self.calls_mut().on_response(now, branch.call, cseq.method, cseq.number, status);
         }
         self.counters.responses_forwarded.add(1);
