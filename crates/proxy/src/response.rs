@@ -35,7 +35,10 @@ impl Endpoint {
         let next = vias.next().ok_or(Astray::Drop(DropReason::LostResponse))?.map_err(malformed)?;
         let remote = response_target(&next).ok_or(Astray::Drop(DropReason::LostResponse))?;
         let listener = self.addresses().listener(branch.listener.into());
-        let local = listener.ok_or(Astray::Drop(DropReason::ForeignResponse))?.local;
+        let mut local = listener.ok_or(Astray::Drop(DropReason::ForeignResponse))?.local;
+        if let Some(asked) = branch.asked {
+            local.set_ip(asked);
+        }
 
         let mut splice = Splice::new(&message);
         remove_top_via(&mut splice, &message);
