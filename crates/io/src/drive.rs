@@ -15,6 +15,7 @@ use tidegate_world::{Core, Counter, Pool, Timestamp};
 
 use crate::dispatch::Dispatch;
 use crate::reception::{Kind, LISTENERS_MAX, Ready, Reception, SOCKETS_MAX};
+use crate::stop::Party;
 use crate::{Clock, Counters, Crossings, Inbox, Limits, Listener, Pauses, Stop};
 
 /// How long drops may go uncounted that no later datagram tells of.
@@ -54,7 +55,7 @@ pub struct Drive {
     dispatch: Dispatch,
     crossings: Crossings,
     counters: Arc<Counters>,
-    stop: Stop,
+    party: Party,
     pool: Pool,
     pauses: Pauses,
     /// Until when time is accounted as busy or idle.
@@ -72,9 +73,9 @@ struct Draining {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The core held nothing more.
+    /// No core held anything more, here or at the shards that stop together with this.
     Drained,
-    /// The core still held something when the time to drain was over.
+    /// One still held something when the time to drain was over.
     Late,
     /// A second request to stop came first.
     Forced,
@@ -102,7 +103,7 @@ impl Drive {
             let count = listeners.len();
             return Err(invalid(format!("{count} listeners, but there may be {LISTENERS_MAX}")));
         }
-        stop.wakes(crossings.waker().clone());
+        let party = stop.join(crossings.waker().clone());
         let listeners: Rc<[Listener]> = listeners.into();
         let inbox = Inbox::new(&pool);
         let now = clock.now();
@@ -117,12 +118,12 @@ impl Drive {
             limits,
             crossings,
             counters,
-            stop,
+            party,
             pool,
         })
     }
 
-    /// Turns `core` until a request to stop, and then until it has drained. Sets the
+    /// Turns `core` until a request to stop, and then until all shards have drained. Sets the
     /// timer slack of the calling thread to the least there is.
     ///
     /// # Errors
@@ -294,7 +295,8 @@ impl Drive {
         let waker = self.crossings.waker();
         waker.fall_asleep();
         let heeded = u32::from(self.draining.is_some());
-        if !self.crossings.is_empty() || self.stop.requests() > heeded {
+        let stopped = self.party.requests() > heeded || self.party.all_drained();
+        if stopped || !self.crossings.is_empty() {
             waker.get_up(false);
             return Ok(Ready::NONE);
         }
@@ -314,7 +316,7 @@ impl Drive {
     /// Has the core drain after the first request to stop. Returns the end, once it
     /// has come.
     fn heed_stop<C: Core>(&mut self, core: &mut C) -> Option<Summary> {
-        let requests = self.stop.requests();
+        let requests = self.party.requests();
         if requests == 0 {
             return None;
         }
@@ -329,7 +331,8 @@ impl Drive {
                 draining
             }
         };
-        let ended = if core.is_drained() {
+        self.party.note(!core.is_drained() || !self.crossings.is_empty());
+        let ended = if self.party.all_drained() {
             Ended::Drained
         } else if requests > 1 {
             Ended::Forced

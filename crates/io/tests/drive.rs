@@ -4,11 +4,14 @@
 
 mod cores;
 
+use std::iter;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cores::{Echo, Seen, group, next, peer, received, start};
+use cores::{Echo, Seen, group, next, peer, received, start, start_with};
 use tidegate_io::*;
 use tidegate_world::*;
 
@@ -250,8 +253,8 @@ fn stopping_drains_once_then_waits_no_longer_than_it_may() {
 
     let undrained = |drain| {
         let group = group("127.0.0.1", 1, true);
-        let (mut core, sight) = Echo::new();
-        core.drains = false;
+        let (core, sight) = Echo::new();
+        core.drains.store(false, Relaxed);
         let limits = Limits { drain, ..Limits::default() };
         let crossings = Crossings::alone().unwrap();
         let listeners = vec![group.listener(0)];
@@ -271,6 +274,41 @@ fn stopping_drains_once_then_waits_no_longer_than_it_may() {
     peer.send_to(b"BYE", group.local()).unwrap();
     assert_eq!(received(&peer).0, b"BYE");
     assert_eq!(running.end().0.ended, Ended::Forced);
+}
+
+#[test]
+fn a_shard_that_holds_nothing_goes_on_as_long_as_another_holds_something() {
+    let (clock, stop) = (Clock::start(), Stop::new());
+    let [idle_group, holding_group] = [0; 2].map(|_| group("127.0.0.1", 1, true));
+    let (mut idle, idle_sight) = Echo::new();
+    idle.pass_to = Some(1);
+    let (holding, holding_sight) = Echo::new();
+    holding.drains.store(false, Relaxed);
+    let holding_drains = Arc::clone(&holding.drains);
+    let mut mesh = Crossings::mesh(2, 8).unwrap().into_iter();
+    let mut started = |core, group: &Group| {
+        let crossings = mesh.next().unwrap();
+        let listeners = vec![group.listener(0)];
+        start_with(core, clock, Limits::default(), listeners, crossings, stop.clone())
+    };
+    let shards = [started(idle, &idle_group), started(holding, &holding_group)];
+    let peer = peer("127.0.0.1");
+    let answer = || peer.send_to(b"SIP/2.0 200 OK", idle_group.local()).unwrap();
+    let crossed = || {
+        answer();
+        iter::from_fn(|| Some(next(&holding_sight)))
+            .any(|seen| matches!(seen, Seen::Offered { crossed: 1, .. }))
+    };
+    assert!(crossed(), "both run");
+    stop.request();
+    iter::from_fn(|| Some(next(&idle_sight))).find(|seen| *seen == Seen::Drain);
+    assert!(crossed(), "what arrives at the one still reaches the other");
+    holding_drains.store(true, Relaxed);
+    // With whatever comes next it finds out that it has drained, if it has not yet.
+    answer();
+    for shard in shards {
+        assert_eq!(shard.join().0.ended, Ended::Drained);
+    }
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Our own branch: all that is needed to bring a response back, without a search.
 //!
 //! `z9hG4bK` and 32 characters (24 bytes): version and listener, shard, call slot
-//! and generation, identity of the request, MAC. The identity makes it a function
+//! and generation, identity of the request, MAC. Where the listener is every address
+//! of the machine, the one that was asked stands before the MAC. The identity makes it a function
 //! of the received request alone, as a proxy without transactions must have it
 //! (RFC 3261 §16.11), so retransmissions, and the ACK and CANCEL of an INVITE, get
 //! the branch their INVITE got. The MAC makes it ours: what comes back with it is a
 //! response to a request that we forwarded.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,8 +20,12 @@ use crate::secret::Keys;
 /// RFC 3261 §8.1.1.7: the magic cookie.
 const COOKIE: &[u8] = b"z9hG4bK";
 const VERSION: u8 = 1;
-const RAW: usize = 24;
-const ENCODED: usize = 32;
+
+/// Bytes before the address, and of the MAC behind it.
+const HEAD: usize = 16;
+const MAC: usize = 8;
+const RAW_MAX: usize = HEAD + size_of::<Ipv6Addr>() + MAC;
+const ENCODED_MAX: usize = RAW_MAX.div_ceil(3) * 4;
 
 /// Listeners that fit into the four bits a branch has for them.
 pub const LISTENERS_MAX: usize = 16;
@@ -30,6 +37,8 @@ pub const SHARDS_MAX: u16 = 256;
 pub(crate) struct Branch {
     /// The listener where the request came in, and its responses go out.
     pub(crate) listener: u8,
+    /// The address that was asked, if the listener does not say it.
+    pub(crate) asked: Option<IpAddr>,
     /// The shard that holds its call.
     pub(crate) shard: u8,
     /// Its entry in that shard's call table.
@@ -39,54 +48,73 @@ pub(crate) struct Branch {
 }
 
 /// The text of a branch parameter's value.
-pub(crate) struct BranchText([u8; COOKIE.len() + ENCODED]);
+pub(crate) struct BranchText {
+    text: [u8; COOKIE.len() + ENCODED_MAX],
+    length: usize,
+}
 
 impl BranchText {
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.text[..self.length]
     }
 }
 
 impl Branch {
     pub(crate) fn encode(&self, keys: &Keys) -> BranchText {
-        let mut raw = [0; RAW];
+        let mut raw = [0; RAW_MAX];
         raw[0] = VERSION << 4 | self.listener;
         raw[1] = self.shard;
         raw[2..6].copy_from_slice(&self.call.slot.to_be_bytes());
         raw[6..8].copy_from_slice(&self.call.generation.to_be_bytes());
-        raw[8..16].copy_from_slice(&self.identity.to_be_bytes());
-        let mac = keys.branch.hash(&[&raw[..16]]);
-        raw[16..].copy_from_slice(&mac.to_be_bytes());
+        raw[8..HEAD].copy_from_slice(&self.identity.to_be_bytes());
+        let end = match self.asked {
+            None => HEAD,
+            Some(IpAddr::V4(ip)) => put(&mut raw, HEAD, &ip.octets()),
+            Some(IpAddr::V6(ip)) => put(&mut raw, HEAD, &ip.octets()),
+        };
+        let mac = keys.branch.hash(&[&raw[..end]]);
+        let end = put(&mut raw, end, &mac.to_be_bytes());
 
-        let mut text = [0; COOKIE.len() + ENCODED];
+        let mut text = [0; COOKIE.len() + ENCODED_MAX];
         text[..COOKIE.len()].copy_from_slice(COOKIE);
-        let written = URL_SAFE_NO_PAD.encode_slice(raw, &mut text[COOKIE.len()..]);
-        debug_assert_eq!(written, Ok(ENCODED), "24 bytes are 32 characters");
-        BranchText(text)
+        let encoded = URL_SAFE_NO_PAD.encode_slice(&raw[..end], &mut text[COOKIE.len()..]);
+        let length = COOKIE.len() + encoded.expect("the longest branch has room");
+        BranchText { text, length }
     }
 
     /// The branch in `text`, if it is one of ours.
     pub(crate) fn decode(text: &[u8], keys: &Keys) -> Option<Self> {
         let encoded = text.strip_prefix(COOKIE)?;
-        if encoded.len() != ENCODED {
+        let mut raw = [0; RAW_MAX];
+        let length = URL_SAFE_NO_PAD.decode_slice(encoded, &mut raw).ok()?;
+        let (raw, mac) = raw[..length].split_last_chunk::<MAC>()?;
+        let (head, asked) = raw.split_first_chunk::<HEAD>()?;
+        if head[0] >> 4 != VERSION || u64::from_be_bytes(*mac) != keys.branch.hash(&[raw]) {
             return None;
         }
-        let mut raw = [0; RAW];
-        URL_SAFE_NO_PAD.decode_slice(encoded, &mut raw).ok()?;
-        let mac = u64::from_be_bytes(raw[16..].try_into().ok()?);
-        if raw[0] >> 4 != VERSION || mac != keys.branch.hash(&[&raw[..16]]) {
-            return None;
-        }
+        let asked = match asked.len() {
+            0 => None,
+            4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(asked).ok()?).into()),
+            _ => Some(Ipv6Addr::from(<[u8; 16]>::try_from(asked).ok()?).into()),
+        };
         Some(Self {
-            listener: raw[0] & 0xf,
-            shard: raw[1],
+            listener: head[0] & 0xf,
+            asked,
+            shard: head[1],
             call: CallRef {
-                slot: u32::from_be_bytes(raw[2..6].try_into().ok()?),
-                generation: u16::from_be_bytes(raw[6..8].try_into().ok()?),
+                slot: u32::from_be_bytes(head[2..6].try_into().ok()?),
+                generation: u16::from_be_bytes(head[6..8].try_into().ok()?),
             },
-            identity: u64::from_be_bytes(raw[8..16].try_into().ok()?),
+            identity: u64::from_be_bytes(head[8..].try_into().ok()?),
         })
     }
+}
+
+/// Writes `bytes` at `from`, and returns where they end.
+fn put(raw: &mut [u8; RAW_MAX], from: usize, bytes: &[u8]) -> usize {
+    let end = from + bytes.len();
+    raw[from..end].copy_from_slice(bytes);
+    end
 }
 
 /// What stays the same over all copies of a request, and tells it from any other.
@@ -122,29 +150,42 @@ mod tests {
 
     const BRANCH: Branch = Branch {
         listener: 3,
+        asked: None,
         shard: 200,
         call: CallRef { slot: 0xdead_beef, generation: 0x1234 },
         identity: 0x0123_4567_89ab_cdef,
     };
 
+    fn branches() -> [Branch; 3] {
+        let ips = [None, Some("192.0.2.1"), Some("2001:db8::1")];
+        ips.map(|ip| Branch { asked: ip.map(|ip| ip.parse().unwrap()), ..BRANCH })
+    }
+
     #[test]
     fn decodes_to_what_was_encoded() {
-        let text = BRANCH.encode(&keys(1));
-        assert_eq!(Branch::decode(text.as_bytes(), &keys(1)), Some(BRANCH));
+        for (branch, length) in branches().into_iter().zip([32, 38, 54]) {
+            let text = branch.encode(&keys(1));
+            assert_eq!(text.as_bytes().len(), COOKIE.len() + length);
+            assert_eq!(Branch::decode(text.as_bytes(), &keys(1)), Some(branch));
+        }
     }
 
     #[test]
     fn any_other_text_is_not_ours() {
         let keys1 = keys(1);
-        let text = BRANCH.encode(&keys1);
-        assert_eq!(Branch::decode(text.as_bytes(), &keys(2)), None, "another key");
-        for i in 0..text.as_bytes().len() {
-            let mut forged = text.as_bytes().to_vec();
-            forged[i] = if forged[i] == b'A' { b'B' } else { b'A' };
-            assert_eq!(Branch::decode(&forged, &keys1), None, "changed at {i}");
-        }
-        for short in 0..text.as_bytes().len() {
-            assert_eq!(Branch::decode(&text.as_bytes()[..short], &keys1), None);
+        for branch in branches() {
+            let text = branch.encode(&keys1);
+            assert_eq!(Branch::decode(text.as_bytes(), &keys(2)), None, "another key");
+            for i in 0..text.as_bytes().len() {
+                let mut forged = text.as_bytes().to_vec();
+                forged[i] = if forged[i] == b'A' { b'B' } else { b'A' };
+                assert_eq!(Branch::decode(&forged, &keys1), None, "changed at {i}");
+            }
+            for short in 0..text.as_bytes().len() {
+                assert_eq!(Branch::decode(&text.as_bytes()[..short], &keys1), None);
+            }
+            let long = [text.as_bytes(), b"AAAA"].concat();
+            assert_eq!(Branch::decode(&long, &keys1), None);
         }
     }
 }

@@ -86,6 +86,8 @@ pub(crate) struct Call {
     deadline: Timestamp,
     /// The highest CSeq among transactions that are over.
     closed: Option<u32>,
+    /// Until when the ACK is awaited of the 2xx that set the call up.
+    ack_due: Option<Timestamp>,
     /// Kept while the call counts.
     counted: Option<Lease>,
     open: ArrayVec<Open, OPEN_MAX>,
@@ -109,6 +111,7 @@ pub(crate) struct Calls {
     calls_max: usize,
     idle_max: Duration,
     open: usize,
+    unacknowledged: usize,
     evicted: u64,
 }
 
@@ -125,6 +128,7 @@ impl Calls {
             calls_max: calls_max.min(u32::MAX as usize - 1),
             idle_max,
             open: 0,
+            unacknowledged: 0,
             evicted: 0,
         }
     }
@@ -137,6 +141,13 @@ impl Calls {
     /// Transactions that wait for their final response.
     pub(crate) fn open(&self) -> usize {
         self.open
+    }
+
+    /// Calls that are answered and not acknowledged: they are not set up yet. RFC 3261
+    /// §13.3.1.4: the callee repeats its 2xx until the ACK comes, and after 64·T1 ends
+    /// the call.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        self.unacknowledged
     }
 
     /// Finished entries that were given up early to make room.
@@ -157,6 +168,13 @@ impl Calls {
     pub(crate) fn get(&self, call: CallRef) -> Option<&Call> {
         let slot = self.slots.get(call.slot as usize)?;
         slot.call.as_ref().filter(|_| slot.generation == call.generation)
+    }
+
+    /// Whether `call` names the entry with that fingerprint. The branch it comes from
+    /// may be older than this process, or another's with the same key: then it names
+    /// whatever call happens to be in its slot.
+    pub(crate) fn is_of(&self, call: CallRef, fingerprint: u128) -> bool {
+        self.get(call).is_some_and(|entry| entry.fingerprint == fingerprint)
     }
 
     fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {
@@ -185,6 +203,7 @@ impl Calls {
             answered: false,
             deadline: now + TRANSACTION_MAX,
             closed: None,
+            ack_due: None,
             counted: None,
             open: ArrayVec::new(),
         };
@@ -280,6 +299,9 @@ impl Calls {
             _ => TRANSACTION_MAX,
         };
         entry.deadline = now + stay;
+        if method == Method::Ack && entry.ack_due.take().is_some() {
+            self.unacknowledged -= 1;
+        }
     }
 
     /// A response to `method`/`cseq` passed, in either direction.
@@ -311,6 +333,8 @@ impl Calls {
             (Method::Invite, Phase::Trying) if status < 300 => {
                 entry.phase = Phase::Established;
                 entry.deadline = now + idle_max;
+                entry.ack_due = Some(now + TRANSACTION_MAX);
+                self.unacknowledged += 1;
             }
             (Method::Invite, Phase::Trying) => entry.finish(now),
             // A challenged BYE is sent again with credentials; any other final
@@ -319,7 +343,11 @@ impl Calls {
             (Method::Bye, Phase::Established) if matches!(status, 401 | 407) => {
                 entry.deadline = now + idle_max;
             }
-            (Method::Bye, Phase::Established) => entry.finish(now),
+            (Method::Bye, Phase::Established) => {
+                entry.finish(now);
+                // Whoever ends a call does not wait for its ACK.
+                self.unacknowledged -= usize::from(entry.ack_due.take().is_some());
+            }
             _ => {}
         }
         self.open -= usize::from(closed.is_some());
@@ -347,10 +375,12 @@ impl Calls {
             let before = call.open.len();
             call.open.retain(|open| open.until > now);
             let expired = before - call.open.len();
+            let given_up = call.ack_due.take_if(|due| *due <= now).is_some();
             // Never armed further than a finished call stays: so a deadline that
             // comes nearer needs no second timer.
             let at = call.deadline.min(now + TRANSACTION_MAX);
             self.open -= expired;
+            self.unacknowledged -= usize::from(given_up);
             self.timers.push(Reverse((at, slot, generation)));
         }
     }
@@ -365,6 +395,7 @@ impl Calls {
         }
         self.free.push(call.slot);
         self.open -= entry.open.len();
+        self.unacknowledged -= usize::from(entry.ack_due.is_some());
     }
 
     /// Makes room by giving up one finished entry ahead of its time.

@@ -1,6 +1,7 @@
 //! Forwarding a request: RFC 3261 §16.6 by cutting and inserting.
 
 use std::io::Write as _;
+use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::forward as edit;
@@ -37,7 +38,8 @@ impl Endpoint {
         let egress = egress.ok_or(Instead::Reply(404, "no listener reaches that address"))?;
 
         let mut head = ArrayVec::<u8, HEAD_MAX>::new();
-        self.write_via(&mut head, request, hop, ingress, egress)?;
+        let asked = received.path.local.ip();
+        self.write_via(&mut head, request, hop, (ingress, asked), egress)?;
         // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
         if let (Method::Invite | Method::Subscribe | Method::Refer | Method::Notify, Some(member)) =
             (*method, hop.member)
@@ -100,11 +102,14 @@ impl Endpoint {
         head: &mut ArrayVec<u8, HEAD_MAX>,
         request: &Request<'_>,
         hop: &Hop,
-        ingress: usize,
+        (ingress, asked): (usize, IpAddr),
         egress: usize,
     ) -> Result<(), Instead> {
+        let is_wildcard =
+            self.addresses().listener(ingress).is_some_and(|own| own.local.ip().is_unspecified());
         let branch = Branch {
             listener: ingress as u8,
+            asked: is_wildcard.then_some(asked),
             shard: self.shard() as u8,
             call: hop.call,
             identity: identity(self.keys(), &request.essentials, request.uri_text),

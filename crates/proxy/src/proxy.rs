@@ -92,6 +92,7 @@ impl Core for Proxy {
     }
 
     fn is_drained(&self) -> bool {
-        self.ingress.waiting() == 0 && self.endpoint.calls().open() == 0
+        let calls = self.endpoint.calls();
+        self.ingress.waiting() == 0 && calls.open() == 0 && calls.unacknowledged() == 0
     }
 }

@@ -34,7 +34,10 @@ impl Endpoint {
         let remote = passage.next.as_ref().and_then(response_target);
         let remote = remote.ok_or(Astray::Drop(DropReason::LostResponse))?;
         let listener = self.addresses().listener(branch.listener.into());
-        let local = listener.ok_or(Astray::Drop(DropReason::ForeignResponse))?.local;
+        let mut local = listener.ok_or(Astray::Drop(DropReason::ForeignResponse))?.local;
+        if let Some(asked) = branch.asked {
+            local.set_ip(asked);
+        }
 
         let mut bytes = self.pool().take();
         passage.write_to(&mut bytes).map_err(|_| Astray::Drop(DropReason::TooLong))?;
@@ -42,8 +45,11 @@ impl Endpoint {
         if let Some(member) = self.addresses().member(received.path.remote) {
             self.backend(member).on_answered();
         }
-        let Passage { cseq, status, .. } = passage;
-        self.calls_mut().on_response(now, branch.call, cseq.method, cseq.number, status);
+        let Passage { cseq, status, call_id, .. } = passage;
+        // A branch made before a restart names an entry of that process, not of this.
+        if self.calls().is_of(branch.call, self.keys().call.fingerprint(call_id)) {
+            self.calls_mut().on_response(now, branch.call, cseq.method, cseq.number, status);
+        }
         self.counters.responses_forwarded.add(1);
         // RFC 3581 §4: "sent from the same address and port that the request was
         // received on".

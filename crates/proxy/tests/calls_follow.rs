@@ -169,3 +169,20 @@ fn an_options_with_a_calls_id_is_no_part_of_it_and_still_follows_it() {
     }
     assert_eq!(counts(&script)[1], (0, 0));
 }
+
+/// Another process had that slot for another call: the answer to that is brought back,
+/// and changes nothing here.
+#[test]
+fn a_response_to_a_call_of_before_a_restart_touches_no_call() {
+    let old = Script::new().one(CALLER, &invite("old"));
+    let mut script = Script::new();
+    let new = script.one(CALLER, &invite("new"));
+    assert_eq!((old.to, new.to), (address(BACKEND_A), address(BACKEND_A)));
+    assert_eq!(counts(&script), [(1, 175), (0, 0)]);
+
+    let back = script.one(BACKEND_A, &old.answer("486 Busy Here"));
+    assert_eq!((back.start(), back.to), ("SIP/2.0 486 Busy Here", address(CALLER)));
+    assert_eq!(counts(&script), [(1, 175), (0, 0)]);
+    script.one(BACKEND_A, &new.answer("486 Busy Here"));
+    assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+}

@@ -133,11 +133,12 @@ fn a_closing_proxy_finishes_what_it_holds() {
     assert_eq!(script.status(CALLER, &request("OPTIONS", "sip:192.0.2.1", "o", 1, "")), 503);
     script.one(CALLER, &invite("a"));
     script.one(BACKEND_A, &sent.answer("200 OK"));
-    assert!(script.proxy.is_drained());
+    assert!(!script.proxy.is_drained(), "RFC 3261 §13.3.1.4: the callee waits for the ACK");
     assert_eq!(
         script.one(CALLER, &request("ACK", "sip:192.0.2.1", "a", 1, "Totag\r\n")).to,
         sent.to
     );
+    assert!(script.proxy.is_drained());
 }
 
 // RFC 3261 §7.5 and RFC 5626 §3.5.1: empty lines keep a binding alive.

@@ -262,7 +262,7 @@ fn advertised_names_are_ours() {
 
 // A listener on every address: the one a packet came to is ours, whatever we advertise.
 #[test]
-fn a_wildcard_listener_is_found_by_the_port() {
+fn a_wildcard_listener_is_found_by_the_port_and_answers_from_what_was_asked() {
     let mut script = Script::with(Policy::Rr, |settings| {
         let wild = |port: u16| Listener {
             local: (std::net::Ipv4Addr::UNSPECIFIED, port).into(),
@@ -276,6 +276,10 @@ fn a_wildcard_listener_is_found_by_the_port() {
     let sent = script.serve().remove(0);
     assert_eq!(sent.from, address("0.0.0.0:5080"));
     assert!(sent.header("Via").contains(" edge.example:5080;"));
+    // RFC 3581 §4: "The response must be sent from the same address and port that the
+    // request was received on".
+    script.offer_at("192.0.2.99:5080", BACKEND_A, sent.answer("180 Ringing").as_bytes(), 0);
+    assert_eq!(script.serve()[0].from, address("192.0.2.77:5080"));
     let other = request("INVITE", "sip:bob@192.0.2.77:5080", "b", 1, "");
     script.offer_at("192.0.2.78:5080", CALLER, other.as_bytes(), 0);
     assert!(

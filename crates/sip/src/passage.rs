@@ -6,7 +6,8 @@ use std::ops::Range;
 use crate::element::split_element;
 use crate::field::{Line, line_end};
 use crate::lexical::{decimal, trim_start};
-use crate::scan::begin;
+use crate::message::call_id;
+use crate::scan::{begin, read};
 use crate::via::Parts;
 use crate::{CSeq, HeaderName, Malformed, ScanStart, Via};
 
@@ -24,6 +25,8 @@ pub struct Passage<'a> {
     pub branch: Option<&'a [u8]>,
     /// The second Via, which says where the response goes; `None` if there is none.
     pub next: Option<Via<'a>>,
+    /// The Call-ID.
+    pub call_id: &'a [u8],
     /// The CSeq.
     pub cseq: CSeq<'a>,
     bytes: &'a [u8],
@@ -40,7 +43,8 @@ impl<'a> Passage<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (start, bytes, mut at) = begin(bytes)?;
         let ScanStart::Response { status } = start else { return Err(Malformed::StartLine) };
-        let (mut first, mut second, mut cseq, mut length) = (None, None, None, None);
+        let (mut first, mut second) = (None, None);
+        let (mut id, mut cseq, mut length) = (None, None, None);
         loop {
             if !may_matter(bytes.get(at)) {
                 at = Line::skip(bytes, at)?;
@@ -50,6 +54,7 @@ impl<'a> Passage<'a> {
             match line.name {
                 HeaderName::Via if first.is_none() => first = Some((at, line)),
                 HeaderName::Via if second.is_none() => second = Some(line),
+                HeaderName::CallId if id.is_none() => id = Some(line),
                 HeaderName::CSeq if cseq.is_none() => cseq = Some(line),
                 HeaderName::ContentLength if length.is_none() => length = Some(line),
                 _ => {}
@@ -67,8 +72,9 @@ impl<'a> Passage<'a> {
                 bytes.get(..end).ok_or(Malformed::ContentLength)?
             }
         };
-        let cseq = cseq.ok_or(Malformed::MissingHeader(HeaderName::CSeq))?;
-        let cseq = CSeq::parse(cseq.value(bytes)).ok_or(Malformed::BadHeader(HeaderName::CSeq))?;
+        let value = |line: Option<Line>| line.map(|line| line.value(bytes));
+        let call_id = read(value(id), HeaderName::CallId, call_id)?;
+        let cseq = read(value(cseq), HeaderName::CSeq, CSeq::parse)?;
 
         let bad_via = Malformed::BadHeader(HeaderName::Via);
         let (at, line) = first.ok_or(Malformed::MissingHeader(HeaderName::Via))?;
@@ -90,6 +96,7 @@ impl<'a> Passage<'a> {
             status,
             branch: Parts::of(top).ok_or(bad_via)?.branch(),
             next: next.transpose()?,
+            call_id,
             cseq,
             bytes,
             top: top_range,
@@ -106,12 +113,12 @@ impl<'a> Passage<'a> {
     }
 }
 
-/// False for the first letter of a line that is none of Via, CSeq, Content-Length (or
-/// their short forms `v` and `l`) nor the empty one.
+/// False for the first letter of a line that is none of Via, Call-ID, CSeq, Content-Length
+/// (or their short forms `v`, `i` and `l`) nor the empty one.
 #[inline]
 fn may_matter(first: Option<&u8>) -> bool {
     let letter = first.map(u8::to_ascii_lowercase);
-    !matches!(letter, Some(b'a'..=b'b' | b'd'..=b'k' | b'm'..=b'u' | b'w'..=b'z'))
+    !matches!(letter, Some(b'a'..=b'b' | b'd'..=b'h' | b'j'..=b'k' | b'm'..=b'u' | b'w'..=b'z'))
 }
 
 #[cfg(test)]
@@ -124,7 +131,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    const REST: &str = "CSeq: 1 INVITE\r\nTo: a\r\nl: 2\r\n\r\nxy";
+    const REST: &str = "i: x\r\nCSeq: 1 INVITE\r\nTo: a\r\nl: 2\r\n\r\nxy";
 
     #[test]
     fn the_first_via_is_taken_off_wherever_it_stands() {
@@ -157,11 +164,20 @@ mod tests {
     fn what_is_needed_and_missing_is_named() {
         let of = |text: &str| Passage::parse(text.as_bytes()).unwrap_err();
         let (via, cseq) = (HeaderName::Via, HeaderName::CSeq);
-        assert_eq!(of("SIP/2.0 200 OK\r\nCSeq: 1 A\r\n\r\n"), Malformed::MissingHeader(via));
-        assert_eq!(of("SIP/2.0 200 OK\r\nv: A/1/B a\r\n\r\n"), Malformed::MissingHeader(cseq));
-        assert_eq!(of("SIP/2.0 200 OK\r\nv: ,\r\nCSeq: 1 A\r\n\r\n"), Malformed::BadHeader(via));
         assert_eq!(
-            of("SIP/2.0 200 OK\r\nv: A/1/B a, ?\r\nCSeq: 1 A\r\n\r\n"),
+            of("SIP/2.0 200 OK\r\ni: x\r\nCSeq: 1 A\r\n\r\n"),
+            Malformed::MissingHeader(via)
+        );
+        assert_eq!(
+            of("SIP/2.0 200 OK\r\ni: x\r\nv: A/1/B a\r\n\r\n"),
+            Malformed::MissingHeader(cseq)
+        );
+        assert_eq!(
+            of("SIP/2.0 200 OK\r\nv: ,\r\ni: x\r\nCSeq: 1 A\r\n\r\n"),
+            Malformed::BadHeader(via)
+        );
+        assert_eq!(
+            of("SIP/2.0 200 OK\r\nv: A/1/B a, ?\r\ni: x\r\nCSeq: 1 A\r\n\r\n"),
             Malformed::BadHeader(via)
         );
         assert_eq!(of("OPTIONS sip:a SIP/2.0\r\nv: A/1/B a\r\n\r\n"), Malformed::StartLine);

@@ -135,7 +135,7 @@ fn may_matter(first: Option<&u8>) -> bool {
 }
 
 #[inline]
-fn read<'a, T>(
+pub(crate) fn read<'a, T>(
     value: Option<&'a [u8]>,
     name: HeaderName,
     parse: impl Fn(&'a [u8]) -> Option<T>,

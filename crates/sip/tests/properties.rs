@@ -91,7 +91,11 @@ fn agree(message: &Message<'_>) {
 /// A passage is what comes of splicing the same response.
 fn passes_as_it_is_spliced(message: &Message<'_>) {
     let passage = Passage::parse(message.bytes());
-    let (Some(status), Ok(cseq)) = (message.status(), message.cseq()) else { return };
+    let (Some(status), Ok(cseq), Ok(call_id)) =
+        (message.status(), message.cseq(), message.call_id())
+    else {
+        return;
+    };
     let mut vias = message.vias();
     let (Some(Ok(top)), next) = (vias.next(), vias.next()) else { return };
     if matches!(next, Some(Err(_))) {
@@ -100,7 +104,7 @@ fn passes_as_it_is_spliced(message: &Message<'_>) {
     }
     let passage = passage.expect("Message accepts it");
     assert_eq!((passage.status, passage.cseq.number), (status, cseq.number));
-    assert_eq!(passage.branch, top.branch());
+    assert_eq!((passage.call_id, passage.branch), (call_id, top.branch()));
     let next = next.and_then(Result::ok);
     assert_eq!(passage.next.map(|via| via.element), next.map(|via| via.element));
     let (mut passed, mut spliced) = (Vec::new(), Vec::new());

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -32,13 +33,14 @@ pub struct Echo {
     /// What each service costs: rounds of arithmetic.
     pub work: u32,
     /// Whether it says that it has drained.
-    pub drains: bool,
+    pub drains: Arc<AtomicBool>,
 }
 
 impl Echo {
     pub fn new() -> (Self, Receiver<Seen>) {
         let (seen, sight) = channel();
-        (Self { seen, pass_to: None, timer: None, work: 0, drains: true }, sight)
+        let drains = Arc::new(AtomicBool::new(true));
+        (Self { seen, pass_to: None, timer: None, work: 0, drains }, sight)
     }
 }
 
@@ -118,7 +120,7 @@ impl Core for EchoCore {
     }
 
     fn is_drained(&self) -> bool {
-        self.echo.drains && self.waiting.is_empty()
+        self.echo.drains.load(Relaxed) && self.waiting.is_empty()
     }
 }
 
@@ -150,8 +152,19 @@ pub fn start(
     listeners: Vec<Listener>,
     crossings: Crossings,
 ) -> Running {
+    start_with(echo, clock, limits, listeners, crossings, Stop::new())
+}
+
+/// The same, to stop together with others.
+pub fn start_with(
+    echo: Echo,
+    clock: Clock,
+    limits: Limits,
+    listeners: Vec<Listener>,
+    crossings: Crossings,
+    stop: Stop,
+) -> Running {
     let counters = Arc::new(Counters::default());
-    let stop = Stop::new();
     let running = (Arc::clone(&counters), stop.clone());
     let thread = thread::spawn(move || {
         let mut core = EchoCore::new(echo);

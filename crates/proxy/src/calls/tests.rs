@@ -365,3 +365,32 @@ fn there_is_one_timer_for_each_entry_however_often_it_is_touched() {
     t.pass(TRANSACTION_MAX * 5);
     assert_eq!((t.calls.len(), t.calls.timers.len()), (50, 50));
 }
+
+// RFC 3261 §13.3.1.4: the callee waits 64·T1 for the ACK.
+#[test]
+fn an_answered_call_is_unacknowledged_until_its_ack_its_end_or_64_t1() {
+    let mut table = Table::new(10);
+    let [acked, ended, left, refused] = [1, 2, 3, 4].map(|fingerprint| table.insert(fingerprint));
+    for call in [acked, ended, left, refused] {
+        table.request(call, Method::Invite, 1);
+        assert_eq!(table.calls.unacknowledged(), 0);
+    }
+    for (call, status) in [(acked, 200), (ended, 200), (left, 200), (refused, 486)] {
+        table.response(call, Method::Invite, 1, status);
+        table.response(call, Method::Invite, 1, status);
+    }
+    assert_eq!(table.calls.unacknowledged(), 3);
+    for _ in 0..2 {
+        table.request(acked, Method::Ack, 1);
+    }
+    assert_eq!(table.calls.unacknowledged(), 2);
+    table.request(ended, Method::Bye, 2);
+    table.response(ended, Method::Bye, 2, 200);
+    assert_eq!(table.calls.unacknowledged(), 1);
+    table.request(ended, Method::Ack, 1);
+    table.pass(TRANSACTION_MAX - Duration::from_secs(1));
+    assert_eq!(table.calls.unacknowledged(), 1);
+    table.pass(Duration::from_secs(2));
+    assert_eq!(table.calls.unacknowledged(), 0);
+    assert!(table.calls.get(left).is_some(), "it is not over for us");
+}

@@ -1,6 +1,8 @@
-//! IPv6, and from there to IPv4.
+//! IPv6, every address at once, and the largest datagrams.
 
-use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use crate::stage::{Configuration, Load, Peer, Sipp, Stage, Tidegate};
 
 const CALLS: u32 = 100;
 
@@ -34,4 +36,51 @@ fn calls_go_from_ipv6_to_ipv4() {
     let metrics = tidegate.metrics();
     metrics.assert_nothing_lost();
     metrics.assert_nothing_held();
+}
+
+/// RFC 3261 §18.2.2, RFC 3581 §4: an answer leaves from where the request arrived, and
+/// goes to where it came from, whatever its Via says.
+#[test]
+fn a_wildcard_answers_from_the_address_that_was_asked() {
+    let (stage, other) = (Stage::new(), Stage::new());
+    let backend = Peer::new(stage.ip());
+    let port = Peer::new(Ipv4Addr::UNSPECIFIED.into()).address().port();
+    let more = format!(
+        "[[listen]]\ntransport = \"udp\"\naddress = \"0.0.0.0:{port}\"\n\
+         advertise = \"sip.example.com:{port}\"\n"
+    );
+    let configuration = Configuration::new(&stage, &[backend.address()]);
+    let _tidegate =
+        Tidegate::start(&stage, &Configuration { listen: Vec::new(), more, ..configuration });
+    for ip in [stage.ip(), other.ip()] {
+        let here = SocketAddr::new(ip, port);
+        let caller = Peer::new(other.ip());
+        let via = "SIP/2.0/UDP phone.invalid;rport;branch=z9hG4bK-behind-nat";
+        let request = caller.request("MESSAGE", "sip:bob@sip.example.com", 1, 1).with("Via", via);
+        caller.send(here, &request);
+        let (received, from) = backend.receive_from();
+        assert_eq!(received.fields("Via").count(), 2);
+        backend.send(from, &backend.response(&received, "200 OK"));
+        let (response, from) = caller.receive_from();
+        assert_eq!((response.status(), from), (200, here));
+    }
+}
+
+/// RFC 3261 §18.1.1: "implementations MUST be able to handle messages up to the maximum
+/// datagram packet size. For UDP, this size is 65,535 bytes".
+#[test]
+fn a_message_as_large_as_a_datagram_is_forwarded_whole() {
+    let stage = Stage::new();
+    let (caller, backend) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
+    let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));
+    let here = tidegate.address();
+    let body: String = ('a'..='z').cycle().take(64_000).collect();
+    let mut request =
+        caller.request("MESSAGE", &format!("sip:bob@{here}"), 1, 1).with("Content-Length", "64000");
+    request.0 += &body;
+    caller.send(here, &request);
+    let received = backend.receive();
+    assert!(received.0.ends_with(&format!("\r\n\r\n{body}")));
+    backend.send(here, &backend.response(&received, "200 OK"));
+    assert_eq!(caller.receive().status(), 200);
 }

@@ -1,6 +1,6 @@
 //! What else happens in calls, and outside them.
 
-use crate::stage::{Configuration, Load, Message, Metrics, Peer, Sipp, Stage, Tidegate};
+use crate::stage::{Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate};
 
 const CALLS: u32 = 100;
 
@@ -85,7 +85,7 @@ fn the_callee_may_end_the_call() {
     let invite = backend.receive();
     backend.send(here, &backend.response(&invite, "200 OK"));
     let ok = caller.receive();
-    caller.send(here, &in_dialog(&caller, "ACK", &ok));
+    caller.send(here, &caller.in_dialog("ACK", &ok, 1));
     assert!(backend.receive().start().starts_with("ACK "));
 
     // RFC 3261 §12.1.1: the callee's route set is the Record-Route, in its order.
@@ -103,13 +103,4 @@ fn the_callee_may_end_the_call() {
     caller.send(here, &caller.response(&received, "200 OK"));
     assert_eq!(backend.receive().status(), 200);
     tidegate.metrics().assert_nothing_held();
-}
-
-/// A request of the caller within the dialog that `ok` has made, RFC 3261 §12.2.1.1.
-fn in_dialog(caller: &Peer, method: &str, ok: &Message) -> Message {
-    let target = ok.field("Contact").trim_matches(['<', '>']);
-    caller
-        .request(method, target, 1, 1)
-        .with("To", ok.field("To"))
-        .and("Route", ok.field("Record-Route"))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 
-use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate};
+use crate::stage::{Configuration, Load, Peer, Sipp, Stage, Tidegate};
 
 const CALLS: u32 = 200;
 
@@ -89,4 +89,38 @@ fn without_the_key_no_bye_finds_its_back_end() {
     let metrics = held.tidegate.metrics();
     assert!(metrics.sum("replies_total", &[("status", "481")]) >= CALLS.into());
     assert_eq!(metrics.sum("messages_forwarded_total", &[]), 0);
+}
+
+/// The new process knows nothing of the call that an old response belongs to, and must
+/// not take it for one of its own.
+#[test]
+fn a_response_to_an_invite_of_before_touches_no_new_call() {
+    let stage = Stage::new();
+    let [before, after, backend] = [0; 3].map(|_| Peer::new(stage.ip()));
+    let mut tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));
+    let here = tidegate.address();
+    let ring = |caller: &Peer| {
+        caller.send(here, &caller.request("INVITE", &format!("sip:bob@{here}"), 1, 1));
+        let invite = backend.receive();
+        backend.send(here, &backend.response(&invite, "180 Ringing"));
+        assert_eq!(caller.receive().status(), 180);
+        invite
+    };
+    let old = ring(&before);
+    tidegate.signal(Signal::KILL);
+    tidegate.exit();
+    let tidegate = Tidegate::start(&stage, tidegate.configuration());
+    let new = ring(&after);
+
+    backend.send(here, &backend.response(&old, "486 Busy Here"));
+    assert_eq!(before.receive().status(), 486, "it still comes back");
+    let metrics = tidegate.metrics();
+    assert_eq!(metrics.sum("transactions_open", &[]), 1);
+    assert_eq!(metrics.backend("backend_calls", backend.address()), 1);
+
+    backend.send(here, &backend.response(&new, "200 OK"));
+    assert_eq!(after.receive().status(), 200);
+    let metrics = tidegate.metrics();
+    assert_eq!(metrics.sum("transactions_open", &[]), 0);
+    assert_eq!(metrics.backend("backend_calls", backend.address()), 1);
 }

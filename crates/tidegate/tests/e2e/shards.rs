@@ -1,6 +1,8 @@
 //! Two shards.
 
-use crate::stage::{Configuration, Load, Peer, Sipp, Stage, Tidegate};
+use rustix::process::Signal;
+
+use crate::stage::{Configuration, Load, Peer, Sipp, Stage, Tidegate, eventually};
 
 const CALLS: u32 = 200;
 
@@ -74,4 +76,45 @@ fn a_bye_from_another_port_without_a_route_finds_its_call() {
     let metrics = tidegate.metrics();
     assert!(metrics.sum("crossings_total", &[]) > 0);
     metrics.assert_nothing_held();
+}
+
+/// A shard that holds nothing still has messages to hand to one that does.
+#[test]
+fn a_stopping_process_goes_on_with_all_its_shards() {
+    let stage = Stage::new();
+    let backend = Peer::new(stage.ip());
+    let configuration =
+        Configuration { shards: 2, ..Configuration::new(&stage, &[backend.address()]) };
+    let mut tidegate = Tidegate::start(&stage, &configuration);
+    let here = tidegate.address();
+    // Until there is a caller whose shard is not that of the back end.
+    let (caller, invite) = (0..)
+        .find_map(|number| {
+            let caller = Peer::new(stage.ip());
+            caller.send(here, &caller.request("INVITE", &format!("sip:bob@{here}"), number, 1));
+            let invite = backend.receive();
+            backend.send(here, &backend.response(&invite, "180 Ringing"));
+            assert_eq!(caller.receive().status(), 180);
+            if tidegate.metrics().sum("crossings_total", &[]) > 0 {
+                return Some((caller, invite));
+            }
+            backend.send(here, &backend.response(&invite, "486 Busy Here"));
+            assert_eq!(caller.receive().status(), 486);
+            None
+        })
+        .expect("ports are not all of one shard");
+
+    tidegate.signal(Signal::TERM);
+    eventually("it drains", || tidegate.get("/readyz").filter(|answer| answer.0 == 503));
+    for number in 0..8 {
+        let late = Peer::new(stage.ip());
+        let invite = late.request("INVITE", &format!("sip:bob@{here}"), number, 1);
+        assert_eq!(late.ask(here, &invite).status(), 503, "each shard says so");
+    }
+    backend.send(here, &backend.response(&invite, "200 OK"));
+    let ok = caller.receive();
+    assert_eq!(ok.status(), 200);
+    caller.send(here, &caller.in_dialog("ACK", &ok, 1));
+    assert!(backend.receive().start().starts_with("ACK "));
+    assert_eq!(tidegate.exit().code(), Some(0));
 }

@@ -15,9 +15,14 @@ struct Ringing {
 
 impl Ringing {
     fn set_up() -> Self {
+        Self::set_up_with(|_| {})
+    }
+
+    fn set_up_with(change: impl FnOnce(&mut Configuration)) -> Self {
         let stage = Stage::new();
         let (caller, backend) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
-        let configuration = Configuration::new(&stage, &[backend.address()]);
+        let mut configuration = Configuration::new(&stage, &[backend.address()]);
+        change(&mut configuration);
         let tidegate = Tidegate::start(&stage, &configuration);
         let here = tidegate.address();
         caller.send(here, &caller.request("INVITE", &format!("sip:bob@{here}"), 1, 1));
@@ -54,9 +59,22 @@ fn a_call_that_rings_is_set_up_first() {
     assert!(tidegate.process().ended().is_none());
 
     backend.send(here, &backend.response(&invite, "200 OK"));
-    assert_eq!(caller.receive().status(), 200);
+    let ok = caller.receive();
+    assert_eq!(ok.status(), 200);
+    // RFC 3261 §13.2.2.4: without its ACK no call is set up.
+    caller.send(here, &caller.in_dialog("ACK", &ok, 1));
+    assert!(backend.receive().start().starts_with("ACK "));
     assert_eq!(tidegate.exit().code(), Some(0));
     assert!(tidegate.process().log().ends_with("nothing was held\n"));
+}
+
+#[test]
+fn a_call_that_rings_too_long_is_given_up() {
+    let ringing = Ringing::set_up_with(|configuration| configuration.drain_seconds = 1);
+    let Ringing { stage: _stage, mut tidegate, .. } = ringing;
+    tidegate.signal(Signal::TERM);
+    assert_eq!(tidegate.exit().code(), Some(0));
+    assert!(tidegate.process().log().ends_with("with transactions still open\n"));
 }
 
 #[test]

@@ -41,6 +41,21 @@ impl Peer {
         ))
     }
 
+    /// A request within the dialog that `ok` has made of an INVITE from here, RFC 3261
+    /// §12.2.1.1.
+    pub fn in_dialog(&self, method: &str, ok: &Message, cseq: u32) -> Message {
+        let target = ok.field("Contact").trim_matches(['<', '>']);
+        let mut request = self
+            .request(method, target, 0, cseq)
+            .with("From", ok.field("From"))
+            .with("To", ok.field("To"))
+            .with("Call-ID", ok.field("Call-ID"));
+        for route in ok.fields("Record-Route") {
+            request = request.and("Route", route);
+        }
+        request
+    }
+
     /// A response of ours to `request`, by which it can be followed (RFC 3261 §8.2.6.2).
     pub fn response(&self, request: &Message, status: &str) -> Message {
         let mut lines = vec![format!("SIP/2.0 {status}")];

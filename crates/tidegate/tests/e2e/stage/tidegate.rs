@@ -31,6 +31,8 @@ pub struct Configuration {
     pub state_dir: PathBuf,
     /// Seconds for which a failed back end gets no new calls.
     pub backend_pause_seconds: u32,
+    /// Seconds that it goes on for what is open, once it is asked to stop.
+    pub drain_seconds: u32,
     /// Further tables.
     pub more: String,
 }
@@ -45,6 +47,7 @@ impl Configuration {
             shards: 1,
             state_dir: stage.path("state"),
             backend_pause_seconds: 5,
+            drain_seconds: 35,
             more: String::new(),
         }
     }
@@ -53,12 +56,13 @@ impl Configuration {
     pub fn write(&self, stage: &Stage, name: &str) -> PathBuf {
         let file = stage.path(name);
         let mut text = String::new();
-        let Self { shards, state_dir, backend_pause_seconds, policy, .. } = self;
+        let Self { shards, state_dir, backend_pause_seconds, drain_seconds, policy, .. } = self;
         let admin = SocketAddr::new(stage.ip(), 0);
         writeln!(
             text,
             "[server]\nshards = {shards}\nstate_dir = {state_dir:?}\n\
-             backend_pause_seconds = {backend_pause_seconds}\n[admin]\naddress = \"{admin}\""
+             backend_pause_seconds = {backend_pause_seconds}\ndrain_seconds = {drain_seconds}\n\
+             [admin]\naddress = \"{admin}\""
         )
         .expect("writing to a String does not fail");
         for address in &self.listen {
