@@ -284,6 +284,35 @@ fn a_wildcard_listener_is_found_by_the_port() {
     );
 }
 
+// RFC 3261 §16.4: a Route that "indicates this proxy" is taken off, and what is left is
+// not to lead back here.
+#[test]
+fn the_address_a_packet_came_to_is_ours_in_a_route_too() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        let advertised = "edge.example:5060".into();
+        let wild = Listener { advertised, ..Listener::new(address("0.0.0.0:5060")) };
+        settings.listeners = vec![wild, Listener::new(address("192.0.2.1:5080"))];
+        settings.rules.push(Rule {
+            from: Senders::Pool,
+            methods: Vec::new(),
+            domains: Vec::new(),
+            to: RuleTarget::RequestUri,
+        });
+    });
+    let here = "Route: <sip:192.0.2.1;lr>\r\n";
+    let text = request("INVITE", "sip:bob@example.com", "a", 1, here);
+    let sent = script.one(CALLER, &text);
+    assert!(sent.to == address(BACKEND_A) && sent.all("Route").is_empty());
+    // A back end that calls us, by rule or by Route, gets no loop.
+    for (uri, call, more) in [
+        ("sip:x@192.0.2.1", "b", ""),
+        ("sip:x@192.0.2.1", "c", here),
+        ("sip:x@192.0.2.1:5080", "d", ""),
+    ] {
+        assert_eq!(script.status(BACKEND_A, &request("INVITE", uri, call, 1, more)), 404, "{call}");
+    }
+}
+
 // With several shards the token says where the call is counted; without one, the
 // others are asked in turn.
 #[test]
