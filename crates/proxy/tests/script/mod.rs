@@ -73,7 +73,7 @@ pub struct Script {
     pub counters: Arc<Counters>,
     pub backends: balance::Pool,
     pub now: Timestamp,
-    pool: Pool,
+    pub pool: Pool,
 }
 
 impl Script {
