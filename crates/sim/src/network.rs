@@ -84,13 +84,6 @@ impl<'a> Network<'a> {
         self.settle(host);
     }
 
-    /// Sends a packet as if somebody at `path.remote` had sent it to `path.local`.
-    pub fn inject(&mut self, path: Path, bytes: tidegate_world::Buffer) {
-        if let Some(&host) = self.addresses.get(&path.local) {
-            self.calendar.push(self.now, Event::Arrival { host, path, bytes });
-        }
-    }
-
     /// The time reached.
     pub fn now(&self) -> Timestamp {
         self.now
