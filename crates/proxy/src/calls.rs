@@ -196,12 +196,13 @@ impl Calls {
         if self.len() >= self.calls_max && !self.evict() {
             return Err(Full);
         }
+        let deadline = now + TRANSACTION_MAX;
         let call = Call {
             fingerprint,
             member,
             phase: Phase::Single,
             answered: false,
-            deadline: now + TRANSACTION_MAX,
+            deadline,
             closed: None,
             ack_due: None,
             counted: None,
@@ -216,7 +217,7 @@ impl Calls {
         self.by_fingerprint.insert_unique(fingerprint as u64, slot, |&slot| {
             self.slots[slot as usize].call.as_ref().map_or(0, |c| c.fingerprint as u64)
         });
-        self.timers.push(Reverse((now + TRANSACTION_MAX, slot, generation)));
+        self.timers.push(Reverse((deadline, slot, generation)));
         Ok(CallRef { slot, generation })
     }
 

@@ -115,7 +115,7 @@ impl Endpoint {
     }
 
     /// Whether a scanned request belongs to a call of ours.
-    pub(crate) fn knows(&self, scan: &Scan<'_>, bytes: &[u8]) -> bool {
+    pub(crate) fn knows(&self, scan: &Scan<'_>, received: &Received) -> bool {
         let ScanStart::Request { method, .. } = scan.start else { return false };
         let fingerprint = self.keys.call.fingerprint(scan.call_id);
         match (self.calls.find(fingerprint), scan.to_tag) {
@@ -124,7 +124,7 @@ impl Endpoint {
             // a call of ours does not make another INVITE part of it.
             (Some(call), None) => self.calls.is_repeated(call, method, scan.cseq),
             // The call was made before a restart, or at another instance.
-            (None, Some(_)) => Message::parse(bytes).is_ok_and(|m| self.has_route_token(&m)),
+            (None, Some(_)) => self.has_route_token(received, scan.call_id),
             (None, None) => false,
         }
     }

@@ -155,8 +155,8 @@ fn classify(received: &Received, endpoint: &Endpoint) -> Result<(Class, Lane), U
     let ScanStart::Request { method, .. } = scan.start else {
         unreachable!("responses have a class by their start line")
     };
-    let class = by_start
-        .unwrap_or_else(|| Class::of_request(method, endpoint.knows(&scan, &received.bytes)));
+    let class =
+        by_start.unwrap_or_else(|| Class::of_request(method, endpoint.knows(&scan, received)));
     match class {
         Class::Ack if endpoint.is_ack_of_reply(&scan) => {
             Err(Unclassified::Dropped(DropReason::OwnAck))

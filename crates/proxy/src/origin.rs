@@ -131,24 +131,30 @@ impl Addresses {
         Some(preferred).filter(reaches).or_else(|| (0..self.listeners.len()).find(reaches))
     }
 
-    /// Whether `uri` names one of our listeners exactly: a Route of ours.
-    pub(crate) fn is_own_route(&self, uri: &Uri<'_>) -> bool {
+    /// Whether `uri`, a Route of a packet to `local`, names us: our own Record-Route, or
+    /// what the client has for its outbound proxy.
+    pub(crate) fn is_own_route(&self, uri: &Uri<'_>, local: SocketAddr) -> bool {
         let port = uri.port.unwrap_or(PORT);
-        self.listeners.iter().any(|l| l.is_host(uri) && l.is_port(port))
+        self.is_own(uri, local, |l| l.is_port(port))
     }
 
     /// Whether the Request-URI of a packet to `local` is addressed to us. One without
     /// port means whoever is responsible for that host, and the request has come here.
     pub(crate) fn is_own_target(&self, uri: &Uri<'_>, local: SocketAddr) -> bool {
-        let port = |l: &Own| uri.port.is_none_or(|port| l.is_port(port));
-        let arrived = uri.host.and_then(|host| host.ip()) == Some(local.ip());
-        self.listeners.iter().any(|l| l.is_host(uri) && port(l))
-            || arrived && port(&self.listeners[self.listener_at(local)])
+        self.is_own(uri, local, |l| uri.port.is_none_or(|port| l.is_port(port)))
     }
 
-    /// Whether `target` is one of our own sockets.
-    pub(crate) fn is_own_socket(&self, target: SocketAddr) -> bool {
-        self.listeners.iter().any(|l| l.local == target)
+    /// Whether `uri` has a host of ours and a port that suits it. Where a listener is
+    /// bound to every address, the one that the packet came to is ours too.
+    fn is_own(&self, uri: &Uri<'_>, local: SocketAddr, suits: impl Fn(&Own) -> bool) -> bool {
+        let arrived = uri.host.and_then(|host| host.ip()) == Some(local.ip());
+        self.listeners.iter().any(|l| l.is_host(uri) && suits(l))
+            || arrived && suits(&self.listeners[self.listener_at(local)])
+    }
+
+    /// Whether `target` is one of our own sockets, or where the packet to `local` came.
+    pub(crate) fn is_own_socket(&self, target: SocketAddr, local: SocketAddr) -> bool {
+        target == local || self.listeners.iter().any(|l| l.local == target)
     }
 }
 

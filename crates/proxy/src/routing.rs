@@ -55,7 +55,7 @@ impl Endpoint {
     ) -> Result<Hop, Instead> {
         let Request { message, method, uri, essentials, .. } = request;
         let call_id = essentials.call_id;
-        let routes = self.routes(message, call_id)?;
+        let routes = self.routes(received, message, call_id)?;
         let fingerprint = self.keys().call.fingerprint(call_id);
         let call = self.calls().find(fingerprint);
         let origin = self.addresses().origin(&received.path);
@@ -93,7 +93,7 @@ impl Endpoint {
                 Ok(self.toward(member, call, routes.own))
             }
             Way::Address(target) => {
-                if self.addresses().is_own_socket(target) {
+                if self.addresses().is_own_socket(target, received.path.local) {
                     return Err(Instead::Reply(404, "leads back here"));
                 }
                 let member = match origin {
@@ -117,11 +117,16 @@ impl Endpoint {
     /// RFC 3261 §16.4: "If the first value in the Route header field indicates this
     /// proxy, the proxy MUST remove that value from the request." Where we stand
     /// between two listeners there are two.
-    fn routes(&self, message: &Message<'_>, call_id: &[u8]) -> Result<Routes, Instead> {
+    fn routes(
+        &self,
+        received: &Received,
+        message: &Message<'_>,
+        call_id: &[u8],
+    ) -> Result<Routes, Instead> {
         let mut found = Routes { own: 0, token: None, next: Next::None };
         for route in message.routes() {
             let uri = route?.parse_uri()?;
-            if !self.addresses().is_own_route(&uri) {
+            if !self.addresses().is_own_route(&uri, received.path.local) {
                 found.next = address_of(&uri).map_or(Next::Name, Next::Address);
                 break;
             }
@@ -138,9 +143,9 @@ impl Endpoint {
     }
 
     /// Whether the Route set of a request shows that it belongs to a dialog of ours.
-    pub(crate) fn has_route_token(&self, message: &Message<'_>) -> bool {
-        let call_id = message.call_id().unwrap_or_default();
-        self.routes(message, call_id).is_ok_and(|routes| routes.token.is_some())
+    pub(crate) fn has_route_token(&self, received: &Received, call_id: &[u8]) -> bool {
+        let Ok(message) = Message::parse(&received.bytes) else { return false };
+        self.routes(received, &message, call_id).is_ok_and(|routes| routes.token.is_some())
     }
 
     /// The way of a request whose dialog or call is known.

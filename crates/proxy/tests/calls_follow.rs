@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use script::*;
 use tidegate_balance::Policy;
+use tidegate_world::Core;
 
 /// What a caller sends that ignores Record-Route: to us, without Route.
 fn bare(method: &str, call: &str, cseq: u32) -> String {
@@ -153,6 +154,41 @@ fn a_full_table_refuses_new_calls_only() {
     script.one(&bye.to.to_string(), &bye.answer("200 OK"));
     script.one(CALLER, &invite("c"));
     assert_eq!(script.counters.calls_evicted.get(), 1);
+}
+
+#[test]
+fn a_call_that_nobody_answers_is_forgotten_when_its_timer_fires() {
+    let mut script = Script::new();
+    script.one(CALLER, &invite("a"));
+    let published =
+        |script: &Script| (script.counters.calls.get(), script.counters.transactions_open.get());
+    assert_eq!((counts(&script)[0], published(&script)), ((1, 175), (1, 1)));
+    // 64·T1, RFC 3261 §17.1.1.2.
+    script.pass(Duration::from_secs(32));
+    assert_eq!((counts(&script)[0], published(&script)), ((0, 0), (0, 0)));
+    assert_eq!(script.proxy.poll_timeout(), None);
+}
+
+// What begins anew under an old Call-ID is tied to no back end that is down: RFC 3261
+// §10.2 has all REGISTERs of a client share one, §22.2 an INVITE and its second try
+// with credentials.
+#[test]
+fn a_new_beginning_under_an_old_call_id_leaves_a_back_end_that_is_down() {
+    let mut script = Script::new();
+    let register = |cseq| request("REGISTER", "sip:192.0.2.1", "r", cseq, "");
+    let sent = script.one(CALLER, &register(1));
+    script.one(BACKEND_A, &sent.answer("200 OK"));
+    assert_eq!(script.one(CALLER, &register(2)).to, address(BACKEND_A));
+    let refused = script.one(CALLER, &invite("i"));
+    script.one(BACKEND_B, &refused.answer("407 Proxy Authentication Required"));
+    script.refused(BACKEND_A);
+    assert_eq!(script.one(CALLER, &register(3)).to, address(BACKEND_B));
+
+    script.pass(Duration::from_secs(6));
+    script.refused(BACKEND_B);
+    let again = request("INVITE", "sip:bob@192.0.2.1", "i", 2, "");
+    assert_eq!(script.one(CALLER, &again).to, address(BACKEND_A));
+    assert_eq!(script.counters.moved.get(), 2);
 }
 
 #[test]

@@ -124,6 +124,74 @@ fn repetitions_of_an_invite_are_not_new_work() {
 }
 
 #[test]
+fn responses_are_counted_as_provisional_or_final() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("a"));
+    for status in ["100 Trying", "180 Ringing", "199 Early Dialog Terminated", "200 OK"] {
+        script.one(BACKEND_A, &sent.answer(status));
+    }
+    let received = |class| script.counters.received(class).get();
+    assert_eq!((received(Class::Provisional), received(Class::Final)), (3, 1));
+}
+
+// Dashboards and alarms are written with these.
+#[test]
+fn the_names_in_metrics_stand() {
+    assert_eq!(
+        Class::ALL.map(Class::name),
+        [
+            "final",
+            "provisional",
+            "ack",
+            "bye",
+            "cancel",
+            "in_dialog",
+            "invite",
+            "register",
+            "other"
+        ]
+    );
+    assert_eq!(
+        DropReason::ALL.map(DropReason::name),
+        [
+            "malformed",
+            "keepalive",
+            "queue_full",
+            "foreign_response",
+            "lost_response",
+            "own_ack",
+            "unknown_ack",
+            "too_long"
+        ]
+    );
+}
+
+#[test]
+fn what_waits_is_counted_and_keeps_the_proxy_from_being_drained() {
+    let mut script = Script::new();
+    for call in ["a", "b", "c"] {
+        let options = request("OPTIONS", "sip:192.0.2.1", call, 1, "");
+        script.offer(CALLER, options.as_bytes());
+    }
+    assert!(!script.proxy.is_drained());
+    assert!(script.proxy.serve(script.now));
+    assert_eq!(script.counters.queued.get(), 2);
+    script.serve();
+    assert_eq!(script.counters.queued.get(), 0);
+    assert!(script.proxy.is_drained());
+}
+
+#[test]
+fn packets_are_written_into_buffers_of_the_shards_pool() {
+    let mut script = Script::new();
+    script.offer(CALLER, invite("a").as_bytes());
+    assert!(script.proxy.serve(script.now));
+    assert_eq!(script.pool.used().live, 1);
+    assert_eq!(script.sent().len(), 1);
+    assert_eq!(script.pool.used().live, 0);
+}
+
+#[test]
 fn a_closing_proxy_finishes_what_it_holds() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &invite("a"));

@@ -114,7 +114,10 @@ fn a_reply_is_made_of_the_requests_own_lines() {
     );
     assert_eq!(vias[1], "SIP/2.0/TCP behind.example;branch=z9hG4bKb");
     assert_eq!(reply.header("From"), "<sip:alice@example.com>;tag=caller");
-    assert!(reply.header("To").starts_with("<sip:bob@example.com>;tag=tg"));
+    let (to, tag) = reply.header("To").split_once(";tag=").unwrap();
+    assert_eq!(to, "<sip:bob@example.com>");
+    // §25.1: a tag is a token.
+    assert!(tag.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)), "{tag:?}");
     assert_eq!((reply.header("Call-ID"), reply.header("CSeq")), ("c1", "1 INVITE"));
     // §8.2.7: "in a manner that will generate the same tag for the same request".
     assert_eq!(script.one("198.51.100.7:40000", &text), reply);
@@ -146,6 +149,9 @@ fn copies_of_a_request_get_one_branch() {
 
     let other = script.one(CALLER, &invite("c2"));
     assert_ne!(other.branch(), first.branch());
+    // §8.1.1.7: "unique across space and time", also within one call.
+    let next = script.one(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 2, ""));
+    assert_ne!(next.branch(), first.branch());
 }
 
 // §16.11 for clients of RFC 2543, whose branch says nothing.

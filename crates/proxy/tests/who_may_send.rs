@@ -10,6 +10,7 @@ use tidegate_balance::Policy;
 use tidegate_proxy::{Class, Listener, Rule, RuleTarget, Secret, Senders};
 
 const PEER: &str = "203.0.113.50:5060";
+const TRUSTED: &str = "203.0.114.1:5060";
 
 #[test]
 fn a_stranger_asking_to_be_relayed_elsewhere_is_refused() {
@@ -157,6 +158,10 @@ fn a_back_end_may_call_out_and_the_dialog_comes_back_to_it() {
     let more = format!("Totag\r\nRoute: {route}\r\n");
     let bye = request("BYE", "sip:x@10.0.0.2:5070", "out", 4, &more);
     assert_eq!(script.one("203.0.113.9:5060", &bye).to, address(BACKEND_B));
+    // Only what begins a dialog is remembered.
+    assert_eq!(script.counters.calls.get(), 1);
+    script.one(BACKEND_B, &request("MESSAGE", "sip:carol@203.0.113.9", "note", 1, ""));
+    assert_eq!(script.counters.calls.get(), 1);
     // Even if Carol ignores Record-Route.
     let bye = request("BYE", "sip:x@192.0.2.1", "out", 5, "Totag\r\n");
     assert_eq!(script.one("203.0.113.9:5060", &bye).to, address(BACKEND_B));
@@ -190,6 +195,25 @@ fn a_trusted_source_may_reach_addresses() {
         address(BACKEND_A)
     );
     assert_eq!(script.status(CALLER, &there.replace("t1", "t4")), 403);
+    // What it sends within a dialog that is none of ours follows its Route, too.
+    let more = "Totag\r\nRoute: <sip:198.51.100.9;lr>\r\n";
+    let bye = request("BYE", "sip:bob@192.0.2.1", "t5", 2, more);
+    assert_eq!(script.one(PEER, &bye).to, address("198.51.100.9:5060"));
+    assert_eq!(script.status(PEER, &request("BYE", "sip:x@192.0.2.1", "t6", 2, "Totag\r\n")), 481);
+}
+
+#[test]
+fn a_trusted_sources_call_stays_with_its_back_end() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.listeners[0].trust = vec!["198.51.100.0/24".parse().unwrap()];
+    });
+    let (sent, route) = call(&mut script, "a");
+    let routes =
+        ["", &format!("Route: {route}\r\n"), &format!("Route: {route},<sip:203.0.113.9;lr>\r\n")];
+    for (cseq, route) in (2..).zip(routes) {
+        let info = request("INFO", "sip:bob@192.0.2.1", "a", cseq, &format!("Totag\r\n{route}"));
+        assert_eq!(script.one(CALLER, &info).to, sent.to, "{route}");
+    }
 }
 
 #[test]
@@ -205,6 +229,7 @@ fn rules_decide_in_their_order() {
             |name: &str, at: &str| tidegate_balance::Pool::new(name, &[(name, address(at), 1)]);
         settings.pools =
             vec![(one("app", BACKEND_A), Policy::Rr), (one("msg", BACKEND_B), Policy::Rr)];
+        settings.listeners[0].trust = vec!["203.0.114.0/24".parse().unwrap()];
         settings.rules = vec![
             rule(
                 Senders::Net("203.0.113.0/24".parse().unwrap()),
@@ -215,6 +240,7 @@ fn rules_decide_in_their_order() {
             rule(Senders::Any, &["MESSAGE"], &[], RuleTarget::Pool(1)),
             rule(Senders::Any, &[], &["Example.COM", "198.51.100.200"], RuleTarget::Pool(0)),
             rule(Senders::Any, &[], &["out.example"], RuleTarget::RequestUri),
+            rule(Senders::Trusted, &[], &["peers.example"], RuleTarget::Pool(0)),
         ];
     });
     let mut to = |from: &str, method: &str, uri: &str, call: &str| {
@@ -233,13 +259,22 @@ fn rules_decide_in_their_order() {
     assert_eq!(to(CALLER, "INVITE", "sip:bob@other.example", "6"), "404");
     assert_eq!(to(CALLER, "INVITE", "sip:bob@out.example", "7"), "403");
     assert_eq!(to(CALLER, "INVITE", "tel:+15551234", "8"), "404");
+    assert_eq!(to(CALLER, "INVITE", "sip:bob@peers.example", "9"), "404");
+    assert_eq!(to(TRUSTED, "INVITE", "sip:bob@peers.example", "10"), BACKEND_A);
 }
 
 #[test]
 fn a_peer_cannot_make_us_cut_without_end() {
     let mut script = Script::new();
-    let many = "Route: <sip:192.0.2.1;lr>\r\n".repeat(40);
-    assert_eq!(script.status(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "m", 1, &many)), 400);
+    let routed = |count: usize| {
+        let routes = "Route: <sip:192.0.2.1;lr>\r\n".repeat(count);
+        request("INVITE", "sip:bob@192.0.2.1", &format!("m{count}"), 1, &routes)
+    };
+    // Twice through two listeners of ours is the most that makes sense.
+    assert!(script.one(CALLER, &routed(4)).all("Route").is_empty());
+    for count in [5, 40] {
+        assert_eq!(script.status(CALLER, &routed(count)), 400);
+    }
 }
 
 #[test]
@@ -288,6 +323,48 @@ fn a_wildcard_listener_is_found_by_the_port_and_answers_from_what_was_asked() {
     );
 }
 
+// Behind address translation both what others see and what we are bound to is ours.
+#[test]
+fn a_listener_is_named_by_its_own_and_by_its_advertised_address() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.listeners[0].advertised = "203.0.113.1:15060".into();
+    });
+    for (i, uri) in ["sip:bob@192.0.2.1", "sip:bob@203.0.113.1:15060"].into_iter().enumerate() {
+        let sent = script.one(CALLER, &request("INVITE", uri, &format!("n{i}"), 1, ""));
+        assert!([BACKEND_A, BACKEND_B].map(address).contains(&sent.to), "{uri}");
+    }
+    assert_eq!(script.status(CALLER, &request("INVITE", "sip:bob@203.0.113.2", "n", 1, "")), 403);
+}
+
+// RFC 3261 §16.4: a Route that "indicates this proxy" is taken off, and what is left is
+// not to lead back here.
+#[test]
+fn the_address_a_packet_came_to_is_ours_in_a_route_too() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        let advertised = "edge.example:5060".into();
+        let wild = Listener { advertised, ..Listener::new(address("0.0.0.0:5060")) };
+        settings.listeners = vec![wild, Listener::new(address("192.0.2.1:5080"))];
+        settings.rules.push(Rule {
+            from: Senders::Pool,
+            methods: Vec::new(),
+            domains: Vec::new(),
+            to: RuleTarget::RequestUri,
+        });
+    });
+    let here = "Route: <sip:192.0.2.1;lr>\r\n";
+    let text = request("INVITE", "sip:bob@example.com", "a", 1, here);
+    let sent = script.one(CALLER, &text);
+    assert!(sent.to == address(BACKEND_A) && sent.all("Route").is_empty());
+    // A back end that calls us, by rule or by Route, gets no loop.
+    for (uri, call, more) in [
+        ("sip:x@192.0.2.1", "b", ""),
+        ("sip:x@192.0.2.1", "c", here),
+        ("sip:x@192.0.2.1:5080", "d", ""),
+    ] {
+        assert_eq!(script.status(BACKEND_A, &request("INVITE", uri, call, 1, more)), 404, "{call}");
+    }
+}
+
 // With several shards the token says where the call is counted; without one, the
 // others are asked in turn.
 #[test]
@@ -318,4 +395,16 @@ fn what_belongs_to_another_shard_crosses() {
     let mut third = shard(2);
     let (reply, to) = cross(&mut third, &bare, 2);
     assert!(reply[0].start().starts_with("SIP/2.0 481") && to.is_none());
+}
+
+// A token or a branch outlives the shard that wrote it.
+#[test]
+fn what_belonged_to_a_shard_that_is_no_more_is_served_where_it_lands() {
+    let mut last = Script::with(Policy::Rr, |s| (s.shard, s.shards) = (2, 3));
+    let (sent, route) = call(&mut last, "a");
+    let mut left = Script::with(Policy::Rr, |s| (s.shard, s.shards) = (0, 2));
+    assert_eq!(left.one(BACKEND_A, &sent.answer("200 OK")).to, address(CALLER));
+    let bye = request("BYE", "sip:bob@10.0.0.1", "a", 2, &format!("Totag\r\nRoute: {route}\r\n"));
+    assert_eq!(left.one(CALLER, &bye).to, sent.to);
+    assert_eq!(left.crossing(), None);
 }

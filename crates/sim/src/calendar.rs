@@ -41,11 +41,6 @@ impl<E> Calendar<E> {
         self.heap.pop().map(|entry| (entry.at, entry.event))
     }
 
-    /// Events entered and not taken.
-    pub fn len(&self) -> usize {
-        self.heap.len()
-    }
-
     /// Whether nothing is left to happen.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()

@@ -34,3 +34,35 @@ impl Link {
         Some(self.delay + Duration::from_nanos(jitter))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{Purpose, Seed};
+
+    use super::*;
+
+    const JITTER: Duration = Duration::from_millis(2);
+
+    fn stream() -> Stream {
+        Seed(1).stream(Purpose::Link, 0)
+    }
+
+    #[test]
+    fn a_link_draws_for_what_it_does_and_for_nothing_else() {
+        let link = Link { jitter: JITTER, ..Link::delaying(Duration::from_millis(5)) };
+        let drawn = stream().below(2_000_000);
+        let took = link.carry(&mut stream()).unwrap();
+        assert_eq!(took, Duration::from_millis(5) + Duration::from_nanos(drawn));
+
+        let mut untouched = stream();
+        Link::delaying(JITTER).carry(&mut untouched);
+        assert_eq!(untouched.next_u64(), stream().next_u64());
+    }
+
+    #[test]
+    fn a_packet_is_lost_when_its_draw_is_below_the_loss() {
+        let drawn = stream().unit();
+        let loses = |loss| Link { loss, ..Link::default() }.carry(&mut stream()).is_none();
+        assert!(!loses(drawn) && loses(drawn.next_up()));
+    }
+}

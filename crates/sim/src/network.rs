@@ -84,13 +84,6 @@ impl<'a> Network<'a> {
         self.settle(host);
     }
 
-    /// Sends a packet as if somebody at `path.remote` had sent it to `path.local`.
-    pub fn inject(&mut self, path: Path, bytes: tidegate_world::Buffer) {
-        if let Some(&host) = self.addresses.get(&path.local) {
-            self.calendar.push(self.now, Event::Arrival { host, path, bytes });
-        }
-    }
-
     /// The time reached.
     pub fn now(&self) -> Timestamp {
         self.now
@@ -210,7 +203,7 @@ mod tests {
         left: u32,
         next: Timestamp,
         got: Vec<Timestamp>,
-        failed: u32,
+        failed: Vec<Timestamp>,
         out: VecDeque<Transmit>,
     }
 
@@ -223,7 +216,7 @@ mod tests {
                 left,
                 next: Timestamp::ZERO,
                 got: Vec::new(),
-                failed: 0,
+                failed: Vec::new(),
                 out: VecDeque::new(),
             }
         }
@@ -231,6 +224,7 @@ mod tests {
 
     impl Core for Ping {
         fn offer(&mut self, now: Timestamp, received: Received) {
+            assert_eq!(received.path, Path::udp(self.own, self.to));
             self.got.push(now);
             if self.left == 0 && &received.bytes[..] == b"ping" {
                 self.out
@@ -246,8 +240,9 @@ mod tests {
             let path = Path::udp(self.own, self.to);
             self.out.push_back(Transmit { path, bytes: self.pool.copy(b"ping") });
         }
-        fn on_failed(&mut self, _: Timestamp, _: Failure) {
-            self.failed += 1;
+        fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+            assert_eq!(failure.path, Path::udp(self.own, self.to));
+            self.failed.push(now);
         }
         fn on_drain(&mut self, _: Timestamp) {}
         fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -271,11 +266,14 @@ mod tests {
         (summary, a, b)
     }
 
+    fn at(seconds: u64, ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(seconds * 1000 + ms)
+    }
+
     #[test]
     fn packets_take_the_links_time_and_nothing_else() {
         let (summary, a, b) = run(1, Link::delaying(Duration::from_millis(10)), "127.0.0.1:2");
         assert_eq!((summary.delivered, summary.lost, summary.undeliverable), (200, 0, 0));
-        let at = |k: u64, ms: u64| Timestamp::ZERO + Duration::from_millis(k * 1000 + ms);
         assert_eq!(b.got, (0..100).map(|k| at(k, 10)).collect::<Vec<_>>());
         assert_eq!(a.got, (0..100).map(|k| at(k, 20)).collect::<Vec<_>>());
     }
@@ -294,7 +292,63 @@ mod tests {
 
     #[test]
     fn nobody_there_is_reported_to_the_sender() {
-        let (summary, a, _) = run(1, Link::default(), "127.0.0.1:9");
-        assert_eq!((summary.undeliverable, a.failed), (100, 100));
+        let (summary, a, _) = run(1, Link::delaying(Duration::from_millis(10)), "127.0.0.1:9");
+        assert_eq!(summary.undeliverable, 100);
+        assert_eq!(a.failed, (0..100).map(|k| at(k, 10)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_run_stops_at_its_end_and_goes_on_from_there() {
+        let mut a = Ping::new("127.0.0.1:1", "127.0.0.1:2", 100);
+        let mut b = Ping::new("127.0.0.1:2", "127.0.0.1:1", 0);
+        let mut network = Network::new(Seed(1), Link::delaying(Duration::from_millis(10)));
+        network.add(&["127.0.0.1:1".parse().unwrap()], &mut a);
+        network.add(&["127.0.0.1:2".parse().unwrap()], &mut b);
+        assert_eq!(network.run_until(at(2, 500)).delivered, 6);
+        assert_eq!(network.now(), at(2, 500));
+        // Nothing is left to happen after the last packet: time stands there.
+        assert_eq!(network.run_until(at(1000, 0)).delivered, 200);
+        assert_eq!(network.now(), at(99, 20));
+    }
+
+    /// Is to ring at ten seconds, or a second after a packet.
+    struct Alarm {
+        due: Option<Timestamp>,
+        rang: Vec<Timestamp>,
+    }
+
+    impl Core for Alarm {
+        fn offer(&mut self, now: Timestamp, _: Received) {
+            self.due = Some(now + Duration::from_secs(1));
+        }
+        fn serve(&mut self, _: Timestamp) -> bool {
+            false
+        }
+        fn handle_timeout(&mut self, now: Timestamp) {
+            self.due = None;
+            self.rang.push(now);
+        }
+        fn on_failed(&mut self, _: Timestamp, _: Failure) {}
+        fn on_drain(&mut self, _: Timestamp) {}
+        fn poll_transmit(&mut self) -> Option<Transmit> {
+            None
+        }
+        fn poll_timeout(&self) -> Option<Timestamp> {
+            self.due
+        }
+        fn is_drained(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_timer_that_comes_nearer_fires_at_its_new_time_and_only_then() {
+        let mut ping = Ping::new("127.0.0.1:1", "127.0.0.1:2", 1);
+        let mut alarm = Alarm { due: Some(at(10, 0)), rang: Vec::new() };
+        let mut network = Network::new(Seed(1), Link::delaying(Duration::from_millis(10)));
+        network.add(&["127.0.0.1:1".parse().unwrap()], &mut ping);
+        network.add(&["127.0.0.1:2".parse().unwrap()], &mut alarm);
+        network.run_until(Timestamp::NEVER);
+        assert_eq!(alarm.rang, [at(1, 10)]);
     }
 }
