@@ -1,0 +1,109 @@
+//! One caller, the proxy, three answerers: what the frame's tests and its example run.
+
+#![allow(dead_code, reason = "each program uses a part of it")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load, Process};
+use tidegate_balance as balance;
+use tidegate_balance::Policy;
+use tidegate_proxy::{Listener, Proxy, Secret, Settings};
+use tidegate_sim::{Link, Network, Summary};
+use tidegate_world::{Entry, Pool, Recorder, Seed, Timestamp};
+
+const CALLER: &str = "127.0.0.1:5080";
+const PROXY: &str = "127.0.0.1:5060";
+const BACKENDS: [&str; 3] = ["127.0.0.1:5070", "127.0.0.1:5071", "127.0.0.1:5072"];
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// A run, and what may differ between two.
+pub struct Run {
+    pub seed: u64,
+    pub calls: u32,
+    pub rate_cps: f64,
+    pub hold: Duration,
+    pub policy: Policy,
+    pub link: Link,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            calls: 10_000,
+            rate_cps: 1000.0,
+            hold: Duration::from_secs(3),
+            policy: Policy::Tlwl,
+            link: Link {
+                jitter: Duration::from_millis(2),
+                ..Link::delaying(Duration::from_millis(1))
+            },
+        }
+    }
+}
+
+/// What a run did.
+pub struct Outcome {
+    pub summary: Summary,
+    pub lasted: Timestamp,
+    pub caller: Caller,
+    pub answered: Vec<u64>,
+    pub backends: balance::Pool,
+    pub log: Vec<Entry>,
+}
+
+pub fn backends() -> balance::Pool {
+    let named: Vec<_> = BACKENDS.iter().map(|&b| (b, address(b), 1)).collect();
+    balance::Pool::new("app", &named)
+}
+
+pub fn proxy(policy: Policy, backends: balance::Pool) -> Proxy {
+    let listeners = vec![Listener::new(address(PROXY))];
+    let secret = Secret { current: [7; 32], previous: Vec::new() };
+    let settings = Settings::new(listeners, vec![(backends, policy)], secret);
+    Proxy::new(settings, Arc::default(), Pool::new())
+}
+
+impl Run {
+    /// Runs until nothing is left to happen.
+    pub fn go(self) -> Outcome {
+        let seed = Seed(self.seed);
+        let config = CallerConfig {
+            load: Load {
+                process: Process::Poisson,
+                rate_cps: self.rate_cps,
+                calls: self.calls,
+                duration: Duration::MAX,
+            },
+            hold: self.hold,
+            ..CallerConfig::new(address(CALLER), address(PROXY))
+        };
+        let mut caller = Caller::new(config, seed, 0, Timestamp::ZERO, Pool::new()).unwrap();
+        let backends = backends();
+        let mut proxy = Recorder::new(proxy(self.policy, backends.clone()), 1_000_000);
+        let mut answerers: Vec<_> = (1..)
+            .zip(BACKENDS)
+            .map(|(element, at)| {
+                Answerer::new(AnswererConfig::new(address(at)), seed, element, Pool::new())
+            })
+            .collect();
+
+        let mut network = Network::new(seed, self.link);
+        network.add(&[address(CALLER)], &mut caller);
+        network.add(&[address(PROXY)], &mut proxy);
+        for (at, answerer) in BACKENDS.iter().zip(&mut answerers) {
+            network.add(&[address(at)], answerer);
+        }
+        let summary = network.run_until(Timestamp::NEVER);
+        let lasted = network.now();
+        drop(network);
+        let answered = answerers.iter().map(|a| a.stats().completed).collect();
+        let (log, _) = proxy.into_log();
+        Outcome { summary, lasted, caller, answered, backends, log }
+    }
+}
