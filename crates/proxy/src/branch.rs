@@ -1,11 +1,13 @@
-//! Our own branch: all that is needed to bring a response back, without a search.
+//! Our own branch: what is needed to bring a response back.
 //!
-//! `z9hG4bK` and 32 characters (24 bytes): version and listener, shard, call slot
-//! and generation, identity of the request, MAC. Where the listener is every address
-//! of the machine, the one that was asked stands before the MAC. The identity makes it a function
-//! of the received request alone, as a proxy without transactions must have it
-//! (RFC 3261 §16.11), so retransmissions, and the ACK and CANCEL of an INVITE, get
-//! the branch their INVITE got. The MAC makes it ours: what comes back with it is a
+//! `z9hG4bK` and 24 characters (18 bytes): version and listener, shard, identity of
+//! the request, MAC. Where the listener is every address of the machine, the one that
+//! was asked stands before the MAC. All of it is a function of the received request
+//! alone, as a proxy without transactions must have it (RFC 3261 §16.11):
+//! retransmissions, and the ACK and CANCEL of an INVITE, get the branch their INVITE
+//! got, from any process with our key. So nothing in it may come from a table: a callee
+//! that still rings takes the same INVITE under another branch for a merged request,
+//! and refuses it (§8.2.2.2). The MAC makes it ours: what comes back with it is a
 //! response to a request that we forwarded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +16,6 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_sip::Essentials;
 
-use crate::calls::CallRef;
 use crate::secret::Keys;
 
 /// RFC 3261 §8.1.1.7: the magic cookie.
@@ -22,7 +23,7 @@ const COOKIE: &[u8] = b"z9hG4bK";
 const VERSION: u8 = 1;
 
 /// Bytes before the address, and of the MAC behind it.
-const HEAD: usize = 16;
+const HEAD: usize = 10;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + size_of::<Ipv6Addr>() + MAC;
 const ENCODED_MAX: usize = RAW_MAX.div_ceil(3) * 4;
@@ -41,8 +42,6 @@ pub(crate) struct Branch {
     pub(crate) asked: Option<IpAddr>,
     /// The shard that holds its call.
     pub(crate) shard: u8,
-    /// Its entry in that shard's call table.
-    pub(crate) call: CallRef,
     /// Keyed hash of the received branch.
     pub(crate) identity: u64,
 }
@@ -64,9 +63,7 @@ impl Branch {
         let mut raw = [0; RAW_MAX];
         raw[0] = VERSION << 4 | self.listener;
         raw[1] = self.shard;
-        raw[2..6].copy_from_slice(&self.call.slot.to_be_bytes());
-        raw[6..8].copy_from_slice(&self.call.generation.to_be_bytes());
-        raw[8..HEAD].copy_from_slice(&self.identity.to_be_bytes());
+        raw[2..HEAD].copy_from_slice(&self.identity.to_be_bytes());
         let end = match self.asked {
             None => HEAD,
             Some(IpAddr::V4(ip)) => put(&mut raw, HEAD, &ip.octets()),
@@ -101,11 +98,7 @@ impl Branch {
             listener: head[0] & 0xf,
             asked,
             shard: head[1],
-            call: CallRef {
-                slot: u32::from_be_bytes(head[2..6].try_into().ok()?),
-                generation: u16::from_be_bytes(head[6..8].try_into().ok()?),
-            },
-            identity: u64::from_be_bytes(head[8..].try_into().ok()?),
+            identity: u64::from_be_bytes(head[2..].try_into().ok()?),
         })
     }
 }
@@ -148,13 +141,8 @@ mod tests {
         Keys::new(&Secret { current: [byte; 32], previous: Vec::new() })
     }
 
-    const BRANCH: Branch = Branch {
-        listener: 3,
-        asked: None,
-        shard: 200,
-        call: CallRef { slot: 0xdead_beef, generation: 0x1234 },
-        identity: 0x0123_4567_89ab_cdef,
-    };
+    const BRANCH: Branch =
+        Branch { listener: 3, asked: None, shard: 200, identity: 0x0123_4567_89ab_cdef };
 
     fn branches() -> [Branch; 3] {
         let ips = [None, Some("192.0.2.1"), Some("2001:db8::1")];
@@ -163,7 +151,7 @@ mod tests {
 
     #[test]
     fn decodes_to_what_was_encoded() {
-        for (branch, length) in branches().into_iter().zip([32, 38, 54]) {
+        for (branch, length) in branches().into_iter().zip([24, 30, 46]) {
             let text = branch.encode(&keys(1));
             assert_eq!(text.as_bytes().len(), COOKIE.len() + length);
             assert_eq!(Branch::decode(text.as_bytes(), &keys(1)), Some(branch));

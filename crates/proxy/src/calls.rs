@@ -1,10 +1,9 @@
 //! The call table: where each call's requests go, and what it weighs there.
 //!
-//! A call is found by the fingerprint of its Call-ID, or straight from our own
-//! branch. It keeps the choice of its back end for at least 64·T1 after the last
-//! message, so that retransmissions, CANCEL and ACK follow it; and the leases that
-//! count it, each bound to one transaction, so that no repetition counts twice and
-//! no ending counts nothing.
+//! A call is found by the fingerprint of its Call-ID. It keeps the choice of its back
+//! end for at least 64·T1 after the last message, so that retransmissions, CANCEL and
+//! ACK follow it; and the leases that count it, each bound to one transaction, so that
+//! no repetition counts twice and no ending counts nothing.
 //!
 //! What 003's session automaton (its fig. 4) miscounts is settled by two rules: a
 //! transaction is known by its CSeq and method, and one that is over stays over.
@@ -168,13 +167,6 @@ impl Calls {
     pub(crate) fn get(&self, call: CallRef) -> Option<&Call> {
         let slot = self.slots.get(call.slot as usize)?;
         slot.call.as_ref().filter(|_| slot.generation == call.generation)
-    }
-
-    /// Whether `call` names the entry with that fingerprint. The branch it comes from
-    /// may be older than this process, or another's with the same key: then it names
-    /// whatever call happens to be in its slot.
-    pub(crate) fn is_of(&self, call: CallRef, fingerprint: u128) -> bool {
-        self.get(call).is_some_and(|entry| entry.fingerprint == fingerprint)
     }
 
     fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {

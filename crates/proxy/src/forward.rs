@@ -1,7 +1,6 @@
 //! Forwarding a request: RFC 3261 §16.6 by cutting and inserting.
 
 use std::io::Write as _;
-use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::forward as edit;
@@ -38,8 +37,10 @@ impl Endpoint {
         let egress = egress.ok_or(Instead::Reply(404, "no listener reaches that address"))?;
 
         let mut head = ArrayVec::<u8, HEAD_MAX>::new();
-        let asked = received.path.local.ip();
-        self.write_via(&mut head, request, hop, (ingress, asked), egress)?;
+        // RFC 3261 §16.6 item 8.
+        let branch = self.branch(received, request, ingress).encode(self.keys());
+        let via = self.addresses().listener(egress).map_or("", |own| &own.via);
+        write_all(&mut head, &[via.as_bytes(), branch.as_bytes(), b"\r\n"])?;
         // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
         if let (Method::Invite | Method::Subscribe | Method::Refer | Method::Notify, Some(member)) =
             (*method, hop.member)
@@ -96,27 +97,15 @@ impl Endpoint {
         }
     }
 
-    /// RFC 3261 §16.6 item 8: our Via.
-    fn write_via(
-        &self,
-        head: &mut ArrayVec<u8, HEAD_MAX>,
-        request: &Request<'_>,
-        hop: &Hop,
-        (ingress, asked): (usize, IpAddr),
-        egress: usize,
-    ) -> Result<(), Instead> {
-        let is_wildcard =
-            self.addresses().listener(ingress).is_some_and(|own| own.local.ip().is_unspecified());
-        let branch = Branch {
+    fn branch(&self, received: &Received, request: &Request<'_>, ingress: usize) -> Branch {
+        let own = self.addresses().listener(ingress);
+        let is_wildcard = own.is_some_and(|own| own.local.ip().is_unspecified());
+        Branch {
             listener: ingress as u8,
-            asked: is_wildcard.then_some(asked),
+            asked: is_wildcard.then(|| received.path.local.ip()),
             shard: self.shard() as u8,
-            call: hop.call,
             identity: identity(self.keys(), &request.essentials, request.uri_text),
-        };
-        let branch = branch.encode(self.keys());
-        let prefix = self.addresses().listener(egress).map_or("", |own| &own.via);
-        write_all(head, &[prefix.as_bytes(), branch.as_bytes(), b"\r\n"])
+        }
     }
 }
 

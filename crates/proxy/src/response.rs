@@ -46,9 +46,8 @@ impl Endpoint {
             self.backend(member).on_answered();
         }
         let Passage { cseq, status, call_id, .. } = passage;
-        // A branch made before a restart names an entry of that process, not of this.
-        if self.calls().is_of(branch.call, self.keys().call.fingerprint(call_id)) {
-            self.calls_mut().on_response(now, branch.call, cseq.method, cseq.number, status);
+        if let Some(call) = self.calls().find(self.keys().call.fingerprint(call_id)) {
+            self.calls_mut().on_response(now, call, cseq.method, cseq.number, status);
         }
         self.counters.responses_forwarded.add(1);
         // RFC 3581 §4: "sent from the same address and port that the request was

@@ -147,8 +147,12 @@ fn copies_of_a_request_get_one_branch() {
     let ack = script.one(CALLER, &request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n"));
     assert_eq!((ack.branch(), ack.to), (first.branch(), first.to));
 
-    let other = script.one(CALLER, &invite("c2"));
+    // A process with the same key that has other calls, as after a restart: what the
+    // caller repeats must not look like another request (§8.2.2.2).
+    let mut restarted = Script::new();
+    let other = restarted.one(CALLER, &invite("c2"));
     assert_ne!(other.branch(), first.branch());
+    assert_eq!(restarted.one(CALLER, &invite("c1")).branch(), first.branch());
     // §8.1.1.7: "unique across space and time", also within one call.
     let next = script.one(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 2, ""));
     assert_ne!(next.branch(), first.branch());
@@ -186,8 +190,7 @@ fn a_response_goes_back_by_its_via() {
 fn a_response_that_is_not_ours_goes_nowhere() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &invite("c1"));
-    let forged =
-        sent.answer("200 OK").replace(sent.branch(), "z9hG4bKAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
+    let forged = sent.answer("200 OK").replace(sent.branch(), "z9hG4bKAAAAAAAAAAAAAAAAAAAAAAAA");
     assert!(script.send(BACKEND_A, &forged).is_empty());
     let foreign = sent.answer("200 OK").replace(sent.branch(), "z9hG4bK1");
     assert!(script.send(BACKEND_A, &foreign).is_empty());
