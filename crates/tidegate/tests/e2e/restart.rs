@@ -91,6 +91,40 @@ fn without_the_key_no_bye_finds_its_back_end() {
     assert_eq!(metrics.sum("messages_forwarded_total", &[]), 0);
 }
 
+/// With a policy that needs no memory a retransmitted INVITE goes where the first went,
+/// and whatever was lost with the process is sent again.
+#[test]
+fn a_kill_under_traffic_loses_no_call() {
+    let stage = Stage::new();
+    let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
+    let backends = callees.each_ref().map(Sipp::address);
+    let configuration = Configuration { policy: "hash", ..Configuration::new(&stage, &backends) };
+    let mut tidegate = Tidegate::start(&stage, &configuration);
+    let load = Load {
+        scenario: "uac-routes",
+        calls: 3 * CALLS,
+        rate_cps: 200,
+        // Time for a lost ACK to be sent again before the BYE.
+        hold_ms: 2000,
+        ..Load::default()
+    };
+    let caller = Sipp::caller(&stage, tidegate.address(), &load);
+    for _ in 0..2 {
+        tidegate.wait_for("calls are being set up", |metrics| {
+            metrics.sum("messages_received_total", &[("class", "ack")]) >= CALLS.into()
+        });
+        tidegate.signal(Signal::KILL);
+        tidegate.exit();
+        tidegate = Tidegate::start(&stage, tidegate.configuration());
+    }
+    caller.wait().assert_all_well(3 * CALLS);
+    let served = callees.map(Sipp::finish);
+    for calls in &served {
+        calls.assert_all_well(calls.created);
+    }
+    assert_eq!(served[0].created + served[1].created, 3 * CALLS);
+}
+
 /// The new process knows nothing of the call that an old response belongs to, and must
 /// not take it for one of its own.
 #[test]
