@@ -43,13 +43,14 @@ impl Policy {
 #[derive(Debug)]
 pub struct Picker {
     pool: Pool,
+    hash: hash::Hash,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
     Rr(rr::Rr),
-    Hash(hash::Hash),
+    Hash,
     Cjsq(least::Least),
     Tlwl(least::Least),
 }
@@ -59,11 +60,11 @@ impl Picker {
     pub fn new(pool: Pool, policy: Policy) -> Self {
         let state = match policy {
             Policy::Rr => State::Rr(rr::Rr::new(pool.backends().len())),
-            Policy::Hash => State::Hash(hash::Hash::new(pool.backends())),
+            Policy::Hash => State::Hash,
             Policy::Cjsq => State::Cjsq(least::Least::default()),
             Policy::Tlwl => State::Tlwl(least::Least::default()),
         };
-        Self { pool, state }
+        Self { hash: hash::Hash::new(pool.backends()), pool, state }
     }
 
     /// The pool it chooses from.
@@ -81,12 +82,19 @@ impl Picker {
         let usable = |i: usize| Some(i) != not && backends[i].is_up(now);
         let picked = match &mut self.state {
             State::Rr(rr) => rr.pick(backends, usable),
-            State::Hash(hash) => hash.pick(call, usable),
+            State::Hash => self.hash.pick(call, usable),
             State::Cjsq(least) => least.pick(backends, Backend::calls, usable),
             State::Tlwl(least) => least.pick(backends, Backend::work, usable),
         }?;
         backends[picked].note_assigned();
         Some(picked)
+    }
+
+    /// Chooses by the hash of the Call-ID alone, whatever the policy, and counts
+    /// nothing: the same call gets the same back end while none goes up or down.
+    pub fn pick_by_call(&self, now: Timestamp, call: u64, not: Option<usize>) -> Option<usize> {
+        let backends = self.pool.backends();
+        self.hash.pick(call, |i| Some(i) != not && backends[i].is_up(now))
     }
 
     /// The back end at `index` (as [`pick`](Self::pick) gave it).

@@ -10,7 +10,7 @@
 //! and refuses it (§8.2.2.2). The MAC makes it ours: what comes back with it is a
 //! response to a request that we forwarded.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -59,7 +59,8 @@ impl BranchText {
 }
 
 impl Branch {
-    pub(crate) fn encode(&self, keys: &Keys) -> BranchText {
+    /// The branch for a request whose response goes to `target`.
+    pub(crate) fn encode(&self, keys: &Keys, target: SocketAddr) -> BranchText {
         let mut raw = [0; RAW_MAX];
         raw[0] = VERSION << 4 | self.listener;
         raw[1] = self.shard;
@@ -69,7 +70,7 @@ impl Branch {
             Some(IpAddr::V4(ip)) => put(&mut raw, HEAD, &ip.octets()),
             Some(IpAddr::V6(ip)) => put(&mut raw, HEAD, &ip.octets()),
         };
-        let mac = keys.branch.hash(&[&raw[..end]]);
+        let mac = mac(keys, &raw[..end], target);
         let end = put(&mut raw, end, &mac.to_be_bytes());
 
         let mut text = [0; COOKIE.len() + ENCODED_MAX];
@@ -79,14 +80,14 @@ impl Branch {
         BranchText { text, length }
     }
 
-    /// The branch in `text`, if it is one of ours.
-    pub(crate) fn decode(text: &[u8], keys: &Keys) -> Option<Self> {
+    /// The branch in `text`, if it is ours for a response that goes to `target`.
+    pub(crate) fn decode(text: &[u8], keys: &Keys, target: SocketAddr) -> Option<Self> {
         let encoded = text.strip_prefix(COOKIE)?;
         let mut raw = [0; RAW_MAX];
         let length = URL_SAFE_NO_PAD.decode_slice(encoded, &mut raw).ok()?;
         let (raw, mac) = raw[..length].split_last_chunk::<MAC>()?;
         let (head, asked) = raw.split_first_chunk::<HEAD>()?;
-        if head[0] >> 4 != VERSION || u64::from_be_bytes(*mac) != keys.branch.hash(&[raw]) {
+        if head[0] >> 4 != VERSION || u64::from_be_bytes(*mac) != self::mac(keys, raw, target) {
             return None;
         }
         let asked = match asked.len() {
@@ -100,6 +101,16 @@ impl Branch {
             shard: head[1],
             identity: u64::from_be_bytes(head[2..].try_into().ok()?),
         })
+    }
+}
+
+/// The MAC covers where the response goes: whoever has seen a branch of ours could
+/// else send us responses for anybody, by the Via that he writes below.
+fn mac(keys: &Keys, content: &[u8], target: SocketAddr) -> u64 {
+    let port = target.port().to_be_bytes();
+    match target.ip() {
+        IpAddr::V4(ip) => keys.branch.hash(&[content, &ip.octets(), &port]),
+        IpAddr::V6(ip) => keys.branch.hash(&[content, &ip.octets(), &port]),
     }
 }
 
@@ -122,14 +133,19 @@ fn put(raw: &mut [u8; RAW_MAX], from: usize, bytes: &[u8]) -> usize {
 pub(crate) fn identity(keys: &Keys, essentials: &Essentials<'_>, uri: &[u8]) -> u64 {
     let Essentials { via, from, call_id, cseq, .. } = essentials;
     let branch = via.branch().unwrap_or_default();
-    if branch.starts_with(COOKIE) {
-        return keys.identity.hash(&[branch, via.sent_by]);
+    if let Some(identity) = identity_of_branch(keys, branch, via.sent_by) {
+        return identity;
     }
     let from_tag = from.tag().unwrap_or_default();
     // The To-tag is left out: the ACK to a non-2xx has one that its INVITE had not,
     // and must get the INVITE's branch.
     let number = cseq.number.to_be_bytes();
     keys.identity.hash(&[branch, via.sent_by, from_tag, call_id, &number, uri])
+}
+
+/// The identity of a request whose branch has the magic cookie, from what a scan finds.
+pub(crate) fn identity_of_branch(keys: &Keys, branch: &[u8], sent_by: &[u8]) -> Option<u64> {
+    branch.starts_with(COOKIE).then(|| keys.identity.hash(&[branch, sent_by]))
 }
 
 #[cfg(test)]
@@ -139,6 +155,10 @@ mod tests {
 
     fn keys(byte: u8) -> Keys {
         Keys::new(&Secret { current: [byte; 32], previous: Vec::new() })
+    }
+
+    fn target() -> SocketAddr {
+        "198.51.100.7:5060".parse().unwrap()
     }
 
     const BRANCH: Branch =
@@ -152,9 +172,9 @@ mod tests {
     #[test]
     fn decodes_to_what_was_encoded() {
         for (branch, length) in branches().into_iter().zip([24, 30, 46]) {
-            let text = branch.encode(&keys(1));
+            let text = branch.encode(&keys(1), target());
             assert_eq!(text.as_bytes().len(), COOKIE.len() + length);
-            assert_eq!(Branch::decode(text.as_bytes(), &keys(1)), Some(branch));
+            assert_eq!(Branch::decode(text.as_bytes(), &keys(1), target()), Some(branch));
         }
     }
 
@@ -162,18 +182,20 @@ mod tests {
     fn any_other_text_is_not_ours() {
         let keys1 = keys(1);
         for branch in branches() {
-            let text = branch.encode(&keys1);
-            assert_eq!(Branch::decode(text.as_bytes(), &keys(2)), None, "another key");
+            let text = branch.encode(&keys1, target());
+            assert_eq!(Branch::decode(text.as_bytes(), &keys(2), target()), None, "another key");
+            let elsewhere = "198.51.100.7:5061".parse().unwrap();
+            assert_eq!(Branch::decode(text.as_bytes(), &keys1, elsewhere), None, "another target");
             for i in 0..text.as_bytes().len() {
                 let mut forged = text.as_bytes().to_vec();
                 forged[i] = if forged[i] == b'A' { b'B' } else { b'A' };
-                assert_eq!(Branch::decode(&forged, &keys1), None, "changed at {i}");
+                assert_eq!(Branch::decode(&forged, &keys1, target()), None, "changed at {i}");
             }
             for short in 0..text.as_bytes().len() {
-                assert_eq!(Branch::decode(&text.as_bytes()[..short], &keys1), None);
+                assert_eq!(Branch::decode(&text.as_bytes()[..short], &keys1, target()), None);
             }
             let long = [text.as_bytes(), b"AAAA"].concat();
-            assert_eq!(Branch::decode(&long, &keys1), None);
+            assert_eq!(Branch::decode(&long, &keys1, target()), None);
         }
     }
 }

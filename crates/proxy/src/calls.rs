@@ -6,10 +6,10 @@
 //! no repetition counts twice and no ending counts nothing.
 //!
 //! What 003's session automaton (its fig. 4) miscounts is settled by two rules: a
-//! transaction is known by its CSeq and method, and one that is over stays over.
+//! transaction is known by the identity of its branch, and one that is over stays over.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -25,14 +25,14 @@ pub(crate) const TRANSACTION_MAX: Duration = Duration::from_secs(32);
 const TIMER_C: Duration = Duration::from_secs(190);
 
 /// Transactions of one call counted at the same time.
-const OPEN_MAX: usize = 3;
+const OPEN_MAX: usize = 4;
+
+/// Transactions of one call remembered after they are over.
+const CLOSED_MAX: usize = 4;
 
 /// Entries handled by one `handle_timeout`, so that many that end together do not
 /// hold up the packets that wait.
 const EXPIRE_MAX: usize = 256;
-
-/// Entries looked at to find one that may be evicted.
-const EVICT_LOOK: usize = 16;
 
 /// Which back end of which pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +67,27 @@ pub(crate) enum Phase {
     Finished,
 }
 
-/// A transaction that is counted on the back end.
+/// Which transaction a message belongs to: the identity of the branch that its request
+/// came with, and its method. An ACK to a non-2xx and a CANCEL have the identity of
+/// their INVITE and are no transactions here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transaction {
+    pub(crate) identity: u64,
+    pub(crate) method: Method,
+}
+
+impl Transaction {
+    fn stands_alone(self) -> bool {
+        !matches!(self.method, Method::Ack | Method::Cancel)
+    }
+}
+
+/// A transaction that waits for its final response.
 struct Open {
-    cseq: u32,
-    method: Method,
+    transaction: Transaction,
     until: Timestamp,
-    _lease: Lease,
+    /// What it weighs on the back end, if that is who has to answer it.
+    _lease: Option<Lease>,
 }
 
 /// One call, or one request outside any.
@@ -83,8 +98,8 @@ pub(crate) struct Call {
     /// The back end has answered something in this call.
     pub(crate) answered: bool,
     deadline: Timestamp,
-    /// The highest CSeq among transactions that are over.
-    closed: Option<u32>,
+    /// The last transactions that are over.
+    closed: ArrayVec<u64, CLOSED_MAX>,
     /// Until when the ACK is awaited of the 2xx that set the call up.
     ack_due: Option<Timestamp>,
     /// Kept while the call counts.
@@ -107,6 +122,9 @@ pub(crate) struct Calls {
     free: Vec<u32>,
     by_fingerprint: HashTable<u32>,
     timers: BinaryHeap<Reverse<(Timestamp, u32, u16)>>,
+    /// Entries that were over when they were put here, the oldest first: those to be
+    /// given up when there is no room.
+    over: VecDeque<CallRef>,
     calls_max: usize,
     idle_max: Duration,
     open: usize,
@@ -123,6 +141,7 @@ impl Calls {
             free: Vec::new(),
             by_fingerprint: HashTable::new(),
             timers: BinaryHeap::new(),
+            over: VecDeque::new(),
             // u32::MAX is CallRef::NONE.
             calls_max: calls_max.min(u32::MAX as usize - 1),
             idle_max,
@@ -195,7 +214,7 @@ impl Calls {
             phase: Phase::Single,
             answered: false,
             deadline,
-            closed: None,
+            closed: ArrayVec::new(),
             ack_due: None,
             counted: None,
             open: ArrayVec::new(),
@@ -224,44 +243,44 @@ impl Calls {
         self.open -= given_up;
     }
 
-    /// True if this request was counted before: still open, or already over.
-    pub(crate) fn is_repeated(&self, call: CallRef, method: Method, cseq: u32) -> bool {
-        self.get(call).is_some_and(|entry| entry.is_repeated(method, cseq))
+    /// Whether a new call would find room.
+    pub(crate) fn has_room(&self) -> bool {
+        self.len() < self.calls_max || !self.over.is_empty()
     }
 
-    /// A request goes to the call's back end. `picker` is that of the call's pool.
+    /// True if this transaction was seen before: still open, or over.
+    pub(crate) fn is_repeated(&self, call: CallRef, identity: u64) -> bool {
+        self.get(call).is_some_and(|entry| entry.is_repeated(identity))
+    }
+
+    /// A request goes to `member`, which `picker` is for.
     pub(crate) fn on_request(
         &mut self,
         now: Timestamp,
         call: CallRef,
-        method: Method,
-        cseq: u32,
+        transaction: Transaction,
+        member: Member,
         picker: &Picker,
     ) {
-        let Some(entry) = self.get_mut(call) else { return };
-        if !matches!(method, Method::Ack | Method::Cancel) && !entry.is_repeated(method, cseq) {
-            let backend = entry.member.backend.into();
-            let work = match method {
+        // A token may lead elsewhere than the entry: such a request is no part of it.
+        let Some(entry) = self.get_mut(call).filter(|entry| entry.member == member) else { return };
+        if transaction.stands_alone() && !entry.is_repeated(transaction.identity) {
+            let backend = member.backend.into();
+            let work = match transaction.method {
                 Method::Invite => Work::CallStart,
                 Method::Bye => Work::CallEnd,
                 _ => Work::Other,
             };
-            if method == Method::Invite && entry.phase != Phase::Established {
+            if transaction.method == Method::Invite && entry.phase != Phase::Established {
                 entry.phase = Phase::Trying;
                 entry.answered = false;
                 entry.counted.get_or_insert_with(|| picker.call_lease(backend));
             }
-            let open = Open {
-                cseq,
-                method,
-                until: now + TRANSACTION_MAX,
-                _lease: picker.transaction_lease(backend, work),
-            };
-            // A peer that opens more at once than is counted is counted low, and only it.
-            let counted = entry.open.try_push(open).is_ok();
-            self.open += usize::from(counted);
+            let lease = picker.transaction_lease(backend, work);
+            let opened = entry.open(now, transaction, Some(lease));
+            self.open += usize::from(opened);
         }
-        self.touch(now, call, method);
+        self.touch(now, call, transaction.method);
     }
 
     /// A request comes from the call's back end: it does not weigh there, but it
@@ -270,15 +289,17 @@ impl Calls {
         &mut self,
         now: Timestamp,
         call: CallRef,
-        method: Method,
+        transaction: Transaction,
     ) {
-        if let Some(entry) = self.get_mut(call)
-            && method == Method::Invite
-            && entry.phase != Phase::Established
-        {
-            entry.phase = Phase::Trying;
+        let Some(entry) = self.get_mut(call) else { return };
+        if transaction.stands_alone() && !entry.is_repeated(transaction.identity) {
+            if transaction.method == Method::Invite && entry.phase != Phase::Established {
+                entry.phase = Phase::Trying;
+            }
+            let opened = entry.open(now, transaction, None);
+            self.open += usize::from(opened);
         }
-        self.touch(now, call, method);
+        self.touch(now, call, transaction.method);
     }
 
     fn touch(&mut self, now: Timestamp, call: CallRef, method: Method) {
@@ -297,39 +318,37 @@ impl Calls {
         }
     }
 
-    /// A response to `method`/`cseq` passed, in either direction.
+    /// A response to `transaction` passed, from the back end or to it.
     pub(crate) fn on_response(
         &mut self,
         now: Timestamp,
         call: CallRef,
-        method: Method,
-        cseq: u32,
+        transaction: Transaction,
         status: u16,
+        from_backend: bool,
     ) {
         let idle_max = self.idle_max;
         let Some(entry) = self.get_mut(call) else { return };
-        entry.answered = true;
-        let position = entry.open.iter().position(|o| o.method == method && o.cseq == cseq);
+        entry.answered |= from_backend;
+        let position = entry.open.iter().position(|open| open.transaction == transaction);
         if status < 200 {
-            if let (Some(i), Method::Invite) = (position, method) {
+            if let (Some(i), Method::Invite) = (position, transaction.method) {
                 // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
                 entry.open[i].until = now + TIMER_C;
                 entry.deadline = entry.deadline.max(now + TIMER_C);
             }
             return;
         }
-        let closed = position.map(|i| {
-            entry.closed = entry.closed.max(Some(cseq));
-            entry.open.swap_remove(i)
-        });
-        match (method, entry.phase) {
+        let closed = position.map(|i| entry.close(i));
+        let awaited = entry.ack_due.is_some();
+        match (transaction.method, entry.phase) {
             (Method::Invite, Phase::Trying) if status < 300 => {
                 entry.phase = Phase::Established;
                 entry.deadline = now + idle_max;
                 entry.ack_due = Some(now + TRANSACTION_MAX);
-                self.unacknowledged += 1;
             }
-            (Method::Invite, Phase::Trying) => entry.finish(now),
+            // A forked INVITE may be refused on one branch and ring on another.
+            (Method::Invite, Phase::Trying) if !entry.invites() => entry.finish(now),
             // A challenged BYE is sent again with credentials; any other final
             // response ends the call (RFC 3261 §15.1.1 for 481 and 408; a caller
             // whose BYE fails otherwise does not come back to it either).
@@ -339,11 +358,21 @@ impl Calls {
             (Method::Bye, Phase::Established) => {
                 entry.finish(now);
                 // Whoever ends a call does not wait for its ACK.
-                self.unacknowledged -= usize::from(entry.ack_due.take().is_some());
+                entry.ack_due = None;
             }
             _ => {}
         }
+        let (is_over, awaits) = (entry.is_over(), entry.ack_due.is_some());
+        self.unacknowledged += usize::from(awaits);
+        self.unacknowledged -= usize::from(awaited);
         self.open -= usize::from(closed.is_some());
+        if is_over && closed.is_some() {
+            // One that began anew or is gone by then is passed over when it comes up.
+            if self.over.len() >= self.calls_max {
+                self.over.pop_front();
+            }
+            self.over.push_back(call);
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is next due.
@@ -391,32 +420,42 @@ impl Calls {
         self.unacknowledged -= usize::from(entry.ack_due.is_some());
     }
 
-    /// Makes room by giving up one finished entry ahead of its time.
+    /// Makes room by giving up one entry that is over, ahead of its time.
     fn evict(&mut self) -> bool {
-        let mut kept = ArrayVec::<_, EVICT_LOOK>::new();
-        let mut evicted = false;
-        while let (false, false, Some(timer)) = (evicted, kept.is_full(), self.timers.pop()) {
-            let Reverse((_, slot, generation)) = timer;
-            let call = CallRef { slot, generation };
-            match self.get(call) {
-                Some(entry) if entry.is_over() => {
-                    self.remove(call);
-                    evicted = true;
-                }
-                Some(_) => kept.push(timer),
-                None => {}
+        while let Some(call) = self.over.pop_front() {
+            if self.get(call).is_some_and(Call::is_over) {
+                self.remove(call);
+                self.evicted += 1;
+                return true;
             }
         }
-        self.timers.extend(kept);
-        self.evicted += u64::from(evicted);
-        evicted
+        false
     }
 }
 
 impl Call {
-    fn is_repeated(&self, method: Method, cseq: u32) -> bool {
-        self.closed.is_some_and(|closed| cseq <= closed)
-            || self.open.iter().any(|o| o.cseq == cseq && o.method == method)
+    fn is_repeated(&self, identity: u64) -> bool {
+        self.closed.contains(&identity)
+            || self.open.iter().any(|open| open.transaction.identity == identity)
+    }
+
+    /// Whether there was room to count it: a peer that opens more at once than is
+    /// counted is counted low, and only it.
+    fn open(&mut self, now: Timestamp, transaction: Transaction, lease: Option<Lease>) -> bool {
+        let open = Open { transaction, until: now + TRANSACTION_MAX, _lease: lease };
+        self.open.try_push(open).is_ok()
+    }
+
+    fn close(&mut self, position: usize) {
+        if self.closed.is_full() {
+            self.closed.remove(0);
+        }
+        self.closed.push(self.open.swap_remove(position).transaction.identity);
+    }
+
+    /// Whether an INVITE waits for its final response.
+    fn invites(&self) -> bool {
+        self.open.iter().any(|open| open.transaction.method == Method::Invite)
     }
 
     fn is_over(&self) -> bool {

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_balance::{Backend, Picker};
-use tidegate_sip::{Malformed, Message, Method, Scan, ScanStart};
+use tidegate_sip::{Malformed, Message, Method, Scan};
 use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transmit};
 
+use crate::branch::identity_of_branch;
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
-use crate::calls::{CallRef, Calls, Member};
+use crate::calls::{CallRef, Calls, Member, Phase, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::instead::{Instead, status_of};
 use crate::origin::Addresses;
@@ -116,17 +117,26 @@ impl Endpoint {
 
     /// Whether a scanned request belongs to a call of ours.
     pub(crate) fn knows(&self, scan: &Scan<'_>, received: &Received) -> bool {
-        let ScanStart::Request { method, .. } = scan.start else { return false };
         let fingerprint = self.keys.call.fingerprint(scan.call_id);
-        match (self.calls.find(fingerprint), scan.to_tag) {
-            (Some(_), Some(_)) => true,
+        let call = self.calls.find(fingerprint);
+        match (call, scan.to_tag) {
+            // A request outside any call begins no dialog that another could be in.
+            (Some(call), Some(_)) if self.is_dialog(call) => true,
             // Without a To-tag it is old only if it repeats something: the Call-ID of
             // a call of ours does not make another INVITE part of it.
-            (Some(call), None) => self.calls.is_repeated(call, method, scan.cseq),
+            (Some(call), None) => {
+                let branch = scan.branch.unwrap_or_default();
+                identity_of_branch(&self.keys, branch, scan.sent_by)
+                    .is_some_and(|identity| self.calls.is_repeated(call, identity))
+            }
             // The call was made before a restart, or at another instance.
-            (None, Some(_)) => self.has_route_token(received, scan.call_id),
+            (_, Some(_)) => self.has_route_token(received, scan.call_id),
             (None, None) => false,
         }
+    }
+
+    fn is_dialog(&self, call: CallRef) -> bool {
+        self.calls.get(call).is_some_and(|entry| entry.phase != Phase::Single)
     }
 
     /// Whether the call of a scanned message is in the call table.
@@ -188,6 +198,22 @@ impl Endpoint {
             .ok_or(Instead::Reply(503, "no back end is up"))
     }
 
+    /// Chooses a back end for what another back end sends to a pool. RFC 3261 §16.11: by
+    /// the message alone, so that repetitions, CANCEL and ACK get the same choice.
+    pub(crate) fn pick_by_call(
+        &self,
+        now: Timestamp,
+        pool: u16,
+        fingerprint: u128,
+        from: Member,
+    ) -> Result<Member, Instead> {
+        let not = (from.pool == pool).then(|| usize::from(from.backend));
+        self.pickers[usize::from(pool)]
+            .pick_by_call(now, fingerprint as u64, not)
+            .map(|backend| Member { pool, backend: backend as u16 })
+            .ok_or(Instead::Reply(503, "no back end is up"))
+    }
+
     /// The entry of a call, made if there is none.
     pub(crate) fn hold(
         &mut self,
@@ -201,10 +227,7 @@ impl Endpoint {
                 self.move_call(call, member);
                 Ok(call)
             }
-            None => self
-                .calls
-                .insert(now, fingerprint, member)
-                .map_err(|_| Instead::Reply(503, "call table is full")),
+            None => self.calls.insert(now, fingerprint, member).map_err(|_| FULL),
         }
     }
 
@@ -219,11 +242,10 @@ impl Endpoint {
         now: Timestamp,
         call: CallRef,
         member: Member,
-        method: Method,
-        cseq: u32,
+        transaction: Transaction,
     ) {
         let picker = &self.pickers[usize::from(member.pool)];
-        self.calls.on_request(now, call, method, cseq, picker);
+        self.calls.on_request(now, call, transaction, member, picker);
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
@@ -233,7 +255,9 @@ impl Endpoint {
     /// A delivery failed. If it was to a back end, that gets no new calls for a
     /// while; repetitions of those it has not answered go elsewhere.
     pub(crate) fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        if failure.cause == Cause::TooLarge {
+        // Only its own word that nobody listens counts: what a router on the way says,
+        // or a local error, may be about us and not about it.
+        if failure.cause != Cause::Refused {
             return;
         }
         if let Some(member) = self.addresses.member(failure.path.remote) {
@@ -241,3 +265,6 @@ impl Endpoint {
         }
     }
 }
+
+/// There is no room for another call.
+pub(crate) const FULL: Instead = Instead::Reply(503, "call table is full");

@@ -4,10 +4,11 @@ use std::io::Write as _;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::forward as edit;
-use tidegate_sip::{Method, Splice};
+use tidegate_sip::{Method, Splice, reply_target};
 use tidegate_world::{Path, Received, Timestamp, Transmit};
 
 use crate::branch::{Branch, identity};
+use crate::calls::Transaction;
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
@@ -38,9 +39,11 @@ impl Endpoint {
 
         let mut head = ArrayVec::<u8, HEAD_MAX>::new();
         // RFC 3261 §16.6 item 8.
-        let branch = self.branch(received, request, ingress).encode(self.keys());
+        let branch = self.branch(received, request, ingress);
+        let target = reply_target(&essentials.via, received.path.remote);
+        let branch_text = branch.encode(self.keys(), target);
         let via = self.addresses().listener(egress).map_or("", |own| &own.via);
-        write_all(&mut head, &[via.as_bytes(), branch.as_bytes(), b"\r\n"])?;
+        write_all(&mut head, &[via.as_bytes(), branch_text.as_bytes(), b"\r\n"])?;
         // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
         if let (Method::Invite | Method::Subscribe | Method::Refer | Method::Notify, Some(member)) =
             (*method, hop.member)
@@ -74,26 +77,25 @@ impl Endpoint {
             return Err(Instead::Reply(404, "no listener reaches that address"));
         };
         let path = Path { local: own.local, remote: hop.target, ..received.path };
-        self.note_request(now, hop, *method, essentials.cseq.number);
+        let transaction = Transaction { identity: branch.identity, method: *method };
+        self.note_request(now, hop, transaction);
         self.counters.requests_forwarded.add(1);
         self.transmit(Transmit { path, bytes });
         Ok(())
     }
 
     /// Tells the call table of a request that is about to be forwarded.
-    fn note_request(&mut self, now: Timestamp, hop: &Hop, method: Method, cseq: u32) {
+    fn note_request(&mut self, now: Timestamp, hop: &Hop, transaction: Transaction) {
+        // An ACK and a CANCEL share the identity of their INVITE.
+        let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
+        if alone && self.calls().is_repeated(hop.call, transaction.identity) {
+            self.counters.retransmissions.add(1);
+        }
         match hop.member {
             Some(member) if hop.toward_backend => {
-                // An ACK and a CANCEL share the CSeq of their INVITE.
-                let alone = !matches!(method, Method::Ack | Method::Cancel);
-                if alone && self.calls().is_repeated(hop.call, method, cseq) {
-                    self.counters.retransmissions.add(1);
-                }
-                self.count_request(now, hop.call, member, method, cseq);
+                self.count_request(now, hop.call, member, transaction);
             }
-            // RFC 3261 §12.2.1.1: each side numbers its own requests, so the table's
-            // numbers, which are the other side's, say nothing of this one.
-            _ => self.calls_mut().on_request_from_backend(now, hop.call, method),
+            _ => self.calls_mut().on_request_from_backend(now, hop.call, transaction),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use arrayvec::ArrayVec;
 use tidegate_sip::{Malformed, ScanStart, glance, scan};
 use tidegate_world::Received;
 
@@ -67,11 +68,16 @@ pub(crate) struct Ingress {
     /// Which lane of new work is served first; they take turns, or a flood of INVITEs
     /// would lock out every REGISTER.
     turn: usize,
+    /// Messages served since the last of new work.
+    ahead: usize,
 }
+
+/// Messages that finish work served before one that begins it, while such wait.
+const AHEAD_MAX: usize = 15;
 
 impl Ingress {
     pub(crate) fn new(queue_max: usize) -> Self {
-        Self { queues: Default::default(), queue_max, waiting: 0, closed: false, turn: 0 }
+        Self { queues: Default::default(), queue_max, waiting: 0, closed: false, turn: 0, ahead: 0 }
     }
 
     /// Messages that wait.
@@ -115,11 +121,21 @@ impl Ingress {
             return None;
         }
         let turn = |k| Lane::NEW_WORK + (self.turn + k) % Lane::NEW_WORK_LANES;
-        let lanes = (0..Lane::NEW_WORK).chain((0..Lane::NEW_WORK_LANES).map(turn));
+        let finishing = 0..Lane::NEW_WORK;
+        let beginning = (0..Lane::NEW_WORK_LANES).map(turn);
+        // Anybody can send a BYE or what looks like a response: a flood of them must not
+        // keep all new work out.
+        let lanes: ArrayVec<usize, { Lane::ALL.len() }> = if self.ahead < AHEAD_MAX {
+            finishing.chain(beginning).collect()
+        } else {
+            beginning.chain(finishing).collect()
+        };
         for lane in lanes {
             if let Some(received) = self.queues[lane].pop_front() {
+                self.ahead += 1;
                 if lane >= Lane::NEW_WORK {
                     self.turn = lane - Lane::NEW_WORK + 1;
+                    self.ahead = 0;
                 }
                 self.waiting -= 1;
                 return Some((Lane::ALL[lane], received));

@@ -67,9 +67,20 @@ impl Own {
     fn is_host(&self, uri: &Uri<'_>) -> bool {
         let Some(host) = uri.host else { return false };
         match host.ip() {
-            Some(ip) => self.ip == Some(ip) || self.local.ip() == ip,
+            Some(ip) => self.is_ip(ip),
             None => is_host(&host, &self.host),
         }
+    }
+
+    fn is_ip(&self, ip: IpAddr) -> bool {
+        self.ip == Some(ip) || self.local.ip() == ip
+    }
+
+    /// Whether a packet may leave from here for `target`: what is bound to a loopback
+    /// address reaches this machine only.
+    fn reaches(&self, target: SocketAddr) -> bool {
+        let own = self.local.ip();
+        own.is_ipv4() == target.is_ipv4() && (!own.is_loopback() || target.ip().is_loopback())
     }
 
     fn is_port(&self, port: u16) -> bool {
@@ -127,7 +138,7 @@ impl Addresses {
 
     /// The listener from which `target` can be reached: `preferred` if it can.
     pub(crate) fn egress(&self, preferred: usize, target: SocketAddr) -> Option<usize> {
-        let reaches = |i: &usize| self.listeners[*i].local.is_ipv4() == target.is_ipv4();
+        let reaches = |i: &usize| self.listeners[*i].reaches(target);
         Some(preferred).filter(reaches).or_else(|| (0..self.listeners.len()).find(reaches))
     }
 
@@ -141,6 +152,13 @@ impl Addresses {
     /// Whether the Request-URI of a packet to `local` is addressed to us. One without
     /// port means whoever is responsible for that host, and the request has come here.
     pub(crate) fn is_own_target(&self, uri: &Uri<'_>, local: SocketAddr) -> bool {
+        // RFC 3261 §16.4: an maddr must be one that we are responsible for.
+        let elsewhere = |at: SocketAddr| {
+            at.ip() != local.ip() && self.listeners.iter().all(|l| !l.is_ip(at.ip()))
+        };
+        if uri.maddr().is_some() && address_of(uri).is_none_or(elsewhere) {
+            return false;
+        }
         self.is_own(uri, local, |l| uri.port.is_none_or(|port| l.is_port(port)))
     }
 
@@ -154,7 +172,9 @@ impl Addresses {
 
     /// Whether `target` is one of our own sockets, or where the packet to `local` came.
     pub(crate) fn is_own_socket(&self, target: SocketAddr, local: SocketAddr) -> bool {
-        target == local || self.listeners.iter().any(|l| l.local == target)
+        let arrived = |l: &Own| l.local.ip().is_unspecified() && local.ip() == target.ip();
+        let own = |l: &Own| l.is_port(target.port()) && (l.is_ip(target.ip()) || arrived(l));
+        target == local || self.listeners.iter().any(own)
     }
 }
 

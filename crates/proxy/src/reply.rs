@@ -1,11 +1,9 @@
 //! Replies that the proxy makes itself, without keeping any state.
 
-use std::net::SocketAddr;
-
 use arrayvec::ArrayVec;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tidegate_sip::{Message, Reply, reason, write_reply};
+use tidegate_sip::{Message, Reply, reason, reply_target, write_reply};
 use tidegate_world::{Buffer, Path, Pool, Received, Transmit};
 
 use crate::secret::Keys;
@@ -57,14 +55,7 @@ pub(crate) fn reply(
     };
     let mut bytes: Buffer = pool.take();
     write_reply(message, &reply, &mut bytes).ok()?;
-    // RFC 3581 §4: to the source port where the client asked for it by `rport`,
-    // else (RFC 3261 §18.2.2) to the port of the Via. The address is the source's in
-    // both cases: a reply never goes to anybody but who sent the request.
-    let port = match via.rport() {
-        Some(_) => source.port(),
-        None => via.port.unwrap_or(5060),
-    };
-    let remote = SocketAddr::new(source.ip(), port);
+    let remote = reply_target(&via, source);
     Some(Transmit { path: Path { remote, ..received.path }, bytes })
 }
 

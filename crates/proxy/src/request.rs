@@ -80,8 +80,9 @@ impl Endpoint {
             }
             Instead::BadExtension => {
                 // RFC 3261 §16.3 item 5: the 420 lists what was not understood.
-                let asked = message.field(HeaderName::ProxyRequire).map_or(&b""[..], |f| f.value);
-                self.answer(received, &message, 420, &[("Unsupported", asked)]);
+                let lines = message.fields().filter(|f| f.name == HeaderName::ProxyRequire);
+                let asked = lines.map(|f| f.value).collect::<Vec<_>>().join(&b", "[..]);
+                self.answer(received, &message, 420, &[("Unsupported", &asked)]);
             }
             Instead::Capabilities => self.answer(received, &message, 200, &CAPABILITIES),
         }

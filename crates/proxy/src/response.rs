@@ -4,6 +4,7 @@ use tidegate_sip::{Passage, response_target};
 use tidegate_world::{Path, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
+use crate::calls::Transaction;
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 
@@ -20,19 +21,19 @@ impl Endpoint {
     fn try_response(&mut self, now: Timestamp, received: &Received) -> Result<(), Astray> {
         let passage =
             Passage::parse(&received.bytes).map_err(|_| Astray::Drop(DropReason::Malformed))?;
+        // RFC 3261 §16.7 item 3: with no Via left it would be a response to us.
+        let remote = passage.next.as_ref().and_then(response_target);
+        let remote = remote.ok_or(Astray::Drop(DropReason::LostResponse))?;
         // RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove
         // that header field value from the response and forward the result to the
         // location indicated in the next Via header field value." The MAC in the branch
-        // says more than the address: that this very proxy sent the request.
-        let branch = Branch::decode(passage.branch.unwrap_or_default(), self.keys())
+        // says more than the address: that this very proxy sent the request, and for whom.
+        let branch = Branch::decode(passage.branch.unwrap_or_default(), self.keys(), remote)
             .ok_or(Astray::Drop(DropReason::ForeignResponse))?;
         let shard = u16::from(branch.shard);
         if shard != self.shard() && shard < self.shards() && received.crossed == 0 {
             return Err(Astray::Cross(shard));
         }
-        // RFC 3261 §16.7 item 3: with no Via left it would be a response to us.
-        let remote = passage.next.as_ref().and_then(response_target);
-        let remote = remote.ok_or(Astray::Drop(DropReason::LostResponse))?;
         let listener = self.addresses().listener(branch.listener.into());
         let mut local = listener.ok_or(Astray::Drop(DropReason::ForeignResponse))?.local;
         if let Some(asked) = branch.asked {
@@ -42,12 +43,15 @@ impl Endpoint {
         let mut bytes = self.pool().take();
         passage.write_to(&mut bytes).map_err(|_| Astray::Drop(DropReason::TooLong))?;
 
-        if let Some(member) = self.addresses().member(received.path.remote) {
+        let member = self.addresses().member(received.path.remote);
+        if let Some(member) = member {
             self.backend(member).on_answered();
         }
         let Passage { cseq, status, call_id, .. } = passage;
         if let Some(call) = self.calls().find(self.keys().call.fingerprint(call_id)) {
-            self.calls_mut().on_response(now, call, cseq.method, cseq.number, status);
+            let transaction = Transaction { identity: branch.identity, method: cseq.method };
+            let from_backend = member.is_some();
+            self.calls_mut().on_response(now, call, transaction, status, from_backend);
         }
         self.counters.responses_forwarded.add(1);
         // RFC 3581 §4: "sent from the same address and port that the request was

@@ -10,7 +10,7 @@ use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
 use crate::calls::{CallRef, Member, Phase};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, FULL};
 use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
@@ -63,15 +63,20 @@ impl Endpoint {
         let is_new = !in_dialog && !matches!(method, Method::Ack | Method::Cancel);
         let ours = self.addresses().is_own_target(uri, received.path.local);
 
+        if let Some(token) = routes.token {
+            let shard = u16::from(token.shard);
+            let elsewhere = shard != self.shard() && shard < self.shards();
+            if elsewhere && call.is_none() && received.crossed == 0 {
+                return Err(Instead::Cross(shard));
+            }
+        }
         let outward = match origin {
             Origin::Member(_) => true,
             Origin::Trusted => routes.token.is_none() && call.is_none() && !routes.is_end(),
             Origin::Stranger => false,
         };
         if !outward {
-            if let Some(hop) =
-                self.follow(now, received, &routes, call.map(|c| (c, fingerprint)), is_new)?
-            {
+            if let Some(hop) = self.follow(now, &routes, call.map(|c| (c, fingerprint)), is_new)? {
                 return Ok(hop);
             }
             if !is_new && (origin == Origin::Stranger || ours) {
@@ -86,6 +91,14 @@ impl Endpoint {
             (Next::Name, _) => return Err(NAME),
         };
         match destination {
+            Way::Pool(pool) if let Origin::Member(from) = origin => {
+                let to = self.pick_by_call(now, pool, fingerprint, from)?;
+                let target = self.backend(to).address();
+                let (call, own_routes) = (CallRef::NONE, routes.own);
+                Ok(Hop { target, member: None, call, toward_backend: false, own_routes })
+            }
+            // Before a back end is chosen, for a choice counts.
+            Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(FULL),
             Way::Pool(pool) => {
                 let backend = self.pick(now, pool, fingerprint, None)?;
                 let member = Member { pool, backend };
@@ -152,17 +165,11 @@ impl Endpoint {
     fn follow(
         &mut self,
         now: Timestamp,
-        received: &Received,
         routes: &Routes,
         call: Option<(CallRef, u128)>,
         is_new: bool,
     ) -> Result<Option<Hop>, Instead> {
         if let Some(token) = routes.token {
-            let shard = u16::from(token.shard);
-            let elsewhere = shard != self.shard() && shard < self.shards();
-            if elsewhere && call.is_none() && received.crossed == 0 {
-                return Err(Instead::Cross(shard));
-            }
             // Only configured back ends are honoured; one that was taken out of the
             // configuration is reached no more.
             if let Some(member) = self.addresses().member(token.backend) {
@@ -209,7 +216,8 @@ impl Endpoint {
         ours: bool,
     ) -> Result<Way, Instead> {
         let uri = &request.uri;
-        let by_number = uri.host.is_some_and(|host| host.ip().is_some());
+        // An maddr overrides the host (RFC 3261 §19.1.1).
+        let by_number = uri.maddr().is_some() || uri.host.is_some_and(|host| host.ip().is_some());
         // An address that is not ours asks to be relayed there; a name may be a
         // domain that the pool serves.
         let elsewhere = by_number && !ours;

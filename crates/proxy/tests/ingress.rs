@@ -209,6 +209,16 @@ fn a_closing_proxy_finishes_what_it_holds() {
     assert!(script.proxy.is_drained());
 }
 
+#[test]
+fn a_closing_proxy_waits_for_calls_that_back_ends_make() {
+    let mut script = Script::new();
+    let sent = script.one(BACKEND_A, &request("INVITE", "sip:carol@203.0.113.9", "out", 1, ""));
+    script.proxy.on_drain(script.now);
+    assert!(!script.proxy.is_drained());
+    script.one("203.0.113.9:5060", &sent.answer("486 Busy Here"));
+    assert!(script.proxy.is_drained());
+}
+
 // RFC 3261 §7.5 and RFC 5626 §3.5.1: empty lines keep a binding alive.
 #[test]
 fn keepalives_and_noise_are_dropped_without_an_answer() {

@@ -409,3 +409,52 @@ fn what_belonged_to_a_shard_that_is_no_more_is_served_where_it_lands() {
     assert_eq!(left.one(CALLER, &bye).to, sent.to);
     assert_eq!(left.crossing(), None);
 }
+
+// A back end's requests land on the shard of its own address, wherever the call is.
+#[test]
+fn a_back_ends_request_crosses_to_the_shard_of_its_call() {
+    let shard = |n: u16| Script::with(Policy::Rr, |s| (s.shard, s.shards) = (n, 2));
+    let (mut first, mut second) = (shard(0), shard(1));
+    let (sent, route) = call(&mut first, "a");
+    let more = format!("Totag\r\nRoute: {route}\r\n");
+    let bye = request("BYE", "sip:alice@198.51.100.7", "a", 7, &more);
+    second.offer_at(PROXY, &sent.to.to_string(), bye.as_bytes(), 0);
+    assert!(second.serve().is_empty());
+    assert_eq!(second.crossing(), Some(0));
+    first.offer_at(PROXY, &sent.to.to_string(), bye.as_bytes(), 1);
+    let bye = first.serve().remove(0);
+    first.one(CALLER, &bye.answer("200 OK"));
+    assert!(first.backends.backends().iter().all(|b| b.calls() == 0));
+}
+
+// RFC 3261 §16.11: "a retransmitted request MUST be forwarded to the same destination
+// each time it is processed. Furthermore, CANCEL and non-Routed ACK requests MUST
+// generate the same choice as their associated INVITE."
+#[test]
+fn what_a_back_end_sends_to_a_pool_keeps_to_one_back_end_of_it() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        let media: Vec<_> = ["1", "2", "3"].map(|n| (n, format!("10.0.1.{n}:5070"))).into();
+        let media: Vec<_> = media.iter().map(|(n, at)| (*n, address(at), 1)).collect();
+        settings.pools.push((tidegate_balance::Pool::new("media", &media), Policy::Rr));
+        let rule = |from, pool| Rule {
+            from,
+            methods: Vec::new(),
+            domains: Vec::new(),
+            to: RuleTarget::Pool(pool),
+        };
+        settings.rules = vec![rule(Senders::Pool, 1), rule(Senders::Any, 0)];
+    });
+    let caller = script.one(CALLER, &invite("a"));
+    assert_eq!(caller.to, address(BACKEND_A));
+    // The same Call-ID goes on to the media servers, as any proxy would send it.
+    let onward = |method: &str| {
+        request(method, "sip:conf@192.0.2.1", "a", 1, "").replace("198.51.100.7:5060", BACKEND_A)
+    };
+    let first = script.one(BACKEND_A, &onward("INVITE"));
+    assert!(first.to.to_string().starts_with("10.0.1."));
+    for method in ["INVITE", "CANCEL", "ACK"] {
+        assert_eq!(script.one(BACKEND_A, &onward(method)).to, first.to, "{method}");
+    }
+    let cancel = request("CANCEL", "sip:bob@192.0.2.1", "a", 1, "");
+    assert_eq!(script.one(CALLER, &cancel).to, caller.to, "the caller's own call is where it was");
+}

@@ -79,4 +79,4 @@ pub use splice::{EDITS_MAX, Splice};
 pub use start::StartLine;
 pub use status::reason;
 pub use uri::{Scheme, Uri};
-pub use via::{Rport, Via, ViaTransport, response_target};
+pub use via::{Rport, Via, ViaTransport, reply_target, response_target};

@@ -157,10 +157,7 @@ fn transport(name: &[u8]) -> ViaTransport {
 /// `maddr` is not obeyed: it is meant for multicast, which is not offered here, and
 /// over unicast it would let a request direct its responses at a third party.
 pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
-    let sent_by_port = via.port.unwrap_or(match via.transport {
-        ViaTransport::Tls => 5061,
-        _ => 5060,
-    });
+    let sent_by_port = sent_by_port(via);
     let (ip, port) = match via.received() {
         // RFC 3581 §4: with both, to the address in received and the port in rport.
         Some(received) => match via.rport() {
@@ -170,6 +167,25 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
         None => (via.host.ip()?, sent_by_port),
     };
     (port != 0).then(|| SocketAddr::new(ip, port))
+}
+
+/// Where the response to a request with this top Via goes that came from `source`: what
+/// [`response_target`] says once the source is noted in it. Never to another address than
+/// the source's.
+pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
+    let port = match via.rport() {
+        // RFC 3581 §4: the source port, for clients that ask for it.
+        Some(_) => source.port(),
+        None => sent_by_port(via),
+    };
+    SocketAddr::new(source.ip().to_canonical(), port)
+}
+
+fn sent_by_port(via: &Via<'_>) -> u16 {
+    via.port.unwrap_or(match via.transport {
+        ViaTransport::Tls => 5061,
+        _ => 5060,
+    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use planted::{Address, Planted, planted, planted_request};
 use proptest::prelude::*;
 use tidegate_sip::{
     EDITS_MAX, Malformed, Message, NameAddr, Passage, Reply, ScanStart, Splice, StartLine, Uri,
-    forward, response_target, scan, write_reply,
+    forward, reply_target, response_target, scan, write_reply,
 };
 
 fn text(bytes: &[u8]) -> &str {
@@ -420,6 +420,8 @@ proptest! {
         splice.write_to(&mut noted).unwrap();
         let via = Message::parse(&noted).unwrap().top_via().unwrap();
         let target = response_target(&via);
+        let replied = reply_target(&message.top_via().unwrap(), address.parse().unwrap());
+        prop_assert!(target == Some(replied) || replied.port() == 0);
         let expected: std::net::SocketAddr = address.parse().unwrap();
         if asked {
             prop_assert_eq!(target, Some(expected));

@@ -127,7 +127,9 @@ impl Buffer {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "longer than a datagram"));
         }
         self.shelf.note(|u| u.large_allocated += 1);
-        let mut large = vec![0; LARGE].into_boxed_slice();
+        // No more than it takes: a queue of messages slightly longer than an ordinary
+        // buffer would hold thirty times their size.
+        let mut large = vec![0; end.next_power_of_two().min(LARGE)].into_boxed_slice();
         large[..self.len].copy_from_slice(&self.data[..self.len]);
         let small = std::mem::replace(&mut self.data, large);
         self.shelf.keep(small);

@@ -6,6 +6,11 @@ const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const IDLE: Duration = Duration::from_secs(3600);
 const MEMBER: Member = Member { pool: 0, backend: 0 };
 
+/// A branch of its own for each CSeq, as a client makes it.
+fn transaction(method: Method, cseq: u32) -> Transaction {
+    Transaction { identity: cseq.into(), method }
+}
+
 struct Table {
     calls: Calls,
     picker: Picker,
@@ -27,15 +32,15 @@ impl Table {
     }
 
     fn request(&mut self, call: CallRef, method: Method, cseq: u32) {
-        self.calls.on_request(self.now, call, method, cseq, &self.picker);
+        self.calls.on_request(self.now, call, transaction(method, cseq), MEMBER, &self.picker);
     }
 
     fn request_from_backend(&mut self, call: CallRef, method: Method) {
-        self.calls.on_request_from_backend(self.now, call, method);
+        self.calls.on_request_from_backend(self.now, call, transaction(method, 1 << 31));
     }
 
     fn response(&mut self, call: CallRef, method: Method, cseq: u32, status: u16) {
-        self.calls.on_response(self.now, call, method, cseq, status);
+        self.calls.on_response(self.now, call, transaction(method, cseq), status, true);
     }
 
     /// Calls and work on the back end, and transactions open in the table.
@@ -198,7 +203,8 @@ fn a_refused_re_invite_leaves_the_call_as_it_was() {
     t.response(call, Method::Invite, 2, 488);
     assert_eq!(t.counts(), (1, 0, 0));
     t.request_from_backend(call, Method::Invite);
-    t.response(call, Method::Invite, 1, 488);
+    assert_eq!(t.counts(), (1, 0, 1), "open, and no work of the back end's");
+    t.response(call, Method::Invite, 1 << 31, 488);
     assert_eq!(t.counts(), (1, 0, 0));
     t.pass(IDLE - Duration::from_secs(1));
     assert_eq!(t.counts(), (1, 0, 0));
@@ -396,4 +402,55 @@ fn an_answered_call_is_unacknowledged_until_its_ack_its_end_or_64_t1() {
     table.pass(Duration::from_secs(2));
     assert_eq!(table.calls.unacknowledged(), 0);
     assert!(table.calls.get(left).is_some(), "it is not over for us");
+}
+
+#[test]
+fn what_stays_after_an_eviction_still_ends_in_its_time() {
+    let mut t = Table::new(3);
+    let calls: Vec<_> = (0..3).map(|f| t.established(f)).collect();
+    t.request(calls[1], Method::Bye, 2);
+    t.response(calls[1], Method::Bye, 2, 200);
+    t.insert(9);
+    for f in 10..40 {
+        assert_eq!(t.calls.insert(t.now, f, MEMBER), Err(Full), "none of the others is over");
+    }
+    t.pass(IDLE + TRANSACTION_MAX);
+    assert_eq!((t.calls.len(), t.counts()), (0, (0, 0, 0)));
+    assert!(t.calls.timers.is_empty());
+}
+
+#[test]
+fn among_many_established_calls_the_one_that_is_over_is_found() {
+    let mut t = Table::new(1000);
+    let calls: Vec<_> = (0..1000).map(|f| t.established(f)).collect();
+    t.request(calls[999], Method::Bye, 2);
+    t.response(calls[999], Method::Bye, 2, 200);
+    assert!(t.calls.has_room());
+    t.insert(5000);
+    assert_eq!((t.calls.find(999), t.calls.has_room()), (None, false));
+}
+
+// RFC 3261 §16.6: a proxy before us may fork one INVITE into two that both pass here.
+#[test]
+fn a_fork_that_is_refused_does_not_end_the_one_that_rings() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    let fork = |identity| Transaction { identity, method: Method::Invite };
+    for identity in [7, 8] {
+        t.calls.on_request(t.now, call, fork(identity), MEMBER, &t.picker);
+    }
+    assert_eq!(t.counts(), (1, 350, 2), "one call, two transactions");
+    t.calls.on_response(t.now, call, fork(7), 486, true);
+    assert_eq!(t.counts(), (1, 175, 1));
+    t.calls.on_response(t.now, call, fork(8), 200, true);
+    assert_eq!(t.counts(), (1, 0, 0));
+}
+
+#[test]
+fn a_request_to_another_back_end_is_no_part_of_the_call() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    let other = Member { pool: 0, backend: 7 };
+    t.calls.on_request(t.now, call, transaction(Method::Info, 2), other, &t.picker);
+    assert_eq!(t.counts(), (1, 0, 0));
 }
