@@ -6,11 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 use std::time::Duration;
 
+use crate::address::Address;
 use libc::{c_int, in_pktinfo, in6_pktinfo, msghdr, sock_extended_err, timespec};
 
 /// Bytes of control messages a datagram can have: stamp (32), drops (24), destination
-/// (40 for IPv6); or, from an error queue, stamp and report with offender (64).
-const ROOM: usize = 128;
+/// (40 for IPv6); or, from an error queue, stamp, destination and report with offender
+/// (64).
+const ROOM: usize = 192;
 
 /// Room for a datagram's control messages, aligned as `cmsghdr` demands.
 #[derive(Clone, Copy)]
@@ -73,6 +75,8 @@ pub(crate) struct Notes {
     pub(crate) to: Option<IpAddr>,
     /// The report, if it comes from an error queue.
     pub(crate) report: Option<sock_extended_err>,
+    /// Who reported, if it comes from an error queue and the kernel knows.
+    pub(crate) offender: Option<IpAddr>,
 }
 
 impl Notes {
@@ -114,6 +118,18 @@ impl Notes {
                     | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
                         let report = ptr::read_unaligned(data.cast::<sock_extended_err>());
                         notes.report = Some(report);
+                        // `SO_EE_OFFENDER`: an address behind the report, as long as the
+                        // rest of the message.
+                        let head = libc::CMSG_LEN(size_of::<sock_extended_err>() as u32) as usize;
+                        let rest = ((*message).cmsg_len as usize).saturating_sub(head);
+                        let mut offender = Address::empty();
+                        let length = rest.min(size_of::<Address>());
+                        ptr::copy_nonoverlapping(
+                            data.add(size_of::<sock_extended_err>()),
+                            (&raw mut offender).cast::<u8>(),
+                            length,
+                        );
+                        notes.offender = offender.decode().map(|address| address.ip());
                     }
                     _ => {}
                 }

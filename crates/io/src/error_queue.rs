@@ -93,7 +93,12 @@ impl ErrorQueue {
             _ => return None,
         }
         let remote = self.name.decode()?;
-        let cause = cause(i32::try_from(entry.ee_errno).unwrap_or(0));
+        let cause = match cause(i32::try_from(entry.ee_errno).unwrap_or(0)) {
+            // That nobody listens at a port only its own host can say. The kernel takes a
+            // report from anybody who knows our port, without looking at what we sent.
+            Cause::Refused if notes.offender != Some(remote.ip()) => Cause::Other,
+            cause => cause,
+        };
         Some(Report { remote, cause, to: notes.to })
     }
 }

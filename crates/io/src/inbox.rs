@@ -150,7 +150,7 @@ impl Inbox {
             // Only IP sockets are read, so a sender always has an address.
             let Some(remote) = remote else { continue };
             let bytes = self.take_bytes(slot, len);
-            let Notes { stamp, drops, to, report: _ } = notes;
+            let Notes { stamp, drops, to, report: _, offender: _ } = notes;
             return Some(Datagram { remote, bytes, stamp, drops, to, cut });
         }
     }

@@ -16,7 +16,8 @@ pub enum Transport {
 pub struct Path {
     /// Transport of both ends.
     pub transport: Transport,
-    /// Our end: the listening address, never a wildcard.
+    /// Our end: of a packet received the address it came to; of one to be sent the
+    /// address it leaves from, or a listener's wildcard where the system may choose.
     pub local: SocketAddr,
     /// The peer's end.
     pub remote: SocketAddr,

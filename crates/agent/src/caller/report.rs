@@ -42,8 +42,11 @@ pub struct CallerReport {
     pub usage: Usage,
     /// CPU time a begun call, in µs.
     pub cpu_us_per_call: f64,
-    /// The generator's verdict on itself.
+    /// The generator's verdict on itself: too slow to offer what was asked.
     pub too_slow: Option<TooSlow>,
+    /// The generator lost datagrams of its own: what failed or took long may be its
+    /// doing and not the server's.
+    pub lost_datagrams: bool,
 }
 
 impl CallerReport {
@@ -64,6 +67,7 @@ impl CallerReport {
             seed,
             cpu_us_per_call: usage.cpu_s * 1e6 / stats.begun.max(1) as f64,
             too_slow: stats.too_slow(),
+            lost_datagrams: usage.socket_drops + usage.send_drops > 0,
             stats,
             usage,
         }
@@ -159,6 +163,11 @@ impl fmt::Display for CallerReport {
         )?;
         match &self.too_slow {
             Some(too_slow) => row(f, "generator", format_args!("{too_slow}")),
+            None if self.lost_datagrams => row(
+                f,
+                "generator",
+                format_args!("lost datagrams of its own: it may be to blame, not the server"),
+            ),
             None => row(f, "generator", format_args!("kept up")),
         }?;
         row(f, "seed", format_args!("{}", self.seed))

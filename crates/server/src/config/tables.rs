@@ -82,7 +82,8 @@ pub(super) static CALLS_MAX: Knob<Whole> = Knob {
     shape: Whole(1000..=10_000_000),
     absent: Absent::Default("1_000_000"),
     doc: "Calls known at the same time: from their INVITE until 32 seconds after their end, so \
-          1,000 new calls a second of three minutes each need 212,000.",
+          1,000 new calls a second of three minutes each need 212,000. A request outside any \
+          call (REGISTER, OPTIONS, MESSAGE) takes a place for 32 seconds.",
 };
 
 pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {
@@ -98,8 +99,10 @@ pub(super) static QUEUE_MAX: Knob<Whole> = Knob {
     // Divided among the shards, it must leave at least one for each.
     shape: Whole(SHARDS_MAX as u64..=1_000_000),
     absent: Absent::Default("4096"),
-    doc: "Messages of one class (new INVITEs, BYEs, …) that wait for service. What would wait longer than the 500 ms after which \
-          its sender repeats it (RFC 3261 §17.1.1.1, T1) had better be refused at once.",
+    doc: "Messages that wait for service in one lane: responses, requests of calls in progress, \
+          new INVITEs, registrations, other requests. What would wait longer than the 500 ms \
+          after which its sender repeats it (RFC 3261 §17.1.1.1, T1) had better be refused at \
+          once.",
 };
 
 pub(super) static BACKEND_PAUSE_SECONDS: Knob<Whole> = Knob {
