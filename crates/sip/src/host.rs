@@ -1,6 +1,5 @@
 //! Hosts in URIs and Vias.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayString;
@@ -74,16 +73,6 @@ impl<'a> Host<'a> {
         match (self, other) {
             (Self::Name(a), Host::Name(b)) => a.eq_ignore_ascii_case(b),
             _ => self.ip().is_some() && self.ip() == other.ip(),
-        }
-    }
-}
-
-impl fmt::Display for Host<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => f.write_str(&String::from_utf8_lossy(name)),
-            Self::V4(ip) => ip.fmt(f),
-            Self::V6(ip) => write!(f, "[{ip}]"),
         }
     }
 }
