@@ -143,9 +143,7 @@ fn remove_first<'a>(
         };
         let stays = message.span(trim_start(rest)).start;
         let begin = message.span(field.value).start;
-        if begin < stays {
-            splice.remove(begin..stays);
-        }
+        splice.remove(begin..stays);
         break;
     }
     removed
