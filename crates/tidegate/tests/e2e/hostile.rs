@@ -12,9 +12,9 @@ use garbage::Garbage;
 const DATAGRAMS: u64 = 20_000;
 const CALLS: u64 = 400;
 
-/// A tenth of the datagrams kept would be 4 MiB, at 2 KiB each. What Tidegate does keep
-/// for a while is an entry of the call table for each call that strangers begin.
-const GROWTH_MAX_BYTES: u64 = 16 << 20;
+/// If one datagram in four were kept, at 2 KiB each, it would be more. What Tidegate
+/// does keep for a while is an entry of the call table for each call of a stranger.
+const GROWTH_MAX_BYTES: u64 = 8 << 20;
 
 #[test]
 fn twenty_thousand_damaged_datagrams_disturb_no_call() {
