@@ -1,6 +1,6 @@
 //! The contract between a core and its driver.
 
-use crate::{Failure, Received, Timestamp, Transmit};
+use crate::{Failure, Load, Received, Timestamp, Transmit, Work};
 
 /// A message that belongs to another shard of the same process.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Crossing {
 /// # The contract
 ///
 /// 1. The driver calls one *input* function (`offer`, `serve`, `handle_timeout`,
-///    `on_failed`, `on_drain`) with a `now` that never goes back.
+///    `on_failed`, `on_load`, `on_drain`) with a `now` that never goes back.
 /// 2. After it, and before the next input whose outcome could depend on what was
 ///    sent, the driver drains the *outputs*: [`poll_transmit`](Self::poll_transmit)
 ///    and [`poll_crossing`](Self::poll_crossing) until they yield nothing. A
@@ -42,6 +42,10 @@ pub trait Core {
     /// The transport could not deliver something.
     fn on_failed(&mut self, now: Timestamp, failure: Failure);
 
+    /// How busy the driver was until now, and how full its sockets are. Comes every few
+    /// milliseconds while there is anything to do.
+    fn on_load(&mut self, _now: Timestamp, _load: Load) {}
+
     /// The process is to stop: admit no new work, finish what is held.
     fn on_drain(&mut self, now: Timestamp);
 
@@ -51,6 +55,11 @@ pub trait Core {
     /// The next message that another shard must handle.
     fn poll_crossing(&mut self) -> Option<Crossing> {
         None
+    }
+
+    /// What the last `offer` or `serve` did, for whoever models its cost.
+    fn last_work(&self) -> Work {
+        Work::default()
     }
 
     /// When `handle_timeout` is next needed; `None` if no timer is armed.

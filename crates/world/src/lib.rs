@@ -9,6 +9,7 @@
 mod buffer;
 mod core;
 mod counter;
+mod load;
 mod packet;
 mod record;
 mod stream;
@@ -17,6 +18,7 @@ mod time;
 pub use buffer::{Buffer, LARGE, Pool, PoolUse, SMALL};
 pub use core::{Core, Crossing};
 pub use counter::Counter;
+pub use load::{Load, Work};
 pub use packet::{Cause, Failure, Path, Received, Transmit, Transport};
 pub use record::{Entry, Input, Recorder, replay};
 pub use stream::{Purpose, Seed, Stream};

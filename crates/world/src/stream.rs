@@ -19,6 +19,8 @@ pub enum Purpose {
     Link,
     /// What a fault-injecting peer sends.
     Fault,
+    /// Which new work a random throttle admits.
+    Throttle,
 }
 
 /// The seed of a whole run, from which every stream is derived.
