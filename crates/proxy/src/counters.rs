@@ -1,8 +1,10 @@
 //! What a shard counts. One writer, many readers.
 
+use tidegate_control::Reason;
 use tidegate_world::Counter;
 
 use crate::class::Class;
+use crate::gauges::Gauges;
 
 /// Why a message was dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +15,8 @@ pub enum DropReason {
     Keepalive,
     /// The queue of its class was full.
     QueueFull,
+    /// It repeats a request that waits for service.
+    Absorbed,
     /// A response whose branch we did not make.
     ForeignResponse,
     /// A response that leads nowhere: no Via below ours, or one without address.
@@ -27,10 +31,11 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
+        Self::Absorbed,
         Self::ForeignResponse,
         Self::LostResponse,
         Self::OwnAck,
@@ -44,6 +49,7 @@ impl DropReason {
             Self::Malformed => "malformed",
             Self::Keepalive => "keepalive",
             Self::QueueFull => "queue_full",
+            Self::Absorbed => "absorbed",
             Self::ForeignResponse => "foreign_response",
             Self::LostResponse => "lost_response",
             Self::OwnAck => "own_ack",
@@ -62,6 +68,9 @@ pub struct Counters {
     received: [Counter; Class::ALL.len()],
     dropped: [Counter; DropReason::ALL.len()],
     replied: [Counter; REPLIES.len()],
+    refused: [Counter; Reason::ALL.len()],
+    /// What overload control sees and decides.
+    pub overload: Gauges,
     /// Requests that repeat one seen before.
     pub retransmissions: Counter,
     /// Requests forwarded.
@@ -91,6 +100,11 @@ impl Counters {
     /// Messages dropped for a reason.
     pub fn dropped(&self, why: DropReason) -> &Counter {
         &self.dropped[why as usize]
+    }
+
+    /// New work refused for a reason.
+    pub fn refused(&self, why: Reason) -> &Counter {
+        &self.refused[why as usize]
     }
 
     /// Replies made with a status of [`REPLIES`]; any other is counted as 400.

@@ -139,6 +139,14 @@ impl Endpoint {
         self.calls.get(call).is_some_and(|entry| entry.phase != Phase::Single)
     }
 
+    /// What a scanned request has in common with its repetitions and with nothing else. A
+    /// client may use one branch for all it sends, so the Call-ID is part of it.
+    pub(crate) fn fingerprint(&self, scan: &Scan<'_>) -> u64 {
+        let branch = scan.branch.unwrap_or_default();
+        let number = scan.cseq.to_be_bytes();
+        self.keys.identity.hash(&[branch, scan.sent_by, scan.call_id, &number])
+    }
+
     /// Whether the call of a scanned message is in the call table.
     pub(crate) fn holds(&self, scan: &Scan<'_>) -> bool {
         self.calls.find(self.keys.call.fingerprint(scan.call_id)).is_some()

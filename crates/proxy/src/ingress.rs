@@ -1,147 +1,263 @@
-//! The ingress: what waits where, decided before anything is parsed in full.
+//! The ingress: what is admitted, and what waits where, decided before anything is parsed
+//! in full.
+//!
+//! [`Queueing::Class`] reads each message as it arrives and queues it in the lane of its
+//! class, so that what finishes work goes first. [`Queueing::Fifo`] is the papers' server: one
+//! bounded queue of whatever arrives, in which a call waits behind all refusals before it.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use arrayvec::ArrayVec;
-use tidegate_sip::{Malformed, ScanStart, glance, scan};
-use tidegate_world::Received;
+use tidegate_control::{Bucket, Decide, Gate, Reason, Release, Verdict};
+use tidegate_sip::{Malformed, Scan, ScanStart, glance, scan};
+use tidegate_world::{Load, Received, Timestamp};
 
 use crate::class::Class;
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
+use crate::lane::{Lane, Lanes, Waiting};
 
-/// What became of a packet at the door.
-pub(crate) enum Offered {
+/// How messages wait for service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queueing {
+    /// By class: what finishes work before what begins it.
+    Class,
+    /// All in one queue.
+    Fifo,
+}
+
+/// What becomes of a message at the door, or when its turn has come.
+pub(crate) enum Fate {
     /// It waits to be served.
-    Queued(Class),
+    Queued,
+    /// It is to be served.
+    Serve(Received),
     /// It is gone.
-    Dropped(DropReason),
-    /// There is no room for it, and its sender should know.
-    Refused(Class, Received),
+    Drop(DropReason),
+    /// It is not admitted.
+    Refuse(Reason, Received),
     /// It is a request that breaks the grammar.
     Malformed(Received, Malformed),
 }
 
-/// The queues, in the order in which they are served.
-///
-/// Several classes share one where their order among each other matters: a 180 must
-/// not be overtaken by the 200 behind it, nor an ACK by the BYE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lane {
-    /// Responses.
-    Responses,
-    /// Requests that belong to a call.
-    InProgress,
-    /// New INVITEs.
-    Invites,
-    /// Registrations.
-    Registrations,
-    /// Other new requests.
-    Others,
+/// A message's fate.
+pub(crate) struct Judged {
+    /// Its class, if that is known.
+    pub(crate) class: Option<Class>,
+    /// It was read now, and not before.
+    pub(crate) read: bool,
+    pub(crate) fate: Fate,
 }
 
-impl Lane {
-    const ALL: [Self; 5] =
-        [Self::Responses, Self::InProgress, Self::Invites, Self::Registrations, Self::Others];
-
-    /// Where the lanes of new work begin, and how many they are.
-    const NEW_WORK: usize = Self::Invites as usize;
-    const NEW_WORK_LANES: usize = Self::ALL.len() - Self::NEW_WORK;
-
-    fn of(class: Class) -> Self {
-        match class {
-            Class::Final | Class::Provisional => Self::Responses,
-            Class::Ack | Class::Bye | Class::Cancel | Class::InDialog => Self::InProgress,
-            Class::Invite => Self::Invites,
-            Class::Register => Self::Registrations,
-            Class::Other => Self::Others,
-        }
-    }
-}
-
-/// Bounded queues, one for each lane.
+/// What waits, and the gate before it.
 pub(crate) struct Ingress {
-    queues: [VecDeque<Received>; Lane::ALL.len()],
-    queue_max: usize,
-    waiting: usize,
-    closed: bool,
-    /// Which lane of new work is served first; they take turns, or a flood of INVITEs
-    /// would lock out every REGISTER.
-    turn: usize,
-    /// Messages served since the last of new work.
-    ahead: usize,
+    gate: Gate,
+    queueing: Queueing,
+    lanes: Lanes,
+    fifo: VecDeque<Unsorted>,
+    fifo_max: usize,
 }
 
-/// Messages that finish work served before one that begins it, while such wait.
-const AHEAD_MAX: usize = 15;
+/// A message in the one queue of all.
+enum Unsorted {
+    Unread(Received),
+    Read(Waiting),
+}
 
 impl Ingress {
-    pub(crate) fn new(queue_max: usize) -> Self {
-        Self { queues: Default::default(), queue_max, waiting: 0, closed: false, turn: 0, ahead: 0 }
+    pub(crate) fn new(gate: Gate, queueing: Queueing, queue_max: usize) -> Self {
+        Self {
+            gate,
+            queueing,
+            lanes: Lanes::new(queue_max),
+            fifo: VecDeque::new(),
+            fifo_max: queue_max,
+        }
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Messages that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting
+        self.lanes.waiting() + self.fifo.len()
     }
 
     /// Admits no new work from here on.
     pub(crate) fn close(&mut self) {
-        self.closed = true;
+        self.gate.stop();
     }
 
-    /// Classifies and queues a packet, or says what else is to be done with it.
-    pub(crate) fn offer(&mut self, received: Received, endpoint: &Endpoint) -> Offered {
-        let (class, lane) = match classify(&received, endpoint) {
-            Ok(classified) => classified,
-            Err(Unclassified::Dropped(why)) => return Offered::Dropped(why),
-            Err(Unclassified::Malformed(malformed)) => {
-                return Offered::Malformed(received, malformed);
+    pub(crate) fn on_load(&mut self, now: Timestamp, load: &Load) {
+        self.gate.on_load(now, load);
+    }
+
+    pub(crate) fn on_completion(&mut self, now: Timestamp, class: Class, cost: Duration) {
+        self.gate.on_completion(now, class as u8, cost);
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        self.gate.handle_timeout(now, self.new_sessions());
+    }
+
+    /// What waits in the queue that the law controls.
+    fn new_sessions(&self) -> usize {
+        let paced = self.lanes.waiting_in(Lane::Invites);
+        match (self.queueing, self.gate.control().queue.release) {
+            (Queueing::Fifo, Release::Open) => paced + self.fifo.len(),
+            _ => paced,
+        }
+    }
+
+    /// A message has arrived: it is queued, or something else is to be done with it.
+    pub(crate) fn offer(
+        &mut self,
+        now: Timestamp,
+        received: Received,
+        endpoint: &Endpoint,
+    ) -> Judged {
+        self.gate.on_arrival(now, self.new_sessions());
+        match (self.queueing, self.gate.decide()) {
+            (Queueing::Fifo, Decide::Service) => {
+                let fate = if self.fifo.len() < self.fifo_max {
+                    self.fifo.push_back(Unsorted::Unread(received));
+                    Fate::Queued
+                } else {
+                    Fate::Drop(DropReason::QueueFull)
+                };
+                Judged { class: None, read: false, fate }
             }
-        };
-        if self.closed && class.is_new_work() {
-            return Offered::Refused(class, received);
+            (Queueing::Fifo, Decide::Arrival) => {
+                let has_room = self.fifo.len() < self.fifo_max;
+                self.admit(
+                    now,
+                    received,
+                    endpoint,
+                    |_, _| has_room,
+                    |ingress, _, waiting| {
+                        ingress.fifo.push_back(Unsorted::Read(waiting));
+                    },
+                )
+            }
+            (Queueing::Class, _) => self.admit(
+                now,
+                received,
+                endpoint,
+                |ingress, lane| ingress.lanes.has_room(lane),
+                |ingress, lane, waiting| ingress.lanes.push(lane, waiting),
+            ),
         }
-        let queue = &mut self.queues[lane as usize];
-        if queue.len() >= self.queue_max {
-            return if class.is_new_work() {
-                Offered::Refused(class, received)
-            } else {
-                Offered::Dropped(DropReason::QueueFull)
-            };
-        }
-        queue.push_back(received);
-        self.waiting += 1;
-        Offered::Queued(class)
     }
 
-    /// The next message to serve: what finishes work before what begins it.
-    pub(crate) fn next(&mut self) -> Option<(Lane, Received)> {
-        if self.waiting == 0 {
-            return None;
-        }
-        let turn = |k| Lane::NEW_WORK + (self.turn + k) % Lane::NEW_WORK_LANES;
-        let finishing = 0..Lane::NEW_WORK;
-        let beginning = (0..Lane::NEW_WORK_LANES).map(turn);
-        // Anybody can send a BYE or what looks like a response: a flood of them must not
-        // keep all new work out.
-        let lanes: ArrayVec<usize, { Lane::ALL.len() }> = if self.ahead < AHEAD_MAX {
-            finishing.chain(beginning).collect()
-        } else {
-            beginning.chain(finishing).collect()
+    /// Reads a message, has it judged if it is new work, and queues it by `push`.
+    fn admit(
+        &mut self,
+        now: Timestamp,
+        received: Received,
+        endpoint: &Endpoint,
+        has_room: impl Fn(&Self, Lane) -> bool,
+        push: impl FnOnce(&mut Self, Lane, Waiting),
+    ) -> Judged {
+        let (waiting, lane) = match read(received, endpoint) {
+            Ok(read) => read,
+            Err(fate) => return Judged { class: None, read: true, fate },
         };
-        for lane in lanes {
-            if let Some(received) = self.queues[lane].pop_front() {
-                self.ahead += 1;
-                if lane >= Lane::NEW_WORK {
-                    self.turn = lane - Lane::NEW_WORK + 1;
-                    self.ahead = 0;
+        let class = waiting.class;
+        let has_room = has_room(self, lane);
+        let fate = match class.bucket() {
+            None if has_room => None,
+            None => Some(Fate::Drop(DropReason::QueueFull)),
+            Some(bucket) => match self.gate.on_new(now, bucket, waiting.fingerprint, has_room) {
+                Verdict::Admit => None,
+                Verdict::Absorb => Some(Fate::Drop(DropReason::Absorbed)),
+                Verdict::Refuse(reason) => {
+                    let fate = Fate::Refuse(reason, waiting.received);
+                    return Judged { class: Some(class), read: true, fate };
                 }
-                self.waiting -= 1;
-                return Some((Lane::ALL[lane], received));
-            }
+            },
+        };
+        let fate = fate.unwrap_or_else(|| {
+            push(self, lane, waiting);
+            Fate::Queued
+        });
+        Judged { class: Some(class), read: true, fate }
+    }
+
+    /// The next message whose turn it is; `None` if none is to be served now.
+    pub(crate) fn next(&mut self, now: Timestamp, endpoint: &Endpoint) -> Option<Judged> {
+        let may_release = self.gate.may_release();
+        let next = match self.queueing {
+            Queueing::Class => self.lanes.next(may_release),
+            Queueing::Fifo => self.lanes.next_invite(may_release),
+        };
+        match next {
+            Some(waiting) => Some(self.take(now, waiting)),
+            None => self.next_unsorted(now, endpoint),
         }
-        unreachable!("waiting counts what is in the queues")
+    }
+
+    fn next_unsorted(&mut self, now: Timestamp, endpoint: &Endpoint) -> Option<Judged> {
+        let (waiting, read) = match self.fifo.pop_front()? {
+            Unsorted::Read(waiting) => (waiting, false),
+            Unsorted::Unread(received) => {
+                let mut read = None;
+                let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
+                let judged = self.admit(now, received, endpoint, room, |_, _, waiting| {
+                    read = Some(waiting);
+                });
+                match read {
+                    Some(waiting) => (waiting, true),
+                    None => return Some(judged),
+                }
+            }
+        };
+        // A law that paces new sessions has them wait apart from all else.
+        let paced = self.gate.control().queue.release != Release::Open;
+        if paced && waiting.class == Class::Invite && self.lanes.has_room(Lane::Invites) {
+            let class = Some(waiting.class);
+            self.lanes.push(Lane::Invites, waiting);
+            return Some(Judged { class, read, fate: Fate::Queued });
+        }
+        Some(Judged { read, ..self.take(now, waiting) })
+    }
+
+    /// Serves a message, unless it is new work that is judged only now and not admitted.
+    fn take(&mut self, now: Timestamp, waiting: Waiting) -> Judged {
+        let Waiting { received, class, fingerprint } = waiting;
+        let bucket = class.bucket();
+        let sojourn = now.since(received.arrived);
+        self.gate.on_service(now, bucket.is_some(), sojourn, self.new_sessions());
+        let verdict = match bucket {
+            Some(bucket) => self.gate.on_taken(now, bucket, fingerprint),
+            None => Verdict::Admit,
+        };
+        let fate = match verdict {
+            Verdict::Admit => Fate::Serve(received),
+            Verdict::Absorb => Fate::Drop(DropReason::Absorbed),
+            Verdict::Refuse(reason) => Fate::Refuse(reason, received),
+        };
+        Judged { class: Some(class), read: false, fate }
+    }
+}
+
+impl Class {
+    /// Which throttle it goes through; `None` if it is never shed.
+    fn bucket(self) -> Option<Bucket> {
+        match self {
+            Self::Invite => Some(Bucket::Session),
+            Self::Register | Self::Other => Some(Bucket::Single),
+            _ => None,
+        }
+    }
+}
+
+/// Reads as little of a message as tells its class and where it waits.
+fn read(received: Received, endpoint: &Endpoint) -> Result<(Waiting, Lane), Fate> {
+    match classify(&received, endpoint) {
+        Ok((class, lane, fingerprint)) => Ok((Waiting { received, class, fingerprint }, lane)),
+        Err(Unclassified::Dropped(why)) => Err(Fate::Drop(why)),
+        Err(Unclassified::Malformed(malformed)) => Err(Fate::Malformed(received, malformed)),
     }
 }
 
@@ -160,14 +276,17 @@ impl From<Malformed> for Unclassified {
     }
 }
 
-/// The class of a packet and where it waits, read from as little of it as will do.
-fn classify(received: &Received, endpoint: &Endpoint) -> Result<(Class, Lane), Unclassified> {
+/// The class of a packet, where it waits, and what its repetitions have in common.
+fn classify(
+    received: &Received,
+    endpoint: &Endpoint,
+) -> Result<(Class, Lane, Option<u64>), Unclassified> {
     let start = glance(&received.bytes)?;
     let by_start = Class::of_start(&start);
     if let Some(class @ (Class::Final | Class::Provisional | Class::Bye)) = by_start {
-        return Ok((class, Lane::of(class)));
+        return Ok((class, Lane::of(class), None));
     }
-    let scan = scan(&received.bytes)?;
+    let scan: Scan<'_> = scan(&received.bytes)?;
     let ScanStart::Request { method, .. } = scan.start else {
         unreachable!("responses have a class by their start line")
     };
@@ -178,7 +297,8 @@ fn classify(received: &Received, endpoint: &Endpoint) -> Result<(Class, Lane), U
             Err(Unclassified::Dropped(DropReason::OwnAck))
         }
         // The CANCEL of an INVITE that still waits must not be served before it.
-        Class::Cancel if !endpoint.holds(&scan) => Ok((class, Lane::Invites)),
-        _ => Ok((class, Lane::of(class))),
+        Class::Cancel if !endpoint.holds(&scan) => Ok((class, Lane::Invites, None)),
+        _ if class.is_new_work() => Ok((class, Lane::of(class), Some(endpoint.fingerprint(&scan)))),
+        _ => Ok((class, Lane::of(class), None)),
     }
 }

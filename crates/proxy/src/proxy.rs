@@ -2,19 +2,25 @@
 
 use std::sync::Arc;
 
-use tidegate_world::{Core, Crossing, Failure, Pool, Received, Timestamp, Transmit};
+use tidegate_control::Gate;
+use tidegate_world::{Core, Crossing, Failure, Load, Pool, Received, Timestamp, Transmit, Work};
 
+use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
-use crate::ingress::{Ingress, Lane, Offered};
-use crate::settings::Settings;
+use crate::ingress::{Fate, Ingress, Judged};
+use crate::settings::{Disposal, Settings};
 
-/// The proxy: an ingress that decides what waits where, and an endpoint that does
-/// the work of RFC 3261 §16.
+/// The proxy: an ingress that decides what is admitted and what waits where, and an
+/// endpoint that does the work of RFC 3261 §16.
 pub struct Proxy {
     ingress: Ingress,
     endpoint: Endpoint,
+    disposal: Disposal,
     counters: Arc<Counters>,
+    work: Work,
+    /// The message in service, and since when: until the next input tells that it is done.
+    in_service: Option<(Class, Timestamp)>,
 }
 
 impl Proxy {
@@ -25,10 +31,51 @@ impl Proxy {
     /// If there is no listener or no pool, or more of something than a branch can
     /// name: configuration is checked before it comes here.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
+        let overload = &settings.overload;
+        let gate = Gate::new(overload.gate.clone(), settings.seed, settings.shard.into());
         Self {
-            ingress: Ingress::new(settings.queue_max),
+            ingress: Ingress::new(gate, overload.queueing, settings.queue_max),
+            disposal: overload.disposal,
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
             counters,
+            work: Work::default(),
+            in_service: None,
+        }
+    }
+
+    /// Does what is to be done with a message that was looked at, at the door or when its
+    /// turn had come.
+    fn carry_out(&mut self, now: Timestamp, judged: Judged) {
+        let Judged { class, read, fate } = judged;
+        let number = class.map(|class| class as u8);
+        self.work = Work { offered: number.filter(|_| read), ..Work::default() };
+        if let Some(class) = class.filter(|_| read) {
+            self.counters.received(class).add(1);
+        }
+        match fate {
+            Fate::Queued => {}
+            Fate::Drop(why) => self.counters.dropped(why).add(1),
+            Fate::Refuse(reason, received) => {
+                self.work.refused = number;
+                self.counters.refused(reason).add(1);
+                match self.disposal {
+                    Disposal::Reject => self.endpoint.refuse(&received, 503),
+                    Disposal::Drop => {}
+                }
+            }
+            Fate::Malformed(received, malformed) => {
+                self.work = Work { refused: Some(Class::Other as u8), ..Work::default() };
+                self.endpoint.refuse_malformed(&received, malformed);
+            }
+            Fate::Serve(received) => {
+                self.work.served = number;
+                match class {
+                    Some(Class::Final | Class::Provisional) => {
+                        self.endpoint.serve_response(now, received);
+                    }
+                    _ => self.endpoint.serve_request(now, received),
+                }
+            }
         }
     }
 
@@ -42,37 +89,39 @@ impl Proxy {
 }
 
 impl Core for Proxy {
-    fn offer(&mut self, _now: Timestamp, received: Received) {
-        match self.ingress.offer(received, &self.endpoint) {
-            Offered::Queued(class) => self.counters.received(class).add(1),
-            Offered::Dropped(why) => self.counters.dropped(why).add(1),
-            Offered::Refused(class, received) => {
-                self.counters.received(class).add(1);
-                self.endpoint.refuse(&received, 503);
-            }
-            Offered::Malformed(received, malformed) => {
-                self.endpoint.refuse_malformed(&received, malformed);
-            }
-        }
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        self.in_service = None;
+        let judged = self.ingress.offer(now, received, &self.endpoint);
+        self.carry_out(now, judged);
     }
 
     fn serve(&mut self, now: Timestamp) -> bool {
-        let Some((lane, received)) = self.ingress.next() else { return false };
-        match lane {
-            Lane::Responses => self.endpoint.serve_response(now, received),
-            _ => self.endpoint.serve_request(now, received),
+        if let Some((class, since)) = self.in_service.take() {
+            self.ingress.on_completion(now, class, now.since(since));
         }
+        let Some(judged) = self.ingress.next(now, &self.endpoint) else { return false };
+        if let (Fate::Serve(_), Some(class)) = (&judged.fate, judged.class) {
+            self.in_service = Some((class, now));
+        }
+        self.carry_out(now, judged);
         self.publish();
         true
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
+        self.in_service = None;
+        self.ingress.handle_timeout(now);
         self.endpoint.handle_timeout(now);
         self.publish();
     }
 
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
         self.endpoint.on_failed(now, failure);
+    }
+
+    fn on_load(&mut self, now: Timestamp, load: Load) {
+        self.ingress.on_load(now, &load);
+        self.counters.overload.publish(now, self.ingress.gate());
     }
 
     fn on_drain(&mut self, _now: Timestamp) {
@@ -87,8 +136,14 @@ impl Core for Proxy {
         self.endpoint.poll_crossing()
     }
 
+    fn last_work(&self) -> Work {
+        self.work
+    }
+
     fn poll_timeout(&self) -> Option<Timestamp> {
-        self.endpoint.calls().poll_timeout()
+        let calls = self.endpoint.calls().poll_timeout();
+        let tick = self.ingress.gate().poll_timeout();
+        calls.into_iter().chain(tick).min()
     }
 
     fn is_drained(&self) -> bool {

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use tidegate_balance::{Policy, Pool};
+use tidegate_control as control;
+use tidegate_world::Seed;
 
+use crate::ingress::Queueing;
 use crate::secret::Secret;
 
 /// An address where requests arrive.
@@ -62,6 +65,46 @@ pub struct Rule {
     pub to: RuleTarget,
 }
 
+/// How new work that is not admitted is disposed of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposal {
+    /// By a 503. Without Retry-After, which would stop a client that serves many callers
+    /// (RFC 3261 §21.5.4).
+    Reject,
+    /// By silence: its sender repeats it.
+    Drop,
+}
+
+/// How new work is admitted and waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overload {
+    /// The gate: law, throttle, and when it is asked.
+    pub gate: control::Settings,
+    /// How messages wait.
+    pub queueing: Queueing,
+    /// How what is not admitted is disposed of.
+    pub disposal: Disposal,
+}
+
+impl Default for Overload {
+    /// Everything is admitted, and waits by class.
+    fn default() -> Self {
+        let none = control::registry::find("none").expect("it is registered");
+        Self {
+            gate: control::Settings {
+                law: none.defaults(),
+                decide: control::Decide::Arrival,
+                throttle: control::ThrottleKind::Deterministic,
+                occupancy: control::Occupancy::Busy,
+                sticky: true,
+                memory_max: 1 << 20,
+            },
+            queueing: Queueing::Class,
+            disposal: Disposal::Reject,
+        }
+    }
+}
+
 /// A proxy's settings, for one shard.
 #[derive(Clone)]
 pub struct Settings {
@@ -77,9 +120,13 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// The secret of our address.
     pub secret: Secret,
+    /// How new work is admitted and waits.
+    pub overload: Overload,
+    /// Seed of what is drawn.
+    pub seed: Seed,
     /// Calls held at the same time by this shard.
     pub calls_max: usize,
-    /// Messages that wait in the queue of one class.
+    /// Messages that wait in one lane, or in the one queue of all.
     pub queue_max: usize,
     /// An established call is forgotten after this long without a message.
     pub idle_max: Duration,
@@ -103,6 +150,8 @@ impl Settings {
                 to: RuleTarget::Pool(0),
             }],
             secret,
+            overload: Overload::default(),
+            seed: Seed(0),
             calls_max: 1_000_000,
             queue_max: 4096,
             idle_max: Duration::from_secs(3 * 3600),

@@ -72,7 +72,7 @@ fn an_answered_request_makes_no_invite_old() {
     for cseq in 1..4 {
         script.offer(CALLER, request("INVITE", "sip:bob@192.0.2.1", "X", cseq, "").as_bytes());
         // A To-tag beside the Call-ID of a request outside any dialog.
-        let tagged = request("INVITE", "sip:bob@192.0.2.1", "X", cseq, "Totag\r\n");
+        let tagged = request("INVITE", "sip:bob@192.0.2.1", "X", cseq + 10, "Totag\r\n");
         script.offer(CALLER, tagged.as_bytes());
     }
     assert_eq!(counters.received(Class::InDialog).get(), known_before);

@@ -157,6 +157,7 @@ fn the_names_in_metrics_stand() {
             "malformed",
             "keepalive",
             "queue_full",
+            "absorbed",
             "foreign_response",
             "lost_response",
             "own_ack",

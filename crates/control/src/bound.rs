@@ -1,0 +1,68 @@
+//! The most goodput that any local law can keep.
+//!
+//! A server spends `s` of CPU on a whole call and `r` on disposing of an unwanted one (every
+//! message and the kernel's share counted). Offered `m` times its capacity `1/s`, it must
+//! dispose of all that it does not serve: `g·s + (m·C − g)·r = 1`, so that
+//!
+//! ```text
+//! G/G0 = (1 − m·r/s) / (1 − r/s)    for m ≥ 1, within [0, 1];   m below
+//! ```
+//!
+//! The first lever is therefore a cheap refusal; the law is the second.
+
+/// Goodput as a fraction of capacity at `multiple` times the capacity, when disposing of a
+/// call costs `cost_ratio` (r/s, 0 to 1) of serving one.
+pub fn goodput(multiple: f64, cost_ratio: f64) -> f64 {
+    goodput_at_target(multiple, cost_ratio, 1.0)
+}
+
+/// The same for a law that leaves a part of the processor unused: it keeps the occupancy at
+/// `target` (0 to 1).
+pub fn goodput_at_target(multiple: f64, cost_ratio: f64, target: f64) -> f64 {
+    if multiple <= target {
+        return multiple.max(0.0);
+    }
+    if cost_ratio >= 1.0 {
+        // Refusing costs as much as serving: whatever is not served is lost work.
+        return 0.0;
+    }
+    ((target - multiple * cost_ratio) / (1.0 - cost_ratio)).clamp(0.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_values_of_the_design_are_met() {
+        for (ratio, multiple, expected) in [
+            (0.30, 2.0, 0.57),
+            (0.30, 10.0 / 3.0, 0.0),
+            (0.10, 2.0, 0.89),
+            (0.10, 5.0, 0.56),
+            (0.10, 10.0, 0.0),
+            (0.03, 2.0, 0.97),
+            (0.03, 5.0, 0.88),
+            (0.03, 10.0, 0.72),
+        ] {
+            let bound = goodput(multiple, ratio);
+            assert!((bound - expected).abs() < 0.006, "{multiple} at {ratio}: {bound}");
+        }
+    }
+
+    #[test]
+    fn below_capacity_everything_can_be_served() {
+        for multiple in [0.0, 0.5, 1.0] {
+            assert_eq!(goodput(multiple, 0.2), multiple);
+        }
+        assert_eq!(goodput(0.5, 1.0), 0.5);
+        assert_eq!(goodput(2.0, 1.0), 0.0);
+    }
+
+    #[test]
+    fn what_is_left_unused_is_lost() {
+        // (0.9 − 2 · 0.1) / 0.9
+        assert!((goodput_at_target(2.0, 0.1, 0.9) - 0.7 / 0.9).abs() < 1e-12);
+        assert_eq!(goodput_at_target(0.85, 0.1, 0.9), 0.85);
+    }
+}

@@ -1,0 +1,337 @@
+//! The gate: it keeps the signals, asks the law, and judges new work.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_world::{Load, Purpose, Seed, Timestamp};
+
+use crate::signals::{BUCKETS, Reading};
+use crate::{
+    Bucket, Control, Decision, Law, Memory, Pacer, Signals, Throttle, ThrottleKind, Values,
+};
+
+/// When new work is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decide {
+    /// Before it is queued.
+    Arrival,
+    /// When the processor takes it from the queue.
+    Service,
+}
+
+/// Which clock tells how occupied the processor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occupancy {
+    /// Time not spent waiting. It counts what others took of the processor.
+    Busy,
+    /// CPU time, as in the papers. It reads low when the processor is shared.
+    Cpu,
+}
+
+/// How a gate works.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The law and its parameters.
+    pub law: Values,
+    /// When new work is judged.
+    pub decide: Decide,
+    /// How a share of it is picked.
+    pub throttle: ThrottleKind,
+    /// The signal of the processor.
+    pub occupancy: Occupancy,
+    /// Whether a repetition gets the decision that was made before. As the papers' servers
+    /// are: not.
+    pub sticky: bool,
+    /// Decisions remembered in each 32 s.
+    pub memory_max: usize,
+}
+
+/// What becomes of a message that asks for new work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is to be done, or to be queued.
+    Admit,
+    /// It is to be refused.
+    Refuse(Reason),
+    /// It repeats what waits already, and can be forgotten.
+    Absorb,
+}
+
+/// Why work is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The law does not admit it.
+    Law,
+    /// It was refused before.
+    Again,
+    /// There is no room in the queue.
+    QueueFull,
+    /// The server is stopping.
+    Stopping,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Law, Self::Again, Self::QueueFull, Self::Stopping];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Law => "law",
+            Self::Again => "again",
+            Self::QueueFull => "queue_full",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+/// One server's gate.
+pub struct Gate {
+    law: Box<dyn Law>,
+    settings: Settings,
+    signals: Signals,
+    control: Control,
+    throttles: [Throttle; BUCKETS],
+    memory: Memory,
+    pacer: Pacer,
+    ticked: Timestamp,
+    /// The next tick; `NEVER` while the law rests.
+    due: Timestamp,
+    stopping: bool,
+}
+
+impl Gate {
+    /// The gate of the server numbered `element`. It admits everything until its law says
+    /// otherwise. Random throttles draw from `seed`.
+    pub fn new(settings: Settings, seed: Seed, element: u32) -> Self {
+        let throttle = |bucket: Bucket| match settings.throttle {
+            ThrottleKind::Deterministic => Throttle::deterministic(),
+            ThrottleKind::Random => {
+                let number = element * BUCKETS as u32 + bucket as u32;
+                Throttle::random(seed.stream(Purpose::Throttle, number))
+            }
+        };
+        Self {
+            law: (settings.law.entry().build)(&settings.law),
+            signals: Signals::default(),
+            control: Control::OPEN,
+            throttles: Bucket::ALL.map(throttle),
+            memory: Memory::new(settings.memory_max),
+            pacer: Pacer::default(),
+            ticked: Timestamp::ZERO,
+            due: Timestamp::NEVER,
+            stopping: false,
+            settings,
+        }
+    }
+
+    /// What the server sees of itself.
+    pub fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
+    /// What the law decided last.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// What is remembered of earlier decisions.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// When new work is judged.
+    pub fn decide(&self) -> Decide {
+        self.settings.decide
+    }
+
+    /// Admits no new work from here on.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// The processor and the sockets were read.
+    pub fn on_load(&mut self, now: Timestamp, load: &Load) {
+        let occupied = match self.settings.occupancy {
+            Occupancy::Busy => load.busy,
+            Occupancy::Cpu => load.cpu,
+        };
+        self.signals.processor = Reading { at: now, occupied };
+        self.signals.socket_fill = f64::from(load.socket_fill);
+    }
+
+    /// A message of any kind has arrived; `waiting` are in the queue of new sessions.
+    pub fn on_arrival(&mut self, now: Timestamp, waiting: usize) {
+        self.signals.messages += 1;
+        self.signals.queue.waiting = waiting;
+        self.law.on_arrival(now, &self.signals, &mut self.control);
+        if self.due == Timestamp::NEVER
+            && let Some(tick) = self.law.tick()
+        {
+            self.ticked = now;
+            self.due = now + tick;
+        }
+    }
+
+    /// The message that has just arrived asks for new work; it is judged, unless that is
+    /// to be done [at its service](Decide::Service). `has_room`: there is room to queue it.
+    ///
+    /// `fingerprint` is a keyed hash that a repetition has in common with the original; without
+    /// one it is taken as new.
+    pub fn on_new(
+        &mut self,
+        now: Timestamp,
+        bucket: Bucket,
+        fingerprint: Option<u64>,
+        has_room: bool,
+    ) -> Verdict {
+        let decision = self.recall(now, fingerprint);
+        let flow = self.signals.flow_mut(bucket);
+        flow.arrived += 1;
+        if decision.is_some() {
+            flow.repeated += 1;
+        } else {
+            flow.offered += 1;
+        }
+        match decision {
+            None => self.judge_new(now, bucket, fingerprint, has_room),
+            // Its original has been served: without room nothing is lost.
+            Some(Decision::Served) if has_room => Verdict::Admit,
+            Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
+            Some(Decision::Refused) => Verdict::Refuse(Reason::Again),
+        }
+    }
+
+    fn judge_new(
+        &mut self,
+        now: Timestamp,
+        bucket: Bucket,
+        fingerprint: Option<u64>,
+        has_room: bool,
+    ) -> Verdict {
+        let waiting_max = match bucket {
+            Bucket::Session => self.control.queue.waiting_max,
+            Bucket::Single => usize::MAX,
+        };
+        if self.stopping {
+            return self.refuse(now, bucket, fingerprint, Reason::Stopping);
+        }
+        if !has_room || self.signals.queue.waiting >= waiting_max {
+            return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
+        }
+        if self.settings.decide == Decide::Arrival {
+            if !self.passes(bucket) {
+                return self.refuse(now, bucket, fingerprint, Reason::Law);
+            }
+            self.signals.flow_mut(bucket).admitted += 1;
+        }
+        self.signals.flow_mut(bucket).entered += 1;
+        self.remember(now, fingerprint, Decision::Waits);
+        Verdict::Admit
+    }
+
+    /// New work is taken from the queue: it is judged, if it was not
+    /// [at its arrival](Decide::Arrival).
+    pub fn on_taken(
+        &mut self,
+        now: Timestamp,
+        bucket: Bucket,
+        fingerprint: Option<u64>,
+    ) -> Verdict {
+        if bucket == Bucket::Session {
+            self.pacer.on_released(self.control.queue.release);
+        }
+        if self.recall(now, fingerprint) == Some(Decision::Served) {
+            return Verdict::Admit;
+        }
+        if self.settings.decide == Decide::Service {
+            if !self.passes(bucket) {
+                return self.refuse(now, bucket, fingerprint, Reason::Law);
+            }
+            self.signals.flow_mut(bucket).admitted += 1;
+        }
+        self.remember(now, fingerprint, Decision::Served);
+        Verdict::Admit
+    }
+
+    /// Whether a new session may be taken from the queue.
+    pub fn may_release(&self) -> bool {
+        self.stopping || self.pacer.may_release(self.control.queue.release)
+    }
+
+    /// The service of a message begins, which waited for `sojourn`; `waiting` are in the queue
+    /// of new sessions.
+    pub fn on_service(&mut self, now: Timestamp, is_new: bool, sojourn: Duration, waiting: usize) {
+        self.signals.queue.waiting = waiting;
+        self.signals.sojourn.record(now, is_new, sojourn);
+        self.law.on_service(now, &self.signals, &mut self.control);
+    }
+
+    /// The service of a message of `class` is complete and took `cost`.
+    pub fn on_completion(&mut self, now: Timestamp, class: u8, cost: Duration) {
+        self.signals.costs.record(class, cost);
+        self.law.on_completion(now, &self.signals, &mut self.control);
+    }
+
+    /// Fires a tick that is due; `waiting` are in the queue of new sessions.
+    pub fn handle_timeout(&mut self, now: Timestamp, waiting: usize) {
+        if now < self.due {
+            return;
+        }
+        self.signals.queue.waiting = waiting;
+        self.signals.queue.credit = self.pacer.credit();
+        self.signals.sojourn.close_window(now);
+        self.law.on_tick(now, &self.signals, &mut self.control);
+        self.pacer.advance(self.control.queue.release, now.since(self.ticked), waiting);
+        self.ticked = now;
+        self.due = match self.law.tick() {
+            Some(tick) if waiting > 0 || !self.law.is_at_rest() => now + tick,
+            _ => Timestamp::NEVER,
+        };
+    }
+
+    /// When a tick is due.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        (self.due != Timestamp::NEVER).then_some(self.due)
+    }
+
+    fn passes(&mut self, bucket: Bucket) -> bool {
+        self.throttles[bucket as usize].passes(self.control.admit(bucket))
+    }
+
+    fn refuse(
+        &mut self,
+        now: Timestamp,
+        bucket: Bucket,
+        fingerprint: Option<u64>,
+        reason: Reason,
+    ) -> Verdict {
+        self.signals.flow_mut(bucket).refused += 1;
+        self.remember(now, fingerprint, Decision::Refused);
+        Verdict::Refuse(reason)
+    }
+
+    fn recall(&mut self, now: Timestamp, fingerprint: Option<u64>) -> Option<Decision> {
+        let fingerprint = fingerprint.filter(|_| self.settings.sticky)?;
+        self.memory.recall(now, fingerprint)
+    }
+
+    fn remember(&mut self, now: Timestamp, fingerprint: Option<u64>, decision: Decision) {
+        if let Some(fingerprint) = fingerprint.filter(|_| self.settings.sticky) {
+            self.memory.remember(now, fingerprint, decision);
+        }
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate")
+            .field("law", &self.law)
+            .field("control", &self.control)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;

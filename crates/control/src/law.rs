@@ -1,0 +1,42 @@
+//! The laws: one file each, which opens with its signal, when it trips, how it recovers, its
+//! cold start, its known bias, and its source.
+
+pub(crate) mod none;
+pub(crate) mod occupancy;
+pub(crate) mod ohta;
+pub(crate) mod pi;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::{Control, Signals};
+
+/// A law decides, from what a server sees of itself, how much new work it admits.
+///
+/// It may change the control at any of the hooks, and reads nothing but the signals.
+pub trait Law: Debug + Send {
+    /// A message has arrived; it is in the signals, its decision is not.
+    fn on_arrival(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
+
+    /// The service of a message begins.
+    fn on_service(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
+
+    /// The service of a message is complete.
+    fn on_completion(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
+
+    /// A tick is due. While nothing arrives and [`is_at_rest`](Self::is_at_rest), ticks are
+    /// left out; the one after such a rest comes late.
+    fn on_tick(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
+
+    /// Time between two ticks; `None` for a law without.
+    fn tick(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether ticks would change nothing until something arrives.
+    fn is_at_rest(&self) -> bool {
+        true
+    }
+}

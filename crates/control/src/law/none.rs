@@ -1,0 +1,26 @@
+//! No control.
+//!
+//! Signal: none. Everything is admitted; what finds no room in the queue is lost or refused.
+//! Beyond its capacity such a server spends its time on work that its callers have given up:
+//! the longer the queue, the later each answer, and the more repetitions in the queue. It is
+//! the baseline that the others are compared with.
+//!
+//! Source: 000 §2 ("basic"), 001 §4.2, 002 §2.1 (simple drop).
+
+use crate::registry::Entry;
+use crate::{Law, Values};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "none",
+    summary: "admits everything",
+    source: "000 §2 (basic), 001 §4.2, 002 §2.1",
+    doc: "What finds no room in the queue is refused or lost. The baseline for all others.",
+    params: &[],
+    check: |_| Ok(()),
+    build: |_: &Values| Box::new(None),
+};
+
+#[derive(Debug)]
+struct None;
+
+impl Law for None {}

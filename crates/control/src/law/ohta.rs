@@ -1,0 +1,121 @@
+//! Two watermarks on the queue.
+//!
+//! Signal: the length of the queue in which new sessions wait. Trips when it reaches the high
+//! watermark: every new call is refused. Recovers when it has fallen to the low one: every
+//! call is admitted. Cold start: open.
+//!
+//! Known bias: the queue swings between the marks (001, fig. 9), and what is admitted waits
+//! for at least as long as the low mark takes to be served. With the paper's marks of 800
+//! and 400 calls that is beyond any caller's patience unless the server does thousands of
+//! calls a second. 002's threshold rejection is the same law on a queue of all messages.
+//!
+//! Source: 001 §4.2, after Ohta 2006; 002 §2.1.
+
+use tidegate_world::Timestamp;
+
+use crate::registry::{Entry, Param};
+use crate::{Allowance, Control, Law, Signals, Values};
+
+static BUFFER: Param = Param {
+    name: "buffer",
+    doc: "Messages that may wait; more are refused.",
+    unit: "messages",
+    default: 1000.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static HIGH: Param = Param {
+    name: "hi_wm",
+    doc: "High watermark: with as many waiting, new work is refused.",
+    unit: "messages",
+    default: 800.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static LOW: Param = Param {
+    name: "lo_wm",
+    doc: "Low watermark: with as few waiting, new work is admitted again.",
+    unit: "messages",
+    default: 400.0,
+    min: 0.0,
+    max: 1_000_000.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "ohta",
+    summary: "refuses from a high to a low watermark of the queue",
+    source: "001 §4.2, after Ohta 2006; 002 §2.1 (threshold rejection)",
+    doc: "Refuses all new work from the moment the queue reaches `hi_wm` until it has fallen \
+          to `lo_wm`.",
+    params: &[&BUFFER, &HIGH, &LOW],
+    check: |values| {
+        let ordered = values.of(&LOW) < values.of(&HIGH) && values.of(&HIGH) <= values.of(&BUFFER);
+        if ordered { Ok(()) } else { Err("lo_wm must be below hi_wm, and hi_wm at most buffer") }
+    },
+    build: |values: &Values| {
+        Box::new(Ohta {
+            buffer: values.of(&BUFFER) as usize,
+            high: values.of(&HIGH) as usize,
+            low: values.of(&LOW) as usize,
+            refusing: false,
+        })
+    },
+};
+
+#[derive(Debug)]
+struct Ohta {
+    buffer: usize,
+    high: usize,
+    low: usize,
+    refusing: bool,
+}
+
+impl Ohta {
+    fn look(&mut self, signals: &Signals, control: &mut Control) {
+        let waiting = signals.queue.waiting;
+        if waiting >= self.high {
+            self.refusing = true;
+        } else if waiting <= self.low {
+            self.refusing = false;
+        }
+        control.queue.waiting_max = self.buffer;
+        control.admit_of_all(if self.refusing { Allowance::Closed } else { Allowance::Open });
+    }
+}
+
+impl Law for Ohta {
+    fn on_arrival(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        self.look(signals, control);
+    }
+
+    fn on_service(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        self.look(signals, control);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bucket;
+
+    #[test]
+    fn between_the_marks_the_last_decision_holds() {
+        let mut law = (ENTRY.build)(&ENTRY.defaults());
+        let mut signals = Signals::default();
+        let mut control = Control::OPEN;
+        for (waiting, admitted) in
+            [(0, true), (799, true), (800, false), (401, false), (400, true), (799, true)]
+        {
+            signals.queue.waiting = waiting;
+            law.on_arrival(Timestamp::ZERO, &signals, &mut control);
+            let open = control.admit(Bucket::Session) == Allowance::Open;
+            assert_eq!(open, admitted, "at {waiting}");
+        }
+        signals.queue.waiting = 1000;
+        law.on_service(Timestamp::ZERO, &signals, &mut control);
+        assert_eq!(control.admit(Bucket::Session), Allowance::Closed);
+        assert_eq!(control.queue.waiting_max, 1000);
+    }
+}

@@ -1,0 +1,256 @@
+//! Two PI controllers: one empties the queue of new calls so that each waits a set time, the
+//! other refuses so many that the processor keeps a set occupancy.
+//!
+//! Signals: length q of the queue of new calls, rates of the calls that arrive and that enter
+//! the queue, occupancy C.
+//!
+//! *Queue loop*, every T_c: the queue is released at u = K_pq·e_q + K_iq·∫e_q ≥ 0 calls/s, where
+//! e_q = q − q_T and q_T = T̄_q·r̃ is what may wait if each waits T̄_q; r̃ is the rate at which
+//! calls enter the queue, through a low-pass filter of 0.4 s. (The paper prints e_q = q_T − q.
+//! As a release rate that is positive feedback; with this sign the loop is s² + 20s + 130 and
+//! damped with ζ = 0.88.) Where a share α is refused before the queue, only the rest enters
+//! it; where the queue is judged as it is emptied, all that arrive do.
+//!
+//! *Processor loop*: of the calls the share α = K_pc·e_c + K_ic·∫e_c, within [0, 1], is refused,
+//! where e_c = C̃ − C_T and C̃ is the occupancy, sampled every T_m, through a filter of 0.1 s.
+//!
+//! Both integrals stand still while their output is saturated: at 0 or 1, and while the
+//! processor takes less than is released to it.
+//!
+//! Trips when C̃ exceeds C_T. Recovers by the same loop as soon as C̃ is below. Cold start:
+//! α and the integrals are 0, everything is admitted.
+//!
+//! Known bias: the processor loop's gain is the change of C with α, which is the offered load
+//! over capacity, so with cheap refusals the paper's gains make it swing above about twice the
+//! capacity. With `schedule = 1` the gains are divided by that load, which is estimated as
+//! C̃·(arriving rate)/(admitted rate). `schedule = 0` is the paper.
+//! The paced release delays every call by T̄_q, in quiet times too; `t_q = 0` releases whenever
+//! the processor has nothing more urgent.
+//!
+//! Source: 001 §3, §4.2.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::filter::LowPass;
+use crate::registry::{Entry, Param};
+use crate::signals::Reading;
+use crate::{Allowance, Bucket, Control, Law, Release, Signals, Values};
+
+static CPU_TARGET: Param = Param {
+    name: "c_t",
+    doc: "Occupancy C_T that is aimed at.",
+    unit: "fraction",
+    default: 0.9,
+    min: 0.05,
+    max: 1.0,
+};
+
+static QUEUE_TIME: Param = Param {
+    name: "t_q",
+    doc: "Time T̄_q that a call waits in the queue; 0: the queue is not paced.",
+    unit: "s",
+    default: 0.05,
+    min: 0.0,
+    max: 2.0,
+};
+
+static QUEUE_MAX: Param = Param {
+    name: "queue_max",
+    doc: "Calls that may wait; more are refused.",
+    unit: "calls",
+    default: 800.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static K_PQ: Param = gain("k_pq", "Proportional gain of the queue loop.", "1/s", 20.0);
+static K_IQ: Param = gain("k_iq", "Integral gain of the queue loop.", "1/s²", 130.0);
+static K_PC: Param = gain("k_pc", "Proportional gain of the processor loop.", "1", 5.0);
+static K_IC: Param = gain("k_ic", "Integral gain of the processor loop.", "1/s", 5.0);
+
+static SCHEDULE: Param = Param {
+    name: "schedule",
+    doc: "1: the gains of the processor loop are divided by the load as a multiple of the \
+          capacity, if above 1; 0: they are not, as in the paper.",
+    unit: "0 or 1",
+    default: 1.0,
+    min: 0.0,
+    max: 1.0,
+};
+
+const fn gain(name: &'static str, doc: &'static str, unit: &'static str, default: f64) -> Param {
+    Param { name, doc, unit, default, min: 0.0, max: 10_000.0 }
+}
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "pi",
+    summary: "two PI controllers: time in the queue, and occupancy of the processor",
+    source: "001 §3",
+    doc: "Releases the queue of new calls so that each waits `t_q`, and refuses the share of \
+          new work by which the processor keeps the occupancy `c_t`.",
+    params: &[&CPU_TARGET, &QUEUE_TIME, &QUEUE_MAX, &K_PQ, &K_IQ, &K_PC, &K_IC, &SCHEDULE],
+    check: |values| match values.of(&SCHEDULE) {
+        0.0 | 1.0 => Ok(()),
+        _ => Err("schedule must be 0 or 1"),
+    },
+    build: |values| Box::new(Pi::new(values)),
+};
+
+/// T_m: how often the occupancy is sampled.
+const SAMPLE: Duration = Duration::from_millis(10);
+/// T_c: how often the loops are closed.
+const CONTROL: Duration = Duration::from_millis(20);
+/// τ of the filter of rates, s.
+const RATE_FILTER_S: f64 = 0.4;
+/// τ_c of the filter of the occupancy, s.
+const PROCESSOR_FILTER_S: f64 = 0.1;
+/// A step is taken as no longer than this: after a rest the past is not integrated.
+const STEP_MAX: Duration = Duration::from_millis(100);
+/// Load up to which the gains are scheduled. Beyond it hardly any call is admitted, and its
+/// rate says nothing any more.
+const SCHEDULE_MAX: f64 = 16.0;
+/// Below these a loop counts as at rest, in calls/s and as fractions.
+const REST_CPS: f64 = 0.5;
+const REST: f64 = 0.001;
+
+#[derive(Debug)]
+struct Pi {
+    cpu_target: f64,
+    queue_time_s: f64,
+    queue_max: usize,
+    queue_gains: (f64, f64),
+    processor_gains: (f64, f64),
+    schedule: bool,
+
+    /// The last step of the loops: when, and the counts then.
+    stepped: Timestamp,
+    counted: Counted,
+    read: Reading,
+    /// Rates of calls that arrive, that enter the queue, and that are admitted, calls/s.
+    arriving: LowPass,
+    entering: LowPass,
+    admitted: LowPass,
+    occupancy: LowPass,
+    queue_integral: f64,
+    processor_integral: f64,
+    refused: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    arrived: u64,
+    entered: u64,
+    admitted: u64,
+}
+
+impl Pi {
+    fn new(values: &Values) -> Self {
+        Self {
+            cpu_target: values.of(&CPU_TARGET),
+            queue_time_s: values.of(&QUEUE_TIME),
+            queue_max: values.of(&QUEUE_MAX) as usize,
+            queue_gains: (values.of(&K_PQ), values.of(&K_IQ)),
+            processor_gains: (values.of(&K_PC), values.of(&K_IC)),
+            schedule: values.of(&SCHEDULE) == 1.0,
+            stepped: Timestamp::ZERO,
+            counted: Counted::default(),
+            read: Reading::default(),
+            arriving: LowPass::new(RATE_FILTER_S),
+            entering: LowPass::new(RATE_FILTER_S),
+            admitted: LowPass::new(RATE_FILTER_S),
+            occupancy: LowPass::new(PROCESSOR_FILTER_S),
+            queue_integral: 0.0,
+            processor_integral: 0.0,
+            refused: 0.0,
+        }
+    }
+
+    fn sample_processor(&mut self, signals: &Signals) {
+        let newest = signals.processor;
+        if let Some(occupancy) = newest.occupancy_since(self.read) {
+            self.occupancy.update(occupancy, newest.at.since(self.read.at));
+            self.read = newest;
+        }
+    }
+
+    fn measure_rates(&mut self, signals: &Signals, passed: Duration) {
+        let flow = signals.flow(Bucket::Session);
+        let then = self.counted;
+        let rate = |now: u64, then: u64| (now - then) as f64 / passed.as_secs_f64();
+        self.arriving.update(rate(flow.arrived, then.arrived), passed);
+        self.entering.update(rate(flow.entered, then.entered), passed);
+        self.admitted.update(rate(flow.admitted, then.admitted), passed);
+        let (arrived, entered, admitted) = (flow.arrived, flow.entered, flow.admitted);
+        self.counted = Counted { arrived, entered, admitted };
+    }
+
+    /// The release of the queue, calls/s.
+    fn release(&mut self, signals: &Signals, step_s: f64) -> f64 {
+        let target = self.queue_time_s * self.entering.value();
+        let error = signals.queue.waiting as f64 - target;
+        let (proportional, integral) = self.queue_gains;
+        let output = |sum: f64| proportional * error + integral * sum;
+        let sum = self.queue_integral + error * step_s;
+        let too_slow = error > 0.0 && signals.queue.credit >= 1.0;
+        if !(too_slow || error < 0.0 && output(sum) < 0.0) {
+            self.queue_integral = sum;
+        }
+        output(self.queue_integral).max(0.0)
+    }
+
+    /// The share of calls to refuse.
+    fn refusal(&mut self, step_s: f64) -> f64 {
+        let error = self.occupancy.value() - self.cpu_target;
+        let scale = if self.schedule { self.load() } else { 1.0 };
+        let (proportional, integral) = self.processor_gains;
+        // The integral is kept as a share, so that a change of scale does not move it.
+        let share = self.processor_integral + integral / scale * error * step_s;
+        let output = |share: f64| proportional / scale * error + share;
+        if !(error > 0.0 && output(share) > 1.0 || error < 0.0 && output(share) < 0.0) {
+            self.processor_integral = share;
+        }
+        output(self.processor_integral).clamp(0.0, 1.0)
+    }
+
+    /// What arrives as a multiple of the capacity, 1 at least. The capacity is what is
+    /// admitted over the occupancy that it makes.
+    fn load(&self) -> f64 {
+        let load = self.occupancy.value() * self.arriving.value() / self.admitted.value();
+        if load.is_finite() { load.clamp(1.0, SCHEDULE_MAX) } else { 1.0 }
+    }
+}
+
+impl Law for Pi {
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.sample_processor(signals);
+        let passed = now.since(self.stepped);
+        if passed < CONTROL {
+            return;
+        }
+        self.stepped = now;
+        self.measure_rates(signals, passed);
+        let step_s = passed.min(STEP_MAX).as_secs_f64();
+        self.refused = self.refusal(step_s);
+        control.admit_of_all(Allowance::Fraction(1.0 - self.refused));
+        control.queue.waiting_max = self.queue_max;
+        if self.queue_time_s > 0.0 {
+            control.queue.release = Release::Rate(self.release(signals, step_s));
+        }
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(SAMPLE)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.refused < REST
+            && self.arriving.value() < REST_CPS
+            && self.occupancy.value() < self.cpu_target / 2.0
+    }
+}
+
+#[cfg(test)]
+#[path = "pi_tests.rs"]
+mod tests;

@@ -1,0 +1,44 @@
+//! Overload control: what one server sees of itself, the laws that decide by it, and the
+//! gate that applies their decisions to new work.
+//!
+//! ```text
+//!   arrivals, services, load ──► Signals ──► Law ──► Control ──► Throttle and queue
+//! ```
+//!
+//! A server that is offered more than it can do must refuse some of it early and cheaply,
+//! so that what it admits still completes. A [`Law`] reads [`Signals`] at four moments
+//! (arrival, start of service, completion, tick) and sets a [`Control`]: which share of new
+//! work to admit, and how the queue of new work is to be emptied. The [`Gate`] keeps the
+//! signals, asks the law, and gives a [`Verdict`] on each piece of new work. Repetitions of
+//! what was decided get the same decision again.
+//!
+//! Nothing here knows SIP, sockets or clocks: time is an argument, work has a [`Bucket`], a
+//! repetition is known by a 64-bit fingerprint. So the same laws run in production, in the
+//! simulator, and around servers of other kinds.
+//!
+//! [`registry`] lists every law with its parameters; configuration and documentation are
+//! made from it. [`bound`] says how much goodput any such law can keep.
+
+pub mod bound;
+mod control;
+mod cost;
+mod filter;
+mod gate;
+mod law;
+mod memory;
+mod pacer;
+pub mod registry;
+mod signals;
+mod sojourn;
+mod throttle;
+
+pub use control::{Allowance, Control, QueueControl, Release};
+pub use cost::Costs;
+pub use gate::{Decide, Gate, Occupancy, Reason, Settings, Verdict};
+pub use law::Law;
+pub use memory::{Decision, Memory};
+pub use pacer::Pacer;
+pub use registry::{Entry, Param, Values, Wrong};
+pub use signals::{Bucket, Flow, Queue, Reading, Signals};
+pub use sojourn::{Sojourn, SojournWindow};
+pub use throttle::{Throttle, ThrottleKind};

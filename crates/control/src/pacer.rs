@@ -1,0 +1,88 @@
+//! The paced release of what waits.
+
+use std::time::Duration;
+
+use crate::Release;
+
+/// Releases waiting work at a rate. Fractions carry over; what the processor was too slow to
+/// take does not pile up beyond what waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pacer {
+    credit: f64,
+}
+
+impl Pacer {
+    /// Time `passed` under `release`, with `waiting` pieces of work in the queue.
+    pub fn advance(&mut self, release: Release, passed: Duration, waiting: usize) {
+        if let Release::Rate(rate) = release {
+            let earned = rate.max(0.0) * passed.as_secs_f64();
+            // One more than waits: the next to come need not wait for the next tick as well.
+            self.credit = (self.credit + earned).min(waiting as f64 + 1.0);
+        }
+    }
+
+    /// Whether the next piece may be served.
+    pub fn may_release(&self, release: Release) -> bool {
+        release == Release::Open || self.credit >= 1.0
+    }
+
+    /// A piece was released.
+    pub fn on_released(&mut self, release: Release) {
+        if release != Release::Open {
+            self.credit -= 1.0;
+        }
+    }
+
+    /// What may be released and was not.
+    pub fn credit(&self) -> f64 {
+        self.credit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(20);
+
+    fn released(pacer: &mut Pacer, release: Release) -> u32 {
+        let mut count = 0;
+        while pacer.may_release(release) && count < 1000 {
+            pacer.on_released(release);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn fractions_carry_over_from_tick_to_tick() {
+        let mut pacer = Pacer::default();
+        let release = Release::Rate(70.0);
+        let mut count = 0;
+        for _ in 0..50 {
+            pacer.advance(release, TICK, 100);
+            count += released(&mut pacer, release);
+        }
+        assert!((69..=70).contains(&count), "{count} in a second");
+    }
+
+    #[test]
+    fn nobody_waiting_saves_up_no_burst() {
+        let mut pacer = Pacer::default();
+        let release = Release::Rate(1000.0);
+        for _ in 0..50 {
+            pacer.advance(release, TICK, 0);
+        }
+        assert_eq!(released(&mut pacer, release), 1);
+    }
+
+    #[test]
+    fn an_open_release_keeps_no_account() {
+        let mut pacer = Pacer::default();
+        pacer.advance(Release::Open, TICK, 5);
+        assert!(pacer.may_release(Release::Open));
+        pacer.on_released(Release::Open);
+        assert_eq!(pacer.credit(), 0.0);
+        assert!(!pacer.may_release(Release::Rate(5.0)));
+    }
+}

@@ -1,0 +1,126 @@
+//! What one server can see of itself.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::{Costs, Sojourn};
+
+/// Kinds of new work that are admitted separately, each by a throttle of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bucket {
+    /// What begins a session, and brings more work after it.
+    Session,
+    /// A request that stands alone.
+    Single,
+}
+
+pub(crate) const BUCKETS: usize = 2;
+
+impl Bucket {
+    /// Both.
+    pub const ALL: [Self; BUCKETS] = [Self::Session, Self::Single];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Single => "single",
+        }
+    }
+}
+
+/// New work of one bucket since the start. Always
+/// `offered = admitted + refused + (undecided, which wait for service)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// Messages that ask for it, repetitions included.
+    pub arrived: u64,
+    /// Pieces of work, each counted once.
+    pub offered: u64,
+    /// Pieces that entered the queue.
+    pub entered: u64,
+    /// Pieces that were admitted.
+    pub admitted: u64,
+    /// Pieces that were refused.
+    pub refused: u64,
+    /// Repetitions of what was decided, or waits.
+    pub repeated: u64,
+}
+
+/// The queue in which new sessions wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Queue {
+    /// What waits there. In a queue that all messages share, all of them.
+    pub waiting: usize,
+    /// What may be released and was not, when the release has a rate: above 1 the processor
+    /// is slower than the release.
+    pub credit: f64,
+}
+
+/// Occupied time of the processor, as last read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// When it was read.
+    pub at: Timestamp,
+    /// Occupied time since the start.
+    pub occupied: Duration,
+}
+
+impl Reading {
+    /// Occupancy between an earlier reading and this, 0 to 1; `None` if no time has passed.
+    pub fn occupancy_since(self, earlier: Self) -> Option<f64> {
+        let passed = self.at.since(earlier.at);
+        let occupied = self.occupied.saturating_sub(earlier.occupied);
+        (!passed.is_zero()).then(|| (occupied.as_secs_f64() / passed.as_secs_f64()).min(1.0))
+    }
+}
+
+/// What one server can see of itself. Counts are since the start: a law keeps the values it
+/// wants the difference to.
+#[derive(Debug, Default)]
+pub struct Signals {
+    /// Messages of all kinds that have arrived.
+    pub messages: u64,
+    /// New work, by bucket.
+    pub(crate) flows: [Flow; BUCKETS],
+    /// The processor.
+    pub processor: Reading,
+    /// Fill of the fullest receive buffer, 0 to 1.
+    pub socket_fill: f64,
+    /// The queue of new sessions.
+    pub queue: Queue,
+    /// Time from arrival to the start of service.
+    pub sojourn: Sojourn,
+    /// What a message of each class costs.
+    pub costs: Costs,
+}
+
+impl Signals {
+    /// New work of one bucket.
+    pub fn flow(&self, bucket: Bucket) -> &Flow {
+        &self.flows[bucket as usize]
+    }
+
+    pub(crate) fn flow_mut(&mut self, bucket: Bucket) -> &mut Flow {
+        &mut self.flows[bucket as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn occupancy_is_the_occupied_share_of_the_time_between_two_readings() {
+        let reading = |at_ms: u64, occupied_ms| Reading {
+            at: Timestamp::from_nanos(at_ms * 1_000_000),
+            occupied: Duration::from_millis(occupied_ms),
+        };
+        let first = reading(100, 40);
+        assert_eq!(reading(120, 45).occupancy_since(first), Some(0.25));
+        assert_eq!(reading(100, 40).occupancy_since(first), None);
+        // Two clocks never agree to the last nanosecond.
+        assert_eq!(reading(110, 51).occupancy_since(first), Some(1.0));
+    }
+}

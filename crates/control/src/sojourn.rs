@@ -1,0 +1,137 @@
+//! Sojourn: the time a message waited from its arrival to the start of its service.
+
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use tidegate_world::Timestamp;
+
+/// How long a window lasts.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// The longest sojourn that is told from longer ones, in µs: a caller has given up by then.
+const LONGEST_US: u64 = 60_000_000;
+
+/// What waited in a window that is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SojournWindow {
+    /// Messages.
+    pub count: u64,
+    /// The least; zero without messages.
+    pub min: Duration,
+    /// The mean.
+    pub mean: Duration,
+    /// The value that one in a hundred exceeds, exact to 1 %.
+    pub p99: Duration,
+}
+
+/// Sojourn of new work and of all other messages, in windows of a second.
+pub struct Sojourn {
+    open: [Histogram<u32>; 2],
+    last: [SojournWindow; 2],
+    until: Timestamp,
+}
+
+impl Sojourn {
+    /// New work in the last window.
+    pub fn of_new(&self) -> &SojournWindow {
+        &self.last[0]
+    }
+
+    /// Everything else in the last window.
+    pub fn of_ongoing(&self) -> &SojournWindow {
+        &self.last[1]
+    }
+
+    pub(crate) fn record(&mut self, now: Timestamp, is_new: bool, sojourn: Duration) {
+        self.close_window(now);
+        let us = u64::try_from(sojourn.as_micros()).unwrap_or(u64::MAX);
+        self.open[usize::from(!is_new)].saturating_record(us);
+    }
+
+    /// Ends the window if its time is over; one that is long over leaves an empty one behind.
+    pub(crate) fn close_window(&mut self, now: Timestamp) {
+        if now < self.until {
+            return;
+        }
+        let stale = now.since(self.until) >= WINDOW;
+        for (open, last) in self.open.iter_mut().zip(&mut self.last) {
+            *last = if stale { SojournWindow::default() } else { window(open) };
+            open.reset();
+        }
+        self.until = now + WINDOW;
+    }
+}
+
+fn window(histogram: &Histogram<u32>) -> SojournWindow {
+    let us = Duration::from_micros;
+    SojournWindow {
+        count: histogram.len(),
+        min: us(histogram.min()),
+        mean: Duration::from_nanos((histogram.mean() * 1e3) as u64),
+        p99: us(histogram.value_at_quantile(0.99)),
+    }
+}
+
+impl Default for Sojourn {
+    fn default() -> Self {
+        let histogram =
+            || Histogram::new_with_bounds(1, LONGEST_US, 2).expect("the bounds are in order");
+        Self {
+            open: [histogram(), histogram()],
+            last: Default::default(),
+            until: Timestamp::ZERO + WINDOW,
+        }
+    }
+}
+
+impl fmt::Debug for Sojourn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sojourn").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_window_that_is_over_says_what_waited_in_it() {
+        let mut sojourn = Sojourn::default();
+        for i in 1..=100 {
+            sojourn.record(at(i), true, MS * i as u32);
+            sojourn.record(at(i), false, MS * 7);
+        }
+        assert_eq!(*sojourn.of_new(), SojournWindow::default(), "it is not over");
+        sojourn.record(at(1000), true, MS * 900);
+        let new = *sojourn.of_new();
+        assert_eq!(new.count, 100);
+        assert!(new.min.abs_diff(MS) <= MS / 100, "{new:?}");
+        assert!(new.mean.abs_diff(MS * 101 / 2) <= MS, "{new:?}");
+        assert!(new.p99.abs_diff(MS * 99) <= MS, "{new:?}");
+        assert_eq!(sojourn.of_ongoing().count, 100);
+        assert!(sojourn.of_ongoing().p99.abs_diff(MS * 7) <= MS / 10);
+    }
+
+    #[test]
+    fn what_waited_long_ago_says_nothing_of_now() {
+        let mut sojourn = Sojourn::default();
+        sojourn.record(at(10), true, MS);
+        sojourn.close_window(at(5000));
+        assert_eq!(sojourn.of_new().count, 0);
+    }
+
+    #[test]
+    fn a_sojourn_beyond_all_measure_is_the_longest() {
+        let mut sojourn = Sojourn::default();
+        sojourn.record(at(0), true, Duration::MAX);
+        sojourn.close_window(at(1000));
+        assert!(sojourn.of_new().p99 >= Duration::from_secs(59));
+    }
+}

@@ -1,0 +1,129 @@
+//! What overload control sees and decides, for those who watch.
+
+use std::time::Duration;
+
+use tidegate_control::{Allowance, Bucket, Control, Flow, Gate, Release, SojournWindow};
+use tidegate_world::{Counter, Timestamp};
+
+use crate::class::Class;
+
+/// A copy of a gate's signals and its law's decisions, published every few milliseconds while
+/// there is anything to do. At rest it is as old as [`published`](Self::published) says.
+#[derive(Debug, Default)]
+pub struct Gauges {
+    /// When it was published, in ns since the driver's start.
+    pub published: Counter,
+    /// Occupied time of the processor since the start, in ns.
+    pub occupied: Counter,
+    /// Fill of the fullest receive buffer, in millionths.
+    pub socket_fill: Counter,
+    /// Share of new work that is refused, in millionths, by bucket.
+    pub refusing: [Counter; Bucket::ALL.len()],
+    /// Rate at which the queue of new calls is released, in thousandths of calls/s; zero when
+    /// it is not paced.
+    pub release: Counter,
+    /// New work, by bucket.
+    pub flows: [FlowCounters; Bucket::ALL.len()],
+    /// Sojourn of new work, in the last second.
+    pub sojourn_of_new: SojournGauges,
+    /// Sojourn of all else, in the last second.
+    pub sojourn_of_ongoing: SojournGauges,
+    /// Mean service time by class, in ns; zero before the first.
+    pub costs: [Counter; Class::ALL.len()],
+    /// Decisions remembered.
+    pub remembered: Counter,
+    /// Decisions for which there was no room.
+    pub forgotten: Counter,
+}
+
+/// A [`Flow`], published.
+#[derive(Debug, Default)]
+pub struct FlowCounters {
+    /// [`Flow::arrived`].
+    pub arrived: Counter,
+    /// [`Flow::offered`].
+    pub offered: Counter,
+    /// [`Flow::admitted`].
+    pub admitted: Counter,
+    /// [`Flow::refused`].
+    pub refused: Counter,
+    /// [`Flow::repeated`].
+    pub repeated: Counter,
+}
+
+/// A [`SojournWindow`], published; times in ns.
+#[derive(Debug, Default)]
+pub struct SojournGauges {
+    /// Messages.
+    pub count: Counter,
+    /// The least.
+    pub min: Counter,
+    /// The mean.
+    pub mean: Counter,
+    /// The value that one in a hundred exceeds.
+    pub p99: Counter,
+}
+
+impl Gauges {
+    pub(crate) fn publish(&self, now: Timestamp, gate: &Gate) {
+        let (signals, control) = (gate.signals(), gate.control());
+        self.published.set(now.as_nanos());
+        self.occupied.set(nanos(signals.processor.occupied));
+        self.socket_fill.set(millionths(signals.socket_fill));
+        self.release.set(match control.queue.release {
+            Release::Open => 0,
+            Release::Rate(rate) => (rate * 1e3) as u64,
+        });
+        for bucket in Bucket::ALL {
+            self.refusing[bucket as usize].set(refusing(control, bucket));
+            self.flows[bucket as usize].publish(signals.flow(bucket));
+        }
+        self.sojourn_of_new.publish(signals.sojourn.of_new());
+        self.sojourn_of_ongoing.publish(signals.sojourn.of_ongoing());
+        for class in Class::ALL {
+            let cost = signals.costs.of(class as u8).unwrap_or_default();
+            self.costs[class as usize].set(nanos(cost));
+        }
+        self.remembered.set(gate.memory().len() as u64);
+        self.forgotten.set(gate.memory().overflowed());
+    }
+}
+
+impl FlowCounters {
+    fn publish(&self, flow: &Flow) {
+        let Flow { arrived, offered, entered: _, admitted, refused, repeated } = *flow;
+        for (counter, count) in [
+            (&self.arrived, arrived),
+            (&self.offered, offered),
+            (&self.admitted, admitted),
+            (&self.refused, refused),
+            (&self.repeated, repeated),
+        ] {
+            counter.set(count);
+        }
+    }
+}
+
+impl SojournGauges {
+    fn publish(&self, window: &SojournWindow) {
+        self.count.set(window.count);
+        self.min.set(nanos(window.min));
+        self.mean.set(nanos(window.mean));
+        self.p99.set(nanos(window.p99));
+    }
+}
+
+/// The share refused, not the share admitted: a gauge that nobody has set yet says that
+/// nothing is.
+fn refusing(control: &Control, bucket: Bucket) -> u64 {
+    let allowance: Allowance = control.admit(bucket);
+    millionths(1.0 - allowance.fraction())
+}
+
+fn millionths(share: f64) -> u64 {
+    (share * 1e6).round() as u64
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

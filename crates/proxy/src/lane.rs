@@ -1,0 +1,144 @@
+//! The lanes in which messages wait, and the order in which they are emptied.
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+use tidegate_world::Received;
+
+use crate::class::Class;
+
+/// The queues, in the order in which they are served.
+///
+/// Several classes share one where their order among each other matters: a 180 must
+/// not be overtaken by the 200 behind it, nor an ACK by the BYE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Responses.
+    Responses,
+    /// Requests that belong to a call.
+    InProgress,
+    /// New INVITEs, and the CANCELs of those that wait.
+    Invites,
+    /// Registrations.
+    Registrations,
+    /// Other new requests.
+    Others,
+}
+
+impl Lane {
+    const ALL: [Self; 5] =
+        [Self::Responses, Self::InProgress, Self::Invites, Self::Registrations, Self::Others];
+
+    /// Where the lanes of new work begin, and how many they are.
+    const NEW_WORK: usize = Self::Invites as usize;
+    const NEW_WORK_LANES: usize = Self::ALL.len() - Self::NEW_WORK;
+
+    pub(crate) fn of(class: Class) -> Self {
+        match class {
+            Class::Final | Class::Provisional => Self::Responses,
+            Class::Ack | Class::Bye | Class::Cancel | Class::InDialog => Self::InProgress,
+            Class::Invite => Self::Invites,
+            Class::Register => Self::Registrations,
+            Class::Other => Self::Others,
+        }
+    }
+}
+
+/// A message that was read at the door and waits.
+pub(crate) struct Waiting {
+    pub(crate) received: Received,
+    pub(crate) class: Class,
+    /// What a repetition has in common with it, if it asks for new work.
+    pub(crate) fingerprint: Option<u64>,
+}
+
+/// Bounded queues, one for each lane.
+pub(crate) struct Lanes {
+    queues: [VecDeque<Waiting>; Lane::ALL.len()],
+    length_max: usize,
+    waiting: usize,
+    /// Which lane of new work is served first; they take turns, or a flood of INVITEs
+    /// would lock out every REGISTER.
+    turn: usize,
+    /// Messages served since the last of new work.
+    ahead: usize,
+}
+
+/// Messages that finish work served before one that begins it, while such wait.
+const AHEAD_MAX: usize = 15;
+
+impl Lanes {
+    /// Lanes of up to `length_max` messages each.
+    pub(crate) fn new(length_max: usize) -> Self {
+        Self { queues: Default::default(), length_max, waiting: 0, turn: 0, ahead: 0 }
+    }
+
+    /// Messages that wait in all of them.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Messages that wait in one.
+    pub(crate) fn waiting_in(&self, lane: Lane) -> usize {
+        self.queues[lane as usize].len()
+    }
+
+    pub(crate) fn has_room(&self, lane: Lane) -> bool {
+        self.waiting_in(lane) < self.length_max
+    }
+
+    /// Puts a message at the end of a lane, which must have room.
+    pub(crate) fn push(&mut self, lane: Lane, waiting: Waiting) {
+        debug_assert!(self.has_room(lane), "whoever queues looks first");
+        self.queues[lane as usize].push_back(waiting);
+        self.waiting += 1;
+    }
+
+    /// The next new INVITE; `None` unless one may be released. A CANCEL behind which no
+    /// INVITE waits any more needs no release.
+    pub(crate) fn next_invite(&mut self, may_release: bool) -> Option<Waiting> {
+        let queue = &mut self.queues[Lane::Invites as usize];
+        if !may_release && queue.front().is_some_and(|first| first.class == Class::Invite) {
+            return None;
+        }
+        let waiting = queue.pop_front()?;
+        self.waiting -= 1;
+        Some(waiting)
+    }
+
+    /// The next message: what finishes work before what begins it. New INVITEs only if
+    /// one may be released.
+    pub(crate) fn next(&mut self, may_release: bool) -> Option<Waiting> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let turn = |k| Lane::NEW_WORK + (self.turn + k) % Lane::NEW_WORK_LANES;
+        let finishing = 0..Lane::NEW_WORK;
+        let beginning = (0..Lane::NEW_WORK_LANES).map(turn);
+        // Anybody can send a BYE or what looks like a response: a flood of them must not
+        // keep all new work out.
+        let lanes: ArrayVec<usize, { Lane::ALL.len() }> = if self.ahead < AHEAD_MAX {
+            finishing.chain(beginning).collect()
+        } else {
+            beginning.chain(finishing).collect()
+        };
+        for lane in lanes {
+            let waiting = if lane == Lane::Invites as usize {
+                self.next_invite(may_release)
+            } else {
+                let waiting = self.queues[lane].pop_front();
+                self.waiting -= usize::from(waiting.is_some());
+                waiting
+            };
+            if waiting.is_some() {
+                self.ahead += 1;
+                if lane >= Lane::NEW_WORK {
+                    self.turn = lane - Lane::NEW_WORK + 1;
+                    self.ahead = 0;
+                }
+                return waiting;
+            }
+        }
+        None
+    }
+}
