@@ -46,7 +46,7 @@ pub struct Entry {
     pub doc: &'static str,
     /// Its parameters.
     pub params: &'static [&'static Param],
-    /// What is wrong with values that are each within their bounds.
+    /// Checks values that are each within their bounds; an error says what must hold.
     pub check: fn(&Values) -> Result<(), &'static str>,
     /// The law with these values, which were checked.
     pub build: fn(&Values) -> Box<dyn Law>,
@@ -130,7 +130,7 @@ pub enum Wrong {
     Unknown(String),
     /// The value is beyond the bounds of the parameter.
     OutOfBounds(&'static Param, f64),
-    /// The values do not fit together.
+    /// The values do not fit together: this must hold.
     Contradiction(&'static str),
 }
 
@@ -142,7 +142,7 @@ impl fmt::Display for Wrong {
                 let Param { name, min, max, .. } = param;
                 write!(f, "{name} = {value}, but it may be {min} to {max}")
             }
-            Self::Contradiction(what) => f.write_str(what),
+            Self::Contradiction(needed) => write!(f, "the values must have {needed}"),
         }
     }
 }
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(wrong(&[("hi", 1.0)]), "there is no parameter `hi`");
         assert_eq!(wrong(&[("hi_wm", 0.0)]), "hi_wm = 0, but it may be 1 to 1000000");
         assert_eq!(wrong(&[("hi_wm", f64::NAN)]), "hi_wm = NaN, but it may be 1 to 1000000");
-        assert!(wrong(&[("hi_wm", 300.0)]).starts_with("lo_wm must be below hi_wm"));
+        assert!(wrong(&[("hi_wm", 300.0)]).starts_with("the values must have lo_wm < hi_wm"));
         let values = ohta.values(&[("hi_wm", 500.0)]).unwrap();
         let each: Vec<_> = values.each().map(|(param, value)| (param.name, value)).collect();
         assert_eq!(each, [("buffer", 1000.0), ("hi_wm", 500.0), ("lo_wm", 400.0)]);

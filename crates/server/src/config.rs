@@ -5,9 +5,11 @@
 //! them at once as can be told apart, and no [`Config`] comes out.
 
 mod address;
+mod by_class;
 mod diagnostic;
 mod knob;
 mod listen;
+mod overload;
 mod pool;
 mod reach;
 mod reference;
@@ -24,13 +26,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidegate_proxy::{Rule, RuleTarget, Senders};
+use tidegate_proxy::{Overload, Rule, RuleTarget, Senders};
 use toml::Spanned;
 use toml::de::DeTable;
 
 pub use address::HostPort;
 pub use diagnostic::Diagnostics;
 pub use listen::Listen;
+pub use overload::Emulate;
 pub use pool::{Backend, Mode, Pool};
 pub use reference::reference;
 
@@ -38,7 +41,8 @@ use diagnostic::Report;
 use section::Section;
 use tables::{
     ADMIN, ADMIN_ADDRESS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX, COALESCE_US,
-    DRAIN_SECONDS, LISTEN, POOL, QUEUE_MAX, ROOT, ROUTE, SERVER, SHARDS, STATE_DIR,
+    DRAIN_SECONDS, EMULATE, LISTEN, OVERLOAD, POOL, QUEUE_MAX, ROOT, ROUTE, SERVER, SHARDS,
+    STATE_DIR,
 };
 
 /// Bytes of a configuration file at the most.
@@ -58,6 +62,10 @@ pub struct Config {
     /// Where requests outside any dialog go. Never empty: without any `[[route]]`
     /// it holds the one that sends everything to the only pool.
     pub route: Vec<Rule>,
+    /// Which new work is admitted.
+    pub overload: Overload,
+    /// How slow a server is to seem, if it is.
+    pub emulate: Option<Emulate>,
 }
 
 /// The process as a whole. Limits are those of the whole process, to be divided
@@ -139,6 +147,8 @@ fn read(bytes: &[u8], text: &str, report: &mut Report) -> Option<Config> {
     let listeners = root.read_all(&LISTEN, listen::Draft::read, report);
     let pools = root.read_all(&POOL, pool::Draft::read, report);
     let routes = root.read_all(&ROUTE, route::Draft::read, report);
+    let overload = root.read_one(&OVERLOAD, overload::read, report);
+    let emulate = root.read_all(&EMULATE, overload::read_emulate, report).pop();
 
     listen::check_distinct(&listeners, report);
     pool::check_distinct(&pools, report);
@@ -156,7 +166,16 @@ fn read(bytes: &[u8], text: &str, report: &mut Report) -> Option<Config> {
         route.push(Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to });
     }
     let listen = listeners.into_iter().map(listen::Draft::finish).collect::<Option<_>>()?;
-    Some(Config { server: server?, admin: admin?.into_inner(), listen, pool, route })
+    Some(Config {
+        server: server?,
+        admin: admin?.into_inner(),
+        listen,
+        pool,
+        route,
+        overload: overload?,
+        // Absent, or read: what was wrong was reported above.
+        emulate: emulate.flatten(),
+    })
 }
 
 fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server> {

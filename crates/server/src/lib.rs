@@ -10,6 +10,7 @@ pub mod phase;
 mod run;
 pub mod signal;
 mod sources;
+mod status;
 mod wiring;
 
 pub use error::StartError;

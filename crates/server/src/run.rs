@@ -7,20 +7,19 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded, select};
-use serde_json::json;
-use tidegate_balance as balance;
-use tidegate_io::{Clock, Crossings, Drive, Ended, Group, Limits, Shard, Stop, Summary};
+use tidegate_io::{Clock, Crossings, Drive, Ended, Limits, Shard, Stop, Summary};
 use tidegate_proxy::{Proxy, Settings};
-use tidegate_world::Pool;
+use tidegate_world::{Pool, Seed};
 
 use crate::StartError;
-use crate::admin::{Admin, Pages, Status};
+use crate::admin::{Admin, Pages};
 use crate::config::Config;
 use crate::key::Keys;
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use crate::signal::Signals;
 use crate::sources::{self, ShardCounters};
+use crate::status::status;
 use crate::wiring;
 
 /// Messages that wait to cross to one shard at the most.
@@ -94,7 +93,7 @@ pub fn run(
     let mut metrics = Metrics::new();
     sources::add(&mut metrics, counters.clone(), pools.clone(), clock);
     let listeners: Vec<_> = groups.iter().map(|group| group.local()).collect();
-    let status = status(&groups, &pools, clock);
+    let status = status(&groups, &pools, &counters, config, clock);
     let pages = Pages { life: Arc::clone(&life), metrics, status: Box::new(status) };
     let admin = config.admin.map(|address| Admin::start(address, pages)).transpose()?;
 
@@ -108,10 +107,13 @@ pub fn run(
         drain: config.server.drain,
         ..Limits::default()
     };
+    let seed = getrandom::u64().map(Seed).map_err(|error| {
+        StartError::new("random numbers", error.to_string(), "run where getrandom(2) works")
+    })?;
     let (done, ended) = bounded(counters.len());
     for ((shard, crossings), counters) in (0..).zip(mesh).zip(counters) {
         let part = Part {
-            settings: wiring::settings(config, keys, &groups, &pools, shard),
+            settings: wiring::settings(config, keys, &groups, &pools, shard, seed),
             counters,
             clock,
             limits,
@@ -198,39 +200,5 @@ impl Part {
         let shard =
             Shard { clock, limits, listeners, crossings, counters: counters.io, stop, pool };
         Drive::new(shard)?.run(&mut proxy)
-    }
-}
-
-/// What `/status` shows beyond the phase.
-fn status(
-    groups: &[Group],
-    pools: &[balance::Pool],
-    clock: Clock,
-) -> impl Fn() -> Status + Send + Sync + 'static {
-    let listener = |group: &Group| {
-        // What the kernel granted, which may be less than was asked for.
-        json!({ "address": group.local(), "receive_buffer": group.receive_buffer() })
-    };
-    let listeners: serde_json::Value = groups.iter().map(listener).collect();
-    let pools = pools.to_vec();
-    move || {
-        let backend = |b: &Arc<balance::Backend>| {
-            json!({
-                "name": b.name(),
-                "address": b.address(),
-                "up": b.is_up(clock.now()),
-                "calls": b.calls(),
-                "assigned": b.assigned(),
-                "failures": b.failures(),
-            })
-        };
-        let pool = |p: &balance::Pool| {
-            let backends: serde_json::Value = p.backends().iter().map(backend).collect();
-            json!({ "name": p.name(), "backends": backends })
-        };
-        let mut status = Status::new();
-        status.insert("listeners".to_owned(), listeners.clone());
-        status.insert("pools".to_owned(), pools.iter().map(pool).collect());
-        status
     }
 }

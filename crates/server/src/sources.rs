@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use tidegate_balance as balance;
+use tidegate_control::{Bucket, Reason};
 use tidegate_io as io;
-use tidegate_proxy::{self as proxy, Class, DropReason, REPLIES};
+use tidegate_proxy::{self as proxy, Class, DropReason, Gauges, REPLIES, SojournGauges};
 use tidegate_world::Counter;
 
 use crate::metrics::{Family, Metrics, Samples, Unit};
@@ -27,6 +28,7 @@ pub(crate) fn add(
         for (index, shard) in shards.iter().enumerate() {
             let index = index.to_string();
             messages(samples, &index, &shard.proxy);
+            overload(samples, &index, &shard.proxy, clock.now().as_nanos());
             datagrams(samples, &index, &shard.io);
         }
     });
@@ -84,6 +86,90 @@ fn messages(samples: &mut Samples, shard: &str, counters: &proxy::Counters) {
     for (family, counter) in &PROXY {
         samples.push(family, &[("shard", shard)], counter(counters).get());
     }
+}
+
+static OFFERED: Family =
+    Family::counter("work_offered", "New work, each piece counted once, by bucket");
+static ADMITTED: Family = Family::counter("work_admitted", "New work admitted, by bucket");
+static REFUSED: Family = Family::counter("work_refused", "New work refused, by reason");
+static REPEATED: Family = Family::counter(
+    "work_repeated",
+    "Repetitions of new work that was decided or waits, by bucket",
+);
+static FRACTION: Family =
+    Family::gauge("allowance", "Share of new work that is admitted, by bucket")
+        .in_unit(Unit::Ratio);
+static RELEASE: Family = Family::gauge(
+    "release_per_second",
+    "Rate at which new calls are released from their queue; 0 if it is not paced",
+);
+static OCCUPIED: Family = Family::counter(
+    "processor_occupied",
+    "Occupied time of the processor, as overload control sees it",
+)
+.in_unit(Unit::Seconds);
+static SOCKET_FILL: Family =
+    Family::gauge("socket_fill", "Fill of the fullest receive buffer").in_unit(Unit::Ratio);
+static SOJOURN: Family = Family::gauge(
+    "sojourn",
+    "Time from arrival to the start of service in the last second, by kind of work",
+)
+.in_unit(Unit::Seconds);
+static SERVICE: Family =
+    Family::gauge("service", "Mean time that a message takes to serve, by class")
+        .in_unit(Unit::Seconds);
+static REMEMBERED: Family =
+    Family::gauge("decisions_remembered", "Decisions remembered for repetitions");
+static FORGOTTEN: Family =
+    Family::counter("decisions_forgotten", "Decisions for which there was no room");
+
+fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_ns: u64) {
+    let gauges = &counters.overload;
+    for bucket in Bucket::ALL {
+        let labels = [("shard", shard), ("bucket", bucket.name())];
+        let flow = &gauges.flows[bucket as usize];
+        samples.push(&OFFERED, &labels, flow.offered.get());
+        samples.push(&ADMITTED, &labels, flow.admitted.get());
+        samples.push(&REPEATED, &labels, flow.repeated.get());
+        let refusing = gauges.refusing[bucket as usize].get() as f64 / 1e6;
+        samples.push(&FRACTION, &labels, 1.0 - refusing);
+    }
+    for why in Reason::ALL {
+        let labels = [("shard", shard), ("reason", why.name())];
+        samples.push(&REFUSED, &labels, counters.refused(why).get());
+    }
+    for class in Class::ALL {
+        let labels = [("shard", shard), ("class", class.name())];
+        samples.push(&SERVICE, &labels, seconds(&gauges.costs[class as usize]));
+    }
+    for (kind, [_, min, mean, p99]) in sojourns(gauges, now_ns) {
+        for (statistic, ns) in [("min", min), ("mean", mean), ("p99", p99)] {
+            let labels = [("shard", shard), ("kind", kind), ("statistic", statistic)];
+            samples.push(&SOJOURN, &labels, ns as f64 / 1e9);
+        }
+    }
+    let labels = [("shard", shard)];
+    samples.push(&RELEASE, &labels, gauges.release.get() as f64 / 1e3);
+    samples.push(&OCCUPIED, &labels, seconds(&gauges.occupied));
+    samples.push(&SOCKET_FILL, &labels, gauges.socket_fill.get() as f64 / 1e6);
+    samples.push(&REMEMBERED, &labels, gauges.remembered.get());
+    samples.push(&FORGOTTEN, &labels, gauges.forgotten.get());
+}
+
+fn seconds(ns: &Counter) -> f64 {
+    ns.get() as f64 / 1e9
+}
+
+/// Sojourn in the last second by kind of work: count, least, mean and p99, in ns. When nothing
+/// has been published for longer, nothing has waited.
+pub(crate) fn sojourns(gauges: &Gauges, now_ns: u64) -> [(&'static str, [u64; 4]); 2] {
+    const OLD_NS: u64 = 2_000_000_000;
+    let fresh = now_ns.saturating_sub(gauges.published.get()) < OLD_NS;
+    let of = |sojourn: &SojournGauges| {
+        let all = [&sojourn.count, &sojourn.min, &sojourn.mean, &sojourn.p99];
+        all.map(|gauge| if fresh { gauge.get() } else { 0 })
+    };
+    [("new", of(&gauges.sojourn_of_new)), ("ongoing", of(&gauges.sojourn_of_ongoing))]
 }
 
 static UDP_RECEIVED: Family = Family::counter("udp_received", "Datagrams received, by socket");

@@ -3,6 +3,7 @@
 use tidegate_balance as balance;
 use tidegate_io as io;
 use tidegate_proxy as proxy;
+use tidegate_world::Seed;
 
 use crate::StartError;
 use crate::config::{Config, Listen};
@@ -41,6 +42,7 @@ pub(crate) fn settings(
     groups: &[io::Group],
     pools: &[balance::Pool],
     shard: u16,
+    seed: Seed,
 ) -> proxy::Settings {
     let shards = usize::from(config.server.shards);
     let listener = |(listen, group): (&Listen, &io::Group)| proxy::Listener {
@@ -61,10 +63,18 @@ pub(crate) fn settings(
         idle_max: config.server.call_idle,
         failure_pause: config.server.backend_pause,
         rules: config.route.clone(),
+        overload: overload(config, shards),
+        seed,
         ..proxy::Settings::new(
             config.listen.iter().zip(groups).map(listener).collect(),
             pools.iter().cloned().zip(policies).collect(),
             secret,
         )
     }
+}
+
+fn overload(config: &Config, shards: usize) -> proxy::Overload {
+    let mut overload = config.overload.clone();
+    overload.gate.memory_max = (overload.gate.memory_max / shards).max(1);
+    overload
 }

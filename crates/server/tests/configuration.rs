@@ -5,9 +5,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_proxy::{RuleTarget, Senders};
+use tidegate_control::{Decide, Occupancy, ThrottleKind, registry};
+use tidegate_proxy::{Class, Disposal, Overload, Queueing, RuleTarget, Senders};
 use tidegate_server::config::Config;
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -48,6 +50,30 @@ fn right_configurations_are_read() {
             panic!("{shown}");
         }
     }
+}
+
+#[test]
+fn overload_control_and_an_emulated_processor_are_read() {
+    let config = parse(&files("good")[0].with_file_name("overload.toml")).unwrap();
+    let Overload { gate, queueing, disposal } = &config.overload;
+    assert_eq!((*queueing, *disposal), (Queueing::Fifo, Disposal::Drop));
+    assert_eq!(gate.decide, Decide::Service);
+    assert_eq!(gate.throttle, ThrottleKind::Random);
+    assert_eq!(gate.occupancy, Occupancy::Cpu);
+    assert_eq!((gate.sticky, gate.memory_max), (false, 5000));
+    let given = registry::find("pi").unwrap().values(&[("c_t", 0.8), ("k_pc", 3.0)]).unwrap();
+    assert_eq!(gate.law, given);
+
+    let emulate = config.emulate.unwrap();
+    let us = |cost: &[Duration], class: Class| cost[class as usize].as_secs_f64() * 1e6;
+    assert_eq!(us(&emulate.offer, Class::Bye), 100.0);
+    assert_eq!(us(&emulate.serve, Class::Bye), 700.0);
+    assert_eq!(us(&emulate.serve, Class::Invite), 1250.5);
+    assert_eq!(us(&emulate.refuse, Class::Invite), 0.0);
+    assert_eq!(emulate.socket_max, 500);
+
+    let smallest = parse(&files("good")[0].with_file_name("smallest.toml")).unwrap();
+    assert_eq!((smallest.overload.gate.law.entry().name, smallest.emulate), ("none", None));
 }
 
 #[test]

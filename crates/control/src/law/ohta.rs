@@ -52,7 +52,7 @@ pub(crate) static ENTRY: Entry = Entry {
     params: &[&BUFFER, &HIGH, &LOW],
     check: |values| {
         let ordered = values.of(&LOW) < values.of(&HIGH) && values.of(&HIGH) <= values.of(&BUFFER);
-        if ordered { Ok(()) } else { Err("lo_wm must be below hi_wm, and hi_wm at most buffer") }
+        if ordered { Ok(()) } else { Err("lo_wm < hi_wm <= buffer") }
     },
     build: |values: &Values| {
         Box::new(Ohta {

@@ -93,7 +93,7 @@ pub(crate) static ENTRY: Entry = Entry {
     params: &[&CPU_TARGET, &QUEUE_TIME, &QUEUE_MAX, &K_PQ, &K_IQ, &K_PC, &K_IC, &SCHEDULE],
     check: |values| match values.of(&SCHEDULE) {
         0.0 | 1.0 => Ok(()),
-        _ => Err("schedule must be 0 or 1"),
+        _ => Err("schedule = 0 or 1"),
     },
     build: |values| Box::new(Pi::new(values)),
 };

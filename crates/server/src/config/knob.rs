@@ -58,6 +58,8 @@ pub(super) struct Table {
     pub doc: &'static str,
     pub knobs: &'static [&'static dyn Documented],
     pub tables: &'static [&'static Table],
+    /// Its keys depend on something else: whoever reads it reports those that are wrong.
+    pub has_free_keys: bool,
     /// Names kept free for later versions.
     pub reserved: &'static [&'static str],
 }

@@ -2,8 +2,11 @@
 
 use std::fmt::Write;
 
+use tidegate_control::registry::LAWS;
+use tidegate_control::{Entry, Param};
+
 use super::knob::{Absent, Documented, Table};
-use super::tables::ROOT;
+use super::tables::{PARAMS, ROOT};
 
 const HEAD: &str = "\
 # Configuration
@@ -35,13 +38,6 @@ pub fn reference() -> String {
     for table in ROOT.tables {
         describe(table, &mut out);
     }
-    let reserved: Vec<_> = ROOT.reserved.iter().map(|name| format!("`[{name}]`")).collect();
-    let _ = writeln!(
-        out,
-        "\n## Reserved\n\n{} and the keys marked so above come with later versions and are refused \
-         until then.",
-        reserved.join(", ")
-    );
     out
 }
 
@@ -54,9 +50,26 @@ fn describe(table: &Table, out: &mut String) {
     for name in table.reserved {
         let _ = writeln!(out, "- **`{name}`**: reserved for a later version.");
     }
+    if std::ptr::eq(table, &PARAMS) {
+        LAWS.into_iter().for_each(|law| describe_law(law, out));
+    }
     for inner in table.tables {
         describe(inner, out);
     }
+}
+
+fn describe_law(law: &Entry, out: &mut String) {
+    let Entry { name, summary, source, doc, params, .. } = law;
+    let _ = writeln!(out, "\n#### Law `{name}`\n\n{}. {doc} Source: {source}.\n", capital(summary));
+    for Param { name, doc, unit, default, min, max } in *params {
+        let _ = writeln!(out, "- **`{name}`** ({unit}): a number from {min} to {max}.");
+        let _ = writeln!(out, "  If absent: `{default}`.\n  {doc}");
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
 }
 
 fn describe_knob(knob: &dyn Documented, out: &mut String) {

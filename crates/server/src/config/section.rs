@@ -33,13 +33,23 @@ impl<'a, 'i> Section<'a, 'i> {
         report: &mut Report,
     ) -> Self {
         let section = Self { table, content, span };
-        section.report_unknown(report);
+        if !table.has_free_keys {
+            section.report_unknown(report);
+        }
         section
     }
 
     /// Where its header stands.
     pub(super) fn span(&self) -> Range<usize> {
         self.span.clone()
+    }
+
+    /// Every key with its value, of a table with free keys.
+    pub(super) fn each(
+        &self,
+    ) -> impl Iterator<Item = (&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
+        debug_assert!(self.table.has_free_keys);
+        self.content.iter()
     }
 
     /// Whether the key is given, rightly or wrongly.

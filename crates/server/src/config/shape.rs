@@ -34,6 +34,50 @@ impl Shape for Whole {
     }
 }
 
+/// A number within bounds, whole or not.
+pub(super) struct Real(pub RangeInclusive<f64>);
+
+impl Shape for Real {
+    type Value = f64;
+
+    fn describe(&self) -> String {
+        format!("a number from {} to {}", self.0.start(), self.0.end())
+    }
+
+    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<f64> {
+        let number = match value.get_ref() {
+            DeValue::Integer(written) => integer(written).map(|n| n as f64),
+            DeValue::Float(written) => written.as_str().replace('_', "").parse().ok(),
+            _ => return wrong_type(self, key, value, report),
+        };
+        match number {
+            Some(number) if self.0.contains(&number) => Some(number),
+            Some(number) if number < *self.0.start() => {
+                out_of_bounds(self, key, value, format!("less than {}", self.0.start()), report)
+            }
+            _ => out_of_bounds(self, key, value, format!("more than {}", self.0.end()), report),
+        }
+    }
+}
+
+/// True or false.
+pub(super) struct Flag;
+
+impl Shape for Flag {
+    type Value = bool;
+
+    fn describe(&self) -> String {
+        "`true` or `false`".to_owned()
+    }
+
+    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<bool> {
+        match value.get_ref() {
+            DeValue::Boolean(flag) => Some(*flag),
+            _ => wrong_type(self, key, value, report),
+        }
+    }
+}
+
 /// One word of a set.
 pub(super) struct Choice<T: 'static> {
     pub words: &'static [(&'static str, T)],

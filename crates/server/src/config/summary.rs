@@ -28,6 +28,11 @@ impl fmt::Display for Config {
         for route in &self.route {
             writeln!(f, "  route    {}", self.route_line(route))?;
         }
+        let law = self.overload.gate.law.entry().name;
+        if law != "none" || self.emulate.is_some() {
+            let slow = if self.emulate.is_some() { ", on an emulated processor" } else { "" };
+            writeln!(f, "  overload {law}{slow}")?;
+        }
         match self.admin {
             Some(address) if address.ip().is_loopback() => {
                 writeln!(f, "  admin    http://{address}")?;

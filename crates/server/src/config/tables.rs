@@ -1,5 +1,7 @@
 //! Every table and every key of the configuration file.
 
+mod overload;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -15,14 +17,20 @@ use super::route::Destination;
 use super::shape::{Choice, List, Text, Whole};
 use super::word;
 
+pub(super) use overload::{
+    CLASSES, DECIDE, DISPOSAL, EMULATE, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, OVERLOAD, PARAMS,
+    QUEUE, REFUSE_US, SERVE_US, SOCKET_MAX, STICKY, THROTTLE,
+};
+
 pub(super) static ROOT: Table = Table {
     header: "",
     name: "",
     count: 0..=1,
     doc: "",
     knobs: &[],
-    tables: &[&SERVER, &ADMIN, &LISTEN, &POOL, &ROUTE],
-    reserved: &["overload", "emulate"],
+    tables: &[&SERVER, &ADMIN, &LISTEN, &POOL, &ROUTE, &OVERLOAD, &EMULATE],
+    has_free_keys: false,
+    reserved: &[],
 };
 
 pub(super) static SERVER: Table = Table {
@@ -42,6 +50,7 @@ pub(super) static SERVER: Table = Table {
         &COALESCE_US,
     ],
     tables: &[],
+    has_free_keys: false,
     reserved: &[],
 };
 
@@ -99,8 +108,9 @@ pub(super) static QUEUE_MAX: Knob<Whole> = Knob {
     // Divided among the shards, it must leave at least one for each.
     shape: Whole(SHARDS_MAX as u64..=1_000_000),
     absent: Absent::Default("4096"),
-    doc: "Messages that wait for service in one lane: responses, requests of calls in progress, \
-          new INVITEs, registrations, other requests. What would wait longer than the 500 ms \
+    doc: "Messages that wait for service in one lane (responses, requests of calls in progress, \
+          new INVITEs, registrations, other requests), or in the one queue that \
+          `[overload] queue = \"fifo\"` has. What would wait longer than the 500 ms \
           after which its sender repeats it (RFC 3261 §17.1.1.1, T1) had better be refused at \
           once.",
 };
@@ -129,6 +139,7 @@ pub(super) static ADMIN: Table = Table {
           `/status` (JSON). It asks for no password.",
     knobs: &[&ADMIN_ADDRESS],
     tables: &[],
+    has_free_keys: false,
     reserved: &[],
 };
 
@@ -149,6 +160,7 @@ pub(super) static LISTEN: Table = Table {
     doc: "An address at which SIP arrives and from which it leaves.",
     knobs: &[&TRANSPORT, &LISTEN_ADDRESS, &ADVERTISE, &TRUST, &RECEIVE_BUFFER],
     tables: &[],
+    has_free_keys: false,
     reserved: &[],
 };
 
@@ -210,6 +222,7 @@ pub(super) static POOL: Table = Table {
     doc: "Servers among which calls are divided.",
     knobs: &[&POOL_NAME, &POLICY, &MODE],
     tables: &[&BACKEND],
+    has_free_keys: false,
     reserved: &["limit"],
 };
 
@@ -255,6 +268,7 @@ pub(super) static BACKEND: Table = Table {
     doc: "A server of the pool above it.",
     knobs: &[&URI, &BACKEND_NAME, &WEIGHT],
     tables: &[],
+    has_free_keys: false,
     reserved: &[],
 };
 
@@ -296,6 +310,7 @@ pub(super) static ROUTE: Table = Table {
           is not from a back end goes to the only pool; with several pools there must be one.",
     knobs: &[&FROM, &METHOD, &DOMAIN, &TO],
     tables: &[],
+    has_free_keys: false,
     reserved: &[],
 };
 
@@ -412,6 +427,8 @@ mod tests {
             &COALESCE_US,
             &RECEIVE_BUFFER,
             &WEIGHT,
+            &MEMORY_MAX,
+            &SOCKET_MAX,
         ] {
             let (least, most) = (*knob.shape.0.start(), *knob.shape.0.end());
             for (value, right) in [

@@ -1,0 +1,81 @@
+//! A number for every class of message.
+
+use std::time::Duration;
+
+use tidegate_proxy::Class;
+use tidegate_world::Work;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::knob::Shape;
+use super::shape::Real;
+
+/// Microseconds: one number for all classes of message, or a table by class.
+pub(super) struct ByClass;
+
+/// An hour: longer than any message is worth.
+const NUMBER: Real = Real(0.0..=3_600_000_000.0);
+
+/// The key of what holds for the classes that are not named.
+const DEFAULT: &str = "default";
+
+impl Shape for ByClass {
+    type Value = [Duration; Work::CLASSES_MAX];
+
+    fn describe(&self) -> String {
+        "a number of microseconds, or a table such as `{ default = 100, invite = 120 }`".to_owned()
+    }
+
+    fn read(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        report: &mut Report,
+    ) -> Option<Self::Value> {
+        let named = match value.get_ref() {
+            DeValue::Table(named) if !named.is_empty() => named,
+            DeValue::Integer(_) | DeValue::Float(_) => {
+                return NUMBER.read(key, value, report).map(|us| [micros(us); Work::CLASSES_MAX]);
+            }
+            _ => {
+                let title = format!("`{key}` has the wrong type");
+                let help = format!("write {}", self.describe());
+                report.error(value.span(), title, "not a number and not a table of some", help);
+                return None;
+            }
+        };
+        let mut costs = [Duration::ZERO; Work::CLASSES_MAX];
+        if let Some(value) = named.get(DEFAULT) {
+            costs = [micros(NUMBER.read(DEFAULT, value, report)?); Work::CLASSES_MAX];
+        }
+        let mut right = true;
+        for (name, value) in named.iter().filter(|(name, _)| &**name.get_ref() != DEFAULT) {
+            let known = Class::ALL.into_iter().find(|class| class.name() == &**name.get_ref());
+            let Some(class) = known else {
+                report_unknown(key, name.get_ref(), name.span(), report);
+                right = false;
+                continue;
+            };
+            match NUMBER.read(class.name(), value, report) {
+                Some(us) => costs[class as usize] = micros(us),
+                None => right = false,
+            }
+        }
+        right.then_some(costs)
+    }
+}
+
+fn report_unknown(key: &str, name: &str, span: std::ops::Range<usize>, report: &mut Report) {
+    let names = || Class::ALL.map(Class::name).into_iter().chain([DEFAULT]);
+    let help = match nearest(name, names()) {
+        Some(known) => format!("did you mean `{known}`?"),
+        None => format!("write {}", alternatives(names())),
+    };
+    let title = format!("`{key}` knows no class {}", quoted(name));
+    report.error(span, title, "not a class of message", help);
+}
+
+fn micros(us: f64) -> Duration {
+    Duration::from_nanos((us * 1e3).round() as u64)
+}

@@ -1,0 +1,90 @@
+//! What `/status` shows beyond the phase.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tidegate_balance as balance;
+use tidegate_control::Bucket;
+use tidegate_io::{Clock, Group};
+use tidegate_proxy::Gauges;
+
+use crate::admin::Status;
+use crate::config::Config;
+use crate::sources::{ShardCounters, sojourns};
+
+pub(crate) fn status(
+    groups: &[Group],
+    pools: &[balance::Pool],
+    shards: &[ShardCounters],
+    config: &Config,
+    clock: Clock,
+) -> impl Fn() -> Status + Send + Sync + 'static {
+    let listener = |group: &Group| {
+        // What the kernel granted, which may be less than was asked for.
+        json!({ "address": group.local(), "receive_buffer": group.receive_buffer() })
+    };
+    let listeners: Value = groups.iter().map(listener).collect();
+    let law = config.overload.gate.law.entry().name;
+    let pools = pools.to_vec();
+    let shards = shards.to_vec();
+    move || {
+        let mut status = Status::new();
+        status.insert("listeners".to_owned(), listeners.clone());
+        status.insert("pools".to_owned(), pools.iter().map(|p| pool(p, clock)).collect());
+        status.insert("law".to_owned(), law.into());
+        let now = clock.now();
+        status.insert("now_s".to_owned(), now.as_secs_f64().into());
+        let shard = |shard: &ShardCounters| {
+            let counters = &shard.proxy;
+            let mut of_shard = overload(&counters.overload, now.as_nanos());
+            of_shard["queued"] = counters.queued.get().into();
+            of_shard["calls"] = counters.calls.get().into();
+            of_shard["socket_drops"] = shard.io.overflow.get().into();
+            of_shard
+        };
+        status.insert("shards".to_owned(), shards.iter().map(shard).collect());
+        status
+    }
+}
+
+fn pool(pool: &balance::Pool, clock: Clock) -> Value {
+    let backend = |b: &Arc<balance::Backend>| {
+        json!({
+            "name": b.name(),
+            "address": b.address(),
+            "up": b.is_up(clock.now()),
+            "calls": b.calls(),
+            "assigned": b.assigned(),
+            "failures": b.failures(),
+        })
+    };
+    let backends: Value = pool.backends().iter().map(backend).collect();
+    json!({ "name": pool.name(), "backends": backends })
+}
+
+/// What overload control sees and decides. Counts and times are since the start.
+fn overload(gauges: &Gauges, now_ns: u64) -> Value {
+    let flow = |bucket: Bucket| {
+        let flow = &gauges.flows[bucket as usize];
+        json!({
+            "arrived": flow.arrived.get(),
+            "offered": flow.offered.get(),
+            "admitted": flow.admitted.get(),
+            "refused": flow.refused.get(),
+            "repeated": flow.repeated.get(),
+            "fraction": 1.0 - gauges.refusing[bucket as usize].get() as f64 / 1e6,
+        })
+    };
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let sojourn = |(kind, [_, min, mean, p99]): (&str, [u64; 4])| {
+        (kind.to_owned(), json!({ "min": ms(min), "mean": ms(mean), "p99": ms(p99) }))
+    };
+    json!({
+        "occupied_s": gauges.occupied.get() as f64 / 1e9,
+        "socket_fill": gauges.socket_fill.get() as f64 / 1e6,
+        "release_cps": gauges.release.get() as f64 / 1e3,
+        "session": flow(Bucket::Session),
+        "single": flow(Bucket::Single),
+        "sojourn_ms": sojourns(gauges, now_ns).map(sojourn).into_iter().collect::<Value>(),
+    })
+}
