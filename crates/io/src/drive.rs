@@ -14,6 +14,7 @@ use rustix::thread::{ClockId, clock_nanosleep_relative, set_current_timer_slack}
 use tidegate_world::{Core, Counter, Pool, Timestamp};
 
 use crate::dispatch::Dispatch;
+use crate::load::Readings;
 use crate::reception::{Kind, LISTENERS_MAX, Ready, Reception, SOCKETS_MAX};
 use crate::stop::Party;
 use crate::{Clock, Counters, Crossings, Inbox, Limits, Listener, Pauses, Stop};
@@ -43,11 +44,12 @@ pub struct Shard {
 /// A shard's driver: it gives a core packets, time and failures, and sends what the
 /// core wants sent.
 ///
-/// A *turn*: failures of the last flush and ICMP reports; the ordinary sockets, within
-/// their limit; timers due; crossings; the INVITE sockets, within theirs; a quantum of
-/// service; one flush. With nothing left, the shard sleeps until a datagram, a crossing
-/// or the core's next timer; with anything left it takes the next turn at once. So no
-/// kind of work can keep another from its share.
+/// A *turn*: a reading of the load, if the last is [`SAMPLE`](crate::SAMPLE) old; failures
+/// of the last flush and ICMP reports; the ordinary sockets, within their limit; timers
+/// due; crossings; the INVITE sockets, within theirs; a quantum of service; one flush. With
+/// nothing left, the shard sleeps until a datagram, a crossing or the core's next timer;
+/// with anything left it takes the next turn at once. So no kind of work can keep another
+/// from its share.
 pub struct Drive {
     clock: Clock,
     limits: Limits,
@@ -58,6 +60,7 @@ pub struct Drive {
     party: Party,
     pool: Pool,
     pauses: Pauses,
+    readings: Readings,
     /// Until when time is accounted as busy or idle.
     accounted: Timestamp,
     survey_due: Timestamp,
@@ -111,6 +114,7 @@ impl Drive {
             reception: Reception::new(Rc::clone(&listeners), inbox, Arc::clone(&counters)),
             dispatch: Dispatch::new(listeners, Arc::clone(&counters), limits.send_wait),
             pauses: Pauses::new(limits.coalesce, now),
+            readings: Readings::start(),
             accounted: now,
             survey_due: Timestamp::NEVER,
             draining: None,
@@ -150,6 +154,11 @@ impl Drive {
         let began = self.clock.now();
         self.account(began, |c| &c.busy_ns);
         self.counters.turns.add(1);
+        let busy = Duration::from_nanos(self.counters.busy_ns.get());
+        if let Some(load) = self.readings.take(began, busy, || self.reception.survey()) {
+            core.on_load(began, load);
+            self.gather(core);
+        }
         self.reception.rotate();
         let mut more = self.tell_failures(core, ready, began)?;
 
@@ -241,11 +250,14 @@ impl Drive {
         let mut now = began;
         let mut served = 0;
         let more = loop {
-            if !core.serve(now) {
+            let busy = core.serve(now);
+            // Also after the last: a core that works in a time of its own may have
+            // finished something though there is nothing more to do now.
+            self.gather(core);
+            if !busy {
                 break false;
             }
             served += 1;
-            self.gather(core);
             now = self.clock.now();
             if now >= until {
                 self.counters.limited_service.add(1);

@@ -3,7 +3,8 @@
 //! A [`Core`](tidegate_world::Core) never touches a socket or a clock; this crate
 //! does both for it. One shard is one thread with one [`Drive`], which turns the
 //! core: a bounded share of what has arrived, the timers that are due, a quantum of
-//! service, one flush, and sleep only when nothing is left. The parts can be used on
+//! service, one flush, and sleep only when nothing is left. Every [`SAMPLE`] it tells the
+//! core how busy it was. The parts can be used on
 //! their own: [`Inbox`] and [`Outbox`] move datagrams in batches of [`BATCH`],
 //! [`open`] makes the `SO_REUSEPORT` group that spreads a listening address over
 //! shards, [`Pauses`] decides when a pause makes the next batch worth its wake.
@@ -41,6 +42,7 @@ mod error_queue;
 mod group;
 mod inbox;
 mod limits;
+mod load;
 mod outbox;
 mod pauses;
 mod reception;
@@ -57,6 +59,7 @@ pub use error_queue::{ErrorQueue, Report};
 pub use group::{Group, Listen, Listener, OpenError, open};
 pub use inbox::{Datagram, Inbox};
 pub use limits::{Limits, OutOfBounds};
+pub use load::SAMPLE;
 pub use outbox::{Flushed, Outbox};
 pub use pauses::Pauses;
 pub use stop::Stop;

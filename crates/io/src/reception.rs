@@ -199,14 +199,18 @@ impl Reception {
         Ok(self.reports_left)
     }
 
-    /// Asks the kernel for the drops that no datagram has told of yet.
-    pub(crate) fn survey(&mut self) {
+    /// Asks the kernel for the drops that no datagram has told of yet, and for the fill of
+    /// the fullest receive buffer, 0 to 1, which it returns. One call a socket.
+    pub(crate) fn survey(&mut self) -> f32 {
+        let mut fullest = 0.0f32;
         for watched in &mut self.sockets {
-            // A kernel without SO_MEMINFO tells by the datagrams alone.
-            if let Ok(drops) = sockopt::drops(watched.socket(&self.listeners).as_fd()) {
-                watched.count_drops(drops, &self.counters);
+            // A kernel without SO_MEMINFO tells of drops by the datagrams alone.
+            if let Ok(state) = sockopt::receive_buffer(watched.socket(&self.listeners).as_fd()) {
+                watched.count_drops(state.drops, &self.counters);
+                fullest = fullest.max(state.fill);
             }
         }
+        fullest
     }
 
     /// What to poll, one entry a socket.

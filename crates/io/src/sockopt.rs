@@ -23,8 +23,18 @@ pub(crate) fn attach_reuseport(fd: BorrowedFd<'_>, program: &[sock_filter]) -> i
     set_value(fd, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &value)
 }
 
-/// Datagrams the kernel has dropped at the socket since it was opened, modulo 2^32.
-pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
+/// The receive buffer of a socket, as the kernel accounts it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ReceiveBuffer {
+    /// Datagrams dropped since the socket was opened, modulo 2^32.
+    pub(crate) drops: u32,
+    /// The part of its memory that is in use, 0 to 1. While datagrams wait, those read
+    /// before may count for up to a quarter: UDP returns their memory in pieces.
+    pub(crate) fill: f32,
+}
+
+/// Asks for the state of a socket's receive buffer.
+pub(crate) fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<ReceiveBuffer> {
     let mut words = [0u32; MEMINFO_WORDS];
     let mut len = size_of_val(&words) as socklen_t;
     // SAFETY: `words` is writable for `len` bytes, and the kernel writes no more.
@@ -38,7 +48,11 @@ pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
         )
     };
     checked(result)?;
-    Ok(words[libc::SK_MEMINFO_DROPS as usize])
+    let word = |index: c_int| words[index as usize];
+    let [used, limit] = [libc::SK_MEMINFO_RMEM_ALLOC, libc::SK_MEMINFO_RCVBUF].map(word);
+    // The last datagram let in may overstep the limit.
+    let fill = (used as f32 / limit.max(1) as f32).min(1.0);
+    Ok(ReceiveBuffer { drops: word(libc::SK_MEMINFO_DROPS), fill })
 }
 
 fn set_value<T>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
