@@ -19,19 +19,19 @@ pub struct Summary {
     pub delivered: u64,
     /// Packets that the link lost.
     pub lost: u64,
-    /// Packets to an address where nobody is.
+    /// Packets to an address where nobody is, and messages for other shards.
     pub undeliverable: u64,
     /// Hash over every packet sent: its time, its addresses, its bytes.
     pub trace: u128,
 }
 
 enum Event {
-    Arrival { host: usize, path: Path, bytes: tidegate_world::Buffer },
-    Timer { host: usize },
-    Failed { host: usize, failure: Failure },
+    Arrival { node: usize, path: Path, bytes: tidegate_world::Buffer },
+    Timer { node: usize },
+    Failed { node: usize, failure: Failure },
 }
 
-struct Host<'a> {
+struct Node<'a> {
     core: &'a mut dyn Core,
     /// The earliest timer entered in the calendar for it.
     armed: Option<Timestamp>,
@@ -39,10 +39,10 @@ struct Host<'a> {
 
 /// Cores with addresses, and a link between any two of them.
 ///
-/// Work takes no time here: what a host is given it handles at once, in the order
-/// of arrival.
+/// Work takes no time here: what a core is given it handles at once, in the order of
+/// arrival. One that is to take time is put on a [`Host`](crate::Host).
 pub struct Network<'a> {
-    hosts: Vec<Host<'a>>,
+    nodes: Vec<Node<'a>>,
     addresses: BTreeMap<SocketAddr, usize>,
     calendar: Calendar<Event>,
     link: Link,
@@ -58,7 +58,7 @@ impl<'a> Network<'a> {
     /// An empty network at time zero, whose link draws from `seed`.
     pub fn new(seed: Seed, link: Link) -> Self {
         Self {
-            hosts: Vec::new(),
+            nodes: Vec::new(),
             addresses: BTreeMap::new(),
             calendar: Calendar::new(),
             link,
@@ -76,12 +76,12 @@ impl<'a> Network<'a> {
     /// # Panics
     /// If somebody is at one of them already.
     pub fn add(&mut self, addresses: &[SocketAddr], core: &'a mut dyn Core) {
-        let host = self.hosts.len();
+        let node = self.nodes.len();
         for &address in addresses {
-            assert!(self.addresses.insert(address, host).is_none(), "{address} is taken");
+            assert!(self.addresses.insert(address, node).is_none(), "{address} is taken");
         }
-        self.hosts.push(Host { core, armed: None });
-        self.settle(host);
+        self.nodes.push(Node { core, armed: None });
+        self.settle(node);
     }
 
     /// The time reached.
@@ -110,20 +110,20 @@ impl<'a> Network<'a> {
 
     fn happen(&mut self, event: Event) {
         let now = self.now;
-        let host = match event {
-            Event::Arrival { host, path, bytes } => {
+        let node = match event {
+            Event::Arrival { node, path, bytes } => {
                 self.delivered += 1;
-                let core = &mut self.hosts[host].core;
+                let core = &mut self.nodes[node].core;
                 core.offer(now, Received::new(now, path, bytes));
                 while core.serve(now) {}
-                host
+                node
             }
-            Event::Failed { host, failure } => {
-                self.hosts[host].core.on_failed(now, failure);
-                host
+            Event::Failed { node, failure } => {
+                self.nodes[node].core.on_failed(now, failure);
+                node
             }
-            Event::Timer { host } => {
-                let entry = &mut self.hosts[host];
+            Event::Timer { node } => {
+                let entry = &mut self.nodes[node];
                 if entry.armed == Some(now) {
                     entry.armed = None;
                 }
@@ -131,23 +131,27 @@ impl<'a> Network<'a> {
                     entry.core.handle_timeout(now);
                     while entry.core.serve(now) {}
                 }
-                host
+                node
             }
         };
-        self.settle(host);
+        self.settle(node);
     }
 
-    /// Carries away what a host sends, and arms its next timer.
-    fn settle(&mut self, host: usize) {
-        while let Some(transmit) = self.hosts[host].core.poll_transmit() {
-            self.send(host, transmit);
+    /// Carries away what a node sends, and arms its next timer.
+    fn settle(&mut self, node: usize) {
+        while let Some(transmit) = self.nodes[node].core.poll_transmit() {
+            self.send(node, transmit);
         }
-        let entry = &mut self.hosts[host];
+        // There are no other shards.
+        while self.nodes[node].core.poll_crossing().is_some() {
+            self.undeliverable += 1;
+        }
+        let entry = &mut self.nodes[node];
         if let Some(at) = entry.core.poll_timeout() {
             let at = at.max(self.now);
             if entry.armed.is_none_or(|armed| at < armed) {
                 entry.armed = Some(at);
-                self.calendar.push(at, Event::Timer { host });
+                self.calendar.push(at, Event::Timer { node });
             }
         }
     }
@@ -159,15 +163,15 @@ impl<'a> Network<'a> {
             return;
         };
         match self.addresses.get(&path.remote) {
-            Some(&host) => {
+            Some(&node) => {
                 let arrived = Path { local: path.remote, remote: path.local, ..path };
-                self.calendar.push(self.now + after, Event::Arrival { host, path: arrived, bytes });
+                self.calendar.push(self.now + after, Event::Arrival { node, path: arrived, bytes });
             }
             None => {
-                // What a host answers for a port where nobody listens: ICMP.
+                // What a machine answers for a port where nobody listens: ICMP.
                 self.undeliverable += 1;
                 let failure = Failure { path, cause: Cause::Refused };
-                self.calendar.push(self.now + after, Event::Failed { host: from, failure });
+                self.calendar.push(self.now + after, Event::Failed { node: from, failure });
             }
         }
     }

@@ -1,0 +1,299 @@
+//! A core on a processor of a given speed, in model time.
+//!
+//! A machine that is to be shown overloaded is usually too fast, and a laptop differs from
+//! the next. So a [`Host`] charges the core it wraps for every message: a table says what
+//! it costs to look at a message of a class, to serve it and to refuse it, and the work is
+//! complete at
+//!
+//! ```text
+//! completion = max(completion of the work before, arrival) + cost
+//! ```
+//!
+//! That is the single server of queueing theory. The host is itself a [`Core`], so the same
+//! model runs in simulated time and behind real sockets.
+//!
+//! # Two times
+//!
+//! The driver's `now` says how far things have come; the model catches up with it, step by
+//! step, at times of its own that never exceed it. A *step* is one `offer` or one `serve`
+//! of the core and happens when the processor is free and there is something to do, be
+//! `now` a little later or much. A driver that wakes late therefore completes as much as
+//! one that wakes promptly; only the transmits of what was completed meanwhile leave late,
+//! once. For this the arrival of a datagram is its stamp, not the time it was read. Nothing
+//! is waited for in here: the driver sleeps until
+//! [`poll_timeout`](Core::poll_timeout), which is the next completion while the processor
+//! is busy, and goes on receiving.
+//!
+//! What the core is told as `now` never goes back. If a timer has fired and a datagram is
+//! read later whose stamp is earlier, its cost is charged from the stamp on, but the core
+//! sees the time of the timer. A message from another shard arrives when it is handed over.
+//!
+//! # What a core can see
+//!
+//! - A step begins at its time, and what it sends leaves at its completion. Outputs keep
+//!   their order: what a timer sends while a step is under way waits for its completion.
+//! - After each completion the core is asked to serve, at that very time. So the time from
+//!   one `serve` to the next is the cost of the first, as with a real driver, until `serve`
+//!   says that nothing waits.
+//! - Timers fire when they are due, even while the processor is busy, and cost nothing.
+//!   Where a timer and a step fall together the timer comes first; where a completion and
+//!   an arrival do, the completion.
+//! - The load it is told ([`Core::on_load`]) is the model's: `busy` and `cpu` are the time
+//!   charged, of the step under way the part that has passed; `socket_fill` is that of the
+//!   fullest buffer. A reading comes before the first input that is [`SAMPLE`] after the
+//!   last, and when the driver has one while the processor is busy. The driver's own
+//!   readings tell of another processor and are not handed on.
+//!
+//! # Order
+//!
+//! Datagrams wait in bounded buffers, as in the kernel ([`HostSettings::split`]), and what
+//! does not fit is dropped and counted. To offer comes before to serve, so that the core
+//! can refuse in time; but service has half the processor if it wants it. While both want
+//! it, offers go first until 64 have been made, then service until it has had as much time.
+//! A driver of sockets grants about the same, by turns.
+//!
+//! # Known bias
+//!
+//! The costs are constants: nothing gets cheaper in batches, and no cache gets cold. If the
+//! real machine is slower than the model it is to emulate, the real times count.
+
+mod buffers;
+mod held;
+mod processor;
+mod settings;
+mod share;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_world::{Core, Counter, Crossing, Failure, Load, Received, Timestamp, Transmit, Work};
+
+use buffers::Buffers;
+use held::Held;
+use processor::Processor;
+pub use settings::{Costs, HostSettings};
+use share::Share;
+
+/// The shortest model time between two readings of the load: that of the real driver.
+pub const SAMPLE: Duration = Duration::from_millis(2);
+
+/// A core on a processor of a given speed: see the [module](self).
+pub struct Host<C> {
+    core: C,
+    costs: Costs,
+    buffers: Buffers,
+    overflow: Arc<Counter>,
+    processor: Processor,
+    share: Share,
+    /// Since when the core may have something to serve; `None` once it said that it has
+    /// nothing.
+    ready: Option<Timestamp>,
+    /// The latest time the core was given: how far the model has come.
+    told: Timestamp,
+    reading_due: Timestamp,
+    transmits: Held<Transmit>,
+    crossings: Held<Crossing>,
+}
+
+impl<C: Core> Host<C> {
+    /// Puts `core` on a processor.
+    ///
+    /// # Panics
+    /// If `settings` has buffers for nothing, or a factor that is negative or not finite:
+    /// configuration is checked before it comes here.
+    pub fn new(core: C, settings: &HostSettings) -> Self {
+        Self {
+            core,
+            costs: settings.charged(),
+            buffers: Buffers::new(settings.split, settings.buffer_max),
+            overflow: Arc::default(),
+            processor: Processor::default(),
+            share: Share::default(),
+            ready: None,
+            told: Timestamp::ZERO,
+            reading_due: Timestamp::ZERO,
+            transmits: Held::default(),
+            crossings: Held::default(),
+        }
+    }
+
+    /// The core.
+    pub fn core(&self) -> &C {
+        &self.core
+    }
+
+    /// Datagrams dropped because their buffer was full; others may keep it and read on.
+    pub fn overflow(&self) -> &Arc<Counter> {
+        &self.overflow
+    }
+
+    /// Lets the model go on until `limit`: every timer and every step up to then, in the
+    /// order of their times.
+    fn advance(&mut self, limit: Timestamp) {
+        let mut timers = true;
+        loop {
+            let step = self.next_step().filter(|&at| at <= limit);
+            let timer = self.core.poll_timeout().filter(|&at| timers && at <= limit);
+            match (timer, step) {
+                (Some(timer), step) if step.is_none_or(|step| timer <= step) => {
+                    // A core that leaves a timer due is called again by the driver; here it
+                    // could keep the others waiting for ever.
+                    timers = self.fire(timer);
+                }
+                (_, Some(step)) => self.step(step),
+                (_, None) => return,
+            }
+        }
+    }
+
+    /// When the processor next has something to do.
+    fn next_step(&self) -> Option<Timestamp> {
+        let wanted = earlier(self.buffers.earliest(), self.ready)?;
+        Some(wanted.max(self.processor.free_at()))
+    }
+
+    /// Fires timers. Returns whether none is due any more.
+    fn fire(&mut self, at: Timestamp) -> bool {
+        self.give(at, Core::handle_timeout);
+        self.core.poll_timeout().is_none_or(|due| due > at)
+    }
+
+    /// Gives the core an input that costs nothing, and may give it something to serve.
+    fn give(&mut self, at: Timestamp, input: impl FnOnce(&mut C, Timestamp)) {
+        let now = self.enter(at);
+        input(&mut self.core, now);
+        self.ready = Some(now);
+        self.collect(now);
+    }
+
+    /// Offers a datagram, or serves a message.
+    fn step(&mut self, at: Timestamp) {
+        let now = self.enter(at);
+        let offer = self.buffers.waits(at);
+        let serve = self.ready.is_some_and(|ready| ready <= at);
+        if offer && !(serve && self.share.is_service_due()) {
+            let received = self.buffers.take(at).expect("one waits");
+            self.core.offer(now, received);
+            let cost = self.charge(at);
+            if serve {
+                self.share.offered(cost);
+            }
+        } else if self.core.serve(now) {
+            let cost = self.charge(at);
+            if offer {
+                self.share.served(cost);
+            }
+        } else {
+            self.ready = None;
+            self.share = Share::default();
+            self.collect(now);
+        }
+    }
+
+    /// Charges the step that began at `at`. Returns its cost.
+    fn charge(&mut self, at: Timestamp) -> Duration {
+        let cost = self.costs.of(self.core.last_work());
+        let completion = self.processor.work(at, cost);
+        self.ready = Some(completion);
+        self.collect(completion);
+        cost
+    }
+
+    /// Comes to `at` and tells the core the load if it is due. Returns the core's `now`.
+    fn enter(&mut self, at: Timestamp) -> Timestamp {
+        self.told = self.told.max(at);
+        let now = self.told;
+        if now >= self.reading_due {
+            self.reading_due = now + SAMPLE;
+            let busy = self.processor.busy(now);
+            let socket_fill = self.buffers.fill();
+            self.core.on_load(now, Load { busy, cpu: busy, socket_fill });
+            self.collect(now);
+        }
+        now
+    }
+
+    /// Holds what the core wants sent until `release`.
+    fn collect(&mut self, release: Timestamp) {
+        while let Some(transmit) = self.core.poll_transmit() {
+            self.transmits.push(release, transmit);
+        }
+        while let Some(crossing) = self.core.poll_crossing() {
+            self.crossings.push(release, crossing);
+        }
+    }
+}
+
+impl<C: Core> Core for Host<C> {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        let arrived = if received.crossed > 0 { now } else { received.arrived.min(now) };
+        // No further than the arrival: others that came before `now` may be read next.
+        self.advance(arrived);
+        if self.buffers.push(arrived, received) {
+            self.advance(arrived);
+        } else {
+            self.overflow.add(1);
+        }
+    }
+
+    /// Always `false`: what can be done by `now` is done, and the rest is not yet due.
+    fn serve(&mut self, now: Timestamp) -> bool {
+        self.advance(now);
+        false
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.advance(now);
+    }
+
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        self.advance(now);
+        self.give(now, |core, now| core.on_failed(now, failure));
+        self.advance(now);
+    }
+
+    fn on_load(&mut self, now: Timestamp, _: Load) {
+        self.advance(now);
+        // An idle core hears of it before its next step or timer; told now, it could not
+        // be given the true time of a datagram that has arrived and is read next.
+        if self.processor.free_at() > now {
+            self.enter(now);
+        }
+    }
+
+    fn on_drain(&mut self, now: Timestamp) {
+        self.advance(now);
+        self.give(now, Core::on_drain);
+        self.advance(now);
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop(self.told)
+    }
+
+    fn poll_crossing(&mut self) -> Option<Crossing> {
+        self.crossings.pop(self.told)
+    }
+
+    fn last_work(&self) -> Work {
+        self.core.last_work()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        // What is held leaves at the completion, which is the next step.
+        earlier(self.core.poll_timeout(), self.next_step())
+    }
+
+    fn is_drained(&self) -> bool {
+        let held = !self.transmits.is_empty() || !self.crossings.is_empty();
+        self.core.is_drained() && self.buffers.is_empty() && !held
+    }
+}
+
+/// The earlier of two points in time that may never come.
+fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,169 @@
+//! Receive buffers, as a kernel keeps them.
+
+use std::collections::VecDeque;
+
+use tidegate_world::{Received, Timestamp};
+
+/// Ordinary datagrams taken while INVITEs wait, before some of those: the default limits of
+/// a turn of the real driver.
+const ORDINARY: usize = 256;
+const INVITES: usize = 64;
+
+/// Where datagrams wait from their arrival until they are offered.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    ordinary: Buffer,
+    invites: Buffer,
+    split: bool,
+    max: usize,
+    /// Ordinary datagrams, and then INVITEs, taken while both waited.
+    turn: (usize, usize),
+}
+
+type Buffer = VecDeque<(Timestamp, Received)>;
+
+impl Buffers {
+    /// Two buffers, or one, for `max` datagrams each.
+    pub(super) fn new(split: bool, max: usize) -> Self {
+        assert!(max > 0, "a buffer for nothing");
+        let (ordinary, invites) = Default::default();
+        Self { ordinary, invites, split, max, turn: (0, 0) }
+    }
+
+    /// Keeps a datagram that has arrived at `at`. `false` if its buffer is full: then it is
+    /// gone.
+    pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
+        let is_invite = self.split && received.bytes.starts_with(b"INVI");
+        let buffer = if is_invite { &mut self.invites } else { &mut self.ordinary };
+        let fits = buffer.len() < self.max;
+        if fits {
+            buffer.push_back((at, received));
+        }
+        fits
+    }
+
+    /// When the one that waits longest in front of its buffer arrived.
+    pub(super) fn earliest(&self) -> Option<Timestamp> {
+        [&self.ordinary, &self.invites]
+            .into_iter()
+            .filter_map(|buffer| buffer.front().map(|(at, _)| *at))
+            .min()
+    }
+
+    /// Whether one can be taken that has arrived by `now`.
+    pub(super) fn waits(&self, now: Timestamp) -> bool {
+        has_arrived(&self.ordinary, now) || has_arrived(&self.invites, now)
+    }
+
+    /// Takes the next that has arrived by `now`.
+    pub(super) fn take(&mut self, now: Timestamp) -> Option<Received> {
+        let [ordinary, invite] = [&self.ordinary, &self.invites].map(|b| has_arrived(b, now));
+        let buffer = match (ordinary, invite) {
+            (true, true) if self.turn.0 < ORDINARY => {
+                self.turn.0 += 1;
+                &mut self.ordinary
+            }
+            (true, true) => {
+                self.turn.1 += 1;
+                if self.turn.1 == INVITES {
+                    self.turn = (0, 0);
+                }
+                &mut self.invites
+            }
+            (true, false) => &mut self.ordinary,
+            (false, _) => {
+                self.turn = (0, 0);
+                &mut self.invites
+            }
+        };
+        buffer.pop_front().map(|(_, received)| received)
+    }
+
+    /// Fill of the fullest, 0 to 1.
+    pub(super) fn fill(&self) -> f32 {
+        self.ordinary.len().max(self.invites.len()) as f32 / self.max as f32
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ordinary.is_empty() && self.invites.is_empty()
+    }
+}
+
+fn has_arrived(buffer: &Buffer, now: Timestamp) -> bool {
+    buffer.front().is_some_and(|(at, _)| *at <= now)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{Path, Pool};
+
+    use super::*;
+
+    fn datagram(text: &str) -> Received {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let bytes = Pool::new().copy(text.as_bytes());
+        Received::new(Timestamp::ZERO, Path::udp(address, address), bytes)
+    }
+
+    fn at(ns: u64) -> Timestamp {
+        Timestamp::from_nanos(ns)
+    }
+
+    /// First letters of what can be taken by `now`.
+    fn taken(buffers: &mut Buffers, now: u64) -> String {
+        let next = || buffers.take(at(now)).map(|received| char::from(received.bytes[0]));
+        std::iter::from_fn(next).collect()
+    }
+
+    fn filled(split: bool) -> Buffers {
+        let mut buffers = Buffers::new(split, 3);
+        for (ns, text) in [(1, "INVITE"), (2, "BYE"), (3, "INV"), (4, "INVI"), (9, "ACK")] {
+            buffers.push(at(ns), datagram(text));
+        }
+        buffers
+    }
+
+    #[test]
+    fn without_a_split_there_is_one_fifo() {
+        let mut buffers = filled(false);
+        assert_eq!(buffers.fill(), 1.0);
+        assert_eq!(buffers.earliest(), Some(at(1)));
+        assert_eq!(taken(&mut buffers, 2), "IB");
+        assert_eq!((buffers.earliest(), buffers.waits(at(2))), (Some(at(3)), false));
+        assert_eq!(taken(&mut buffers, 9), "I", "the others did not fit");
+        assert!(buffers.is_empty());
+    }
+
+    #[test]
+    fn invites_have_a_buffer_of_their_own_and_wait_for_the_others() {
+        let mut buffers = filled(true);
+        assert_eq!(buffers.fill(), 1.0);
+        assert_eq!(buffers.earliest(), Some(at(1)));
+        assert!(!buffers.waits(at(0)) && buffers.waits(at(1)));
+        assert_eq!(buffers.take(at(5)).unwrap().bytes[..], b"BYE"[..]);
+        assert_eq!(buffers.take(at(5)).unwrap().bytes[..], b"INV"[..]);
+        assert_eq!(taken(&mut buffers, 5), "II");
+        assert_eq!(buffers.fill(), 1.0 / 3.0);
+        assert_eq!(taken(&mut buffers, 9), "A");
+        assert!(buffers.is_empty());
+    }
+
+    #[test]
+    fn a_full_buffer_takes_no_more_and_the_other_still_does() {
+        let mut buffers = Buffers::new(true, 2);
+        let fits: Vec<_> = ["INVITE", "INVITE", "INVITE", "BYE"]
+            .map(|text| buffers.push(at(0), datagram(text)))
+            .into();
+        assert_eq!(fits, [true, true, false, true]);
+    }
+
+    #[test]
+    fn a_flood_of_others_leaves_invites_their_turn() {
+        let mut buffers = Buffers::new(true, 2048);
+        for text in ["INVITE", "BYE"] {
+            (0..1000).for_each(|_| assert!(buffers.push(at(0), datagram(text))));
+        }
+        let turn = "B".repeat(256) + &"I".repeat(64);
+        assert_eq!(taken(&mut buffers, 0)[..640], turn.repeat(2));
+    }
+}

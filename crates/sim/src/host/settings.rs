@@ -1,0 +1,116 @@
+//! What a host is: its costs and its buffers.
+
+use std::time::Duration;
+
+use tidegate_world::Work;
+
+/// What work costs, by the class that the core gives it ([`Work`]): processor time.
+/// Nothing by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// To look at a message and decide what becomes of it.
+    pub offer: [Duration; Work::CLASSES_MAX],
+    /// To do what a message asks for.
+    pub serve: [Duration; Work::CLASSES_MAX],
+    /// To refuse a message.
+    pub refuse: [Duration; Work::CLASSES_MAX],
+}
+
+impl Costs {
+    /// The same for all classes.
+    pub fn uniform(offer: Duration, serve: Duration, refuse: Duration) -> Self {
+        let all = |cost| [cost; Work::CLASSES_MAX];
+        Self { offer: all(offer), serve: all(serve), refuse: all(refuse) }
+    }
+
+    /// The cost of one input that did `work`.
+    ///
+    /// # Panics
+    /// If a class is not below [`Work::CLASSES_MAX`].
+    pub fn of(&self, work: Work) -> Duration {
+        let Work { offered, served, refused } = work;
+        [(&self.offer, offered), (&self.serve, served), (&self.refuse, refused)]
+            .into_iter()
+            .filter_map(|(costs, class)| class.map(|class| costs[usize::from(class)]))
+            .fold(Duration::ZERO, Duration::saturating_add)
+    }
+}
+
+/// What a host is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostSettings {
+    /// What the core's work costs.
+    pub costs: Costs,
+    /// Whether datagrams that begin with `INVI` have a buffer of their own, as the real
+    /// driver's sockets do; default true. The other one is emptied first, except that
+    /// after 256 from there up to 64 INVITEs have their turn. If not, there is one FIFO.
+    pub split: bool,
+    /// Datagrams that a buffer holds; at least 1, default 2048.
+    pub buffer_max: usize,
+    /// Factor on every cost; default 1. A host at 2 has half the speed.
+    pub cost_factor: f64,
+}
+
+impl HostSettings {
+    /// A host with these costs, and the defaults.
+    pub fn new(costs: Costs) -> Self {
+        Self { costs, split: true, buffer_max: 2048, cost_factor: 1.0 }
+    }
+
+    /// The costs with the factor applied, to the nanosecond.
+    pub(super) fn charged(&self) -> Costs {
+        let factor = self.cost_factor;
+        assert!(factor.is_finite() && factor >= 0.0, "a cost factor of {factor}");
+        let charged = |cost: Duration| {
+            Duration::try_from_secs_f64(cost.as_secs_f64() * factor).unwrap_or(Duration::MAX)
+        };
+        Costs {
+            offer: self.costs.offer.map(charged),
+            serve: self.costs.serve.map(charged),
+            refuse: self.costs.refuse.map(charged),
+        }
+    }
+}
+
+impl Default for HostSettings {
+    fn default() -> Self {
+        Self::new(Costs::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    fn costs() -> Costs {
+        let mut costs = Costs::uniform(US, 10 * US, 100 * US);
+        costs.serve[3] = 1000 * US;
+        costs
+    }
+
+    #[test]
+    fn an_input_costs_what_it_did() {
+        let cost = |offered, served, refused| costs().of(Work { offered, served, refused });
+        assert_eq!(cost(None, None, None), Duration::ZERO);
+        assert_eq!(cost(Some(0), None, Some(1)), 101 * US);
+        assert_eq!(cost(None, Some(2), None), 10 * US);
+        assert_eq!(cost(None, Some(3), Some(15)), 1100 * US);
+    }
+
+    #[test]
+    fn the_factor_is_on_every_cost_and_one_changes_nothing() {
+        let odd = Costs::uniform(Duration::from_nanos(1), Duration::from_nanos(1_234_567_891), US);
+        assert_eq!(HostSettings::new(odd.clone()).charged(), odd);
+        let slow = HostSettings { cost_factor: 2.5, ..HostSettings::new(costs()) }.charged();
+        assert_eq!((slow.offer[0], slow.serve[1], slow.refuse[2]), (US * 5 / 2, 25 * US, 250 * US));
+        assert_eq!(slow.serve[3], 2500 * US);
+    }
+
+    #[test]
+    #[should_panic(expected = "a cost factor of -1")]
+    fn a_factor_below_zero_is_a_bug() {
+        HostSettings { cost_factor: -1.0, ..HostSettings::default() }.charged();
+    }
+}

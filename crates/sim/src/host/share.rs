@@ -1,0 +1,90 @@
+//! How offering and serving share a processor that both want.
+
+use std::time::Duration;
+
+/// Offers that service lets go first: as many INVITEs as the real driver takes in a turn.
+const BURST: u32 = 64;
+
+/// The balance between the two. It knows only of steps that were taken while the other
+/// wanted the processor too.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    /// Time spent offering less time spent serving, in nanoseconds. Below zero by no more
+    /// than the last service overstepped its turn.
+    lead_ns: i64,
+    /// Offers made since offering took the lead.
+    burst: u32,
+}
+
+impl Share {
+    /// Whether it is service's turn.
+    pub(super) fn is_service_due(&self) -> bool {
+        self.burst >= BURST
+    }
+
+    /// Notes an offer that took `cost`.
+    pub(super) fn offered(&mut self, cost: Duration) {
+        self.lead_ns = self.lead_ns.saturating_add(nanos(cost));
+        if self.lead_ns > 0 {
+            self.burst += 1;
+        }
+    }
+
+    /// Notes a service that took `cost`.
+    pub(super) fn served(&mut self, cost: Duration) {
+        self.lead_ns = self.lead_ns.saturating_sub(nanos(cost));
+        if self.lead_ns <= 0 {
+            self.burst = 0;
+        }
+    }
+}
+
+fn nanos(cost: Duration) -> i64 {
+    i64::try_from(cost.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who has each of `steps` steps, `o` or `s`, and the time each had.
+    fn steps(steps: usize, offer: u64, serve: u64) -> (String, [u64; 2]) {
+        let mut share = Share::default();
+        let mut had = [0; 2];
+        let mut order = String::new();
+        for _ in 0..steps {
+            if share.is_service_due() {
+                share.served(Duration::from_nanos(serve));
+                had[1] += serve;
+                order.push('s');
+            } else {
+                share.offered(Duration::from_nanos(offer));
+                had[0] += offer;
+                order.push('o');
+            }
+        }
+        (order, had)
+    }
+
+    #[test]
+    fn equal_costs_take_turns_of_a_burst() {
+        let (order, _) = steps(256, 5, 5);
+        let turn = "o".repeat(64) + &"s".repeat(64);
+        assert_eq!(order, turn.repeat(2));
+    }
+
+    #[test]
+    fn each_has_half_however_unlike_the_costs_are() {
+        for (offer, serve) in [(1, 1000), (3, 7), (1000, 1)] {
+            let (_, [offering, serving]) = steps(1_000_000, offer, serve);
+            // They differ by a burst of offers or by one service.
+            let apart = offering.abs_diff(serving);
+            assert!(apart <= (64 * offer).max(serve), "{offer} {serve}: {offering} {serving}");
+        }
+    }
+
+    #[test]
+    fn offers_that_cost_nothing_keep_nobody_waiting() {
+        assert_eq!(steps(1000, 0, 5).0, "o".repeat(1000));
+    }
+}

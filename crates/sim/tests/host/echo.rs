@@ -1,0 +1,152 @@
+//! A core that echoes, and remembers what it was given and when.
+
+use std::collections::VecDeque;
+
+use tidegate_world::{
+    Core, Crossing, Failure, Load, Path, Pool, Received, Timestamp, Transmit, Work,
+};
+
+/// An input, as the core saw it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    Offer(String),
+    Serve(String),
+    Idle,
+    Timeout,
+    Failed,
+    Load(Load),
+    Drain,
+}
+
+/// Packets are `WORD CLASS` and whatever follows. `NO` is refused when it is offered,
+/// when served, `OVER` goes to shard 1, `HUSH` nowhere, and all else is echoed.
+pub struct Echo {
+    pub seen: Vec<(Timestamp, Seen)>,
+    /// When timers are due, the earliest first. Each sends `timer`.
+    pub timers: VecDeque<Timestamp>,
+    /// Whether timers that are due stay so.
+    pub stuck: bool,
+    waiting: VecDeque<Received>,
+    out: VecDeque<Transmit>,
+    crossings: VecDeque<Crossing>,
+    work: Work,
+    pool: Pool,
+}
+
+impl Echo {
+    pub fn new() -> Self {
+        let (seen, timers, waiting, out, crossings) = Default::default();
+        let (work, pool) = Default::default();
+        Self { seen, timers, stuck: false, waiting, out, crossings, work, pool }
+    }
+
+    /// What it saw but for the load.
+    pub fn inputs(&self) -> Vec<(Timestamp, Seen)> {
+        self.seen.iter().filter(|(_, seen)| !matches!(seen, Seen::Load(_))).cloned().collect()
+    }
+
+    /// What it was told of the load.
+    pub fn loads(&self) -> Vec<(Timestamp, Load)> {
+        let load = |(at, seen): &(Timestamp, Seen)| match seen {
+            Seen::Load(load) => Some((*at, *load)),
+            _ => None,
+        };
+        self.seen.iter().filter_map(load).collect()
+    }
+
+    fn note(&mut self, now: Timestamp, seen: Seen) {
+        if let Some((last, _)) = self.seen.last() {
+            assert!(*last <= now, "time went back to {now:?} for {seen:?}");
+        }
+        self.seen.push((now, seen));
+    }
+
+    fn send(&mut self, text: &str) {
+        self.out.push_back(Transmit { path: path(), bytes: self.pool.copy(text.as_bytes()) });
+    }
+}
+
+/// The path of packets that come to the core.
+pub fn path() -> Path {
+    Path::udp("127.0.0.1:2".parse().unwrap(), "127.0.0.1:1".parse().unwrap())
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn class(text: &str) -> Option<u8> {
+    text.split(' ').nth(1).and_then(|class| class.parse().ok())
+}
+
+impl Core for Echo {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        let text = text(&received.bytes);
+        let class = class(&text);
+        self.work = Work { offered: class, ..Work::default() };
+        if text.starts_with("NO") {
+            self.work.refused = class;
+            self.send(&text);
+        } else {
+            self.waiting.push_back(received);
+        }
+        self.note(now, Seen::Offer(text));
+    }
+
+    fn serve(&mut self, now: Timestamp) -> bool {
+        let Some(received) = self.waiting.pop_front() else {
+            self.note(now, Seen::Idle);
+            return false;
+        };
+        let text = text(&received.bytes);
+        self.work = Work { served: class(&text), ..Work::default() };
+        match text.split(' ').next() {
+            Some("OVER") => self.crossings.push_back(Crossing { shard: 1, received }),
+            Some("HUSH") => {}
+            _ => self.send(&text),
+        }
+        self.note(now, Seen::Serve(text));
+        true
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.note(now, Seen::Timeout);
+        while !self.stuck && self.timers.pop_front_if(|due| *due <= now).is_some() {
+            self.send("timer");
+        }
+    }
+
+    fn on_failed(&mut self, now: Timestamp, _: Failure) {
+        self.note(now, Seen::Failed);
+        self.send("failed");
+    }
+
+    fn on_load(&mut self, now: Timestamp, load: Load) {
+        self.note(now, Seen::Load(load));
+    }
+
+    fn on_drain(&mut self, now: Timestamp) {
+        self.note(now, Seen::Drain);
+        self.send("drain");
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.pop_front()
+    }
+
+    fn poll_crossing(&mut self) -> Option<Crossing> {
+        self.crossings.pop_front()
+    }
+
+    fn last_work(&self) -> Work {
+        self.work
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.timers.front().copied()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}

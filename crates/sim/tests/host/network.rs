@@ -1,0 +1,98 @@
+//! A host in the simulator's network.
+
+use std::time::Duration;
+
+use tidegate_sim::{Host, HostSettings, Link, Network, Summary};
+use tidegate_world::{Core, Failure, Path, Pool, Received, Seed, Timestamp, Transmit};
+
+use crate::echo::Echo;
+use crate::{at, fifo};
+
+/// Sends a packet every millisecond, and notes when each comes back.
+struct Source {
+    left: u32,
+    next: Timestamp,
+    due: u32,
+    text: &'static str,
+    back: Vec<Timestamp>,
+    pool: Pool,
+}
+
+impl Source {
+    fn new(left: u32, text: &'static str) -> Self {
+        let (due, next, back, pool) = Default::default();
+        Self { left, next, due, text, back, pool }
+    }
+}
+
+impl Core for Source {
+    fn offer(&mut self, now: Timestamp, _: Received) {
+        self.back.push(now);
+    }
+    fn serve(&mut self, _: Timestamp) -> bool {
+        false
+    }
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.left -= 1;
+        self.due += 1;
+        self.next = now + Duration::from_millis(1);
+    }
+    fn on_failed(&mut self, _: Timestamp, failure: Failure) {
+        panic!("{failure:?}");
+    }
+    fn on_drain(&mut self, _: Timestamp) {}
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.due = self.due.checked_sub(1)?;
+        let path = Path::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        Some(Transmit { path, bytes: self.pool.copy(self.text.as_bytes()) })
+    }
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        (self.left > 0).then_some(self.next)
+    }
+    fn is_drained(&self) -> bool {
+        true
+    }
+}
+
+/// A hundred packets through a core that is 5 ms from their source.
+fn through(core: &mut dyn Core, text: &'static str) -> (Summary, Vec<Timestamp>) {
+    let mut source = Source::new(100, text);
+    let mut network = Network::new(Seed(1), Link::delaying(Duration::from_millis(5)));
+    network.add(&["127.0.0.1:1".parse().unwrap()], &mut source);
+    network.add(&["127.0.0.1:2".parse().unwrap()], core);
+    let summary = network.run_until(Timestamp::NEVER);
+    (summary, source.back)
+}
+
+fn run(settings: &HostSettings) -> (Summary, Vec<Timestamp>) {
+    let mut host = Host::new(Echo::new(), settings);
+    let outcome = through(&mut host, "BYE 0");
+    assert!(host.is_drained());
+    outcome
+}
+
+#[test]
+fn answers_come_back_when_the_work_on_them_is_complete() {
+    for (serve_us, gap_us) in [(0, 1_000), (400, 1_000), (2_500, 2_500)] {
+        let (_, back) = run(&fifo(0, serve_us, 0));
+        let expected: Vec<_> = (0..100).map(|k| at(10_000 + serve_us + k * gap_us)).collect();
+        assert_eq!(back, expected, "{serve_us} µs");
+    }
+}
+
+#[test]
+fn at_no_cost_nobody_can_tell_that_there_is_a_host() {
+    assert_eq!(run(&fifo(0, 0, 0)), through(&mut Echo::new(), "BYE 0"));
+}
+
+#[test]
+fn what_is_for_another_shard_reaches_nobody_and_is_counted() {
+    let (summary, back) = through(&mut Host::new(Echo::new(), &fifo(0, 2_500, 0)), "OVER 0");
+    assert_eq!((summary.undeliverable, back.len()), (100, 0));
+}
+
+#[test]
+fn one_seed_gives_one_trace_at_any_cost() {
+    assert_eq!(run(&fifo(10, 2_500, 0)), run(&fifo(10, 2_500, 0)));
+    assert_ne!(run(&fifo(10, 2_500, 0)).0.trace, run(&fifo(11, 2_500, 0)).0.trace);
+}
