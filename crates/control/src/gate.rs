@@ -250,6 +250,7 @@ impl Gate {
             }
             self.signals.flow_mut(bucket).admitted += 1;
         }
+        self.signals.flow_mut(bucket).taken += 1;
         self.remember(now, fingerprint, Decision::Served);
         Verdict::Admit
     }

@@ -40,6 +40,8 @@ pub struct Flow {
     pub offered: u64,
     /// Pieces that entered the queue.
     pub entered: u64,
+    /// Pieces that were taken from the queue to be served.
+    pub taken: u64,
     /// Pieces that were admitted.
     pub admitted: u64,
     /// Pieces that were refused.

@@ -91,7 +91,7 @@ impl Gauges {
 
 impl FlowCounters {
     fn publish(&self, flow: &Flow) {
-        let Flow { arrived, offered, entered: _, admitted, refused, repeated } = *flow;
+        let Flow { arrived, offered, admitted, refused, repeated, .. } = *flow;
         for (counter, count) in [
             (&self.arrived, arrived),
             (&self.offered, offered),

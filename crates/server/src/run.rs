@@ -9,6 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded, select};
 use tidegate_io::{Clock, Crossings, Drive, Ended, Limits, Shard, Stop, Summary};
 use tidegate_proxy::{Proxy, Settings};
+use tidegate_sim::{Host, HostSettings};
 use tidegate_world::{Pool, Seed};
 
 use crate::StartError;
@@ -114,6 +115,7 @@ pub fn run(
     for ((shard, crossings), counters) in (0..).zip(mesh).zip(counters) {
         let part = Part {
             settings: wiring::settings(config, keys, &groups, &pools, shard, seed),
+            host: wiring::host(config),
             counters,
             clock,
             limits,
@@ -173,6 +175,8 @@ impl Finish {
 /// All that a shard's thread needs to begin.
 struct Part {
     settings: Settings,
+    /// The emulated processor, if there is one.
+    host: Option<HostSettings>,
     counters: ShardCounters,
     clock: Clock,
     limits: Limits,
@@ -194,11 +198,15 @@ impl Part {
     }
 
     fn drive(self) -> std::io::Result<Summary> {
-        let Self { settings, counters, clock, limits, listeners, crossings, stop } = self;
+        let Self { settings, host, counters, clock, limits, listeners, crossings, stop } = self;
         let pool = Pool::new();
         let mut proxy = Proxy::new(settings, counters.proxy, pool.clone());
         let shard =
             Shard { clock, limits, listeners, crossings, counters: counters.io, stop, pool };
-        Drive::new(shard)?.run(&mut proxy)
+        let mut drive = Drive::new(shard)?;
+        match host {
+            None => drive.run(&mut proxy),
+            Some(host) => drive.run(&mut Host::new(proxy, &host)),
+        }
     }
 }

@@ -15,6 +15,8 @@ use crate::metrics::{Family, Metrics, Samples, Unit};
 pub(crate) struct ShardCounters {
     pub(crate) io: Arc<io::Counters>,
     pub(crate) proxy: Arc<proxy::Counters>,
+    /// Datagrams dropped at full emulated receive buffers.
+    pub(crate) emulated_overflow: Arc<Counter>,
 }
 
 /// Adds everything there is to see of these shards and pools.
@@ -30,6 +32,7 @@ pub(crate) fn add(
             messages(samples, &index, &shard.proxy);
             overload(samples, &index, &shard.proxy, clock.now().as_nanos());
             datagrams(samples, &index, &shard.io);
+            samples.push(&EMULATED_OVERFLOW, &[("shard", &index)], shard.emulated_overflow.get());
         }
     });
     metrics.add(move |samples| {
@@ -171,6 +174,11 @@ pub(crate) fn sojourns(gauges: &Gauges, now_ns: u64) -> [(&'static str, [u64; 4]
     };
     [("new", of(&gauges.sojourn_of_new)), ("ongoing", of(&gauges.sojourn_of_ongoing))]
 }
+
+static EMULATED_OVERFLOW: Family = Family::counter(
+    "emulated_overflow",
+    "Datagrams dropped at full receive buffers of the emulated processor",
+);
 
 static UDP_RECEIVED: Family = Family::counter("udp_received", "Datagrams received, by socket");
 static UDP_LOST: Family =

@@ -40,6 +40,7 @@ pub(crate) fn status(
             of_shard["queued"] = counters.queued.get().into();
             of_shard["calls"] = counters.calls.get().into();
             of_shard["socket_drops"] = shard.io.overflow.get().into();
+            of_shard["emulated_drops"] = shard.emulated_overflow.get().into();
             of_shard
         };
         status.insert("shards".to_owned(), shards.iter().map(shard).collect());

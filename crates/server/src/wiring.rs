@@ -3,10 +3,11 @@
 use tidegate_balance as balance;
 use tidegate_io as io;
 use tidegate_proxy as proxy;
+use tidegate_sim as sim;
 use tidegate_world::Seed;
 
 use crate::StartError;
-use crate::config::{Config, Listen};
+use crate::config::{Config, Emulate, Listen};
 use crate::key::Keys;
 
 /// Opens the sockets of every listener.
@@ -15,6 +16,8 @@ pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
         let group = io::Listen {
             shards: config.server.shards,
             receive_buffer: listen.receive_buffer,
+            // One queue of all has one order: that of arrival.
+            split: config.overload.queueing == proxy::Queueing::Class,
             ..io::Listen::new(listen.address)
         };
         io::open(&group).map_err(|error| {
@@ -77,4 +80,15 @@ fn overload(config: &Config, shards: usize) -> proxy::Overload {
     let mut overload = config.overload.clone();
     overload.gate.memory_max = (overload.gate.memory_max / shards).max(1);
     overload
+}
+
+/// The emulated processor of each shard, if the configuration has one.
+pub(crate) fn host(config: &Config) -> Option<sim::HostSettings> {
+    let Emulate { offer, serve, refuse, socket_max } = config.emulate.clone()?;
+    Some(sim::HostSettings {
+        // As the real sockets are: INVITEs apart, unless everything waits in one queue.
+        split: config.overload.queueing == proxy::Queueing::Class,
+        buffer_max: socket_max,
+        ..sim::HostSettings::new(sim::Costs { offer, serve, refuse })
+    })
 }

@@ -117,12 +117,19 @@ impl<C: Core> Host<C> {
         }
     }
 
+    /// Counts datagrams dropped because their buffer was full in `counter`, which others may
+    /// read while the host runs.
+    #[must_use]
+    pub fn counting_overflow(self, counter: Arc<Counter>) -> Self {
+        Self { overflow: counter, ..self }
+    }
+
     /// The core.
     pub fn core(&self) -> &C {
         &self.core
     }
 
-    /// Datagrams dropped because their buffer was full; others may keep it and read on.
+    /// Datagrams dropped because their buffer was full.
     pub fn overflow(&self) -> &Arc<Counter> {
         &self.overflow
     }

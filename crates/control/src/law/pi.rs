@@ -17,15 +17,18 @@
 //! Both integrals stand still while their output is saturated: at 0 or 1, and while the
 //! processor takes less than is released to it.
 //!
+//! With `adaptive = 1` the processor loop differs from the paper in two ways. Its gain in the
+//! paper is the change of C with α, which is the offered load over capacity, so that with cheap
+//! refusals it swings above about twice the capacity: the gains are divided by that load, which
+//! is estimated as C̃·(arriving rate)/(rate taken from the queue). And C cannot exceed 1, so that
+//! any overload looks like the smallest one, and the queue grows for seconds: the work that was
+//! released and not taken counts as occupancy, as if it were to be done within 0.2 s.
+//!
 //! Trips when C̃ exceeds C_T. Recovers by the same loop as soon as C̃ is below. Cold start:
 //! α and the integrals are 0, everything is admitted.
 //!
-//! Known bias: the processor loop's gain is the change of C with α, which is the offered load
-//! over capacity, so with cheap refusals the paper's gains make it swing above about twice the
-//! capacity. With `schedule = 1` the gains are divided by that load, which is estimated as
-//! C̃·(arriving rate)/(admitted rate). `schedule = 0` is the paper.
-//! The paced release delays every call by T̄_q, in quiet times too; `t_q = 0` releases whenever
-//! the processor has nothing more urgent.
+//! Known bias: the paced release delays every call by T̄_q, in quiet times too; `t_q = 0`
+//! releases whenever the processor has nothing more urgent.
 //!
 //! Source: 001 §3, §4.2.
 
@@ -36,7 +39,7 @@ use tidegate_world::Timestamp;
 use crate::filter::LowPass;
 use crate::registry::{Entry, Param};
 use crate::signals::Reading;
-use crate::{Allowance, Bucket, Control, Law, Release, Signals, Values};
+use crate::{Allowance, Bucket, Control, Flow, Law, Release, Signals, Values};
 
 static CPU_TARGET: Param = Param {
     name: "c_t",
@@ -70,10 +73,10 @@ static K_IQ: Param = gain("k_iq", "Integral gain of the queue loop.", "1/s²", 1
 static K_PC: Param = gain("k_pc", "Proportional gain of the processor loop.", "1", 5.0);
 static K_IC: Param = gain("k_ic", "Integral gain of the processor loop.", "1/s", 5.0);
 
-static SCHEDULE: Param = Param {
-    name: "schedule",
+static ADAPTIVE: Param = Param {
+    name: "adaptive",
     doc: "1: the gains of the processor loop are divided by the load as a multiple of the \
-          capacity, if above 1; 0: they are not, as in the paper.",
+          capacity, and work that it was too slow to take counts as occupancy; 0: the paper.",
     unit: "0 or 1",
     default: 1.0,
     min: 0.0,
@@ -90,10 +93,10 @@ pub(crate) static ENTRY: Entry = Entry {
     source: "001 §3",
     doc: "Releases the queue of new calls so that each waits `t_q`, and refuses the share of \
           new work by which the processor keeps the occupancy `c_t`.",
-    params: &[&CPU_TARGET, &QUEUE_TIME, &QUEUE_MAX, &K_PQ, &K_IQ, &K_PC, &K_IC, &SCHEDULE],
-    check: |values| match values.of(&SCHEDULE) {
+    params: &[&CPU_TARGET, &QUEUE_TIME, &QUEUE_MAX, &K_PQ, &K_IQ, &K_PC, &K_IC, &ADAPTIVE],
+    check: |values| match values.of(&ADAPTIVE) {
         0.0 | 1.0 => Ok(()),
-        _ => Err("schedule = 0 or 1"),
+        _ => Err("adaptive = 0 or 1"),
     },
     build: |values| Box::new(Pi::new(values)),
 };
@@ -108,9 +111,11 @@ const RATE_FILTER_S: f64 = 0.4;
 const PROCESSOR_FILTER_S: f64 = 0.1;
 /// A step is taken as no longer than this: after a rest the past is not integrated.
 const STEP_MAX: Duration = Duration::from_millis(100);
-/// Load up to which the gains are scheduled. Beyond it hardly any call is admitted, and its
+/// Load up to which the gains are adapted. Beyond it hardly any call is admitted, and its
 /// rate says nothing any more.
-const SCHEDULE_MAX: f64 = 16.0;
+const LOAD_MAX: f64 = 16.0;
+/// In what time work that was not taken is to be done, s.
+const BACKLOG_TIME_S: f64 = 0.2;
 /// Below these a loop counts as at rest, in calls/s and as fractions.
 const REST_CPS: f64 = 0.5;
 const REST: f64 = 0.001;
@@ -122,16 +127,16 @@ struct Pi {
     queue_max: usize,
     queue_gains: (f64, f64),
     processor_gains: (f64, f64),
-    schedule: bool,
+    adaptive: bool,
 
     /// The last step of the loops: when, and the counts then.
     stepped: Timestamp,
     counted: Counted,
     read: Reading,
-    /// Rates of calls that arrive, that enter the queue, and that are admitted, calls/s.
+    /// Rates of calls that arrive, that enter the queue, and that are taken from it, calls/s.
     arriving: LowPass,
     entering: LowPass,
-    admitted: LowPass,
+    taken: LowPass,
     occupancy: LowPass,
     queue_integral: f64,
     processor_integral: f64,
@@ -142,7 +147,7 @@ struct Pi {
 struct Counted {
     arrived: u64,
     entered: u64,
-    admitted: u64,
+    taken: u64,
 }
 
 impl Pi {
@@ -153,13 +158,13 @@ impl Pi {
             queue_max: values.of(&QUEUE_MAX) as usize,
             queue_gains: (values.of(&K_PQ), values.of(&K_IQ)),
             processor_gains: (values.of(&K_PC), values.of(&K_IC)),
-            schedule: values.of(&SCHEDULE) == 1.0,
+            adaptive: values.of(&ADAPTIVE) == 1.0,
             stepped: Timestamp::ZERO,
             counted: Counted::default(),
             read: Reading::default(),
             arriving: LowPass::new(RATE_FILTER_S),
             entering: LowPass::new(RATE_FILTER_S),
-            admitted: LowPass::new(RATE_FILTER_S),
+            taken: LowPass::new(RATE_FILTER_S),
             occupancy: LowPass::new(PROCESSOR_FILTER_S),
             queue_integral: 0.0,
             processor_integral: 0.0,
@@ -181,9 +186,9 @@ impl Pi {
         let rate = |now: u64, then: u64| (now - then) as f64 / passed.as_secs_f64();
         self.arriving.update(rate(flow.arrived, then.arrived), passed);
         self.entering.update(rate(flow.entered, then.entered), passed);
-        self.admitted.update(rate(flow.admitted, then.admitted), passed);
-        let (arrived, entered, admitted) = (flow.arrived, flow.entered, flow.admitted);
-        self.counted = Counted { arrived, entered, admitted };
+        self.taken.update(rate(flow.taken, then.taken), passed);
+        let Flow { arrived, entered, taken, .. } = *flow;
+        self.counted = Counted { arrived, entered, taken };
     }
 
     /// The release of the queue, calls/s.
@@ -201,9 +206,13 @@ impl Pi {
     }
 
     /// The share of calls to refuse.
-    fn refusal(&mut self, step_s: f64) -> f64 {
-        let error = self.occupancy.value() - self.cpu_target;
-        let scale = if self.schedule { self.load() } else { 1.0 };
+    fn refusal(&mut self, signals: &Signals, step_s: f64) -> f64 {
+        let mut error = self.occupancy.value() - self.cpu_target;
+        let mut scale = 1.0;
+        if self.adaptive {
+            error += self.backlog(signals);
+            scale = self.load();
+        }
         let (proportional, integral) = self.processor_gains;
         // The integral is kept as a share, so that a change of scale does not move it.
         let share = self.processor_integral + integral / scale * error * step_s;
@@ -214,11 +223,23 @@ impl Pi {
         output(self.processor_integral).clamp(0.0, 1.0)
     }
 
-    /// What arrives as a multiple of the capacity, 1 at least. The capacity is what is
-    /// admitted over the occupancy that it makes.
+    /// What arrives as a multiple of the capacity, 1 at least. The capacity is what is taken
+    /// over the occupancy that it makes.
     fn load(&self) -> f64 {
-        let load = self.occupancy.value() * self.arriving.value() / self.admitted.value();
-        if load.is_finite() { load.clamp(1.0, SCHEDULE_MAX) } else { 1.0 }
+        let load = self.occupancy.value() * self.arriving.value() / self.taken.value();
+        if load.is_finite() { load.clamp(1.0, LOAD_MAX) } else { 1.0 }
+    }
+
+    /// The occupancy that it would take to do in time what was released and not taken.
+    fn backlog(&self, signals: &Signals) -> f64 {
+        let left = match self.queue_time_s {
+            0.0 => signals.queue.waiting as f64,
+            // Less than one is the fraction that the pacer carries over.
+            _ => (signals.queue.credit - 1.0).max(0.0).min(signals.queue.waiting as f64),
+        };
+        let service_s = self.occupancy.value() / self.taken.value();
+        let occupancy = left * service_s / BACKLOG_TIME_S;
+        if occupancy.is_finite() { occupancy.min(LOAD_MAX) } else { 0.0 }
     }
 }
 
@@ -232,7 +253,7 @@ impl Law for Pi {
         self.stepped = now;
         self.measure_rates(signals, passed);
         let step_s = passed.min(STEP_MAX).as_secs_f64();
-        self.refused = self.refusal(step_s);
+        self.refused = self.refusal(signals, step_s);
         control.admit_of_all(Allowance::Fraction(1.0 - self.refused));
         control.queue.waiting_max = self.queue_max;
         if self.queue_time_s > 0.0 {
