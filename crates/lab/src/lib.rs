@@ -1,0 +1,7 @@
+//! The laboratory: scenarios, the runs they ask for, and what comes of them as tables and
+//! figures.
+
+// The laboratory runs real sockets against the clock.
+#![allow(clippy::disallowed_methods)]
+
+pub mod figure;
