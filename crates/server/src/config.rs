@@ -6,15 +6,17 @@
 
 mod address;
 mod by_class;
-pub mod diagnostic;
-pub mod document;
+mod diagnostic;
+mod document;
 mod knob;
 mod listen;
 mod overload;
 mod pool;
 mod reach;
 mod reference;
+mod resolved;
 mod route;
+pub mod schema;
 mod section;
 mod shape;
 mod summary;
@@ -34,6 +36,7 @@ pub use listen::Listen;
 pub use overload::Emulate;
 pub use pool::{Backend, Mode, Pool};
 pub use reference::reference;
+pub use resolved::{emulate_toml, overload_toml};
 
 use diagnostic::Report;
 use document::Document;
