@@ -4,4 +4,6 @@
 // The laboratory runs real sockets against the clock.
 #![allow(clippy::disallowed_methods)]
 
+pub mod cost;
 pub mod figure;
+pub mod scenario;

@@ -36,7 +36,7 @@ pub use listen::Listen;
 pub use overload::Emulate;
 pub use pool::{Backend, Mode, Pool};
 pub use reference::reference;
-pub use resolved::{emulate_toml, overload_toml};
+pub use resolved::{decide_word, emulate_toml, overload_toml, queue_word};
 
 use diagnostic::Report;
 use document::Document;

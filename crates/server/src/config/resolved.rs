@@ -1,7 +1,8 @@
 //! `[overload]` and `[emulate]` with every key written out: what was read, as it would be
 //! read again.
 
-use tidegate_proxy::{Class, Overload};
+use tidegate_control::Decide;
+use tidegate_proxy::{Class, Overload, Queueing};
 use tidegate_world::Work;
 
 use super::overload::Emulate;
@@ -16,8 +17,8 @@ pub fn overload_toml(overload: &Overload) -> String {
          disposal = \"{}\"\noccupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
          [overload.params]\n",
         gate.law.entry().name,
-        word(&DECIDE.shape, gate.decide),
-        word(&QUEUE.shape, *queueing),
+        decide_word(gate.decide),
+        queue_word(*queueing),
         word(&THROTTLE.shape, gate.throttle),
         word(&DISPOSAL.shape, *disposal),
         word(&OCCUPANCY.shape, gate.occupancy),
@@ -47,6 +48,16 @@ pub fn emulate_toml(emulate: &Emulate) -> String {
         by_class(serve),
         by_class(refuse),
     )
+}
+
+/// What `decide` is written as.
+pub fn decide_word(decide: Decide) -> &'static str {
+    word(&DECIDE.shape, decide)
+}
+
+/// What `queue` is written as.
+pub fn queue_word(queue: Queueing) -> &'static str {
+    word(&QUEUE.shape, queue)
 }
 
 /// What is written to choose `value`.

@@ -6,6 +6,7 @@ pub use super::diagnostic::{Report, alternatives, nearest, quoted};
 pub use super::document::{Document, read};
 pub use super::knob::{Absent, Documented, Knob, Shape, Table};
 pub use super::overload::{read as read_overload, read_emulate};
+pub use super::reference::describe;
 pub use super::section::Section;
 pub use super::shape::{Choice, Flag, List, Real, Text, Whole, Wrong};
 pub use super::tables::{EMULATE, OVERLOAD};
