@@ -7,28 +7,28 @@
 mod address;
 mod by_class;
 mod diagnostic;
+mod document;
 mod knob;
 mod listen;
 mod overload;
 mod pool;
 mod reach;
 mod reference;
+mod resolved;
 mod route;
+pub mod schema;
 mod section;
 mod shape;
 mod summary;
 mod tables;
 mod word;
 
-use std::fs::File;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_proxy::{Overload, Rule, RuleTarget, Senders};
 use toml::Spanned;
-use toml::de::DeTable;
 
 pub use address::HostPort;
 pub use diagnostic::Diagnostics;
@@ -36,17 +36,16 @@ pub use listen::Listen;
 pub use overload::Emulate;
 pub use pool::{Backend, Mode, Pool};
 pub use reference::reference;
+pub use resolved::{decide_word, emulate_toml, overload_toml, queue_word};
 
 use diagnostic::Report;
+use document::Document;
 use section::Section;
 use tables::{
     ADMIN, ADMIN_ADDRESS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX, COALESCE_US,
     DRAIN_SECONDS, EMULATE, LISTEN, OVERLOAD, POOL, QUEUE_MAX, ROOT, ROUTE, SERVER, SHARDS,
     STATE_DIR,
 };
-
-/// Bytes of a configuration file at the most.
-const FILE_MAX: usize = 1 << 20;
 
 /// A configuration that was found right.
 #[derive(Clone, Debug)]
@@ -97,13 +96,7 @@ impl Config {
     /// # Errors
     /// When it cannot be read, or with everything that is wrong with it.
     pub fn load(path: &Path) -> Result<Self, Diagnostics> {
-        let unreadable = |error: std::io::Error| {
-            let help = "name a file that exists and that this user may read".to_owned();
-            Diagnostics::without_text(path, format!("cannot be read: {error}"), help)
-        };
-        let mut bytes = Vec::new();
-        let file = File::open(path).map_err(unreadable)?;
-        file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let bytes = document::read(path)?;
         Self::parse(path, &bytes)
     }
 
@@ -112,36 +105,18 @@ impl Config {
     /// # Errors
     /// With everything that is wrong with it.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Diagnostics> {
-        if bytes.len() > FILE_MAX {
-            let help = format!("write at most {} KiB", FILE_MAX / 1024);
-            return Err(Diagnostics::without_text(path, "too long".to_owned(), help));
-        }
-        let text = String::from_utf8_lossy(bytes);
+        let document = Document::parse(path, bytes)?;
         let mut report = Report::default();
-        match read(bytes, &text, &mut report) {
+        match read(&document, &mut report) {
             Some(config) if report.is_empty() => Ok(config),
-            _ => Err(report.into_diagnostics(path, &text)),
+            _ => Err(document.refuse(report)),
         }
     }
 }
 
-/// The configuration `text`, or `None` when something was reported.
-fn read(bytes: &[u8], text: &str, report: &mut Report) -> Option<Config> {
-    if let Err(error) = std::str::from_utf8(bytes) {
-        // The lossy text holds a replacement character of three bytes there.
-        let at = error.valid_up_to();
-        report.error(at..at + 3, "not UTF-8 text", "", "save the file as UTF-8");
-        return None;
-    }
-    let (document, errors) = DeTable::parse_recoverable(text);
-    for error in &errors {
-        report_syntax(error, report);
-    }
-    // What a parser guesses after a syntax error had better not be complained about.
-    if !errors.is_empty() {
-        return None;
-    }
-    let root = Section::root(&ROOT, document.get_ref(), report);
+/// The configuration, or `None` when something was reported.
+fn read(document: &Document<'_>, report: &mut Report) -> Option<Config> {
+    let root = Section::root(&ROOT, document.table(), report);
     let server = root.read_one(&SERVER, read_server, report);
     let admin = root.read_one(&ADMIN, |admin, report| admin.value(&ADMIN_ADDRESS, report), report);
     let listeners = root.read_all(&LISTEN, listen::Draft::read, report);
@@ -197,18 +172,4 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
         backend_pause: Duration::from_secs(backend_pause?),
         coalesce: Duration::from_micros(coalesce?),
     })
-}
-
-fn report_syntax(error: &toml::de::Error, report: &mut Report) {
-    let values = ["string", "quot", "literal", "float", "integer", "value", "number"];
-    let message = error.message().trim_end_matches(", expected nothing");
-    let help = if message.contains("duplicate key") {
-        "remove one of the two"
-    } else if values.iter().any(|noun| message.contains(noun)) {
-        "write a text in double quotes: `address = \"127.0.0.1:5060\"`"
-    } else {
-        "write one `[table]` or one `key = value` on a line"
-    };
-    let title = format!("not TOML: {message}");
-    report.error(error.span().unwrap_or(0..0), title, "", help);
 }

@@ -12,7 +12,7 @@ use super::knob::Shape;
 use super::shape::Real;
 
 /// Microseconds: one number for all classes of message, or a table by class.
-pub(super) struct ByClass;
+pub struct ByClass;
 
 /// An hour: longer than any message is worth.
 const NUMBER: Real = Real(0.0..=3_600_000_000.0);

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, shown beside the text that is wrong.
+//! What is wrong with a TOML file, shown beside the text that is wrong.
 
 use std::fmt;
 use std::ops::Range;
@@ -49,7 +49,7 @@ impl Diagnostics {
     }
 
     /// The one thing that is wrong when there is no text to point into.
-    pub(super) fn without_text(path: &Path, title: String, help: String) -> Self {
+    pub fn without_text(path: &Path, title: String, help: String) -> Self {
         let list = vec![Diagnostic { title, spots: Vec::new(), help }];
         Self { path: path.display().to_string(), text: String::new(), list, omitted: 0 }
     }
@@ -99,14 +99,14 @@ impl Diagnostic {
 
 /// Gathers diagnostics while a configuration is read.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub struct Report {
     list: Vec<Diagnostic>,
     omitted: usize,
 }
 
 impl Report {
     /// `text` at `span` is wrong; `label` stands beside the underlined text.
-    pub(super) fn error(
+    pub fn error(
         &mut self,
         span: Range<usize>,
         title: impl Into<String>,
@@ -117,7 +117,7 @@ impl Report {
     }
 
     /// The text at `span` contradicts the text at `other`.
-    pub(super) fn clash(
+    pub fn clash(
         &mut self,
         title: impl Into<String>,
         (span, label): (Range<usize>, &str),
@@ -129,16 +129,17 @@ impl Report {
     }
 
     /// Something is missing that has no place in the text.
-    pub(super) fn missing(&mut self, title: impl Into<String>, help: impl Into<String>) {
+    pub fn missing(&mut self, title: impl Into<String>, help: impl Into<String>) {
         self.push(title.into(), Vec::new(), help.into());
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether nothing was wrong.
+    pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// The diagnostics of the configuration `text` named `path`.
-    pub(super) fn into_diagnostics(mut self, path: &Path, text: &str) -> Diagnostics {
+    pub fn into_diagnostics(mut self, path: &Path, text: &str) -> Diagnostics {
         debug_assert!(!self.is_empty(), "a configuration is refused only for a reason");
         self.list.sort_by_key(Diagnostic::place);
         Diagnostics {
@@ -159,7 +160,7 @@ impl Report {
 }
 
 /// `text` in backticks, fit for a terminal: control characters escaped, cut when long.
-pub(super) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     const SHOWN_MAX: usize = 60;
     let (shown, rest) = match text.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => (&text[..end], "…"),
@@ -169,10 +170,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// The one of `names` that `written` was probably meant to be.
-pub(super) fn nearest<'a>(
-    written: &str,
-    names: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // The distance takes time and memory in proportion to the length.
     const LENGTH_MAX: usize = 64;
     if written.len() > LENGTH_MAX {
@@ -190,7 +188,7 @@ pub(super) fn nearest<'a>(
 }
 
 /// `a`, `b` or `c`, each in backticks.
-pub(super) fn alternatives(names: impl IntoIterator<Item = impl fmt::Display>) -> String {
+pub fn alternatives(names: impl IntoIterator<Item = impl fmt::Display>) -> String {
     let quoted: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match quoted.split_last() {
         Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),

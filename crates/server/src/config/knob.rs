@@ -11,9 +11,12 @@ use toml::de::DeValue;
 use super::diagnostic::Report;
 
 /// A key of a table, and everything there is to say about it.
-pub(super) struct Knob<S> {
+pub struct Knob<S> {
+    /// As it is written in a file.
     pub name: &'static str,
+    /// What its values are.
     pub shape: S,
+    /// What holds when it is not given.
     pub absent: Absent,
     /// What it means, in Markdown.
     pub doc: &'static str,
@@ -21,7 +24,7 @@ pub(super) struct Knob<S> {
 
 /// What holds when a key is not given.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Absent {
+pub enum Absent {
     /// It must be given.
     Required,
     /// This value, as TOML text: it is read by the code that reads the file.
@@ -31,7 +34,8 @@ pub(super) enum Absent {
 }
 
 /// How a value is written, and how it is read.
-pub(super) trait Shape {
+pub trait Shape {
+    /// What is read.
     type Value;
 
     /// What a right value looks like, to follow "write": `an integer from 1 to 64`.
@@ -47,7 +51,7 @@ pub(super) trait Shape {
 }
 
 /// A table of the configuration file.
-pub(super) struct Table {
+pub struct Table {
     /// As it is written in a file: `[server]`, `[[pool.backend]]`.
     pub header: &'static str,
     /// The key it has in the table above it.
@@ -56,7 +60,9 @@ pub(super) struct Table {
     pub count: RangeInclusive<usize>,
     /// What it holds, in Markdown.
     pub doc: &'static str,
+    /// Its keys.
     pub knobs: &'static [&'static dyn Documented],
+    /// The tables in it.
     pub tables: &'static [&'static Table],
     /// Its keys depend on something else: whoever reads it reports those that are wrong.
     pub has_free_keys: bool,
@@ -66,29 +72,33 @@ pub(super) struct Table {
 
 impl Table {
     /// Whether it is written `[[…]]`.
-    pub(super) fn is_repeated(&self) -> bool {
+    pub fn is_repeated(&self) -> bool {
         self.header.starts_with("[[")
     }
 
     /// The keys that must be given, as one writes them.
-    pub(super) fn required(&self) -> String {
+    pub fn required(&self) -> String {
         let required = self.knobs.iter().filter(|knob| matches!(knob.absent(), Absent::Required));
         let written: Vec<_> = required.map(|knob| format!("`{} = …`", knob.name())).collect();
         written.join(" and ")
     }
 
     /// Every key the table understands.
-    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
         let knobs = self.knobs.iter().map(|knob| knob.name());
         knobs.chain(self.tables.iter().map(|table| table.name))
     }
 }
 
 /// A knob without its type, as documentation and tests see it.
-pub(super) trait Documented: Sync {
+pub trait Documented: Sync {
+    /// As it is written in a file.
     fn name(&self) -> &'static str;
+    /// What a right value looks like.
     fn describe(&self) -> String;
+    /// What holds when it is not given.
     fn absent(&self) -> Absent;
+    /// What it means, in Markdown.
     fn doc(&self) -> &'static str;
     /// Whether `value` would be accepted.
     #[cfg(test)]

@@ -36,7 +36,8 @@ pub struct Emulate {
     pub socket_max: usize,
 }
 
-pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Overload> {
+/// What `[overload]` says; `None` when something was reported.
+pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Overload> {
     let law = section.value(&LAW, report).map(Spanned::into_inner);
     // The only scheme there is; whatever else is written was reported.
     let classes = section.value(&CLASSES, report);
@@ -109,7 +110,8 @@ fn values(
     }
 }
 
-pub(super) fn read_emulate(section: &Section<'_, '_>, report: &mut Report) -> Option<Emulate> {
+/// What `[emulate]` says; `None` when something was reported.
+pub fn read_emulate(section: &Section<'_, '_>, report: &mut Report) -> Option<Emulate> {
     let mut cost = |knob| section.value(knob, report).map(Spanned::into_inner);
     let (offer, serve, refuse) = (cost(&OFFER_US), cost(&SERVE_US), cost(&REFUSE_US));
     let socket_max = section.value(&SOCKET_MAX, report).map(Spanned::into_inner);

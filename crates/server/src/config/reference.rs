@@ -36,12 +36,13 @@ uri = \"sip:127.0.0.1:5071\"
 pub fn reference() -> String {
     let mut out = HEAD.to_owned();
     for table in ROOT.tables {
-        describe(table, &mut out);
+        describe_all(table, &mut out);
     }
     out
 }
 
-fn describe(table: &Table, out: &mut String) {
+/// Appends what there is to say of `table` and its keys, in Markdown; not of the tables in it.
+pub fn describe(table: &Table, out: &mut String) {
     let depth = if table.header.contains('.') { "###" } else { "##" };
     let _ = writeln!(out, "\n{depth} `{}`\n\n{} {}\n", table.header, table.doc, count(table));
     for knob in table.knobs {
@@ -50,11 +51,15 @@ fn describe(table: &Table, out: &mut String) {
     for name in table.reserved {
         let _ = writeln!(out, "- **`{name}`**: reserved for a later version.");
     }
+}
+
+fn describe_all(table: &Table, out: &mut String) {
+    describe(table, out);
     if std::ptr::eq(table, &PARAMS) {
         LAWS.into_iter().for_each(|law| describe_law(law, out));
     }
     for inner in table.tables {
-        describe(inner, out);
+        describe_all(inner, out);
     }
 }
 

@@ -9,7 +9,7 @@ use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::knob::{Absent, Knob, Shape, Table};
 
 /// A table of the file, with what there is to know about it.
-pub(super) struct Section<'a, 'i> {
+pub struct Section<'a, 'i> {
     table: &'static Table,
     content: &'a DeTable<'i>,
     /// Where its header stands.
@@ -18,11 +18,7 @@ pub(super) struct Section<'a, 'i> {
 
 impl<'a, 'i> Section<'a, 'i> {
     /// The file as a whole. Reports the keys it does not know.
-    pub(super) fn root(
-        table: &'static Table,
-        content: &'a DeTable<'i>,
-        report: &mut Report,
-    ) -> Self {
+    pub fn root(table: &'static Table, content: &'a DeTable<'i>, report: &mut Report) -> Self {
         Self::open(table, content, 0..0, report)
     }
 
@@ -40,12 +36,12 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// Where its header stands.
-    pub(super) fn span(&self) -> Range<usize> {
+    pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
     /// Every key with its value, of a table with free keys.
-    pub(super) fn each(
+    pub fn each(
         &self,
     ) -> impl Iterator<Item = (&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
         debug_assert!(self.table.has_free_keys);
@@ -53,13 +49,13 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// Whether the key is given, rightly or wrongly.
-    pub(super) fn has<S>(&self, knob: &Knob<S>) -> bool {
+    pub fn has<S>(&self, knob: &Knob<S>) -> bool {
         self.content.contains_key(knob.name)
     }
 
     /// The value of `knob` or its default, which is placed at the header.
     /// `None` when it is wrong or required and absent, and that was reported.
-    pub(super) fn value<S: Shape>(
+    pub fn value<S: Shape>(
         &self,
         knob: &Knob<S>,
         report: &mut Report,
@@ -89,7 +85,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// The value of `knob` if it is given; `None` also when it was wrong and reported.
-    pub(super) fn given<S: Shape>(
+    pub fn given<S: Shape>(
         &self,
         knob: &Knob<S>,
         report: &mut Report,
@@ -100,7 +96,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// Reads the tables `table` in this one, in the order of the file.
-    pub(super) fn read_all<T>(
+    pub fn read_all<T>(
         &self,
         table: &'static Table,
         read: impl Fn(&Section<'_, '_>, &mut Report) -> T,
@@ -111,7 +107,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// The only table `table` in this one, empty when it is left out.
-    pub(super) fn read_one<T>(
+    pub fn read_one<T>(
         &self,
         table: &'static Table,
         read: impl Fn(&Section<'_, '_>, &mut Report) -> T,

@@ -10,7 +10,7 @@ use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::knob::Shape;
 
 /// An integer within bounds.
-pub(super) struct Whole(pub RangeInclusive<u64>);
+pub struct Whole(pub RangeInclusive<u64>);
 
 impl Shape for Whole {
     type Value = u64;
@@ -35,7 +35,7 @@ impl Shape for Whole {
 }
 
 /// A number within bounds, whole or not.
-pub(super) struct Real(pub RangeInclusive<f64>);
+pub struct Real(pub RangeInclusive<f64>);
 
 impl Shape for Real {
     type Value = f64;
@@ -61,7 +61,7 @@ impl Shape for Real {
 }
 
 /// True or false.
-pub(super) struct Flag;
+pub struct Flag;
 
 impl Shape for Flag {
     type Value = bool;
@@ -79,7 +79,8 @@ impl Shape for Flag {
 }
 
 /// One word of a set.
-pub(super) struct Choice<T: 'static> {
+pub struct Choice<T: 'static> {
+    /// What is written, and what it means.
     pub words: &'static [(&'static str, T)],
     /// Words that a later version will understand.
     pub reserved: &'static [&'static str],
@@ -125,7 +126,7 @@ impl<T: Copy> Shape for Choice<T> {
 }
 
 /// A text with a grammar of its own.
-pub(super) struct Text<T> {
+pub struct Text<T> {
     /// What a right one looks like, to follow "write".
     pub what: &'static str,
     /// The value of a right text, or in a few words what is wrong with it.
@@ -134,7 +135,7 @@ pub(super) struct Text<T> {
 
 /// Why a text has not the shape it should have.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub struct Wrong {
     /// To stand beside the underlined text: `no port`.
     pub label: String,
     /// What would be right, when more is known than the shape.
@@ -143,7 +144,7 @@ pub(super) struct Wrong {
 
 impl Wrong {
     /// A reason whose remedy depends on the text.
-    pub(super) fn with_help(label: impl Into<String>, help: impl Into<String>) -> Self {
+    pub fn with_help(label: impl Into<String>, help: impl Into<String>) -> Self {
         Self { label: label.into(), help: Some(help.into()) }
     }
 }
@@ -183,8 +184,10 @@ impl<T> Shape for Text<T> {
 }
 
 /// A list of values of one shape.
-pub(super) struct List<S> {
+pub struct List<S> {
+    /// The shape of each.
     pub of: S,
+    /// How many there may be.
     pub count_max: usize,
 }
 

@@ -9,7 +9,8 @@ use crate::config::knob::{Absent, Knob, Table};
 use crate::config::overload::Classes;
 use crate::config::shape::{Choice, Flag, Whole};
 
-pub(in crate::config) static OVERLOAD: Table = Table {
+/// What is admitted.
+pub static OVERLOAD: Table = Table {
     header: "[overload]",
     name: "overload",
     count: 0..=1,
@@ -133,7 +134,8 @@ pub(in crate::config) static PARAMS: Table = Table {
     reserved: &[],
 };
 
-pub(in crate::config) static EMULATE: Table = Table {
+/// How slow a server is to seem.
+pub static EMULATE: Table = Table {
     header: "[emulate]",
     name: "emulate",
     count: 0..=1,

@@ -1,0 +1,136 @@
+use super::overload::{Facet, Heading, Series, goodput, retransmissions, set_up_delay};
+use super::*;
+
+/// Two panels with the shapes that overload has.
+fn facets() -> Vec<Facet> {
+    let loads = [0.5, 1.0, 1.5, 2.0, 3.0, 5.0];
+    let series = |name: &str, medians: [f64; 6]| Series {
+        name: name.to_owned(),
+        points: std::iter::zip(loads, medians)
+            .map(|(x, y)| Point { x, min: y * 0.95, median: y, max: y * 1.04 })
+            .collect(),
+    };
+    let facet = |title: &str, factor: f64| Facet {
+        title: title.to_owned(),
+        series: vec![
+            series("none", [0.5, 0.9, 0.1, 0.02, 0.0, 0.0]),
+            series("occupancy", [0.5, 0.95, 0.7 * factor, 0.5 * factor, 0.3, 0.1]),
+            series("ohta", [0.5, 0.93, 0.5, 0.4 * factor, 0.2, 0.1 * factor]),
+            series("pi", [0.5, 0.97, 0.92, 0.9 * factor, 0.8 * factor, 0.6 * factor]),
+        ],
+    };
+    vec![facet("decided at service, one FIFO", 0.6), facet("decided on arrival, by class", 1.0)]
+}
+
+fn heading() -> Heading {
+    Heading {
+        title: "Goodput under overload".to_owned(),
+        note: "Median, minimum and maximum of 3 runs · r/s = 0.08".to_owned(),
+    }
+}
+
+fn bound(m: f64) -> f64 {
+    if m < 1.0 { m } else { ((1.0 - m * 0.08) / 0.92).clamp(0.0, 1.0) }
+}
+
+/// Set `TIDEGATE_LOOK` to a folder to look at what is drawn.
+fn look(name: &str, figure: &Figure) {
+    if let Some(folder) = std::env::var_os("TIDEGATE_LOOK") {
+        let folder = std::path::PathBuf::from(folder);
+        std::fs::write(folder.join(format!("{name}.svg")), figure.svg()).unwrap();
+        std::fs::write(folder.join(format!("{name}.png")), figure.png()).unwrap();
+    }
+}
+
+#[test]
+fn a_goodput_figure_names_every_line_in_every_panel() {
+    let figure = goodput(heading(), &facets(), bound);
+    look("goodput", &figure);
+    let svg = figure.svg();
+    for name in ["none", "occupancy", "ohta", "pi", "bound"] {
+        let labels = svg.lines().filter(|line| *line == name).count();
+        assert_eq!(labels, 2, "{name}");
+    }
+    assert!(svg.starts_with("<svg width=\"1160\" height=\"488\" viewBox=\"0 0 4640 1952\""));
+    assert_eq!(svg, figure.svg(), "the same figure, the same bytes");
+}
+
+#[test]
+fn one_name_has_one_colour_in_all_panels_and_no_other_line_has_it() {
+    let figure = goodput(heading(), &facets(), bound);
+    let colours = |panel: &Panel| -> Vec<_> {
+        panel.lines.iter().map(|line| ink::colour(line, &figure.panels)).collect()
+    };
+    let [left, right] = &figure.panels[..] else { panic!("two panels") };
+    assert_eq!(colours(left), colours(right));
+    let mut distinct = colours(left);
+    distinct.sort_by_key(|c| (c.0, c.1, c.2));
+    distinct.dedup();
+    assert_eq!(distinct.len(), 5);
+}
+
+#[test]
+fn a_png_is_an_image_of_twice_the_size_and_not_blank() {
+    let figure = goodput(heading(), &facets()[..1], bound);
+    let mut image = png::Decoder::new(std::io::Cursor::new(figure.png())).read_info().unwrap();
+    let mut pixels = vec![0; image.output_buffer_size().unwrap()];
+    let info = image.next_frame(&mut pixels).unwrap();
+    assert_eq!((info.width, info.height), (1200, 976));
+    let blue = pixels.chunks(3).filter(|pixel| *pixel == [0, 114, 178]).count();
+    assert!(blue > 500, "the fourth line is drawn: {blue} pixels");
+}
+
+#[test]
+fn a_delay_axis_covers_what_is_measured_and_the_deadline() {
+    let mut facets = facets();
+    for series in facets.iter_mut().flat_map(|facet| &mut facet.series) {
+        for point in &mut series.points {
+            let delay = 0.004 * (1.1 - point.median).max(0.01).powi(-1) * point.x.powi(3);
+            *point = Point { x: point.x, min: delay * 0.7, median: delay, max: delay * 1.6 };
+        }
+    }
+    let figure = set_up_delay(heading(), &facets, 0.5);
+    look("delay", &figure);
+    let range = &figure.panels[0].y.range;
+    let points = facets.iter().flat_map(|f| &f.series).flat_map(|s| &s.points);
+    for point in points {
+        assert!(range.contains(&point.min) && range.contains(&point.max), "{point:?}");
+    }
+    assert!(range.contains(&0.5));
+    assert!(figure.svg().lines().any(|line| line == "10 ms"));
+}
+
+#[test]
+fn a_ratio_axis_has_a_few_round_ticks() {
+    let mut facets = facets();
+    for point in facets.iter_mut().flat_map(|f| &mut f.series).flat_map(|s| &mut s.points) {
+        *point = Point::exact(point.x, (point.x - point.median).max(0.0) * 1.3);
+    }
+    let figure = retransmissions(heading(), &facets);
+    look("retransmissions", &figure);
+    let ticks: Vec<&str> = figure.panels[0].y.ticks.iter().map(|(_, text)| &**text).collect();
+    assert_eq!(ticks, ["0", "2", "4", "6", "8"]);
+}
+
+#[test]
+fn figures_without_any_data_are_drawn_too() {
+    let figure = goodput(heading(), &[], bound);
+    assert!(figure.panels.is_empty() && figure.svg().contains("Goodput under overload"));
+    let empty = [Facet { title: "empty".to_owned(), series: vec![Series::default()] }];
+    assert!(goodput(heading(), &empty, bound).svg().contains("empty"));
+    assert!(set_up_delay(heading(), &empty, 0.5).svg().contains("deadline"));
+    assert!(retransmissions(heading(), &empty).svg().contains("0.1"));
+}
+
+#[test]
+fn a_logarithmic_axis_places_ratios_evenly() {
+    let axis = Axis {
+        label: String::new(),
+        range: 0.001..=10.0,
+        scale: Scale::Logarithmic,
+        ticks: Vec::new(),
+    };
+    for (value, place) in [(0.001, 0.0), (0.01, 0.25), (1.0, 0.75), (100.0, 1.0), (0.0, 0.0)] {
+        assert!((axis.place(value) - place).abs() < 1e-9, "{value}");
+    }
+}

@@ -1,0 +1,161 @@
+//! The conditions of a run, and those of them that can be swept.
+
+use std::fmt;
+
+use tidegate_agent::Process;
+use tidegate_server::config::Emulate;
+use tidegate_server::config::schema::{
+    Documented, Knob, List, Real, Report, Section, Shape, Whole,
+};
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::tables;
+
+/// What holds during one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conditions {
+    /// Offered load as a multiple of the capacity.
+    pub load: f64,
+    /// How calls arrive.
+    pub arrivals: Process,
+    /// How long a call is held, in seconds.
+    pub hold_s: f64,
+    /// When a caller that is not answered hangs up, in seconds.
+    pub patience_s: f64,
+    /// Set-up delay up to which a call counts as goodput, in ms.
+    pub deadline_ms: f64,
+    /// T1 of RFC 3261, in ms.
+    pub t1_ms: f64,
+    /// Back ends.
+    pub answerers: u32,
+    /// Messages that wait in one queue at the most.
+    pub queue_max: u32,
+    /// What messages cost.
+    pub emulate: Emulate,
+}
+
+/// A condition that is a number, so that it can be swept.
+#[derive(Clone, Copy)]
+pub struct Axis(&'static Swept);
+
+struct Swept {
+    /// What it is, with its unit, as a table heads it.
+    title: &'static str,
+    number: Number,
+    set: fn(&mut Conditions, f64),
+}
+
+enum Number {
+    Real(&'static Knob<Real>),
+    Whole(&'static Knob<Whole>),
+}
+
+static AXES: [Swept; 7] = [
+    Swept {
+        title: "load",
+        number: Number::Real(&tables::LOAD),
+        set: |conditions, value| conditions.load = value,
+    },
+    Swept {
+        title: "hold (s)",
+        number: Number::Real(&tables::HOLD_S),
+        set: |conditions, value| conditions.hold_s = value,
+    },
+    Swept {
+        title: "patience (s)",
+        number: Number::Real(&tables::PATIENCE_S),
+        set: |conditions, value| conditions.patience_s = value,
+    },
+    Swept {
+        title: "deadline (ms)",
+        number: Number::Real(&tables::DEADLINE_MS),
+        set: |conditions, value| conditions.deadline_ms = value,
+    },
+    Swept {
+        title: "T1 (ms)",
+        number: Number::Real(&tables::T1_MS),
+        set: |conditions, value| conditions.t1_ms = value,
+    },
+    Swept {
+        title: "answerers",
+        number: Number::Whole(&tables::ANSWERERS),
+        set: |conditions, value| conditions.answerers = value as u32,
+    },
+    Swept {
+        title: "queue",
+        number: Number::Whole(&tables::QUEUE_MAX),
+        set: |conditions, value| conditions.queue_max = value as u32,
+    },
+];
+
+/// Values of one axis at the most.
+const VALUES_MAX: usize = 100;
+
+impl Axis {
+    /// The offered load.
+    pub const LOAD: Self = Self(&AXES[0]);
+
+    /// Every condition that can be swept.
+    pub fn all() -> impl Iterator<Item = Self> {
+        AXES.iter().map(Self)
+    }
+
+    /// Its key in a scenario.
+    pub fn name(self) -> &'static str {
+        match self.0.number {
+            Number::Real(knob) => knob.name(),
+            Number::Whole(knob) => knob.name(),
+        }
+    }
+
+    /// What it is, with its unit, as a table heads it.
+    pub fn title(self) -> &'static str {
+        self.0.title
+    }
+
+    /// Gives `conditions` this value, which was read by one of the functions below.
+    pub fn set(self, conditions: &mut Conditions, value: f64) {
+        (self.0.set)(conditions, value);
+    }
+
+    /// Its value, or its default, if `section` is where it is given.
+    pub(super) fn read(self, section: &Section<'_, '_>, report: &mut Report) -> Option<f64> {
+        match self.0.number {
+            Number::Real(knob) => section.value(knob, report).map(Spanned::into_inner),
+            Number::Whole(knob) => section.value(knob, report).map(|n| n.into_inner() as f64),
+        }
+    }
+
+    /// The values it is swept over; `None` when something was reported.
+    pub(super) fn read_list(
+        self,
+        value: &Spanned<DeValue<'_>>,
+        report: &mut Report,
+    ) -> Option<Vec<f64>> {
+        match self.0.number {
+            Number::Real(knob) => {
+                let list = List { of: Real(knob.shape.0.clone()), count_max: VALUES_MAX };
+                let values = list.read(self.name(), value, report)?;
+                Some(values.into_iter().map(Spanned::into_inner).collect())
+            }
+            Number::Whole(knob) => {
+                let list = List { of: Whole(knob.shape.0.clone()), count_max: VALUES_MAX };
+                let values = list.read(self.name(), value, report)?;
+                Some(values.into_iter().map(|n| n.into_inner() as f64).collect())
+            }
+        }
+    }
+}
+
+impl PartialEq for Axis {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl fmt::Debug for Axis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,245 @@
+//! From a file to a scenario.
+
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate_agent::Process;
+use tidegate_server::config::schema::{
+    Document, EMULATE, OVERLOAD, Report, Section, Table, alternatives, nearest, quoted,
+    read_emulate, read_overload,
+};
+use tidegate_server::config::{Diagnostics, Emulate};
+use toml::Spanned;
+
+use super::tables::{
+    ARRIVALS, EXPECT, LABEL, LOADS, MEASURED_S, OF, OF_BOUND_MAX, OF_BOUND_MIN, REPETITIONS, ROOT,
+    SCHEDULE, SEED, SERVER, SWEEP, TITLE, VARIANT, WARM_UP_S, WORKLOAD,
+};
+use super::{Axis, Conditions, Expectation, Scenario, Schedule, Variant};
+use crate::cost;
+
+/// Conditions and their values where they are not swept.
+type Base = Vec<(Axis, f64)>;
+
+/// Points of one scenario at the most, repetitions counted.
+const POINTS_MAX: usize = 100_000;
+
+pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> {
+    let document = Document::parse(path, bytes)?;
+    let mut report = Report::default();
+    let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into());
+    match read(&document, &mut report) {
+        Some(scenario) if report.is_empty() => {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            Ok(Scenario { name, text, ..scenario })
+        }
+        _ => Err(document.refuse(report)),
+    }
+}
+
+/// The scenario, still without its name and text, or `None` when something was reported.
+fn read(document: &Document<'_>, report: &mut Report) -> Option<Scenario> {
+    let root = Section::root(&ROOT, document.table(), report);
+    let title = root.value(&TITLE, report).map(Spanned::into_inner);
+    let emulate = read_costs(&root, report);
+    let (arrivals, workload) = root.read_one(&WORKLOAD, read_workload, report);
+    let server =
+        root.read_one(&SERVER, |section, report| read_axes(&SERVER, section, report), report);
+    let sweep = root.read_one(&SWEEP, read_sweep, report);
+    let variants = root.read_all(&VARIANT, read_variant, report);
+    let schedule = root.read_one(&SCHEDULE, read_schedule, report);
+    let expectations = root.read_all(&EXPECT, read_expectation, report);
+
+    let variants = variants.into_iter().collect::<Option<Vec<_>>>()?;
+    check_distinct(&variants, report);
+    let expectations = expectations.into_iter().collect::<Option<Vec<_>>>()?;
+    for expectation in &expectations {
+        check_variant(expectation, &variants, report);
+    }
+    let (sweep, schedule) = (sweep?, schedule?);
+    check_count(&sweep, variants.len(), schedule.repetitions, report);
+
+    let mut conditions = Conditions {
+        load: 0.0,
+        arrivals: arrivals?.into_inner(),
+        hold_s: 0.0,
+        patience_s: 0.0,
+        deadline_ms: 0.0,
+        t1_ms: 0.0,
+        answerers: 0,
+        queue_max: 0,
+        emulate: emulate?,
+    };
+    for (axis, value) in workload?.into_iter().chain(server?) {
+        axis.set(&mut conditions, value);
+    }
+    Some(Scenario {
+        name: String::new(),
+        title: title?,
+        conditions,
+        sweep,
+        variants: variants.into_iter().map(Spanned::into_inner).collect(),
+        schedule,
+        expectations: expectations.into_iter().map(|e| e.expectation).collect(),
+        text: String::new(),
+    })
+}
+
+fn read_costs(root: &Section<'_, '_>, report: &mut Report) -> Option<Emulate> {
+    let costs = root.read_all(
+        &EMULATE,
+        |section, report| Some((section.span(), read_emulate(section, report)?)),
+        report,
+    );
+    const HELP: &str = "write what messages cost, such as `offer_us = 100`, `serve_us = 700`, \
+                        `refuse_us = 100`: loads are multiples of the capacity that follows";
+    match costs.into_iter().next() {
+        None => {
+            report.missing("no `[emulate]`", HELP);
+            None
+        }
+        Some(None) => None,
+        Some(Some((span, costs))) if cost::call(&costs).is_zero() => {
+            report.error(span, "a call costs nothing", "the capacity has no limit", HELP);
+            None
+        }
+        Some(Some((_, costs))) => Some(costs),
+    }
+}
+
+fn read_workload(
+    section: &Section<'_, '_>,
+    report: &mut Report,
+) -> (Option<Spanned<Process>>, Option<Base>) {
+    (section.value(&ARRIVALS, report), read_axes(&WORKLOAD, section, report))
+}
+
+/// The values of those keys of `table` that can be swept, for when they are not.
+fn read_axes(table: &Table, section: &Section<'_, '_>, report: &mut Report) -> Option<Base> {
+    let here = Axis::all().filter(|axis| table.names().any(|name| name == axis.name()));
+    // Every one is read before any is given up, so that all errors show.
+    let read: Vec<_> = here.map(|axis| Some((axis, axis.read(section, report)?))).collect();
+    read.into_iter().collect()
+}
+
+fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axis, Vec<f64>)>> {
+    let mut sweep = Vec::new();
+    let mut right = true;
+    for (key, value) in section.each() {
+        let names = || Axis::all().map(Axis::name);
+        let Some(axis) = Axis::all().find(|axis| axis.name() == &**key.get_ref()) else {
+            let title = format!("{} cannot be swept", quoted(key.get_ref()));
+            let help = match nearest(key.get_ref(), names()) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None => format!("write {}", alternatives(names())),
+            };
+            report.error(key.span(), title, "not a number of `[workload]` or `[server]`", help);
+            right = false;
+            continue;
+        };
+        match axis.read_list(value, report) {
+            Some(values) if values.is_empty() => {
+                let title = format!("`{}` has no values", axis.name());
+                report.error(value.span(), title, "empty", "write at least one, or remove it");
+                right = false;
+            }
+            Some(mut values) => {
+                values.sort_by(f64::total_cmp);
+                values.dedup();
+                sweep.push((axis, values));
+            }
+            None => right = false,
+        }
+    }
+    right.then_some(sweep)
+}
+
+fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanned<Variant>> {
+    let label = section.given(&LABEL, report).map(Spanned::into_inner);
+    let overload = section.read_one(&OVERLOAD, read_overload, report)?;
+    let label = label.unwrap_or_else(|| overload.gate.law.entry().name.to_owned());
+    Some(Spanned::new(section.span(), Variant { label, overload }))
+}
+
+fn read_schedule(section: &Section<'_, '_>, report: &mut Report) -> Option<Schedule> {
+    let mut seconds = |knob| section.value(knob, report).map(Spanned::into_inner);
+    let (warm_up, measured) = (seconds(&WARM_UP_S), seconds(&MEASURED_S));
+    let mut whole = |knob| section.value(knob, report).map(Spanned::into_inner);
+    let (repetitions, seed) = (whole(&REPETITIONS), whole(&SEED));
+    Some(Schedule {
+        warm_up: Duration::from_secs_f64(warm_up?),
+        measured: Duration::from_secs_f64(measured?),
+        repetitions: u32::try_from(repetitions?).ok()?,
+        seed: seed?,
+    })
+}
+
+/// An `[[expect]]` with the places that may turn out wrong.
+struct Expected {
+    variant: Range<usize>,
+    expectation: Expectation,
+}
+
+fn read_expectation(section: &Section<'_, '_>, report: &mut Report) -> Option<Expected> {
+    let variant = section.value(&OF, report);
+    let loads = section.given(&LOADS, report).map(Spanned::into_inner);
+    let least = section.given(&OF_BOUND_MIN, report).map(Spanned::into_inner);
+    let most = section.given(&OF_BOUND_MAX, report).map(Spanned::into_inner);
+    if !section.has(&OF_BOUND_MIN) && !section.has(&OF_BOUND_MAX) {
+        report.error(
+            section.span(),
+            "`[[expect]]` expects nothing",
+            "no condition in this table",
+            format!("add `{} = …` or `{} = …`", OF_BOUND_MIN.name, OF_BOUND_MAX.name),
+        );
+    }
+    let variant = variant?;
+    Some(Expected {
+        variant: variant.span(),
+        expectation: Expectation {
+            variant: variant.into_inner(),
+            loads: loads.into_iter().flatten().map(Spanned::into_inner).collect(),
+            goodput_of_bound_min: least,
+            goodput_of_bound_max: most,
+        },
+    })
+}
+
+fn check_distinct(variants: &[Spanned<Variant>], report: &mut Report) {
+    for (index, variant) in variants.iter().enumerate() {
+        let name = variant.get_ref().name();
+        let twin = variants[..index].iter().find(|other| other.get_ref().name() == name);
+        if let Some(twin) = twin {
+            report.clash(
+                format!("two variants are called {}", quoted(&name)),
+                (variant.span(), "this one"),
+                (twin.span(), "and this"),
+                "give one of them a `label`",
+            );
+        }
+    }
+}
+
+fn check_variant(expected: &Expected, variants: &[Spanned<Variant>], report: &mut Report) {
+    let names: Vec<String> = variants.iter().map(|variant| variant.get_ref().name()).collect();
+    let wanted = &expected.expectation.variant;
+    if names.contains(wanted) {
+        return;
+    }
+    let help = match nearest(wanted, names.iter().map(|name| &**name)) {
+        Some(near) => format!("did you mean `\"{near}\"`?"),
+        None => format!("write {}", alternatives(&names)),
+    };
+    let title = format!("there is no variant {}", quoted(wanted));
+    report.error(expected.variant.clone(), title, "not the name of a variant", help);
+}
+
+fn check_count(sweep: &[(Axis, Vec<f64>)], variants: usize, repetitions: u32, report: &mut Report) {
+    let lengths = sweep.iter().map(|(_, values)| values.len());
+    let count = lengths.fold(variants.saturating_mul(repetitions as usize), usize::saturating_mul);
+    if count > POINTS_MAX {
+        let title = format!("{count} runs are too many");
+        report.missing(title, format!("sweep less: there may be {POINTS_MAX}"));
+    }
+}

@@ -1,0 +1,299 @@
+//! Every table and every key of a scenario file.
+
+use tidegate_agent::Process;
+use tidegate_server::config::schema::{
+    Absent, Choice, EMULATE, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong, describe,
+};
+
+pub(super) static ROOT: Table = Table {
+    header: "",
+    name: "",
+    count: 0..=1,
+    doc: "",
+    knobs: &[&TITLE],
+    tables: &[&WORKLOAD, &SERVER, &EMULATE, &SWEEP, &VARIANT, &SCHEDULE, &EXPECT],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+pub(super) static TITLE: Knob<Text<String>> = Knob {
+    name: "title",
+    shape: Text { what: "a line of at most 100 characters", parse: line },
+    absent: Absent::Required,
+    doc: "What the scenario shows.",
+};
+
+pub(super) static WORKLOAD: Table = Table {
+    header: "[workload]",
+    name: "workload",
+    count: 0..=1,
+    doc: "The calls that are offered, whatever becomes of them.",
+    knobs: &[&LOAD, &ARRIVALS, &HOLD_S, &PATIENCE_S, &DEADLINE_MS, &T1_MS, &ANSWERERS],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &["profile", "retransmissions"],
+};
+
+pub(super) static LOAD: Knob<Real> = Knob {
+    name: "load",
+    shape: Real(0.001..=1000.0),
+    absent: Absent::Default("1"),
+    doc: "Calls offered, as a multiple of the emulated capacity.",
+};
+
+pub(super) static ARRIVALS: Knob<Choice<Process>> = Knob {
+    name: "arrivals",
+    shape: Choice {
+        words: &[("poisson", Process::Poisson), ("uniform", Process::Uniform)],
+        reserved: &[],
+    },
+    absent: Absent::Default("\"poisson\""),
+    doc: "`poisson`: independent calls. `uniform`: equal gaps.",
+};
+
+pub(super) static HOLD_S: Knob<Real> = Knob {
+    name: "hold_s",
+    shape: Real(0.0..=3600.0),
+    absent: Absent::Default("0"),
+    doc: "Seconds that a call is held.",
+};
+
+pub(super) static PATIENCE_S: Knob<Real> = Knob {
+    name: "patience_s",
+    shape: Real(0.01..=3600.0),
+    absent: Absent::Default("60"),
+    doc: "Seconds after which a caller that is not answered hangs up.",
+};
+
+pub(super) static DEADLINE_MS: Knob<Real> = Knob {
+    name: "deadline_ms",
+    shape: Real(1.0..=60_000.0),
+    absent: Absent::Default("500"),
+    doc: "A call counts as goodput if its 200 arrives within this time of its intended moment.",
+};
+
+pub(super) static T1_MS: Knob<Real> = Knob {
+    name: "t1_ms",
+    shape: Real(1.0..=60_000.0),
+    absent: Absent::Default("500"),
+    doc: "T1 of RFC 3261, by which callers and answerers repeat what is not answered.",
+};
+
+pub(super) static ANSWERERS: Knob<Whole> = Knob {
+    name: "answerers",
+    shape: Whole(1..=64),
+    absent: Absent::Default("2"),
+    doc: "Back ends, which answer every call at once.",
+};
+
+pub(super) static SERVER: Table = Table {
+    header: "[server]",
+    name: "server",
+    count: 0..=1,
+    doc: "Tidegate, as its configuration says it.",
+    knobs: &[&QUEUE_MAX],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+pub(super) static QUEUE_MAX: Knob<Whole> = Knob {
+    name: "queue_max",
+    shape: Whole(1..=1_000_000),
+    absent: Absent::Default("1000"),
+    doc: "Messages that wait at the most: of each class, or of all in one queue.",
+};
+
+pub(super) static SWEEP: Table = Table {
+    header: "[sweep]",
+    name: "sweep",
+    count: 0..=1,
+    doc: "Conditions that are varied: any number of `[workload]` and `[server]`, with the list \
+          of its values. Every combination is run.",
+    knobs: &[],
+    tables: &[],
+    has_free_keys: true,
+    reserved: &[],
+};
+
+pub(super) static VARIANT: Table = Table {
+    header: "[[variant]]",
+    name: "variant",
+    count: 1..=64,
+    doc: "What is compared. `overload` is the table `[overload]` of the configuration. Its name \
+          is its label with the words of `decide` and `queue`, as in `pi (arrival, class)`.",
+    knobs: &[&LABEL],
+    tables: &[&OVERLOAD],
+    has_free_keys: false,
+    reserved: &["pushback"],
+};
+
+pub(super) static LABEL: Knob<Text<String>> = Knob {
+    name: "label",
+    shape: Text { what: "a line of at most 24 characters", parse: label },
+    absent: Absent::Means("the law's name"),
+    doc: "What it is called in tables and figures.",
+};
+
+pub(super) static SCHEDULE: Table = Table {
+    header: "[schedule]",
+    name: "schedule",
+    count: 0..=1,
+    doc: "When and how often is measured.",
+    knobs: &[&WARM_UP_S, &MEASURED_S, &REPETITIONS, &SEED],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+pub(super) static WARM_UP_S: Knob<Real> = Knob {
+    name: "warm_up_s",
+    shape: Real(0.0..=3600.0),
+    absent: Absent::Default("4"),
+    doc: "Seconds of load before measuring begins.",
+};
+
+pub(super) static MEASURED_S: Knob<Real> = Knob {
+    name: "measured_s",
+    shape: Real(0.1..=86_400.0),
+    absent: Absent::Default("8"),
+    doc: "Seconds of load that are measured.",
+};
+
+pub(super) static REPETITIONS: Knob<Whole> = Knob {
+    name: "repetitions",
+    shape: Whole(1..=1000),
+    absent: Absent::Default("3"),
+    doc: "Runs of each point.",
+};
+
+pub(super) static SEED: Knob<Whole> = Knob {
+    name: "seed",
+    shape: Whole(0..=i64::MAX as u64),
+    absent: Absent::Default("1"),
+    doc: "Seed of the first run of each point; the next ones follow. `--seed` goes before it.",
+};
+
+pub(super) static EXPECT: Table = Table {
+    header: "[[expect]]",
+    name: "expect",
+    count: 0..=100,
+    doc: "What is to come of a variant. If it does not, the exit status is 1.",
+    knobs: &[&OF, &LOADS, &OF_BOUND_MIN, &OF_BOUND_MAX],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+pub(super) static OF: Knob<Text<String>> = Knob {
+    name: "variant",
+    shape: Text { what: "the name of a variant, such as `\"pi (arrival, class)\"`", parse: any },
+    absent: Absent::Required,
+    doc: "The variant.",
+};
+
+pub(super) static LOADS: Knob<List<Real>> = Knob {
+    name: "loads",
+    shape: List { of: Real(0.001..=1000.0), count_max: 100 },
+    absent: Absent::Means("all loads"),
+    doc: "Under which loads.",
+};
+
+pub(super) static OF_BOUND_MIN: Knob<Real> = Knob {
+    name: "goodput_of_bound_min",
+    shape: Real(0.0..=1.0),
+    absent: Absent::Means("no such condition"),
+    doc: "The least part of the bound that the goodput may be, the median of the runs of a point.",
+};
+
+pub(super) static OF_BOUND_MAX: Knob<Real> = Knob {
+    name: "goodput_of_bound_max",
+    shape: Real(0.0..=1.0),
+    absent: Absent::Means("no such condition"),
+    doc: "The greatest.",
+};
+
+const HEAD: &str = "\
+# Scenarios
+
+Generated from the program: change the items in `crates/lab/src/scenario/tables.rs`, then run
+`TIDEGATE_BLESS=1 cargo test -p tidegate-lab --test reference`.
+
+A scenario is one experiment: a workload, the ways to meet it that are compared, and what is
+varied. `tidegate lab run FILE` runs it. `scenarios/` holds those of this project. `[emulate]`,
+and `overload` of a variant, are the tables of that name in [the configuration](configuration.md).
+
+A file begins with `title = \"…\"`, what the scenario shows in one line.
+";
+
+/// The reference of every table and key, in Markdown.
+pub fn reference() -> String {
+    let mut out = HEAD.to_owned();
+    for table in ROOT.tables.iter().filter(|table| !std::ptr::eq(**table, &EMULATE)) {
+        describe(table, &mut out);
+    }
+    out
+}
+
+fn any(text: &str) -> Result<String, Wrong> {
+    Ok(text.to_owned())
+}
+
+fn line(text: &str) -> Result<String, Wrong> {
+    printable(text, 100)
+}
+
+fn label(text: &str) -> Result<String, Wrong> {
+    printable(text, 24)
+}
+
+fn printable(text: &str, length_max: usize) -> Result<String, Wrong> {
+    match text.chars().count() {
+        0 => Err("empty".into()),
+        n if n > length_max => Err(format!("{n} characters").into()),
+        _ if text.chars().any(char::is_control) => Err("holds a control character".into()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toml::de::DeValue;
+
+    use super::*;
+    use tidegate_server::config::schema::{Report, Shape};
+
+    #[test]
+    fn every_default_is_a_value_its_own_shape_accepts() {
+        fn check<S: Shape>(knob: &Knob<S>) {
+            let Absent::Default(text) = knob.absent else { return };
+            let value = DeValue::parse(text).unwrap();
+            let mut report = Report::default();
+            let read = knob.shape.read(knob.name, &value, &mut report);
+            assert!(read.is_some() && report.is_empty(), "{}", knob.name);
+        }
+        for knob in [
+            &LOAD,
+            &HOLD_S,
+            &PATIENCE_S,
+            &DEADLINE_MS,
+            &T1_MS,
+            &WARM_UP_S,
+            &MEASURED_S,
+            &OF_BOUND_MIN,
+            &OF_BOUND_MAX,
+        ] {
+            check(knob);
+        }
+        [&ANSWERERS, &QUEUE_MAX, &REPETITIONS, &SEED].into_iter().for_each(check);
+        check(&ARRIVALS);
+    }
+
+    #[test]
+    fn texts_are_short_lines() {
+        assert_eq!(label("pi, tuned").as_deref(), Ok("pi, tuned"));
+        for wrong in ["", "a\nb", &"x".repeat(25)] {
+            assert!(label(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

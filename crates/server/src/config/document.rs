@@ -1,0 +1,98 @@
+//! A TOML file: read, and its syntax checked.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::diagnostic::{Diagnostics, Report};
+
+/// Bytes of a file at the most.
+const FILE_MAX: usize = 1 << 20;
+
+/// The bytes of the file at `path`.
+///
+/// # Errors
+/// When it cannot be read, or is too long.
+pub fn read(path: &Path) -> Result<Vec<u8>, Diagnostics> {
+    let unreadable = |error: std::io::Error| {
+        let help = "name a file that exists and that this user may read".to_owned();
+        Diagnostics::without_text(path, format!("cannot be read: {error}"), help)
+    };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(bytes)
+}
+
+/// A file that is TOML.
+#[derive(Debug)]
+pub struct Document<'i> {
+    path: PathBuf,
+    text: &'i str,
+    table: Spanned<DeTable<'i>>,
+}
+
+impl<'i> Document<'i> {
+    /// Checks `bytes`, the content of the file at `path`, which is only named.
+    ///
+    /// # Errors
+    /// When they are too many, not UTF-8, or not TOML.
+    pub fn parse(path: &Path, bytes: &'i [u8]) -> Result<Self, Diagnostics> {
+        if bytes.len() > FILE_MAX {
+            let help = format!("write at most {} KiB", FILE_MAX / 1024);
+            return Err(Diagnostics::without_text(path, "too long".to_owned(), help));
+        }
+        let mut report = Report::default();
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => {
+                // The lossy text holds a replacement character of three bytes there.
+                let at = error.valid_up_to();
+                report.error(at..at + 3, "not UTF-8 text", "", "save the file as UTF-8");
+                return Err(report.into_diagnostics(path, &String::from_utf8_lossy(bytes)));
+            }
+        };
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            report_syntax(error, &mut report);
+        }
+        // What a parser guesses after a syntax error had better not be complained about.
+        if errors.is_empty() {
+            Ok(Self { path: path.to_owned(), text, table })
+        } else {
+            Err(report.into_diagnostics(path, text))
+        }
+    }
+
+    /// What it holds.
+    pub fn table(&self) -> &DeTable<'i> {
+        self.table.get_ref()
+    }
+
+    /// What it holds, for a deserialiser.
+    pub fn into_table(self) -> Spanned<DeTable<'i>> {
+        self.table
+    }
+
+    /// The diagnostics of this file. `report` is not empty.
+    pub fn refuse(&self, report: Report) -> Diagnostics {
+        report.into_diagnostics(&self.path, self.text)
+    }
+}
+
+fn report_syntax(error: &toml::de::Error, report: &mut Report) {
+    let values = ["string", "quot", "literal", "float", "integer", "value", "number"];
+    let message = error.message().trim_end_matches(", expected nothing");
+    let help = if message.contains("duplicate key") {
+        "remove one of the two"
+    } else if values.iter().any(|noun| message.contains(noun)) {
+        "write a text in double quotes: `address = \"127.0.0.1:5060\"`"
+    } else {
+        "write one `[table]` or one `key = value` on a line"
+    };
+    let title = format!("not TOML: {message}");
+    report.error(error.span().unwrap_or(0..0), title, "", help);
+}

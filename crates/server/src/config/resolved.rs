@@ -1,0 +1,105 @@
+//! `[overload]` and `[emulate]` with every key written out: what was read, as it would be
+//! read again.
+
+use tidegate_control::Decide;
+use tidegate_proxy::{Class, Overload, Queueing};
+use tidegate_world::Work;
+
+use super::overload::Emulate;
+use super::shape::Choice;
+use super::tables::{DECIDE, DISPOSAL, OCCUPANCY, QUEUE, THROTTLE};
+
+/// The tables `[overload]` and `[overload.params]`.
+pub fn overload_toml(overload: &Overload) -> String {
+    let Overload { gate, queueing, disposal } = overload;
+    let mut text = format!(
+        "[overload]\nlaw = \"{}\"\ndecide = \"{}\"\nqueue = \"{}\"\nthrottle = \"{}\"\n\
+         disposal = \"{}\"\noccupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
+         [overload.params]\n",
+        gate.law.entry().name,
+        decide_word(gate.decide),
+        queue_word(*queueing),
+        word(&THROTTLE.shape, gate.throttle),
+        word(&DISPOSAL.shape, *disposal),
+        word(&OCCUPANCY.shape, gate.occupancy),
+        gate.sticky,
+        gate.memory_max,
+    );
+    for (param, value) in gate.law.each() {
+        text += &format!("{} = {value}\n", param.name);
+    }
+    text
+}
+
+/// The table `[emulate]`.
+pub fn emulate_toml(emulate: &Emulate) -> String {
+    let Emulate { offer, serve, refuse, socket_max } = emulate;
+    let by_class = |costs: &[std::time::Duration; Work::CLASSES_MAX]| {
+        let cost = |class: Class| {
+            let us = costs[class as usize].as_nanos() as f64 / 1e3;
+            format!("{} = {us}", class.name())
+        };
+        Class::ALL.map(cost).join(", ")
+    };
+    format!(
+        "[emulate]\noffer_us = {{ {} }}\nserve_us = {{ {} }}\nrefuse_us = {{ {} }}\n\
+         socket_max = {socket_max}\n",
+        by_class(offer),
+        by_class(serve),
+        by_class(refuse),
+    )
+}
+
+/// What `decide` is written as.
+pub fn decide_word(decide: Decide) -> &'static str {
+    word(&DECIDE.shape, decide)
+}
+
+/// What `queue` is written as.
+pub fn queue_word(queue: Queueing) -> &'static str {
+    word(&QUEUE.shape, queue)
+}
+
+/// What is written to choose `value`.
+fn word<T: Copy + PartialEq>(choice: &Choice<T>, value: T) -> &'static str {
+    let found = choice.words.iter().find(|(_, known)| *known == value);
+    found.expect("every value can be chosen").0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    const PLACES: &str = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
+                          [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1\"\n";
+
+    #[test]
+    fn what_is_written_is_read_as_what_it_was() {
+        let given = "[overload]\nlaw = \"pi\"\ndecide = \"service\"\nqueue = \"fifo\"\n\
+                     throttle = \"random\"\ndisposal = \"drop\"\noccupancy = \"cpu\"\n\
+                     sticky = false\nmemory_max = 5000\nparams = { c_t = 0.85, k_ic = 3 }\n\
+                     [emulate]\noffer_us = 100.5\nsocket_max = 7\n\
+                     serve_us = { default = 700, invite = 0.125 }\n";
+        let parse = |text: &str| {
+            let text = PLACES.to_owned() + text;
+            Config::parse(Path::new("f"), text.as_bytes()).unwrap_or_else(|e| panic!("{e}"))
+        };
+        for text in [given, "[emulate]\n"] {
+            let config = parse(text);
+            let emulate = config.emulate.expect("it was given");
+            let again = parse(&(overload_toml(&config.overload) + &emulate_toml(&emulate)));
+            assert_eq!(again.overload, config.overload);
+            let again = again.emulate.expect("it was written");
+            // There are places for more classes than there are.
+            for class in Class::ALL.map(|class| class as usize) {
+                assert_eq!(again.offer[class], emulate.offer[class]);
+                assert_eq!(again.serve[class], emulate.serve[class]);
+                assert_eq!(again.refuse[class], emulate.refuse[class]);
+            }
+            assert_eq!(again.socket_max, emulate.socket_max);
+        }
+    }
+}
