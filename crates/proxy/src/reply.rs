@@ -3,7 +3,9 @@
 use arrayvec::ArrayVec;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tidegate_sip::{Message, Reply, reason, reply_target, write_reply};
+use tidegate_sip::{
+    Message, Method, Outline, Reply, ScanStart, reason, reply_target, scan_ack, write_reply,
+};
 use tidegate_world::{Buffer, Path, Pool, Received, Transmit};
 
 use crate::secret::Keys;
@@ -28,6 +30,60 @@ pub(crate) fn tag(keys: &Keys, call_id: &[u8], branch: &[u8]) -> [u8; TAG] {
 /// Whether an ACK with this To-tag acknowledges a reply of ours.
 pub(crate) fn is_own_tag(keys: &Keys, to_tag: &[u8], call_id: &[u8], branch: &[u8]) -> bool {
     to_tag.starts_with(PREFIX) && to_tag == tag(keys, call_id, branch)
+}
+
+/// Whether `bytes` are an ACK to a reply of ours, which ends here.
+#[cfg_attr(not(test), expect(dead_code, reason = "the ingress still scans an ACK"))]
+pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
+    scan_ack(bytes).is_some_and(|ack| {
+        is_own_tag(keys, ack.to_tag, ack.call_id, ack.branch.unwrap_or_default())
+    })
+}
+
+/// A refusal of `received`, made of as little of it as will do; `None` if it is no
+/// request that can be answered.
+#[cfg_attr(not(test), expect(dead_code, reason = "the endpoint still parses what it refuses"))]
+pub(crate) fn refusal(
+    keys: &Keys,
+    pool: &Pool,
+    received: &Received,
+    status: u16,
+) -> Option<Transmit> {
+    if let Some(outline) = Outline::of(&received.bytes) {
+        return refusal_of(keys, pool, received, &outline, status);
+    }
+    // The head alone, so that a wrong Content-Length is answered too.
+    let message = Message::parse_head(&received.bytes).ok()?;
+    let may_be_answered = message.is_request() && message.method() != Some(Method::Ack);
+    if may_be_answered { reply(keys, pool, received, &message, status, &[]) } else { None }
+}
+
+/// As [`refusal`], of the request with this outline.
+pub(crate) fn refusal_of(
+    keys: &Keys,
+    pool: &Pool,
+    received: &Received,
+    outline: &Outline<'_>,
+    status: u16,
+) -> Option<Transmit> {
+    let scan = &outline.scan;
+    // RFC 3261 §17.1.1.3: nothing answers an ACK.
+    if matches!(scan.start, ScanStart::Request { method: Method::Ack, .. }) {
+        return None;
+    }
+    let source = received.path.remote;
+    let tag = tag(keys, scan.call_id, scan.branch.unwrap_or_default());
+    let reply = Reply {
+        status,
+        reason: reason(status),
+        to_tag: Some(&tag),
+        source: Some(source),
+        headers: &[("Server", SERVER.as_bytes())],
+    };
+    let mut bytes: Buffer = pool.take();
+    outline.write_reply(&reply, &mut bytes).ok()?;
+    let remote = outline.reply_target(source);
+    Some(Transmit { path: Path { remote, ..received.path }, bytes })
 }
 
 /// A reply to `message`, which came as `received`; `None` if it has no usable Via or
@@ -61,3 +117,120 @@ pub(crate) fn reply(
 
 /// The Server header of our replies, RFC 3261 §20.35.
 const SERVER: &str = concat!("Tidegate/", env!("CARGO_PKG_VERSION"));
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::Timestamp;
+
+    use super::*;
+    use crate::secret::Secret;
+
+    const INVITE: &str = "INVITE sip:bob@biloxi.example SIP/2.0\r\n\
+        Via: SIP/2.0/UDP 10.1.1.1:4540;rport;branch=z9hG4bK1\r\n\
+        Max-Forwards: 70\r\n\
+        To: Bob <sip:bob@biloxi.example>\r\n\
+        From: Alice <sip:alice@atlanta.example>;tag=1\r\n\
+        Call-ID: a84b4c76e66710\r\n\
+        CSeq: 1 INVITE\r\n\
+        Content-Length: 4\r\n\r\nbody";
+
+    fn keys() -> Keys {
+        Keys::new(&Secret { current: [1; 32], previous: Vec::new() })
+    }
+
+    fn received(pool: &Pool, text: &str) -> Received {
+        let at = |address: &str| address.parse().unwrap();
+        let path = Path::udp(at("192.0.2.9:5060"), at("192.0.2.1:9988"));
+        Received::new(Timestamp::ZERO, path, pool.copy(text.as_bytes()))
+    }
+
+    fn refused(text: &str) -> Option<(Path, String)> {
+        let pool = Pool::new();
+        let transmit = refusal(&keys(), &pool, &received(&pool, text), 503)?;
+        Some((transmit.path, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
+    }
+
+    /// The same by way of the whole message.
+    fn refused_in_full(text: &str) -> Option<(Path, String)> {
+        let pool = Pool::new();
+        let message = Message::parse_head(text.as_bytes()).ok()?;
+        let transmit = reply(&keys(), &pool, &received(&pool, text), &message, 503, &[])?;
+        Some((transmit.path, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
+    }
+
+    #[test]
+    fn a_refusal_goes_back_and_says_who_sent_it() {
+        let (path, text) = refused(INVITE).unwrap();
+        assert_eq!(path, received(&Pool::new(), "").path);
+        let tag = tag(&keys(), b"a84b4c76e66710", b"z9hG4bK1");
+        let tag = std::str::from_utf8(&tag).unwrap();
+        assert_eq!(
+            text,
+            format!(
+                "SIP/2.0 503 Service Unavailable\r\n\
+                 Via: SIP/2.0/UDP 10.1.1.1:4540;rport=9988;branch=z9hG4bK1;received=192.0.2.1\r\n\
+                 To: Bob <sip:bob@biloxi.example>;tag={tag}\r\n\
+                 From: Alice <sip:alice@atlanta.example>;tag=1\r\n\
+                 Call-ID: a84b4c76e66710\r\n\
+                 CSeq: 1 INVITE\r\n\
+                 Server: {SERVER}\r\n\
+                 Content-Length: 0\r\n\r\n"
+            )
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_the_same_with_and_without_an_outline() {
+        for (from, to, outlined) in [
+            ("", "", true),
+            ("Content-Length: 4", "Content-Length: 400", true),
+            (";branch=z9hG4bK1", "", true),
+            (";rport", "", true),
+            ("From: Alice <sip:alice@atlanta.example>;tag=1\r\n", "", true),
+            ("To: Bob", "To: \"Bob", false),
+            ("Call-ID: a84b4c76e66710\r\n", "", false),
+            ("CSeq: 1 INVITE", "CSeq: 4294967296 INVITE", false),
+        ] {
+            let text = INVITE.replacen(from, to, 1);
+            assert_eq!(Outline::of(text.as_bytes()).is_some(), outlined, "{to:?}");
+            let answer = refused(&text);
+            assert!(answer.is_some(), "{to:?}");
+            assert_eq!(answer, refused_in_full(&text), "{to:?}");
+        }
+    }
+
+    #[test]
+    fn what_must_not_or_cannot_be_answered_is_not() {
+        for (from, to) in [
+            ("INVITE ", "ACK "),
+            ("INVITE sip:bob@biloxi.example SIP/2.0", "SIP/2.0 200 OK"),
+            ("10.1.1.1:4540", "10.1.1.1:x"),
+            ("Via:", "X:"),
+            ("Max-Forwards:", "Max-Forwards"),
+        ] {
+            assert_eq!(refused(&INVITE.replacen(from, to, 1)), None, "{to:?}");
+        }
+        // Without what an outline needs, an ACK is still an ACK.
+        let ack = INVITE.replacen("INVITE ", "ACK ", 1).replacen("Call-ID", "X", 1);
+        assert_eq!(refused(&ack), None);
+    }
+
+    #[test]
+    fn the_ack_of_a_refusal_is_known_and_no_other() {
+        let tag = tag(&keys(), b"a84b4c76e66710", b"z9hG4bK1");
+        let to = format!("biloxi.example>;tag={}", std::str::from_utf8(&tag).unwrap());
+        let ack = INVITE.replace("INVITE", "ACK").replacen("biloxi.example>", &to, 1);
+        assert!(is_own_ack(&keys(), ack.as_bytes()));
+        for (from, to) in [
+            ("ACK ", "BYE "),
+            ("z9hG4bK1", "z9hG4bK2"),
+            ("a84b4c76e66710", "a84b4c76e66711"),
+            (";tag=tg", ";tag=gt"),
+            (";tag=tg", ";gat=tg"),
+        ] {
+            assert!(!is_own_ack(&keys(), ack.replacen(from, to, 1).as_bytes()), "{to:?}");
+        }
+        let others = Keys::new(&Secret { current: [2; 32], previous: Vec::new() });
+        assert!(!is_own_ack(&others, ack.as_bytes()));
+    }
+}

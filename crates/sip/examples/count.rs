@@ -10,10 +10,12 @@
 //! is exceeded.
 
 use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, ExitCode};
 
 use tidegate_sip::{
-    HeaderName, Message, Reply, Splice, Uri, forward, response_target, scan, write_reply,
+    HeaderName, Message, Outline, Reply, Splice, Uri, forward, glance, response_target, scan,
+    scan_ack, write_reply,
 };
 
 const INVITE: &[u8] = b"INVITE sip:bob@biloxi.example.com;transport=udp SIP/2.0\r\n\
@@ -41,15 +43,49 @@ const RESPONSE: &[u8] = b"SIP/2.0 180 Ringing\r\n\
     Contact: <sip:bob@192.0.2.4>\r\n\
     Content-Length: 0\r\n\r\n";
 
+const ACK: &[u8] = b"ACK sip:bob@biloxi.example.com;transport=udp SIP/2.0\r\n\
+    Via: SIP/2.0/UDP 192.0.2.33:5060;branch=z9hG4bK776asdhds8f7;rport\r\n\
+    Max-Forwards: 70\r\n\
+    To: Bob <sip:bob@biloxi.example.com>;tag=0123456789abcdef\r\n\
+    From: Alice <sip:alice@atlanta.example.com>;tag=1928301774\r\n\
+    Call-ID: a84b4c76e66710@pc33.atlanta.example.com\r\n\
+    CSeq: 314159 ACK\r\n\
+    Content-Length: 0\r\n\r\n";
+
+const SOURCE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 33)), 5060);
+
+fn refusal() -> Reply<'static> {
+    Reply {
+        to_tag: Some(b"0123456789abcdef"),
+        source: Some(SOURCE),
+        headers: &[("Retry-After", b"10")],
+        ..Reply::new(503)
+    }
+}
+
 /// An operation, by name; the most instructions it may take; what it does.
 type Operation = (&'static str, u64, fn(&mut Vec<u8>));
 
-const OPERATIONS: [Operation; 6] = [
-    ("scan an INVITE", 3_000, |_| {
+const OPERATIONS: [Operation; 10] = [
+    ("scan an INVITE", 2_500, |_| {
         black_box(scan(black_box(INVITE)).expect("well-formed"));
     }),
-    ("scan a 180", 3_000, |_| {
+    ("scan a 180", 2_600, |_| {
         black_box(scan(black_box(RESPONSE)).expect("well-formed"));
+    }),
+    ("glance at an INVITE", 350, |_| {
+        let _ = black_box(glance(black_box(INVITE)).expect("well-formed"));
+    }),
+    ("outline an INVITE", 4_000, |_| {
+        black_box(&Outline::of(black_box(INVITE)).expect("well-formed"));
+    }),
+    ("refuse an INVITE", 5_500, |out| {
+        let outline = Outline::of(black_box(INVITE)).expect("well-formed");
+        black_box(outline.reply_target(SOURCE));
+        outline.write_reply(&refusal(), out).expect("a Vec takes everything");
+    }),
+    ("scan the ACK of a refusal", 1_800, |_| {
+        black_box(scan_ack(black_box(ACK)).expect("has a tag"));
     }),
     ("parse an INVITE", 3_000, |_| {
         black_box(&Message::parse(black_box(INVITE)).expect("well-formed"));
@@ -77,13 +113,7 @@ const OPERATIONS: [Operation; 6] = [
     ("parse it and reply 503", 8_000, |out| {
         let m = Message::parse(black_box(INVITE)).expect("well-formed");
         black_box(response_target(&m.top_via().expect("a Via")));
-        let reply = Reply {
-            to_tag: Some(b"0123456789abcdef"),
-            source: "192.0.2.33:5060".parse().ok(),
-            headers: &[("Retry-After", b"10")],
-            ..Reply::new(503)
-        };
-        write_reply(&m, &reply, out).expect("a Vec takes everything");
+        write_reply(&m, &refusal(), out).expect("a Vec takes everything");
     }),
 ];
 

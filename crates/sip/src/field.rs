@@ -34,39 +34,21 @@ pub(crate) struct Line {
 
 impl Line {
     /// Reads the header line that begins at `at`; `None` at the empty line.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(bytes: &[u8], at: usize) -> Result<Option<Self>, Malformed> {
-        let here = &bytes[at..];
-        let (name, name_len, colon) = match HeaderName::at_start(here) {
-            Some((name, colon)) => (name, colon, colon),
-            None => match any_name(here) {
-                Some(any) => any,
-                None if line_end(here) > 0 => return Ok(None),
-                // All that is left may be the beginning of a name.
-                None if run(here, is_token) == here.len() => return Err(Malformed::NoEnd),
-                None => return Err(Malformed::Header { offset: at as u16 }),
-            },
-        };
-        let end = colon + lines_end(&here[colon..])?;
-        let text = &here[colon + 1..end - 1];
-        let text = trim_end(text.strip_suffix(b"\r").unwrap_or(text));
-        let value_end = colon + 1 + text.len();
-        let text = trim_start(text.strip_prefix(b" ").unwrap_or(text));
-        let value = value_end - text.len();
-        Ok(Some(Self {
-            name,
-            name_len: name_len as u8,
-            start: at as u16,
-            value: (at + value) as u16,
-            value_end: (at + value_end) as u16,
-            end: (at + end) as u16,
-        }))
+        Ok(Named::read(bytes, at)?.map(|named| named.line(bytes)))
     }
 
     /// Where the line after the one at `at` begins, whatever stands in it.
     #[inline]
     pub(crate) fn skip(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
         Ok(at + lines_end(&bytes[at..])?)
+    }
+
+    /// Where it begins.
+    #[inline]
+    pub(crate) fn start(&self) -> usize {
+        usize::from(self.start)
     }
 
     /// Where the next line begins.
@@ -87,6 +69,12 @@ impl Line {
         &bytes[usize::from(self.value)..usize::from(self.value_end)]
     }
 
+    /// Where the trimmed value ends.
+    #[inline]
+    pub(crate) fn value_end(&self) -> usize {
+        usize::from(self.value_end)
+    }
+
     /// The line without what follows its value.
     #[inline]
     pub(crate) fn content<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
@@ -99,6 +87,59 @@ impl Line {
         let line = &bytes[usize::from(self.start)..self.end()];
         let raw_name = &line[..usize::from(self.name_len)];
         Field { name: self.name, raw_name, value: self.value(bytes), line }
+    }
+}
+
+/// A line of which no more is known than its name and its end.
+pub(crate) struct Named {
+    pub(crate) name: HeaderName,
+    name_len: usize,
+    start: usize,
+    colon: usize,
+    end: usize,
+}
+
+impl Named {
+    /// Reads the name of the header line that begins at `at`, and finds the line's end;
+    /// `None` at the empty line.
+    #[inline(always)]
+    pub(crate) fn read(bytes: &[u8], at: usize) -> Result<Option<Self>, Malformed> {
+        let here = &bytes[at..];
+        let (name, name_len, colon) = match HeaderName::at_start(here) {
+            Some((name, colon)) => (name, colon, colon),
+            None => match any_name(here) {
+                Some(any) => any,
+                None if line_end(here) > 0 => return Ok(None),
+                // All that is left may be the beginning of a name.
+                None if run(here, is_token) == here.len() => return Err(Malformed::NoEnd),
+                None => return Err(Malformed::Header { offset: at as u16 }),
+            },
+        };
+        let end = at + colon + lines_end(&here[colon..])?;
+        Ok(Some(Self { name, name_len, start: at, colon: at + colon, end }))
+    }
+
+    /// Where the next line begins.
+    #[inline]
+    pub(crate) fn end(&self) -> usize {
+        self.end
+    }
+
+    /// The line with its value.
+    #[inline(always)]
+    pub(crate) fn line(&self, bytes: &[u8]) -> Line {
+        let text = &bytes[self.colon + 1..self.end - 1];
+        let text = trim_end(text.strip_suffix(b"\r").unwrap_or(text));
+        let value_end = self.colon + 1 + text.len();
+        let text = trim_start(text.strip_prefix(b" ").unwrap_or(text));
+        Line {
+            name: self.name,
+            name_len: self.name_len as u8,
+            start: self.start as u16,
+            value: (value_end - text.len()) as u16,
+            value_end: value_end as u16,
+            end: self.end as u16,
+        }
     }
 }
 

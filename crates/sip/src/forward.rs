@@ -5,12 +5,13 @@
 //! is a bug and panics.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 
 use arrayvec::ArrayVec;
 
 use crate::element::split_element;
 use crate::lexical::trim_start;
-use crate::{HeaderName, Malformed, Message, Splice, Via};
+use crate::{HeaderName, Malformed, Message, Param, Splice, Via};
 
 /// Where the first header line begins: the place for a new Via or Record-Route line.
 ///
@@ -102,24 +103,54 @@ pub fn note_source<'a>(
     via: &Via<'a>,
     source: &'a Source,
 ) {
-    let rport = via.params.param("rport");
-    if let Some(rport) = rport {
-        // RFC 3581 §4: "it MUST set the value of the parameter to the source port of
-        // the request".
-        splice.replace(message.span(rport.text), &source.rport);
+    let noting = Noting {
+        rport: via.params.param("rport"),
+        received: via.params.param("received"),
+        is_sent_by: came_from_sent_by(via, source.address.ip()),
+    };
+    noting.edit(splice, |part| message.span(part), via.element, source);
+}
+
+/// What noting a request's source in a Via depends on.
+pub(crate) struct Noting<'v> {
+    pub(crate) rport: Option<Param<'v>>,
+    pub(crate) received: Option<Param<'v>>,
+    pub(crate) is_sent_by: bool,
+}
+
+impl Noting<'_> {
+    /// False if the source is already written there.
+    pub(crate) fn changes(&self) -> bool {
+        self.rport.is_some() || self.received.is_some() || !self.is_sent_by
     }
-    if let Some(received) = via.params.param("received") {
-        splice.replace(message.span(received.text), &source.received[1..]);
-    } else if rport.is_some() || !came_from_sent_by(via, source) {
-        splice.insert(message.span(via.element).end, &source.received);
+
+    /// Adds the edits of `element`; `span` says where its parts lie.
+    #[inline]
+    pub(crate) fn edit<'a>(
+        &self,
+        splice: &mut Splice<'a>,
+        span: impl Fn(&[u8]) -> Range<usize>,
+        element: &[u8],
+        source: &'a Source,
+    ) {
+        if let Some(rport) = self.rport {
+            // RFC 3581 §4: "it MUST set the value of the parameter to the source port of
+            // the request".
+            splice.replace(span(rport.text), &source.rport);
+        }
+        if let Some(received) = self.received {
+            splice.replace(span(received.text), &source.received[1..]);
+        } else if self.changes() {
+            splice.insert(span(element).end, &source.received);
+        }
     }
 }
 
 /// RFC 3261 §18.2.1: "If the host portion of the sent-by parameter contains a domain
 /// name, or if it contains an IP address that differs from the packet source address,
 /// the server MUST add a received parameter".
-fn came_from_sent_by(via: &Via<'_>, source: &Source) -> bool {
-    via.host.ip() == Some(source.address.ip())
+pub(crate) fn came_from_sent_by(via: &Via<'_>, source: IpAddr) -> bool {
+    via.host.ip() == Some(source.to_canonical())
 }
 
 fn remove_first<'a>(

@@ -1,10 +1,11 @@
 //! SIP grammar for elements that forward more messages than they read.
 //!
-//! Six things, from cheap to dear:
+//! Seven things, from cheap to dear:
 //!
 //! - [`glance`] reads the start line alone;
 //! - [`scan`] finds what a gate needs (start line, top Via, Call-ID, CSeq, To-tag)
-//!   and stops at the last header it needs;
+//!   and stops at the last header it needs; [`scan_ack`] reads even less of an ACK;
+//! - [`Outline`] is a scan that knows enough to refuse the request;
 //! - [`Message`] indexes the header lines in one pass; a header's value is parsed
 //!   only when it is asked for, and everything is a slice of the received bytes;
 //! - [`Passage`] is a response on its way through a proxy;
@@ -52,6 +53,7 @@ mod malformed;
 mod message;
 mod method;
 mod name_addr;
+mod outline;
 mod params;
 mod passage;
 mod reply;
@@ -71,10 +73,11 @@ pub use malformed::Malformed;
 pub use message::{BYTES_MAX, Message};
 pub use method::Method;
 pub use name_addr::NameAddr;
+pub use outline::{Outline, PIECES_MAX};
 pub use params::{Param, Params, ParamsIter};
 pub use passage::Passage;
 pub use reply::{Reply, write_reply};
-pub use scan::{Scan, ScanStart, glance, scan};
+pub use scan::{AckScan, Scan, ScanStart, glance, scan, scan_ack};
 pub use splice::{EDITS_MAX, Splice};
 pub use start::StartLine;
 pub use status::reason;

@@ -141,10 +141,7 @@ impl<'a> Message<'a> {
     /// If `part` is no slice of this message's bytes.
     #[inline]
     pub fn span(&self, part: &[u8]) -> Range<usize> {
-        let start = (part.as_ptr() as usize).wrapping_sub(self.bytes.as_ptr() as usize);
-        let inside = start <= self.bytes.len() && part.len() <= self.bytes.len() - start;
-        assert!(inside, "not a part of this message");
-        start..start + part.len()
+        span(self.bytes, part)
     }
 
     /// The Vias, the last hop's first.
@@ -314,6 +311,18 @@ impl<'a> Message<'a> {
     ) -> Result<T, Malformed> {
         self.optional(name, parse)?.ok_or(Malformed::MissingHeader(name))
     }
+}
+
+/// Where `part` lies in `whole`.
+///
+/// # Panics
+/// If it is no slice of it.
+#[inline]
+pub(crate) fn span(whole: &[u8], part: &[u8]) -> Range<usize> {
+    let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
+    let inside = start <= whole.len() && part.len() <= whole.len() - start;
+    assert!(inside, "not a part of this message");
+    start..start + part.len()
 }
 
 /// A Call-ID: one word without white space or control characters. The grammar's

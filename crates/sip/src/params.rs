@@ -21,6 +21,15 @@ pub struct Param<'a> {
     pub text: &'a [u8],
 }
 
+impl Param<'_> {
+    /// True if it is called `name` in any case.
+    #[inline]
+    pub(crate) fn is(&self, name: &str) -> bool {
+        let name = name.as_bytes();
+        self.name.len() == name.len() && (self.name == name || self.name.eq_ignore_ascii_case(name))
+    }
+}
+
 impl<'a> Params<'a> {
     /// The parameters in `text`, which is empty or begins with `;`.
     #[inline]
@@ -50,7 +59,7 @@ impl<'a> Params<'a> {
     /// The parameter called `name` in any case.
     #[inline]
     pub fn param(&self, name: &str) -> Option<Param<'a>> {
-        self.iter().find(|param| param.name.eq_ignore_ascii_case(name.as_bytes()))
+        self.iter().find(|param| param.is(name))
     }
 
     /// The parameters in their order.

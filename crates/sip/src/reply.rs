@@ -56,11 +56,7 @@ pub fn write_reply(
         splice.insert(at, tag);
     }
 
-    out.write_all(b"SIP/2.0 ")?;
-    out.write_all(itoa::Buffer::new().format(reply.status).as_bytes())?;
-    out.write_all(b" ")?;
-    out.write_all(reply.reason.as_bytes())?;
-    out.write_all(b"\r\n")?;
+    write_status_line(reply, out)?;
     for line in request.lines() {
         // RFC 3261 §8.2.6.2: all Vias in their order, From, Call-ID, CSeq and To;
         // §8.2.6.1: in a 100 the Timestamp also.
@@ -78,6 +74,27 @@ pub fn write_reply(
             out.write_all(b"\r\n")?;
         }
     }
+    write_own_headers(reply, out)
+}
+
+#[inline]
+pub(crate) fn write_status_line(
+    reply: &Reply<'_>,
+    out: &mut (impl Write + ?Sized),
+) -> io::Result<()> {
+    out.write_all(b"SIP/2.0 ")?;
+    out.write_all(itoa::Buffer::new().format(reply.status).as_bytes())?;
+    out.write_all(b" ")?;
+    out.write_all(reply.reason.as_bytes())?;
+    out.write_all(b"\r\n")
+}
+
+/// The headers that do not come from the request, and the end of the response.
+#[inline]
+pub(crate) fn write_own_headers(
+    reply: &Reply<'_>,
+    out: &mut (impl Write + ?Sized),
+) -> io::Result<()> {
     for (name, value) in reply.headers {
         out.write_all(name.as_bytes())?;
         out.write_all(b": ")?;

@@ -91,19 +91,83 @@ pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
     }
     let (via, _) = read(via, HeaderName::Via, split_element)?;
     let parts = read(Some(via), HeaderName::Via, Parts::of)?;
-    let to = read(to, HeaderName::To, NameAddr::parse)?;
-    let call_id = read(id, HeaderName::CallId, call_id)?;
-    let cseq = read(cseq, HeaderName::CSeq, CSeq::parse)?;
-    Ok(Scan {
-        start,
-        via,
-        branch: parts.branch(),
-        sent_by: parts.sent_by,
-        call_id,
-        cseq: cseq.number,
-        cseq_method: cseq.method,
-        to_tag: to.tag(),
-    })
+    Identity { via, sent_by: parts.sent_by, branch: parts.branch(), to, id, cseq }.scan(start)
+}
+
+/// The values that make a [`Scan`], those after the Via not yet read.
+pub(crate) struct Identity<'a> {
+    pub(crate) via: &'a [u8],
+    pub(crate) sent_by: &'a [u8],
+    pub(crate) branch: Option<&'a [u8]>,
+    pub(crate) to: Option<&'a [u8]>,
+    pub(crate) id: Option<&'a [u8]>,
+    pub(crate) cseq: Option<&'a [u8]>,
+}
+
+impl<'a> Identity<'a> {
+    #[inline(always)]
+    pub(crate) fn scan(self, start: ScanStart<'a>) -> Result<Scan<'a>, Malformed> {
+        let Self { via, sent_by, branch, to, id, cseq } = self;
+        let to = read(to, HeaderName::To, NameAddr::parse)?;
+        let call_id = read(id, HeaderName::CallId, call_id)?;
+        let cseq = read(cseq, HeaderName::CSeq, CSeq::parse)?;
+        Ok(Scan {
+            start,
+            via,
+            branch,
+            sent_by,
+            call_id,
+            cseq: cseq.number,
+            cseq_method: cseq.method,
+            to_tag: to.tag(),
+        })
+    }
+}
+
+/// What an ACK says of the reply that it acknowledges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckScan<'a> {
+    /// The branch of the first Via: that of the INVITE, if the reply was no 2xx
+    /// (RFC 3261 §17.1.1.3).
+    pub branch: Option<&'a [u8]>,
+    /// The Call-ID.
+    pub call_id: &'a [u8],
+    /// The tag of the To, which is the reply's.
+    pub to_tag: &'a [u8],
+}
+
+/// Reads of an ACK what tells whose reply it acknowledges: the first Via, To and Call-ID,
+/// and neither the rest of the start line nor the CSeq.
+///
+/// Where [`scan`] finds a To-tag in an ACK this finds what [`scan`] does. `None` for
+/// anything but an ACK, for one without To-tag, and for a malformed one.
+pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
+    let bytes = skip_blank(bytes).ok()?;
+    if !bytes.starts_with(b"ACK ") || bytes.len() > BYTES_MAX {
+        return None;
+    }
+    let (_, mut at) = first_line(bytes).ok()?;
+    let (mut via, mut to_tag, mut id) = (None, None, None);
+    loop {
+        if !may_matter(bytes.get(at)) {
+            at = Line::skip(bytes, at).ok()?;
+            continue;
+        }
+        let line = Line::read(bytes, at).ok()??;
+        at = line.end();
+        match line.name {
+            HeaderName::To if to_tag.is_none() => {
+                to_tag = Some(NameAddr::parse(line.value(bytes))?.tag()?);
+            }
+            HeaderName::Via if via.is_none() => via = Some(line.value(bytes)),
+            HeaderName::CallId if id.is_none() => id = Some(line.value(bytes)),
+            _ => continue,
+        }
+        if let (Some(via), Some(to_tag), Some(id)) = (via, to_tag, id) {
+            let branch = Parts::of(split_element(via)?.0)?.branch();
+            return Some(AckScan { branch, call_id: call_id(id)?, to_tag });
+        }
+    }
 }
 
 /// The start line, the message that begins with it, and where its headers begin.
@@ -127,11 +191,10 @@ pub(crate) fn begin(bytes: &[u8]) -> Result<(ScanStart<'_>, &[u8], usize), Malfo
 /// empty one.
 #[inline]
 fn may_matter(first: Option<&u8>) -> bool {
-    !matches!(
-        first,
-        Some(b'a'..=b'b' | b'd'..=b'h' | b'j'..=b's' | b'u' | b'w'..=b'z')
-            | Some(b'A'..=b'B' | b'D'..=b'H' | b'J'..=b'S' | b'U' | b'W'..=b'Z')
-    )
+    // Via or v, To or t, Call-ID or i, CSeq.
+    const LETTERS: u32 = 1 << (b'v' - b'a') | 1 << (b't' - b'a') | 1 << (b'i' - b'a') | 1 << 2;
+    let letter = first.map_or(u8::MAX, |b| (b | 0x20).wrapping_sub(b'a'));
+    letter >= 26 || LETTERS >> letter & 1 == 1
 }
 
 #[inline]
@@ -228,5 +291,44 @@ mod tests {
         assert_eq!(with("Via:", "Via"), Malformed::Header { offset: 35 });
         assert_eq!(scan(b"\r\n\r\n"), Err(Malformed::Keepalive));
         assert_eq!(scan(&[b'A'; BYTES_MAX + 1]), Err(Malformed::TooLong));
+    }
+
+    const ACK: &str = "ACK sip:bob@biloxi.com SIP/2.0\r\n\
+        Call-ID: a84b4c76e66710\r\n\
+        Max-Forwards: 70\r\n\
+        t: <sip:bob@biloxi.com>;tag=ours\r\n\
+        v: SIP/2.0/UDP pc33.atlanta.com;branch=z9hG4bKnashds8\r\n";
+
+    #[test]
+    fn an_ack_says_whose_reply_it_acknowledges() {
+        let found = AckScan {
+            branch: Some(b"z9hG4bKnashds8"),
+            call_id: b"a84b4c76e66710",
+            to_tag: b"ours",
+        };
+        // Neither the CSeq nor the end of the headers is needed.
+        assert_eq!(scan_ack(ACK.as_bytes()), Some(found));
+        let first = format!("\r\n{ACK}To: <sip:x>;tag=y\r\nVia: x\r\n");
+        assert_eq!(scan_ack(first.as_bytes()), Some(found));
+    }
+
+    #[test]
+    fn what_is_no_ack_of_a_reply() {
+        for (from, to) in [
+            ("ACK ", "BYE "),
+            ("ACK ", "ACKS "),
+            (";tag=ours", ""),
+            (";tag=ours", ";tag="),
+            ("Call-ID:", "Call-IDs:"),
+            ("v:", "w:"),
+            ("v:", "v"),
+            ("a84b4c76e66710", "a84b 4c76"),
+            ("SIP/2.0/UDP", "UDP"),
+        ] {
+            let bytes = ACK.replace(from, to);
+            assert_ne!(bytes, ACK);
+            assert_eq!(scan_ack(bytes.as_bytes()), None, "{from:?} as {to:?}");
+        }
+        assert_eq!(scan_ack(ACK.strip_suffix("\r\n").unwrap().as_bytes()), None);
     }
 }

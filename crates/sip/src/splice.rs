@@ -31,7 +31,12 @@ struct Edit<'a> {
 impl<'a> Splice<'a> {
     /// No edits yet.
     pub fn new(message: &Message<'a>) -> Self {
-        Self { bytes: message.bytes(), edits: ArrayVec::new() }
+        Self::over(message.bytes())
+    }
+
+    /// No edits yet of a message that nothing has indexed.
+    pub(crate) fn over(bytes: &'a [u8]) -> Self {
+        Self { bytes, edits: ArrayVec::new() }
     }
 
     /// Inserts `text` before the byte at `at`. Of several insertions at one place the
@@ -59,6 +64,10 @@ impl<'a> Splice<'a> {
     /// [`EDITS_MAX`] edits.
     pub fn replace(&mut self, range: Range<usize>, text: &'a [u8]) {
         assert!(range.start <= range.end && range.end <= self.bytes.len(), "outside the message");
+        if self.edits.last().is_none_or(|last| last.cut.end <= range.start) {
+            self.edits.push(Edit { cut: range, text });
+            return;
+        }
         let key = |cut: &Range<usize>| (cut.start, !cut.is_empty());
         let place = self.edits.iter().rposition(|edit| key(&edit.cut) <= key(&range));
         let place = place.map_or(0, |before| before + 1);

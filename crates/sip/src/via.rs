@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::host::address;
 use crate::lexical::{find, is_space, port, split_token, trim, trim_start};
-use crate::{Host, Params};
+use crate::{Host, Param, Params};
 
 /// The transport of a Via's sent-protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,6 +84,44 @@ impl<'a> Parts<'a> {
     }
 }
 
+/// The parameters of a Via that an answer needs, found in one pass; the first of each
+/// counts, as in [`Params::param`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Answering<'a> {
+    branch: Option<Param<'a>>,
+    pub(crate) rport: Option<Param<'a>>,
+    pub(crate) received: Option<Param<'a>>,
+}
+
+impl<'a> Answering<'a> {
+    #[inline]
+    pub(crate) fn of(params: Params<'a>) -> Self {
+        let mut found = Self::default();
+        for param in params {
+            let place = match param.name.len() {
+                5 if param.is("rport") => &mut found.rport,
+                6 if param.is("branch") => &mut found.branch,
+                8 if param.is("received") => &mut found.received,
+                _ => continue,
+            };
+            place.get_or_insert(param);
+        }
+        found
+    }
+
+    /// The branch, if there is one that is not empty.
+    #[inline]
+    pub(crate) fn branch(&self) -> Option<&'a [u8]> {
+        self.branch?.value.filter(|value| !value.is_empty())
+    }
+
+    /// As [`reply_target`], for the Via with these parameters.
+    #[inline]
+    pub(crate) fn reply_target(&self, via: &Via<'_>, source: SocketAddr) -> SocketAddr {
+        target_at_source(via, self.rport.and_then(|rport| read_rport(rport.value)), source)
+    }
+}
+
 /// What follows a token and a slash, white space around the slash allowed.
 fn after_slash(text: &[u8]) -> Option<&[u8]> {
     let (_, rest) = split_token(text)?;
@@ -120,10 +158,7 @@ impl<'a> Via<'a> {
 
     /// The port the request came from (RFC 3581); `None` also for a value that is no port.
     pub fn rport(&self) -> Option<Rport> {
-        match self.params.get("rport")? {
-            None | Some(b"") => Some(Rport::Asked),
-            Some(value) => port(value).map(Rport::Port),
-        }
+        read_rport(self.params.get("rport")?)
     }
 
     /// The multicast group responses shall go to (§18.2.2).
@@ -137,7 +172,20 @@ impl<'a> Via<'a> {
     }
 }
 
+#[inline]
+fn read_rport(value: Option<&[u8]>) -> Option<Rport> {
+    match value {
+        None | Some(b"") => Some(Rport::Asked),
+        Some(value) => port(value).map(Rport::Port),
+    }
+}
+
+#[inline]
 fn transport(name: &[u8]) -> ViaTransport {
+    if name == b"UDP" { ViaTransport::Udp } else { other_transport(name) }
+}
+
+fn other_transport(name: &[u8]) -> ViaTransport {
     const NAMES: [(&[u8], ViaTransport); 6] = [
         (b"UDP", ViaTransport::Udp),
         (b"TCP", ViaTransport::Tcp),
@@ -173,7 +221,12 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
 /// [`response_target`] says once the source is noted in it. Never to another address than
 /// the source's.
 pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
-    let port = match via.rport() {
+    target_at_source(via, via.rport(), source)
+}
+
+#[inline]
+fn target_at_source(via: &Via<'_>, rport: Option<Rport>, source: SocketAddr) -> SocketAddr {
+    let port = match rport {
         // RFC 3581 §4: the source port, for clients that ask for it.
         Some(_) => source.port(),
         None => sent_by_port(via),

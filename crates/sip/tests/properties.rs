@@ -1,10 +1,12 @@
 //! Properties of the grammar on random input: nothing panics, what was planted is
 //! found, the scan agrees with the whole message, edits do what they say.
 
+mod alike;
 mod planted;
 
 use std::ops::Range;
 
+use alike::{acknowledged_alike, refused_alike};
 use planted::{Address, Planted, planted, planted_request};
 use proptest::prelude::*;
 use tidegate_sip::{
@@ -20,6 +22,8 @@ fn text(bytes: &[u8]) -> &str {
 /// that hold whatever the input.
 fn exercise(bytes: &[u8]) {
     let scanned = scan(bytes);
+    refused_alike(bytes);
+    acknowledged_alike(bytes);
     let _ = Uri::parse(bytes);
     let head = Message::parse_head(bytes);
     let message = Message::parse(bytes);
@@ -344,8 +348,10 @@ proptest! {
     #[test]
     fn anything_made_of_sip_words_is_a_value_or_malformed(bytes in sip_like()) {
         exercise(&bytes);
-        let start = [b"OPTIONS sip:a SIP/2.0\r\n", &bytes[..], b"\r\n\r\n"].concat();
-        exercise(&start);
+        for method in ["OPTIONS", "ACK"] {
+            let start = [method.as_bytes(), b" sip:a SIP/2.0\r\n", &bytes, b"\r\n\r\n"].concat();
+            exercise(&start);
+        }
     }
 
     #[test]
@@ -364,6 +370,7 @@ proptest! {
     fn what_was_planted_is_found(planted in planted()) {
         assert_planted(&planted);
         exercise(&planted.bytes);
+        assert_eq!(refused_alike(&planted.bytes), planted.start.is_ok());
     }
 
     #[test]

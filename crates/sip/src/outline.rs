@@ -1,0 +1,252 @@
+//! A request read in one pass, as far as it takes to refuse it.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use arrayvec::ArrayVec;
+
+use crate::element::split_element;
+use crate::field::{FIELDS_MAX, Line, Named};
+use crate::forward::{Noting, Source, came_from_sent_by};
+use crate::message::span;
+use crate::reply::{Reply, write_own_headers, write_status_line};
+use crate::scan::{Identity, begin};
+use crate::via::Answering;
+use crate::{HeaderName, Scan, ScanStart, Splice, Via};
+
+/// Pieces of a request that a reply copies, at the most; lines that stand side by side
+/// are one piece.
+pub const PIECES_MAX: usize = 16;
+
+/// What [`scan`](crate::scan) finds in a request, and where the lines stand that a reply
+/// copies (RFC 3261 §8.2.6.2).
+///
+/// It makes a refusal cost one pass over the headers. What it reads it reads as
+/// [`Message`](crate::Message) does, and what it writes is what
+/// [`write_reply`](crate::write_reply) writes.
+#[derive(Clone, Debug)]
+pub struct Outline<'a> {
+    /// What identifies the request.
+    pub scan: Scan<'a>,
+    via: Via<'a>,
+    answering: Answering<'a>,
+    bytes: &'a [u8],
+    to_end: usize,
+    pieces: ArrayVec<Piece, PIECES_MAX>,
+}
+
+/// A piece from `start` to `end`: whole lines that end in CRLF, or one line without
+/// its end.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    start: u16,
+    end: u16,
+}
+
+impl<'a> Outline<'a> {
+    /// Reads the headers of a request, all of them.
+    ///
+    /// `None` for a response, and for a request that [`scan`](crate::scan) or
+    /// [`Message::parse_head`](crate::Message::parse_head) refuses, whose first Via cannot
+    /// be answered to, or whose lines are too scattered ([`PIECES_MAX`]): those two
+    /// say more.
+    pub fn of(bytes: &'a [u8]) -> Option<Self> {
+        let (start, bytes, mut at) = begin(bytes).ok()?;
+        if !matches!(start, ScanStart::Request { .. }) {
+            return None;
+        }
+        let (mut via, mut to, mut id, mut cseq, mut from) = (None, None, None, None, None);
+        let mut pieces = ArrayVec::new();
+        let mut fields = 0;
+        while let Some(named) = Named::read(bytes, at).ok()? {
+            at = named.end();
+            fields += 1;
+            if fields > FIELDS_MAX {
+                return None;
+            }
+            let seen = match named.name {
+                HeaderName::Via => &mut via,
+                HeaderName::To => &mut to,
+                HeaderName::From => &mut from,
+                HeaderName::CallId => &mut id,
+                HeaderName::CSeq => &mut cseq,
+                _ => continue,
+            };
+            let line = named.line(bytes);
+            copy(&mut pieces, bytes, &line)?;
+            if seen.is_none() {
+                *seen = Some(line);
+            }
+        }
+        let to_line = to?;
+        let value = |line: Option<Line>| line.map(|line| line.value(bytes));
+        let via = Via::parse(split_element(value(via)?)?.0)?;
+        let answering = Answering::of(via.params);
+        let identity = Identity {
+            via: via.element,
+            sent_by: via.sent_by,
+            branch: answering.branch(),
+            to: value(to),
+            id: value(id),
+            cseq: value(cseq),
+        };
+        let scan = identity.scan(start).ok()?;
+        Some(Self { scan, via, answering, bytes, to_end: to_line.value_end(), pieces })
+    }
+
+    /// Where a reply goes to the request, which came from `source`
+    /// (see [`reply_target`](crate::reply_target)).
+    pub fn reply_target(&self, source: SocketAddr) -> SocketAddr {
+        self.answering.reply_target(&self.via, source)
+    }
+
+    /// Writes a final response to the request.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    ///
+    /// # Panics
+    /// In builds with debug assertions, if the response is provisional: a 100 also
+    /// copies the Timestamp (RFC 3261 §8.2.6.1), of which the outline knows nothing.
+    pub fn write_reply(
+        &self,
+        reply: &Reply<'_>,
+        out: &mut (impl Write + ?Sized),
+    ) -> io::Result<()> {
+        debug_assert!((200..700).contains(&reply.status), "no final status: {}", reply.status);
+        let noting = reply.source.map(|source| {
+            let Answering { rport, received, .. } = self.answering;
+            let is_sent_by = came_from_sent_by(&self.via, source.ip());
+            (Noting { rport, received, is_sent_by }, source)
+        });
+        // To spell out an address costs as much as to copy the lines.
+        let noting = noting.filter(|(noting, _)| noting.changes());
+        let noting = noting.map(|(noting, source)| (noting, Source::new(source)));
+        let mut splice = Splice::over(self.bytes);
+        if let Some((noting, source)) = &noting {
+            noting.edit(&mut splice, |part| span(self.bytes, part), self.via.element, source);
+        }
+        if let (Some(tag), None) = (reply.to_tag, self.scan.to_tag) {
+            splice.insert(self.to_end, b";tag=");
+            splice.insert(self.to_end, tag);
+        }
+        write_status_line(reply, out)?;
+        for piece in &self.pieces {
+            let range = usize::from(piece.start)..usize::from(piece.end);
+            splice.write_part(range.clone(), out)?;
+            if !self.bytes[range].ends_with(b"\r\n") {
+                out.write_all(b"\r\n")?;
+            }
+        }
+        write_own_headers(reply, out)
+    }
+}
+
+/// Adds a line to what is copied; `None` if there is no room for it.
+#[inline]
+fn copy(pieces: &mut ArrayVec<Piece, PIECES_MAX>, bytes: &[u8], line: &Line) -> Option<()> {
+    let start = line.start() as u16;
+    // What follows the value is not copied, unless it is just the line end that is
+    // written anyway.
+    let plain = bytes[line.value_end()..line.end()] == *b"\r\n";
+    let end = if plain { line.end() } else { line.value_end() } as u16;
+    match pieces.last_mut() {
+        Some(last) if plain && last.end == start => last.end = end,
+        _ => pieces.try_push(Piece { start, end }).ok()?,
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = "To: Bob <sip:bob@biloxi.example>\r\n\
+        v: SIP/2.0/UDP 10.1.1.1:4540;rport;branch=z9hG4bK1 \r\n\
+        Max-Forwards: 70\r\n\
+        Via: SIP/2.0/UDP b;branch=z9hG4bK2,\r\n SIP/2.0/TCP c\r\n\
+        From: Alice <sip:alice@atlanta.example>;tag=1\n\
+        Call-ID: a84b4c76e66710\r\n\
+        CSeq: 1 INVITE\r\n\
+        Record-Route: <sip:p;lr>\r\n";
+
+    fn invite(lines: &str) -> String {
+        format!("INVITE sip:bob@biloxi.example SIP/2.0\r\n{lines}\r\nbody")
+    }
+
+    fn is_outlined(lines: &str) -> bool {
+        Outline::of(invite(lines).as_bytes()).is_some()
+    }
+
+    /// RFC 3261 §8.2.6.2, RFC 3581 §4.
+    #[test]
+    fn a_refusal_made_of_the_requests_lines() {
+        let text = invite(LINES);
+        let outline = Outline::of(text.as_bytes()).unwrap();
+        let source = "192.0.2.1:9988".parse().unwrap();
+        assert_eq!(outline.reply_target(source), source);
+        let reply = Reply {
+            to_tag: Some(b"ours"),
+            source: Some(source),
+            headers: &[("Server", b"x")],
+            ..Reply::new(503)
+        };
+        let mut out = Vec::new();
+        outline.write_reply(&reply, &mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "SIP/2.0 503 Service Unavailable\r\n\
+             To: Bob <sip:bob@biloxi.example>;tag=ours\r\n\
+             v: SIP/2.0/UDP 10.1.1.1:4540;rport=9988;branch=z9hG4bK1;received=192.0.2.1\r\n\
+             Via: SIP/2.0/UDP b;branch=z9hG4bK2,\r\n SIP/2.0/TCP c\r\n\
+             From: Alice <sip:alice@atlanta.example>;tag=1\r\n\
+             Call-ID: a84b4c76e66710\r\n\
+             CSeq: 1 INVITE\r\n\
+             Server: x\r\n\
+             Content-Length: 0\r\n\r\n"
+        );
+        assert_eq!(outline.scan, crate::scan(text.as_bytes()).unwrap());
+    }
+
+    #[test]
+    fn lines_side_by_side_are_one_piece() {
+        let text = invite(LINES);
+        let pieces = Outline::of(text.as_bytes()).unwrap().pieces;
+        let texts: Vec<&str> =
+            pieces.iter().map(|p| &text[usize::from(p.start)..usize::from(p.end)]).collect();
+        assert_eq!(
+            texts.iter().map(|piece| piece.split(':').next().unwrap()).collect::<Vec<_>>(),
+            // After v there is a space, after From a bare LF.
+            ["To", "v", "Via", "From", "Call-ID"]
+        );
+        assert!(texts[4].ends_with("CSeq: 1 INVITE\r\n"));
+    }
+
+    #[test]
+    fn what_cannot_be_answered_from_an_outline_has_none() {
+        assert!(is_outlined(LINES));
+        for line in ["To", "Via", "From", "Call-ID", "CSeq"] {
+            let long = LINES.replace("v:", "Via:");
+            // Nothing that is read depends on the From.
+            let without = long.replace(&format!("{line}:"), "Other:");
+            assert_eq!(is_outlined(&without), line == "From", "{line}");
+        }
+        assert!(!is_outlined(&LINES.replace("10.1.1.1:4540", "10.1.1.1:x")));
+        assert!(!is_outlined(&LINES.replace("Max-Forwards: 70", "Max-Forwards 70")));
+        assert!(!is_outlined(&LINES.replace("Record-Route: <sip:p;lr>\r\n", "no end")));
+        let text =
+            invite(LINES).replacen("INVITE sip:bob@biloxi.example SIP/2.0", "SIP/2.0 200 ", 1);
+        assert!(crate::scan(text.as_bytes()).is_ok() && Outline::of(text.as_bytes()).is_none());
+    }
+
+    #[test]
+    fn there_are_limits_to_lines_and_pieces() {
+        let own = LINES.lines().count() - 1;
+        let more = |n| format!("{LINES}{}", "X: y\r\n".repeat(n));
+        assert!(is_outlined(&more(FIELDS_MAX - own)));
+        assert!(!is_outlined(&more(FIELDS_MAX - own + 1)));
+        let more = |n| format!("{LINES}{}", "X: y\r\nVia: SIP/2.0/UDP a\r\n".repeat(n));
+        assert!(is_outlined(&more(PIECES_MAX - 5)));
+        assert!(!is_outlined(&more(PIECES_MAX - 4)));
+    }
+}
