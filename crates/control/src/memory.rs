@@ -138,6 +138,15 @@ mod tests {
     }
 
     #[test]
+    fn a_decision_lives_two_generations_at_the_most() {
+        let mut memory = Memory::new(10);
+        memory.remember(at(0), 7, Decision::Refused);
+        for (s, known) in [(31, true), (32, true), (63, true), (64, false)] {
+            assert_eq!(memory.recall(at(s), 7).is_some(), known, "after {s} s");
+        }
+    }
+
+    #[test]
     fn the_last_decision_counts() {
         let mut memory = Memory::new(10);
         memory.remember(at(0), 7, Decision::Waits);
@@ -155,6 +164,7 @@ mod tests {
             memory.remember(at(0), fingerprint, Decision::Refused);
         }
         assert_eq!((memory.len(), memory.overflowed()), (2, 3));
+        assert!(!memory.is_empty());
         assert_eq!(memory.recall(at(0), 5), None);
         // What is known already needs no room.
         memory.remember(at(0), 1, Decision::Served);

@@ -190,4 +190,13 @@ mod tests {
         let each: Vec<_> = values.each().map(|(param, value)| (param.name, value)).collect();
         assert_eq!(each, [("buffer", 1000.0), ("hi_wm", 500.0), ("lo_wm", 400.0)]);
     }
+
+    #[test]
+    fn values_are_alike_if_law_and_numbers_are() {
+        let [ohta, pi] = ["ohta", "pi"].map(|name| find(name).unwrap());
+        assert_eq!(ohta.defaults(), ohta.values(&[("hi_wm", 800.0)]).unwrap());
+        assert_ne!(ohta.defaults(), ohta.values(&[("hi_wm", 801.0)]).unwrap());
+        assert_ne!(ohta.defaults(), pi.defaults());
+        assert!(format!("{:?}", ohta.defaults()).contains("\"ohta\""));
+    }
 }

@@ -120,6 +120,16 @@ mod tests {
     }
 
     #[test]
+    fn each_window_lasts_a_second() {
+        let mut sojourn = Sojourn::default();
+        for (ms, last) in [(0, 0), (999, 0), (1000, 2), (1001, 2), (1999, 2), (2000, 3)] {
+            sojourn.record(at(ms), true, MS);
+            assert_eq!(sojourn.of_new().count, last, "at {ms} ms");
+        }
+        assert!(format!("{sojourn:?}").contains("count: 3"));
+    }
+
+    #[test]
     fn what_waited_long_ago_says_nothing_of_now() {
         let mut sojourn = Sojourn::default();
         sojourn.record(at(10), true, MS);

@@ -24,3 +24,15 @@ pub(crate) static ENTRY: Entry = Entry {
 struct None;
 
 impl Law for None {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_law_without_signals_asks_for_no_ticks_and_is_always_at_rest() {
+        let law = (ENTRY.build)(&ENTRY.defaults());
+        assert_eq!(law.tick(), Option::None);
+        assert!(law.is_at_rest());
+    }
+}

@@ -198,9 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_processor_divides_nothing_by_zero() {
+    fn nothing_is_decided_by_an_idle_processor() {
         let mut bench = Bench::new();
         assert_eq!(bench.messages(100, 0.0), 1.0);
+        bench.messages(2000, 1.0);
+        // Half of the window is old: 0.8/0.5·0.05. In the next nothing was done.
+        assert!((bench.messages(100, 0.0) - 0.08).abs() < 1e-9);
     }
 
     #[test]

@@ -118,4 +118,15 @@ mod tests {
         assert_eq!(control.admit(Bucket::Session), Allowance::Closed);
         assert_eq!(control.queue.waiting_max, 1000);
     }
+
+    #[test]
+    fn the_marks_are_in_order() {
+        let values = |buffer, high, low| {
+            ENTRY.values(&[("buffer", buffer), ("hi_wm", high), ("lo_wm", low)])
+        };
+        assert!(values(10.0, 10.0, 9.0).is_ok());
+        for (buffer, high, low) in [(9.0, 10.0, 5.0), (10.0, 5.0, 5.0), (10.0, 5.0, 6.0)] {
+            assert!(values(buffer, high, low).is_err(), "{buffer} {high} {low}");
+        }
+    }
 }
