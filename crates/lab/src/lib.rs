@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod cost;
+pub mod demo;
 pub mod figure;
 pub mod real;
 pub mod scenario;

@@ -164,8 +164,8 @@ impl Ingress {
     ) -> Judged {
         let reading = match read(&received, endpoint) {
             Ok(reading) => reading,
-            Err(Unread::Dropped(why)) => {
-                return Judged { class: None, read: true, fate: Fate::Drop(why) };
+            Err(Unread::Dropped(class, why)) => {
+                return Judged { class, read: true, fate: Fate::Drop(why) };
             }
             Err(Unread::Malformed(malformed)) => {
                 let fate = Fate::Malformed(received, malformed);
@@ -281,14 +281,14 @@ struct Reading<'a> {
 
 /// Why a message was not read.
 enum Unread {
-    Dropped(DropReason),
+    Dropped(Option<Class>, DropReason),
     Malformed(Malformed),
 }
 
 impl From<Malformed> for Unread {
     fn from(malformed: Malformed) -> Self {
         match malformed {
-            Malformed::Keepalive => Self::Dropped(DropReason::Keepalive),
+            Malformed::Keepalive => Self::Dropped(None, DropReason::Keepalive),
             other => Self::Malformed(other),
         }
     }
@@ -304,7 +304,7 @@ fn read<'a>(received: &'a Received, endpoint: &Endpoint) -> Result<Reading<'a>, 
             return Ok(reading(class, Lane::of(class)));
         }
         Some(Class::Ack) if endpoint.is_ack_of_reply(&received.bytes) => {
-            return Err(Unread::Dropped(DropReason::OwnAck));
+            return Err(Unread::Dropped(Some(Class::Ack), DropReason::OwnAck));
         }
         _ => {}
     }

@@ -4,6 +4,7 @@
 //! did not hold, 2 usage or configuration error.
 
 mod check;
+mod demo;
 mod load;
 mod run;
 
@@ -21,6 +22,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Check(check::Args),
+    Demo(demo::Args),
     Run(run::Args),
     Load(load::Args),
 }
@@ -31,6 +33,7 @@ const WRONG_USE: u8 = 2;
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Check(args) => check::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Load(args) => load::run(args),
     }
