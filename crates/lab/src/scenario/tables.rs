@@ -99,7 +99,7 @@ pub(super) static SERVER: Table = Table {
 
 pub(super) static QUEUE_MAX: Knob<Whole> = Knob {
     name: "queue_max",
-    shape: Whole(1..=1_000_000),
+    shape: Whole(256..=1_000_000),
     absent: Absent::Default("1000"),
     doc: "Messages that wait at the most: of each class, or of all in one queue.",
 };
