@@ -9,6 +9,7 @@ pub mod experiment;
 pub mod export;
 pub mod figure;
 pub mod list;
+pub mod loopback;
 pub mod machine;
 pub mod outcome;
 mod plots;

@@ -29,7 +29,7 @@ pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)>
         (
             "set-up-delay",
             overload::set_up_delay(
-                heading("set-up delay", "; of calls that were set up"),
+                heading("set-up delay", " · of calls that were set up"),
                 &facets(rows, |row| row.p99_ms.map(|ms| scaled(ms, 1e-3))),
                 deadline_s,
             ),
@@ -46,8 +46,8 @@ pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)>
 
 fn note(scenario: &Scenario) -> String {
     let runs = match scenario.schedule.repetitions {
-        1 => "one run".to_owned(),
-        n => format!("median, least and greatest of {n} runs"),
+        1 => "One run".to_owned(),
+        n => format!("Median, least and greatest of {n} runs"),
     };
     let emulate = &scenario.conditions.emulate;
     format!(
@@ -96,4 +96,43 @@ fn title(row: &Row) -> String {
 fn scaled(spread: Spread, factor: f64) -> Spread {
     let Spread { min, median, max } = spread;
     Spread { min: min * factor, median: median * factor, max: max * factor }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::outcome::Outcome;
+    use crate::point::points;
+    use crate::summary::rows;
+
+    #[test]
+    fn a_panel_for_each_way_to_decide_and_a_line_for_each_law() {
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
+                    [[variant]]\noverload = { law = \"none\", queue = \"fifo\" }\n\
+                    [[variant]]\noverload = { law = \"none\" }\n\
+                    [[variant]]\noverload = { law = \"pi\" }\n";
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+        let points = points(&scenario);
+        let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
+        let rows = rows(points.iter().map(|point| (point, &outcome)));
+        let figures = figures(&scenario, &rows);
+        let names: Vec<&str> = figures.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["goodput", "set-up-delay", "retransmissions"]);
+        let panels: Vec<(&str, Vec<&str>)> = figures[0]
+            .1
+            .panels
+            .iter()
+            .map(|p| (&*p.title, p.lines.iter().map(|line| &*line.name).collect()))
+            .collect();
+        let expected = [
+            ("decided on arrival, one queue for all", vec!["bound", "none"]),
+            ("decided on arrival, queued by class", vec!["bound", "none", "pi"]),
+        ];
+        assert_eq!(panels, expected);
+        // No call was set up: there is no delay to draw, but there are the lines' names.
+        assert!(figures[1].1.panels[1].lines[2].points.is_empty());
+        assert_eq!(figures[0].1.panels[1].lines[2].points.len(), 2);
+    }
 }

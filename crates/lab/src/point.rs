@@ -145,7 +145,7 @@ impl Point {
             backends.iter().map(|address| format!("[[pool.backend]]\nuri = \"sip:{address}\"\n"));
         // TOML escapes what Rust does, in the same way.
         format!(
-            "[server]\nstate_dir = {state_dir:?}\nqueue_max = {queue_max}\n\n\
+            "[server]\nstate_dir = {state_dir:?}\nqueue_max = {queue_max}\ndrain_seconds = 0\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
              [[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\n\
              [[pool]]\nname = \"app\"\npolicy = \"rr\"\n{}\n{}\n{}",

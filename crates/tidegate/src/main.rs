@@ -4,6 +4,7 @@
 //! did not hold, 2 usage or configuration error.
 
 mod check;
+mod lab;
 mod load;
 mod run;
 
@@ -23,6 +24,7 @@ enum Command {
     Check(check::Args),
     Run(run::Args),
     Load(load::Args),
+    Lab(lab::Args),
 }
 
 /// The exit status of a usage or configuration error; clap's own too.
@@ -33,5 +35,6 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Load(args) => load::run(args),
+        Command::Lab(args) => lab::run(&args),
     }
 }

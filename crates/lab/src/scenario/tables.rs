@@ -76,7 +76,7 @@ pub(super) static T1_MS: Knob<Real> = Knob {
     name: "t1_ms",
     shape: Real(1.0..=60_000.0),
     absent: Absent::Default("500"),
-    doc: "T1 of RFC 3261, by which callers and answerers repeat what is not answered.",
+    doc: "T1 of RFC 3261, by which callers repeat what is not answered.",
 };
 
 pub(super) static ANSWERERS: Knob<Whole> = Knob {
