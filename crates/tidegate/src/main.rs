@@ -5,6 +5,7 @@
 
 mod check;
 mod demo;
+mod lab;
 mod load;
 mod run;
 
@@ -25,6 +26,7 @@ enum Command {
     Demo(demo::Args),
     Run(run::Args),
     Load(load::Args),
+    Lab(lab::Args),
 }
 
 /// The exit status of a usage or configuration error; clap's own too.
@@ -36,5 +38,6 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Load(args) => load::run(args),
+        Command::Lab(args) => lab::run(&args),
     }
 }
