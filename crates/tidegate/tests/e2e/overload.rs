@@ -7,14 +7,14 @@ use rustix::process::Signal;
 
 use crate::stage::{Configuration, Message, Peer, Process, Stage, Tidegate, eventually};
 
-/// A server that releases no new call from its queue, in which one may wait.
+/// A server that releases a new call from its queue in days, and in which one may wait.
 const BUSY: &str = "
     [overload]
     law = \"pi\"
     [overload.params]
     t_q = 1
-    k_pq = 0
-    k_iq = 0
+    k_pq = 0.000001
+    k_iq = 0.000001
     queue_max = 1
 ";
 
