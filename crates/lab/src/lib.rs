@@ -6,4 +6,5 @@
 
 pub mod cost;
 pub mod figure;
+pub mod real;
 pub mod scenario;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_balance::{Backend, Picker};
-use tidegate_sip::{Malformed, Message, Method, Scan};
+use tidegate_sip::{Malformed, Message, Outline, Scan};
 use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transmit};
 
 use crate::branch::identity_of_branch;
@@ -17,7 +17,7 @@ use crate::calls::{CallRef, Calls, Member, Phase, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::instead::{Instead, status_of};
 use crate::origin::Addresses;
-use crate::reply::{is_own_tag, reply};
+use crate::reply::{is_own_ack, refusal, refusal_of, reply};
 use crate::secret::Keys;
 use crate::settings::{Rule, Settings};
 
@@ -152,10 +152,23 @@ impl Endpoint {
         self.calls.find(self.keys.call.fingerprint(scan.call_id)).is_some()
     }
 
-    /// Whether a scanned ACK acknowledges a reply that we made ourselves.
-    pub(crate) fn is_ack_of_reply(&self, scan: &Scan<'_>) -> bool {
-        let branch = scan.branch.unwrap_or_default();
-        scan.to_tag.is_some_and(|tag| is_own_tag(&self.keys, tag, scan.call_id, branch))
+    /// Whether these bytes are an ACK to a reply that we made ourselves.
+    pub(crate) fn is_ack_of_reply(&self, bytes: &[u8]) -> bool {
+        is_own_ack(&self.keys, bytes)
+    }
+
+    /// The 503 to a request that is not admitted; `None` if it cannot be answered.
+    pub(crate) fn refusal(&self, received: &Received) -> Option<Transmit> {
+        refusal(&self.keys, &self.pool, received, 503)
+    }
+
+    /// As [`refusal`](Self::refusal), of a request whose outline is known.
+    pub(crate) fn refusal_of(
+        &self,
+        received: &Received,
+        outline: &Outline<'_>,
+    ) -> Option<Transmit> {
+        refusal_of(&self.keys, &self.pool, received, outline, 503)
     }
 
     /// Sends a response of our own to `message`, which came as `received`.
@@ -175,20 +188,16 @@ impl Endpoint {
         }
     }
 
-    /// Answers `received` with `status` if it is a request that may be answered.
-    pub(crate) fn refuse(&mut self, received: &Received, status: u16) {
-        // The head alone, so that a wrong Content-Length is answered too.
-        match Message::parse_head(&received.bytes) {
-            Ok(message) if message.is_request() && message.method() != Some(Method::Ack) => {
-                self.answer(received, &message, status, &[]);
-            }
-            _ => self.drop_counted(DropReason::Malformed),
-        }
-    }
-
     /// Answers a request that breaks the grammar, as far as it can be read.
     pub(crate) fn refuse_malformed(&mut self, received: &Received, malformed: Malformed) {
-        self.refuse(received, status_of(malformed));
+        let status = status_of(malformed);
+        match refusal(&self.keys, &self.pool, received, status) {
+            Some(transmit) => {
+                self.counters.replied(status).add(1);
+                self.transmit(transmit);
+            }
+            None => self.drop_counted(DropReason::Malformed),
+        }
     }
 
     /// Chooses a back end for a new call.

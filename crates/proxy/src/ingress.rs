@@ -9,13 +9,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidegate_control::{Bucket, Decide, Gate, Reason, Release, Verdict};
-use tidegate_sip::{Malformed, Scan, ScanStart, glance, scan};
-use tidegate_world::{Load, Received, Timestamp};
+use tidegate_sip::{Malformed, Method, Outline, Scan, ScanStart, glance, scan};
+use tidegate_world::{Load, Received, Timestamp, Transmit};
 
 use crate::class::Class;
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::lane::{Lane, Lanes, Waiting};
+use crate::settings::{Disposal, Overload};
 
 /// How messages wait for service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +35,8 @@ pub(crate) enum Fate {
     Serve(Received),
     /// It is gone.
     Drop(DropReason),
-    /// It is not admitted.
-    Refuse(Reason, Received),
+    /// It is not admitted, and this is to be sent.
+    Refuse(Reason, Option<Transmit>),
     /// It is a request that breaks the grammar.
     Malformed(Received, Malformed),
 }
@@ -53,6 +54,7 @@ pub(crate) struct Judged {
 pub(crate) struct Ingress {
     gate: Gate,
     queueing: Queueing,
+    disposal: Disposal,
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
@@ -65,10 +67,11 @@ enum Unsorted {
 }
 
 impl Ingress {
-    pub(crate) fn new(gate: Gate, queueing: Queueing, queue_max: usize) -> Self {
+    pub(crate) fn new(gate: Gate, overload: &Overload, queue_max: usize) -> Self {
         Self {
             gate,
-            queueing,
+            queueing: overload.queueing,
+            disposal: overload.disposal,
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
             fifo_max: queue_max,
@@ -159,29 +162,39 @@ impl Ingress {
         has_room: impl Fn(&Self, Lane) -> bool,
         push: impl FnOnce(&mut Self, Lane, Waiting),
     ) -> Judged {
-        let (waiting, lane) = match read(received, endpoint) {
-            Ok(read) => read,
-            Err(fate) => return Judged { class: None, read: true, fate },
+        let reading = match read(&received, endpoint) {
+            Ok(reading) => reading,
+            Err(Unread::Dropped(why)) => {
+                return Judged { class: None, read: true, fate: Fate::Drop(why) };
+            }
+            Err(Unread::Malformed(malformed)) => {
+                let fate = Fate::Malformed(received, malformed);
+                return Judged { class: None, read: true, fate };
+            }
         };
-        let class = waiting.class;
+        let Reading { class, lane, fingerprint, .. } = reading;
         let has_room = has_room(self, lane);
-        let fate = match class.bucket() {
-            None if has_room => None,
-            None => Some(Fate::Drop(DropReason::QueueFull)),
-            Some(bucket) => match self.gate.on_new(now, bucket, waiting.fingerprint, has_room) {
-                Verdict::Admit => None,
-                Verdict::Absorb => Some(Fate::Drop(DropReason::Absorbed)),
+        let judged = |fate| Judged { class: Some(class), read: true, fate };
+        match class.bucket() {
+            None if has_room => {}
+            None => return judged(Fate::Drop(DropReason::QueueFull)),
+            Some(bucket) => match self.gate.on_new(now, bucket, fingerprint, has_room) {
+                Verdict::Admit => {}
+                Verdict::Absorb => return judged(Fate::Drop(DropReason::Absorbed)),
                 Verdict::Refuse(reason) => {
-                    let fate = Fate::Refuse(reason, waiting.received);
-                    return Judged { class: Some(class), read: true, fate };
+                    let reply = match (self.disposal, &reading.outline) {
+                        (Disposal::Drop, _) => None,
+                        (Disposal::Reject, Some(outline)) => {
+                            endpoint.refusal_of(&received, outline)
+                        }
+                        (Disposal::Reject, None) => endpoint.refusal(&received),
+                    };
+                    return judged(Fate::Refuse(reason, reply));
                 }
             },
-        };
-        let fate = fate.unwrap_or_else(|| {
-            push(self, lane, waiting);
-            Fate::Queued
-        });
-        Judged { class: Some(class), read: true, fate }
+        }
+        push(self, lane, Waiting { received, class, fingerprint });
+        judged(Fate::Queued)
     }
 
     /// The next message whose turn it is; `None` if none is to be served now.
@@ -192,7 +205,7 @@ impl Ingress {
             Queueing::Fifo => self.lanes.next_invite(may_release),
         };
         match next {
-            Some(waiting) => Some(self.take(now, waiting)),
+            Some(waiting) => Some(self.take(now, waiting, endpoint)),
             None => self.next_unsorted(now, endpoint),
         }
     }
@@ -219,11 +232,11 @@ impl Ingress {
             self.lanes.push(Lane::Invites, waiting);
             return Some(Judged { class, read, fate: Fate::Queued });
         }
-        Some(Judged { read, ..self.take(now, waiting) })
+        Some(Judged { read, ..self.take(now, waiting, endpoint) })
     }
 
     /// Serves a message, unless it is new work that is judged only now and not admitted.
-    fn take(&mut self, now: Timestamp, waiting: Waiting) -> Judged {
+    fn take(&mut self, now: Timestamp, waiting: Waiting, endpoint: &Endpoint) -> Judged {
         let Waiting { received, class, fingerprint } = waiting;
         let bucket = class.bucket();
         let sojourn = now.since(received.arrived);
@@ -235,7 +248,11 @@ impl Ingress {
         let fate = match verdict {
             Verdict::Admit => Fate::Serve(received),
             Verdict::Absorb => Fate::Drop(DropReason::Absorbed),
-            Verdict::Refuse(reason) => Fate::Refuse(reason, received),
+            Verdict::Refuse(reason) => {
+                let rejects = self.disposal == Disposal::Reject;
+                let reply = if rejects { endpoint.refusal(&received) } else { None };
+                Fate::Refuse(reason, reply)
+            }
         };
         Judged { class: Some(class), read: false, fate }
     }
@@ -252,22 +269,23 @@ impl Class {
     }
 }
 
-/// Reads as little of a message as tells its class and where it waits.
-fn read(received: Received, endpoint: &Endpoint) -> Result<(Waiting, Lane), Fate> {
-    match classify(&received, endpoint) {
-        Ok((class, lane, fingerprint)) => Ok((Waiting { received, class, fingerprint }, lane)),
-        Err(Unclassified::Dropped(why)) => Err(Fate::Drop(why)),
-        Err(Unclassified::Malformed(malformed)) => Err(Fate::Malformed(received, malformed)),
-    }
+/// What was read of a message, which is as little as will do.
+struct Reading<'a> {
+    class: Class,
+    lane: Lane,
+    /// What its repetitions have in common with it, if it is new work.
+    fingerprint: Option<u64>,
+    /// Where the lines stand that a refusal copies, if they were looked for.
+    outline: Option<Outline<'a>>,
 }
 
-/// Why a packet has no class.
-enum Unclassified {
+/// Why a message was not read.
+enum Unread {
     Dropped(DropReason),
     Malformed(Malformed),
 }
 
-impl From<Malformed> for Unclassified {
+impl From<Malformed> for Unread {
     fn from(malformed: Malformed) -> Self {
         match malformed {
             Malformed::Keepalive => Self::Dropped(DropReason::Keepalive),
@@ -277,28 +295,38 @@ impl From<Malformed> for Unclassified {
 }
 
 /// The class of a packet, where it waits, and what its repetitions have in common.
-fn classify(
-    received: &Received,
-    endpoint: &Endpoint,
-) -> Result<(Class, Lane, Option<u64>), Unclassified> {
+fn read<'a>(received: &'a Received, endpoint: &Endpoint) -> Result<Reading<'a>, Unread> {
     let start = glance(&received.bytes)?;
     let by_start = Class::of_start(&start);
-    if let Some(class @ (Class::Final | Class::Provisional | Class::Bye)) = by_start {
-        return Ok((class, Lane::of(class), None));
+    let reading = |class, lane| Reading { class, lane, fingerprint: None, outline: None };
+    match by_start {
+        Some(class @ (Class::Final | Class::Provisional | Class::Bye)) => {
+            return Ok(reading(class, Lane::of(class)));
+        }
+        Some(Class::Ack) if endpoint.is_ack_of_reply(&received.bytes) => {
+            return Err(Unread::Dropped(DropReason::OwnAck));
+        }
+        _ => {}
     }
-    let scan: Scan<'_> = scan(&received.bytes)?;
+    // An INVITE is likely to be refused: one pass finds what that takes as well.
+    let is_invite = matches!(start, ScanStart::Request { method: Method::Invite, .. });
+    let outline = is_invite.then(|| Outline::of(&received.bytes)).flatten();
+    let scan: Scan<'_> = match &outline {
+        Some(outline) => outline.scan,
+        None => scan(&received.bytes)?,
+    };
     let ScanStart::Request { method, .. } = scan.start else {
         unreachable!("responses have a class by their start line")
     };
     let class =
         by_start.unwrap_or_else(|| Class::of_request(method, endpoint.knows(&scan, received)));
     match class {
-        Class::Ack if endpoint.is_ack_of_reply(&scan) => {
-            Err(Unclassified::Dropped(DropReason::OwnAck))
-        }
         // The CANCEL of an INVITE that still waits must not be served before it.
-        Class::Cancel if !endpoint.holds(&scan) => Ok((class, Lane::Invites, None)),
-        _ if class.is_new_work() => Ok((class, Lane::of(class), Some(endpoint.fingerprint(&scan)))),
-        _ => Ok((class, Lane::of(class), None)),
+        Class::Cancel if !endpoint.holds(&scan) => Ok(reading(class, Lane::Invites)),
+        _ if class.is_new_work() => {
+            let fingerprint = Some(endpoint.fingerprint(&scan));
+            Ok(Reading { class, lane: Lane::of(class), fingerprint, outline })
+        }
+        _ => Ok(reading(class, Lane::of(class))),
     }
 }

@@ -9,14 +9,13 @@ use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
-use crate::settings::{Disposal, Settings};
+use crate::settings::Settings;
 
 /// The proxy: an ingress that decides what is admitted and what waits where, and an
 /// endpoint that does the work of RFC 3261 §16.
 pub struct Proxy {
     ingress: Ingress,
     endpoint: Endpoint,
-    disposal: Disposal,
     counters: Arc<Counters>,
     work: Work,
     /// The message in service, and since when: until the next input tells that it is done.
@@ -34,8 +33,7 @@ impl Proxy {
         let overload = &settings.overload;
         let gate = Gate::new(overload.gate.clone(), settings.seed, settings.shard.into());
         Self {
-            ingress: Ingress::new(gate, overload.queueing, settings.queue_max),
-            disposal: overload.disposal,
+            ingress: Ingress::new(gate, overload, settings.queue_max),
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
             counters,
             work: Work::default(),
@@ -55,12 +53,12 @@ impl Proxy {
         match fate {
             Fate::Queued => {}
             Fate::Drop(why) => self.counters.dropped(why).add(1),
-            Fate::Refuse(reason, received) => {
+            Fate::Refuse(reason, reply) => {
                 self.work.refused = number;
                 self.counters.refused(reason).add(1);
-                match self.disposal {
-                    Disposal::Reject => self.endpoint.refuse(&received, 503),
-                    Disposal::Drop => {}
+                if let Some(reply) = reply {
+                    self.counters.replied(503).add(1);
+                    self.endpoint.transmit(reply);
                 }
             }
             Fate::Malformed(received, malformed) => {

@@ -33,7 +33,6 @@ pub(crate) fn is_own_tag(keys: &Keys, to_tag: &[u8], call_id: &[u8], branch: &[u
 }
 
 /// Whether `bytes` are an ACK to a reply of ours, which ends here.
-#[cfg_attr(not(test), expect(dead_code, reason = "the ingress still scans an ACK"))]
 pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
     scan_ack(bytes).is_some_and(|ack| {
         is_own_tag(keys, ack.to_tag, ack.call_id, ack.branch.unwrap_or_default())
@@ -42,7 +41,6 @@ pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
 
 /// A refusal of `received`, made of as little of it as will do; `None` if it is no
 /// request that can be answered.
-#[cfg_attr(not(test), expect(dead_code, reason = "the endpoint still parses what it refuses"))]
 pub(crate) fn refusal(
     keys: &Keys,
     pool: &Pool,
