@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .process import NS, Process, Stage
-from .sockets import LOCALHOST, free_port
+from .sockets import LOCALHOST
 from .tidegate import Callee, built
 
 DEADLINE_S = 0.5
@@ -87,11 +87,15 @@ def offer(
     callee: Callee,
     load: Load,
     profile: str = "debug",
+    host: str = LOCALHOST,
 ) -> Outcome:
-    """Offers the load to the element at `target` and cuts it off after the last deadline."""
-    port, file = free_port(), stage.directory / "uac.json"
+    """Offers the load to the element at `target` and cuts it off after the last deadline.
+
+    The caller is at the address `host`.
+    """
+    file = stage.directory / "uac.json"
     file.unlink(missing_ok=True)
-    command = [built("tidegate", profile), "load", "uac", target, "--bind", f"{LOCALHOST}:{port}"]
+    command = [built("tidegate", profile), "load", "uac", target, "--bind", f"{host}:0"]
     command += ["--rate", str(load.rate_cps), "--duration", str(load.seconds)]
     command += ["--warm-up", str(load.warm_up_s), "--deadline", str(1000 * DEADLINE_S)]
     command += ["--arrivals", load.arrivals, "--seed", str(load.seed), "--slack", "1"]

@@ -32,9 +32,13 @@ queue = "{self.queue}"
 {params}"""
 
 
-# Refuses all but one call in ten thousand once it has seen its first messages.
+# Refuses all but one call in ten thousand once it has seen its first messages: an occupancy
+# that is always above the target.
 REFUSING = Variant(
-    "occupancy", "arrival", "class", {"rho_targ": 0.01, "f_min": 0.0001, "measure": 1, "k": 2}
+    "occupancy",
+    "arrival",
+    "class",
+    {"rho_targ": 0.01, "f_min": 0.0001, "measure": 1, "k": 2, "w": 1},
 )
 
 
