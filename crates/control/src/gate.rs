@@ -47,14 +47,24 @@ pub struct Settings {
 }
 
 /// What becomes of a message that asks for new work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is to be done, or to be queued.
-    Admit,
+    /// It may be queued, with this ticket, to be [taken](Gate::on_taken) from there.
+    Admit(Ticket),
     /// It is to be refused.
     Refuse(Reason),
     /// It repeats what waits already, and can be forgotten.
     Absorb,
+}
+
+/// What the queue keeps with a piece of work, for the gate: there is one for each, so that
+/// each is counted once, whatever has been forgotten meanwhile.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ticket {
+    bucket: Bucket,
+    fingerprint: Option<u64>,
+    /// It repeats what has been served, which is not judged again.
+    again: bool,
 }
 
 /// Why work is refused.
@@ -107,7 +117,7 @@ impl Gate {
         let throttle = |bucket: Bucket| match settings.throttle {
             ThrottleKind::Deterministic => Throttle::deterministic(),
             ThrottleKind::Random => {
-                let number = element * BUCKETS as u32 + bucket as u32;
+                let number = element.wrapping_mul(BUCKETS as u32) + bucket as u32;
                 Throttle::random(seed.stream(Purpose::Throttle, number))
             }
         };
@@ -196,7 +206,9 @@ impl Gate {
         match decision {
             None => self.judge_new(now, bucket, fingerprint, has_room),
             // Its original has been served: without room nothing is lost.
-            Some(Decision::Served) if has_room => Verdict::Admit,
+            Some(Decision::Served) if has_room => {
+                Verdict::Admit(Ticket { bucket, fingerprint, again: true })
+            }
             Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
             Some(Decision::Refused) => Verdict::Refuse(Reason::Again),
         }
@@ -227,32 +239,29 @@ impl Gate {
         }
         self.signals.flow_mut(bucket).entered += 1;
         self.remember(now, fingerprint, Decision::Waits);
-        Verdict::Admit
+        Verdict::Admit(Ticket { bucket, fingerprint, again: false })
     }
 
-    /// New work is taken from the queue: it is judged, if it was not
-    /// [at its arrival](Decide::Arrival).
-    pub fn on_taken(
-        &mut self,
-        now: Timestamp,
-        bucket: Bucket,
-        fingerprint: Option<u64>,
-    ) -> Verdict {
+    /// New work is taken from the queue. It is judged, if it was not
+    /// [at its arrival](Decide::Arrival); `Some` says why it is not to be done after all.
+    pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
+        let Ticket { bucket, fingerprint, again } = ticket;
         if bucket == Bucket::Session {
             self.pacer.on_released(self.control.queue.release);
         }
-        if self.recall(now, fingerprint) == Some(Decision::Served) {
-            return Verdict::Admit;
+        if again {
+            return None;
         }
         if self.settings.decide == Decide::Service {
             if !self.passes(bucket) {
-                return self.refuse(now, bucket, fingerprint, Reason::Law);
+                self.refuse(now, bucket, fingerprint, Reason::Law);
+                return Some(Reason::Law);
             }
             self.signals.flow_mut(bucket).admitted += 1;
         }
         self.signals.flow_mut(bucket).taken += 1;
         self.remember(now, fingerprint, Decision::Served);
-        Verdict::Admit
+        None
     }
 
     /// Whether a new session may be taken from the queue.

@@ -1,1 +1,494 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::registry::{Entry, Param};
+use crate::{Allowance, Flow, Release};
+
+const fn param(name: &'static str, default: f64) -> Param {
+    Param { name, doc: "", unit: "", default, min: 0.0, max: 1e6 }
+}
+
+static SHARE: Param = param("share", 1.0);
+static WAITING_MAX: Param = param("waiting_max", 1e6);
+/// Calls a second; 0: not paced.
+static RATE: Param = param("rate", 0.0);
+/// Milliseconds; 0: none.
+static TICK: Param = param("tick", 0.0);
+static RESTLESS: Param = param("restless", 0.0);
+
+/// A law that does what its parameters say.
+static ENTRY: Entry = Entry {
+    name: "fixed",
+    summary: "",
+    source: "",
+    doc: "",
+    params: &[&SHARE, &WAITING_MAX, &RATE, &TICK, &RESTLESS],
+    check: |_| Ok(()),
+    build: |&values| Box::new(Fixed { values, begun: false }),
+};
+
+#[derive(Debug)]
+struct Fixed {
+    values: Values,
+    begun: bool,
+}
+
+impl Law for Fixed {
+    fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        control.admit_of_all(Allowance::Fraction(self.values.of(&SHARE)));
+        control.queue.waiting_max = self.values.of(&WAITING_MAX) as usize;
+        if self.values.of(&RATE) > 0.0 {
+            control.queue.release = Release::Rate(self.values.of(&RATE));
+        }
+    }
+
+    fn on_service(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        control.queue.waiting_max = 1;
+    }
+
+    fn on_completion(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        control.queue.waiting_max = 2;
+    }
+
+    fn on_tick(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        control.queue.waiting_max = 3;
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(MS * self.values.of(&TICK) as u32).filter(|tick| !tick.is_zero())
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.values.of(&RESTLESS) == 0.0
+    }
+}
+
+const MS: Duration = Duration::from_millis(1);
+const CALL: Option<u64> = Some(7);
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::ZERO + MS * ms as u32
+}
+
+fn settings(given: &[(&str, f64)]) -> Settings {
+    Settings {
+        law: ENTRY.values(given).unwrap(),
+        decide: Decide::Arrival,
+        throttle: ThrottleKind::Deterministic,
+        occupancy: Occupancy::Busy,
+        sticky: true,
+        memory_max: 1000,
+    }
+}
+
+fn gate(given: &[(&str, f64)]) -> Gate {
+    Gate::new(settings(given), Seed(1), 0)
+}
+
+/// A gate that refuses all new work.
+fn closed() -> Gate {
+    gate(&[("share", 0.0)])
+}
+
+/// What becomes of a session that arrives where `waiting` wait.
+fn arrives(gate: &mut Gate, now: Timestamp, fingerprint: Option<u64>, waiting: usize) -> Verdict {
+    gate.on_arrival(now, waiting);
+    gate.on_new(now, Bucket::Session, fingerprint, true)
+}
+
+/// The ticket of a session that is admitted.
+fn enters(gate: &mut Gate, now: Timestamp, fingerprint: Option<u64>) -> Ticket {
+    match arrives(gate, now, fingerprint, 0) {
+        Verdict::Admit(ticket) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn flow(gate: &Gate) -> Flow {
+    *gate.signals().flow(Bucket::Session)
+}
+
+#[test]
+fn admitted_work_is_counted_at_its_arrival_and_when_it_is_taken() {
+    let mut gate = gate(&[]);
+    let ticket = enters(&mut gate, at(0), CALL);
+    let entered = Flow { arrived: 1, offered: 1, entered: 1, admitted: 1, ..Flow::default() };
+    assert_eq!(flow(&gate), entered);
+    assert_eq!(gate.on_taken(at(1), ticket), None);
+    assert_eq!(flow(&gate), Flow { taken: 1, ..entered });
+    assert_eq!(*gate.signals().flow(Bucket::Single), Flow::default());
+    assert_eq!(gate.signals().messages, 1);
+}
+
+#[test]
+fn refused_work_is_refused_again_and_offered_once() {
+    let mut gate = closed();
+    assert_eq!(arrives(&mut gate, at(0), CALL, 0), Verdict::Refuse(Reason::Law));
+    assert_eq!(arrives(&mut gate, at(500), CALL, 0), Verdict::Refuse(Reason::Again));
+    let flow = flow(&gate);
+    assert_eq!(flow, Flow { arrived: 2, offered: 1, refused: 1, repeated: 1, ..Flow::default() });
+}
+
+#[test]
+fn a_repetition_of_what_waits_is_absorbed_and_of_what_was_served_is_served() {
+    let mut gate = gate(&[]);
+    let ticket = enters(&mut gate, at(0), CALL);
+    assert_eq!(arrives(&mut gate, at(500), CALL, 0), Verdict::Absorb);
+    gate.on_taken(at(600), ticket);
+    let again = enters(&mut gate, at(1500), CALL);
+    // Without room nothing is lost: the original was served.
+    assert_eq!(gate.on_new(at(1600), Bucket::Session, CALL, false), Verdict::Absorb);
+    gate.on_taken(at(1700), again);
+    let once = Flow { offered: 1, entered: 1, taken: 1, admitted: 1, ..Flow::default() };
+    assert_eq!(flow(&gate), Flow { arrived: 4, repeated: 3, ..once });
+}
+
+// A law that refuses more from now on does not undo what it admitted.
+#[test]
+fn a_repetition_of_what_was_served_is_not_judged_again() {
+    for decide in [Decide::Arrival, Decide::Service] {
+        let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
+        let ticket = enters(&mut gate, at(0), CALL);
+        gate.on_taken(at(1), ticket);
+        gate.control.admit_of_all(Allowance::Closed);
+        let Verdict::Admit(ticket) = gate.on_new(at(500), Bucket::Session, CALL, true) else {
+            panic!("{decide:?}");
+        };
+        assert_eq!(gate.on_taken(at(501), ticket), None, "{decide:?}");
+    }
+}
+
+// 64 s later nothing is remembered of a call; its repetition in the queue still is one.
+#[test]
+fn a_repetition_that_outlives_the_memory_is_not_counted_as_new() {
+    let mut gate = Gate::new(Settings { decide: Decide::Service, ..settings(&[]) }, Seed(1), 0);
+    let ticket = enters(&mut gate, at(0), CALL);
+    gate.on_taken(at(0), ticket);
+    let again = enters(&mut gate, at(63_000), CALL);
+    gate.control.admit_of_all(Allowance::Closed);
+    assert_eq!(gate.on_taken(at(65_000), again), None);
+    let once = Flow { offered: 1, entered: 1, taken: 1, admitted: 1, ..Flow::default() };
+    assert_eq!(flow(&gate), Flow { arrived: 2, repeated: 1, ..once });
+}
+
+#[test]
+fn judged_at_service_work_enters_first() {
+    let judged = Settings { decide: Decide::Service, ..settings(&[("share", 0.5)]) };
+    let mut gate = Gate::new(judged, Seed(1), 0);
+    assert_eq!(gate.decide(), Decide::Service);
+    let tickets = [1, 2].map(|call| enters(&mut gate, at(0), Some(call)));
+    let entered = Flow { arrived: 2, offered: 2, entered: 2, ..Flow::default() };
+    assert_eq!(flow(&gate), entered);
+    assert_eq!(tickets.map(|ticket| gate.on_taken(at(1), ticket)), [Some(Reason::Law), None]);
+    assert_eq!(flow(&gate), Flow { taken: 1, admitted: 1, refused: 1, ..entered });
+    assert_eq!(arrives(&mut gate, at(500), Some(1), 0), Verdict::Refuse(Reason::Again));
+    assert!(matches!(arrives(&mut gate, at(500), Some(2), 0), Verdict::Admit(_)));
+}
+
+#[test]
+fn without_memory_or_fingerprint_every_message_is_new() {
+    let mut forgetful = Gate::new(Settings { sticky: false, ..settings(&[]) }, Seed(1), 0);
+    let mut anonymous = gate(&[]);
+    for ms in [0, 500, 1500] {
+        enters(&mut forgetful, at(ms), CALL);
+        enters(&mut anonymous, at(ms), None);
+    }
+    assert_eq!((flow(&forgetful).offered, flow(&anonymous).offered), (3, 3));
+    assert!(forgetful.memory().is_empty() && anonymous.memory().is_empty());
+}
+
+#[test]
+fn without_room_work_is_refused_whatever_the_law() {
+    let mut gate = gate(&[]);
+    gate.on_arrival(at(0), 0);
+    let full = Verdict::Refuse(Reason::QueueFull);
+    assert_eq!(gate.on_new(at(0), Bucket::Single, CALL, false), full);
+    assert_eq!(gate.on_new(at(0), Bucket::Session, Some(8), false), full);
+    assert_eq!(flow(&gate).refused, 1);
+}
+
+// The law's bound is on the queue of new sessions.
+#[test]
+fn as_many_sessions_wait_as_the_law_allows() {
+    let mut gate = gate(&[("waiting_max", 5.0)]);
+    assert!(matches!(arrives(&mut gate, at(0), Some(1), 4), Verdict::Admit(_)));
+    assert_eq!(arrives(&mut gate, at(0), Some(2), 5), Verdict::Refuse(Reason::QueueFull));
+    assert!(matches!(gate.on_new(at(0), Bucket::Single, Some(3), true), Verdict::Admit(_)));
+}
+
+#[test]
+fn each_bucket_has_a_throttle_of_its_own() {
+    let mut gate = gate(&[("share", 0.5)]);
+    let mut passed = |bucket| {
+        gate.on_arrival(at(0), 0);
+        matches!(gate.on_new(at(0), bucket, None, true), Verdict::Admit(_))
+    };
+    // One accumulator for both would let every second message pass: no session at all.
+    let pairs: Vec<_> = (0..4).map(|_| Bucket::ALL.map(&mut passed)).collect();
+    assert_eq!(pairs, [[false, false], [true, true], [false, false], [true, true]]);
+}
+
+#[test]
+fn random_throttles_draw_from_streams_of_their_own() {
+    let random = || Settings { throttle: ThrottleKind::Random, ..settings(&[("share", 0.5)]) };
+    let passed = |seed, element, bucket| {
+        let mut gate = Gate::new(random(), Seed(seed), element);
+        gate.on_arrival(at(0), 0);
+        (0..64).fold(0u64, |bits, _| {
+            let passes = matches!(gate.on_new(at(0), bucket, None, true), Verdict::Admit(_));
+            bits << 1 | u64::from(passes)
+        })
+    };
+    let first = passed(1, 0, Bucket::Session);
+    assert_eq!(first, passed(1, 0, Bucket::Session));
+    for other in [(2, 0, Bucket::Session), (1, 1, Bucket::Session), (1, 0, Bucket::Single)] {
+        assert_ne!(first, passed(other.0, other.1, other.2), "{other:?}");
+    }
+    // The last stream of one element is not the first of the next.
+    assert_ne!(passed(1, 0, Bucket::Single), passed(1, 1, Bucket::Session));
+    passed(1, u32::MAX, Bucket::Single);
+}
+
+#[test]
+fn a_stopping_gate_admits_nothing_new_and_finishes_the_rest() {
+    let mut gate = gate(&[("rate", 1.0), ("tick", 10.0)]);
+    let served = enters(&mut gate, at(0), Some(1));
+    gate.on_taken(at(0), served);
+    let waits = enters(&mut gate, at(0), Some(2));
+    assert!(!gate.may_release());
+    gate.stop();
+    assert_eq!(arrives(&mut gate, at(1), Some(3), 1), Verdict::Refuse(Reason::Stopping));
+    assert_eq!(arrives(&mut gate, at(1), Some(2), 1), Verdict::Absorb);
+    assert!(matches!(arrives(&mut gate, at(1), Some(1), 1), Verdict::Admit(_)));
+    // What waits is not held back any more.
+    assert!(gate.may_release());
+    assert_eq!(gate.on_taken(at(1), waits), None);
+    assert!(gate.may_release());
+}
+
+#[test]
+fn the_processor_is_read_by_the_clock_of_choice() {
+    let load = Load { busy: MS * 5, cpu: MS * 3, socket_fill: 0.25 };
+    for (occupancy, occupied) in [(Occupancy::Busy, MS * 5), (Occupancy::Cpu, MS * 3)] {
+        let mut gate = Gate::new(Settings { occupancy, ..settings(&[]) }, Seed(1), 0);
+        gate.on_load(at(9), &load);
+        assert_eq!(gate.signals().processor, Reading { at: at(9), occupied });
+        assert_eq!(gate.signals().socket_fill, 0.25);
+    }
+}
+
+#[test]
+fn each_hook_tells_the_law_what_waits() {
+    let mut gate = gate(&[("tick", 10.0), ("waiting_max", 9.0)]);
+    let seen = |gate: &Gate| (gate.signals().queue.waiting, gate.control().queue.waiting_max);
+    gate.on_arrival(at(0), 10);
+    assert_eq!(seen(&gate), (10, 9));
+    gate.on_service(at(1), true, MS * 2, 20);
+    assert_eq!(seen(&gate), (20, 1));
+    gate.on_completion(at(2), 6, MS);
+    assert_eq!((seen(&gate), gate.signals().costs.of(6)), ((20, 2), Some(MS)));
+    gate.handle_timeout(at(10), 30);
+    assert_eq!(seen(&gate), (30, 3));
+}
+
+#[test]
+fn sojourn_is_told_apart_for_new_work_and_the_rest() {
+    let mut gate = gate(&[("tick", 10.0), ("restless", 1.0)]);
+    gate.on_arrival(at(0), 0);
+    gate.on_service(at(1), true, MS * 2, 0);
+    gate.on_service(at(1), false, MS * 3, 0);
+    gate.on_service(at(1), false, MS * 3, 0);
+    // The window ends by the clock of ticks too.
+    gate.handle_timeout(at(1000), 0);
+    let sojourn = &gate.signals().sojourn;
+    assert_eq!((sojourn.of_new().count, sojourn.of_ongoing().count), (1, 2));
+}
+
+#[test]
+fn a_law_without_ticks_arms_no_timer() {
+    let mut gate = gate(&[]);
+    gate.on_arrival(at(0), 0);
+    assert_eq!(gate.poll_timeout(), None);
+    gate.handle_timeout(at(100), 5);
+    assert_eq!((gate.control().queue.waiting_max, gate.poll_timeout()), (1_000_000, None));
+}
+
+#[test]
+fn ticks_begin_with_an_arrival_and_cease_when_nothing_is_left_to_do() {
+    let mut gate = gate(&[("tick", 10.0)]);
+    assert_eq!(gate.poll_timeout(), None);
+    gate.on_arrival(at(100), 0);
+    gate.on_arrival(at(105), 0);
+    assert_eq!(gate.poll_timeout(), Some(at(110)), "a second arrival does not put it off");
+    // Too early changes nothing.
+    gate.handle_timeout(at(109), 7);
+    assert_eq!(gate.signals().queue.waiting, 0);
+    assert_eq!(gate.poll_timeout(), Some(at(110)));
+    // The next comes a whole tick after a late one.
+    gate.handle_timeout(at(117), 1);
+    assert_eq!(gate.poll_timeout(), Some(at(127)), "something waits");
+    gate.handle_timeout(at(127), 0);
+    assert_eq!(gate.poll_timeout(), None);
+    gate.on_arrival(at(60_000), 0);
+    assert_eq!(gate.poll_timeout(), Some(at(60_010)));
+}
+
+#[test]
+fn a_restless_law_goes_on_ticking() {
+    let mut gate = gate(&[("tick", 10.0), ("restless", 1.0)]);
+    gate.on_arrival(at(0), 0);
+    gate.handle_timeout(at(10), 0);
+    assert_eq!(gate.poll_timeout(), Some(at(20)));
+}
+
+#[test]
+fn sessions_are_released_at_the_rate_of_the_law() {
+    let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
+    let mut tickets: Vec<_> = (1..=4).map(|call| enters(&mut gate, at(0), Some(call))).collect();
+    for tick in 1..=4 {
+        assert!(!gate.may_release());
+        gate.handle_timeout(at(tick * 10), tickets.len());
+        assert!(gate.may_release(), "one each tick");
+        gate.on_taken(at(tick * 10), tickets.pop().unwrap());
+    }
+    assert!(!gate.may_release());
+}
+
+#[test]
+fn only_sessions_are_paced() {
+    let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
+    gate.on_arrival(at(0), 0);
+    let Verdict::Admit(single) = gate.on_new(at(0), Bucket::Single, None, true) else { panic!() };
+    gate.handle_timeout(at(10), 1);
+    gate.on_taken(at(10), single);
+    assert!(gate.may_release());
+}
+
+// 20 ms were missed: what they would have released is released now, and counted as credit
+// at the next tick if it is not taken.
+#[test]
+fn a_late_tick_releases_for_the_time_that_has_passed() {
+    let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
+    let tickets: Vec<_> = (1..=5).map(|call| enters(&mut gate, at(0), Some(call))).collect();
+    gate.handle_timeout(at(30), 5);
+    let mut taken = 0;
+    for ticket in tickets {
+        if gate.may_release() {
+            gate.on_taken(at(30), ticket);
+            taken += 1;
+        }
+    }
+    assert_eq!(taken, 3);
+    gate.handle_timeout(at(45), 2);
+    assert_eq!(gate.signals().queue.credit, 0.0);
+    gate.handle_timeout(at(55), 2);
+    assert_eq!(gate.signals().queue.credit, 1.5);
+}
+
+// Time in which nothing was there to be released earns nothing.
+#[test]
+fn a_rest_earns_no_credit() {
+    let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
+    gate.on_arrival(at(0), 0);
+    gate.handle_timeout(at(10), 0);
+    gate.on_taken(at(10), Ticket { bucket: Bucket::Session, fingerprint: None, again: false });
+    gate.on_arrival(at(9_990), 0);
+    gate.handle_timeout(at(10_000), 50);
+    assert!(gate.may_release());
+    gate.on_taken(at(10_000), Ticket { bucket: Bucket::Session, fingerprint: None, again: false });
+    assert!(!gate.may_release());
+}
+
+#[test]
+fn reasons_have_the_names_of_metrics() {
+    let names = Reason::ALL.map(Reason::name);
+    assert_eq!(names, ["law", "again", "queue_full", "stopping"]);
+    assert_eq!(Bucket::ALL.map(Bucket::name), ["session", "single"]);
+    let debug = format!("{:?}", closed());
+    assert!(debug.contains("Fixed") && debug.contains("admit"), "{debug}");
+}
+
+/// What happens at a gate.
+#[derive(Clone, Debug)]
+enum Step {
+    Arrives { call: Option<u64>, single: bool, room: bool },
+    Taken,
+    Passes(u64),
+    Law(f64),
+    Stops,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let call = prop_oneof![8 => (0u64..12).prop_map(Some), 1 => Just(None)];
+    let arrives = (call, any::<bool>(), prop::bool::weighted(0.9))
+        .prop_map(|(call, single, room)| Step::Arrives { call, single, room });
+    let step = prop_oneof![
+        12 => arrives,
+        8 => Just(Step::Taken),
+        4 => (0u64..40_000).prop_map(Step::Passes),
+        2 => (0.0..=1.0f64).prop_map(Step::Law),
+        1 => Just(Step::Stops),
+    ];
+    prop::collection::vec(step, 0..200)
+}
+
+proptest! {
+    /// Whatever happens: each piece of work is counted once, as admitted, refused or
+    /// undecided, and never both.
+    #[test]
+    fn every_piece_of_work_is_accounted_for_once(
+        steps in steps(), at_service in any::<bool>(), sticky in any::<bool>(),
+        memory_max in 0usize..20, rate in 0.0..200.0f64,
+    ) {
+        let decide = if at_service { Decide::Service } else { Decide::Arrival };
+        let law = [("tick", 10.0), ("rate", rate)];
+        let settings = Settings { decide, sticky, memory_max, ..settings(&law) };
+        let mut gate = Gate::new(settings, Seed(1), 0);
+        let mut now = Timestamp::ZERO;
+        let mut queue = Vec::new();
+        let (mut messages, mut done, mut refused, mut refused_late) = (0, 0, 0, 0);
+        for step in steps {
+            match step {
+                Step::Arrives { call, single, room } => {
+                    messages += 1;
+                    let bucket = if single { Bucket::Single } else { Bucket::Session };
+                    gate.on_arrival(now, queue.len());
+                    match gate.on_new(now, bucket, call, room) {
+                        Verdict::Admit(ticket) => queue.push(ticket),
+                        Verdict::Refuse(Reason::Again) | Verdict::Absorb => {}
+                        Verdict::Refuse(_) => refused += 1,
+                    }
+                }
+                Step::Taken if gate.may_release() => {
+                    let Some(ticket) = queue.pop() else { continue };
+                    let again = ticket.again;
+                    match gate.on_taken(now, ticket) {
+                        None => done += u64::from(!again),
+                        Some(_) => (refused, refused_late) = (refused + 1, refused_late + 1),
+                    }
+                }
+                Step::Taken => {}
+                Step::Passes(ms) => {
+                    now = now + MS * ms as u32;
+                    gate.handle_timeout(now, queue.len());
+                }
+                Step::Law(share) => gate.control.admit_of_all(Allowance::Fraction(share)),
+                Step::Stops => gate.stop(),
+            }
+            let flows = Bucket::ALL.map(|bucket| *gate.signals().flow(bucket));
+            let sum = |of: fn(&Flow) -> u64| flows.iter().map(of).sum::<u64>();
+            let waiting = queue.iter().filter(|ticket| !ticket.again).count() as u64;
+            let undecided = if at_service { waiting } else { 0 };
+            prop_assert_eq!(sum(|f| f.arrived), messages);
+            prop_assert_eq!(sum(|f| f.arrived), sum(|f| f.offered) + sum(|f| f.repeated));
+            prop_assert_eq!(sum(|f| f.offered), sum(|f| f.admitted) + sum(|f| f.refused) + undecided);
+            prop_assert_eq!(sum(|f| f.refused), refused);
+            prop_assert_eq!(sum(|f| f.taken), done);
+            prop_assert_eq!(sum(|f| f.entered), sum(|f| f.taken) + waiting + refused_late);
+            prop_assert!(gate.memory().len() <= 2 * memory_max);
+        }
+    }
+}

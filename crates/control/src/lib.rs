@@ -34,7 +34,7 @@ mod throttle;
 
 pub use control::{Allowance, Control, QueueControl, Release};
 pub use cost::Costs;
-pub use gate::{Decide, Gate, Occupancy, Reason, Settings, Verdict};
+pub use gate::{Decide, Gate, Occupancy, Reason, Settings, Ticket, Verdict};
 pub use law::Law;
 pub use memory::{Decision, Memory};
 pub use pacer::Pacer;

@@ -132,25 +132,25 @@ impl Ingress {
                 Judged { class: None, read: false, fate }
             }
             (Queueing::Fifo, Decide::Arrival) => {
-                let has_room = self.fifo.len() < self.fifo_max;
-                self.admit(
-                    now,
-                    received,
-                    endpoint,
-                    |_, _| has_room,
-                    |ingress, _, waiting| {
-                        ingress.fifo.push_back(Unsorted::Read(waiting));
-                    },
-                )
+                let push = |ingress: &mut Self, waiting| {
+                    ingress.fifo.push_back(Unsorted::Read(waiting));
+                };
+                self.admit(now, received, endpoint, Self::fifo_has_room, push)
             }
-            (Queueing::Class, _) => self.admit(
-                now,
-                received,
-                endpoint,
-                |ingress, lane| ingress.lanes.has_room(lane),
-                |ingress, lane, waiting| ingress.lanes.push(lane, waiting),
-            ),
+            (Queueing::Class, _) => {
+                let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
+                self.admit(now, received, endpoint, room, |ingress, waiting| {
+                    ingress.lanes.push(waiting);
+                })
+            }
         }
+    }
+
+    /// Whether the one queue has room for a message, and the lane to which a paced one moves
+    /// from there will have.
+    fn fifo_has_room(&self, lane: Lane) -> bool {
+        let beside = if lane == Lane::Invites { self.lanes.waiting() } else { 0 };
+        self.fifo.len() + beside < self.fifo_max
     }
 
     /// Reads a message, has it judged if it is new work, and queues it by `push`.
@@ -160,12 +160,12 @@ impl Ingress {
         received: Received,
         endpoint: &Endpoint,
         has_room: impl Fn(&Self, Lane) -> bool,
-        push: impl FnOnce(&mut Self, Lane, Waiting),
+        push: impl FnOnce(&mut Self, Waiting),
     ) -> Judged {
         let reading = match read(&received, endpoint) {
             Ok(reading) => reading,
-            Err(Unread::Dropped(why)) => {
-                return Judged { class: None, read: true, fate: Fate::Drop(why) };
+            Err(Unread::Dropped(class, why)) => {
+                return Judged { class, read: true, fate: Fate::Drop(why) };
             }
             Err(Unread::Malformed(malformed)) => {
                 let fate = Fate::Malformed(received, malformed);
@@ -175,11 +175,11 @@ impl Ingress {
         let Reading { class, lane, fingerprint, .. } = reading;
         let has_room = has_room(self, lane);
         let judged = |fate| Judged { class: Some(class), read: true, fate };
-        match class.bucket() {
-            None if has_room => {}
+        let ticket = match class.bucket() {
+            None if has_room => None,
             None => return judged(Fate::Drop(DropReason::QueueFull)),
             Some(bucket) => match self.gate.on_new(now, bucket, fingerprint, has_room) {
-                Verdict::Admit => {}
+                Verdict::Admit(ticket) => Some(ticket),
                 Verdict::Absorb => return judged(Fate::Drop(DropReason::Absorbed)),
                 Verdict::Refuse(reason) => {
                     let reply = match (self.disposal, &reading.outline) {
@@ -192,8 +192,8 @@ impl Ingress {
                     return judged(Fate::Refuse(reason, reply));
                 }
             },
-        }
-        push(self, lane, Waiting { received, class, fingerprint });
+        };
+        push(self, Waiting { received, class, ticket, lane });
         judged(Fate::Queued)
     }
 
@@ -216,7 +216,7 @@ impl Ingress {
             Unsorted::Unread(received) => {
                 let mut read = None;
                 let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
-                let judged = self.admit(now, received, endpoint, room, |_, _, waiting| {
+                let judged = self.admit(now, received, endpoint, room, |_, waiting| {
                     read = Some(waiting);
                 });
                 match read {
@@ -225,11 +225,12 @@ impl Ingress {
                 }
             }
         };
-        // A law that paces new sessions has them wait apart from all else.
+        // A law that paces new sessions has them wait apart from all else, and a CANCEL behind
+        // its INVITE.
         let paced = self.gate.control().queue.release != Release::Open;
-        if paced && waiting.class == Class::Invite && self.lanes.has_room(Lane::Invites) {
+        if paced && waiting.lane == Lane::Invites {
             let class = Some(waiting.class);
-            self.lanes.push(Lane::Invites, waiting);
+            self.lanes.push(waiting);
             return Some(Judged { class, read, fate: Fate::Queued });
         }
         Some(Judged { read, ..self.take(now, waiting, endpoint) })
@@ -237,18 +238,12 @@ impl Ingress {
 
     /// Serves a message, unless it is new work that is judged only now and not admitted.
     fn take(&mut self, now: Timestamp, waiting: Waiting, endpoint: &Endpoint) -> Judged {
-        let Waiting { received, class, fingerprint } = waiting;
-        let bucket = class.bucket();
+        let Waiting { received, class, ticket, .. } = waiting;
         let sojourn = now.since(received.arrived);
-        self.gate.on_service(now, bucket.is_some(), sojourn, self.new_sessions());
-        let verdict = match bucket {
-            Some(bucket) => self.gate.on_taken(now, bucket, fingerprint),
-            None => Verdict::Admit,
-        };
-        let fate = match verdict {
-            Verdict::Admit => Fate::Serve(received),
-            Verdict::Absorb => Fate::Drop(DropReason::Absorbed),
-            Verdict::Refuse(reason) => {
+        self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
+        let fate = match ticket.and_then(|ticket| self.gate.on_taken(now, ticket)) {
+            None => Fate::Serve(received),
+            Some(reason) => {
                 let rejects = self.disposal == Disposal::Reject;
                 let reply = if rejects { endpoint.refusal(&received) } else { None };
                 Fate::Refuse(reason, reply)
@@ -281,14 +276,14 @@ struct Reading<'a> {
 
 /// Why a message was not read.
 enum Unread {
-    Dropped(DropReason),
+    Dropped(Option<Class>, DropReason),
     Malformed(Malformed),
 }
 
 impl From<Malformed> for Unread {
     fn from(malformed: Malformed) -> Self {
         match malformed {
-            Malformed::Keepalive => Self::Dropped(DropReason::Keepalive),
+            Malformed::Keepalive => Self::Dropped(None, DropReason::Keepalive),
             other => Self::Malformed(other),
         }
     }
@@ -304,7 +299,7 @@ fn read<'a>(received: &'a Received, endpoint: &Endpoint) -> Result<Reading<'a>, 
             return Ok(reading(class, Lane::of(class)));
         }
         Some(Class::Ack) if endpoint.is_ack_of_reply(&received.bytes) => {
-            return Err(Unread::Dropped(DropReason::OwnAck));
+            return Err(Unread::Dropped(Some(Class::Ack), DropReason::OwnAck));
         }
         _ => {}
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
+use tidegate_control::Ticket;
 use tidegate_world::Received;
 
 use crate::class::Class;
@@ -48,8 +49,10 @@ impl Lane {
 pub(crate) struct Waiting {
     pub(crate) received: Received,
     pub(crate) class: Class,
-    /// What a repetition has in common with it, if it asks for new work.
-    pub(crate) fingerprint: Option<u64>,
+    /// The gate's, if it asks for new work.
+    pub(crate) ticket: Option<Ticket>,
+    /// Where it waits for its service.
+    pub(crate) lane: Lane,
 }
 
 /// Bounded queues, one for each lane.
@@ -87,10 +90,10 @@ impl Lanes {
         self.waiting_in(lane) < self.length_max
     }
 
-    /// Puts a message at the end of a lane, which must have room.
-    pub(crate) fn push(&mut self, lane: Lane, waiting: Waiting) {
-        debug_assert!(self.has_room(lane), "whoever queues looks first");
-        self.queues[lane as usize].push_back(waiting);
+    /// Puts a message at the end of its lane, which must have room.
+    pub(crate) fn push(&mut self, waiting: Waiting) {
+        debug_assert!(self.has_room(waiting.lane), "whoever queues looks first");
+        self.queues[waiting.lane as usize].push_back(waiting);
         self.waiting += 1;
     }
 

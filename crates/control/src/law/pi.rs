@@ -14,8 +14,11 @@
 //! *Processor loop*: of the calls the share α = K_pc·e_c + K_ic·∫e_c, within [0, 1], is refused,
 //! where e_c = C̃ − C_T and C̃ is the occupancy, sampled every T_m, through a filter of 0.1 s.
 //!
-//! Both integrals stand still while their output is saturated: at 0 or 1, and while the
-//! processor takes less than is released to it.
+//! Neither integral winds up while its output is saturated. That of the queue stands still below
+//! a release of 0, and while the processor takes less than is released to it. That of the
+//! processor stands still above α = 1; below α = 0 it goes on down to 0. If it stood still
+//! there too, it would hold what an overload left in it, and refuse calls by that at the
+//! next load below the target.
 //!
 //! With `adaptive = 1` the processor loop differs from the paper in two ways. Its gain in the
 //! paper is the change of C with α, which is the offered load over capacity, so that with cheap
@@ -96,9 +99,13 @@ pub(crate) static ENTRY: Entry = Entry {
     doc: "Releases the queue of new calls so that each waits `t_q`, and refuses the share of \
           new work by which the processor keeps the occupancy `c_t`.",
     params: &[&CPU_TARGET, &QUEUE_TIME, &QUEUE_MAX, &K_PQ, &K_IQ, &K_PC, &K_IC, &ADAPTIVE],
-    check: |values| match values.of(&ADAPTIVE) {
-        0.0 | 1.0 => Ok(()),
-        _ => Err("adaptive = 0 or 1"),
+    check: |values| {
+        let released = values.of(&QUEUE_TIME) == 0.0 || values.of(&K_PQ) + values.of(&K_IQ) > 0.0;
+        match values.of(&ADAPTIVE) {
+            0.0 | 1.0 if released => Ok(()),
+            0.0 | 1.0 => Err("k_pq > 0 or k_iq > 0, or else t_q = 0: the queue is never released"),
+            _ => Err("adaptive = 0 or 1"),
+        }
     },
     build: |values| Box::new(Pi::new(values)),
 };
@@ -219,8 +226,8 @@ impl Pi {
         // The integral is kept as a share, so that a change of scale does not move it.
         let share = self.processor_integral + integral / scale * error * step_s;
         let output = |share: f64| proportional / scale * error + share;
-        if !(error > 0.0 && output(share) > 1.0 || error < 0.0 && output(share) < 0.0) {
-            self.processor_integral = share;
+        if !(error > 0.0 && output(share) > 1.0) {
+            self.processor_integral = share.max(0.0);
         }
         output(self.processor_integral).clamp(0.0, 1.0)
     }
