@@ -81,11 +81,16 @@ fn tell(args: &Args, summary: &Summary) -> ExitCode {
             return ExitCode::from(WRONG_USE);
         }
     }
-    let faults = summary.faults();
-    for fault in &faults {
-        say(fault);
+    for doubt in summary.doubts() {
+        say(&doubt);
     }
-    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match summary.fault() {
+        None => ExitCode::SUCCESS,
+        Some(fault) => {
+            say(&fault);
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn say(line: &str) {

@@ -50,30 +50,34 @@ impl Summary {
         Some(phase.goodput_cps / CAPACITY_CPS / bound(PROMISED_AT))
     }
 
-    /// What did not hold, in sentences; nothing if all did.
-    pub fn faults(&self) -> Vec<String> {
-        let mut faults = Vec::new();
+    /// Why the promise was not kept, in a sentence; `None` if it was.
+    pub fn fault(&self) -> Option<String> {
         match self.kept() {
-            Some(kept) if kept >= PROMISED => {}
-            Some(kept) => faults.push(format!(
+            Some(kept) if kept >= PROMISED => None,
+            Some(kept) => Some(format!(
                 "At {PROMISED_AT} x capacity the protected server kept {:.0} % of the bound, \
                  less than {:.0} %.",
                 kept * 100.0,
                 PROMISED * 100.0
             )),
-            None => faults.push(format!("{PROMISED_AT} x capacity was never offered.")),
+            None => Some(format!("{PROMISED_AT} x capacity was never offered.")),
         }
+    }
+
+    /// What makes the figures doubtful: faults of the generator, not of the servers.
+    pub fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
         for phase in self.unprotected.iter().chain(&self.protected) {
             let load = phase.multiple;
             if let Some(why) = &phase.too_slow {
-                faults.push(format!("At {load} x the generator did not keep up: {why}."));
+                doubts.push(format!("At {load} x the generator did not keep up: {why}."));
             }
             if phase.generator_drops > 0 {
                 let drops = phase.generator_drops;
-                faults.push(format!("At {load} x the generator lost {drops} datagrams."));
+                doubts.push(format!("At {load} x the generator lost {drops} datagrams."));
             }
         }
-        faults
+        doubts
     }
 
     /// The picture: goodput over offered load, and the bound.
@@ -195,24 +199,23 @@ mod tests {
     #[test]
     fn the_promise_is_80_percent_of_the_bound_at_twice_the_capacity() {
         let bound_cps = bound(2.0) * CAPACITY_CPS;
-        assert!(summary(0.81 * bound_cps).faults().is_empty());
-        let faults = summary(0.79 * bound_cps).faults();
+        assert_eq!(summary(0.81 * bound_cps).fault(), None);
         assert_eq!(
-            faults,
-            ["At 2 x capacity the protected server kept 79 % of the bound, less than 80 %."]
+            summary(0.79 * bound_cps).fault().unwrap(),
+            "At 2 x capacity the protected server kept 79 % of the bound, less than 80 %."
         );
         let mut cut = summary(180.0);
         cut.protected.truncate(2);
-        assert_eq!(cut.faults(), ["2 x capacity was never offered."]);
+        assert_eq!(cut.fault().unwrap(), "2 x capacity was never offered.");
     }
 
     #[test]
-    fn a_generator_that_failed_is_no_proof() {
+    fn a_generator_that_failed_makes_doubtful() {
         let mut summary = summary(180.0);
         summary.unprotected[3].generator_drops = 5;
         summary.protected[1].too_slow = Some("late".to_owned());
         assert_eq!(
-            summary.faults(),
+            summary.doubts(),
             [
                 "At 5 x the generator lost 5 datagrams.",
                 "At 1 x the generator did not keep up: late."
