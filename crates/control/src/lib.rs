@@ -14,7 +14,8 @@
 //!
 //! Nothing here knows SIP, sockets or clocks: time is an argument, work has a [`Bucket`], a
 //! repetition is known by a 64-bit fingerprint. So the same laws run in production, in the
-//! simulator, and around servers of other kinds.
+//! simulator, and around servers of other kinds: `examples/guard.rs` puts a gate before a worker
+//! thread.
 //!
 //! [`registry`] lists every law with its parameters; configuration and documentation are
 //! made from it. [`bound`] says how much goodput any such law can keep.

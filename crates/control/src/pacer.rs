@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::Release;
 
+/// Ten tenths are less than one in floating point: they are one all the same.
+const ONE: f64 = 1.0 - 1e-9;
+
 /// Releases waiting work at a rate. Fractions carry over; what the processor was too slow to
 /// take does not pile up beyond what waits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +26,7 @@ impl Pacer {
 
     /// Whether the next piece may be served.
     pub fn may_release(&self, release: Release) -> bool {
-        release == Release::Open || self.credit >= 1.0
+        release == Release::Open || self.credit >= ONE
     }
 
     /// A piece was released.
@@ -64,6 +67,16 @@ mod tests {
             count += released(&mut pacer, release);
         }
         assert!((69..=70).contains(&count), "{count} in a second");
+    }
+
+    #[test]
+    fn ten_tenths_are_one() {
+        let mut pacer = Pacer::default();
+        let release = Release::Rate(5.0);
+        for tick in 1..=100 {
+            pacer.advance(release, TICK, 100);
+            assert_eq!(released(&mut pacer, release), u32::from(tick % 10 == 0), "tick {tick}");
+        }
     }
 
     #[test]

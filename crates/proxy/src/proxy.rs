@@ -45,7 +45,8 @@ impl Proxy {
     /// turn had come.
     fn carry_out(&mut self, now: Timestamp, judged: Judged) {
         let Judged { class, read, fate } = judged;
-        let number = class.map(|class| class as u8);
+        // What has no class was looked at all the same.
+        let number = Some(class.unwrap_or(Class::Other) as u8);
         self.work = Work { offered: number.filter(|_| read), ..Work::default() };
         if let Some(class) = class.filter(|_| read) {
             self.counters.received(class).add(1);
@@ -62,7 +63,7 @@ impl Proxy {
                 }
             }
             Fate::Malformed(received, malformed) => {
-                self.work = Work { refused: Some(Class::Other as u8), ..Work::default() };
+                self.work.refused = number;
                 self.endpoint.refuse_malformed(&received, malformed);
             }
             Fate::Serve(received) => {
@@ -97,7 +98,10 @@ impl Core for Proxy {
         if let Some((class, since)) = self.in_service.take() {
             self.ingress.on_completion(now, class, now.since(since));
         }
-        let Some(judged) = self.ingress.next(now, &self.endpoint) else { return false };
+        let Some(judged) = self.ingress.next(now, &self.endpoint) else {
+            self.work = Work::default();
+            return false;
+        };
         if let (Fate::Serve(_), Some(class)) = (&judged.fate, judged.class) {
             self.in_service = Some((class, now));
         }

@@ -1,0 +1,87 @@
+//! The gate's accounts, over whatever may happen.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What happens at a gate.
+#[derive(Clone, Debug)]
+enum Step {
+    Arrives { call: Option<u64>, single: bool, room: bool },
+    Taken,
+    Passes(u64),
+    Law(f64),
+    Stops,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let call = prop_oneof![8 => (0u64..12).prop_map(Some), 1 => Just(None)];
+    let arrives = (call, any::<bool>(), prop::bool::weighted(0.9))
+        .prop_map(|(call, single, room)| Step::Arrives { call, single, room });
+    let step = prop_oneof![
+        12 => arrives,
+        8 => Just(Step::Taken),
+        4 => (0u64..40_000).prop_map(Step::Passes),
+        2 => (0.0..=1.0f64).prop_map(Step::Law),
+        1 => Just(Step::Stops),
+    ];
+    prop::collection::vec(step, 0..200)
+}
+
+proptest! {
+    /// Whatever happens: each piece of work is counted once, as admitted, refused or
+    /// undecided, and never both.
+    #[test]
+    fn every_piece_of_work_is_accounted_for_once(
+        steps in steps(), at_service in any::<bool>(), sticky in any::<bool>(),
+        memory_max in 0usize..20, rate in 0.0..200.0f64,
+    ) {
+        let decide = if at_service { Decide::Service } else { Decide::Arrival };
+        let law = [("tick", 10.0), ("rate", rate)];
+        let settings = Settings { decide, sticky, memory_max, ..settings(&law) };
+        let mut gate = Gate::new(settings, Seed(1), 0);
+        let mut now = Timestamp::ZERO;
+        let mut queue = Vec::new();
+        let (mut messages, mut done, mut refused, mut refused_late) = (0, 0, 0, 0);
+        for step in steps {
+            match step {
+                Step::Arrives { call, single, room } => {
+                    messages += 1;
+                    let bucket = if single { Bucket::Single } else { Bucket::Session };
+                    gate.on_arrival(now, queue.len());
+                    match gate.on_new(now, bucket, call, room) {
+                        Verdict::Admit(ticket) => queue.push(ticket),
+                        Verdict::Refuse(Reason::Again) | Verdict::Absorb => {}
+                        Verdict::Refuse(_) => refused += 1,
+                    }
+                }
+                Step::Taken if gate.may_release() => {
+                    let Some(ticket) = queue.pop() else { continue };
+                    let again = ticket.again;
+                    match gate.on_taken(now, ticket) {
+                        None => done += u64::from(!again),
+                        Some(_) => (refused, refused_late) = (refused + 1, refused_late + 1),
+                    }
+                }
+                Step::Taken => {}
+                Step::Passes(ms) => {
+                    now = now + MS * ms as u32;
+                    gate.handle_timeout(now, queue.len());
+                }
+                Step::Law(share) => gate.control.admit_of_all(Allowance::Fraction(share)),
+                Step::Stops => gate.stop(),
+            }
+            let flows = Bucket::ALL.map(|bucket| *gate.signals().flow(bucket));
+            let sum = |of: fn(&Flow) -> u64| flows.iter().map(of).sum::<u64>();
+            let waiting = queue.iter().filter(|ticket| !ticket.again).count() as u64;
+            let undecided = if at_service { waiting } else { 0 };
+            prop_assert_eq!(sum(|f| f.arrived), messages);
+            prop_assert_eq!(sum(|f| f.arrived), sum(|f| f.offered) + sum(|f| f.repeated));
+            prop_assert_eq!(sum(|f| f.offered), sum(|f| f.admitted) + sum(|f| f.refused) + undecided);
+            prop_assert_eq!(sum(|f| f.refused), refused);
+            prop_assert_eq!(sum(|f| f.taken), done);
+            prop_assert_eq!(sum(|f| f.entered), sum(|f| f.taken) + waiting + refused_late);
+            prop_assert!(gate.memory().len() <= 2 * memory_max);
+        }
+    }
+}

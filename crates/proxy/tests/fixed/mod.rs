@@ -1,0 +1,85 @@
+//! A law that does what it is told, and proxies under it.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::time::Duration;
+
+use tidegate_balance::Policy;
+use tidegate_control::registry::{Entry, Param};
+use tidegate_control::{Allowance, Control, Decide, Law, Release, Signals, Values};
+use tidegate_proxy::{Queueing, Settings};
+use tidegate_world::Timestamp;
+
+use crate::script::Script;
+
+const fn param(name: &'static str, default: f64) -> Param {
+    Param { name, doc: "", unit: "", default, min: 0.0, max: 1e9 }
+}
+
+/// Messages that arrive before the law acts.
+static AFTER: Param = param("after", 0.0);
+/// The share of new work that is admitted then.
+static SHARE: Param = param("share", 1.0);
+/// Calls a second that are released; 0: not paced.
+static RATE: Param = param("rate", 0.0);
+
+static ENTRY: Entry = Entry {
+    name: "fixed",
+    summary: "",
+    source: "",
+    doc: "",
+    params: &[&AFTER, &SHARE, &RATE],
+    check: |_| Ok(()),
+    build: |&values| Box::new(Fixed(values)),
+};
+
+#[derive(Debug)]
+struct Fixed(Values);
+
+impl Law for Fixed {
+    fn on_arrival(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        if signals.messages as f64 > self.0.of(&AFTER) {
+            control.admit_of_all(Allowance::Fraction(self.0.of(&SHARE)));
+        }
+        if self.0.of(&RATE) > 0.0 {
+            control.queue.release = Release::Rate(self.0.of(&RATE));
+        }
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        (self.0.of(&RATE) > 0.0).then_some(Duration::from_millis(10))
+    }
+}
+
+/// How a proxy queues and judges.
+pub type Scheme = (Queueing, Decide);
+
+pub const SCHEMES: [Scheme; 4] = [
+    (Queueing::Class, Decide::Arrival),
+    (Queueing::Class, Decide::Service),
+    (Queueing::Fifo, Decide::Arrival),
+    (Queueing::Fifo, Decide::Service),
+];
+
+/// A proxy under the law with these parameters.
+pub fn under(scheme: Scheme, given: &[(&str, f64)]) -> Script {
+    adjusted(scheme, given, |_| {})
+}
+
+/// Likewise, with other settings as well.
+pub fn adjusted(
+    scheme: Scheme,
+    given: &[(&str, f64)],
+    adjust: impl FnOnce(&mut Settings),
+) -> Script {
+    Script::with(Policy::Rr, |settings| {
+        (settings.overload.queueing, settings.overload.gate.decide) = scheme;
+        settings.overload.gate.law = ENTRY.values(given).unwrap();
+        adjust(settings);
+    })
+}
+
+/// A proxy that admits nothing new after that many messages.
+pub fn closed_after(scheme: Scheme, messages: u32) -> Script {
+    under(scheme, &[("after", messages.into()), ("share", 0.0)])
+}

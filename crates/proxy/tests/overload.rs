@@ -1,0 +1,249 @@
+//! The gate before the proxy: what is refused and how, and what never is.
+
+mod fixed;
+mod script;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fixed::*;
+use script::*;
+use tidegate_control::Reason;
+use tidegate_proxy::{Class, Disposal, DropReason};
+use tidegate_world::{Core, Load};
+
+fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
+    request(method, "sip:bob@192.0.2.1", call, cseq, more)
+}
+
+/// Establishes a call. Returns the INVITE as it was forwarded.
+fn establish(script: &mut Script, call: &str) -> Sent {
+    let sent = script.one(CALLER, &invite(call));
+    script.one(&sent.to.to_string(), &sent.answer("200 OK"));
+    script.one(CALLER, &own("ACK", call, 1, "Totag\r\n"));
+    sent
+}
+
+// RFC 3261 §21.5.4: with a Retry-After the client would stop everything for that long.
+#[test]
+fn what_is_refused_gets_a_503_without_retry_after() {
+    for scheme in SCHEMES {
+        let mut script = closed_after(scheme, 0);
+        let reply = script.one(CALLER, &invite("a"));
+        assert_eq!(reply.start(), "SIP/2.0 503 Service Unavailable", "{scheme:?}");
+        assert_eq!(reply.to, address(CALLER));
+        assert!(reply.all("Retry-After").is_empty());
+        assert_eq!((reply.header("Call-ID"), reply.header("CSeq")), ("a", "1 INVITE"));
+        assert_eq!(script.counters.refused(Reason::Law).get(), 1);
+        assert_eq!(script.counters.replied(503).get(), 1);
+        assert_eq!(script.counters.received(Class::Invite).get(), 1);
+        assert_eq!(script.counters.calls.get(), 0, "no state is kept");
+    }
+}
+
+// RFC 3261 §8.2.7: "the same tag for the same request consistently".
+#[test]
+fn a_repetition_of_a_refused_call_gets_the_same_answer() {
+    for scheme in SCHEMES {
+        // Of two calls one is refused: judged anew, the repetition would be admitted.
+        let mut script = under(scheme, &[("share", 0.5)]);
+        let first = script.one(CALLER, &invite("a"));
+        assert!(first.start().contains(" 503 "), "{scheme:?}");
+        script.pass(Duration::from_millis(500));
+        assert_eq!(script.one(CALLER, &invite("a")), first);
+        let tag = first.header("To").split_once(";tag=").unwrap().1;
+        let ack = own("ACK", "a", 1, "Totag\r\n").replace("tag=callee", &format!("tag={tag}"));
+        assert!(script.send(CALLER, &ack).is_empty());
+        let counters = Arc::clone(&script.counters);
+        assert_eq!(counters.dropped(DropReason::OwnAck).get(), 1);
+        assert_eq!(counters.received(Class::Ack).get(), 1);
+        let refused = [Reason::Law, Reason::Again].map(|reason| counters.refused(reason).get());
+        assert_eq!(refused, [1, 1], "{scheme:?}");
+        // Another call is another matter.
+        assert_eq!(script.one(CALLER, &invite("b")).to, address(BACKEND_A), "{scheme:?}");
+    }
+}
+
+#[test]
+fn a_repetition_of_a_waiting_call_is_absorbed() {
+    for scheme in SCHEMES {
+        // Unread in one queue of all, nothing waits that is known; paced, it does.
+        let mut script = under(scheme, &[("rate", 1.0)]);
+        for _ in 0..3 {
+            assert!(script.send(CALLER, &invite("a")).is_empty(), "{scheme:?}");
+        }
+        assert_eq!(script.counters.dropped(DropReason::Absorbed).get(), 2, "{scheme:?}");
+        script.pass(Duration::from_secs(2));
+        assert_eq!(script.serve().len(), 1, "{scheme:?}");
+        assert_eq!(script.counters.refused(Reason::Again).get(), 0);
+    }
+}
+
+#[test]
+fn a_repetition_of_a_served_call_follows_it_whatever_the_law() {
+    for scheme in SCHEMES {
+        let mut script = closed_after(scheme, 1);
+        let first = script.one(CALLER, &invite("a"));
+        assert_eq!(script.one(CALLER, &invite("a")), first, "{scheme:?}");
+        assert_eq!(script.counters.received(Class::InDialog).get(), 1);
+    }
+}
+
+// An answer of our own leaves no call behind by which its repetition would be known.
+#[test]
+fn a_repetition_of_what_was_answered_is_answered_again() {
+    for scheme in SCHEMES {
+        let mut script = closed_after(scheme, 1);
+        let elsewhere = request("INVITE", "sip:x@203.0.113.9", "a", 1, "");
+        assert_eq!(script.status(CALLER, &elsewhere), 403, "{scheme:?}");
+        assert_eq!(script.status(CALLER, &elsewhere), 403, "{scheme:?}");
+        assert_eq!(script.status(CALLER, &invite("b")), 503, "{scheme:?}");
+    }
+}
+
+#[test]
+fn what_belongs_to_a_call_is_never_refused() {
+    for scheme in SCHEMES {
+        let mut script = closed_after(scheme, 4);
+        let sent = establish(&mut script, "a");
+        let ringing = script.one(CALLER, &invite("b"));
+        assert_eq!(script.status(CALLER, &invite("c")), 503, "{scheme:?}");
+        // Every class that is not new, in a call and before it.
+        let backend = ringing.to.to_string();
+        script.one(&backend, &ringing.answer("180 Ringing"));
+        assert_eq!(script.one(CALLER, &own("CANCEL", "b", 1, "")).to, ringing.to);
+        script.one(&backend, &ringing.answer("487 Request Terminated"));
+        for (method, cseq) in [("INVITE", 2), ("INFO", 3), ("UPDATE", 4), ("BYE", 5)] {
+            let within = own(method, "a", cseq, "Totag\r\n");
+            assert_eq!(script.one(CALLER, &within).to, sent.to, "{method} {scheme:?}");
+        }
+        let refused = Reason::ALL.map(|reason| script.counters.refused(reason).get());
+        assert_eq!(refused.iter().sum::<u64>(), 1, "{scheme:?}");
+    }
+}
+
+// None of these is a reason to pass: anybody can write them.
+#[test]
+fn no_header_makes_new_work_pass() {
+    for scheme in SCHEMES {
+        let mut script = closed_after(scheme, 0);
+        let urn = "urn:service:sos";
+        for (call, text) in [
+            ("forged", own("INVITE", "forged", 2, "Totag\r\n")),
+            ("sos", request("INVITE", urn, "sos", 1, "")),
+            ("priority", own("INVITE", "priority", 1, "Resource-Priority: esnet.0\r\n")),
+            ("info", own("INFO", "info", 2, "Totag\r\n")),
+            ("options", own("OPTIONS", "options", 1, "")),
+            ("message", own("MESSAGE", "message", 1, "Priority: emergency\r\n")),
+            ("register", own("REGISTER", "register", 1, "")),
+        ] {
+            assert_eq!(script.status(CALLER, &text), 503, "{call} {scheme:?}");
+        }
+    }
+}
+
+#[test]
+fn calls_and_single_requests_have_throttles_of_their_own() {
+    for scheme in SCHEMES {
+        let mut script = under(scheme, &[("share", 0.5)]);
+        let mut passed = Vec::new();
+        for i in 0..4 {
+            for method in ["INVITE", "REGISTER"] {
+                let sent = script.one(CALLER, &own(method, &format!("{method}{i}"), 1, ""));
+                passed.push(sent.to.ip() != address(CALLER).ip());
+            }
+        }
+        // By one throttle for both, every INVITE would be refused and no REGISTER.
+        let every_other = [false, false, true, true, false, false, true, true];
+        assert_eq!(passed, every_other, "{scheme:?}");
+    }
+}
+
+#[test]
+fn disposed_of_by_silence_nothing_is_sent() {
+    for scheme in SCHEMES {
+        let mut script = adjusted(scheme, &[("share", 0.0)], |settings| {
+            settings.overload.disposal = Disposal::Drop;
+        });
+        for text in [invite("a"), invite("a"), own("REGISTER", "r", 1, "")] {
+            assert!(script.send(CALLER, &text).is_empty(), "{scheme:?}");
+        }
+        let refused = [Reason::Law, Reason::Again].map(|why| script.counters.refused(why).get());
+        assert_eq!(refused, [2, 1], "{scheme:?}");
+        assert_eq!(script.counters.replied(503).get(), 0);
+    }
+}
+
+#[test]
+fn without_memory_each_repetition_is_judged_anew() {
+    for scheme in SCHEMES {
+        let mut script = adjusted(scheme, &[("share", 0.5)], |settings| {
+            settings.overload.gate.sticky = false;
+        });
+        assert_eq!(script.status(CALLER, &invite("a")), 503, "{scheme:?}");
+        assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_A), "{scheme:?}");
+    }
+}
+
+/// A reading of a shard that was busy for so long.
+fn load(busy: Duration) -> Load {
+    Load { busy, cpu: busy / 2, socket_fill: 0.25 }
+}
+
+#[test]
+fn what_the_gate_sees_and_decides_is_published() {
+    let mut script = closed_after(SCHEMES[0], 4);
+    // Three calls wait 40 ms; the first is served in 3 ms, the others at once.
+    for call in ["a", "b", "c"] {
+        script.offer(CALLER, invite(call).as_bytes());
+    }
+    script.offer(CALLER, own("BYE", "x", 1, "Totag\r\n").as_bytes());
+    script.now = script.now + Duration::from_millis(40);
+    assert!(script.proxy.serve(script.now), "the BYE");
+    assert!(script.proxy.serve(script.now));
+    script.now = script.now + Duration::from_millis(3);
+    script.serve();
+    assert_eq!(script.status(CALLER, &invite("d")), 503);
+    assert_eq!(script.status(CALLER, &invite("d")), 503);
+    script.now = script.now + Duration::from_secs(1);
+    script.one(CALLER, &invite("a"));
+    let counters = Arc::clone(&script.counters);
+    let overload = &counters.overload;
+    assert_eq!(overload.published.get(), 0, "nothing yet");
+    script.proxy.on_load(script.now, load(Duration::from_millis(80)));
+    assert_eq!(overload.published.get(), script.now.as_nanos());
+    assert_eq!(overload.occupied.get(), 80_000_000);
+    assert_eq!(overload.socket_fill.get(), 250_000);
+    assert_eq!(overload.release.get(), 0);
+    assert_eq!(overload.refusing.each_ref().map(|c| c.get()), [1_000_000; 2]);
+    let [sessions, singles] = &overload.flows;
+    let counts = [&sessions.arrived, &sessions.offered, &sessions.admitted, &sessions.refused];
+    assert_eq!(counts.map(|c| c.get()), [5, 4, 3, 1]);
+    assert_eq!((sessions.repeated.get(), singles.arrived.get()), (1, 0));
+    assert_eq!((overload.remembered.get(), overload.forgotten.get()), (4, 0));
+    // A window ends with the first message after it.
+    let new = &overload.sojourn_of_new;
+    assert_eq!(new.count.get(), 3);
+    let near = |counter: u64, ms: f64| (counter as f64 / 1e6 / ms - 1.0).abs() < 0.02;
+    assert!(near(new.min.get(), 40.0) && near(new.p99.get(), 43.0), "{new:?}");
+    assert!(near(new.mean.get(), 42.0), "{new:?}");
+    assert_eq!(overload.sojourn_of_ongoing.count.get(), 1);
+    // The first cost 3 ms and the next nothing: 0.98·3.
+    let cost = overload.costs[Class::Invite as usize].get();
+    assert!(near(cost, 3.0 * 0.98), "{cost}");
+    assert_eq!(overload.costs[Class::Bye as usize].get(), 0);
+}
+
+#[test]
+fn the_rate_of_a_paced_release_and_what_was_forgotten_are_published() {
+    let mut script = adjusted(SCHEMES[0], &[("rate", 12.5), ("share", 0.75)], |settings| {
+        settings.overload.gate.memory_max = 1;
+    });
+    script.offer(CALLER, invite("a").as_bytes());
+    script.offer(CALLER, invite("b").as_bytes());
+    script.proxy.on_load(script.now, load(Duration::ZERO));
+    let overload = &script.counters.overload;
+    assert_eq!(overload.release.get(), 12_500);
+    assert_eq!(overload.refusing.each_ref().map(|c| c.get()), [250_000; 2]);
+    assert_eq!((overload.remembered.get(), overload.forgotten.get()), (1, 1));
+}
