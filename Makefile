@@ -39,11 +39,16 @@ check: ## the fast part of `make test`, for every commit
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace --lib
 
-bench: ## CPU per call against a bare relay and Kamailio; options in BENCH="..."
+bench: release ## CPU per call against a bare relay and Kamailio; options in BENCH="..."
+	bench/compare $(BENCH)
+
+release:
 	@scripts/setup bench
 	$(CARGO) build --release --package tidegate
-	$(CARGO) build --release --package tidegate-io --example relay
-	bench/compare $(BENCH)
+	$(CARGO) build --release --package tidegate-io --examples
+
+# These measure CPU times.
+show-quota show-refusal: release
 
 show-%: build
 	@scripts/setup test

@@ -1,7 +1,10 @@
 """Overload control as an experiment varies it, and the most that any of it can keep."""
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from .record import ROOT
 
 # The loads of the overload experiments, as multiples of the capacity.
 MULTIPLES = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
@@ -14,6 +17,7 @@ class Variant:
     law: str
     decide: str
     queue: str
+    sticky: bool = True
     params: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -28,6 +32,7 @@ class Variant:
 law = "{self.law}"
 decide = "{self.decide}"
 queue = "{self.queue}"
+sticky = {str(self.sticky).lower()}
 [overload.params]
 {params}"""
 
@@ -38,7 +43,7 @@ REFUSING = Variant(
     "occupancy",
     "arrival",
     "class",
-    {"rho_targ": 0.01, "f_min": 0.0001, "measure": 1, "k": 2, "w": 1},
+    params={"rho_targ": 0.01, "f_min": 0.0001, "measure": 1, "k": 2, "w": 1},
 )
 
 
@@ -78,6 +83,24 @@ offer_us = {self.offer_us}
 serve_us = {self.serve_us}
 refuse_us = {self.refuse_us}
 """
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What `scenarios/overload-local.toml` says of the server and of the laws it is run with."""
+
+    costs: Costs
+    queue_max: int
+    variants: list[Variant]
+
+    @classmethod
+    def read(cls) -> "Scenario":
+        tables = tomllib.loads((ROOT / "scenarios" / "overload-local.toml").read_text())
+        return cls(
+            costs=Costs(**tables["emulate"]),
+            queue_max=tables["server"]["queue_max"],
+            variants=[Variant(**variant["overload"]) for variant in tables["variant"]],
+        )
 
 
 def bound(multiple: float, ratio: float) -> float:
