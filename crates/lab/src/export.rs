@@ -38,6 +38,7 @@ pub fn csv(results: &[(&Point, &Outcome)]) -> io::Result<Vec<u8>> {
         "answerer_load",
         "drops",
         "too_slow",
+        "attempts",
         "tidegate_cpu_s",
     ];
     let head = ["variant", "law", "decide", "queue"];
@@ -82,6 +83,7 @@ fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
         generator.answerer_load.to_string(),
         generator.drops.to_string(),
         generator.too_slow.is_some().to_string(),
+        outcome.attempts.to_string(),
         outcome.tidegate_cpu_s.to_string(),
     ]);
     record

@@ -24,6 +24,8 @@ pub struct Outcome {
     pub generator: Generator,
     /// CPU time of Tidegate in seconds, of the whole run.
     pub tidegate_cpu_s: f64,
+    /// How often it was run until the generator kept up, this time included.
+    pub attempts: u32,
     /// What Tidegate said of itself at the end (`/status`).
     pub status: Value,
 }
@@ -52,6 +54,14 @@ pub struct Generator {
     pub drops: u64,
     /// Why it could not offer what it was asked to, if so.
     pub too_slow: Option<String>,
+}
+
+impl Generator {
+    /// It offered what it was asked to and lost nothing, so that what came is the server's
+    /// doing.
+    pub fn kept_up(&self) -> bool {
+        self.too_slow.is_none() && self.drops == 0
+    }
 }
 
 impl Outcome {

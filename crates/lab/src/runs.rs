@@ -9,6 +9,10 @@ use crate::outcome::Outcome;
 use crate::point::Point;
 use crate::store::Store;
 
+/// A point is run so often at the most, until the generator keeps up: when the machine was
+/// busy with something else, the run tells nothing of the server.
+const ATTEMPTS_MAX: u32 = 3;
+
 /// Where points are run.
 pub trait World: Sync {
     /// Runs `point`, leaving files of interest in `folder`. Gives up soon after `cancelled`
@@ -80,15 +84,22 @@ fn run_one(
     cancelled: &AtomicBool,
 ) -> Result<Outcome, String> {
     let unwritten = |error: std::io::Error| format!("cannot be written: {error}");
-    let workshop = store.workshop().map_err(unwritten)?;
-    let outcome = world.run(point, workshop.path(), cancelled)?;
-    store.keep(point, &outcome, workshop).map_err(unwritten)?;
-    Ok(outcome)
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let workshop = store.workshop().map_err(unwritten)?;
+        let outcome = Outcome { attempts, ..world.run(point, workshop.path(), cancelled)? };
+        if outcome.generator.kept_up() || attempts == ATTEMPTS_MAX {
+            store.keep(point, &outcome, workshop).map_err(unwritten)?;
+            return Ok(outcome);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::Generator;
     use crate::point::points;
     use crate::scenario::Scenario;
 
@@ -96,6 +107,8 @@ mod tests {
     #[derive(Default)]
     struct Fake {
         runs: AtomicUsize,
+        /// Runs of which the generator is too slow: the first ones.
+        slow: usize,
         cancel_at: Option<usize>,
     }
 
@@ -108,7 +121,9 @@ mod tests {
             if point.seed == 3 {
                 return Err("three".to_owned());
             }
-            Ok(Outcome { offered: point.seed, ..Outcome::default() })
+            let too_slow = (runs <= self.slow).then(|| "busy".to_owned());
+            let generator = Generator { too_slow, ..Generator::default() };
+            Ok(Outcome { offered: point.seed, generator, ..Outcome::default() })
         }
     }
 
@@ -150,6 +165,21 @@ mod tests {
         assert_eq!(world.runs.load(SeqCst), 6);
         assert_eq!(run(1).len(), 6);
         assert_eq!(world.runs.load(SeqCst), 7, "only the one that failed");
+    }
+
+    #[test]
+    fn a_run_whose_generator_was_too_slow_is_tried_again_and_not_for_ever() {
+        for (slow, attempts, kept_up) in [(0, 1, true), (2, 3, true), (3, 3, false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let world = Fake { slow, ..Fake::default() };
+            let go_on = AtomicBool::new(false);
+            let one = vec![six().remove(0)];
+            let results = run(one, &store(folder.path()), &world, 1, &Heard::default(), &go_on);
+            let outcome = results[0].1.as_ref().unwrap();
+            assert_eq!((outcome.attempts, outcome.generator.kept_up()), (attempts, kept_up));
+            assert_eq!(world.runs.load(SeqCst), attempts as usize);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        }
     }
 
     #[test]
