@@ -57,7 +57,7 @@ fn goodput(outcome: &Outcome) -> f64 {
     outcome.goodput_cps(FROM_S, TO_S) / COSTS.capacity_cps()
 }
 
-// Habit of every change to a law: the curves are read again.
+// Whoever changes a law reads what has become of these, and commits them with it.
 #[test]
 fn the_curves_of_every_law_are_as_committed() {
     let laws: [(&str, &str, Params); 5] = [

@@ -1,0 +1,306 @@
+//! The server, its processor and its callers, event by event.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use tidegate_control::{
+    Bucket, Decide, Gate, Occupancy, Release, Settings, ThrottleKind, Ticket, Verdict,
+};
+use tidegate_world::{Load, Purpose, Stream, Timestamp};
+
+use super::{Costs, Note, Outcome, Setup};
+
+/// RFC 3261 §17.1.1.1.
+const T1: Duration = Duration::from_millis(500);
+/// How often the processor is read.
+const READING: Duration = Duration::from_millis(2);
+/// How often the state is noted.
+const NOTE: Duration = Duration::from_millis(20);
+
+/// A run that is under way.
+pub(super) struct Server<'a> {
+    setup: &'a Setup,
+    pub(super) gate: Gate,
+    now: Timestamp,
+    end: Timestamp,
+    calendar: BinaryHeap<Reverse<(Timestamp, u64, Event)>>,
+    scheduled: u64,
+    arrivals: Stream,
+    services: Stream,
+    calls: Vec<Call>,
+    /// Messages that nobody has read.
+    unread: VecDeque<(usize, Timestamp)>,
+    queue: VecDeque<Waiting>,
+    job: Option<Job>,
+    /// The processor was read last, had been occupied for so long, and is so since.
+    read: Timestamp,
+    busy: Duration,
+    busy_since: Timestamp,
+    noted_busy: Duration,
+    /// Time spent on reading less that on service, while both were wanted, in seconds.
+    reading_lead_s: f64,
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    NewCall,
+    Repetition(usize),
+    Completion,
+    Note,
+}
+
+struct Call {
+    began: Timestamp,
+    /// The next repetition comes after this.
+    interval: Duration,
+    answered: bool,
+}
+
+struct Waiting {
+    call: usize,
+    ticket: Ticket,
+    since: Timestamp,
+    /// It is no repetition, and so counted as offered.
+    counted: bool,
+}
+
+/// What the processor is at.
+enum Job {
+    Look,
+    Refuse(usize),
+    Serve(usize, Duration),
+}
+
+impl<'a> Server<'a> {
+    pub(super) fn new(setup: &'a Setup) -> Self {
+        let settings = Settings {
+            law: setup.law,
+            decide: setup.decide,
+            throttle: ThrottleKind::Deterministic,
+            occupancy: Occupancy::Busy,
+            sticky: true,
+            memory_max: 1 << 20,
+        };
+        let length: Duration = setup.profile.iter().map(|(length, _)| *length).sum();
+        let mut server = Self {
+            setup,
+            gate: Gate::new(settings, setup.seed, 0),
+            now: Timestamp::ZERO,
+            end: Timestamp::ZERO + length,
+            calendar: BinaryHeap::new(),
+            scheduled: 0,
+            arrivals: setup.seed.stream(Purpose::Arrivals, 0),
+            services: setup.seed.stream(Purpose::Hold, 0),
+            calls: Vec::new(),
+            unread: VecDeque::new(),
+            queue: VecDeque::new(),
+            job: None,
+            read: Timestamp::ZERO,
+            busy: Duration::ZERO,
+            busy_since: Timestamp::ZERO,
+            noted_busy: Duration::ZERO,
+            reading_lead_s: 0.0,
+            outcome: Outcome::default(),
+        };
+        server.schedule_arrival();
+        server.schedule(Timestamp::ZERO + NOTE, Event::Note);
+        server
+    }
+
+    pub(super) fn run(&mut self) {
+        loop {
+            let event = self.calendar.peek().map(|Reverse((at, ..))| *at);
+            let tick = self.gate.poll_timeout();
+            let Some(at) = event.into_iter().chain(tick).min().filter(|&at| at < self.end) else {
+                return;
+            };
+            assert!(at >= self.now, "time never goes back");
+            self.now = at;
+            if at >= self.read + READING {
+                self.read = at;
+                let busy = self.busy_until_now();
+                self.gate.on_load(at, &Load { busy, cpu: busy, socket_fill: 0.0 });
+            }
+            if tick == Some(at) {
+                self.gate.handle_timeout(at, self.waiting());
+            } else if let Some(Reverse((_, _, event))) = self.calendar.pop() {
+                self.happen(event);
+            }
+            self.work();
+        }
+    }
+
+    /// Calls that wait and were neither admitted nor refused.
+    pub(super) fn undecided(&self) -> u64 {
+        self.queue.iter().filter(|waiting| waiting.counted).count() as u64
+    }
+
+    fn schedule(&mut self, at: Timestamp, event: Event) {
+        self.calendar.push(Reverse((at, self.scheduled, event)));
+        self.scheduled += 1;
+    }
+
+    /// A Poisson process has no memory: where the rate changes it begins anew.
+    fn schedule_arrival(&mut self) {
+        let (mut at, mut until) = (self.now, Timestamp::ZERO);
+        for &(length, multiple) in &self.setup.profile {
+            until = until + length;
+            if at >= until {
+                continue;
+            }
+            let rate = multiple * self.setup.costs.capacity_cps();
+            let next = at + Duration::from_secs_f64(self.arrivals.exponential(1.0 / rate));
+            if next < until {
+                return self.schedule(next, Event::NewCall);
+            }
+            at = until;
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::NewCall => {
+                self.schedule_arrival();
+                self.outcome.began.push(self.now);
+                self.calls.push(Call { began: self.now, interval: T1, answered: false });
+                self.arrive(self.calls.len() - 1);
+            }
+            Event::Repetition(call) => {
+                if !self.calls[call].answered {
+                    self.outcome.repetitions += 1;
+                    self.arrive(call);
+                }
+            }
+            Event::Completion => self.complete(),
+            Event::Note => {
+                let busy = self.busy_until_now();
+                let occupied = busy - self.noted_busy;
+                self.noted_busy = busy;
+                self.outcome.notes.push(Note {
+                    at: self.now,
+                    waiting: self.waiting(),
+                    occupancy: occupied.as_secs_f64() / NOTE.as_secs_f64(),
+                    admitted: self.gate.control().admit(Bucket::Session).fraction(),
+                });
+                self.schedule(self.now + NOTE, Event::Note);
+            }
+        }
+    }
+
+    fn arrive(&mut self, call: usize) {
+        let Call { began, interval, .. } = &mut self.calls[call];
+        let next = self.now + *interval;
+        *interval *= 2;
+        if next < *began + 64 * T1 {
+            self.schedule(next, Event::Repetition(call));
+        }
+        if self.setup.decide == Decide::Service {
+            self.gate.on_arrival(self.now, self.waiting());
+        }
+        if self.unread.len() < self.setup.queue_max {
+            self.unread.push_back((call, self.now));
+        }
+    }
+
+    /// What waits in the queue that the law controls.
+    fn waiting(&self) -> usize {
+        let unread = match (self.setup.decide, self.gate.control().queue.release) {
+            (Decide::Service, Release::Open) => self.unread.len(),
+            _ => 0,
+        };
+        self.queue.len() + unread
+    }
+
+    fn busy_until_now(&self) -> Duration {
+        let at_it =
+            if self.job.is_some() { self.now.since(self.busy_since) } else { Duration::ZERO };
+        self.busy + at_it
+    }
+
+    /// Gives a free processor its next job.
+    fn work(&mut self) {
+        while self.job.is_none() {
+            let serves = !self.queue.is_empty() && self.gate.may_release();
+            let reads = !self.unread.is_empty();
+            let (job, cost) = if reads && !(serves && self.reading_lead_s > 0.0) {
+                let (job, cost) = self.read_one();
+                self.reading_lead_s += if serves { cost.as_secs_f64() } else { 0.0 };
+                (job, cost)
+            } else if serves {
+                let waiting = self.queue.pop_front().expect("it is not empty");
+                let (job, cost) = self.serve(waiting);
+                self.reading_lead_s -= if reads { cost.as_secs_f64() } else { 0.0 };
+                (job, cost)
+            } else {
+                return;
+            };
+            self.job = Some(job);
+            self.busy_since = self.now;
+            self.schedule(self.now + cost, Event::Completion);
+        }
+    }
+
+    fn read_one(&mut self) -> (Job, Duration) {
+        let (call, since) = self.unread.pop_front().expect("it is not empty");
+        let Costs { look, refuse, .. } = self.setup.costs;
+        if self.setup.decide == Decide::Arrival {
+            self.gate.on_arrival(self.now, self.waiting());
+        }
+        let fingerprint = (call as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let repeated = self.gate.signals().flow(Bucket::Session).repeated;
+        let room = self.queue.len() < self.setup.queue_max;
+        match self.gate.on_new(self.now, Bucket::Session, Some(fingerprint), room) {
+            Verdict::Refuse(_) => (Job::Refuse(call), look + refuse),
+            Verdict::Absorb => (Job::Look, look),
+            Verdict::Admit(ticket) => {
+                let counted = self.gate.signals().flow(Bucket::Session).repeated == repeated;
+                let waiting = Waiting { call, ticket, since, counted };
+                let paced = self.gate.control().queue.release != Release::Open;
+                if self.setup.decide == Decide::Arrival || paced {
+                    self.queue.push_back(waiting);
+                    (Job::Look, look)
+                } else {
+                    let (job, cost) = self.serve(waiting);
+                    (job, look + cost)
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, Waiting { call, ticket, since, .. }: Waiting) -> (Job, Duration) {
+        let sojourn = self.now.since(since);
+        self.gate.on_service(self.now, true, sojourn, self.waiting());
+        let Costs { serve, refuse, exponential, .. } = self.setup.costs;
+        if self.gate.on_taken(self.now, ticket).is_some() {
+            return (Job::Refuse(call), refuse);
+        }
+        let cost = if exponential {
+            Duration::from_secs_f64(self.services.exponential(serve.as_secs_f64()))
+        } else {
+            serve
+        };
+        (Job::Serve(call, cost), cost)
+    }
+
+    fn complete(&mut self) {
+        self.busy = self.busy_until_now();
+        match self.job.take().expect("it was at work") {
+            Job::Look => {}
+            Job::Refuse(call) => {
+                let Call { began, answered, .. } = &mut self.calls[call];
+                if !std::mem::replace(answered, true) {
+                    self.outcome.refused.push(*began);
+                }
+            }
+            Job::Serve(call, cost) => {
+                self.gate.on_completion(self.now, 0, cost);
+                let Call { began, answered, .. } = &mut self.calls[call];
+                if !std::mem::replace(answered, true) {
+                    self.outcome.served.push((*began, self.now));
+                }
+            }
+        }
+    }
+}
