@@ -1,5 +1,7 @@
 //! The figures of a scenario.
 
+use tidegate_proxy::Disposal;
+
 use crate::cost;
 use crate::figure::overload::{Facet, Heading, Series};
 use crate::figure::{Figure, Point, overload};
@@ -14,34 +16,38 @@ pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)>
         note: format!("{note}{also}"),
     };
     let emulate = &scenario.conditions.emulate;
-    let disposal = scenario.variants[0].overload.disposal;
-    let deadline_s = scenario.conditions.deadline_ms / 1e3;
-    let of_bound = format!(", refusing one costs {:.2} of it", cost::ratio(emulate, disposal));
+    let (conditions, goodput) = panels(scenario, rows, |row| Some(row.goodput));
+    let (_, delay) = panels(scenario, rows, |row| row.p99_ms.map(|ms| scaled(ms, 1e-3)));
+    let (_, resent) = panels(scenario, rows, |row| Some(row.resent));
+    let deadlines_s: Vec<f64> = conditions.iter().map(|panel| panel.deadline_s).collect();
     vec![
         (
             "goodput",
-            overload::goodput(
-                heading("goodput", &of_bound),
-                &facets(rows, |row| Some(row.goodput)),
-                |load| cost::bound(emulate, disposal, load),
-            ),
+            overload::goodput(heading("goodput", &of_bound(scenario)), &goodput, |panel, load| {
+                cost::bound(emulate, conditions[panel].disposal, load)
+            }),
         ),
         (
             "set-up-delay",
             overload::set_up_delay(
                 heading("set-up delay", " · of calls that were set up"),
-                &facets(rows, |row| row.p99_ms.map(|ms| scaled(ms, 1e-3))),
-                deadline_s,
+                &delay,
+                &deadlines_s,
             ),
         ),
-        (
-            "retransmissions",
-            overload::retransmissions(
-                heading("retransmissions", ""),
-                &facets(rows, |row| Some(row.resent)),
-            ),
-        ),
+        ("retransmissions", overload::retransmissions(heading("retransmissions", ""), &resent)),
     ]
+}
+
+/// What disposing of a call costs, for each way to do so that a variant has.
+fn of_bound(scenario: &Scenario) -> String {
+    let ratio = |disposal| cost::ratio(&scenario.conditions.emulate, disposal);
+    let has = |disposal| scenario.variants.iter().any(|v| v.overload.disposal == disposal);
+    [(Disposal::Reject, "refusing"), (Disposal::Drop, "dropping")]
+        .into_iter()
+        .filter(|(disposal, _)| has(*disposal))
+        .map(|(disposal, what)| format!(", {what} one costs {:.2} of it", ratio(disposal)))
+        .collect()
 }
 
 fn note(scenario: &Scenario) -> String {
@@ -58,12 +64,29 @@ fn note(scenario: &Scenario) -> String {
     )
 }
 
-/// A panel for each way to decide and to queue, and each combination of what else is swept.
-fn facets(rows: &[Row], value: impl Fn(&Row) -> Option<Spread>) -> Vec<Facet> {
-    let mut facets: Vec<Facet> = Vec::new();
+/// What holds for all that is drawn in one panel.
+struct Shared {
+    disposal: Disposal,
+    deadline_s: f64,
+}
+
+/// A panel for each way to decide, to queue and to dispose of calls, and each combination of what
+/// else is swept.
+fn panels(
+    scenario: &Scenario,
+    rows: &[Row],
+    value: impl Fn(&Row) -> Option<Spread>,
+) -> (Vec<Shared>, Vec<Facet>) {
+    let (mut shared, mut facets) = (Vec::new(), Vec::<Facet>::new());
     for row in rows {
         let title = title(row);
         let at = facets.iter().position(|facet| facet.title == title).unwrap_or_else(|| {
+            let mut conditions = scenario.conditions.clone();
+            row.swept.iter().for_each(|&(axis, value)| axis.set(&mut conditions, value));
+            shared.push(Shared {
+                disposal: row.variant.overload.disposal,
+                deadline_s: conditions.deadline_ms / 1e3,
+            });
             facets.push(Facet { title, series: Vec::new() });
             facets.len() - 1
         });
@@ -77,7 +100,7 @@ fn facets(rows: &[Row], value: impl Fn(&Row) -> Option<Spread>) -> Vec<Facet> {
             series[at].points.push(Point { x: row.load, min, median, max });
         }
     }
-    facets
+    (shared, facets)
 }
 
 fn title(row: &Row) -> String {
@@ -89,8 +112,12 @@ fn title(row: &Row) -> String {
         "fifo" => "one queue for all",
         _ => "queued by class",
     };
+    let disposal = match row.variant.overload.disposal {
+        Disposal::Reject => "",
+        Disposal::Drop => ", dropped in silence",
+    };
     let swept = row.swept.iter().map(|(axis, value)| format!(", {} {value}", axis.title()));
-    format!("{when}, {how}{}", swept.collect::<String>())
+    format!("{when}, {how}{disposal}{}", swept.collect::<String>())
 }
 
 fn scaled(spread: Spread, factor: f64) -> Spread {
@@ -134,5 +161,44 @@ mod tests {
         // No call was set up: there is no delay to draw, but there are the lines' names.
         assert!(figures[1].1.panels[1].lines[2].points.is_empty());
         assert_eq!(figures[0].1.panels[1].lines[2].points.len(), 2);
+    }
+    /// The height of a panel's line of reference at `load`, or where it begins.
+    fn reference(figure: &Figure, panel: usize, load: f64) -> f64 {
+        let line = &figure.panels[panel].lines[0];
+        let at = line.points.iter().find(|point| point.x >= load).expect("it is that long");
+        at.median
+    }
+
+    #[test]
+    fn each_panel_has_the_bound_and_the_deadline_of_what_it_shows() {
+        let text = "title = \"t\"\n[emulate]\noffer_us = 100\nserve_us = 900\nrefuse_us = 100\n\
+                    [sweep]\nload = [1, 5]\ndeadline_ms = [250, 500]\n\
+                    [[variant]]\noverload = { law = \"pi\" }\n\
+                    [[variant]]\nlabel = \"silent\"\n\
+                    overload = { law = \"pi\", disposal = \"drop\" }\n";
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+        let points = points(&scenario);
+        let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
+        let rows = rows(points.iter().map(|point| (point, &outcome)));
+        let figures = figures(&scenario, &rows);
+        let (goodput, delay) = (&figures[0].1, &figures[1].1);
+        let titles: Vec<&str> = goodput.panels.iter().map(|panel| &*panel.title).collect();
+        let expected = [
+            "decided on arrival, queued by class, deadline (ms) 250",
+            "decided on arrival, queued by class, deadline (ms) 500",
+            "decided on arrival, queued by class, dropped in silence, deadline (ms) 250",
+            "decided on arrival, queued by class, dropped in silence, deadline (ms) 500",
+        ];
+        assert_eq!(titles, expected);
+        // A refusal costs 0.3 ms of 6, a dropped call 0.2.
+        for (panel, ratio) in [0.05, 0.05, 1.0 / 30.0, 1.0 / 30.0].into_iter().enumerate() {
+            let bound = (1.0 - 5.0 * ratio) / (1.0 - ratio);
+            assert!((reference(goodput, panel, 5.0) - bound).abs() < 1e-9, "{panel}");
+        }
+        let deadlines = [0, 1, 2, 3].map(|panel| reference(delay, panel, 0.0));
+        assert_eq!(deadlines, [0.25, 0.5, 0.25, 0.5]);
+        assert!(
+            goodput.note.ends_with("refusing one costs 0.05 of it, dropping one costs 0.03 of it")
+        );
     }
 }

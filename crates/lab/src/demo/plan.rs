@@ -138,9 +138,11 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_proxy::Disposal;
     use tidegate_server::config::Config;
 
     use super::*;
+    use crate::cost;
 
     #[test]
     fn a_plan_takes_the_time_it_is_given() {
@@ -163,7 +165,10 @@ mod tests {
             let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
             let law = if side == Side::Protected { "pi" } else { "none" };
             assert_eq!(config.overload.gate.law.entry().name, law);
-            assert!(config.emulate.is_some());
+            let costs = config.emulate.expect("it is slowed down");
+            assert!((cost::call(&costs).as_secs_f64() - CALL_S).abs() < 1e-9);
+            let refusal = cost::refusal(&costs, Disposal::Reject).as_secs_f64();
+            assert!((refusal - REFUSAL_S).abs() < 1e-9);
             assert_eq!(config.pool[0].backends.len(), BACKENDS);
         }
     }

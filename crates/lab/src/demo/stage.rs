@@ -75,7 +75,8 @@ impl Stage {
 fn summarise(multiple: f64, plan: &Plan, done: &Done<CallerStats>) -> Phase {
     let measured = &done.stats.measured;
     let span_s = (plan.load - plan.warm_up).as_secs_f64();
-    let ms = |quantile| measured.set_up_delay.quantile(quantile).as_secs_f64() * 1e3;
+    let delay = |quantile| measured.set_up_delay.quantile(quantile).as_secs_f64() * 1e3;
+    let ms = |quantile| (measured.set_up > 0).then(|| delay(quantile));
     Phase {
         multiple,
         offered_cps: measured.offered as f64 / span_s,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::plan::{BACKENDS, CAPACITY_CPS, MULTIPLES, Plan, Side};
+use super::plan::{BACKENDS, CAPACITY_CPS, MULTIPLES, Plan, Side, bound};
 use crate::real::Gauges;
 
 /// How far back rates look.
@@ -82,16 +82,29 @@ pub struct Phase {
     /// INVITEs sent again for each sent first.
     pub retransmission_ratio: f64,
     /// Set-up delay of the calls that were set up, in ms: the middle one, and that which one
-    /// in a hundred exceeds.
-    pub set_up_p50_ms: f64,
+    /// in a hundred exceeds; `None` if none was.
+    pub set_up_p50_ms: Option<f64>,
     /// Likewise.
-    pub set_up_p99_ms: f64,
+    pub set_up_p99_ms: Option<f64>,
     /// Use of a core by the caller, 0 to 1.
     pub generator_load: f64,
     /// Datagrams lost at the sockets of the caller, or that it could not send.
     pub generator_drops: u64,
     /// Why the caller could not offer what it should, if so.
     pub too_slow: Option<String>,
+}
+
+impl Phase {
+    /// The most goodput there can be at the load that was offered, as a part of the capacity.
+    /// Calls that arrive at random are not as many as was asked for.
+    pub fn bound(&self) -> f64 {
+        bound(self.offered_cps / CAPACITY_CPS)
+    }
+
+    /// Goodput as a part of that.
+    pub fn goodput_of_bound(&self) -> f64 {
+        self.goodput_cps / CAPACITY_CPS / self.bound()
+    }
 }
 
 /// Cumulative counts at one moment.
@@ -168,9 +181,10 @@ impl Seen {
             self.counted.clear();
         }
         self.counted.push(counted);
+        // The last look that is a second old, or older, is what the others are compared with.
         let begin = counted.at.saturating_sub(WINDOW);
-        let old = self.counted.iter().filter(|then| then.at < begin).count();
-        self.counted.drain(..old);
+        let old = self.counted.iter().filter(|then| then.at <= begin).count();
+        self.counted.drain(..old.saturating_sub(1));
         let then = self.counted[0];
         // Of a shorter time there is too little to make a rate of.
         let passed = counted.at.saturating_sub(then.at).max(WINDOW).as_secs_f64();
@@ -236,6 +250,19 @@ mod tests {
         assert_eq!((now.waiting, now.sojourn_p99_ms, now.admitted), (7, 12.5, 0.25));
         assert_eq!(seen.goodput.len(), 21);
         assert_eq!(seen.goodput[20], (5.0, 200.0 / CAPACITY_CPS));
+    }
+
+    #[test]
+    fn looks_that_come_late_do_not_change_the_rates() {
+        let mut seen = Seen::default();
+        for step in 0..=20u64 {
+            let status = status(step as f64 * 0.252, step * 252);
+            seen.add(counted(step * 252, step * 252, &status), &status);
+        }
+        let now = seen.now;
+        assert!((now.goodput_cps - 1000.0).abs() < 1e-6, "{now:?}");
+        assert!((now.occupancy - 1.0).abs() < 1e-6, "{now:?}");
+        assert!(seen.counted.len() <= 6, "what is too old is forgotten");
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Summary {
     /// was reached.
     pub fn kept(&self) -> Option<f64> {
         let phase = self.protected.iter().find(|phase| phase.multiple == PROMISED_AT)?;
-        Some(phase.goodput_cps / CAPACITY_CPS / bound(PROMISED_AT))
+        Some(phase.goodput_of_bound())
     }
 
     /// Why the promise was not kept, in a sentence; `None` if it was.
@@ -104,7 +104,7 @@ impl Summary {
                 series(Side::Unprotected.name(), &self.unprotected),
             ],
         };
-        goodput(heading, &[facet], bound)
+        goodput(heading, &[facet], |_, multiple| bound(multiple))
     }
 }
 
@@ -124,6 +124,10 @@ fn bar(part: f64, bound: f64) -> String {
         cells.push(if cells.len() == mark { '┊' } else { ' ' });
     }
     cells.into_iter().collect()
+}
+
+fn millis(ms: Option<f64>) -> String {
+    ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.0} ms"))
 }
 
 impl fmt::Display for Summary {
@@ -151,17 +155,16 @@ impl fmt::Display for Summary {
         for (index, multiple) in MULTIPLES.into_iter().enumerate() {
             for (side, phases) in [(one, &self.unprotected), (other, &self.protected)] {
                 let Some(phase) = phases.get(index) else { continue };
-                let of_bound = phase.goodput_cps / CAPACITY_CPS / bound(multiple);
                 writeln!(
                     f,
-                    "  {multiple:>5} x {side:<14}{:>7.0}/s{:>7.0}/s{:>5.0} %{:>6.0} %{:>6.0} ms{:>6.0} ms\
+                    "  {multiple:>5} x {side:<14}{:>7.0}/s{:>7.0}/s{:>5.0} %{:>6.0} %{:>9}{:>9}\
                      {:>8.2}",
                     phase.offered_cps,
                     phase.goodput_cps,
-                    of_bound * 100.0,
+                    phase.goodput_of_bound() * 100.0,
                     phase.refused * 100.0,
-                    phase.set_up_p50_ms,
-                    phase.set_up_p99_ms,
+                    millis(phase.set_up_p50_ms),
+                    millis(phase.set_up_p99_ms),
                     phase.retransmission_ratio
                 )?;
             }
@@ -236,5 +239,18 @@ mod tests {
         assert_eq!(shown.matches(" x unprotected").count(), 4, "{shown}");
         assert_eq!(shown.matches(" x protected").count(), 4, "{shown}");
         assert!(shown.contains("0.90"), "{shown}");
+        assert!(!shown.contains("  0 ms"), "no call was set up, so none took any time: {shown}");
+    }
+
+    /// Calls that arrive at random are not as many as was asked for.
+    #[test]
+    fn the_bound_is_that_of_the_calls_that_were_offered() {
+        let mut summary = summary(80.0);
+        summary.protected[0].offered_cps = 80.0;
+        summary.protected[2].offered_cps = 1e3;
+        let of_bound = summary.protected.iter().map(Phase::goodput_of_bound);
+        let of_bound: Vec<String> = of_bound.map(|part| format!("{part:.2}")).collect();
+        let of_five = format!("{:.2}", 80.0 / CAPACITY_CPS / bound(5.0));
+        assert_eq!((&*of_bound[0], &*of_bound[2]), ("1.00", &*of_five));
     }
 }
