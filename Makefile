@@ -5,7 +5,7 @@ CARGO ?= cargo
 export PATH := $(PATH):/usr/sbin:$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test check bench
+.PHONY: help setup build demo run test check bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ setup: ## install what is missing on Debian 12 (the other targets do it when nee
 build: ## build the program, target/debug/tidegate (optimised, like everything tested)
 	@scripts/setup build
 	@$(CARGO) build --package tidegate
+
+demo: build ## see in a minute what overload does to a server, and what protection does
+	@$(or $(CARGO_TARGET_DIR),target)/debug/tidegate demo $(DEMO)
 
 run: build ## run Tidegate with two back ends and a trickle of calls, until Ctrl-C
 	@scripts/run-sample
@@ -36,11 +39,16 @@ check: ## the fast part of `make test`, for every commit
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace --lib
 
-bench: ## CPU per call against a bare relay and Kamailio; options in BENCH="..."
+bench: release ## CPU per call against a bare relay and Kamailio; options in BENCH="..."
+	bench/compare $(BENCH)
+
+release:
 	@scripts/setup bench
 	$(CARGO) build --release --package tidegate
-	$(CARGO) build --release --package tidegate-io --example relay
-	bench/compare $(BENCH)
+	$(CARGO) build --release --package tidegate-io --examples
+
+# These measure CPU times.
+show-quota show-refusal: release
 
 show-%: build
 	@scripts/setup test

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from . import sockets
+from .quota import Quota
 
 NS = 1_000_000_000
 _PR_SET_PDEATHSIG = 1
@@ -27,13 +28,21 @@ def _end_with_parent() -> None:
 class Process:
     """One started program with all its children, in a session of its own."""
 
-    def __init__(self, name: str, command: list[str], output: Path) -> None:
+    def __init__(
+        self, name: str, command: list[str], output: Path, quota: Quota | None = None
+    ) -> None:
         self.name = name
         self.output = output
         self.exit_status: int | None = None
         self._cpu_ns_seen: dict[int, int] = {}
         self._cpu_ns_final = 0
         self._drops_seen = 0
+
+        def enter() -> None:
+            _end_with_parent()
+            if quota:
+                quota.join()
+
         with output.open("ab") as sink:
             self._popen = subprocess.Popen(
                 command,
@@ -42,7 +51,7 @@ class Process:
                 stderr=subprocess.STDOUT,
                 cwd=output.parent,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
+                preexec_fn=enter,
             )
         self.pid = self._popen.pid
 
@@ -151,15 +160,22 @@ class Stage:
         self.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def start(self, name: str, command: list[str]) -> Process:
+    def start(self, name: str, command: list[str], quota: Quota | None = None) -> Process:
         """Starts a program; its output goes to `name`.log in the scratch directory."""
-        process = Process(name, command, self.directory / f"{name}.log")
+        process = Process(name, command, self.directory / f"{name}.log", quota)
         self.processes.append(process)
         return process
 
-    def serve(self, name: str, command: list[str], port: int, seconds: float = 10) -> Process:
+    def serve(
+        self,
+        name: str,
+        command: list[str],
+        port: int,
+        seconds: float = 10,
+        quota: Quota | None = None,
+    ) -> Process:
         """Starts a program and returns once one of its UDP sockets is bound to `port`."""
-        process = self.start(name, command)
+        process = self.start(name, command, quota)
         deadline = time.monotonic() + seconds
         while not sockets.bound(port):
             if not process.running() or time.monotonic() > deadline:
@@ -171,6 +187,12 @@ class Stage:
         """Ends every process, the last started first."""
         while self.processes:
             self.processes.pop().stop()
+
+    def kill(self) -> None:
+        """Ends every process at once, without what it would do at its end: an overloaded
+        server may take long over that."""
+        while self.processes:
+            self.processes.pop().stop(signal.SIGKILL)
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:

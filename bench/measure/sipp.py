@@ -67,6 +67,31 @@ class Sipp:
             retransmissions=int(last["Retransmissions(C)"]),
         )
 
+    def response_times(self) -> list[tuple[float, float]]:
+        """For each response of timer 1: when it came, since the start, and how long it took.
+
+        In seconds, in steps of SIPp's own clock of some milliseconds.
+        """
+        return [
+            (float(row["Date_ms"]) / 1e3, float(row["response_time_ms"]) / 1e3)
+            for row in self._traced("rtt")
+        ]
+
+    def counts(self) -> list[dict[str, float]]:
+        """Once a second the messages so far, such as `0_INVITE_Sent`; `elapsed_s`: when."""
+        rows = []
+        for row in self._traced("counts"):
+            hours, minutes, seconds, micros = row["ElapsedTime"].split(":")
+            at = 3600 * int(hours) + 60 * int(minutes) + int(seconds) + int(micros) / 1e6
+            numbers = {name: float(value) for name, value in row.items() if _is_count(name, value)}
+            rows.append({"elapsed_s": at, **numbers})
+        return rows
+
+    def _traced(self, what: str) -> list[dict[str, str]]:
+        [file] = self._statistics.parent.glob(f"*_{self.process.pid}_{what}.csv")
+        with file.open(newline="") as lines:
+            return list(csv.DictReader(lines, delimiter=";"))
+
     def finish(self, patience_s: float = 8.0) -> Calls:
         """Lets the calls that are open end, ends SIPp, and returns what it counted."""
         self.process.stop(signal.SIGUSR1, patience_s)
@@ -85,19 +110,25 @@ def caller(
     name: str,
     target: str,
     *,
-    rate_cps: int,
+    rate_cps: float,
     calls: int,
     scenario: str = "uac",
     hold_ms: int = 0,
+    traced: bool = False,
 ) -> Sipp:
-    """A SIPp that makes `calls` calls, `rate_cps` a second, whatever becomes of them."""
+    """A SIPp that makes `calls` calls, `rate_cps` a second, whatever becomes of them.
+
+    If it is `traced` it also writes what `response_times` and `counts` read.
+    """
     port = free_port()
     command, statistics = _command(stage, name, scenario, port)
     command += ["-r", str(rate_cps), "-m", str(calls), "-d", str(hold_ms)]
     # Without a limit of its own SIPp holds back new calls when the old ones are slow, and
     # the load offered is no longer the load asked for.
     command += ["-l", str(calls)]
-    command += ["-timeout", f"{calls // rate_cps + hold_ms // 1000 + 60}s", target]
+    if traced:
+        command += ["-trace_rtt", "-rtt_freq", "1", "-trace_counts"]
+    command += ["-timeout", f"{calls / rate_cps + hold_ms / 1000 + 60:.0f}s", target]
     return Sipp(stage.serve(name, command, port), port, statistics)
 
 
@@ -114,3 +145,7 @@ def _command(stage: Stage, name: str, scenario: str, port: int) -> tuple[list[st
     command += ["-trace_stat", "-stf", str(statistics), "-fd", "1"]
     command += ["-trace_err", "-error_file", str(stage.directory / f"{name}.errors")]
     return command, statistics
+
+
+def _is_count(name: str, value: str | None) -> bool:
+    return name[:1].isdigit() and bool(value)

@@ -6,8 +6,10 @@ import sys
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .process import Process, Stage
+from .quota import Quota
 from .record import ROOT
 from .sipp import Calls
 from .sockets import LOCALHOST, free_port
@@ -34,8 +36,18 @@ class Edge:
         return f"{LOCALHOST}:{self.port}"
 
 
-def configure(stage: Stage, backend_ports: list[int], *, policy: str = "rr") -> Edge:
-    """The smallest configuration, on free ports, with its state in the scratch directory."""
+def configure(
+    stage: Stage,
+    backend_ports: list[int],
+    *,
+    policy: str = "rr",
+    queue_max: int = 4096,
+    tables: str = "",
+) -> Edge:
+    """The smallest configuration, on free ports, with its state in the scratch directory.
+
+    `tables` is added as it is: more tables, such as [overload].
+    """
     edge = Edge(free_port(), free_port(), stage.directory / "tidegate.toml")
     backends = "".join(
         f'[[pool.backend]]\nuri = "sip:{LOCALHOST}:{port}"\n' for port in backend_ports
@@ -44,6 +56,7 @@ def configure(stage: Stage, backend_ports: list[int], *, policy: str = "rr") -> 
         f"""\
 [server]
 shards = 1
+queue_max = {queue_max}
 state_dir = "{stage.directory / "state"}"
 
 [admin]
@@ -56,23 +69,49 @@ address = "{edge.address}"
 [[pool]]
 name = "app"
 policy = "{policy}"
-{backends}"""
+{backends}{tables}"""
     )
     return edge
 
 
-def run(stage: Stage, edge: Edge, profile: str = "debug", name: str = "tidegate") -> Process:
+def run(
+    stage: Stage,
+    edge: Edge,
+    profile: str = "debug",
+    name: str = "tidegate",
+    quota: Quota | None = None,
+) -> Process:
     """Starts `tidegate run` and returns once it listens."""
     command = [built("tidegate", profile), "run", "--config", str(edge.configuration)]
-    return stage.serve(name, command, edge.port)
+    return stage.serve(name, command, edge.port, quota=quota)
 
 
 def metrics(edge: Edge) -> str:
     """What it reports of itself now, as Prometheus text."""
-    url = f"http://{LOCALHOST}:{edge.admin_port}/metrics"
+    return _ask(edge, "/metrics").decode()
+
+
+def metric(text: str, name: str, **labels: str) -> float:
+    """The sum of the samples of `name` that bear these labels, in what `metrics` gave."""
+    wanted = [f'{label}="{value}"' for label, value in labels.items()]
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if line.startswith(f"{name}{{") and all(label in line for label in wanted)
+    )
+
+
+def status(edge: Edge) -> dict[str, Any]:
+    """What it says of itself now at /status."""
+    answer: dict[str, Any] = json.loads(_ask(edge, "/status"))
+    return answer
+
+
+def _ask(edge: Edge, path: str) -> bytes:
+    url = f"http://{LOCALHOST}:{edge.admin_port}{path}"
     with urllib.request.urlopen(url, timeout=5) as answer:
-        text: bytes = answer.read()
-    return text.decode()
+        body: bytes = answer.read()
+    return body
 
 
 class Caller:

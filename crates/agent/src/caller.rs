@@ -29,7 +29,7 @@ use request::{Branch, Requests};
 
 pub use config::{CallerConfig, Impossible, Routing};
 pub use report::{CallerReport, Usage};
-pub use stats::{CallerStats, Failure, Failures, Repeated, TooSlow};
+pub use stats::{CallerStats, Failure, Failures, Measured, Repeated, TooSlow};
 
 /// Calls begun, and alarms fired, by one `handle_timeout` at the most: after a stall the
 /// driver gets to its sockets between two bursts.
@@ -101,6 +101,8 @@ impl Caller {
     fn begin(&mut self, now: Timestamp, intended: Timestamp) {
         self.stats.offered += 1;
         self.stats.last_intended = intended;
+        let behind_warm_up = self.is_measured(intended);
+        self.stats.measured.offered += u64::from(behind_warm_up);
         if self.calls.is_full() {
             self.stats.not_begun += 1;
             return;
@@ -114,6 +116,11 @@ impl Caller {
         self.act(self.namer.mark(id), Act::Send(Method::Invite));
     }
 
+    /// Whether a call of this intended moment lies behind the warm-up.
+    fn is_measured(&self, intended: Timestamp) -> bool {
+        intended >= self.stats.start + self.config.warm_up
+    }
+
     /// Carries out what a call wants, and sets its alarm.
     fn act(&mut self, mark: Mark, act: Act) {
         match act {
@@ -121,7 +128,12 @@ impl Caller {
             Act::Send(method) => self.request(method, &mark),
             Act::SendAgain(method) => {
                 match method {
-                    Method::Invite => self.stats.repeated.invite += 1,
+                    Method::Invite => {
+                        self.stats.repeated.invite += 1;
+                        let intended = self.calls.get(mark.id).map(|call| call.intended);
+                        let measured = intended.is_some_and(|at| self.is_measured(at));
+                        self.stats.measured.repeated_invites += u64::from(measured);
+                    }
                     Method::Cancel => self.stats.repeated.cancel += 1,
                     _ => self.stats.repeated.bye += 1,
                 }
@@ -171,7 +183,11 @@ impl Caller {
                 };
                 self.stats.failed.note(failure);
             }
-            Err(failure) => self.stats.failed.note(failure),
+            Err(failure) => {
+                self.stats.failed.note(failure);
+                let refused = failure == Failure::Status(503) && self.is_measured(call.intended);
+                self.stats.measured.refused += u64::from(refused);
+            }
         }
     }
 
@@ -239,10 +255,18 @@ impl Caller {
             Answer::SetUp => {
                 // The kernel's stamp: what the answer waited for in our own socket is not
                 // the server's delay, while our lateness in sending is part of it.
-                let delay = received.arrived.since(call.intended);
+                let intended = call.intended;
+                let delay = received.arrived.since(intended);
+                let in_time = u64::from(delay <= self.config.deadline);
                 self.stats.set_up += 1;
-                self.stats.set_up_in_time += u64::from(delay <= self.config.deadline);
+                self.stats.set_up_in_time += in_time;
                 self.stats.set_up_delay.record(delay);
+                if intended >= self.stats.start + self.config.warm_up {
+                    let measured = &mut self.stats.measured;
+                    measured.set_up += 1;
+                    measured.set_up_in_time += in_time;
+                    measured.set_up_delay.record(delay);
+                }
                 let act = if self.config.hold.is_zero() {
                     call.on_timeout(now, &self.config.timers)
                 } else {

@@ -22,8 +22,8 @@ mod timer;
 pub use answerer::{Answerer, AnswererConfig, AnswererStats, Behaviour};
 pub use arrival::{Load, Process};
 pub use caller::{
-    Caller, CallerConfig, CallerReport, CallerStats, Failure, Failures, Impossible, Repeated,
-    Routing, TooSlow, Usage,
+    Caller, CallerConfig, CallerReport, CallerStats, Failure, Failures, Impossible, Measured,
+    Repeated, Routing, TooSlow, Usage,
 };
 pub use delays::Delays;
 pub use timer::Timers;

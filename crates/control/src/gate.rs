@@ -264,6 +264,14 @@ impl Gate {
         None
     }
 
+    /// Whether a new session that arrives now is likely to be refused.
+    pub fn is_refusing(&self) -> bool {
+        let Control { queue, .. } = &self.control;
+        self.stopping
+            || self.control.admit(Bucket::Session).fraction() < 1.0
+            || self.signals.queue.waiting >= queue.waiting_max
+    }
+
     /// Whether a new session may be taken from the queue.
     pub fn may_release(&self) -> bool {
         self.stopping || self.pacer.may_release(self.control.queue.release)

@@ -5,5 +5,21 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod cost;
+pub mod demo;
+pub mod experiment;
+pub mod export;
 pub mod figure;
+pub mod list;
+pub mod loopback;
+pub mod machine;
+pub mod outcome;
+mod plots;
+pub mod point;
+pub mod progress;
+pub mod real;
+pub mod runs;
 pub mod scenario;
+pub mod store;
+pub mod summary;
+pub mod table;
+pub mod verdict;

@@ -8,14 +8,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tidegate_control::{Bucket, Decide, Gate, Reason, Release, Verdict};
-use tidegate_sip::{Malformed, Method, Outline, Scan, ScanStart, glance, scan};
+use tidegate_control::{Decide, Gate, Reason, Release, Verdict};
+use tidegate_sip::Malformed;
 use tidegate_world::{Load, Received, Timestamp, Transmit};
 
 use crate::class::Class;
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::lane::{Lane, Lanes, Waiting};
+use crate::reading::{Reading, Unread, read};
 use crate::settings::{Disposal, Overload};
 
 /// How messages wait for service.
@@ -162,10 +163,9 @@ impl Ingress {
         has_room: impl Fn(&Self, Lane) -> bool,
         push: impl FnOnce(&mut Self, Waiting),
     ) -> Judged {
-        let reading = match read(&received, endpoint) {
+        let reading = match read(&received, endpoint, self.gate.is_refusing()) {
             Ok(reading) => reading,
-            Err(Unread::Dropped(why)) => {
-                let class = (why == DropReason::OwnAck).then_some(Class::Ack);
+            Err(Unread::Dropped(class, why)) => {
                 return Judged { class, read: true, fate: Fate::Drop(why) };
             }
             Err(Unread::Malformed(malformed)) => {
@@ -251,78 +251,5 @@ impl Ingress {
             }
         };
         Judged { class: Some(class), read: false, fate }
-    }
-}
-
-impl Class {
-    /// Which throttle it goes through; `None` if it is never shed.
-    fn bucket(self) -> Option<Bucket> {
-        match self {
-            Self::Invite => Some(Bucket::Session),
-            Self::Register | Self::Other => Some(Bucket::Single),
-            _ => None,
-        }
-    }
-}
-
-/// What was read of a message, which is as little as will do.
-struct Reading<'a> {
-    class: Class,
-    lane: Lane,
-    /// What its repetitions have in common with it, if it is new work.
-    fingerprint: Option<u64>,
-    /// Where the lines stand that a refusal copies, if they were looked for.
-    outline: Option<Outline<'a>>,
-}
-
-/// Why a message was not read.
-enum Unread {
-    Dropped(DropReason),
-    Malformed(Malformed),
-}
-
-impl From<Malformed> for Unread {
-    fn from(malformed: Malformed) -> Self {
-        match malformed {
-            Malformed::Keepalive => Self::Dropped(DropReason::Keepalive),
-            other => Self::Malformed(other),
-        }
-    }
-}
-
-/// The class of a packet, where it waits, and what its repetitions have in common.
-fn read<'a>(received: &'a Received, endpoint: &Endpoint) -> Result<Reading<'a>, Unread> {
-    let start = glance(&received.bytes)?;
-    let by_start = Class::of_start(&start);
-    let reading = |class, lane| Reading { class, lane, fingerprint: None, outline: None };
-    match by_start {
-        Some(class @ (Class::Final | Class::Provisional | Class::Bye)) => {
-            return Ok(reading(class, Lane::of(class)));
-        }
-        Some(Class::Ack) if endpoint.is_ack_of_reply(&received.bytes) => {
-            return Err(Unread::Dropped(DropReason::OwnAck));
-        }
-        _ => {}
-    }
-    // An INVITE is likely to be refused: one pass finds what that takes as well.
-    let is_invite = matches!(start, ScanStart::Request { method: Method::Invite, .. });
-    let outline = is_invite.then(|| Outline::of(&received.bytes)).flatten();
-    let scan: Scan<'_> = match &outline {
-        Some(outline) => outline.scan,
-        None => scan(&received.bytes)?,
-    };
-    let ScanStart::Request { method, .. } = scan.start else {
-        unreachable!("responses have a class by their start line")
-    };
-    let class =
-        by_start.unwrap_or_else(|| Class::of_request(method, endpoint.knows(&scan, received)));
-    match class {
-        // The CANCEL of an INVITE that still waits must not be served before it.
-        Class::Cancel if !endpoint.holds(&scan) => Ok(reading(class, Lane::Invites)),
-        _ if class.is_new_work() => {
-            let fingerprint = Some(endpoint.fingerprint(&scan));
-            Ok(Reading { class, lane: Lane::of(class), fingerprint, outline })
-        }
-        _ => Ok(reading(class, Lane::of(class))),
     }
 }

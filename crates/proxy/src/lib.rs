@@ -22,6 +22,7 @@ mod instead;
 mod lane;
 mod origin;
 mod proxy;
+mod reading;
 mod reply;
 mod request;
 mod response;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load, Process};
+use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Process};
 use tidegate_balance::{Policy, Pool as Backends};
+use tidegate_control::registry;
 use tidegate_io::{Clock, Crossings, Drive, Group, Limits, Listen, Shard, Stop, open};
 use tidegate_proxy::{Listener, Proxy, Secret, Settings};
 use tidegate_world::{
-    Core, Crossing, Entry, Failure, Input, Path, Pool, Received, Recorder, Seed, Timestamp,
-    Transmit, replay,
+    Core, Crossing, Entry, Failure, Input, Load, Path, Pool, Received, Recorder, Seed, Timestamp,
+    Transmit, Work, replay,
 };
 
 const CALLS: u32 = 300;
@@ -40,6 +41,9 @@ impl<C: Core> Core for Tapped<C> {
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
         self.core.on_failed(now, failure);
     }
+    fn on_load(&mut self, now: Timestamp, load: Load) {
+        self.core.on_load(now, load);
+    }
     fn on_drain(&mut self, now: Timestamp) {
         self.core.on_drain(now);
     }
@@ -53,6 +57,9 @@ impl<C: Core> Core for Tapped<C> {
     }
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.core.poll_crossing()
+    }
+    fn last_work(&self) -> Work {
+        self.core.last_work()
     }
     fn poll_timeout(&self) -> Option<Timestamp> {
         self.core.poll_timeout()
@@ -82,10 +89,14 @@ fn drive<C: Core + 'static, R: Send + 'static>(
     })
 }
 
+/// A proxy whose law paces the queue and watches the load: what it does depends on every kind
+/// of input.
 fn proxy(local: SocketAddr, backends: [SocketAddr; 2]) -> Proxy {
     let pool = Backends::new("app", &[("a", backends[0], 1), ("b", backends[1], 1)]);
     let secret = Secret { current: [3; 32], previous: Vec::new() };
-    let settings = Settings::new(vec![Listener::new(local)], vec![(pool, Policy::Tlwl)], secret);
+    let mut settings =
+        Settings::new(vec![Listener::new(local)], vec![(pool, Policy::Tlwl)], secret);
+    settings.overload.gate.law = registry::find("pi").unwrap().values(&[("t_q", 0.02)]).unwrap();
     Proxy::new(settings, Arc::default(), Pool::new())
 }
 
@@ -122,8 +133,12 @@ fn recorded_run() -> (SocketAddr, [SocketAddr; 2], Vec<Entry>, Sent) {
         },
         |tapped| (tapped.core.into_log(), tapped.sent),
     );
-    let load =
-        Load { process: Process::Poisson, rate_cps: 500.0, calls: CALLS, duration: Duration::MAX };
+    let load = tidegate_agent::Load {
+        process: Process::Poisson,
+        rate_cps: 500.0,
+        calls: CALLS,
+        duration: Duration::MAX,
+    };
     let stop = stop_calling.clone();
     let caller = drive(
         &calling,
@@ -139,9 +154,12 @@ fn recorded_run() -> (SocketAddr, [SocketAddr; 2], Vec<Entry>, Sent) {
             };
             Tapped { core, sent: Vec::new(), taken, stop }
         },
-        |tapped| tapped.core.stats().completed,
+        |tapped| tapped.core.stats().clone(),
     );
-    assert_eq!(caller.join().unwrap(), u64::from(CALLS), "all calls went through");
+    let called = caller.join().unwrap();
+    // On a busy machine the law refuses some.
+    assert_eq!(called.completed + called.failed.total(), u64::from(CALLS));
+    assert!(called.completed > 0, "{:?}", called.failed);
     stop_others.request();
     let ((log, lost), sent) = through.join().unwrap();
     assert_eq!(lost, 0);
@@ -161,7 +179,8 @@ fn played(log: &[Entry], local: SocketAddr, backends: [SocketAddr; 2]) -> Sent {
 #[test]
 fn a_real_run_played_back_brings_out_the_same_bytes() {
     let (local, backends, log, sent) = recorded_run();
-    assert!(sent.len() >= 6 * CALLS as usize, "{} packets", sent.len());
+    assert!(sent.len() >= CALLS as usize, "{} packets", sent.len());
+    assert!(log.iter().any(|entry| matches!(entry.input, Input::Load(_))), "the law saw the load");
     let again = played(&log, local, backends);
     assert_eq!(again.len(), sent.len());
     for (i, (again, sent)) in again.iter().zip(&sent).enumerate() {

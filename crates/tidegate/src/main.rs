@@ -4,6 +4,8 @@
 //! did not hold, 2 usage or configuration error.
 
 mod check;
+mod demo;
+mod lab;
 mod load;
 mod run;
 
@@ -21,8 +23,10 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Check(check::Args),
+    Demo(demo::Args),
     Run(run::Args),
     Load(load::Args),
+    Lab(lab::Args),
 }
 
 /// The exit status of a usage or configuration error; clap's own too.
@@ -31,7 +35,9 @@ const WRONG_USE: u8 = 2;
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Check(args) => check::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Load(args) => load::run(args),
+        Command::Lab(args) => lab::run(&args),
     }
 }

@@ -39,12 +39,14 @@ pub struct Recorder<C> {
     log: VecDeque<Entry>,
     entries_max: usize,
     lost: u64,
+    /// Something was served, and no idle poll has followed.
+    in_service: bool,
 }
 
 impl<C: Core> Recorder<C> {
     /// Records the first `entries_max` inputs of `core`; later ones are counted only.
     pub fn new(core: C, entries_max: usize) -> Self {
-        Self { core, log: VecDeque::new(), entries_max, lost: 0 }
+        Self { core, log: VecDeque::new(), entries_max, lost: 0, in_service: false }
     }
 
     /// The log and the number of inputs that did not fit into it.
@@ -73,10 +75,11 @@ impl<C: Core> Core for Recorder<C> {
     fn serve(&mut self, now: Timestamp) -> bool {
         let served = self.core.serve(now);
         // An idle poll tells a core how long the service before it took, and else nothing.
-        let follows = matches!(self.log.back(), Some(Entry { input: Input::Serve, .. }));
-        if served || follows {
+        // Other inputs may lie between the two: a driver ends a turn before it knows.
+        if served || self.in_service {
             self.note(now, || Input::Serve);
         }
+        self.in_service = served;
         served
     }
 
@@ -275,6 +278,20 @@ mod tests {
             let without = [&log[..missing], &log[missing + 1..]].concat();
             assert_ne!(played(&without), live, "{:?}", log[missing]);
         }
+    }
+
+    #[test]
+    fn an_idle_poll_counts_once_behind_a_service_whatever_lies_between() {
+        let mut recorder = Recorder::new(Counting::new(), 1000);
+        let now = Timestamp::ZERO;
+        assert!(!recorder.serve(now));
+        recorder.offer(now, Received::new(now, path(), Pool::new().copy(b"x")));
+        assert!(recorder.serve(now));
+        recorder.on_load(now, Load::default());
+        assert!(!recorder.serve(now) && !recorder.serve(now));
+        let (log, _) = recorder.into_log();
+        let serves = |entry: &Entry| matches!(entry.input, Input::Serve);
+        assert_eq!(log.iter().map(serves).collect::<Vec<_>>(), [false, true, false, true]);
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub struct CallerConfig {
     pub patience: Duration,
     /// Set-up delay up to which a call counts as set up in time. Default 500 ms.
     pub deadline: Duration,
+    /// Calls whose intended moment lies in this time after the start are not
+    /// [measured](crate::Measured). Default 0.
+    pub warm_up: Duration,
     /// How late a call may begin, or be hung up, on purpose: so that what is due close
     /// together costs one wake instead of several; up to 1 ms. Default 0.
     pub slack: Duration,
@@ -72,6 +75,7 @@ impl CallerConfig {
             hold: Duration::ZERO,
             patience: Duration::from_secs(60),
             deadline: Duration::from_millis(500),
+            warm_up: Duration::ZERO,
             slack: Duration::ZERO,
             timers: Timers::default(),
             routing: Routing::Follow,

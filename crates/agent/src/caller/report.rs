@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::arrival::Load;
+use crate::caller::config::CallerConfig;
 use crate::caller::stats::{CallerStats, TooSlow};
 
 /// What a run cost its own process, as the driver measured it.
@@ -32,6 +32,10 @@ pub struct CallerReport {
     pub begun_cps: f64,
     /// Calls/s set up in time.
     pub goodput_cps: f64,
+    /// Calls/s set up in time, behind the warm-up.
+    pub measured_goodput_cps: f64,
+    /// Length of the warm-up, in seconds.
+    pub warm_up_s: f64,
     /// The deadline of a set-up, in seconds.
     pub deadline_s: f64,
     /// Seed of the run.
@@ -50,20 +54,16 @@ pub struct CallerReport {
 }
 
 impl CallerReport {
-    /// The report on a run of `load`.
-    pub fn new(
-        load: &Load,
-        deadline: Duration,
-        seed: u64,
-        stats: CallerStats,
-        usage: Usage,
-    ) -> Self {
+    /// The report on a run by `config`.
+    pub fn new(config: &CallerConfig, seed: u64, stats: CallerStats, usage: Usage) -> Self {
         Self {
-            asked_cps: load.rate_cps,
+            asked_cps: config.load.rate_cps,
             intended_cps: stats.intended_cps(),
             begun_cps: stats.begun_cps(),
             goodput_cps: stats.goodput_cps(),
-            deadline_s: deadline.as_secs_f64(),
+            measured_goodput_cps: stats.measured_goodput_cps(config.warm_up),
+            warm_up_s: config.warm_up.as_secs_f64(),
+            deadline_s: config.deadline.as_secs_f64(),
             seed,
             cpu_us_per_call: usage.cpu_s * 1e6 / stats.begun.max(1) as f64,
             too_slow: stats.too_slow(),
@@ -116,6 +116,21 @@ impl fmt::Display for CallerReport {
                 self.deadline_s, self.goodput_cps
             ),
         )?;
+        if self.warm_up_s > 0.0 {
+            let measured = &self.stats.measured;
+            row(
+                f,
+                "after warm-up",
+                format_args!(
+                    "{} offered, {} set up in time: {:.1}/s; INVITE sent again {}, refused {}",
+                    measured.offered,
+                    measured.set_up_in_time,
+                    self.measured_goodput_cps,
+                    measured.repeated_invites,
+                    measured.refused
+                ),
+            )?;
+        }
         row(f, "completed", format_args!("{completed} calls"))?;
         row(f, "failed", format_args!("{} calls ({failed})", failed.total()))?;
         row(

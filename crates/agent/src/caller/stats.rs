@@ -140,6 +140,39 @@ impl Repeated {
     }
 }
 
+/// The calls of a run but for its warm-up: those whose intended moment lies behind it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Measured {
+    /// Calls whose intended moment has come.
+    pub offered: u64,
+    /// Calls answered with 2xx while the caller was waiting.
+    pub set_up: u64,
+    /// Of these, within [`deadline`](crate::CallerConfig::deadline) of their intended moment.
+    pub set_up_in_time: u64,
+    /// Calls refused by 503.
+    pub refused: u64,
+    /// INVITEs sent again, by timer A.
+    pub repeated_invites: u64,
+    /// Intended moment to the arrival of the 2xx.
+    pub set_up_delay: Delays,
+}
+
+impl Measured {
+    /// INVITEs sent again for each that was sent first.
+    pub fn retransmission_ratio(&self) -> f64 {
+        self.repeated_invites as f64 / self.offered.max(1) as f64
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.offered += other.offered;
+        self.set_up += other.set_up;
+        self.set_up_in_time += other.set_up_in_time;
+        self.refused += other.refused;
+        self.repeated_invites += other.repeated_invites;
+        self.set_up_delay.merge(&other.set_up_delay);
+    }
+}
+
 /// What a caller did and what came of it. Always:
 /// `offered = begun + not_begun` and `begun = completed + failed + open`.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -166,6 +199,8 @@ pub struct CallerStats {
     pub set_up_delay: Delays,
     /// Intended moment to that at which the INVITE was given to the driver.
     pub lateness: Delays,
+    /// The calls behind the warm-up.
+    pub measured: Measured,
     /// Messages that belong to none of our calls.
     pub unexpected: u64,
     /// Well-formed copies of what was already answered, and messages of calls that are over.
@@ -189,6 +224,12 @@ impl CallerStats {
     /// Calls offered a second, as drawn.
     pub fn intended_cps(&self) -> f64 {
         rate(self.offered, self.last_intended.since(self.start))
+    }
+
+    /// Calls set up in time a second of the time behind a warm-up.
+    pub fn measured_goodput_cps(&self, warm_up: Duration) -> f64 {
+        let span = self.last_intended.since(self.start + warm_up);
+        rate(self.measured.set_up_in_time, span)
     }
 
     /// Calls begun a second.
@@ -236,6 +277,7 @@ impl CallerStats {
         self.repeated.bye += other.repeated.bye;
         self.set_up_delay.merge(&other.set_up_delay);
         self.lateness.merge(&other.lateness);
+        self.measured.merge(&other.measured);
         self.unexpected += other.unexpected;
         self.late += other.late;
         self.malformed += other.malformed;

@@ -47,6 +47,11 @@ mod tests {
     }
 
     #[test]
+    fn a_group_does_not_draw_in_a_label_that_has_room() {
+        assert_eq!(spread(&[50.0, 50.0, 85.0], 10.0, 0.0, 100.0), [45.0, 55.0, 85.0]);
+    }
+
+    #[test]
     fn a_group_is_pushed_in_from_the_edge() {
         assert_eq!(spread(&[99.0, 100.0], 10.0, 0.0, 100.0), [90.0, 100.0]);
         assert_eq!(spread(&[0.0, 1.0, 30.0], 10.0, 0.0, 100.0), [0.0, 10.0, 30.0]);

@@ -30,9 +30,9 @@ pub struct Facet {
     pub series: Vec<Series>,
 }
 
-/// Goodput as a part of the capacity. `bound` is the most there can be at a multiple of the
-/// capacity; it is drawn beside.
-pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(f64) -> f64) -> Figure {
+/// Goodput as a part of the capacity. `bound` is the most there can be in the facet of this
+/// index at a multiple of the capacity; it is drawn beside.
+pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) -> f64) -> Figure {
     let loads = loads(facets);
     let top = highest(facets).max(1.0) * 1.03;
     let y = Axis {
@@ -46,22 +46,24 @@ pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(f64) -> f64) -
     };
     let last = loads.last().copied().unwrap_or(1.0);
     let curve = (0..=200).map(|step| last * f64::from(step) / 200.0);
-    let bound = Line {
+    let bound = |facet| Line {
         name: "bound".to_owned(),
         stroke: Stroke::Reference,
-        points: curve.map(|load| Point::exact(load, bound(load))).collect(),
+        points: curve.clone().map(|load| Point::exact(load, bound(facet, load))).collect(),
     };
-    let panels = panels(facets, &loads, &y, Some(&bound));
+    let panels = panels(facets, &loads, &y, |facet| Some(bound(facet)));
     Figure { title: heading.title, note: heading.note, panels }
 }
 
-/// A set-up delay in seconds, on a logarithmic axis; `deadline_s` is drawn beside.
-pub fn set_up_delay(heading: Heading, facets: &[Facet], deadline_s: f64) -> Figure {
+/// A set-up delay in seconds, on a logarithmic axis. `deadlines_s`, one for each facet, are drawn
+/// beside.
+pub fn set_up_delay(heading: Heading, facets: &[Facet], deadlines_s: &[f64]) -> Figure {
     let loads = loads(facets);
     let values = facets.iter().flat_map(|facet| &facet.series).flat_map(|series| &series.points);
-    let positive = || values.clone().flat_map(|p| [p.min, p.max]).filter(|value| *value > 0.0);
-    let least = positive().fold(deadline_s, f64::min).log10().floor() as i32;
-    let most = positive().fold(deadline_s, f64::max).log10().ceil() as i32;
+    let values = values.flat_map(|p| [p.min, p.max]).filter(|value| *value > 0.0);
+    let shown = || values.clone().chain(deadlines_s.iter().copied());
+    let least = shown().reduce(f64::min).unwrap_or(1.0).log10().floor() as i32;
+    let most = shown().reduce(f64::max).unwrap_or(1.0).log10().ceil() as i32;
     let most = most.max(least + 1);
     let y = Axis {
         label: "99 % of set-ups take no longer than".to_owned(),
@@ -70,12 +72,12 @@ pub fn set_up_delay(heading: Heading, facets: &[Facet], deadline_s: f64) -> Figu
         ticks: (least..=most).map(|power| (10f64.powi(power), duration(power))).collect(),
     };
     let last = loads.last().copied().unwrap_or(1.0);
-    let deadline = Line {
-        name: "deadline".to_owned(),
-        stroke: Stroke::Reference,
-        points: [0.0, last].map(|load| Point::exact(load, deadline_s)).to_vec(),
+    let deadline = |facet: usize| {
+        let at = *deadlines_s.get(facet)?;
+        let points = [0.0, last].map(|load| Point::exact(load, at)).to_vec();
+        Some(Line { name: "deadline".to_owned(), stroke: Stroke::Reference, points })
     };
-    let panels = panels(facets, &loads, &y, Some(&deadline));
+    let panels = panels(facets, &loads, &y, deadline);
     Figure { title: heading.title, note: heading.note, panels }
 }
 
@@ -94,11 +96,17 @@ pub fn retransmissions(heading: Heading, facets: &[Facet]) -> Figure {
             .map(|value| (value, format!("{value:.digits$}")))
             .collect(),
     };
-    let panels = panels(facets, &loads, &y, None);
+    let panels = panels(facets, &loads, &y, |_| None);
     Figure { title: heading.title, note: heading.note, panels }
 }
 
-fn panels(facets: &[Facet], loads: &[f64], y: &Axis, reference: Option<&Line>) -> Vec<Panel> {
+/// A panel for each facet, with the line of reference that `reference` gives it, if any.
+fn panels(
+    facets: &[Facet],
+    loads: &[f64],
+    y: &Axis,
+    reference: impl Fn(usize) -> Option<Line>,
+) -> Vec<Panel> {
     let x = Axis {
         label: "offered load ÷ capacity".to_owned(),
         range: 0.0..=loads.last().copied().unwrap_or(1.0),
@@ -110,13 +118,13 @@ fn panels(facets: &[Facet], loads: &[f64], y: &Axis, reference: Option<&Line>) -
         stroke: Stroke::Measured,
         points: series.points.clone(),
     };
-    let panel = |facet: &Facet| Panel {
+    let panel = |(index, facet): (usize, &Facet)| Panel {
         title: facet.title.clone(),
         x: x.clone(),
         y: y.clone(),
-        lines: reference.cloned().into_iter().chain(facet.series.iter().map(measured)).collect(),
+        lines: reference(index).into_iter().chain(facet.series.iter().map(measured)).collect(),
     };
-    facets.iter().map(panel).collect()
+    facets.iter().enumerate().map(panel).collect()
 }
 
 /// Every load there is, in order.

@@ -29,7 +29,7 @@ fn heading() -> Heading {
     }
 }
 
-fn bound(m: f64) -> f64 {
+fn bound(_: usize, m: f64) -> f64 {
     if m < 1.0 { m } else { ((1.0 - m * 0.08) / 0.92).clamp(0.0, 1.0) }
 }
 
@@ -89,7 +89,7 @@ fn a_delay_axis_covers_what_is_measured_and_the_deadline() {
             *point = Point { x: point.x, min: delay * 0.7, median: delay, max: delay * 1.6 };
         }
     }
-    let figure = set_up_delay(heading(), &facets, 0.5);
+    let figure = set_up_delay(heading(), &facets, &[0.5]);
     look("delay", &figure);
     let range = &figure.panels[0].y.range;
     let points = facets.iter().flat_map(|f| &f.series).flat_map(|s| &s.points);
@@ -118,7 +118,7 @@ fn figures_without_any_data_are_drawn_too() {
     assert!(figure.panels.is_empty() && figure.svg().contains("Goodput under overload"));
     let empty = [Facet { title: "empty".to_owned(), series: vec![Series::default()] }];
     assert!(goodput(heading(), &empty, bound).svg().contains("empty"));
-    assert!(set_up_delay(heading(), &empty, 0.5).svg().contains("deadline"));
+    assert!(set_up_delay(heading(), &empty, &[0.5]).svg().contains("deadline"));
     assert!(retransmissions(heading(), &empty).svg().contains("0.1"));
 }
 

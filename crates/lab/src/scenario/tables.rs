@@ -76,7 +76,7 @@ pub(super) static T1_MS: Knob<Real> = Knob {
     name: "t1_ms",
     shape: Real(1.0..=60_000.0),
     absent: Absent::Default("500"),
-    doc: "T1 of RFC 3261, by which callers and answerers repeat what is not answered.",
+    doc: "T1 of RFC 3261, by which callers repeat what is not answered.",
 };
 
 pub(super) static ANSWERERS: Knob<Whole> = Knob {
@@ -99,7 +99,7 @@ pub(super) static SERVER: Table = Table {
 
 pub(super) static QUEUE_MAX: Knob<Whole> = Knob {
     name: "queue_max",
-    shape: Whole(1..=1_000_000),
+    shape: Whole(256..=1_000_000),
     absent: Absent::Default("1000"),
     doc: "Messages that wait at the most: of each class, or of all in one queue.",
 };

@@ -55,6 +55,11 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     deadline: Duration,
 
+    /// Measure no call that was to begin within S seconds after the start: figures after warm-up
+    /// come beside the others
+    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
+    warm_up: Duration,
+
     /// Users that call in turn: caller-0, caller-1, …
     #[arg(long, value_name = "N", default_value_t = 1)]
     callers: u32,
@@ -121,13 +126,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     };
     let stage = Stage::open(bind, args.slack)?;
     let config = configure(args, stage.local());
-    let (load, deadline) = (config.load, config.deadline);
     let seed = match args.seed {
         Some(seed) => seed,
         None => random_seed()?,
     };
     let start = stage.now() + LEAD;
-    let caller = Caller::new(config, Seed(seed), 0, start, stage.pool()).map_err(Trouble::usage)?;
+    let caller =
+        Caller::new(config.clone(), Seed(seed), 0, start, stage.pool()).map_err(Trouble::usage)?;
     let gauges = Arc::new(Gauges::default());
     let mut watched = Watched { caller, gauges: Arc::clone(&gauges), stop: Some(stage.stop()) };
     let told = args.progress || stderr().is_terminal();
@@ -138,7 +143,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     })?;
 
     let stats = watched.caller.stats().clone();
-    let report = CallerReport::new(&load, deadline, seed, stats, run.usage);
+    let report = CallerReport::new(&config, seed, stats, run.usage);
     // A reader that has gone away has seen what it wanted.
     let _ = write!(anstream::stdout(), "{report}");
     if let Some(file) = &args.json {
@@ -166,6 +171,7 @@ fn configure(args: &Args, local: SocketAddr) -> CallerConfig {
         hold: args.hold,
         patience: args.patience,
         deadline: args.deadline,
+        warm_up: args.warm_up,
         slack: args.slack,
         timers: Timers { t1: args.t1, t2: args.t2, ..Timers::default() },
         routing: if args.no_record_route { Routing::Ignore } else { Routing::Follow },

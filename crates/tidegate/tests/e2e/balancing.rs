@@ -19,7 +19,7 @@ fn share_of_the_first(policy: &'static str) -> u32 {
     let metrics = tidegate.metrics();
     for (calls, backend) in served.iter().zip(backends) {
         calls.assert_all_well(calls.created);
-        assert_eq!(metrics.backend("backend_assigned_total", backend), calls.created.into());
+        assert_eq!(metrics.backend("backend_assigned_total", backend), u64::from(calls.created));
         assert_eq!(metrics.backend("backend_failures_total", backend), 0);
     }
     assert_eq!(served[0].created + served[1].created, CALLS);

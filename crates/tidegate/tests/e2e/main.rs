@@ -14,6 +14,7 @@ mod balancing;
 mod failover;
 mod hostile;
 mod methods;
+mod overload;
 mod products;
 mod restart;
 mod shards;

@@ -94,6 +94,11 @@ impl Process {
         kib.expect("the memory of a running process") * 1024
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it at once.
     pub fn kill(&mut self) {
         let _ = self.child.kill();

@@ -1,0 +1,108 @@
+"""Kamailio before one back end: bare, or with the overload control it has."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from .process import NS, Process, Stage
+from .quota import Quota
+from .record import ROOT
+from .sockets import LOCALHOST, free_port
+
+
+class Kamailio:
+    """One running Kamailio with a single UDP worker."""
+
+    def __init__(self, process: Process, port: int) -> None:
+        self.process = process
+        self.port = port
+
+    @property
+    def address(self) -> str:
+        return f"{LOCALHOST}:{self.port}"
+
+
+def run(
+    stage: Stage,
+    backend_port: int,
+    *,
+    configuration: str = "kamailio.cfg",
+    defines: Mapping[str, str] | None = None,
+    quota: Quota | None = None,
+) -> Kamailio:
+    """Starts it with a file of `bench/`, and what that wants defined besides the back end."""
+    port = free_port()
+    scratch = str(stage.directory)
+    named = {"BACKEND_HOST": LOCALHOST, "BACKEND_PORT": str(backend_port), **(defines or {})}
+    command = ["kamailio", "-f", str(ROOT / "bench" / configuration), "-DD", "-E"]
+    command += ["-l", f"udp:{LOCALHOST}:{port}", "-m", "64", "-M", "8"]
+    command += [word for name, value in named.items() for word in ("-A", f"{name}={value}")]
+    command += ["-w", scratch, "-Y", scratch, "-P", f"{scratch}/kamailio.pid"]
+    return Kamailio(stage.serve("kamailio", command, port, quota=quota), port)
+
+
+# How often the load is told: some twenty periods of a quota of 5 ms.
+_TELL_S = 0.1
+
+
+class LoadTeller:
+    """Tells the ratelimit module how much of its quota Kamailio uses.
+
+    The module's FEEDBACK algorithm looks at /proc/stat, the load of the whole machine,
+    which says nothing of a process under a quota; this is the other source it offers,
+    the command `rl.push_load`.
+    """
+
+    def __init__(self, process: Process, socket_file: Path, share: float) -> None:
+        self._process = process
+        self._server = socket_file
+        self._share = share
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True)
+
+    def __enter__(self) -> "LoadTeller":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _tell(self) -> None:
+        pids = self._process.pids()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.bind(f"{self._server}.answers")
+            sender.setblocking(False)
+            used_ns, at = _cpu_ns(pids), time.monotonic()
+            while not self._over.wait(_TELL_S):
+                now_ns, now = _cpu_ns(pids), time.monotonic()
+                load = (now_ns - used_ns) / NS / (now - at) / self._share
+                used_ns, at = now_ns, now
+                command = {"jsonrpc": "2.0", "method": "rl.push_load", "id": 1}
+                command["params"] = [f"{min(load, 1.0):.3f}"]
+                # Overloaded, it may not have read the last ones: the next will do.
+                with contextlib.suppress(OSError):
+                    sender.sendto(json.dumps(command).encode(), str(self._server))
+                with contextlib.suppress(OSError):
+                    while sender.recv(4096):
+                        pass
+
+
+def _cpu_ns(pids: list[int]) -> int:
+    total = 0
+    for pid in pids:
+        try:
+            total += int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+        except (OSError, IndexError):
+            continue
+    return total

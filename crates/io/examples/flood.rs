@@ -1,0 +1,248 @@
+//! Offers calls to a server that refuses them: an INVITE at even intervals, and an ACK to
+//! each 503.
+//!
+//! It holds no state of a call. The ACK is made of the response alone, so it can be of a
+//! server's refusal as well as of the fixed text that `refuse` sends: both are measured
+//! under the same load. An INVITE that is not answered is not repeated.
+//!
+//! `cargo run --release --example flood -- --target ADDR --rate N --seconds N`
+//!
+//! At the end it prints its messages, its losses, how far it fell behind, and its CPU time.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tidegate_io::{Clock, Counters, Crossings, Drive, Limits, Listen, Shard, Stop, open};
+use tidegate_world::{Core, Failure, Path, Pool, Received, Timestamp, Transmit};
+
+const USAGE: &str = "usage: flood --target ADDR --rate CALLS_A_SECOND --seconds SECONDS";
+
+/// INVITEs sent in one turn: as many as leave in one batch.
+const BURST: usize = 64;
+
+/// How late an INVITE may leave, so that several cost one wake.
+const SLACK: Duration = Duration::from_micros(200);
+
+/// How long answers are waited for at the end.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// Digits of a call's number in its branch and its Call-ID.
+const DIGITS: usize = 16;
+
+const SESSION: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+    m=audio 6000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
+
+fn main() -> ExitCode {
+    let Some(arguments) = Arguments::parse(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match flood(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("flood: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Arguments {
+    target: SocketAddr,
+    rate_cps: f64,
+    seconds: f64,
+}
+
+impl Arguments {
+    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
+        let (mut target, mut rate_cps, mut seconds) = (None, None, None);
+        while let Some(word) = words.next() {
+            let value = words.next()?;
+            match word.as_str() {
+                "--target" => target = Some(value.parse().ok()?),
+                "--rate" => rate_cps = value.parse().ok(),
+                "--seconds" => seconds = value.parse().ok(),
+                _ => return None,
+            }
+        }
+        let positive = |n: &f64| n.is_finite() && *n > 0.0;
+        Some(Self {
+            target: target?,
+            rate_cps: rate_cps.filter(positive)?,
+            seconds: seconds.filter(positive)?,
+        })
+    }
+}
+
+fn flood(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let stop = Stop::new();
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let group = open(&Listen { split: false, ..Listen::new(local) })?;
+    let counters = Arc::new(Counters::default());
+    let pool = Pool::new();
+    let clock = Clock::start();
+    let mut drive = Drive::new(Shard {
+        clock,
+        limits: Limits { coalesce: SLACK, ..Limits::default() },
+        listeners: vec![group.listener(0)],
+        crossings: Crossings::alone()?,
+        counters: Arc::clone(&counters),
+        stop: stop.clone(),
+        pool: pool.clone(),
+    })?;
+    let path = Path::udp(group.local(), arguments.target);
+    let mut flooder = Flooder::new(arguments, path, clock.now(), stop, pool);
+    drive.run(&mut flooder)?;
+    println!(
+        "invites {} refused {} others {} behind_s {:.3} socket_drops {} unsent {} cpu_s {:.6}",
+        flooder.sent,
+        flooder.refused,
+        flooder.others,
+        flooder.behind.as_secs_f64(),
+        counters.overflow.get(),
+        counters.send_dropped(),
+        cpu_seconds(),
+    );
+    Ok(())
+}
+
+struct Flooder {
+    path: Path,
+    start: Timestamp,
+    interval: Duration,
+    calls: u64,
+    /// The INVITE, with gaps for the number of the call.
+    invite: Vec<u8>,
+    gaps: Vec<usize>,
+    ack: String,
+    sent: u64,
+    refused: u64,
+    others: u64,
+    /// How late the last INVITE was sent.
+    behind: Duration,
+    stop: Option<Stop>,
+    pool: Pool,
+    out: VecDeque<Transmit>,
+}
+
+impl Flooder {
+    fn new(arguments: &Arguments, path: Path, start: Timestamp, stop: Stop, pool: Pool) -> Self {
+        let (local, target) = (path.local, path.remote);
+        let gap = "#".repeat(DIGITS);
+        let invite = format!(
+            "INVITE sip:service@{target} SIP/2.0\r\n\
+             Via: SIP/2.0/UDP {local};rport;branch=z9hG4bK{gap}\r\n\
+             Max-Forwards: 70\r\n\
+             From: <sip:caller@{local}>;tag=flood\r\n\
+             To: <sip:service@{target}>\r\n\
+             Call-ID: {gap}\r\n\
+             CSeq: 1 INVITE\r\n\
+             Contact: <sip:caller@{local}>\r\n\
+             Content-Type: application/sdp\r\n\
+             Content-Length: {}\r\n\r\n{SESSION}",
+            SESSION.len()
+        );
+        Self {
+            gaps: invite.match_indices(&gap).map(|(at, _)| at).collect(),
+            invite: invite.into_bytes(),
+            ack: format!("ACK sip:service@{target} SIP/2.0\r\n"),
+            path,
+            start,
+            interval: Duration::from_secs_f64(1.0 / arguments.rate_cps),
+            calls: (arguments.rate_cps * arguments.seconds) as u64,
+            sent: 0,
+            refused: 0,
+            others: 0,
+            behind: Duration::ZERO,
+            stop: Some(stop),
+            pool,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// When the call of this number is to begin.
+    fn due(&self, number: u64) -> Timestamp {
+        self.start + self.interval.mul_f64(number as f64)
+    }
+
+    fn invite(&mut self) {
+        let number = format!("{:0DIGITS$x}", self.sent);
+        for &at in &self.gaps {
+            self.invite[at..at + DIGITS].copy_from_slice(number.as_bytes());
+        }
+        self.sent += 1;
+        self.out.push_back(Transmit { path: self.path, bytes: self.pool.copy(&self.invite) });
+    }
+
+    /// RFC 3261 §17.1.1.3: Via, From and Call-ID as in the INVITE, which the response
+    /// repeats, and To as in the response.
+    fn acknowledge(&mut self, response: &str) {
+        let mut ack = self.ack.clone();
+        let copied = ["Via:", "From:", "To:", "Call-ID:"];
+        for line in response.split("\r\n").filter(|l| copied.iter().any(|c| l.starts_with(c))) {
+            let _ = write!(ack, "{line}\r\n");
+        }
+        ack.push_str("CSeq: 1 ACK\r\nMax-Forwards: 70\r\nContent-Length: 0\r\n\r\n");
+        let bytes = self.pool.copy(ack.as_bytes());
+        self.out.push_back(Transmit { path: self.path, bytes });
+    }
+}
+
+impl Core for Flooder {
+    fn offer(&mut self, _now: Timestamp, received: Received) {
+        match std::str::from_utf8(&received.bytes) {
+            Ok(text) if text.starts_with("SIP/2.0 503") => {
+                self.refused += 1;
+                self.acknowledge(text);
+            }
+            _ => self.others += 1,
+        }
+    }
+
+    fn serve(&mut self, _now: Timestamp) -> bool {
+        false
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        for _ in 0..BURST {
+            if self.sent == self.calls || self.due(self.sent) > now {
+                break;
+            }
+            self.behind = now.since(self.due(self.sent));
+            self.invite();
+        }
+        if now >= self.due(self.calls) + GRACE
+            && let Some(stop) = self.stop.take()
+        {
+            stop.request();
+        }
+    }
+
+    fn on_failed(&mut self, _now: Timestamp, _failure: Failure) {}
+
+    fn on_drain(&mut self, _now: Timestamp) {}
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.stop.as_ref()?;
+        let wait = if self.sent == self.calls { GRACE } else { SLACK };
+        Some(self.due(self.sent) + wait)
+    }
+
+    fn is_drained(&self) -> bool {
+        true
+    }
+}
+
+/// CPU time of this process, user and system.
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

@@ -1,0 +1,146 @@
+//! The least that any SIP server over UDP does to refuse a call: an INVITE in, a 503 out,
+//! an ACK in.
+//!
+//! It is a core under the same driver as the proxy, but it parses nothing: whatever begins
+//! with `INVITE` is answered by one fixed text, of the size that a 503 has, and all else is
+//! ignored. So its CPU time is what the three datagrams of a refusal cost without their
+//! SIP, and the bound against which a proxy's refusals are measured. Its answers belong to
+//! no transaction: the load must be one that acknowledges whatever comes.
+//!
+//! `cargo run --release --example refuse -- --listen ADDR`
+//!
+//! On SIGTERM or SIGINT it prints its datagrams and its CPU time.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tidegate_io::{Clock, Counters, Crossings, Drive, Limits, Listen, Shard, Stop, open};
+use tidegate_world::{Core, Failure, Pool, Received, Timestamp, Transmit};
+
+const USAGE: &str = "usage: refuse --listen ADDR [--coalesce MICROSECONDS]";
+
+/// As long as the proxy's answer to the INVITE of a common user agent.
+const ANSWER: &[u8; 330] = b"SIP/2.0 503 Service Unavailable\r\n\
+    Via: SIP/2.0/UDP 127.0.0.1:5061;branch=z9hG4bK-12345-67890-0;received=127.0.0.1\r\n\
+    From: alice <sip:alice@127.0.0.1:5061>;tag=12345SIPpTag006789\r\n\
+    To: service <sip:service@127.0.0.1:5060>;tag=tg0123456789A\r\n\
+    Call-ID: 67890-12345@127.0.0.1\r\n\
+    CSeq: 1 INVITE\r\n\
+    Server: Tidegate/0.1.0\r\n\
+    Content-Length: 0\r\n\
+    \r\n";
+
+fn main() -> ExitCode {
+    let Some(arguments) = Arguments::parse(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match refuse(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("refuse: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Arguments {
+    listen: SocketAddr,
+    coalesce: Duration,
+}
+
+impl Arguments {
+    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
+        let mut listen = None;
+        let mut coalesce = Limits::default().coalesce;
+        while let Some(word) = words.next() {
+            let value = words.next()?;
+            match word.as_str() {
+                "--listen" => listen = Some(value.parse().ok()?),
+                "--coalesce" => coalesce = Duration::from_micros(value.parse().ok()?),
+                _ => return None,
+            }
+        }
+        Some(Self { listen: listen?, coalesce })
+    }
+}
+
+fn refuse(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let stop = Stop::new();
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let asked = stop.clone();
+    // It ends with the process.
+    thread::spawn(move || signals.forever().for_each(|_| asked.request()));
+    let group = open(&Listen::new(arguments.listen))?;
+    let counters = Arc::new(Counters::default());
+    let pool = Pool::new();
+    let mut drive = Drive::new(Shard {
+        clock: Clock::start(),
+        limits: Limits { coalesce: arguments.coalesce, ..Limits::default() },
+        listeners: vec![group.listener(0)],
+        crossings: Crossings::alone()?,
+        counters: Arc::clone(&counters),
+        stop,
+        pool: pool.clone(),
+    })?;
+    eprintln!("refuse: {}", group.local());
+    drive.run(&mut Refuser { pool, transmits: VecDeque::new() })?;
+    println!(
+        "received {} sent {} sleeps {} cpu_s {:.6}",
+        counters.received(),
+        counters.sent.get(),
+        counters.wakes.get(),
+        cpu_seconds()?
+    );
+    Ok(())
+}
+
+/// Answers every INVITE when it is offered, as a proxy does under overload.
+struct Refuser {
+    pool: Pool,
+    transmits: VecDeque<Transmit>,
+}
+
+impl Core for Refuser {
+    fn offer(&mut self, _now: Timestamp, received: Received) {
+        if received.bytes.starts_with(b"INVITE ") {
+            let bytes = self.pool.copy(ANSWER);
+            self.transmits.push_back(Transmit { path: received.path, bytes });
+        }
+    }
+
+    fn serve(&mut self, _now: Timestamp) -> bool {
+        false
+    }
+
+    fn handle_timeout(&mut self, _now: Timestamp) {}
+
+    fn on_failed(&mut self, _now: Timestamp, _failure: Failure) {}
+
+    fn on_drain(&mut self, _now: Timestamp) {}
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn is_drained(&self) -> bool {
+        true
+    }
+}
+
+/// CPU time of this thread, the one that drives the core, as the scheduler accounts it.
+fn cpu_seconds() -> Result<f64, Box<dyn std::error::Error>> {
+    let text = std::fs::read_to_string("/proc/self/schedstat")?;
+    let nanos: u64 = text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?;
+    Ok(nanos as f64 / 1e9)
+}

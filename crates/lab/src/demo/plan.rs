@@ -1,0 +1,182 @@
+//! What the demonstration does, and when.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate_control::bound;
+
+/// Offered loads, as multiples of the capacity.
+pub const MULTIPLES: [f64; 4] = [0.5, 1.0, 2.0, 5.0];
+
+/// Set-up delay up to which a call counts.
+pub const DEADLINE: Duration = Duration::from_millis(500);
+
+/// Back ends on each side.
+pub const BACKENDS: usize = 2;
+
+/// The least time in which there is anything to see.
+pub const SECONDS_MIN: u64 = 12;
+
+/// Emulated costs of a message, in µs: to look at one, to serve one, to refuse one. Each call
+/// is six of them.
+const OFFER_US: f64 = 100.0;
+const SERVE_US: f64 = 733.0;
+const REFUSE_US: f64 = 200.0;
+
+/// What a whole call costs, in s: INVITE, 180, 200, ACK, BYE, 200.
+pub const CALL_S: f64 = 6.0 * (OFFER_US + SERVE_US) / 1e6;
+
+/// What refusing one costs, in s: its INVITE, and the ACK of its 503.
+pub const REFUSAL_S: f64 = (2.0 * OFFER_US + REFUSE_US) / 1e6;
+
+/// Calls/s that keep the emulated processor busy.
+pub const CAPACITY_CPS: f64 = 1.0 / CALL_S;
+
+/// The most goodput there can be at `multiple` times the capacity, as a part of it.
+pub fn bound(multiple: f64) -> f64 {
+    bound::goodput(multiple, REFUSAL_S / CALL_S)
+}
+
+/// One of the two servers that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// As the papers' servers are, and most of today's.
+    Unprotected,
+    /// As Tidegate is meant to be run.
+    Protected,
+}
+
+impl Side {
+    /// Both, from left to right.
+    pub const BOTH: [Self; 2] = [Self::Unprotected, Self::Protected];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unprotected => "unprotected",
+            Self::Protected => "protected",
+        }
+    }
+
+    /// How it meets overload, in a phrase.
+    pub const fn manner(self) -> &'static str {
+        match self {
+            Self::Unprotected => "no law, one queue for all messages",
+            Self::Protected => "law pi, judged on arrival, queues by class",
+        }
+    }
+
+    const fn overload(self) -> &'static str {
+        match self {
+            Self::Unprotected => {
+                "law = \"none\"\ndecide = \"service\"\nqueue = \"fifo\"\nsticky = false"
+            }
+            Self::Protected => "law = \"pi\"\ndecide = \"arrival\"\nqueue = \"class\"",
+        }
+    }
+
+    /// The configuration of its server before `backends`.
+    pub fn configuration(
+        self,
+        state_dir: &Path,
+        backends: impl Iterator<Item = SocketAddr>,
+    ) -> String {
+        let mut text = format!(
+            "[server]\nstate_dir = {state_dir:?}\nqueue_max = 1000\n\n\
+             [admin]\naddress = \"127.0.0.1:0\"\n\n\
+             [[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\n\
+             [[pool]]\nname = \"answerers\"\npolicy = \"rr\"\n"
+        );
+        for backend in backends {
+            let _ = writeln!(text, "[[pool.backend]]\nuri = \"sip:{backend}\"");
+        }
+        let _ = write!(
+            text,
+            "\n[overload]\n{}\n\n[emulate]\noffer_us = {OFFER_US}\nserve_us = {SERVE_US}\n\
+             refuse_us = {REFUSE_US}\n",
+            self.overload()
+        );
+        text
+    }
+}
+
+/// The times of a demonstration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// How long each load is offered.
+    pub load: Duration,
+    /// Of that, what is not measured.
+    pub warm_up: Duration,
+    /// Rest between two loads.
+    pub pause: Duration,
+}
+
+impl Plan {
+    /// A plan that takes about `seconds`.
+    pub fn new(seconds: u64) -> Self {
+        let total = Duration::from_secs(seconds.max(SECONDS_MIN));
+        let pause = total / 24;
+        let phases = MULTIPLES.len() as u32;
+        // A second goes into the start, and each load is waited for until its last deadline.
+        let load = (total - Duration::from_secs(1) - pause * (phases - 1)) / phases - DEADLINE;
+        Self { load, warm_up: load / 5, pause }
+    }
+
+    /// All of it, as far as it can be foreseen.
+    pub fn total(&self) -> Duration {
+        let phases = MULTIPLES.len() as u32;
+        (self.load + DEADLINE) * phases + self.pause * (phases - 1)
+    }
+
+    /// When a phase begins, after the first one's beginning.
+    pub fn begin(&self, phase: usize) -> Duration {
+        (self.load + DEADLINE + self.pause) * phase as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_proxy::Disposal;
+    use tidegate_server::config::Config;
+
+    use super::*;
+    use crate::cost;
+
+    #[test]
+    fn a_plan_takes_the_time_it_is_given() {
+        for seconds in [0, 12, 20, 60, 300] {
+            let plan = Plan::new(seconds);
+            let expected = seconds.max(SECONDS_MIN) as f64 - 1.0;
+            assert!((plan.total().as_secs_f64() - expected).abs() < 1e-6, "{seconds}: {plan:?}");
+            assert!(plan.load >= Duration::from_secs(1) && plan.warm_up < plan.load);
+            let last = plan.begin(MULTIPLES.len() - 1) + plan.load + DEADLINE;
+            assert_eq!(last, plan.total());
+        }
+    }
+
+    #[test]
+    fn both_configurations_are_right() {
+        for side in Side::BOTH {
+            let backends = ["127.0.0.1:5070", "127.0.0.1:5071"].map(|a| a.parse().unwrap());
+            let text = side.configuration(Path::new("/tmp/state"), backends.into_iter());
+            let config = Config::parse(Path::new("demo.toml"), text.as_bytes());
+            let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
+            let law = if side == Side::Protected { "pi" } else { "none" };
+            assert_eq!(config.overload.gate.law.entry().name, law);
+            let costs = config.emulate.expect("it is slowed down");
+            assert!((cost::call(&costs).as_secs_f64() - CALL_S).abs() < 1e-9);
+            let refusal = cost::refusal(&costs, Disposal::Reject).as_secs_f64();
+            assert!((refusal - REFUSAL_S).abs() < 1e-9);
+            assert_eq!(config.pool[0].backends.len(), BACKENDS);
+        }
+    }
+
+    #[test]
+    fn the_capacity_is_about_200_calls_a_second() {
+        assert!((CAPACITY_CPS - 200.0).abs() < 0.1);
+        assert_eq!(bound(0.5), 0.5);
+        assert!((bound(2.0) - 0.913).abs() < 0.001, "{}", bound(2.0));
+    }
+}

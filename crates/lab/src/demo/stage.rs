@@ -1,0 +1,92 @@
+//! The two servers with their back ends, and the callers before them.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tidegate_agent::{CallerConfig, CallerStats, Load, Process};
+use tidegate_world::Seed;
+
+use super::plan::{BACKENDS, CAPACITY_CPS, DEADLINE, MULTIPLES, Plan, Side};
+use super::story::{Counted, Phase, Seen};
+use crate::real::{Answerers, Callers, Done, Tidegate};
+
+/// One server, what stands behind it, and who calls it.
+pub(super) struct Stage {
+    tidegate: Tidegate,
+    answerers: Answerers,
+    callers: Option<Callers>,
+    /// Of the configuration and the key.
+    _folder: TempDir,
+}
+
+impl Stage {
+    /// Starts the server of a side, which `program` is.
+    pub(super) fn start(side: Side, program: &Path, seed: u64) -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("tidegate-demo-").tempdir()?;
+        let answerers = Answerers::start(BACKENDS, Duration::ZERO, Seed(seed))?;
+        let configuration = side.configuration(&folder.path().join("state"), answerers.addresses());
+        let tidegate = Tidegate::start(program, folder.path(), &configuration)?;
+        Ok(Self { tidegate, answerers, callers: None, _folder: folder })
+    }
+
+    /// Begins to offer a load. Both sides are offered the same calls.
+    pub(super) fn call(&mut self, plan: &Plan, phase: usize, seed: u64) -> io::Result<()> {
+        let load = Load {
+            process: Process::Poisson,
+            rate_cps: MULTIPLES[phase] * CAPACITY_CPS,
+            calls: u32::MAX,
+            duration: plan.load,
+        };
+        let target = self.tidegate.address();
+        let configure = |local| CallerConfig {
+            load,
+            deadline: DEADLINE,
+            warm_up: plan.warm_up,
+            ..CallerConfig::new(local, target)
+        };
+        let seed = Seed(seed.wrapping_add(phase as u64));
+        self.callers = Some(Callers::start(configure, seed)?);
+        Ok(())
+    }
+
+    /// Ends the calls of a load, and says what came of it.
+    pub(super) fn hang_up(&mut self, plan: &Plan, phase: usize) -> io::Result<Phase> {
+        let callers = self.callers.take().expect("a load begins before it ends");
+        Ok(summarise(MULTIPLES[phase], plan, &callers.finish()?))
+    }
+
+    /// Looks at the server and its callers.
+    pub(super) fn look(&self, at: Duration, seen: &mut Seen) -> io::Result<()> {
+        let status = self.tidegate.status()?;
+        let gauges = self.callers.as_ref().map(Callers::gauges);
+        seen.add(Counted::read(at, gauges, &status), &status);
+        Ok(())
+    }
+
+    /// Ends everything.
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.tidegate.stop()?;
+        self.answerers.finish().map(|_| ())
+    }
+}
+
+fn summarise(multiple: f64, plan: &Plan, done: &Done<CallerStats>) -> Phase {
+    let measured = &done.stats.measured;
+    let span_s = (plan.load - plan.warm_up).as_secs_f64();
+    let delay = |quantile| measured.set_up_delay.quantile(quantile).as_secs_f64() * 1e3;
+    let ms = |quantile| (measured.set_up > 0).then(|| delay(quantile));
+    Phase {
+        multiple,
+        offered_cps: measured.offered as f64 / span_s,
+        goodput_cps: measured.set_up_in_time as f64 / span_s,
+        refused: measured.refused as f64 / measured.offered.max(1) as f64,
+        retransmission_ratio: measured.retransmission_ratio(),
+        set_up_p50_ms: ms(0.5),
+        set_up_p99_ms: ms(0.99),
+        generator_load: done.cpu.as_secs_f64() / done.wall.as_secs_f64(),
+        generator_drops: done.drops,
+        too_slow: done.stats.too_slow().map(|why| why.to_string()),
+    }
+}

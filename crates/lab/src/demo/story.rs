@@ -1,0 +1,278 @@
+//! What has been seen so far of both servers, for whoever shows it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::plan::{BACKENDS, CAPACITY_CPS, MULTIPLES, Plan, Side, bound};
+use crate::real::Gauges;
+
+/// How far back rates look.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Everything there is to see.
+#[derive(Clone, Debug)]
+pub struct Story {
+    /// What was planned.
+    pub plan: Plan,
+    /// How far it has come.
+    pub elapsed: Duration,
+    /// What happens just now.
+    pub act: Act,
+    /// What was seen of each side.
+    pub sides: [Seen; 2],
+}
+
+/// What happens just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// This load is offered.
+    Load(usize),
+    /// Rest, after this load.
+    Pause(usize),
+}
+
+/// What was seen of one side.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Goodput over time: seconds since the start, and calls/s as a part of the capacity.
+    pub goodput: Vec<(f64, f64)>,
+    /// What it is like now.
+    pub now: Now,
+    /// What came of each load that is over.
+    pub phases: Vec<Phase>,
+    counted: Vec<Counted>,
+}
+
+/// What a server is like at one moment; rates over the last second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Now {
+    /// Calls offered a second.
+    pub offered_cps: f64,
+    /// Calls set up in time a second.
+    pub goodput_cps: f64,
+    /// Calls refused by 503 a second.
+    pub refused_cps: f64,
+    /// INVITEs sent again a second.
+    pub repeated_cps: f64,
+    /// Messages that wait.
+    pub waiting: u64,
+    /// What 99 % of new calls wait no longer than, in ms.
+    pub sojourn_p99_ms: f64,
+    /// Occupancy of the processor, 0 to 1.
+    pub occupancy: f64,
+    /// Share of new calls that is admitted, 0 to 1.
+    pub admitted: f64,
+    /// Calls a second that each back end is given.
+    pub backends_cps: [f64; BACKENDS],
+}
+
+/// What came of one load at one side, behind its warm-up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Phase {
+    /// Offered load as a multiple of the capacity.
+    pub multiple: f64,
+    /// Calls/s that were offered.
+    pub offered_cps: f64,
+    /// Calls/s that were set up in time.
+    pub goodput_cps: f64,
+    /// Share of the calls that was refused by 503.
+    pub refused: f64,
+    /// INVITEs sent again for each sent first.
+    pub retransmission_ratio: f64,
+    /// Set-up delay of the calls that were set up, in ms: the middle one, and that which one
+    /// in a hundred exceeds; `None` if none was.
+    pub set_up_p50_ms: Option<f64>,
+    /// Likewise.
+    pub set_up_p99_ms: Option<f64>,
+    /// Use of a core by the caller, 0 to 1.
+    pub generator_load: f64,
+    /// Datagrams lost at the sockets of the caller, or that it could not send.
+    pub generator_drops: u64,
+    /// Why the caller could not offer what it should, if so.
+    pub too_slow: Option<String>,
+}
+
+impl Phase {
+    /// The most goodput there can be at the load that was offered, as a part of the capacity.
+    /// Calls that arrive at random are not as many as was asked for.
+    pub fn bound(&self) -> f64 {
+        bound(self.offered_cps / CAPACITY_CPS)
+    }
+
+    /// Goodput as a part of that.
+    pub fn goodput_of_bound(&self) -> f64 {
+        self.goodput_cps / CAPACITY_CPS / self.bound()
+    }
+}
+
+/// Cumulative counts at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    at: Duration,
+    offered: u64,
+    set_up_in_time: u64,
+    refused: u64,
+    repeated: u64,
+    occupied_s: f64,
+    assigned: [u64; BACKENDS],
+}
+
+impl Counted {
+    /// What the callers of this load and the server say; `gauges` is `None` while nobody calls.
+    pub(super) fn read(at: Duration, gauges: Option<&Gauges>, status: &Value) -> Self {
+        let mut counted = Self { at, ..Self::default() };
+        if let Some(gauges) = gauges {
+            counted.offered = gauges.offered.get();
+            counted.set_up_in_time = gauges.set_up_in_time.get();
+            counted.refused = gauges.refused.get();
+            counted.repeated = gauges.repeated.get();
+        }
+        counted.occupied_s = status["shards"][0]["occupied_s"].as_f64().unwrap_or(0.0);
+        for (index, assigned) in counted.assigned.iter_mut().enumerate() {
+            let backend = &status["pools"][0]["backends"][index];
+            *assigned = backend["assigned"].as_u64().unwrap_or(0);
+        }
+        counted
+    }
+}
+
+impl Story {
+    /// Nothing has happened yet.
+    pub fn new(plan: Plan) -> Self {
+        let sides = Default::default();
+        Self { plan, elapsed: Duration::ZERO, act: Act::Load(0), sides }
+    }
+
+    /// What was seen of a side.
+    pub fn side(&self, side: Side) -> &Seen {
+        &self.sides[side as usize]
+    }
+
+    /// Which load is offered, or was last.
+    pub fn phase(&self) -> usize {
+        match self.act {
+            Act::Load(phase) | Act::Pause(phase) => phase,
+        }
+    }
+
+    /// A sentence on what can be seen just now.
+    pub fn comment(&self) -> String {
+        let phase = self.phase();
+        if matches!(self.act, Act::Pause(_)) {
+            return "Pause: the callers have gone, the queues empty.".to_owned();
+        }
+        match MULTIPLES[phase] {
+            m if m < 1.0 => "Below capacity: both complete every call.".to_owned(),
+            m if m <= 1.0 => "At capacity: each fluctuation leaves a queue behind.".to_owned(),
+            m => format!(
+                "{m} x capacity: who waits repeats, so all wait longer; or some are refused."
+            ),
+        }
+    }
+}
+
+impl Seen {
+    /// Takes in what was counted.
+    pub(super) fn add(&mut self, counted: Counted, status: &Value) {
+        // Counts start anew with each load's callers.
+        if self.counted.last().is_some_and(|last| counted.offered < last.offered) {
+            self.counted.clear();
+        }
+        self.counted.push(counted);
+        // The last look that is a second old, or older, is what the others are compared with.
+        let begin = counted.at.saturating_sub(WINDOW);
+        let old = self.counted.iter().filter(|then| then.at <= begin).count();
+        self.counted.drain(..old.saturating_sub(1));
+        let then = self.counted[0];
+        // Of a shorter time there is too little to make a rate of.
+        let passed = counted.at.saturating_sub(then.at).max(WINDOW).as_secs_f64();
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / passed;
+        let shard = &status["shards"][0];
+        let occupied = counted.occupied_s - then.occupied_s;
+        self.now = Now {
+            offered_cps: rate(counted.offered, then.offered),
+            goodput_cps: rate(counted.set_up_in_time, then.set_up_in_time),
+            refused_cps: rate(counted.refused, then.refused),
+            repeated_cps: rate(counted.repeated, then.repeated),
+            waiting: shard["queued"].as_u64().unwrap_or(0),
+            sojourn_p99_ms: shard["sojourn_ms"]["new"]["p99"].as_f64().unwrap_or(0.0),
+            occupancy: (occupied / passed).clamp(0.0, 1.0),
+            admitted: shard["session"]["fraction"].as_f64().unwrap_or(1.0),
+            backends_cps: std::array::from_fn(|i| rate(counted.assigned[i], then.assigned[i])),
+        };
+        self.goodput.push((counted.at.as_secs_f64(), self.now.goodput_cps / CAPACITY_CPS));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(occupied_s: f64, assigned: u64) -> Value {
+        json!({
+            "pools": [{ "backends": [{ "assigned": assigned }, { "assigned": 2 * assigned }] }],
+            "shards": [{
+                "occupied_s": occupied_s,
+                "queued": 7,
+                "session": { "fraction": 0.25 },
+                "sojourn_ms": { "new": { "p99": 12.5 } },
+            }],
+        })
+    }
+
+    fn counted(at_ms: u64, calls: u64, status: &Value) -> Counted {
+        let gauges = Gauges::default();
+        gauges.offered.set(4 * calls);
+        gauges.set_up_in_time.set(calls);
+        gauges.refused.set(3 * calls);
+        gauges.repeated.set(2 * calls);
+        Counted::read(Duration::from_millis(at_ms), Some(&gauges), status)
+    }
+
+    #[test]
+    fn rates_are_those_of_the_last_second() {
+        let mut seen = Seen::default();
+        for step in 0..=20u64 {
+            // 100 calls/s in the first two seconds, 200 from then on.
+            let calls = step * 25 + step.saturating_sub(8) * 25;
+            let status = status(step as f64 * 0.2, step * 10);
+            seen.add(counted(step * 250, calls, &status), &status);
+        }
+        let now = seen.now;
+        assert_eq!((now.offered_cps, now.goodput_cps), (800.0, 200.0));
+        assert_eq!((now.refused_cps, now.repeated_cps), (600.0, 400.0));
+        assert_eq!(now.backends_cps, [40.0, 80.0]);
+        assert!((now.occupancy - 0.8).abs() < 1e-9);
+        assert_eq!((now.waiting, now.sojourn_p99_ms, now.admitted), (7, 12.5, 0.25));
+        assert_eq!(seen.goodput.len(), 21);
+        assert_eq!(seen.goodput[20], (5.0, 200.0 / CAPACITY_CPS));
+    }
+
+    #[test]
+    fn looks_that_come_late_do_not_change_the_rates() {
+        let mut seen = Seen::default();
+        for step in 0..=20u64 {
+            let status = status(step as f64 * 0.252, step * 252);
+            seen.add(counted(step * 252, step * 252, &status), &status);
+        }
+        let now = seen.now;
+        assert!((now.goodput_cps - 1000.0).abs() < 1e-6, "{now:?}");
+        assert!((now.occupancy - 1.0).abs() < 1e-6, "{now:?}");
+        assert!(seen.counted.len() <= 6, "what is too old is forgotten");
+    }
+
+    #[test]
+    fn new_callers_begin_to_count_at_zero() {
+        let mut seen = Seen::default();
+        let status = status(0.0, 0);
+        seen.add(counted(0, 1000, &status), &status);
+        seen.add(counted(250, 5, &status), &status);
+        assert_eq!(seen.now.goodput_cps, 0.0);
+        seen.add(counted(500, 30, &status), &status);
+        assert_eq!(seen.now.goodput_cps, 25.0);
+    }
+}

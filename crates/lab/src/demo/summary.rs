@@ -1,0 +1,256 @@
+//! What came of it all: a table, a picture, and whether the promise was kept.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::plan::{CALL_S, CAPACITY_CPS, MULTIPLES, REFUSAL_S, Side, bound};
+use super::story::{Phase, Story};
+use crate::figure::overload::{Facet, Heading, Series, goodput};
+use crate::figure::{Figure, Point};
+
+/// The load at which the promise is judged, and the least part of the bound that the
+/// protected server must keep there.
+pub const PROMISED_AT: f64 = 2.0;
+/// See [`PROMISED_AT`].
+pub const PROMISED: f64 = 0.8;
+
+/// What came of every load at both sides.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Of the calls' arrivals.
+    pub seed: u64,
+    /// Calls/s that keep the emulated processor busy.
+    pub capacity_cps: f64,
+    /// What a refusal costs as a part of a call (r/s).
+    pub cost_ratio: f64,
+    /// Without protection, by load.
+    pub unprotected: Vec<Phase>,
+    /// With protection, by load.
+    pub protected: Vec<Phase>,
+}
+
+impl Summary {
+    /// Of what was seen to the end.
+    pub(super) fn of(story: &Story, seed: u64) -> Self {
+        let phases = |side| story.side(side).phases.clone();
+        Self {
+            seed,
+            capacity_cps: CAPACITY_CPS,
+            cost_ratio: REFUSAL_S / CALL_S,
+            unprotected: phases(Side::Unprotected),
+            protected: phases(Side::Protected),
+        }
+    }
+
+    /// The part of the bound that the protected server kept where it is judged, if that
+    /// was reached.
+    pub fn kept(&self) -> Option<f64> {
+        let phase = self.protected.iter().find(|phase| phase.multiple == PROMISED_AT)?;
+        Some(phase.goodput_of_bound())
+    }
+
+    /// Why the promise was not kept, in a sentence; `None` if it was.
+    pub fn fault(&self) -> Option<String> {
+        match self.kept() {
+            Some(kept) if kept >= PROMISED => None,
+            Some(kept) => Some(format!(
+                "At {PROMISED_AT} x capacity the protected server kept {:.0} % of the bound, \
+                 less than {:.0} %.",
+                kept * 100.0,
+                PROMISED * 100.0
+            )),
+            None => Some(format!("{PROMISED_AT} x capacity was never offered.")),
+        }
+    }
+
+    /// What makes the figures doubtful: faults of the generator, not of the servers.
+    pub fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        for phase in self.unprotected.iter().chain(&self.protected) {
+            let load = phase.multiple;
+            if let Some(why) = &phase.too_slow {
+                doubts.push(format!("At {load} x the generator did not keep up: {why}."));
+            }
+            if phase.generator_drops > 0 {
+                let drops = phase.generator_drops;
+                doubts.push(format!("At {load} x the generator lost {drops} datagrams."));
+            }
+        }
+        doubts
+    }
+
+    /// The picture: goodput over offered load, and the bound.
+    pub fn figure(&self) -> Figure {
+        let series = |name: &str, phases: &[Phase]| Series {
+            name: name.to_owned(),
+            points: phases
+                .iter()
+                .map(|phase| Point::exact(phase.multiple, phase.goodput_cps / CAPACITY_CPS))
+                .collect(),
+        };
+        let heading = Heading {
+            title: "The same calls to a server with and without protection".to_owned(),
+            note: format!(
+                "Calls set up within 500 ms; emulated capacity {CAPACITY_CPS:.0} calls/s, a refusal \
+                 costs {:.2} of a call; seed {}",
+                self.cost_ratio, self.seed
+            ),
+        };
+        let facet = Facet {
+            title: String::new(),
+            series: vec![
+                series(Side::Protected.name(), &self.protected),
+                series(Side::Unprotected.name(), &self.unprotected),
+            ],
+        };
+        goodput(heading, &[facet], |_, multiple| bound(multiple))
+    }
+}
+
+/// Columns of the longest bar, which stands for the capacity.
+const BAR: usize = 24;
+
+/// A bar of this part of the capacity, in eighths of a column; the bound is marked.
+fn bar(part: f64, bound: f64) -> String {
+    const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let eighths = (part.clamp(0.0, 1.2) * BAR as f64 * 8.0).round() as usize;
+    let mut cells: Vec<char> = "█".repeat(eighths / 8).chars().collect();
+    if !eighths.is_multiple_of(8) {
+        cells.push(EIGHTHS[eighths % 8]);
+    }
+    let mark = (bound * BAR as f64).round() as usize;
+    while cells.len() <= BAR + 1 {
+        cells.push(if cells.len() == mark { '┊' } else { ' ' });
+    }
+    cells.into_iter().collect()
+}
+
+fn millis(ms: Option<f64>) -> String {
+    ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.0} ms"))
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "Goodput as a part of the capacity, {CAPACITY_CPS:.0} calls/s; ┊ is the most there can be \
+             when a refusal costs {:.2} of a call.\n",
+            self.cost_ratio
+        )?;
+        let (one, other) = (Side::Unprotected.name(), Side::Protected.name());
+        writeln!(f, "  offered   {one:<width$}{other}", width = BAR + 10)?;
+        for (unprotected, protected) in self.unprotected.iter().zip(&self.protected) {
+            let multiple = unprotected.multiple;
+            let part = |phase: &Phase| phase.goodput_cps / CAPACITY_CPS;
+            let cell =
+                |phase: &Phase| format!("{} {:.2}", bar(part(phase), bound(multiple)), part(phase));
+            writeln!(f, "  {multiple:>5} x   {}   {}", cell(unprotected), cell(protected))?;
+        }
+        writeln!(
+            f,
+            "\n  {:<22}{:>9}{:>9}{:>7}{:>8}{:>9}{:>9}{:>10}",
+            "", "offered", "goodput", "bound", "refused", "p50", "p99", "repeated"
+        )?;
+        for (index, multiple) in MULTIPLES.into_iter().enumerate() {
+            for (side, phases) in [(one, &self.unprotected), (other, &self.protected)] {
+                let Some(phase) = phases.get(index) else { continue };
+                writeln!(
+                    f,
+                    "  {multiple:>5} x {side:<14}{:>7.0}/s{:>7.0}/s{:>5.0} %{:>6.0} %{:>9}{:>9}\
+                     {:>8.2}",
+                    phase.offered_cps,
+                    phase.goodput_cps,
+                    phase.goodput_of_bound() * 100.0,
+                    phase.refused * 100.0,
+                    millis(phase.set_up_p50_ms),
+                    millis(phase.set_up_p99_ms),
+                    phase.retransmission_ratio
+                )?;
+            }
+        }
+        writeln!(
+            f,
+            "\n  goodput: calls set up within 500 ms; bound: goodput as a part of the most there can \
+             be;\n  p50, p99: set-up delay of whatever was set up; repeated: INVITEs sent again \
+             for each first one.\n  seed {}",
+            self.seed
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(protected_cps: f64) -> Summary {
+        let phase = |multiple: f64, goodput_cps| Phase {
+            multiple,
+            offered_cps: multiple * CAPACITY_CPS,
+            goodput_cps,
+            ..Phase::default()
+        };
+        Summary {
+            seed: 1,
+            capacity_cps: CAPACITY_CPS,
+            cost_ratio: REFUSAL_S / CALL_S,
+            unprotected: MULTIPLES.map(|multiple| phase(multiple, 20.0)).to_vec(),
+            protected: MULTIPLES.map(|multiple| phase(multiple, protected_cps)).to_vec(),
+        }
+    }
+
+    #[test]
+    fn the_promise_is_80_percent_of_the_bound_at_twice_the_capacity() {
+        let bound_cps = bound(2.0) * CAPACITY_CPS;
+        assert_eq!(summary(0.81 * bound_cps).fault(), None);
+        assert_eq!(
+            summary(0.79 * bound_cps).fault().unwrap(),
+            "At 2 x capacity the protected server kept 79 % of the bound, less than 80 %."
+        );
+        let mut cut = summary(180.0);
+        cut.protected.truncate(2);
+        assert_eq!(cut.fault().unwrap(), "2 x capacity was never offered.");
+    }
+
+    #[test]
+    fn a_generator_that_failed_makes_doubtful() {
+        let mut summary = summary(180.0);
+        summary.unprotected[3].generator_drops = 5;
+        summary.protected[1].too_slow = Some("late".to_owned());
+        assert_eq!(
+            summary.doubts(),
+            [
+                "At 5 x the generator lost 5 datagrams.",
+                "At 1 x the generator did not keep up: late."
+            ]
+        );
+    }
+
+    #[test]
+    fn bars_are_as_long_as_what_they_show() {
+        assert_eq!(bar(1.0, 1.0).trim_end(), "█".repeat(BAR) + "┊");
+        assert_eq!(bar(0.0, 0.5).trim_end(), " ".repeat(BAR / 2) + "┊");
+        assert_eq!(bar(0.5 + 0.5 / BAR as f64, 0.0).trim_end(), "█".repeat(BAR / 2) + "▌");
+    }
+
+    #[test]
+    fn the_table_has_a_row_for_each_load_and_side() {
+        let shown = summary(180.0).to_string();
+        assert_eq!(shown.matches(" x unprotected").count(), 4, "{shown}");
+        assert_eq!(shown.matches(" x protected").count(), 4, "{shown}");
+        assert!(shown.contains("0.90"), "{shown}");
+        assert!(!shown.contains("  0 ms"), "no call was set up, so none took any time: {shown}");
+    }
+
+    /// Calls that arrive at random are not as many as was asked for.
+    #[test]
+    fn the_bound_is_that_of_the_calls_that_were_offered() {
+        let mut summary = summary(80.0);
+        summary.protected[0].offered_cps = 80.0;
+        summary.protected[2].offered_cps = 1e3;
+        let of_bound = summary.protected.iter().map(Phase::goodput_of_bound);
+        let of_bound: Vec<String> = of_bound.map(|part| format!("{part:.2}")).collect();
+        let of_five = format!("{:.2}", 80.0 / CAPACITY_CPS / bound(5.0));
+        assert_eq!((&*of_bound[0], &*of_bound[2]), ("1.00", &*of_five));
+    }
+}

@@ -1,0 +1,105 @@
+//! Where the demonstration is shown.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tidegate_server::signal::Signals;
+
+use super::story::Story;
+use super::view;
+
+/// Lines without a terminal come this far apart.
+const LINE: Duration = Duration::from_secs(1);
+
+/// A terminal that shows pictures, or an output of lines. Either heeds signals.
+pub struct Screen {
+    shown: Shown,
+    signals: Signals,
+}
+
+enum Shown {
+    Picture(Box<DefaultTerminal>),
+    Lines { next: Duration },
+}
+
+impl Screen {
+    /// The terminal of standard output. It is given back when this is dropped, and by a panic.
+    ///
+    /// # Errors
+    /// When it is none, or signals cannot be caught.
+    pub fn picture() -> io::Result<Self> {
+        let signals = Signals::catch()?;
+        Ok(Self { shown: Shown::Picture(Box::new(ratatui::try_init()?)), signals })
+    }
+
+    /// One line a second to standard output.
+    ///
+    /// # Errors
+    /// When signals cannot be caught.
+    pub fn lines() -> io::Result<Self> {
+        Ok(Self { shown: Shown::Lines { next: Duration::ZERO }, signals: Signals::catch()? })
+    }
+
+    pub(super) fn show(&mut self, story: &Story) -> io::Result<()> {
+        match &mut self.shown {
+            Shown::Picture(terminal) => {
+                terminal.draw(|frame| view::draw(story, frame))?;
+            }
+            Shown::Lines { next } => {
+                if story.elapsed >= *next {
+                    *next = story.elapsed + LINE;
+                    writeln!(io::stdout(), "{}", view::line(story))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits, for as long as nobody wants to end it; `false` if somebody does.
+    pub(super) fn wait(&mut self, time: Duration) -> io::Result<bool> {
+        let until = Instant::now() + time;
+        loop {
+            if self.signals.receiver().try_recv().is_ok() {
+                return Ok(false);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            match &self.shown {
+                Shown::Picture(_) => {
+                    if event::poll(left)? && is_end(&event::read()?) {
+                        return Ok(false);
+                    }
+                }
+                Shown::Lines { .. } => {
+                    if self.signals.receiver().recv_timeout(left).is_ok() {
+                        return Ok(false);
+                    }
+                }
+            }
+            if left.is_zero() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if matches!(self.shown, Shown::Picture(_)) {
+            ratatui::restore();
+        }
+    }
+}
+
+/// Whether a key asks to end it; in this mode the terminal makes no signal of Ctrl-C.
+fn is_end(event: &Event) -> bool {
+    let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
+        return false;
+    };
+    match code {
+        KeyCode::Char('q') | KeyCode::Esc => true,
+        KeyCode::Char('c') => modifiers.contains(KeyModifiers::CONTROL),
+        _ => false,
+    }
+}

@@ -1,0 +1,147 @@
+//! Results as files for other programs: every run in a row of a CSV, and everything as JSON.
+
+use std::io;
+
+use serde_json::{Value, json};
+
+use crate::cost;
+use crate::machine::Machine;
+use crate::outcome::Outcome;
+use crate::point::Point;
+use crate::scenario::{Axis, Scenario};
+use crate::summary::Row;
+use crate::verdict::Verdict;
+
+/// A row for each run.
+///
+/// # Errors
+/// None that a vector can give.
+pub fn csv(results: &[(&Point, &Outcome)]) -> io::Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let swept: Vec<&str> = results.first().map_or_else(Vec::new, |(point, _)| {
+        point.swept.iter().map(|(axis, _)| axis.name()).collect()
+    });
+    let measured = [
+        "seed",
+        "capacity_cps",
+        "offered_cps",
+        "bound",
+        "goodput_cps",
+        "goodput_of_bound",
+        "refused",
+        "retransmission_ratio",
+        "p50_ms",
+        "p90_ms",
+        "p99_ms",
+        "max_ms",
+        "caller_load",
+        "answerer_load",
+        "drops",
+        "too_slow",
+        "attempts",
+        "tidegate_cpu_s",
+    ];
+    let head = ["variant", "law", "decide", "queue"];
+    writer.write_record(head.iter().chain(&swept).chain(&["repetition"]).chain(&measured))?;
+    for (point, outcome) in results {
+        writer.write_record(record(point, outcome))?;
+    }
+    writer.into_inner().map_err(|error| error.into_error())
+}
+
+fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
+    let variant = &point.variant;
+    let capacity = cost::capacity_cps(&point.conditions.emulate);
+    let bound = point.bound(outcome.offered_cps() / capacity);
+    let share = outcome.goodput_cps() / capacity / bound;
+    let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
+        outcome.set_up_delay.as_ref().map(value).map_or_else(String::new, |ms| ms.to_string())
+    };
+    let mut record = vec![
+        variant.label.clone(),
+        variant.overload.gate.law.entry().name.to_owned(),
+        variant.decide().to_owned(),
+        variant.queue().to_owned(),
+    ];
+    record.extend(point.swept.iter().map(|(_, value)| value.to_string()));
+    let generator = &outcome.generator;
+    record.extend([
+        (point.repetition + 1).to_string(),
+        point.seed.to_string(),
+        capacity.to_string(),
+        outcome.offered_cps().to_string(),
+        bound.to_string(),
+        outcome.goodput_cps().to_string(),
+        if bound > 0.0 { share.to_string() } else { String::new() },
+        outcome.refused_part().to_string(),
+        outcome.retransmission_ratio().to_string(),
+        delay(|d| d.p50_ms),
+        delay(|d| d.p90_ms),
+        delay(|d| d.p99_ms),
+        delay(|d| d.max_ms),
+        generator.caller_load.to_string(),
+        generator.answerer_load.to_string(),
+        generator.drops.to_string(),
+        generator.too_slow.is_some().to_string(),
+        outcome.attempts.to_string(),
+        outcome.tidegate_cpu_s.to_string(),
+    ]);
+    record
+}
+
+/// Everything there is to know of a scenario that was run. `program` names the code that ran.
+pub fn json(
+    scenario: &Scenario,
+    program: &str,
+    machine: &Machine,
+    results: &[(&Point, &Outcome)],
+    rows: &[Row],
+    verdicts: &[Verdict],
+) -> Value {
+    let emulate = &scenario.conditions.emulate;
+    let point = |(point, outcome): &(&Point, &Outcome)| {
+        json!({
+            "variant": point.variant.name(),
+            "swept": named(&point.swept),
+            "repetition": point.repetition + 1,
+            "seed": point.seed,
+            "folder": format!("points/{}", point.id(program)),
+            "outcome": outcome,
+        })
+    };
+    json!({
+        "scenario": scenario.name,
+        "title": scenario.title,
+        "seed": scenario.schedule.seed,
+        "program": program,
+        "machine": machine,
+        "capacity_cps": cost::capacity_cps(emulate),
+        "call_s": cost::call(emulate).as_secs_f64(),
+        "rows": rows.iter().map(row).collect::<Value>(),
+        "conditions": verdicts,
+        "points": results.iter().map(point).collect::<Value>(),
+    })
+}
+
+fn row(row: &Row) -> Value {
+    json!({
+        "variant": row.variant.name(),
+        "swept": named(&row.swept),
+        "load": row.load,
+        "bound": row.bound,
+        "runs": row.runs,
+        "goodput": row.goodput,
+        "goodput_of_bound": row.of_bound,
+        "retransmission_ratio": row.resent,
+        "refused": row.refused,
+        "p50_ms": row.p50_ms,
+        "p99_ms": row.p99_ms,
+        "generator_load": row.generator_load,
+        "drops": row.drops,
+        "too_slow": row.too_slow,
+    })
+}
+
+fn named(swept: &[(Axis, f64)]) -> Value {
+    swept.iter().map(|(axis, value)| (axis.name().to_owned(), json!(value))).collect()
+}

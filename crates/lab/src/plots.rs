@@ -1,0 +1,204 @@
+//! The figures of a scenario.
+
+use tidegate_proxy::Disposal;
+
+use crate::cost;
+use crate::figure::overload::{Facet, Heading, Series};
+use crate::figure::{Figure, Point, overload};
+use crate::scenario::Scenario;
+use crate::summary::{Row, Spread};
+
+/// Every figure with the name of its file.
+pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)> {
+    let note = note(scenario);
+    let heading = |what: &str, also: &str| Heading {
+        title: format!("{}: {what}", scenario.title),
+        note: format!("{note}{also}"),
+    };
+    let emulate = &scenario.conditions.emulate;
+    let (conditions, goodput) = panels(scenario, rows, |row| Some(row.goodput));
+    let (_, delay) = panels(scenario, rows, |row| row.p99_ms.map(|ms| scaled(ms, 1e-3)));
+    let (_, resent) = panels(scenario, rows, |row| Some(row.resent));
+    let deadlines_s: Vec<f64> = conditions.iter().map(|panel| panel.deadline_s).collect();
+    vec![
+        (
+            "goodput",
+            overload::goodput(heading("goodput", &of_bound(scenario)), &goodput, |panel, load| {
+                cost::bound(emulate, conditions[panel].disposal, load)
+            }),
+        ),
+        (
+            "set-up-delay",
+            overload::set_up_delay(
+                heading("set-up delay", " · of calls that were set up"),
+                &delay,
+                &deadlines_s,
+            ),
+        ),
+        ("retransmissions", overload::retransmissions(heading("retransmissions", ""), &resent)),
+    ]
+}
+
+/// What disposing of a call costs, for each way to do so that a variant has.
+fn of_bound(scenario: &Scenario) -> String {
+    let ratio = |disposal| cost::ratio(&scenario.conditions.emulate, disposal);
+    let has = |disposal| scenario.variants.iter().any(|v| v.overload.disposal == disposal);
+    [(Disposal::Reject, "refusing"), (Disposal::Drop, "dropping")]
+        .into_iter()
+        .filter(|(disposal, _)| has(*disposal))
+        .map(|(disposal, what)| format!(", {what} one costs {:.2} of it", ratio(disposal)))
+        .collect()
+}
+
+fn note(scenario: &Scenario) -> String {
+    let runs = match scenario.schedule.repetitions {
+        1 => "One run".to_owned(),
+        n => format!("Median, least and greatest of {n} runs"),
+    };
+    let emulate = &scenario.conditions.emulate;
+    format!(
+        "{runs} of {} s · a call costs {:.1} ms: {:.0} calls/s",
+        scenario.schedule.measured.as_secs_f64(),
+        cost::call(emulate).as_secs_f64() * 1e3,
+        cost::capacity_cps(emulate),
+    )
+}
+
+/// What holds for all that is drawn in one panel.
+struct Shared {
+    disposal: Disposal,
+    deadline_s: f64,
+}
+
+/// A panel for each way to decide, to queue and to dispose of calls, and each combination of what
+/// else is swept.
+fn panels(
+    scenario: &Scenario,
+    rows: &[Row],
+    value: impl Fn(&Row) -> Option<Spread>,
+) -> (Vec<Shared>, Vec<Facet>) {
+    let (mut shared, mut facets) = (Vec::new(), Vec::<Facet>::new());
+    for row in rows {
+        let title = title(row);
+        let at = facets.iter().position(|facet| facet.title == title).unwrap_or_else(|| {
+            let mut conditions = scenario.conditions.clone();
+            row.swept.iter().for_each(|&(axis, value)| axis.set(&mut conditions, value));
+            shared.push(Shared {
+                disposal: row.variant.overload.disposal,
+                deadline_s: conditions.deadline_ms / 1e3,
+            });
+            facets.push(Facet { title, series: Vec::new() });
+            facets.len() - 1
+        });
+        let series = &mut facets[at].series;
+        let name = &row.variant.label;
+        let at = series.iter().position(|series| series.name == *name).unwrap_or_else(|| {
+            series.push(Series { name: name.clone(), points: Vec::new() });
+            series.len() - 1
+        });
+        if let Some(Spread { min, median, max }) = value(row) {
+            series[at].points.push(Point { x: row.load, min, median, max });
+        }
+    }
+    (shared, facets)
+}
+
+fn title(row: &Row) -> String {
+    let when = match row.variant.decide() {
+        "service" => "decided at service",
+        _ => "decided on arrival",
+    };
+    let how = match row.variant.queue() {
+        "fifo" => "one queue for all",
+        _ => "queued by class",
+    };
+    let disposal = match row.variant.overload.disposal {
+        Disposal::Reject => "",
+        Disposal::Drop => ", dropped in silence",
+    };
+    let swept = row.swept.iter().map(|(axis, value)| format!(", {} {value}", axis.title()));
+    format!("{when}, {how}{disposal}{}", swept.collect::<String>())
+}
+
+fn scaled(spread: Spread, factor: f64) -> Spread {
+    let Spread { min, median, max } = spread;
+    Spread { min: min * factor, median: median * factor, max: max * factor }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::outcome::Outcome;
+    use crate::point::points;
+    use crate::summary::rows;
+
+    #[test]
+    fn a_panel_for_each_way_to_decide_and_a_line_for_each_law() {
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
+                    [[variant]]\noverload = { law = \"none\", queue = \"fifo\" }\n\
+                    [[variant]]\noverload = { law = \"none\" }\n\
+                    [[variant]]\noverload = { law = \"pi\" }\n";
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+        let points = points(&scenario);
+        let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
+        let rows = rows(points.iter().map(|point| (point, &outcome)));
+        let figures = figures(&scenario, &rows);
+        let names: Vec<&str> = figures.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["goodput", "set-up-delay", "retransmissions"]);
+        let panels: Vec<(&str, Vec<&str>)> = figures[0]
+            .1
+            .panels
+            .iter()
+            .map(|p| (&*p.title, p.lines.iter().map(|line| &*line.name).collect()))
+            .collect();
+        let expected = [
+            ("decided on arrival, one queue for all", vec!["bound", "none"]),
+            ("decided on arrival, queued by class", vec!["bound", "none", "pi"]),
+        ];
+        assert_eq!(panels, expected);
+        // No call was set up: there is no delay to draw, but there are the lines' names.
+        assert!(figures[1].1.panels[1].lines[2].points.is_empty());
+        assert_eq!(figures[0].1.panels[1].lines[2].points.len(), 2);
+    }
+    /// The height of a panel's line of reference at `load`, or where it begins.
+    fn reference(figure: &Figure, panel: usize, load: f64) -> f64 {
+        let line = &figure.panels[panel].lines[0];
+        let at = line.points.iter().find(|point| point.x >= load).expect("it is that long");
+        at.median
+    }
+
+    #[test]
+    fn each_panel_has_the_bound_and_the_deadline_of_what_it_shows() {
+        let text = "title = \"t\"\n[emulate]\noffer_us = 100\nserve_us = 900\nrefuse_us = 100\n\
+                    [sweep]\nload = [1, 5]\ndeadline_ms = [250, 500]\n\
+                    [[variant]]\noverload = { law = \"pi\" }\n\
+                    [[variant]]\nlabel = \"silent\"\n\
+                    overload = { law = \"pi\", disposal = \"drop\" }\n";
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+        let points = points(&scenario);
+        let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
+        let rows = rows(points.iter().map(|point| (point, &outcome)));
+        let figures = figures(&scenario, &rows);
+        let (goodput, delay) = (&figures[0].1, &figures[1].1);
+        let titles: Vec<&str> = goodput.panels.iter().map(|panel| &*panel.title).collect();
+        let expected = [
+            "decided on arrival, queued by class, deadline (ms) 250",
+            "decided on arrival, queued by class, deadline (ms) 500",
+            "decided on arrival, queued by class, dropped in silence, deadline (ms) 250",
+            "decided on arrival, queued by class, dropped in silence, deadline (ms) 500",
+        ];
+        assert_eq!(titles, expected);
+        // A refusal costs 0.3 ms of 6, a dropped call 0.2.
+        for (panel, ratio) in [0.05, 0.05, 1.0 / 30.0, 1.0 / 30.0].into_iter().enumerate() {
+            let bound = (1.0 - 5.0 * ratio) / (1.0 - ratio);
+            assert!((reference(goodput, panel, 5.0) - bound).abs() < 1e-9, "{panel}");
+        }
+        let deadlines = [0, 1, 2, 3].map(|panel| reference(delay, panel, 0.0));
+        assert_eq!(deadlines, [0.25, 0.5, 0.25, 0.5]);
+        assert!(
+            goodput.note.ends_with("refusing one costs 0.05 of it, dropping one costs 0.03 of it")
+        );
+    }
+}

@@ -1,0 +1,228 @@
+//! A point: one variant under one set of conditions, run once. What a scenario asks for is a
+//! list of points.
+
+use std::hash::Hasher;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use siphasher::sip128::{Hasher128, SipHasher13};
+use tidegate_agent::Process;
+use tidegate_server::config::{emulate_toml, overload_toml};
+
+use crate::cost;
+use crate::scenario::{Axis, Conditions, Scenario, Variant};
+
+/// Changed when results of older versions do not compare any more.
+const FORMAT: u32 = 1;
+
+/// One variant under one set of conditions, run once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// How overload is met.
+    pub variant: Variant,
+    /// What holds during the run.
+    pub conditions: Conditions,
+    /// What was swept to come here.
+    pub swept: Vec<(Axis, f64)>,
+    /// Time before measuring, under the same load.
+    pub warm_up: Duration,
+    /// Time of which all calls are measured.
+    pub measured: Duration,
+    /// Which of the runs that differ in their seed only, from 0.
+    pub repetition: u32,
+    /// Seed of the run. Variants are run under the same ones, so that they are offered the
+    /// same calls.
+    pub seed: u64,
+}
+
+/// Every point of `scenario`. Repetitions come last, so that whoever stops half way has some
+/// of everything.
+pub fn points(scenario: &Scenario) -> Vec<Point> {
+    let schedule = scenario.schedule;
+    let mut points = Vec::new();
+    for repetition in 0..schedule.repetitions {
+        for variant in &scenario.variants {
+            for swept in combinations(&scenario.sweep) {
+                let mut conditions = scenario.conditions.clone();
+                for &(axis, value) in &swept {
+                    axis.set(&mut conditions, value);
+                }
+                points.push(Point {
+                    variant: variant.clone(),
+                    conditions,
+                    swept,
+                    warm_up: schedule.warm_up,
+                    measured: schedule.measured,
+                    repetition,
+                    seed: schedule.seed.wrapping_add(u64::from(repetition)),
+                });
+            }
+        }
+    }
+    points
+}
+
+/// Every combination of values, the last axis varying fastest.
+fn combinations(sweep: &[(Axis, Vec<f64>)]) -> Vec<Vec<(Axis, f64)>> {
+    let mut all = vec![Vec::new()];
+    for (axis, values) in sweep {
+        let longer = |begun: &Vec<(Axis, f64)>| -> Vec<Vec<(Axis, f64)>> {
+            let with = |value: &f64| begun.iter().copied().chain([(*axis, *value)]).collect();
+            values.iter().map(with).collect()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+impl Point {
+    /// Calls offered a second.
+    pub fn rate_cps(&self) -> f64 {
+        self.conditions.load * cost::capacity_cps(&self.conditions.emulate)
+    }
+
+    /// The most goodput there can be at `load`, as a part of the capacity.
+    pub fn bound(&self, load: f64) -> f64 {
+        cost::bound(&self.conditions.emulate, self.variant.overload.disposal, load)
+    }
+
+    /// What tells it from other runs of its variant, for people: `load 2, run 1`.
+    pub fn place(&self) -> String {
+        let swept = self.swept.iter().map(|(axis, value)| format!("{} {value}, ", axis.title()));
+        format!("{}run {}", swept.collect::<String>(), self.repetition + 1)
+    }
+
+    /// Everything that its outcome may depend on. `program` names the code that runs.
+    pub fn inputs(&self, program: &str) -> Value {
+        let Conditions {
+            load,
+            arrivals,
+            hold_s,
+            patience_s,
+            deadline_ms,
+            t1_ms,
+            answerers,
+            queue_max,
+            emulate,
+        } = &self.conditions;
+        let arrivals = match arrivals {
+            Process::Poisson => "poisson",
+            Process::Uniform => "uniform",
+        };
+        json!({
+            "format": FORMAT,
+            "program": program,
+            "overload": overload_toml(&self.variant.overload),
+            "emulate": emulate_toml(emulate),
+            "workload": {
+                "load": load,
+                "arrivals": arrivals,
+                "hold_s": hold_s,
+                "patience_s": patience_s,
+                "deadline_ms": deadline_ms,
+                "t1_ms": t1_ms,
+                "answerers": answerers,
+            },
+            "server": { "queue_max": queue_max },
+            "warm_up_s": self.warm_up.as_secs_f64(),
+            "measured_s": self.measured.as_secs_f64(),
+            "seed": self.seed,
+        })
+    }
+
+    /// A name made of its inputs: 32 hexadecimal digits.
+    pub fn id(&self, program: &str) -> String {
+        fingerprint(self.inputs(program).to_string().as_bytes())
+    }
+
+    /// The configuration of the Tidegate of this run, before `backends`.
+    pub fn configuration(&self, state_dir: &Path, backends: &[SocketAddr]) -> String {
+        let Conditions { queue_max, emulate, .. } = &self.conditions;
+        let state_dir = state_dir.display().to_string();
+        let backends =
+            backends.iter().map(|address| format!("[[pool.backend]]\nuri = \"sip:{address}\"\n"));
+        // TOML escapes what Rust does, in the same way.
+        format!(
+            "[server]\nstate_dir = {state_dir:?}\nqueue_max = {queue_max}\ndrain_seconds = 0\n\n\
+             [admin]\naddress = \"127.0.0.1:0\"\n\n\
+             [[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\n\
+             [[pool]]\nname = \"app\"\npolicy = \"rr\"\n{}\n{}\n{}",
+            backends.collect::<String>(),
+            overload_toml(&self.variant.overload),
+            emulate_toml(emulate),
+        )
+    }
+}
+
+/// A name made of `bytes`: 32 hexadecimal digits.
+pub fn fingerprint(bytes: &[u8]) -> String {
+    let mut hasher = SipHasher13::new();
+    hasher.write(bytes);
+    format!("{:032x}", hasher.finish128().as_u128())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_server::config::Config;
+
+    use super::*;
+
+    const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n\
+        [sweep]\nload = [1, 2]\nqueue_max = [300, 400]\n\
+        [[variant]]\noverload = { law = \"none\" }\n\
+        [[variant]]\noverload = { law = \"pi\" }\n\
+        [schedule]\nseed = 7\nrepetitions = 3\n";
+
+    fn all() -> Vec<Point> {
+        points(&Scenario::parse(Path::new("s.toml"), SCENARIO.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn every_variant_meets_every_combination_as_often_as_asked() {
+        let points = all();
+        assert_eq!(points.len(), 3 * 2 * 4);
+        let first: Vec<_> = points[..4]
+            .iter()
+            .map(|p| (p.conditions.load, p.conditions.queue_max, p.seed))
+            .collect();
+        assert_eq!(first, [(1.0, 300, 7), (1.0, 400, 7), (2.0, 300, 7), (2.0, 400, 7)]);
+        assert_eq!((points[23].repetition, points[23].seed), (2, 9));
+        assert_eq!(points[23].place(), "load 2, queue 400, run 3");
+        // Six messages of 1 ms.
+        assert!((points[2].rate_cps() - 2.0 / 0.006).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_two_points_have_one_name() {
+        let mut names: Vec<String> = all().iter().map(|point| point.id("p")).collect();
+        names.push(all()[0].id("another program"));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 25);
+        assert!(names.iter().all(|name| name.len() == 32));
+    }
+
+    #[test]
+    fn what_a_variant_is_called_does_not_change_what_it_is() {
+        let mut point = all().remove(0);
+        let before = point.id("p");
+        point.variant.label = "another".to_owned();
+        assert_eq!(point.id("p"), before);
+    }
+
+    #[test]
+    fn its_configuration_is_right() {
+        for point in all() {
+            let backends = ["127.0.0.1:5070".parse().unwrap(), "127.0.0.1:5071".parse().unwrap()];
+            let text = point.configuration(Path::new("/tmp/a \"b\""), &backends);
+            let config = Config::parse(Path::new("c"), text.as_bytes());
+            let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
+            assert_eq!(config.overload, point.variant.overload);
+            assert_eq!(config.server.queue_max, point.conditions.queue_max as usize);
+            assert_eq!(config.pool[0].backends.len(), 2);
+            assert_eq!(config.server.state_dir.as_deref(), Some(Path::new("/tmp/a \"b\"")));
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A Tidegate as a child process.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long it may take to be ready.
+const READY_MAX: Duration = Duration::from_secs(10);
+
+/// How long it may take to end once it was asked to.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// Lines of its standard error that are kept.
+const LINES_MAX: usize = 20;
+
+/// Bytes of a status at the most.
+const STATUS_MAX: u64 = 1 << 20;
+
+/// What `/status` says.
+pub type Status = serde_json::Value;
+
+/// A running `tidegate run`. Dropped, it is killed.
+pub struct Tidegate {
+    child: Child,
+    address: SocketAddr,
+    admin: String,
+    agent: ureq::Agent,
+    said: Said,
+}
+
+/// The end of its standard error.
+type Said = Arc<Mutex<VecDeque<String>>>;
+
+/// Where it can be reached.
+struct Reached {
+    address: SocketAddr,
+    admin: String,
+}
+
+impl Tidegate {
+    /// Runs `program` with this configuration, which is written into `folder`, and waits until
+    /// it takes calls. The configuration names one listener and an admin interface; their
+    /// ports may be 0.
+    ///
+    /// # Errors
+    /// When it cannot be started, or is not ready in time: with the end of what it said.
+    pub fn start(program: &Path, folder: &Path, configuration: &str) -> io::Result<Self> {
+        let file = folder.join("tidegate.toml");
+        fs::write(&file, configuration)?;
+        let mut child = Command::new(program)
+            .args(["run".as_ref(), "--config".as_ref(), file.as_os_str()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let said = Said::default();
+        let (ready, reached) = bounded(1);
+        let stderr = child.stderr.take().expect("it is piped");
+        let listen = {
+            let said = Arc::clone(&said);
+            move || listen(stderr, &said, &ready)
+        };
+        thread::Builder::new().name("stderr".to_owned()).spawn(listen)?;
+        match reached.recv_timeout(READY_MAX) {
+            Ok(Reached { address, admin }) => {
+                let agent = ureq::Agent::config_builder()
+                    .timeout_global(Some(Duration::from_secs(2)))
+                    .build()
+                    .into();
+                Ok(Self { child, address, admin, agent, said })
+            }
+            Err(why) => {
+                // It has ended, or is about to.
+                let _ = child.kill();
+                let _ = child.wait();
+                let what = match why {
+                    RecvTimeoutError::Timeout => "was not ready in time",
+                    RecvTimeoutError::Disconnected => "ended before it was ready",
+                };
+                Err(io::Error::other(format!("tidegate {what}:\n{}", told(&said))))
+            }
+        }
+    }
+
+    /// Where it takes calls.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn status(&self) -> io::Result<Status> {
+        let url = format!("{}/status", self.admin);
+        let mut response = self.agent.get(&url).call().map_err(io::Error::other)?;
+        let text = response.body_mut().with_config().limit(STATUS_MAX).read_to_string();
+        let text = text.map_err(io::Error::other)?;
+        serde_json::from_str(&text).map_err(io::Error::other)
+    }
+
+    /// CPU time it has used: `/proc/PID/schedstat` of each of its threads, exact to the ns.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn cpu(&self) -> io::Result<Duration> {
+        let mut total = Duration::ZERO;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+            let ns = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
+            total += Duration::from_nanos(ns.unwrap_or(0));
+        }
+        Ok(total)
+    }
+
+    /// Asks it to stop, and waits until it has; after 5 s it is killed.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn stop(mut self) -> io::Result<ExitStatus> {
+        // A second signal ends the drain: what is open is of no interest any more.
+        for _ in 0..2 {
+            self.signal(Signal::TERM);
+            thread::sleep(Duration::from_millis(20));
+        }
+        let until = Instant::now() + END_MAX;
+        while Instant::now() < until {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.child.kill()?;
+        self.child.wait()
+    }
+
+    /// The end of what it said on standard error.
+    pub fn said(&self) -> String {
+        told(&self.said)
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may just have ended.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+impl Drop for Tidegate {
+    fn drop(&mut self) {
+        // Nothing is left to do if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads what a Tidegate says, keeps the end of it, and tells where it can be reached.
+fn listen(stderr: ChildStderr, said: &Said, ready: &Sender<Reached>) {
+    let (mut address, mut admin) = (None, None);
+    let mut waiting = Some(ready);
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        if let Some(text) = line.strip_prefix("tidegate: listening on udp ") {
+            address = text.parse().ok();
+        } else if let Some(text) = line.strip_prefix("tidegate: admin on ") {
+            admin = Some(text.to_owned());
+        } else if line == "tidegate: ready"
+            && let (Some(address), Some(admin)) = (address, admin.take())
+            && let Some(ready) = waiting.take()
+        {
+            // Nobody listens if it took too long.
+            let _ = ready.send(Reached { address, admin });
+        }
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() == LINES_MAX {
+            said.pop_front();
+        }
+        said.push_back(line);
+    }
+}
+
+fn told(said: &Said) -> String {
+    let said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    said.iter().map(|line| format!("{line}\n")).collect()
+}

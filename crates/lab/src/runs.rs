@@ -1,0 +1,207 @@
+//! Running the points of a scenario, several at once.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+use crate::outcome::Outcome;
+use crate::point::Point;
+use crate::store::Store;
+
+/// A point is run so often at the most, until the generator keeps up: when the machine was
+/// busy with something else, the run tells nothing of the server.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// Where points are run.
+pub trait World: Sync {
+    /// Runs `point`, leaving files of interest in `folder`. Gives up soon after `cancelled`
+    /// becomes true.
+    ///
+    /// # Errors
+    /// With what went wrong, in a sentence.
+    fn run(&self, point: &Point, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String>;
+}
+
+/// Who is told how it goes. Called by several threads.
+pub trait Observer: Sync {
+    /// Of `total` points, `found` had been run before.
+    fn begin(&self, total: usize, found: usize);
+
+    /// A point is over.
+    fn point(&self, point: &Point, result: &Result<Outcome, String>);
+
+    /// All are.
+    fn end(&self);
+}
+
+/// What came of `points`, in their order: what `store` has, and the rest run in `world`, `jobs`
+/// at once. Those that were not begun when `cancelled` became true are left out.
+pub fn run(
+    points: Vec<Point>,
+    store: &Store,
+    world: &dyn World,
+    jobs: usize,
+    observer: &dyn Observer,
+    cancelled: &AtomicBool,
+) -> Vec<(Point, Result<Outcome, String>)> {
+    let mut results: Vec<Option<Result<Outcome, String>>> =
+        points.iter().map(|point| store.find(point).map(Ok)).collect();
+    let missing: Vec<usize> = (0..points.len()).filter(|&i| results[i].is_none()).collect();
+    observer.begin(points.len(), points.len() - missing.len());
+
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(&index) = missing.get(next.fetch_add(1, SeqCst)) {
+            if cancelled.load(SeqCst) {
+                break;
+            }
+            let result = run_one(&points[index], store, world, cancelled);
+            if !cancelled.load(SeqCst) || result.is_ok() {
+                observer.point(&points[index], &result);
+                done.lock().expect("no thread panics while it holds it").push((index, result));
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, missing.len().max(1)) {
+            scope.spawn(work);
+        }
+    });
+    observer.end();
+
+    for (index, result) in done.into_inner().expect("no thread panicked") {
+        results[index] = Some(result);
+    }
+    points.into_iter().zip(results).filter_map(|(point, result)| Some((point, result?))).collect()
+}
+
+fn run_one(
+    point: &Point,
+    store: &Store,
+    world: &dyn World,
+    cancelled: &AtomicBool,
+) -> Result<Outcome, String> {
+    let unwritten = |error: std::io::Error| format!("cannot be written: {error}");
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let workshop = store.workshop().map_err(unwritten)?;
+        let outcome = Outcome { attempts, ..world.run(point, workshop.path(), cancelled)? };
+        if outcome.generator.kept_up() || attempts == ATTEMPTS_MAX {
+            store.keep(point, &outcome, workshop).map_err(unwritten)?;
+            return Ok(outcome);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Generator;
+    use crate::point::points;
+    use crate::scenario::Scenario;
+
+    /// Offers as many calls as the seed says; fails where that is 3.
+    #[derive(Default)]
+    struct Fake {
+        runs: AtomicUsize,
+        /// Runs of which the generator is too slow: the first ones.
+        slow: usize,
+        cancel_at: Option<usize>,
+    }
+
+    impl World for Fake {
+        fn run(&self, point: &Point, _: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
+            let runs = self.runs.fetch_add(1, SeqCst) + 1;
+            if self.cancel_at == Some(runs) {
+                cancelled.store(true, SeqCst);
+            }
+            if point.seed == 3 {
+                return Err("three".to_owned());
+            }
+            let too_slow = (runs <= self.slow).then(|| "busy".to_owned());
+            let generator = Generator { too_slow, ..Generator::default() };
+            Ok(Outcome { offered: point.seed, generator, ..Outcome::default() })
+        }
+    }
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<String>>);
+
+    impl Observer for Heard {
+        fn begin(&self, total: usize, found: usize) {
+            self.0.lock().unwrap().push(format!("{found} of {total}"));
+        }
+        fn point(&self, point: &Point, result: &Result<Outcome, String>) {
+            self.0.lock().unwrap().push(format!("{} {}", point.seed, result.is_ok()));
+        }
+        fn end(&self) {
+            self.0.lock().unwrap().push("end".to_owned());
+        }
+    }
+
+    fn six() -> Vec<Point> {
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1\n[[variant]]\noverload = {}\n\
+                    [schedule]\nrepetitions = 6\n";
+        points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap())
+    }
+
+    fn store(folder: &Path) -> Store {
+        Store::open(folder, &std::env::current_exe().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn results_come_in_order_and_only_what_is_missing_is_run_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        let (world, go_on) = (Fake::default(), AtomicBool::new(false));
+        let run = |jobs| run(six(), &store, &world, jobs, &Heard::default(), &go_on);
+        let results = run(4);
+        let offered: Vec<_> =
+            results.iter().map(|(_, r)| r.as_ref().map_or(0, |o| o.offered)).collect();
+        assert_eq!(offered, [1, 2, 0, 4, 5, 6]);
+        assert_eq!(world.runs.load(SeqCst), 6);
+        assert_eq!(run(1).len(), 6);
+        assert_eq!(world.runs.load(SeqCst), 7, "only the one that failed");
+    }
+
+    #[test]
+    fn a_run_whose_generator_was_too_slow_is_tried_again_and_not_for_ever() {
+        for (slow, attempts, kept_up) in [(0, 1, true), (2, 3, true), (3, 3, false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let world = Fake { slow, ..Fake::default() };
+            let go_on = AtomicBool::new(false);
+            let one = vec![six().remove(0)];
+            let results = run(one, &store(folder.path()), &world, 1, &Heard::default(), &go_on);
+            let outcome = results[0].1.as_ref().unwrap();
+            assert_eq!((outcome.attempts, outcome.generator.kept_up()), (attempts, kept_up));
+            assert_eq!(world.runs.load(SeqCst), attempts as usize);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn the_observer_hears_of_every_point() {
+        let folder = tempfile::tempdir().unwrap();
+        let heard = Heard::default();
+        let go_on = AtomicBool::new(false);
+        run(six(), &store(folder.path()), &Fake::default(), 1, &heard, &go_on);
+        let expected =
+            ["0 of 6", "1 true", "2 true", "3 false", "4 true", "5 true", "6 true", "end"];
+        assert_eq!(heard.0.into_inner().unwrap(), expected);
+    }
+
+    #[test]
+    fn what_was_not_begun_when_it_was_cancelled_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = Fake { cancel_at: Some(3), ..Fake::default() };
+        let cancelled = AtomicBool::new(false);
+        let store = store(folder.path());
+        let results = run(six(), &store, &world, 1, &Heard::default(), &cancelled);
+        let seeds: Vec<_> = results.iter().map(|(point, _)| point.seed).collect();
+        assert_eq!(seeds, [1, 2], "the third failed because it was cancelled");
+        assert_eq!(world.runs.load(SeqCst), 3);
+    }
+}

@@ -1,0 +1,155 @@
+//! Where outcomes lie: a folder for each point, named by what the point is made of. What is
+//! there is not run again; several processes may fill one store.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::outcome::Outcome;
+use crate::point::{Point, fingerprint};
+
+/// The file that holds an outcome.
+const RESULT: &str = "result.json";
+
+/// Outcomes in a folder.
+#[derive(Debug)]
+pub struct Store {
+    folder: PathBuf,
+    program: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    inputs: Value,
+    outcome: Outcome,
+}
+
+impl Store {
+    /// The outcomes of `program` in `folder`, which is made if there is none. Another program,
+    /// or the same built of other source, has other outcomes.
+    ///
+    /// # Errors
+    /// When the program cannot be read, or the folder not be made.
+    pub fn open(folder: &Path, program: &Path) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        Ok(Self { folder: folder.to_owned(), program: fingerprint(&fs::read(program)?) })
+    }
+
+    /// The name of the program: 32 hexadecimal digits, made of its bytes.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// What came of `point`, if it was run.
+    pub fn find(&self, point: &Point) -> Option<Outcome> {
+        let text = fs::read(self.place(point).join(RESULT)).ok()?;
+        let kept: Kept = serde_json::from_slice(&text).ok()?;
+        Some(kept.outcome)
+    }
+
+    /// A folder for the files of a run that is under way, removed when dropped.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn workshop(&self) -> io::Result<TempDir> {
+        tempfile::Builder::new().prefix(".under-way-").tempdir_in(&self.folder)
+    }
+
+    /// Keeps what came of `point` with the files in `workshop`: all of it or, if something
+    /// fails, nothing.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep(&self, point: &Point, outcome: &Outcome, workshop: TempDir) -> io::Result<()> {
+        let kept = Kept { inputs: point.inputs(&self.program), outcome: outcome.clone() };
+        fs::write(workshop.path().join(RESULT), serde_json::to_vec_pretty(&kept)?)?;
+        let place = self.place(point);
+        match fs::rename(workshop.path(), &place) {
+            Ok(()) => {
+                // It has another name now.
+                let _ = workshop.keep();
+                Ok(())
+            }
+            // Somebody else ran the same point meanwhile.
+            Err(_) if self.find(point).is_some() => Ok(()),
+            // What lies there is of no use.
+            Err(_) if place.is_dir() => {
+                fs::remove_dir_all(&place)?;
+                fs::rename(workshop.keep(), place)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn place(&self, point: &Point) -> PathBuf {
+        self.folder.join(point.id(&self.program))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::point::points;
+    use crate::scenario::Scenario;
+
+    fn point() -> Point {
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1\n[[variant]]\noverload = {}\n";
+        points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap()).remove(0)
+    }
+
+    fn entries(folder: &Path) -> usize {
+        fs::read_dir(folder).unwrap().count()
+    }
+
+    #[test]
+    fn what_is_kept_is_found_with_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        fs::write(&program, "one").unwrap();
+        let points = folder.path().join("points");
+        let store = Store::open(&points, &program).unwrap();
+        assert_eq!(store.find(&point()), None);
+
+        let outcome = Outcome { offered: 5, ..Outcome::default() };
+        let workshop = store.workshop().unwrap();
+        fs::write(workshop.path().join("tidegate.toml"), "x").unwrap();
+        store.keep(&point(), &outcome, workshop).unwrap();
+        assert_eq!(store.find(&point()), Some(outcome));
+        assert!(points.join(point().id(store.program())).join("tidegate.toml").exists());
+        assert_eq!(entries(&points), 1);
+
+        fs::write(&program, "two").unwrap();
+        assert_eq!(Store::open(&points, &program).unwrap().find(&point()), None);
+    }
+
+    #[test]
+    fn a_second_outcome_does_not_replace_the_first_but_a_damaged_one_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("p"), &std::env::current_exe().unwrap());
+        let store = store.unwrap();
+        let keep = |offered| {
+            let outcome = Outcome { offered, ..Outcome::default() };
+            store.keep(&point(), &outcome, store.workshop().unwrap()).unwrap();
+            store.find(&point()).unwrap().offered
+        };
+        assert_eq!((keep(1), keep(2)), (1, 1));
+        fs::write(store.place(&point()).join(RESULT), "{").unwrap();
+        assert_eq!(store.find(&point()), None);
+        assert_eq!(keep(3), 3);
+        assert_eq!(entries(&store.folder), 1);
+    }
+
+    #[test]
+    fn a_run_that_is_given_up_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &std::env::current_exe().unwrap()).unwrap();
+        let workshop = store.workshop().unwrap();
+        fs::write(workshop.path().join("half"), "x").unwrap();
+        drop(workshop);
+        assert_eq!(entries(folder.path()), 0);
+    }
+}

@@ -1,0 +1,132 @@
+//! The runs of a point together: what is shown in tables and figures.
+
+use serde::Serialize;
+
+use crate::cost;
+use crate::outcome::Outcome;
+use crate::point::Point;
+use crate::scenario::{Axis, Variant};
+
+/// Several measurements of one quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// The one in the middle, or the mean of the two there.
+    pub median: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// The spread of `values`; `None` of nothing.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let half = values.len() / 2;
+        let median = match values.len() % 2 {
+            0 => f64::midpoint(values[half - 1], values[half]),
+            _ => values[half],
+        };
+        Some(Self { min, median, max })
+    }
+}
+
+/// The runs of one variant under one set of conditions.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The variant.
+    pub variant: Variant,
+    /// The swept conditions but for the load.
+    pub swept: Vec<(Axis, f64)>,
+    /// Offered load as a multiple of the capacity.
+    pub load: f64,
+    /// The most goodput there can be at that load, as a part of the capacity.
+    pub bound: f64,
+    /// Runs.
+    pub runs: usize,
+    /// Goodput as a part of the capacity.
+    pub goodput: Spread,
+    /// Goodput as a part of the bound at the load that the run happened to be offered; `None`
+    /// where the bound is 0.
+    pub of_bound: Option<Spread>,
+    /// INVITEs sent again for each sent first.
+    pub resent: Spread,
+    /// The part of the calls that was refused.
+    pub refused: Spread,
+    /// Median set-up delay; `None` if no call was set up in any run.
+    pub p50_ms: Option<Spread>,
+    /// Set-up delay that 1 % of the calls exceeded.
+    pub p99_ms: Option<Spread>,
+    /// Use of a core by the busiest thread of the generator, the most of all runs.
+    pub generator_load: f64,
+    /// Datagrams that the generator lost, of all runs.
+    pub drops: u64,
+    /// Runs in which the generator could not offer what it was asked to.
+    pub too_slow: usize,
+}
+
+/// A row for each variant and set of conditions that was run, in the order of `results`.
+pub fn rows<'a>(results: impl IntoIterator<Item = (&'a Point, &'a Outcome)>) -> Vec<Row> {
+    let mut groups: Vec<Vec<(&Point, &Outcome)>> = Vec::new();
+    for (point, outcome) in results {
+        let alike = |group: &&mut Vec<(&Point, &Outcome)>| {
+            let (other, _) = group[0];
+            other.variant == point.variant && other.swept == point.swept
+        };
+        match groups.iter_mut().find(alike) {
+            Some(group) => group.push((point, outcome)),
+            None => groups.push(vec![(point, outcome)]),
+        }
+    }
+    groups.iter().map(|group| row(group)).collect()
+}
+
+fn row(runs: &[(&Point, &Outcome)]) -> Row {
+    let (point, _) = runs[0];
+    let capacity = cost::capacity_cps(&point.conditions.emulate);
+    let outcomes = || runs.iter().map(|(_, outcome)| *outcome);
+    let spread = |value: fn(&Outcome) -> f64| {
+        Spread::of(outcomes().map(value)).expect("a group has at least one run")
+    };
+    let Spread { min, median, max } = spread(Outcome::goodput_cps);
+    let of_bound = outcomes().map(|outcome| {
+        let bound = point.bound(outcome.offered_cps() / capacity);
+        (bound > 0.0).then(|| outcome.goodput_cps() / capacity / bound)
+    });
+    let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
+        Spread::of(outcomes().filter_map(|outcome| outcome.set_up_delay.as_ref().map(value)))
+    };
+    let busiest =
+        |outcome: &Outcome| outcome.generator.caller_load.max(outcome.generator.answerer_load);
+    Row {
+        variant: point.variant.clone(),
+        swept: point.swept.iter().copied().filter(|(axis, _)| *axis != Axis::LOAD).collect(),
+        load: point.conditions.load,
+        bound: point.bound(point.conditions.load),
+        runs: runs.len(),
+        goodput: Spread { min: min / capacity, median: median / capacity, max: max / capacity },
+        of_bound: Spread::of(of_bound.collect::<Option<Vec<_>>>().into_iter().flatten()),
+        resent: spread(Outcome::retransmission_ratio),
+        refused: spread(Outcome::refused_part),
+        p50_ms: delay(|delay| delay.p50_ms),
+        p99_ms: delay(|delay| delay.p99_ms),
+        generator_load: outcomes().map(busiest).fold(0.0, f64::max),
+        drops: outcomes().map(|outcome| outcome.generator.drops).sum(),
+        too_slow: outcomes().filter(|outcome| outcome.generator.too_slow.is_some()).count(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_has_its_middle() {
+        let spread = |values: &[f64]| Spread::of(values.iter().copied());
+        assert_eq!(spread(&[]), None);
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
+        assert_eq!(spread(&[4.0, 1.0]), Some(Spread { min: 1.0, median: 2.5, max: 4.0 }));
+    }
+}

@@ -1,0 +1,126 @@
+//! Rows as text for a terminal.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, LineStyle, Table};
+
+use crate::summary::{Row, Spread};
+
+/// A table of `rows`, at most as wide as they need.
+pub fn render(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
+    let swept: Vec<&str> = rows
+        .first()
+        .map_or_else(Vec::new, |row| row.swept.iter().map(|(axis, _)| axis.title()).collect());
+    let mut header = vec!["variant"];
+    header.extend(&swept);
+    header.extend([
+        "load",
+        "goodput/C",
+        "min–max",
+        "bound",
+        "of bound",
+        "refused",
+        "resent",
+        "p50 ms",
+        "p99 ms",
+        "generator",
+        "lost",
+    ]);
+    table.set_header(header);
+    let mut last = None;
+    for row in rows {
+        let group = (row.variant.name(), row.swept.clone());
+        let first = last.as_ref() != Some(&group);
+        if first && last.is_some() {
+            table.add_row(vec![""]);
+        }
+        table.add_row(cells(row, first));
+        last = Some(group);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        column.set_padding((0, 1));
+    }
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+fn cells(row: &Row, first: bool) -> Vec<String> {
+    let mut cells = vec![if first { row.variant.name() } else { String::new() }];
+    cells.extend(row.swept.iter().map(|(_, value)| value.to_string()));
+    let Spread { min, median, max } = row.goodput;
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    cells.extend([
+        row.load.to_string(),
+        format!("{median:.3}"),
+        format!("{min:.3}–{max:.3}"),
+        format!("{:.3}", row.bound),
+        or_none(row.of_bound.map(|share| percent(share.median))),
+        percent(row.refused.median),
+        format!("{:.2}", row.resent.median),
+        or_none(row.p50_ms.map(|delay| millis(delay.median))),
+        or_none(row.p99_ms.map(|delay| millis(delay.median))),
+        format!("{}{}", percent(row.generator_load), if row.too_slow > 0 { " slow" } else { "" }),
+        row.drops.to_string(),
+    ]);
+    cells
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.0} %", part * 100.0)
+}
+
+/// Three digits are more than three runs can tell.
+fn millis(ms: f64) -> String {
+    if ms < 10.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::outcome::{Generator, Outcome, Quantiles};
+    use crate::point::points;
+    use crate::scenario::Scenario;
+    use crate::summary::rows;
+
+    #[test]
+    fn a_line_for_each_variant_and_load() {
+        let text = "title = \"t\"\n[emulate]\nserve_us = { default = 2000, invite = 0 }\n\
+                    [sweep]\nload = [1, 2]\n[schedule]\nrepetitions = 2\nmeasured_s = 100\n\
+                    [[variant]]\noverload = { law = \"none\" }\n\
+                    [[variant]]\noverload = { law = \"pi\" }\n";
+        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap());
+        let outcome = |point: &crate::point::Point| {
+            let pi = point.variant.label == "pi";
+            let late = point.conditions.load > 1.0 && !pi;
+            Outcome {
+                offered: (point.conditions.load * 10_000.0) as u64,
+                set_up_in_time: if late { 0 } else { 9_000 + 500 * u64::from(point.repetition) },
+                refused: if pi { 1_000 } else { 0 },
+                repeated_invites: if late { 12_345 } else { 0 },
+                measured_s: 100.0,
+                set_up_delay: (!late).then_some(Quantiles {
+                    p50_ms: 3.21,
+                    p90_ms: 20.0,
+                    p99_ms: 123.4,
+                    max_ms: 400.0,
+                }),
+                generator: Generator {
+                    caller_load: 0.25,
+                    drops: 3,
+                    too_slow: late.then(|| "slow".to_owned()),
+                    ..Generator::default()
+                },
+                ..Outcome::default()
+            }
+        };
+        let outcomes: Vec<_> = points.iter().map(outcome).collect();
+        let text = render(&rows(points.iter().zip(&outcomes)));
+        let expected = include_str!("table/expected.txt");
+        assert_eq!(text, expected, "\n{text}");
+    }
+}

@@ -1,0 +1,118 @@
+//! Whether what a scenario expects came true.
+
+use serde::Serialize;
+
+use crate::scenario::Expectation;
+use crate::summary::Row;
+
+/// One condition and whether it held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// What was expected and what came, in one line.
+    pub condition: String,
+    /// Whether it held.
+    pub held: bool,
+}
+
+/// Judges `rows` by what was expected of them. What was not run, or has no bound to compare
+/// with, does not hold.
+pub fn judge(expectations: &[Expectation], rows: &[Row]) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for expected in expectations {
+        let concerned = |row: &&Row| {
+            row.variant.name() == expected.variant
+                && (expected.loads.is_empty() || expected.loads.contains(&row.load))
+        };
+        let rows: Vec<&Row> = rows.iter().filter(concerned).collect();
+        let complete = expected.loads.iter().all(|load| rows.iter().any(|row| row.load == *load));
+        let share = |row: &&Row| row.of_bound.map_or(f64::NAN, |spread| spread.median);
+        let by_share = |a: &&&Row, b: &&&Row| share(a).total_cmp(&share(b));
+        // NaN is above every number, so it is the greatest but not the least.
+        let judged = rows.iter().all(|row| row.of_bound.is_some()) && complete;
+        let held_at = |row: &Row| format!("{:.0} % at {}", share(&row) * 100.0, row.load);
+        let mut verdict = |limit: Option<f64>, worst: Option<&&Row>, most: bool| {
+            let Some(limit) = limit else { return };
+            let word = if most { "at most" } else { "at least" };
+            let what =
+                format!("{} has {word} {:.0} % of the bound", expected.variant, limit * 100.0);
+            let found = worst.map_or_else(|| "not run".to_owned(), |row| held_at(row));
+            let kept = |row: &&Row| if most { share(row) <= limit } else { share(row) >= limit };
+            let held = judged && worst.is_some_and(kept);
+            let extreme = if most { "most" } else { "least" };
+            verdicts.push(Verdict { condition: format!("{what}: {extreme} {found}"), held });
+        };
+        verdict(expected.goodput_of_bound_min, rows.iter().min_by(by_share), false);
+        verdict(expected.goodput_of_bound_max, rows.iter().max_by(by_share), true);
+    }
+    verdicts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::outcome::Outcome;
+    use crate::point::points;
+    use crate::scenario::Scenario;
+    use crate::summary;
+
+    /// One run of 1,000 s at each load, with a goodput of these parts of the capacity, which is
+    /// 100 calls/s; refusals cost nothing.
+    fn rows(goodput: [f64; 2]) -> Vec<Row> {
+        let text = "title = \"t\"\n[emulate]\nserve_us = { default = 2000, invite = 0 }\n\
+                    [sweep]\nload = [1, 2]\n[schedule]\nrepetitions = 1\nmeasured_s = 1000\n\
+                    [[variant]]\noverload = { law = \"pi\" }\n";
+        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap());
+        let outcomes: Vec<Outcome> = std::iter::zip(&points, goodput)
+            .map(|(point, goodput)| Outcome {
+                offered: (point.conditions.load * 100_000.0) as u64,
+                set_up_in_time: (goodput * 100_000.0) as u64,
+                measured_s: 1000.0,
+                ..Outcome::default()
+            })
+            .collect();
+        summary::rows(points.iter().zip(&outcomes))
+    }
+
+    fn expect(min: Option<f64>, max: Option<f64>, loads: &[f64]) -> Expectation {
+        Expectation {
+            variant: "pi (arrival, class)".to_owned(),
+            loads: loads.to_vec(),
+            goodput_of_bound_min: min,
+            goodput_of_bound_max: max,
+        }
+    }
+
+    fn held(expected: Expectation, rows: &[Row]) -> bool {
+        let verdicts = judge(&[expected], rows);
+        assert_eq!(verdicts.len(), 1);
+        verdicts[0].held
+    }
+
+    #[test]
+    fn the_least_share_decides_at_all_loads_or_at_those_named() {
+        let rows = rows([0.95, 0.7]);
+        assert!(held(expect(Some(0.7), None, &[]), &rows));
+        assert!(!held(expect(Some(0.71), None, &[]), &rows));
+        assert!(held(expect(Some(0.9), None, &[1.0]), &rows));
+        assert!(held(expect(None, Some(0.96), &[]), &rows));
+        assert!(!held(expect(None, Some(0.94), &[]), &rows));
+        assert!(held(expect(None, Some(0.94), &[2.0]), &rows));
+    }
+
+    #[test]
+    fn what_was_not_run_does_not_hold() {
+        let rows = rows([1.0, 1.0]);
+        assert!(!held(expect(Some(0.1), None, &[3.0]), &rows));
+        assert!(!held(expect(Some(0.1), None, &[1.0, 3.0]), &rows));
+        assert!(!held(expect(None, Some(1.0), &[]), &[]));
+    }
+
+    #[test]
+    fn it_is_said_what_was_expected_and_what_came() {
+        let verdicts = judge(&[expect(Some(0.8), None, &[])], &rows([0.95, 0.7]));
+        let expected = "pi (arrival, class) has at least 80 % of the bound: least 70 % at 2";
+        assert_eq!(verdicts[0].condition, expected);
+    }
+}

@@ -1,0 +1,111 @@
+//! A scenario from its file to its results, in a world that only reckons.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use serde_json::Value;
+use tidegate_lab::experiment::{Experiment, perform};
+use tidegate_lab::outcome::{Outcome, Quantiles};
+use tidegate_lab::point::Point;
+use tidegate_lab::progress::Lines;
+use tidegate_lab::runs::World;
+use tidegate_lab::scenario::Scenario;
+
+const SCENARIO: &str = r#"
+title = "Reckoned"
+[emulate]
+offer_us = 100
+serve_us = 733
+refuse_us = 200
+[sweep]
+load = [0.5, 1, 2, 5]
+[schedule]
+measured_s = 100
+[[variant]]
+overload = { law = "none", decide = "service", queue = "fifo" }
+[[variant]]
+overload = { law = "pi" }
+[[expect]]
+variant = "pi (arrival, class)"
+goodput_of_bound_min = 0.8
+"#;
+
+/// What keeps 90 % of the bound, or collapses beyond the capacity; two in a thousand calls more
+/// with each seed.
+#[derive(Default)]
+struct Reckoned(AtomicUsize);
+
+impl World for Reckoned {
+    fn run(&self, point: &Point, folder: &Path, _: &AtomicBool) -> Result<Outcome, String> {
+        self.0.fetch_add(1, SeqCst);
+        fs::write(folder.join("tidegate.toml"), "x").map_err(|error| error.to_string())?;
+        let load = point.conditions.load;
+        let collapses = point.variant.label == "none" && load > 1.0;
+        let kept = if collapses { 0.0 } else { 0.9 * point.bound(load) };
+        let capacity = point.rate_cps() / load;
+        Ok(Outcome {
+            offered: (point.rate_cps() * 100.0) as u64,
+            set_up_in_time: (kept * capacity * 100.0 * (1.0 + point.seed as f64 / 500.0)) as u64,
+            measured_s: 100.0,
+            set_up_delay: (!collapses).then(Quantiles::default),
+            ..Outcome::default()
+        })
+    }
+}
+
+fn perform_in(folder: &Path, world: &Reckoned) -> Experiment {
+    let scenario = Scenario::parse(Path::new("reckoned.toml"), SCENARIO.as_bytes()).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let observer = Lines::new(std::io::sink());
+    let go_on = AtomicBool::new(false);
+    perform(&scenario, folder, &program, world, 2, &observer, &go_on)
+        .unwrap()
+        .expect("not cancelled")
+}
+
+#[test]
+fn results_are_written_and_what_was_run_is_not_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = Reckoned::default();
+    let experiment = perform_in(folder.path(), &world);
+    assert_eq!(world.0.load(SeqCst), 24);
+    assert_eq!(experiment.rows.len(), 8);
+    assert!(experiment.failed.is_empty());
+    assert!(experiment.verdicts.iter().all(|verdict| verdict.held), "{:?}", experiment.verdicts);
+
+    let read = |name: &str| fs::read(folder.path().join(name)).unwrap();
+    let csv = String::from_utf8(read("results.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 25);
+    assert!(csv.starts_with("variant,law,decide,queue,load,repetition,seed,"), "{csv}");
+    let json: Value = serde_json::from_slice(&read("results.json")).unwrap();
+    assert_eq!(json["rows"].as_array().unwrap().len(), 8);
+    assert_eq!(json["conditions"][0]["held"], true);
+    let point = json["points"][0]["folder"].as_str().unwrap();
+    assert!(folder.path().join(point).join("tidegate.toml").exists());
+    for name in ["goodput", "set-up-delay", "retransmissions"] {
+        assert!(read(&format!("{name}.svg")).starts_with(b"<svg "), "{name}");
+        assert!(read(&format!("{name}.png")).starts_with(b"\x89PNG"), "{name}");
+    }
+    assert_eq!(read("scenario.toml"), SCENARIO.as_bytes());
+
+    let again = perform_in(folder.path(), &world);
+    assert_eq!(world.0.load(SeqCst), 24, "nothing was missing");
+    assert_eq!(again.rows[0].goodput, experiment.rows[0].goodput);
+}
+
+#[test]
+fn rows_have_the_spread_of_their_runs_and_the_bound_beside() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = perform_in(folder.path(), &Reckoned::default());
+    let at = |variant: &str, load: f64| {
+        let row = experiment.rows.iter().find(|r| r.variant.label == variant && r.load == load);
+        row.unwrap()
+    };
+    let row = at("pi", 2.0);
+    assert!((row.bound - (1.0 - 0.16) / 0.92).abs() < 1e-3, "{}", row.bound);
+    assert!((row.goodput.median / row.bound - 0.9 * 1.004).abs() < 1e-3);
+    assert!(row.goodput.min < row.goodput.median && row.goodput.median < row.goodput.max);
+    let collapsed = at("none", 5.0);
+    assert_eq!((collapsed.goodput.max, collapsed.p99_ms), (0.0, None));
+}

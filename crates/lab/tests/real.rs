@@ -1,0 +1,65 @@
+//! Nodes on real sockets.
+
+#![allow(clippy::disallowed_methods)] // It waits for real sockets.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidegate_agent::{CallerConfig, Load, Process};
+use tidegate_lab::real::{Answerers, Callers};
+use tidegate_world::Seed;
+
+/// Waits for what must come, however busy the machine is.
+fn until(mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it did not come");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn callers_reach_answerers_and_both_say_what_they_did() {
+    let answerers = Answerers::start(2, Duration::ZERO, Seed(1)).unwrap();
+    let target = answerers.addresses().next().unwrap();
+    let load =
+        Load { process: Process::Poisson, rate_cps: 500.0, calls: 100, duration: Duration::MAX };
+    let configure = |local| CallerConfig {
+        load,
+        warm_up: Duration::from_millis(50),
+        ..CallerConfig::new(local, target)
+    };
+    let callers = Callers::start(configure, Seed(1)).unwrap();
+    until(|| callers.gauges().offered.get() == 100 && callers.gauges().open.get() == 0);
+    assert_eq!(callers.gauges().set_up.get(), 100);
+    let called = callers.finish().unwrap();
+    assert_eq!((called.stats.completed, called.drops), (100, 0));
+    let measured = &called.stats.measured;
+    assert!(measured.offered > 0 && measured.offered < 100, "{measured:?}");
+    assert_eq!(measured.set_up, measured.offered);
+    assert_eq!(measured.set_up_delay.count(), measured.set_up);
+    assert!(called.cpu > Duration::ZERO && called.cpu <= called.wall);
+    let answered = answerers.finish().unwrap();
+    let calls: Vec<_> = answered.iter().map(|done| done.stats.calls).collect();
+    assert_eq!(calls, [100, 0]);
+}
+
+#[test]
+fn whoever_calls_nobody_ends_at_once_when_told_to() {
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = nobody.local_addr().unwrap();
+    let configure = |local| CallerConfig::new(local, target);
+    let callers = Callers::start(configure, Seed(1)).unwrap();
+    until(|| callers.gauges().repeated.get() > 0);
+    let called = callers.finish().unwrap();
+    assert_eq!(called.stats.completed, 0);
+    assert!(called.stats.open > 0);
+}
+
+#[test]
+fn an_impossible_load_is_refused() {
+    let target = "127.0.0.1:9".parse().unwrap();
+    let impossible = |local| CallerConfig { callers: 0, ..CallerConfig::new(local, target) };
+    let error = Callers::start(impossible, Seed(1)).map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "no callers: there must be one at least");
+}

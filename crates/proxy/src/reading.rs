@@ -1,0 +1,88 @@
+//! A message as it is read at the door: as little of it as tells its class, where it waits, and
+//! what its repetitions have in common.
+
+use tidegate_control::Bucket;
+use tidegate_sip::{Malformed, Method, Outline, Scan, ScanStart, glance, scan};
+use tidegate_world::Received;
+
+use crate::class::Class;
+use crate::counters::DropReason;
+use crate::endpoint::Endpoint;
+use crate::lane::Lane;
+
+/// What was read of a message.
+pub(crate) struct Reading<'a> {
+    pub(crate) class: Class,
+    pub(crate) lane: Lane,
+    /// What its repetitions have in common with it, if it is new work.
+    pub(crate) fingerprint: Option<u64>,
+    /// Where the lines stand that a refusal copies, if they were looked for.
+    pub(crate) outline: Option<Outline<'a>>,
+}
+
+/// Why a message was not read.
+pub(crate) enum Unread {
+    Dropped(Option<Class>, DropReason),
+    Malformed(Malformed),
+}
+
+impl From<Malformed> for Unread {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::Keepalive => Self::Dropped(None, DropReason::Keepalive),
+            other => Self::Malformed(other),
+        }
+    }
+}
+
+/// Reads a message. `refusing`: a new call is likely to be refused.
+pub(crate) fn read<'a>(
+    received: &'a Received,
+    endpoint: &Endpoint,
+    refusing: bool,
+) -> Result<Reading<'a>, Unread> {
+    let start = glance(&received.bytes)?;
+    let by_start = Class::of_start(&start);
+    let reading = |class, lane| Reading { class, lane, fingerprint: None, outline: None };
+    match by_start {
+        Some(class @ (Class::Final | Class::Provisional | Class::Bye)) => {
+            return Ok(reading(class, Lane::of(class)));
+        }
+        Some(Class::Ack) if endpoint.is_ack_of_reply(&received.bytes) => {
+            return Err(Unread::Dropped(Some(Class::Ack), DropReason::OwnAck));
+        }
+        _ => {}
+    }
+    // One pass finds what it takes to refuse an INVITE as well, for half as much again.
+    let is_invite = matches!(start, ScanStart::Request { method: Method::Invite, .. });
+    let outline = if refusing && is_invite { Outline::of(&received.bytes) } else { None };
+    let scan: Scan<'_> = match &outline {
+        Some(outline) => outline.scan,
+        None => scan(&received.bytes)?,
+    };
+    let ScanStart::Request { method, .. } = scan.start else {
+        unreachable!("responses have a class by their start line")
+    };
+    let class =
+        by_start.unwrap_or_else(|| Class::of_request(method, endpoint.knows(&scan, received)));
+    match class {
+        // The CANCEL of an INVITE that still waits must not be served before it.
+        Class::Cancel if !endpoint.holds(&scan) => Ok(reading(class, Lane::Invites)),
+        _ if class.is_new_work() => {
+            let fingerprint = Some(endpoint.fingerprint(&scan));
+            Ok(Reading { class, lane: Lane::of(class), fingerprint, outline })
+        }
+        _ => Ok(reading(class, Lane::of(class))),
+    }
+}
+
+impl Class {
+    /// Which throttle it goes through; `None` if it is never shed.
+    pub(crate) fn bucket(self) -> Option<Bucket> {
+        match self {
+            Self::Invite => Some(Bucket::Session),
+            Self::Register | Self::Other => Some(Bucket::Single),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `tidegate demo`: two servers under the same load, one protected and one not.
+
+use std::env::current_exe;
+use std::fs;
+use std::io::{IsTerminal, Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tidegate_lab::demo::plan::{Plan, SECONDS_MIN};
+use tidegate_lab::demo::summary::Summary;
+use tidegate_lab::demo::{Options, Screen, run as show};
+
+use crate::WRONG_USE;
+
+/// Show what overload does to a server, and what protection does, in a minute
+///
+/// Two servers on loopback, slowed down to 200 calls/s, get the same calls: half of that, as
+/// much, twice and five times as much. Exit status: 0 if at twice the capacity the protected
+/// one keeps 80 % of the most there can be, 1 if not, 2 if it could not be shown.
+#[derive(clap::Args)]
+pub struct Args {
+    /// About how long it takes
+    #[arg(long, value_name = "N", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(SECONDS_MIN..=3600))]
+    seconds: u64,
+
+    /// Seed of the calls' arrivals
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// One line a second instead of a picture, as without a terminal
+    #[arg(long)]
+    plain: bool,
+
+    /// Write the final picture to FILE, an SVG
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+
+    /// Write all figures to FILE
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Shows it, and then what came of it.
+pub fn run(args: &Args) -> ExitCode {
+    match play(args) {
+        Ok(Some(summary)) => tell(args, &summary),
+        Ok(None) => {
+            say("ended before its time");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            say(&error.to_string());
+            ExitCode::from(WRONG_USE)
+        }
+    }
+}
+
+fn play(args: &Args) -> std::io::Result<Option<Summary>> {
+    let program = current_exe()?;
+    let options = Options { program: &program, plan: Plan::new(args.seconds), seed: args.seed };
+    // The terminal is given back before anything else is said.
+    let mut screen =
+        if args.plain || !stdout().is_terminal() { Screen::lines()? } else { Screen::picture()? };
+    show(&options, &mut screen)
+}
+
+fn tell(args: &Args, summary: &Summary) -> ExitCode {
+    // A reader that has gone away has seen what it wanted.
+    let _ = write!(anstream::stdout(), "\n{summary}");
+    let json = || serde_json::to_string_pretty(summary).map(|text| text + "\n");
+    let files = [
+        (&args.picture, args.picture.as_ref().map(|_| Ok(summary.figure().svg()))),
+        (&args.json, args.json.as_ref().map(|_| json())),
+    ];
+    for (file, content) in files {
+        let (Some(file), Some(content)) = (file, content) else { continue };
+        let written = content.map_err(std::io::Error::from).and_then(|text| fs::write(file, text));
+        if let Err(error) = written {
+            say(&format!("{}: {error}", file.display()));
+            return ExitCode::from(WRONG_USE);
+        }
+    }
+    for doubt in summary.doubts() {
+        say(&doubt);
+    }
+    match summary.fault() {
+        None => ExitCode::SUCCESS,
+        Some(fault) => {
+            say(&fault);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn say(line: &str) {
+    // A closed standard error is no reason to stop.
+    let _ = writeln!(anstream::stderr(), "tidegate demo: {line}");
+}

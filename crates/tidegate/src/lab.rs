@@ -1,0 +1,208 @@
+//! `tidegate lab`: scenarios, and what there is to choose from.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tidegate_lab::cost;
+use tidegate_lab::experiment::{self, Experiment};
+use tidegate_lab::loopback::Loopback;
+use tidegate_lab::progress::{Bar, Lines};
+use tidegate_lab::runs::Observer;
+use tidegate_lab::scenario::Scenario;
+use tidegate_lab::{list, table};
+use tidegate_server::signal::Signals;
+
+use crate::WRONG_USE;
+
+/// Run scenarios of overload, and list what they can compare
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Run(RunArgs),
+    List(ListArgs),
+}
+
+/// Run a scenario, and show what came of it
+///
+/// Points that were run before are not run again. Exit status: 0 if every run succeeded and what
+/// the scenario expects came true, 1 if not, 2 if it could not be tried.
+#[derive(clap::Args)]
+struct RunArgs {
+    /// The scenario, such as scenarios/overload-local.toml
+    file: PathBuf,
+
+    /// Where it is run
+    #[arg(long, value_enum, default_value_t = World::Real)]
+    world: World,
+
+    /// Seed of the first run of each point, instead of the scenario's
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Where results go; out/lab/NAME if not given
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Points run at once; as many as there are cores if not given
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum World {
+    /// In simulated time
+    Sim,
+    /// On real sockets of this machine
+    Real,
+}
+
+/// List laws with their parameters, or policies
+#[derive(clap::Args)]
+struct ListArgs {
+    #[arg(value_enum)]
+    what: Listed,
+
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Listed {
+    /// Laws of overload control
+    Laws,
+    /// Policies of balancing
+    Policies,
+}
+
+/// Runs or lists.
+pub fn run(args: &Args) -> ExitCode {
+    match &args.command {
+        Command::Run(args) => run_scenario(args),
+        Command::List(args) => list(args),
+    }
+}
+
+fn list(args: &ListArgs) -> ExitCode {
+    let text = match (args.what, args.json) {
+        (Listed::Laws, false) => list::laws(),
+        (Listed::Laws, true) => format!("{:#}\n", list::laws_json()),
+        (Listed::Policies, false) => list::policies(),
+        (Listed::Policies, true) => format!("{:#}\n", list::policies_json()),
+    };
+    // A reader that has gone away has seen what it wanted.
+    let _ = write!(anstream::stdout(), "{text}");
+    ExitCode::SUCCESS
+}
+
+fn run_scenario(args: &RunArgs) -> ExitCode {
+    let mut scenario = match Scenario::load(&args.file) {
+        Ok(scenario) => scenario,
+        Err(diagnostics) => {
+            let colour = stderr().is_terminal();
+            let _ = write!(anstream::stderr(), "{}", diagnostics.render(colour));
+            return ExitCode::from(WRONG_USE);
+        }
+    };
+    if args.world == World::Sim {
+        return trouble(WRONG_USE, "`--world sim` comes with a later version");
+    }
+    if let Some(seed) = args.seed {
+        scenario.schedule.seed = seed;
+    }
+    let out = args.out.clone().unwrap_or_else(|| ["out", "lab", &scenario.name].iter().collect());
+    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let jobs = args.jobs.unwrap_or_else(cores).get();
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return trouble(WRONG_USE, &format!("this program is not found: {error}")),
+    };
+    let cancelled = match cancelled_by_signal() {
+        Ok(cancelled) => cancelled,
+        Err(error) => return trouble(1, &format!("signals cannot be caught: {error}")),
+    };
+    let observer: &dyn Observer =
+        if stderr().is_terminal() { &Bar::new() } else { &Lines::new(stderr()) };
+    print_head(&scenario);
+    let world = Loopback::new(program.clone());
+    let performed =
+        experiment::perform(&scenario, &out, &program, &world, jobs, observer, &cancelled);
+    match performed {
+        Ok(Some(experiment)) => {
+            print(&experiment);
+            let _ = writeln!(anstream::stdout(), "results and figures: {}", out.display());
+            let held = experiment.verdicts.iter().all(|verdict| verdict.held);
+            if held && experiment.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Ok(None) => trouble(1, "stopped; the runs that were done are kept"),
+        Err(error) => trouble(1, &format!("{}: {error}", out.display())),
+    }
+}
+
+fn print_head(scenario: &Scenario) {
+    let emulate = &scenario.conditions.emulate;
+    let disposal = scenario.variants[0].overload.disposal;
+    let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    let _ = writeln!(
+        anstream::stdout(),
+        "{}\na call costs s = {:.2} ms, refusing one r = {:.2} ms, r/s = {:.3}; the capacity is \
+         C = {:.1} calls/s\n{} runs of each point, seed {}",
+        scenario.title,
+        ms(cost::call(emulate)),
+        ms(cost::refusal(emulate, disposal)),
+        cost::ratio(emulate, disposal),
+        cost::capacity_cps(emulate),
+        scenario.schedule.repetitions,
+        scenario.schedule.seed,
+    );
+}
+
+fn print(experiment: &Experiment) {
+    let Experiment { rows, verdicts, failed, program, machine } = experiment;
+    let mut text = format!(
+        "program {program}, {}, {} cores, Linux {}\n\n{}\n",
+        machine.processor,
+        machine.cores,
+        machine.kernel,
+        table::render(rows)
+    );
+    for (point, what) in failed {
+        text += &format!("failed  {}, {}: {what}\n", point.variant.name(), point.place());
+    }
+    for verdict in verdicts {
+        text += &format!("{}  {}\n", if verdict.held { "ok  " } else { "FAIL" }, verdict.condition);
+    }
+    if rows.iter().any(|row| row.drops > 0 || row.too_slow > 0) {
+        text += "Where the generator lost datagrams or was slow, it may be to blame and not the \
+                 server.\n";
+    }
+    let _ = write!(anstream::stdout(), "{text}");
+}
+
+/// Becomes true by SIGINT or SIGTERM.
+fn cancelled_by_signal() -> std::io::Result<Arc<AtomicBool>> {
+    let signals = Signals::catch()?;
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&cancelled);
+    thread::Builder::new().name("watch".to_owned()).spawn(move || {
+        while signals.receiver().recv().is_ok() {
+            told.store(true, Ordering::SeqCst);
+        }
+    })?;
+    Ok(cancelled)
+}
+
+fn trouble(status: u8, what: &str) -> ExitCode {
+    let _ = writeln!(anstream::stderr(), "tidegate lab: {what}");
+    ExitCode::from(status)
+}

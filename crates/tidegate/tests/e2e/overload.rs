@@ -1,0 +1,191 @@
+//! Overload control on the wire.
+
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::stage::{Configuration, Message, Peer, Process, Stage, Tidegate, eventually};
+
+/// A server that releases a new call from its queue in days, and in which one may wait.
+const BUSY: &str = "
+    [overload]
+    law = \"pi\"
+    [overload.params]
+    t_q = 1
+    k_pq = 0.000001
+    k_iq = 0.000001
+    queue_max = 1
+";
+
+struct Busy {
+    _stage: Stage,
+    tidegate: Tidegate,
+    caller: Peer,
+    backend: Peer,
+    /// The number of the call that waits; one more is refused.
+    waits: u32,
+}
+
+impl Busy {
+    fn set_up(more: &str) -> Self {
+        let stage = Stage::new();
+        let (caller, backend) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
+        let mut configuration = Configuration::new(&stage, &[backend.address()]);
+        configuration.more =
+            BUSY.replace("[overload.params]", &format!("{more}\n[overload.params]"));
+        let tidegate = Tidegate::start(&stage, &configuration);
+        let mut busy = Self { _stage: stage, tidegate, caller, backend, waits: 1 };
+        // Until the law has been asked for the first time, everything is released.
+        busy.call(busy.waits);
+        while busy.backend.next_within(Duration::from_millis(300)).is_some() {
+            busy.waits += 1;
+            busy.call(busy.waits);
+        }
+        busy
+    }
+
+    fn invite(&self, number: u32) -> Message {
+        let here = self.tidegate.address();
+        self.caller.request("INVITE", &format!("sip:bob@{here}"), number, 1)
+    }
+
+    fn call(&self, number: u32) {
+        self.caller.send(self.tidegate.address(), &self.invite(number));
+    }
+
+    fn received(&self, class: &str) -> u64 {
+        self.tidegate.metrics().sum("messages_received_total", &[("class", class)])
+    }
+}
+
+#[test]
+fn a_call_that_is_not_admitted_gets_a_503_at_once_and_again_when_it_is_repeated() {
+    let busy = Busy::set_up("");
+    let next = busy.waits + 1;
+    busy.call(next);
+    let refused = busy.caller.receive();
+    assert_eq!(refused.status(), 503);
+    // RFC 3261 §21.5.4: a client that is given one stops for that long.
+    assert_eq!(refused.fields("Retry-After").count(), 0);
+    // RFC 3261 §8.2.7: "the same tag for the same request consistently".
+    busy.call(next);
+    assert_eq!(busy.caller.receive().field("To"), refused.field("To"));
+    let metrics = busy.tidegate.metrics();
+    let refusals = |reason| metrics.sum("work_refused_total", &[("reason", reason)]);
+    assert_eq!((refusals("queue_full"), refusals("again")), (1, 1));
+    assert_eq!(metrics.sum("replies_total", &[("status", "503")]), 2);
+    assert!(busy.backend.next_now().is_none(), "nothing was forwarded");
+}
+
+#[test]
+fn the_repetition_of_a_call_that_waits_is_absorbed() {
+    let busy = Busy::set_up("");
+    busy.call(busy.waits);
+    busy.tidegate.wait_for("it is absorbed", |metrics| {
+        metrics.sum("messages_dropped_total", &[("reason", "absorbed")]) == 1
+    });
+    assert!(busy.caller.next_now().is_none());
+    busy.tidegate.wait_for("and counted once as offered", |metrics| {
+        let of_calls = |name| metrics.sum(name, &[("bucket", "session")]);
+        of_calls("work_offered_total") == u64::from(busy.waits)
+            && of_calls("work_repeated_total") == 1
+    });
+}
+
+#[test]
+fn disposal_by_silence_says_nothing() {
+    let busy = Busy::set_up("disposal = \"drop\"");
+    busy.call(busy.waits + 1);
+    let metrics = busy.tidegate.wait_for("it is refused", |metrics| {
+        metrics.sum("work_refused_total", &[("reason", "queue_full")]) == 1
+    });
+    assert_eq!(metrics.sum("replies_total", &[("status", "503")]), 0);
+    assert!(busy.caller.next_now().is_none());
+}
+
+/// A To-tag, an emergency URN or a priority header of a stranger's own making is no way past
+/// the gate.
+#[test]
+fn what_anybody_can_write_opens_nothing() {
+    let busy = Busy::set_up("");
+    let here = busy.tidegate.address();
+    let calls = busy.received("invite");
+    let forged = [
+        busy.invite(1_000_100).with("To", "<sip:bob@example.com>;tag=forged"),
+        busy.caller.request("INVITE", "urn:service:sos", 1_000_101, 1),
+        busy.invite(1_000_102).and("Resource-Priority", "esnet.0, dsn.flash-override"),
+        busy.invite(1_000_103).and("Priority", "emergency"),
+    ];
+    for invite in &forged {
+        assert_eq!(busy.caller.ask(here, invite).status(), 503, "{}", invite.start());
+    }
+    assert_eq!(busy.received("in_dialog"), 0);
+    assert_eq!(busy.received("invite"), calls + 4);
+}
+
+/// One server on a machine as fast as this: `[overload]` alone refuses nobody.
+#[test]
+fn below_its_capacity_pi_refuses_nobody() {
+    let stage = Stage::new();
+    let (caller, backend) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
+    let mut configuration = Configuration::new(&stage, &[backend.address()]);
+    configuration.more = "[overload]\nlaw = \"pi\"\n".to_owned();
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let here = tidegate.address();
+    for number in 1..=20 {
+        caller.send(here, &caller.request("INVITE", &format!("sip:bob@{here}"), number, 1));
+        let invite = backend.receive();
+        backend.send(here, &backend.response(&invite, "200 OK"));
+        assert_eq!(caller.receive().status(), 200);
+    }
+}
+
+#[test]
+fn the_demonstration_shows_both_servers_and_leaves_nothing_behind() {
+    let stage = Stage::new();
+    let (picture, json) = (stage.path("demo.svg"), stage.path("demo.json"));
+    let mut demo = stage.start(
+        "demo",
+        Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["demo", "--plain", "--seconds", "12", "--picture"])
+            .arg(&picture)
+            .arg("--json")
+            .arg(&json),
+    );
+    // 1 if this machine has too much else to do: then the figures mean nothing.
+    assert!(matches!(demo.exit().code(), Some(0 | 1)), "{}", demo.log());
+    let log = demo.log();
+    assert_eq!(log.matches(" x unprotected").count(), 4, "{log}");
+    assert_eq!(log.matches(" x protected").count(), 4, "{log}");
+    assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
+    let json = std::fs::read_to_string(json).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["protected"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn a_demonstration_that_is_ended_early_ends_its_servers() {
+    let stage = Stage::new();
+    let mut demo =
+        stage.start("demo", Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["demo", "--plain"]));
+    let servers = |demo: &Process| children(demo.id());
+    let running = demo.wait_for("its servers run", |demo| {
+        Some(servers(demo)).filter(|servers| servers.len() == 2)
+    });
+    demo.wait_for("it has begun", |demo| demo.log().contains("0.5 x").then_some(()));
+    demo.signal(Signal::TERM);
+    assert_eq!(demo.exit().code(), Some(1));
+    for server in running {
+        eventually("a server has ended", || {
+            (!std::path::Path::new(&format!("/proc/{server}")).exists()).then_some(())
+        });
+    }
+}
+
+/// The processes that a process has started.
+fn children(parent: u32) -> Vec<u32> {
+    let tasks = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    let children = tasks.unwrap_or_default();
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}

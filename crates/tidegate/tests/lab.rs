@@ -1,0 +1,79 @@
+//! `tidegate lab`.
+
+use std::fs;
+use std::path::Path;
+
+use assert_cmd::Command;
+
+/// Few calls, which a slow machine manages too; a whole call costs 6 ms.
+const SCENARIO: &str = "title = \"Few calls\"\n\
+    [emulate]\nserve_us = 1000\n\
+    [sweep]\nload = [0.2, 2]\n\
+    [schedule]\nwarm_up_s = 0.3\nmeasured_s = 0.7\nrepetitions = 1\n\
+    [[variant]]\noverload = { law = \"pi\" }\n\
+    [[expect]]\nvariant = \"pi (arrival, class)\"\n";
+
+fn lab(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.arg("lab").args(arguments);
+    command
+}
+
+/// Runs SCENARIO with this condition, its results in the folder `out`.
+fn run(folder: &Path, condition: &str) -> assert_cmd::assert::Assert {
+    let file = folder.join("few.toml");
+    fs::write(&file, format!("{SCENARIO}{condition}\n")).unwrap();
+    let mut command = lab(&["run", "few.toml", "--out", "out"]);
+    command.current_dir(folder).assert()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_scenario_is_run_on_real_sockets_and_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = run(folder.path(), "goodput_of_bound_min = 0.01").code(0);
+    let (out, err) = (text(&first.get_output().stdout), text(&first.get_output().stderr));
+    assert!(out.contains("C = 166.7 calls/s"), "{out}");
+    assert!(out.contains("ok    pi (arrival, class) has at least 1 % of the bound"), "{out}");
+    assert!(err.contains("2 runs, of which 0 were made before"), "{err}");
+    let csv = fs::read_to_string(folder.path().join("out/results.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 3, "{csv}");
+    assert!(folder.path().join("out/goodput.svg").exists());
+
+    // What failed is said, and nothing is run again.
+    let second = run(folder.path(), "goodput_of_bound_max = 0.01").code(1);
+    let (out, err) = (text(&second.get_output().stdout), text(&second.get_output().stderr));
+    assert!(out.contains("FAIL  pi (arrival, class) has at most 1 % of the bound"), "{out}");
+    assert!(err.contains("2 runs, of which 2 were made before"), "{err}");
+}
+
+#[test]
+fn a_wrong_scenario_is_refused_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = run(folder.path(), "goodput = 1").code(2);
+    let err = text(&refused.get_output().stderr);
+    assert!(err.contains("few.toml:12:1") && err.contains("unknown key `goodput`"), "{err}");
+    assert!(!folder.path().join("out").exists());
+    lab(&["run", "/nonexistent.toml"]).assert().code(2);
+}
+
+#[test]
+fn simulated_time_comes_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("few.toml");
+    fs::write(&file, format!("{SCENARIO}goodput_of_bound_min = 0.5\n")).unwrap();
+    let refused = lab(&["run", file.to_str().unwrap(), "--world", "sim"]).assert().code(2);
+    assert!(text(&refused.get_output().stderr).contains("comes with a later version"));
+}
+
+#[test]
+fn laws_and_policies_are_listed() {
+    let listed = lab(&["list", "laws"]).assert().code(0);
+    assert!(text(&listed.get_output().stdout).contains("001 §3"));
+    let listed = lab(&["list", "policies", "--json"]).assert().code(0);
+    let json: serde_json::Value = serde_json::from_slice(&listed.get_output().stdout).unwrap();
+    assert_eq!(json[0]["name"], "rr");
+}
