@@ -270,6 +270,23 @@ fn a_stopping_gate_admits_nothing_new_and_finishes_the_rest() {
     assert!(gate.may_release());
 }
 
+// Callers prepare for what is likely; nothing else depends on it.
+#[test]
+fn it_is_told_beforehand_that_new_sessions_are_likely_to_be_refused() {
+    let mut open = gate(&[("waiting_max", 5.0)]);
+    for (waiting, refusing) in [(0, false), (4, false), (5, true), (6, true), (4, false)] {
+        open.on_arrival(at(0), waiting);
+        assert_eq!(open.is_refusing(), refusing, "{waiting} wait");
+    }
+    open.stop();
+    assert!(open.is_refusing());
+    for (share, refusing) in [(1.0, false), (0.99, true), (0.0, true)] {
+        let mut gate = gate(&[("share", share)]);
+        gate.on_arrival(at(0), 0);
+        assert_eq!(gate.is_refusing(), refusing, "{share}");
+    }
+}
+
 #[test]
 fn the_processor_is_read_by_the_clock_of_choice() {
     let load = Load { busy: MS * 5, cpu: MS * 3, socket_fill: 0.25 };
