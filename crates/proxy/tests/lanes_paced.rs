@@ -119,6 +119,22 @@ fn a_stopping_proxy_refuses_what_it_has_not_read() {
     assert!(script.proxy.is_drained());
 }
 
+// Anybody can send a BYE. By class, one in sixteen is of new work as long as any waits.
+#[test]
+fn a_flood_of_what_finishes_work_does_not_lock_new_work_out() {
+    let mut script = under(SCHEMES[0], &[]);
+    for i in 0..40 {
+        script.offer(CALLER, own("BYE", &format!("x{i}"), 1, "Totag\r\n").as_bytes());
+    }
+    for call in ["a", "b"] {
+        script.offer(CALLER, invite(call).as_bytes());
+    }
+    let sent = script.serve();
+    let new = |sent: &Sent| sent.start().starts_with("INVITE");
+    let places: Vec<_> = (0..sent.len()).filter(|&i| new(&sent[i])).collect();
+    assert_eq!(places, [15, 31]);
+}
+
 // RFC 3261 says nothing of queues: that of all is the papers' server, where a call waits
 // behind whatever came before it.
 #[test]
