@@ -38,9 +38,9 @@ class Point:
         return bound(self.multiple, self.ratio)
 
     @property
-    def of_bound(self) -> float:
-        """Goodput as a part of the bound; 1 where the bound is 0."""
-        return self.goodput / self.bound if self.bound > 0 else 1.0
+    def of_bound(self) -> float | None:
+        """Goodput as a part of the bound; none where nothing can be kept."""
+        return self.goodput / self.bound if self.bound > 0 else None
 
     def row(self) -> dict[str, Any]:
         """For a table of raw data."""
@@ -93,10 +93,12 @@ def _line(points: list[Point]) -> None:
         return Spread.of(list(values)).median
 
     outcomes = [point.outcome for point in points]
+    parts = [point.of_bound for point in points if point.of_bound is not None]
+    of_bound = f"{median(parts):9.2f}" if parts else f"{'-':>9}"
     slow = " (generator too slow)" if any(outcome.too_slow for outcome in outcomes) else ""
     print(
         f"{points[0].multiple:6.1f}         {Spread.of([p.goodput for p in points]).text(3)}"
-        f"{median(p.bound for p in points):7.2f} {median(p.of_bound for p in points):9.2f} "
+        f"{median(p.bound for p in points):7.2f} {of_bound} "
         f"{median(o.retransmission_ratio for o in outcomes):9.2f} "
         f"{median(o.p50_ms for o in outcomes):8.1f} {median(o.p99_ms for o in outcomes):8.1f} "
         f"{median(o.refused_cps for o in outcomes):10.0f} "

@@ -15,6 +15,12 @@ from .record import ROOT
 from .sockets import LOCALHOST, free_port
 
 
+# As large as everybody else's where CPU is compared.
+_BUFFER_BYTES = 4 * 1024 * 1024
+# Its own default: what waits in a larger one is served too late.
+DEFAULT_BUFFER_BYTES = 256 * 1024
+
+
 class Kamailio:
     """One running Kamailio with a single UDP worker."""
 
@@ -32,13 +38,15 @@ def run(
     backend_port: int,
     *,
     configuration: str = "kamailio.cfg",
+    buffer_bytes: int = _BUFFER_BYTES,
     defines: Mapping[str, str] | None = None,
     quota: Quota | None = None,
 ) -> Kamailio:
     """Starts it with a file of `bench/`, and what that wants defined besides the back end."""
     port = free_port()
     scratch = str(stage.directory)
-    named = {"BACKEND_HOST": LOCALHOST, "BACKEND_PORT": str(backend_port), **(defines or {})}
+    named = {"BACKEND_HOST": LOCALHOST, "BACKEND_PORT": str(backend_port)}
+    named |= {"BUFFER": str(buffer_bytes), **(defines or {})}
     command = ["kamailio", "-f", str(ROOT / "bench" / configuration), "-DD", "-E"]
     command += ["-l", f"udp:{LOCALHOST}:{port}", "-m", "64", "-M", "8"]
     command += [word for name, value in named.items() for word in ("-A", f"{name}={value}")]
@@ -88,8 +96,9 @@ class LoadTeller:
                 now_ns, now = _cpu_ns(pids), time.monotonic()
                 load = (now_ns - used_ns) / NS / (now - at) / self._share
                 used_ns, at = now_ns, now
-                command = {"jsonrpc": "2.0", "method": "rl.push_load", "id": 1}
-                command["params"] = [f"{min(load, 1.0):.3f}"]
+                # A number: the module takes a string for 0.
+                params = [float(min(load, 1.0))]
+                command = {"jsonrpc": "2.0", "method": "rl.push_load", "params": params, "id": 1}
                 # Overloaded, it may not have read the last ones: the next will do.
                 with contextlib.suppress(OSError):
                     sender.sendto(json.dumps(command).encode(), str(self._server))

@@ -183,6 +183,11 @@ impl Gate {
         }
     }
 
+    /// A new session waited for `lag` in a receive buffer before it was looked at.
+    pub fn on_lag(&mut self, lag: Duration) {
+        self.signals.queue.lag = self.signals.queue.lag.max(lag);
+    }
+
     /// The message that has just arrived asks for new work; it is judged, unless that is
     /// to be done [at its service](Decide::Service). `has_room`: there is room to queue it.
     ///
@@ -300,6 +305,7 @@ impl Gate {
         self.signals.queue.credit = self.pacer.credit();
         self.signals.sojourn.close_window(now);
         self.law.on_tick(now, &self.signals, &mut self.control);
+        self.signals.queue.lag = Duration::ZERO;
         self.pacer.advance(self.control.queue.release, now.since(self.ticked), waiting);
         self.ticked = now;
         self.due = match self.law.tick() {

@@ -428,3 +428,15 @@ fn reasons_have_the_names_of_metrics() {
     let debug = format!("{:?}", closed());
     assert!(debug.contains("Fixed") && debug.contains("admit"), "{debug}");
 }
+
+#[test]
+fn the_longest_lag_since_the_last_tick_is_a_signal() {
+    let mut gate = gate(&[("tick", 10.0)]);
+    gate.on_arrival(at(0), 0);
+    for ms in [3, 8, 5] {
+        gate.on_lag(Duration::from_millis(ms));
+    }
+    assert_eq!(gate.signals().queue.lag, Duration::from_millis(8));
+    gate.handle_timeout(at(10), 0);
+    assert_eq!(gate.signals().queue.lag, Duration::ZERO);
+}

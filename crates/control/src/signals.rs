@@ -58,6 +58,9 @@ pub struct Queue {
     /// What may be released and was not, when the release has a rate: above 1 the processor
     /// is slower than the release.
     pub credit: f64,
+    /// The longest that a new session waited in a receive buffer before it was looked at,
+    /// of those that arrived since the last tick.
+    pub lag: Duration,
 }
 
 /// Occupied time of the processor, as last read.

@@ -14,7 +14,8 @@ pub struct Outcome {
     pub set_up_in_time: u64,
     /// Calls refused by 503.
     pub refused: u64,
-    /// INVITEs sent again.
+    /// INVITEs sent again, until the deadline of the last call: callers who went on would repeat
+    /// them further.
     pub repeated_invites: u64,
     /// Seconds measured.
     pub measured_s: f64,

@@ -187,11 +187,11 @@ mod tests {
             .iter()
             .map(|p| (p.conditions.load, p.conditions.queue_max, p.seed))
             .collect();
-        assert_eq!(first, [(1.0, 300, 7), (1.0, 400, 7), (2.0, 300, 7), (2.0, 400, 7)]);
+        assert_eq!(first, [(1.0, 300, 7), (2.0, 300, 7), (1.0, 400, 7), (2.0, 400, 7)]);
         assert_eq!((points[23].repetition, points[23].seed), (2, 9));
-        assert_eq!(points[23].place(), "load 2, queue 400, run 3");
+        assert_eq!(points[23].place(), "queue 400, load 2, run 3");
         // Six messages of 1 ms.
-        assert!((points[2].rate_cps() - 2.0 / 0.006).abs() < 1e-9);
+        assert!((points[1].rate_cps() - 2.0 / 0.006).abs() < 1e-9);
     }
 
     #[test]

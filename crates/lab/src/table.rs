@@ -123,4 +123,18 @@ mod tests {
         let expected = include_str!("table/expected.txt");
         assert_eq!(text, expected, "\n{text}");
     }
+
+    #[test]
+    fn loads_under_one_set_of_conditions_stand_together() {
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
+                    queue_max = [300, 400]\n[[variant]]\noverload = { law = \"pi\" }\n";
+        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap());
+        let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
+        let text = render(&rows(points.iter().map(|point| (point, &outcome))));
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(
+            lines.iter().map(|line| line.is_empty()).collect::<Vec<_>>(),
+            [false, false, true, false, false]
+        );
+    }
 }

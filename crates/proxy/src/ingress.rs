@@ -122,7 +122,8 @@ impl Ingress {
         endpoint: &Endpoint,
     ) -> Judged {
         self.gate.on_arrival(now, self.new_sessions());
-        match (self.queueing, self.gate.decide()) {
+        let lag = now.since(received.arrived);
+        let judged = match (self.queueing, self.gate.decide()) {
             (Queueing::Fifo, Decide::Service) => {
                 let fate = if self.fifo.len() < self.fifo_max {
                     self.fifo.push_back(Unsorted::Unread(received));
@@ -144,7 +145,11 @@ impl Ingress {
                     ingress.lanes.push(waiting);
                 })
             }
+        };
+        if judged.class == Some(Class::Invite) {
+            self.gate.on_lag(lag);
         }
+        judged
     }
 
     /// Whether the one queue has room for a message, and the lane to which a paced one moves

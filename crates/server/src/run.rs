@@ -206,7 +206,11 @@ impl Part {
         let mut drive = Drive::new(shard)?;
         match host {
             None => drive.run(&mut proxy),
-            Some(host) => drive.run(&mut Host::new(proxy, &host)),
+            Some(host) => {
+                let mut host =
+                    Host::new(proxy, &host).counting_overflow(counters.emulated_overflow);
+                drive.run(&mut host)
+            }
         }
     }
 }

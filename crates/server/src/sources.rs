@@ -42,8 +42,10 @@ pub(crate) fn add(
     });
 }
 
-static RECEIVED: Family =
-    Family::counter("messages_received", "SIP messages by class, counted before any is refused");
+static RECEIVED: Family = Family::counter(
+    "messages_received",
+    "SIP messages by class, counted when they are read and before any is refused",
+);
 static DROPPED: Family = Family::counter("messages_dropped", "SIP messages dropped, by reason");
 static REPLIED: Family =
     Family::counter("replies", "Responses made by the proxy itself, by status");
@@ -94,7 +96,10 @@ fn messages(samples: &mut Samples, shard: &str, counters: &proxy::Counters) {
 static OFFERED: Family =
     Family::counter("work_offered", "New work, each piece counted once, by bucket");
 static ADMITTED: Family = Family::counter("work_admitted", "New work admitted, by bucket");
-static REFUSED: Family = Family::counter("work_refused", "New work refused, by reason");
+static REFUSED: Family = Family::counter(
+    "work_refused",
+    "Refusals of new work by reason; `again`: of the repetition of what was refused",
+);
 static REPEATED: Family = Family::counter(
     "work_repeated",
     "Repetitions of new work that was decided or waits, by bucket",

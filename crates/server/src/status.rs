@@ -63,7 +63,8 @@ fn pool(pool: &balance::Pool, clock: Clock) -> Value {
     json!({ "name": pool.name(), "backends": backends })
 }
 
-/// What overload control sees and decides. Counts and times are since the start.
+/// What overload control sees and decides. Counts and occupied time are since the start,
+/// sojourns of the last second.
 fn overload(gauges: &Gauges, now_ns: u64) -> Value {
     let flow = |bucket: Bucket| {
         let flow = &gauges.flows[bucket as usize];

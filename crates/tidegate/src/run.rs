@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use tidegate_server::config::Config;
 use tidegate_server::key::{self, Keys};
 use tidegate_server::signal::Signals;
@@ -17,6 +18,10 @@ pub struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = "/etc/tidegate/tidegate.toml")]
     config: PathBuf,
+
+    /// End at once when the process PID, which must have started this one, ends
+    #[arg(long, value_name = "PID", hide = true)]
+    end_with: Option<u32>,
 }
 
 /// Runs the process, and says where it can be reached and how it ended.
@@ -29,6 +34,12 @@ pub fn run(args: &Args) -> ExitCode {
             return ExitCode::from(WRONG_USE);
         }
     };
+    if let Some(parent) = args.end_with
+        && let Err(error) = end_with(parent)
+    {
+        say(&error);
+        return ExitCode::from(WRONG_USE);
+    }
     match start(&config) {
         Ok(Finish::Drained(after)) => {
             say(&format!("stopped after {:.1} s; nothing was held", after.as_secs_f64()));
@@ -52,6 +63,15 @@ pub fn run(args: &Args) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Has the kernel kill this process when the thread that started it ends.
+fn end_with(parent: u32) -> Result<(), String> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| format!("--end-with {parent}: {error}"))?;
+    // It may have ended before this was asked for.
+    let is_parent = getppid().is_some_and(|pid| pid.as_raw_pid().unsigned_abs() == parent);
+    if is_parent { Ok(()) } else { Err(format!("--end-with {parent}: not the parent process")) }
 }
 
 fn start(config: &Config) -> Result<Finish, RunError> {

@@ -25,7 +25,8 @@
 //! refusals it swings above about twice the capacity: the gains are divided by that load, which
 //! is estimated as C̃·(arriving rate)/(rate taken from the queue). And C cannot exceed 1, so that
 //! any overload looks like the smallest one, and the queue grows for seconds: the work that was
-//! released and not taken counts as occupancy, as if it were to be done within half a second.
+//! released and not taken counts as occupancy, as if it were to be done within half a second,
+//! and so does what waits in the receive buffer, by the time that it waited there.
 //!
 //! Trips when C̃ exceeds C_T. Recovers by the same loop as soon as C̃ is below. Cold start:
 //! α and the integrals are 0, everything is admitted.
@@ -247,7 +248,9 @@ impl Pi {
             _ => (signals.queue.credit - 1.0).max(0.0).min(signals.queue.waiting as f64),
         };
         let service_s = self.occupancy.value() / self.taken.value();
-        let occupancy = left * service_s / BACKLOG_TIME_S;
+        // What stands in the receive buffer cannot be counted, but shows by its wait.
+        let time_s = left * service_s + signals.queue.lag.as_secs_f64();
+        let occupancy = time_s / BACKLOG_TIME_S;
         if occupancy.is_finite() { occupancy.min(LOAD_MAX) } else { 0.0 }
     }
 }

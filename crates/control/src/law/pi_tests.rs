@@ -363,3 +363,20 @@ fn what_would_hold_the_queue_for_ever_is_refused() {
         assert!(ENTRY.values(fine).is_ok());
     }
 }
+
+/// What stands in a receive buffer is no number that could be read: it shows by its wait, which
+/// counts as the occupancy that doing it in half a second takes.
+#[test]
+fn what_waits_in_the_receive_buffer_counts_as_occupancy() {
+    let share = |adaptive: f64, lag_ms: u32| {
+        // The proportional part alone: the share is the error.
+        let mut bench =
+            Bench::new(&[("adaptive", adaptive), ("c_t", 0.8), ("k_pc", 1.0), ("k_ic", 0.0)]);
+        bench.rates = [100.0; 3];
+        bench.signals.queue.lag = MS * lag_ms;
+        bench.occupied(1.0).run(10_000).refused()
+    };
+    assert!((share(1.0, 0) - 0.2).abs() < 1e-3);
+    assert!((share(1.0, 150) - 0.5).abs() < 1e-3);
+    assert!((share(0.0, 150) - 0.2).abs() < 1e-3, "the paper knows nothing of it");
+}

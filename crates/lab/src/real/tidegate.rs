@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +29,8 @@ const STATUS_MAX: u64 = 1 << 20;
 /// What `/status` says.
 pub type Status = serde_json::Value;
 
-/// A running `tidegate run`. Dropped, it is killed.
+/// A running `tidegate run`. Dropped, it is killed; so it is by the kernel when the thread that
+/// started it ends, however that comes.
 pub struct Tidegate {
     child: Child,
     address: SocketAddr,
@@ -58,6 +60,9 @@ impl Tidegate {
         fs::write(&file, configuration)?;
         let mut child = Command::new(program)
             .args(["run".as_ref(), "--config".as_ref(), file.as_os_str()])
+            .args(["--end-with", &std::process::id().to_string()])
+            // Ctrl-C is for whoever started it, who then ends it.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -152,6 +152,8 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
             None => right = false,
         }
     }
+    // What is run, shown and drawn together differs in its load.
+    sweep.sort_by_key(|(axis, _)| *axis == Axis::LOAD);
     right.then_some(sweep)
 }
 
