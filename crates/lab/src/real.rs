@@ -7,3 +7,4 @@ mod watched;
 
 pub use agents::{Answerers, Callers, Done, Gauges};
 pub use tidegate::{Status, Tidegate};
+pub use watched::Watched;

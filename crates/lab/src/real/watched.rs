@@ -3,17 +3,19 @@
 use tidegate_world::{Core, Crossing, Failure, Load, Received, Timestamp, Transmit};
 
 /// A core, and what is to be done after each input that may have changed it.
-pub(super) struct Watched<C, F> {
+pub struct Watched<C, F> {
     core: C,
     look: F,
 }
 
 impl<C: Core, F: FnMut(&C)> Watched<C, F> {
-    pub(super) fn new(core: C, look: F) -> Self {
+    /// Calls `look` after each packet and each timer.
+    pub fn new(core: C, look: F) -> Self {
         Self { core, look }
     }
 
-    pub(super) fn into_inner(self) -> C {
+    /// The core.
+    pub fn into_inner(self) -> C {
         self.core
     }
 }

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_agent::{Caller, CallerConfig, CallerReport, Load, Process, Routing, Timers};
-use tidegate_io::Stop;
-use tidegate_world::{Core, Counter, Failure, Received, Seed, Timestamp, Transmit};
+use tidegate_agent::{
+    Caller, CallerConfig, CallerReport, CallerStats, Load, Process, Routing, Timers,
+};
+use tidegate_lab::real::Watched;
+use tidegate_world::{Counter, Seed};
 
 use super::stage::Stage;
 use super::{Trouble, parse_bind, parse_millis, parse_seconds, random_seed, write_json};
@@ -134,7 +136,16 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let caller =
         Caller::new(config.clone(), Seed(seed), 0, start, stage.pool()).map_err(Trouble::usage)?;
     let gauges = Arc::new(Gauges::default());
-    let mut watched = Watched { caller, gauges: Arc::clone(&gauges), stop: Some(stage.stop()) };
+    let (shown, mut stop) = (Arc::clone(&gauges), Some(stage.stop()));
+    let mut watched = Watched::new(caller, move |caller: &Caller| {
+        shown.show(caller.stats());
+        // It ends its run when every call is over.
+        if caller.is_done()
+            && let Some(stop) = stop.take()
+        {
+            stop.request();
+        }
+    });
     let told = args.progress || stderr().is_terminal();
     let run = stage.run(&mut watched, move || {
         if told {
@@ -142,7 +153,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         }
     })?;
 
-    let stats = watched.caller.stats().clone();
+    let stats = watched.into_inner().stats().clone();
     let report = CallerReport::new(&config, seed, stats, run.usage);
     // A reader that has gone away has seen what it wanted.
     let _ = write!(anstream::stdout(), "{report}");
@@ -222,6 +233,13 @@ struct Gauges {
 }
 
 impl Gauges {
+    fn show(&self, stats: &CallerStats) {
+        self.offered.set(stats.offered);
+        self.open.set(stats.open);
+        self.completed.set(stats.completed);
+        self.failed.set(stats.begun - stats.open - stats.completed);
+    }
+
     fn tell(&self) {
         let [offered, open, completed, failed] =
             [&self.offered, &self.open, &self.completed, &self.failed].map(Counter::get);
@@ -229,65 +247,6 @@ impl Gauges {
             anstream::stderr(),
             "offered {offered}, open {open}, completed {completed}, failed {failed}"
         );
-    }
-}
-
-/// A caller that shows its progress and ends its run when every call is over.
-struct Watched {
-    caller: Caller,
-    gauges: Arc<Gauges>,
-    /// Until it was asked to.
-    stop: Option<Stop>,
-}
-
-impl Watched {
-    fn look(&mut self) {
-        let stats = self.caller.stats();
-        self.gauges.offered.set(stats.offered);
-        self.gauges.open.set(stats.open);
-        self.gauges.completed.set(stats.completed);
-        self.gauges.failed.set(stats.begun - stats.open - stats.completed);
-        if self.caller.is_done()
-            && let Some(stop) = self.stop.take()
-        {
-            stop.request();
-        }
-    }
-}
-
-impl Core for Watched {
-    fn offer(&mut self, now: Timestamp, received: Received) {
-        self.caller.offer(now, received);
-        self.look();
-    }
-
-    fn serve(&mut self, now: Timestamp) -> bool {
-        self.caller.serve(now)
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        self.caller.handle_timeout(now);
-        self.look();
-    }
-
-    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        self.caller.on_failed(now, failure);
-    }
-
-    fn on_drain(&mut self, now: Timestamp) {
-        self.caller.on_drain(now);
-    }
-
-    fn poll_transmit(&mut self) -> Option<Transmit> {
-        self.caller.poll_transmit()
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        self.caller.poll_timeout()
-    }
-
-    fn is_drained(&self) -> bool {
-        self.caller.is_drained()
     }
 }
 
