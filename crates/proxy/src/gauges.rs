@@ -8,7 +8,8 @@ use tidegate_world::{Counter, Timestamp};
 use crate::class::Class;
 
 /// A copy of a gate's signals and its law's decisions, published every few milliseconds while
-/// there is anything to do. At rest it is as old as [`published`](Self::published) says.
+/// there is anything to do. At rest it is as old as [`published`](Self::published) says, but for
+/// the counts of new work.
 #[derive(Debug, Default)]
 pub struct Gauges {
     /// When it was published, in ns since the driver's start.
@@ -76,8 +77,8 @@ impl Gauges {
         });
         for bucket in Bucket::ALL {
             self.refusing[bucket as usize].set(refusing(control, bucket));
-            self.flows[bucket as usize].publish(signals.flow(bucket));
         }
+        self.publish_flows(gate);
         self.sojourn_of_new.publish(signals.sojourn.of_new());
         self.sojourn_of_ongoing.publish(signals.sojourn.of_ongoing());
         for class in Class::ALL {
@@ -86,6 +87,13 @@ impl Gauges {
         }
         self.remembered.set(gate.memory().len() as u64);
         self.forgotten.set(gate.memory().overflowed());
+    }
+
+    /// The counts alone: what has come to rest must not be one short for ever.
+    pub(crate) fn publish_flows(&self, gate: &Gate) {
+        for bucket in Bucket::ALL {
+            self.flows[bucket as usize].publish(gate.signals().flow(bucket));
+        }
     }
 }
 

@@ -100,6 +100,7 @@ impl Core for Proxy {
         }
         let Some(judged) = self.ingress.next(now, &self.endpoint) else {
             self.work = Work::default();
+            self.counters.overload.publish_flows(self.ingress.gate());
             return false;
         };
         if let (Fate::Serve(_), Some(class)) = (&judged.fate, judged.class) {

@@ -36,6 +36,9 @@
 //! target a few calls are refused that could have been served: the smaller the capacity, the
 //! more does occupancy fluctuate within 0.1 s.
 //!
+//! Where refusals alone fill the processor (load times r/s above 1, see [`bound`](crate::bound)),
+//! C stays above C_T whatever is refused, so α goes to 1 and nothing completes.
+//!
 //! Source: 001 §3, §4.2.
 
 use std::time::Duration;
