@@ -1,0 +1,134 @@
+//! The client transaction of an INVITE: RFC 3261 §17.1.1, figure 5, with the Accepted state of
+//! RFC 6026 §7.2.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::{Arrival, Backoff, Firing, Timing};
+
+/// RFC 3261 §17.1.1.2: Timer D is "at least 32 seconds for unreliable transports".
+const TIMER_D: Duration = Duration::from_secs(32);
+
+/// The client transaction of an INVITE.
+///
+/// ```text
+///  Calling ──1xx──► Proceeding ──2xx──► Accepted ──M──► Terminated
+///     │  │               └──300-699──► Completed ──D──►     ▲
+///     │  └──2xx, 300-699 as from Proceeding                 │
+///     └──B, transport error─────────────────────────────────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InviteClient {
+    /// The INVITE was sent, and nothing has come.
+    Calling {
+        /// Timer A; `None` over a reliable transport.
+        resend: Option<Backoff>,
+        /// Timer B.
+        give_up: Timestamp,
+    },
+    /// A provisional response has come. It may last for ever: whoever wants an end sets it
+    /// (for a proxy Timer C, RFC 3261 §16.6 item 11).
+    Proceeding,
+    /// Another final response than a 2xx has come.
+    Completed {
+        /// Timer D.
+        until: Timestamp,
+    },
+    /// A 2xx has come, and others may.
+    Accepted {
+        /// Timer M.
+        until: Timestamp,
+    },
+    /// It is over.
+    Terminated,
+}
+
+impl InviteClient {
+    /// The INVITE is sent now.
+    pub fn start(now: Timestamp, timing: &Timing) -> Self {
+        // RFC 3261 §17.1.1.2: "If an unreliable transport is being used, the client transaction
+        // MUST start timer A with a value of T1. [...] For any transport, the client transaction
+        // MUST start timer B with a value of 64*T1 seconds".
+        Self::Calling { resend: Backoff::start(now, timing), give_up: now + timing.patience() }
+    }
+
+    /// A response with this status has come.
+    pub fn on_response(self, now: Timestamp, timing: &Timing, status: u16) -> (Self, Arrival) {
+        match (self, status) {
+            // RFC 3261 §17.1.1.2: "the provisional response MUST be passed to the TU. Any
+            // further provisional responses MUST be passed up to the TU while in the
+            // "Proceeding" state."
+            (Self::Calling { .. } | Self::Proceeding, ..200) => {
+                (Self::Proceeding, Arrival::Deliver)
+            }
+            // RFC 6026 §8.4: "When a 2xx response is received while in either the "Calling" or
+            // "Proceeding" states, the client transaction MUST transition to the "Accepted"
+            // state, and set Timer M to 64*T1."
+            (Self::Calling { .. } | Self::Proceeding, ..300) => {
+                (Self::Accepted { until: now + timing.patience() }, Arrival::Deliver)
+            }
+            // RFC 3261 §17.1.1.2: "reception of a response with status code from 300-699 MUST
+            // cause the client transaction to transition to "Completed". The client transaction
+            // MUST pass the received response up to the TU, and the client transaction MUST
+            // generate an ACK request". Timer D is "a value of zero seconds for reliable
+            // transports".
+            (Self::Calling { .. } | Self::Proceeding, _) => {
+                let linger = timing.linger(TIMER_D);
+                let next = if linger.is_zero() {
+                    Self::Terminated
+                } else {
+                    Self::Completed { until: now + linger }
+                };
+                (next, Arrival::DeliverAndAcknowledge)
+            }
+            // "Any retransmissions of the final response that are received while in the
+            // "Completed" state MUST cause the ACK to be re-passed to the transport layer for
+            // retransmission, but the newly received response MUST NOT be passed up to the TU."
+            (Self::Completed { .. }, 300..) => (self, Arrival::Acknowledge),
+            // RFC 6026 §8.4: "Any 2xx responses that match this client transaction and that are
+            // received while in the "Accepted" state MUST be passed up to the TU."
+            (Self::Accepted { .. }, 200..300) => (self, Arrival::Deliver),
+            _ => (self, Arrival::Absorb),
+        }
+    }
+
+    /// Time has passed: what is due by `now` happens.
+    pub fn on_timer(self, now: Timestamp, timing: &Timing) -> (Self, Firing) {
+        match self {
+            // RFC 3261 §17.1.1.2: "If the client transaction is still in the "Calling" state
+            // when timer B fires, the client transaction SHOULD inform the TU that a timeout has
+            // occurred. The client transaction MUST NOT generate an ACK."
+            Self::Calling { give_up, .. } if give_up <= now => (Self::Terminated, Firing::TimedOut),
+            // "When timer A fires, the client transaction MUST retransmit the request by passing
+            // it to the transport layer, and MUST reset the timer with a value of 2*T1. [...]
+            // When timer A fires 2*T1 seconds later, the request MUST be retransmitted again
+            // [...]. This process MUST continue so that the request is retransmitted with
+            // intervals that double after each transmission."
+            Self::Calling { resend: Some(resend), give_up } if resend.at() <= now => {
+                let resend = Some(resend.double(now, timing, Duration::MAX));
+                (Self::Calling { resend, give_up }, Firing::Resend)
+            }
+            Self::Completed { until } | Self::Accepted { until } if until <= now => {
+                (Self::Terminated, Firing::Silent)
+            }
+            _ => (self, Firing::Silent),
+        }
+    }
+
+    /// When [`on_timer`](Self::on_timer) is next needed.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match *self {
+            Self::Calling { resend, give_up } => {
+                Some(resend.map_or(give_up, |resend| resend.at().min(give_up)))
+            }
+            Self::Completed { until } | Self::Accepted { until } => Some(until),
+            Self::Proceeding | Self::Terminated => None,
+        }
+    }
+
+    /// True until a final response has come, or nothing will any more.
+    pub fn is_pending(&self) -> bool {
+        matches!(self, Self::Calling { .. } | Self::Proceeding)
+    }
+}

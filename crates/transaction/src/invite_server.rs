@@ -1,0 +1,155 @@
+//! The server transaction of an INVITE: RFC 3261 §17.2.1, figure 7, with the Accepted state of
+//! RFC 6026 §7.1.
+
+use tidegate_world::Timestamp;
+
+use crate::{Acknowledgement, Backoff, Dispatch, Firing, Repetition, Timing};
+
+/// The server transaction of an INVITE.
+///
+/// ```text
+///  Proceeding ──2xx──► Accepted ──L──────────────────► Terminated
+///       └──300-699──► Completed ──ACK──► Confirmed ──I──►  ▲
+///                         └──H─────────────────────────────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InviteServer {
+    /// The INVITE has come, and no final response was sent.
+    Proceeding,
+    /// Another final response than a 2xx was sent.
+    Completed {
+        /// Timer G; `None` over a reliable transport.
+        resend: Option<Backoff>,
+        /// Timer H.
+        give_up: Timestamp,
+    },
+    /// That response was acknowledged.
+    Confirmed {
+        /// Timer I.
+        until: Timestamp,
+    },
+    /// A 2xx was sent, and others may be.
+    Accepted {
+        /// Timer L.
+        until: Timestamp,
+    },
+    /// It is over.
+    Terminated,
+}
+
+impl InviteServer {
+    /// The INVITE has come now.
+    pub fn start() -> Self {
+        Self::Proceeding
+    }
+
+    /// The INVITE has come again.
+    pub fn on_repeated(self) -> Repetition {
+        match self {
+            // RFC 3261 §17.2.1: "If a request retransmission is received while in the
+            // "Proceeding" state, the most recent provisional response that was received from
+            // the TU MUST be passed to the transport layer for retransmission."
+            // "[W]hile in the "Completed" state, when a request retransmission is received, the
+            // server SHOULD pass the response to the transport for retransmission."
+            Self::Proceeding | Self::Completed { .. } => Repetition::Resend,
+            // RFC 6026 §8.7: "any retransmissions of the INVITE received will match this
+            // transaction state machine and will be absorbed by the machine without changing its
+            // state." In "Confirmed" "the only purpose [...] is to absorb any additional ACK".
+            Self::Confirmed { .. } | Self::Accepted { .. } | Self::Terminated => Repetition::Absorb,
+        }
+    }
+
+    /// The transaction user has a response with this status.
+    pub fn on_sending(self, now: Timestamp, timing: &Timing, status: u16) -> (Self, Dispatch) {
+        match (self, status) {
+            (Self::Proceeding, ..200) => (self, Dispatch::Send),
+            // RFC 6026 §8.7: "If, while in the "Proceeding" state, the TU passes a 2xx response
+            // to the server transaction, the server transaction MUST pass this response to the
+            // transport layer for transmission. [...] it MUST transition to the "Accepted" state
+            // and set Timer L to 64*T1".
+            (Self::Proceeding, ..300) => {
+                (Self::Accepted { until: now + timing.patience() }, Dispatch::Send)
+            }
+            // RFC 3261 §17.2.1: "if the TU passes a response with status code from 300 to 699
+            // to the server transaction, the response MUST be passed to the transport layer for
+            // transmission, and the state machine MUST enter the "Completed" state. For
+            // unreliable transports, timer G is set to fire in T1 seconds [...]. When the
+            // "Completed" state is entered, timer H MUST be set to fire in 64*T1 seconds for all
+            // transports."
+            (Self::Proceeding, _) => {
+                let resend = Backoff::start(now, timing);
+                (Self::Completed { resend, give_up: now + timing.patience() }, Dispatch::Send)
+            }
+            // RFC 6026 §8.7: "While in the "Accepted" state, if the TU passes a 2xx response, the
+            // server transaction MUST pass the response to the transport layer".
+            (Self::Accepted { .. }, 200..300) => (self, Dispatch::Send),
+            _ => (self, Dispatch::Discard),
+        }
+    }
+
+    /// An ACK has come.
+    pub fn on_ack(self, now: Timestamp, timing: &Timing) -> (Self, Acknowledgement) {
+        match self {
+            // RFC 3261 §17.2.1: "If an ACK is received while the server transaction is in the
+            // "Completed" state, the server transaction MUST transition to the "Confirmed"
+            // state. [...] When this state is entered, timer I is set to fire in T4 seconds for
+            // unreliable transports, and zero seconds for reliable transports."
+            Self::Completed { .. } => {
+                let linger = timing.linger(timing.t4);
+                let next = if linger.is_zero() {
+                    Self::Terminated
+                } else {
+                    Self::Confirmed { until: now + linger }
+                };
+                (next, Acknowledgement::Absorb)
+            }
+            // RFC 6026 §8.7: "If an ACK is received while the INVITE server transaction is in the
+            // "Accepted" state, then the ACK must be passed up to the TU."
+            Self::Accepted { .. } => (self, Acknowledgement::Deliver),
+            Self::Proceeding | Self::Confirmed { .. } | Self::Terminated => {
+                (self, Acknowledgement::Absorb)
+            }
+        }
+    }
+
+    /// Time has passed: what is due by `now` happens.
+    pub fn on_timer(self, now: Timestamp, timing: &Timing) -> (Self, Firing) {
+        match self {
+            // RFC 3261 §17.2.1: "If timer H fires while in the "Completed" state, it implies that
+            // the ACK was never received. In this case, the server transaction MUST transition to
+            // the "Terminated" state, and MUST indicate to the TU that a transaction failure has
+            // occurred."
+            Self::Completed { give_up, .. } if give_up <= now => {
+                (Self::Terminated, Firing::TimedOut)
+            }
+            // "If timer G fires, the response is passed to the transport layer once more for
+            // retransmission, and timer G is set to fire in MIN(2*T1, T2) seconds. From then on,
+            // when timer G fires, the response is passed to the transport again for transmission,
+            // and timer G is reset with a value that doubles, unless that value exceeds T2".
+            Self::Completed { resend: Some(resend), give_up } if resend.at() <= now => {
+                let resend = Some(resend.double(now, timing, timing.t2));
+                (Self::Completed { resend, give_up }, Firing::Resend)
+            }
+            Self::Confirmed { until } | Self::Accepted { until } if until <= now => {
+                (Self::Terminated, Firing::Silent)
+            }
+            _ => (self, Firing::Silent),
+        }
+    }
+
+    /// When [`on_timer`](Self::on_timer) is next needed.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match *self {
+            Self::Completed { resend, give_up } => {
+                Some(resend.map_or(give_up, |resend| resend.at().min(give_up)))
+            }
+            Self::Confirmed { until } | Self::Accepted { until } => Some(until),
+            Self::Proceeding | Self::Terminated => None,
+        }
+    }
+
+    /// True until a final response was sent.
+    pub fn is_pending(&self) -> bool {
+        matches!(self, Self::Proceeding)
+    }
+}

@@ -1,0 +1,70 @@
+//! What a request matches its server transaction by: RFC 3261 §17.2.3.
+
+use tidegate_sip::{Essentials, Method};
+
+/// RFC 3261 §8.1.1.7: a branch that begins with this is unique.
+pub const COOKIE: &[u8] = b"z9hG4bK";
+
+/// Names a server transaction: what its request has in common with its repetitions, its ACK
+/// and, but for the method, its CANCEL.
+///
+/// The identity is a keyed hash, so that no peer can make two requests one; 64 bits of it meet
+/// once among a million live transactions with a probability of 3·10⁻⁸.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// [`identity`] of the request.
+    pub identity: u64,
+    /// Its method; INVITE for an ACK.
+    pub method: Method,
+}
+
+impl Key {
+    /// The key of a request with this identity and method.
+    ///
+    /// RFC 3261 §17.2.3: "the method of the request matches the one that created the
+    /// transaction, except for ACK, where the method of the request that created the
+    /// transaction is INVITE."
+    pub fn new(identity: u64, method: Method) -> Self {
+        let method = if method == Method::Ack { Method::Invite } else { method };
+        Self { identity, method }
+    }
+
+    /// The key of the INVITE that a CANCEL of this identity is for.
+    ///
+    /// RFC 3261 §9.2: "The TU [...] uses the procedure described in Section 17.2.3 [...] but
+    /// assuming the method is anything but CANCEL or ACK".
+    pub fn cancelled(identity: u64) -> Self {
+        Self { identity, method: Method::Invite }
+    }
+}
+
+/// What stays the same over all copies of a request, its ACK and its CANCEL, and tells it from
+/// any other; `hash` is a keyed hash of a list of parts, `uri` the Request-URI.
+///
+/// RFC 3261 §17.2.3: "1. the branch parameter in the request is the same as the one in the top
+/// Via header field of the request that created the transaction, and 2. the sent-by value in the
+/// top Via of the request is equal to the one in the request that created the transaction".
+///
+/// Without the magic cookie, after RFC 2543, and §16.11: "a hash of the topmost Via, the tag in
+/// the To header field, the tag in the From header field, the Call-ID header field, the CSeq
+/// number (but not method), and the Request-URI from the received request". The To-tag is left
+/// out: the ACK to a non-2xx has one that its INVITE had not.
+pub fn identity(essentials: &Essentials<'_>, uri: &[u8], hash: impl Fn(&[&[u8]]) -> u64) -> u64 {
+    let Essentials { via, from, call_id, cseq, .. } = essentials;
+    let branch = via.branch().unwrap_or_default();
+    if let Some(identity) = identity_of_branch(branch, via.sent_by, &hash) {
+        return identity;
+    }
+    let from_tag = from.tag().unwrap_or_default();
+    let number = cseq.number.to_be_bytes();
+    hash(&[branch, via.sent_by, from_tag, call_id, &number, uri])
+}
+
+/// The identity of a request whose branch has the magic cookie.
+pub fn identity_of_branch(
+    branch: &[u8],
+    sent_by: &[u8],
+    hash: impl Fn(&[&[u8]]) -> u64,
+) -> Option<u64> {
+    branch.starts_with(COOKIE).then(|| hash(&[branch, sent_by]))
+}

@@ -1,0 +1,91 @@
+//! The server transaction of any other request: RFC 3261 §17.2.2, figure 8.
+
+use tidegate_world::Timestamp;
+
+use crate::{Dispatch, Firing, Repetition, Timing};
+
+/// The server transaction of a request that is neither INVITE nor ACK.
+///
+/// ```text
+///  Trying ──1xx──► Proceeding ──200-699──► Completed ──J──► Terminated
+///     └──200-699 as from Proceeding
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherServer {
+    /// The request has come.
+    Trying,
+    /// A provisional response was sent.
+    Proceeding,
+    /// A final response was sent.
+    Completed {
+        /// Timer J.
+        until: Timestamp,
+    },
+    /// It is over.
+    Terminated,
+}
+
+impl OtherServer {
+    /// The request has come now.
+    pub fn start() -> Self {
+        Self::Trying
+    }
+
+    /// The request has come again.
+    pub fn on_repeated(self) -> Repetition {
+        match self {
+            // RFC 3261 §17.2.2: "Once in the "Trying" state, any further request retransmissions
+            // are discarded."
+            Self::Trying | Self::Terminated => Repetition::Absorb,
+            // "If a retransmission of the request is received while in the "Proceeding" state,
+            // the most recently sent provisional response MUST be passed to the transport layer
+            // for retransmission." "While in the "Completed" state, the server transaction MUST
+            // pass the final response to the transport layer for retransmission whenever a
+            // retransmission of the request is received."
+            Self::Proceeding | Self::Completed { .. } => Repetition::Resend,
+        }
+    }
+
+    /// The transaction user has a response with this status.
+    pub fn on_sending(self, now: Timestamp, timing: &Timing, status: u16) -> (Self, Dispatch) {
+        match self {
+            Self::Trying | Self::Proceeding if status < 200 => (Self::Proceeding, Dispatch::Send),
+            // RFC 3261 §17.2.2: "When the server transaction enters the "Completed" state, it
+            // MUST set Timer J to fire in 64*T1 seconds for unreliable transports, and zero
+            // seconds for reliable transports."
+            Self::Trying | Self::Proceeding => {
+                let linger = timing.linger(timing.patience());
+                let next = if linger.is_zero() {
+                    Self::Terminated
+                } else {
+                    Self::Completed { until: now + linger }
+                };
+                (next, Dispatch::Send)
+            }
+            // "Any other final responses passed by the TU to the server transaction MUST be
+            // discarded while in the "Completed" state."
+            Self::Completed { .. } | Self::Terminated => (self, Dispatch::Discard),
+        }
+    }
+
+    /// Time has passed: what is due by `now` happens.
+    pub fn on_timer(self, now: Timestamp) -> (Self, Firing) {
+        match self {
+            Self::Completed { until } if until <= now => (Self::Terminated, Firing::Silent),
+            _ => (self, Firing::Silent),
+        }
+    }
+
+    /// When [`on_timer`](Self::on_timer) is next needed.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match *self {
+            Self::Completed { until } => Some(until),
+            Self::Trying | Self::Proceeding | Self::Terminated => None,
+        }
+    }
+
+    /// True until a final response was sent.
+    pub fn is_pending(&self) -> bool {
+        matches!(self, Self::Trying | Self::Proceeding)
+    }
+}

@@ -1,0 +1,32 @@
+//! Which timer fires next.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use tidegate_world::Timestamp;
+
+use crate::Handle;
+
+/// Timers in the order in which they fire; of those that fire together, by slot.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(Timestamp, u32, u16)>>,
+}
+
+impl Timers {
+    pub(crate) fn push(&mut self, at: Timestamp, handle: Handle) {
+        self.heap.push(Reverse((at, handle.slot, handle.generation)));
+    }
+
+    /// When the first one fires.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        self.heap.peek().map(|&Reverse((at, ..))| at)
+    }
+
+    /// The first one, if it fires by `now`.
+    pub(crate) fn pop(&mut self, now: Timestamp) -> Option<(Timestamp, Handle)> {
+        self.next().filter(|&at| at <= now)?;
+        let Reverse((at, slot, generation)) = self.heap.pop()?;
+        Some((at, Handle { slot, generation }))
+    }
+}
