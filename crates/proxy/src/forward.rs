@@ -1,8 +1,10 @@
 //! Forwarding without state: RFC 3261 §16.11.
 
+use std::net::SocketAddr;
+
 use tidegate_sip::{Method, reply_target};
 use tidegate_transaction::identity;
-use tidegate_world::{Path, Received, Timestamp, Transmit};
+use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
 use crate::calls::Transaction;
@@ -30,7 +32,7 @@ impl Endpoint {
         let transaction = Transaction { identity: branch.identity, method: request.method };
         self.note_request(now, hop, transaction);
         self.counters.requests_forwarded.add(1);
-        self.send_onward(&onward, bytes);
+        self.send_onward(onward.egress, onward.target, bytes);
         Ok(())
     }
 
@@ -47,10 +49,10 @@ impl Endpoint {
         })
     }
 
-    /// Sends what was written for `onward`.
-    pub(crate) fn send_onward(&mut self, onward: &Onward, bytes: tidegate_world::Buffer) {
-        let Some(own) = self.addresses().listener(onward.egress.into()) else { return };
-        let path = Path::udp(own.local, onward.target);
+    /// Sends a request that was written for the listener at `egress`.
+    pub(crate) fn send_onward(&mut self, egress: u8, target: SocketAddr, bytes: Buffer) {
+        let Some(own) = self.addresses().listener(egress.into()) else { return };
+        let path = Path::udp(own.local, target);
         self.transmit(Transmit { path, bytes });
     }
 

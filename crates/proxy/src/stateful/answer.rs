@@ -1,19 +1,19 @@
 //! Responses to a transaction: RFC 3261 §16.7.
 
 use tidegate_sip::{Method, Passage};
-use tidegate_transaction::{Arrival, Handle};
+use tidegate_transaction::Arrival;
 use tidegate_world::{Buffer, Received, Timestamp};
 
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::stateful::begin::TIMER_C;
 use crate::stateful::best::Best;
-use crate::stateful::context::{Cancel, Context, Live};
+use crate::stateful::context::{At, Cancel, Context, Live};
 use crate::transaction_branch::TransactionBranch;
 
 /// A response on its way, and to what.
 struct Answer<'a> {
-    handle: Handle,
+    at: At,
     /// Which of the context's branches.
     index: usize,
     received: &'a Received,
@@ -29,24 +29,19 @@ impl Endpoint {
         passage: &Passage<'_>,
         branch: &TransactionBranch,
     ) -> Result<(), DropReason> {
-        let (handle, index) = (branch.context, usize::from(branch.index));
+        let at = At { now, context: branch.context };
         // RFC 6026 §8.9 (for RFC 3261 §16.7 item 1): a response that matches no client
         // transaction is not forwarded.
-        let context = self.transactions_mut().lend(handle);
+        let context = self.transactions_mut().lend(at.context);
         let mut context = context.ok_or(DropReason::StrayResponse)?;
-        let answer = Answer { handle, index, received, passage };
-        let done = self.take(now, &answer, &mut context);
-        self.transactions_mut().settle(now, handle, context);
+        let answer = Answer { at, index: branch.index.into(), received, passage };
+        let done = self.take(&answer, &mut context);
+        self.transactions_mut().settle(now, at.context, context);
         done
     }
 
-    fn take(
-        &mut self,
-        now: Timestamp,
-        answer: &Answer<'_>,
-        context: &mut Context,
-    ) -> Result<(), DropReason> {
-        let Answer { index, passage, .. } = *answer;
+    fn take(&mut self, answer: &Answer<'_>, context: &mut Context) -> Result<(), DropReason> {
+        let Answer { at: At { now, .. }, index, passage, .. } = *answer;
         let timing = self.transactions().timing;
         let branch = context.branches.get_mut(index).ok_or(DropReason::StrayResponse)?;
         // RFC 3261 §17.1.3: "If the method parameter in the CSeq header field matches the method
@@ -56,7 +51,7 @@ impl Endpoint {
         match passage.cseq.method {
             method if method == context.method => {}
             Method::Cancel if context.method == Method::Invite => {
-                return self.take_answer_to_cancel(now, answer, context);
+                return self.take_answer_to_cancel(answer, context);
             }
             _ => return Err(DropReason::StrayResponse),
         }
@@ -69,7 +64,7 @@ impl Endpoint {
                 return Err(DropReason::RepeatedResponse);
             }
             Arrival::DeliverAndAcknowledge => {
-                self.note_hop(answer.handle, context, index);
+                self.note_hop(answer.at.context, context, index);
                 self.acknowledge_answer(answer, context);
             }
             Arrival::Deliver => {}
@@ -82,14 +77,13 @@ impl Endpoint {
             self.pass_success(now, context, index, passage.status, bytes);
             return Ok(());
         };
-        self.deliver(now, answer, context, &mut live, bytes);
+        self.deliver(answer, context, &mut live, bytes);
         context.live = Some(live);
         Ok(())
     }
 
     fn take_answer_to_cancel(
         &mut self,
-        now: Timestamp,
         answer: &Answer<'_>,
         context: &mut Context,
     ) -> Result<(), DropReason> {
@@ -98,7 +92,7 @@ impl Endpoint {
         let Some(Cancel::Sent { client, .. }) = pending.map(|pending| &mut pending.cancel) else {
             return Err(DropReason::StrayResponse);
         };
-        let (next, arrival) = client.on_response(now, &timing, answer.passage.status);
+        let (next, arrival) = client.on_response(answer.at.now, &timing, answer.passage.status);
         *client = next;
         match arrival {
             Arrival::Absorb => Err(DropReason::RepeatedResponse),
@@ -108,29 +102,29 @@ impl Endpoint {
 
     /// Acknowledges a final response hop by hop.
     fn acknowledge_answer(&mut self, answer: &Answer<'_>, context: &Context) {
-        let Answer { handle, index, received, .. } = *answer;
-        self.send_ack(handle, context, index, &received.bytes);
+        let Answer { at, index, received, .. } = *answer;
+        self.send_ack(at.context, context, index, &received.bytes);
     }
 
     fn deliver(
         &mut self,
-        now: Timestamp,
         answer: &Answer<'_>,
         context: &mut Context,
         live: &mut Live,
         bytes: Buffer,
     ) {
-        let Answer { handle, index, passage, .. } = *answer;
+        let Answer { at, index, passage, .. } = *answer;
+        let now = at.now;
         let status = passage.status;
         let is_invite = context.method == Method::Invite;
         match status {
-            ..200 => self.deliver_provisional(now, answer, context, live, bytes),
+            ..200 => self.deliver_provisional(answer, context, live, bytes),
             200..300 if is_invite => {
                 self.pass_success(now, context, index, status, bytes);
                 // RFC 3261 §16.7 item 10: "If the forwarded response was a final response, the
                 // proxy MUST generate a CANCEL request for all pending client transactions
                 // associated with this response context."
-                self.cancel_all(now, handle, context, live);
+                self.cancel_all(at, context, live);
             }
             200..300 => {
                 self.counters.responses_forwarded.add(1);
@@ -140,7 +134,7 @@ impl Endpoint {
             _ => {
                 if status == 503 {
                     self.note_refused(now, context.branches[index].member);
-                    if self.try_next(now, handle, context, live) {
+                    if self.try_next(at, context, live) {
                         return;
                     }
                 }
@@ -150,22 +144,22 @@ impl Endpoint {
                     // immediately forwarded, but the stateful proxy SHOULD cancel all client
                     // pending transactions as described in Section 10, and it MUST NOT create any
                     // new branches in this context."
-                    self.cancel_all(now, handle, context, live);
+                    self.cancel_all(at, context, live);
                 }
-                self.conclude(now, handle, context, live);
+                self.conclude(at, context, live);
             }
         }
     }
 
     fn deliver_provisional(
         &mut self,
-        now: Timestamp,
         answer: &Answer<'_>,
         context: &mut Context,
         live: &mut Live,
         bytes: Buffer,
     ) {
-        let Answer { handle, index, passage, .. } = *answer;
+        let Answer { at, index, passage, .. } = *answer;
+        let now = at.now;
         let status = passage.status;
         let pending = &mut live.pending[index];
         pending.failover = None;
@@ -177,7 +171,7 @@ impl Endpoint {
         }
         let (is_abandoned, cancel) = (pending.is_abandoned, pending.cancel);
         if is_abandoned || matches!(cancel, Cancel::Wanted { .. }) {
-            self.cancel_branch(now, handle, context, live, index);
+            self.cancel_branch(at, context, live, index);
         }
         if is_abandoned {
             return;

@@ -1,21 +1,24 @@
 //! The beginning: a request becomes a context, and goes to its first targets.
 
 use smallvec::SmallVec;
+use std::time::Duration;
+
 use tidegate_sip::{Message, Method, Reply, reply_target, write_reply};
 use tidegate_transaction::{Client, Handle, Key, Server};
-use tidegate_world::{Path, Received, Timestamp, Transmit};
+use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
 
+use crate::branch::BranchText;
 use crate::calls::Transaction;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::onward::Onward;
 use crate::request::Request;
 use crate::routing::Hop;
-use crate::stateful::context::{Branch, Cancel, Context, Counted, Live, Pending};
+use crate::stateful::context::{At, Branch, Cancel, Context, Counted, Live, Pending};
 use crate::transaction_branch::TransactionBranch;
 
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
-pub(crate) const TIMER_C: std::time::Duration = std::time::Duration::from_secs(190);
+pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// Branches of one context at the most: their index has a byte in our branch.
 pub(crate) const BRANCHES_MAX: usize = 64;
@@ -38,7 +41,8 @@ impl Endpoint {
         let groups = self.fork_groups(now, hop, breadth)?;
 
         let key = Key::new(request.identity, request.method);
-        let handle = self.transactions_mut().insert(now, key).map_err(|_| FULL)?;
+        let context = self.transactions_mut().insert(now, key).map_err(|_| FULL)?;
+        let at = At { now, context };
         let target = reply_target(&request.essentials.via, received.path.remote);
         let is_invite = request.method == Method::Invite;
         let mut context = Box::new(Context {
@@ -50,12 +54,12 @@ impl Endpoint {
             branches: SmallVec::new(),
             last: None,
             live: None,
+            loop_hash: self.loop_hash(received, request),
             counted: Counted::default(),
         });
         let mut live = Box::new(Live {
             request: request.message.bytes().into(),
             onward: Onward { max_breadth: Some(breadth), ..onward },
-            loop_hash: self.loop_hash(received, request),
             pending: SmallVec::new(),
             choice: hop.choice,
             groups,
@@ -69,81 +73,84 @@ impl Endpoint {
             self.send_trying(&context.back, request.message);
         }
         let started = match live.groups.pop_front() {
-            None => self.start(now, handle, &mut context, &mut live, request, hop, breadth),
-            Some(group) => self.start_group(now, handle, &mut context, &mut live, request, &group),
+            None => self.start(at, &mut context, &mut live, request, hop, breadth),
+            Some(group) => self.start_group(at, &mut context, &mut live, request, &group),
         };
         if let Err(instead) = started {
             // Nothing has gone out; whoever sent it gets the reason without a transaction.
-            self.transactions_mut().discard(handle);
+            self.transactions_mut().discard(at.context);
             return Err(instead);
         }
         context.live = Some(live);
-        self.transactions_mut().settle(now, handle, context);
+        self.transactions_mut().settle(now, at.context, context);
         Ok(())
     }
 
     /// Sends the request to one more target, and a client transaction begins.
     pub(crate) fn start(
         &mut self,
-        now: Timestamp,
-        handle: Handle,
+        at: At,
         context: &mut Context,
         live: &mut Live,
         request: &Request<'_>,
         hop: &Hop,
         breadth: u32,
     ) -> Result<(), Instead> {
+        let timing = self.transactions().timing;
         let egress = self.egress(live.onward.ingress.into(), hop.target)?;
-        let branch = Branch {
+        let index = context.branches.len();
+        context.branches.push(Branch {
             client: match request.method {
-                Method::Invite => Client::invite(now, &self.transactions().timing),
-                _ => Client::other(now, &self.transactions().timing),
+                Method::Invite => Client::invite(at.now, &timing),
+                _ => Client::other(at.now, &timing),
             },
             target: hop.target,
             member: hop.member,
             egress,
-            loop_hash: live.loop_hash,
             hop: None,
-        };
-        let bytes = self.write_branch(handle, context, live, request, &branch, breadth)?;
-        let transaction = Transaction { identity: context.identity, method: request.method };
-        self.note_request(now, hop, transaction);
-        self.counters.requests_forwarded.add(1);
-        self.send_onward(&Onward { egress, target: hop.target, ..live.onward }, bytes);
-
+        });
         let others = hop.choice.and_then(|(pool, _)| self.failover_after(pool));
         live.pending.push(Pending {
-            since: now,
-            failover: others.map(|after| now + after),
-            timer_c: (request.method == Method::Invite).then(|| now + TIMER_C),
+            since: at.now,
+            failover: others.map(|after| at.now + after),
+            timer_c: (request.method == Method::Invite).then(|| at.now + TIMER_C),
             cancel: Cancel::No,
             breadth,
             is_abandoned: false,
         });
-        context.branches.push(branch);
+        let bytes = match self.write_branch(at.context, context, live, request, index) {
+            Ok(bytes) => bytes,
+            Err(instead) => {
+                context.branches.pop();
+                live.pending.pop();
+                return Err(instead);
+            }
+        };
+        let transaction = Transaction { identity: context.identity, method: request.method };
+        self.note_request(at.now, hop, transaction);
+        self.counters.requests_forwarded.add(1);
+        self.send_onward(egress, hop.target, bytes);
         Ok(())
     }
 
-    /// The request as `branch`, the next or one that is there, has it.
+    /// The request as the branch at `index` has it.
     fn write_branch(
         &self,
         handle: Handle,
         context: &Context,
         live: &Live,
         request: &Request<'_>,
-        branch: &Branch,
-        breadth: u32,
-    ) -> Result<tidegate_world::Buffer, Instead> {
-        let index = context.branches.iter().position(|known| std::ptr::eq(known, branch));
-        let index = index.unwrap_or(context.branches.len());
+        index: usize,
+    ) -> Result<Buffer, Instead> {
+        let branch = &context.branches[index];
         let onward = Onward {
             target: branch.target,
             member: branch.member,
             egress: branch.egress,
-            max_breadth: Some(breadth),
+            max_breadth: Some(live.pending[index].breadth),
             ..live.onward
         };
-        let text = self.branch_of(handle, index, branch.loop_hash);
+        let text = self.branch_of(handle, index, context.loop_hash);
         self.write_request(context.back.remote, request, &onward, text.as_bytes())
     }
 
@@ -154,11 +161,10 @@ impl Endpoint {
         context: &Context,
         live: &Live,
         index: usize,
-    ) -> Option<tidegate_world::Buffer> {
+    ) -> Option<Buffer> {
         let message = Message::parse(&live.request).ok()?;
         let request = self.read_again(&message, context)?;
-        let (branch, breadth) = (&context.branches[index], live.pending[index].breadth);
-        self.write_branch(handle, context, live, &request, branch, breadth).ok()
+        self.write_branch(handle, context, live, &request, index).ok()
     }
 
     /// A request that was read before.
@@ -174,12 +180,7 @@ impl Endpoint {
     }
 
     /// The text of the branch at `index` of a context.
-    pub(crate) fn branch_of(
-        &self,
-        context: Handle,
-        index: usize,
-        loop_hash: u32,
-    ) -> crate::branch::BranchText {
+    pub(crate) fn branch_of(&self, context: Handle, index: usize, loop_hash: u32) -> BranchText {
         let shard = self.shard() as u8;
         TransactionBranch { shard, context, index: index as u8, loop_hash }.encode(self.keys())
     }

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use tidegate_transaction::Handle;
 use tidegate_world::Timestamp;
 
 use crate::calls::Member;
@@ -13,7 +12,7 @@ use crate::request::Request;
 use crate::routing::Hop;
 use crate::settings::Choice;
 use crate::stateful::begin::BRANCHES_MAX;
-use crate::stateful::context::{Context, Live};
+use crate::stateful::context::{At, Context, Live};
 
 /// RFC 5393 §5.3.3: "If a SIP proxy receives a request with no Max-Breadth header field value,
 /// it MUST add one, with a value that is RECOMMENDED to be 60. Proxies MUST have a maximum
@@ -74,8 +73,7 @@ impl Endpoint {
     /// If none of them could be sent to.
     pub(crate) fn start_group(
         &mut self,
-        now: Timestamp,
-        handle: Handle,
+        at: At,
         context: &mut Context,
         live: &mut Live,
         request: &Request<'_>,
@@ -91,7 +89,7 @@ impl Endpoint {
             let member = Member { pool, backend };
             let hop = Hop { choice: None, ..self.toward(member, context.call, 0) };
             let share = incoming / count + u32::from(i < incoming % count);
-            let started = self.start(now, handle, context, live, request, &hop, share);
+            let started = self.start(at, context, live, request, &hop, share);
             outcome = outcome.or(started);
         }
         outcome

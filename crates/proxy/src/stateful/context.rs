@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use smallvec::SmallVec;
 use tidegate_sip::Method;
-use tidegate_transaction::{Client, OtherClient, Server};
+use tidegate_transaction::{Client, Handle, OtherClient, Server};
 use tidegate_world::{Path, Timestamp};
 
 use crate::calls::{CallRef, Member};
@@ -21,11 +21,20 @@ pub(crate) struct Context {
     pub(crate) back: Path,
     pub(crate) call: CallRef,
     pub(crate) branches: SmallVec<[Branch; 1]>,
+    /// What its branches have for the detection of loops.
+    pub(crate) loop_hash: u32,
     /// The last response that was sent, as long as it may have to be sent again.
     pub(crate) last: Option<Box<[u8]>>,
     pub(crate) live: Option<Box<Live>>,
     /// As which it is counted in the metrics.
     pub(crate) counted: Counted,
+}
+
+/// When something happens, and to which context.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) now: Timestamp,
+    pub(crate) context: Handle,
 }
 
 /// What a context was counted as when it was last looked at.
@@ -46,7 +55,6 @@ pub(crate) struct Branch {
     /// The back end there, if it is one of ours.
     pub(crate) member: Option<Member>,
     pub(crate) egress: u8,
-    pub(crate) loop_hash: u32,
     /// Request-URI and Route of what was sent, for the ACK of a final response that comes again.
     pub(crate) hop: Option<Box<[u8]>>,
 }
@@ -58,8 +66,6 @@ pub(crate) struct Live {
     pub(crate) request: Box<[u8]>,
     /// How it goes on, but for the target.
     pub(crate) onward: Onward,
-    /// What its branches have for the detection of loops.
-    pub(crate) loop_hash: u32,
     /// One for each branch.
     pub(crate) pending: SmallVec<[Pending; 1]>,
     /// Where another target may come from: the pool, and the fingerprint of the call.

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use tidegate_sip::{HeaderName, Message};
 use tidegate_transaction::Handle;
-use tidegate_world::{Buffer, Path, Transmit};
+use tidegate_world::Buffer;
 
 use crate::endpoint::Endpoint;
 use crate::onward::MAX_FORWARDS;
@@ -82,14 +82,14 @@ impl Endpoint {
         model: &Message<'_>,
     ) {
         let branch = &context.branches[index];
-        let Some(own) = self.addresses().listener(branch.egress.into()) else { return };
-        let path = Path::udp(own.local, branch.target);
-        let text = self.branch_of(handle, index, branch.loop_hash);
+        let (egress, target) = (branch.egress, branch.target);
+        let Some(own) = self.addresses().listener(egress.into()) else { return };
+        let text = self.branch_of(handle, index, context.loop_hash);
         let Some(bytes) = self.write_hop(method, hop, own.via.as_bytes(), text.as_bytes(), model)
         else {
             return;
         };
-        self.transmit(Transmit { path, bytes });
+        self.send_onward(egress, target, bytes);
     }
 
     fn write_hop(

@@ -7,6 +7,7 @@ use tidegate_world::{Received, Timestamp};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::request::Request;
+use crate::stateful::context::At;
 
 impl Endpoint {
     /// Does what a request does to the transaction it matches; `false` if it matches none, or
@@ -25,7 +26,7 @@ impl Endpoint {
         match request.method {
             Method::Ack => self.acknowledge(now, handle),
             Method::Cancel => {
-                self.cancel_request(now, handle, received, request.message);
+                self.cancel_request(At { now, context: handle }, received, request.message);
                 true
             }
             _ => {

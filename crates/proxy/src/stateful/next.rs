@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use tidegate_sip::Message;
-use tidegate_transaction::Handle;
 use tidegate_world::Timestamp;
 
 use crate::calls::Member;
 use crate::endpoint::Endpoint;
 use crate::routing::Hop;
 use crate::settings::Choice;
-use crate::stateful::context::{Context, Live};
+use crate::stateful::context::{At, Context, Live};
 
 /// A back end that has answered 503 within this time gets no request that another has refused: a
 /// rejected call is not carried from one saturated server to the next.
@@ -42,13 +41,7 @@ impl Endpoint {
 
     /// Sends the request to another back end of its pool, if there is one that may have it. Those
     /// that had it are abandoned.
-    pub(crate) fn try_next(
-        &mut self,
-        now: Timestamp,
-        handle: Handle,
-        context: &mut Context,
-        live: &mut Live,
-    ) -> bool {
+    pub(crate) fn try_next(&mut self, at: At, context: &mut Context, live: &mut Live) -> bool {
         let Some((pool, fingerprint)) = live.choice else { return false };
         let settings = self.pool_settings(pool);
         let may_try = matches!(settings.choice, Choice::One(_))
@@ -64,8 +57,8 @@ impl Endpoint {
             let member = Some(Member { pool, backend: i as u16 });
             context.branches.iter().any(|branch| branch.member == member)
         };
-        let Some(backend) = self.pick_another(now, pool, fingerprint, |i, backend| {
-            !had(i) && !backend.has_refused(now, SATURATED)
+        let Some(backend) = self.pick_another(at.now, pool, fingerprint, |i, backend| {
+            !had(i) && !backend.has_refused(at.now, SATURATED)
         }) else {
             return false;
         };
@@ -73,7 +66,7 @@ impl Endpoint {
         self.move_call(context.call, member);
         let hop = Hop { choice: live.choice, ..self.toward(member, context.call, 0) };
         let before = context.branches.len();
-        if !self.start_again(now, handle, context, live, &hop) {
+        if !self.start_again(at, context, live, &hop) {
             return false;
         }
         for (branch, pending) in context.branches.iter_mut().zip(&mut live.pending).take(before) {
@@ -86,8 +79,7 @@ impl Endpoint {
     /// Sends the request of a context to the next group of its fork; `false` if to none of it.
     pub(crate) fn start_next_group(
         &mut self,
-        now: Timestamp,
-        handle: Handle,
+        at: At,
         context: &mut Context,
         live: &mut Live,
         group: &[u16],
@@ -95,25 +87,18 @@ impl Endpoint {
         let bytes = std::mem::take(&mut live.request);
         let started = Message::parse(&bytes).ok().and_then(|message| {
             let request = self.read_again(&message, context)?;
-            self.start_group(now, handle, context, live, &request, group).ok()
+            self.start_group(at, context, live, &request, group).ok()
         });
         live.request = bytes;
         started.is_some()
     }
 
-    fn start_again(
-        &mut self,
-        now: Timestamp,
-        handle: Handle,
-        context: &mut Context,
-        live: &mut Live,
-        hop: &Hop,
-    ) -> bool {
+    fn start_again(&mut self, at: At, context: &mut Context, live: &mut Live, hop: &Hop) -> bool {
         let bytes = std::mem::take(&mut live.request);
         let started = Message::parse(&bytes).ok().and_then(|message| {
             let request = self.read_again(&message, context)?;
             let breadth = live.onward.max_breadth.unwrap_or_default();
-            self.start(now, handle, context, live, &request, hop, breadth).ok()
+            self.start(at, context, live, &request, hop, breadth).ok()
         });
         live.request = bytes;
         started.is_some()

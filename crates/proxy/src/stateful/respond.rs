@@ -1,14 +1,14 @@
 //! Responses on their way up: RFC 3261 §16.7 items 5 to 9.
 
 use tidegate_sip::{Message, Method, Reply, reason, write_reply};
-use tidegate_transaction::{Dispatch, Handle};
+use tidegate_transaction::Dispatch;
 use tidegate_world::{Buffer, Path, Timestamp, Transmit};
 
 use crate::calls::{Member, Transaction};
 use crate::endpoint::Endpoint;
 use crate::reply::{SERVER, transaction_tag};
 use crate::stateful::best::Best;
-use crate::stateful::context::{Branch, Context, Live};
+use crate::stateful::context::{At, Branch, Context, Live};
 
 impl Live {
     /// Another final response that may be the one that is sent.
@@ -98,18 +98,12 @@ impl Endpoint {
 
     /// Once no branch is left that could bring something better, the next group of a fork has
     /// its turn, or the best response is sent.
-    pub(crate) fn conclude(
-        &mut self,
-        now: Timestamp,
-        handle: Handle,
-        context: &mut Context,
-        live: &mut Live,
-    ) {
+    pub(crate) fn conclude(&mut self, at: At, context: &mut Context, live: &mut Live) {
         if !context.server.is_pending() || live.waits(&context.branches) {
             return;
         }
         while let Some(group) = live.groups.pop_front() {
-            if self.start_next_group(now, handle, context, live, &group) {
+            if self.start_next_group(at, context, live, &group) {
                 return;
             }
         }
@@ -119,22 +113,22 @@ impl Endpoint {
             // it might proxy will also generate a 503. [...] If the only response that was
             // received is a 503, the proxy SHOULD generate a 500 response and forward that
             // upstream."
-            Some(Best { status: 503, .. }) => self.respond(now, context, live, 500),
-            Some(best) if best.bytes.is_empty() => self.respond(now, context, live, best.status),
+            Some(Best { status: 503, .. }) => self.respond(at.now, context, live, 500),
+            Some(best) if best.bytes.is_empty() => self.respond(at.now, context, live, best.status),
             Some(best) => {
                 let status = best.status;
                 self.counters.responses_forwarded.add(1);
                 let bytes = self.pool().copy(&best.into_bytes());
-                self.pass_final(now, context, status, bytes, true);
+                self.pass_final(at.now, context, status, bytes, true);
             }
             // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with
             // Status-Code of 408 to a non-INVITE request. As a consequence, an element that cannot
             // respond before the transaction expires will not send a final response at all."
             None if context.method != Method::Invite => {
-                self.note_answer(now, context, 408, false);
+                self.note_answer(at.now, context, 408, false);
                 context.server = context.server.end();
             }
-            None => self.respond(now, context, live, 408),
+            None => self.respond(at.now, context, live, 408),
         }
     }
 
