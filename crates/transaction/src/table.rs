@@ -244,3 +244,7 @@ impl<T> Table<T> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;
