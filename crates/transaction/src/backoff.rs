@@ -17,7 +17,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// Of a message that is sent now; `None` over a reliable transport.
-    pub(crate) fn start(now: Timestamp, timing: &Timing) -> Option<Self> {
+    pub fn start(now: Timestamp, timing: &Timing) -> Option<Self> {
         (!timing.reliable).then(|| Self { at: now + timing.t1, doubled: 0 })
     }
 
@@ -27,7 +27,7 @@ impl Backoff {
     }
 
     /// After a repetition: the interval doubles, up to `interval_max`.
-    pub(crate) fn double(self, now: Timestamp, timing: &Timing, interval_max: Duration) -> Self {
+    pub fn double(self, now: Timestamp, timing: &Timing, interval_max: Duration) -> Self {
         // 64·T1 ends every transaction: six doublings are all there is time for.
         let doubled = (self.doubled + 1).min(7);
         let interval = (timing.t1 * (1 << doubled)).min(interval_max);

@@ -80,7 +80,7 @@ impl Run {
                 calls: self.calls,
                 duration: Duration::MAX,
             },
-            hold: self.hold,
+            hold: self.hold.into(),
             ..CallerConfig::new(address(CALLER), address(PROXY))
         };
         let mut caller = Caller::new(config, seed, 0, Timestamp::ZERO, Pool::new()).unwrap();
