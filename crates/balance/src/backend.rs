@@ -27,8 +27,17 @@ struct Load {
     work: AtomicU64,
     assigned: AtomicU64,
     failures: AtomicU64,
+    refusals: AtomicU64,
     down_until: AtomicU64,
+    /// When it last answered, rounded; zero if it never did.
+    answered_at: AtomicU64,
+    /// When it last refused for overload.
+    refused_at: AtomicU64,
 }
+
+/// Answers are noted no more often than this: a store on every one would make the cache line
+/// go back and forth between the shards.
+const ANSWERED_STEP_NS: u64 = 10_000_000;
 
 impl Backend {
     pub(crate) fn new(name: &str, address: SocketAddr, weight: u32) -> Self {
@@ -84,11 +93,37 @@ impl Backend {
     }
 
     /// It has answered, so it is there.
-    pub fn on_answered(&self) {
+    pub fn on_answered(&self, now: Timestamp) {
         // Read first: a store on every response would make the line bounce.
         if self.load.down_until.load(Relaxed) != 0 {
             self.load.down_until.store(0, Relaxed);
         }
+        let now = now.as_nanos();
+        if now.saturating_sub(self.load.answered_at.load(Relaxed)) >= ANSWERED_STEP_NS {
+            self.load.answered_at.store(now, Relaxed);
+        }
+    }
+
+    /// Whether it has answered anything after `since`.
+    pub fn has_answered(&self, since: Timestamp) -> bool {
+        self.load.answered_at.load(Relaxed) > since.as_nanos()
+    }
+
+    /// It has answered 503: it has more than it can do.
+    pub fn on_refused(&self, now: Timestamp) {
+        self.load.refusals.fetch_add(1, Relaxed);
+        self.load.refused_at.store(now.as_nanos().max(1), Relaxed);
+    }
+
+    /// Whether it refused for overload within the last `within`.
+    pub fn has_refused(&self, now: Timestamp, within: Duration) -> bool {
+        let at = self.load.refused_at.load(Relaxed);
+        at != 0 && now.since(Timestamp::from_nanos(at)) < within
+    }
+
+    /// Requests it answered with 503 since the start.
+    pub fn refusals(&self) -> u64 {
+        self.load.refusals.load(Relaxed)
     }
 
     pub(crate) fn note_assigned(&self) {

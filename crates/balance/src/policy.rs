@@ -78,8 +78,18 @@ impl Picker {
     /// just failed this call). Back ends that are down are passed over; `None`
     /// when no other is left.
     pub fn pick(&mut self, now: Timestamp, call: u64, not: Option<usize>) -> Option<usize> {
+        self.pick_where(now, call, |i, _| Some(i) != not)
+    }
+
+    /// As [`pick`](Self::pick), among those that `may_have` it, by index and back end.
+    pub fn pick_where(
+        &mut self,
+        now: Timestamp,
+        call: u64,
+        may_have: impl Fn(usize, &Backend) -> bool,
+    ) -> Option<usize> {
         let backends = self.pool.backends();
-        let usable = |i: usize| Some(i) != not && backends[i].is_up(now);
+        let usable = |i: usize| may_have(i, &backends[i]) && backends[i].is_up(now);
         let picked = match &mut self.state {
             State::Rr(rr) => rr.pick(backends, usable),
             State::Hash => self.hash.pick(call, usable),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_balance::{Policy, Pool as Backends};
-use tidegate_proxy::{Listener, Proxy, Secret, Settings};
+use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
 use tidegate_world::{Core, Path, Pool, Received, Timestamp};
 
 const KINDS: [&str; 6] = ["INVITE", "180", "200 (INVITE)", "ACK", "BYE", "200 (BYE)"];
@@ -70,7 +70,11 @@ fn main() {
     let pool = Backends::new("app", &[("a", backend, 1)]);
     let secret = Secret { current: [1; 32], previous: Vec::new() };
     let listener = Listener::new(([127, 0, 0, 1], 5060).into());
-    let settings = Settings::new(vec![listener], vec![(pool, Policy::Tlwl)], secret);
+    let settings = Settings::new(
+        vec![listener],
+        vec![PoolSettings::new(pool, Policy::Tlwl).stateless()],
+        secret,
+    );
     let buffers = Pool::new();
     let proxy = Proxy::new(settings, Arc::default(), buffers.clone());
     let mut bench = Bench { proxy, pool: buffers, now: Timestamp::ZERO, spent: Default::default() };

@@ -1,4 +1,5 @@
-//! Our own branch: what is needed to bring a response back.
+//! The branch of a request that we forward without state: what is needed to bring a response
+//! back. Of one with a transaction see `transaction_branch`.
 //!
 //! `z9hG4bK` and 24 characters (18 bytes): version and listener, shard, identity of
 //! the request, MAC. Where the listener is every address of the machine, the one that
@@ -14,12 +15,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tidegate_sip::Essentials;
+use tidegate_transaction::COOKIE;
 
 use crate::secret::Keys;
 
-/// RFC 3261 §8.1.1.7: the magic cookie.
-const COOKIE: &[u8] = b"z9hG4bK";
 const VERSION: u8 = 1;
 
 /// Bytes before the address, and of the MAC behind it.
@@ -53,6 +52,15 @@ pub(crate) struct BranchText {
 }
 
 impl BranchText {
+    /// The text of a branch with this content, which has a branch's length at the most.
+    pub(crate) fn of(raw: &[u8]) -> Self {
+        let mut text = [0; COOKIE.len() + ENCODED_MAX];
+        text[..COOKIE.len()].copy_from_slice(COOKIE);
+        let encoded = URL_SAFE_NO_PAD.encode_slice(raw, &mut text[COOKIE.len()..]);
+        let length = COOKIE.len() + encoded.expect("the longest branch has room");
+        Self { text, length }
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.text[..self.length]
     }
@@ -73,11 +81,7 @@ impl Branch {
         let mac = mac(keys, &raw[..end], target);
         let end = put(&mut raw, end, &mac.to_be_bytes());
 
-        let mut text = [0; COOKIE.len() + ENCODED_MAX];
-        text[..COOKIE.len()].copy_from_slice(COOKIE);
-        let encoded = URL_SAFE_NO_PAD.encode_slice(&raw[..end], &mut text[COOKIE.len()..]);
-        let length = COOKIE.len() + encoded.expect("the longest branch has room");
-        BranchText { text, length }
+        BranchText::of(&raw[..end])
     }
 
     /// The branch in `text`, if it is ours for a response that goes to `target`.
@@ -121,40 +125,13 @@ fn put(raw: &mut [u8; RAW_MAX], from: usize, bytes: &[u8]) -> usize {
     end
 }
 
-/// What stays the same over all copies of a request, and tells it from any other.
-///
-/// RFC 3261 §16.11: "The proxy examines the branch ID in the topmost Via header field of
-/// the received request. If it begins with the magic cookie, the first component of the
-/// branch ID of the outgoing request is computed as a hash of the received branch ID.
-/// Otherwise, the first component of the branch ID is computed as a hash of the topmost
-/// Via, the tag in the To header field, the tag in the From header field, the Call-ID
-/// header field, the CSeq number (but not method), and the Request-URI from the received
-/// request."
-pub(crate) fn identity(keys: &Keys, essentials: &Essentials<'_>, uri: &[u8]) -> u64 {
-    let Essentials { via, from, call_id, cseq, .. } = essentials;
-    let branch = via.branch().unwrap_or_default();
-    if let Some(identity) = identity_of_branch(keys, branch, via.sent_by) {
-        return identity;
-    }
-    let from_tag = from.tag().unwrap_or_default();
-    // The To-tag is left out: the ACK to a non-2xx has one that its INVITE had not,
-    // and must get the INVITE's branch.
-    let number = cseq.number.to_be_bytes();
-    keys.identity.hash(&[branch, via.sent_by, from_tag, call_id, &number, uri])
-}
-
-/// The identity of a request whose branch has the magic cookie, from what a scan finds.
-pub(crate) fn identity_of_branch(keys: &Keys, branch: &[u8], sent_by: &[u8]) -> Option<u64> {
-    branch.starts_with(COOKIE).then(|| keys.identity.hash(&[branch, sent_by]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::secret::Secret;
 
     fn keys(byte: u8) -> Keys {
-        Keys::new(&Secret { current: [byte; 32], previous: Vec::new() })
+        Keys::new(&Secret { current: [byte; 32], previous: Vec::new() }, 0)
     }
 
     fn target() -> SocketAddr {

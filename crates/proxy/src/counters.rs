@@ -19,6 +19,10 @@ pub enum DropReason {
     Absorbed,
     /// A response whose branch we did not make.
     ForeignResponse,
+    /// A response to a transaction that is no longer, or never was.
+    StrayResponse,
+    /// A response that its transaction has had.
+    RepeatedResponse,
     /// A response that leads nowhere: no Via below ours, or one without address.
     LostResponse,
     /// An ACK to a reply that we made, which ends there.
@@ -31,12 +35,14 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
         Self::Absorbed,
         Self::ForeignResponse,
+        Self::StrayResponse,
+        Self::RepeatedResponse,
         Self::LostResponse,
         Self::OwnAck,
         Self::UnknownAck,
@@ -51,6 +57,8 @@ impl DropReason {
             Self::QueueFull => "queue_full",
             Self::Absorbed => "absorbed",
             Self::ForeignResponse => "foreign_response",
+            Self::StrayResponse => "stray_response",
+            Self::RepeatedResponse => "repeated_response",
             Self::LostResponse => "lost_response",
             Self::OwnAck => "own_ack",
             Self::UnknownAck => "unknown_ack",
@@ -60,7 +68,8 @@ impl DropReason {
 }
 
 /// Statuses that the proxy itself answers with.
-pub const REPLIES: [u16; 10] = [200, 400, 403, 404, 416, 420, 481, 483, 503, 505];
+pub const REPLIES: [u16; 16] =
+    [100, 200, 400, 403, 404, 408, 416, 420, 440, 481, 482, 483, 487, 500, 503, 505];
 
 /// A shard's counters.
 #[derive(Debug, Default)]
@@ -77,13 +86,25 @@ pub struct Counters {
     pub requests_forwarded: Counter,
     /// Responses forwarded.
     pub responses_forwarded: Counter,
+    /// Requests sent again because nothing answered them, our CANCELs among them.
+    pub requests_resent: Counter,
+    /// Responses sent again, for a repeated request or because no ACK came.
+    pub responses_resent: Counter,
+    /// Branches cancelled by us.
+    pub cancels: Counter,
+    /// Transactions that ended without what they waited for.
+    pub timeouts: Counter,
+    /// Server transactions that live now.
+    pub server_transactions: Counter,
+    /// Client transactions that live now.
+    pub client_transactions: Counter,
     /// Messages handed to another shard.
     pub crossings: Counter,
     /// Calls moved to another back end because theirs is down.
     pub moved: Counter,
     /// Entries in the call table now.
     pub calls: Counter,
-    /// Transactions that wait for a final response now.
+    /// Transactions of calls that wait for a final response now.
     pub transactions_open: Counter,
     /// Finished calls forgotten early to make room.
     pub calls_evicted: Counter,
@@ -110,6 +131,6 @@ impl Counters {
     /// Replies made with a status of [`REPLIES`]; any other is counted as 400.
     pub fn replied(&self, status: u16) -> &Counter {
         let known = REPLIES.iter().position(|&s| s == status);
-        &self.replied[known.unwrap_or(1)]
+        &self.replied[known.unwrap_or(2)]
     }
 }

@@ -4,14 +4,15 @@
 //! requests, `response` for responses.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_balance::{Backend, Picker};
-use tidegate_sip::{Malformed, Message, Outline, Scan};
+use tidegate_balance::{Backend, Picker, Policy};
+use tidegate_sip::{Malformed, Message, Method, Outline, Scan};
+use tidegate_transaction::{Key, identity_of_branch};
 use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transmit};
 
-use crate::branch::identity_of_branch;
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member, Phase, Transaction};
 use crate::counters::{Counters, DropReason};
@@ -19,7 +20,9 @@ use crate::instead::{Instead, status_of};
 use crate::origin::Addresses;
 use crate::reply::{is_own_ack, refusal, refusal_of, reply};
 use crate::secret::Keys;
-use crate::settings::{Rule, Settings};
+use crate::settings::{Choice, Mode, PoolSettings, Rule, Settings};
+use crate::stateful::Transactions;
+use crate::unreachable::Unreachable;
 
 /// A shard's routing, calls and outputs.
 pub(crate) struct Endpoint {
@@ -27,10 +30,14 @@ pub(crate) struct Endpoint {
     shards: u16,
     keys: Keys,
     addresses: Addresses,
+    pools: Vec<PoolSettings>,
     pickers: Vec<Picker>,
     rules: Vec<Rule>,
     calls: Calls,
+    transactions: Transactions,
     failure_pause: Duration,
+    /// Addresses where nobody listened a moment ago.
+    unreachable: Unreachable,
     pool: Pool,
     transmits: VecDeque<Transmit>,
     crossings: VecDeque<Crossing>,
@@ -45,11 +52,15 @@ impl Endpoint {
         Self {
             shard: settings.shard,
             shards: settings.shards,
-            keys: Keys::new(&settings.secret),
+            // What tells this process from one that was before it.
+            keys: Keys::new(&settings.secret, settings.seed.0),
             addresses: Addresses::new(&settings),
             calls: Calls::new(settings.calls_max, settings.idle_max),
             failure_pause: settings.failure_pause,
-            pickers: settings.pools.into_iter().map(|(p, policy)| Picker::new(p, policy)).collect(),
+            transactions: Transactions::new(settings.transactions_max, settings.timing),
+            unreachable: Unreachable::default(),
+            pickers: settings.pools.iter().map(picker).collect(),
+            pools: settings.pools,
             rules: settings.rules,
             pool,
             transmits: VecDeque::new(),
@@ -86,6 +97,32 @@ impl Endpoint {
         &mut self.calls
     }
 
+    pub(crate) fn transactions(&self) -> &Transactions {
+        &self.transactions
+    }
+
+    pub(crate) fn transactions_mut(&mut self) -> &mut Transactions {
+        &mut self.transactions
+    }
+
+    pub(crate) fn pool_settings(&self, pool: u16) -> &PoolSettings {
+        &self.pools[usize::from(pool)]
+    }
+
+    pub(crate) fn mode(&self, pool: u16) -> Mode {
+        self.pool_settings(pool).mode
+    }
+
+    /// The mode of requests that concern no pool: without transactions only if no pool has them.
+    pub(crate) fn mode_elsewhere(&self) -> Mode {
+        let is_stateless = |pool: &PoolSettings| pool.mode == Mode::Stateless;
+        if self.pools.iter().all(is_stateless) { Mode::Stateless } else { Mode::Transaction }
+    }
+
+    pub(crate) fn failure_pause(&self) -> Duration {
+        self.failure_pause
+    }
+
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -116,7 +153,13 @@ impl Endpoint {
     }
 
     /// Whether a scanned request belongs to a call of ours.
-    pub(crate) fn knows(&self, scan: &Scan<'_>, received: &Received) -> bool {
+    pub(crate) fn knows(&self, method: Method, scan: &Scan<'_>, received: &Received) -> bool {
+        let hash = |parts: &[&[u8]]| self.keys.identity.hash(parts);
+        let branch = scan.branch.unwrap_or_default();
+        let identity = identity_of_branch(branch, scan.sent_by, hash);
+        if identity.is_some_and(|i| self.transactions.find(Key::new(i, method)).is_some()) {
+            return true;
+        }
         let fingerprint = self.keys.call.fingerprint(scan.call_id);
         let call = self.calls.find(fingerprint);
         match (call, scan.to_tag) {
@@ -125,9 +168,7 @@ impl Endpoint {
             // Without a To-tag it is old only if it repeats something: the Call-ID of
             // a call of ours does not make another INVITE part of it.
             (Some(call), None) => {
-                let branch = scan.branch.unwrap_or_default();
-                identity_of_branch(&self.keys, branch, scan.sent_by)
-                    .is_some_and(|identity| self.calls.is_repeated(call, identity))
+                identity.is_some_and(|identity| self.calls.is_repeated(call, identity))
             }
             // The call was made before a restart, or at another instance.
             (_, Some(_)) => self.has_route_token(received, scan.call_id),
@@ -215,6 +256,18 @@ impl Endpoint {
             .ok_or(Instead::Reply(503, "no back end is up"))
     }
 
+    /// Chooses a back end for a new call among those that `may_have` it.
+    pub(crate) fn pick_another(
+        &mut self,
+        now: Timestamp,
+        pool: u16,
+        fingerprint: u128,
+        may_have: impl Fn(usize, &Backend) -> bool,
+    ) -> Option<u16> {
+        let picker = &mut self.pickers[usize::from(pool)];
+        picker.pick_where(now, fingerprint as u64, may_have).map(|backend| backend as u16)
+    }
+
     /// Chooses a back end for what another back end sends to a pool. RFC 3261 §16.11: by
     /// the message alone, so that repetitions, CANCEL and ACK get the same choice.
     pub(crate) fn pick_by_call(
@@ -267,6 +320,21 @@ impl Endpoint {
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         self.calls.handle_timeout(now);
+        self.handle_due(now);
+    }
+
+    /// Whether it is known that nobody listens at `target`, where `member` is.
+    pub(crate) fn is_unreachable(
+        &self,
+        now: Timestamp,
+        target: SocketAddr,
+        member: Option<Member>,
+    ) -> bool {
+        // A request from a back end has that for its member, and goes elsewhere.
+        match member.map(|member| self.backend(member)).filter(|b| b.address() == target) {
+            Some(backend) => !backend.is_up(now),
+            None => self.unreachable.holds(now, target),
+        }
     }
 
     /// A delivery failed. If it was to a back end, that gets no new calls for a
@@ -279,8 +347,19 @@ impl Endpoint {
         }
         if let Some(member) = self.addresses.member(failure.path.remote) {
             self.backend(member).on_failed(now, self.failure_pause);
+        } else {
+            self.unreachable.note(now, failure.path.remote);
         }
     }
+}
+
+fn picker(settings: &PoolSettings) -> Picker {
+    let policy = match settings.choice {
+        Choice::One(policy) => policy,
+        // All are chosen; what one back end sends to another is divided by its Call-ID.
+        Choice::All(_) => Policy::Hash,
+    };
+    Picker::new(settings.pool.clone(), policy)
 }
 
 /// There is no room for another call.

@@ -20,6 +20,7 @@ mod gauges;
 mod ingress;
 mod instead;
 mod lane;
+mod onward;
 mod origin;
 mod proxy;
 mod reading;
@@ -29,7 +30,10 @@ mod response;
 mod routing;
 mod secret;
 mod settings;
+mod stateful;
 mod token;
+mod transaction_branch;
+mod unreachable;
 
 pub use branch::{LISTENERS_MAX, SHARDS_MAX};
 pub use class::Class;
@@ -38,4 +42,7 @@ pub use gauges::{FlowCounters, Gauges, SojournGauges};
 pub use ingress::Queueing;
 pub use proxy::Proxy;
 pub use secret::Secret;
-pub use settings::{Disposal, Listener, Overload, Rule, RuleTarget, Senders, Settings};
+pub use settings::{
+    Choice, Disposal, FORK_MAX, Listener, Mode, Overload, PoolSettings, Rule, RuleTarget, Senders,
+    Settings, TRIES_MAX,
+};

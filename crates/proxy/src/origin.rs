@@ -91,8 +91,8 @@ impl Own {
 impl Addresses {
     pub(crate) fn new(settings: &Settings) -> Self {
         let mut members = HashMap::new();
-        for (p, (pool, _)) in settings.pools.iter().enumerate() {
-            for (b, backend) in pool.backends().iter().enumerate() {
+        for (p, settings) in settings.pools.iter().enumerate() {
+            for (b, backend) in settings.pool.backends().iter().enumerate() {
                 let member = Member { pool: p as u16, backend: b as u16 };
                 members.entry(canonical(backend.address())).or_insert(member);
             }

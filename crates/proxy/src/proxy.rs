@@ -83,6 +83,9 @@ impl Proxy {
         self.counters.calls.set(calls.len() as u64);
         self.counters.transactions_open.set(calls.open() as u64);
         self.counters.calls_evicted.set(calls.evicted());
+        let transactions = self.endpoint.transactions();
+        self.counters.server_transactions.set(transactions.servers() as u64);
+        self.counters.client_transactions.set(transactions.clients() as u64);
         self.counters.queued.set(self.ingress.waiting() as u64);
     }
 }
@@ -145,12 +148,16 @@ impl Core for Proxy {
 
     fn poll_timeout(&self) -> Option<Timestamp> {
         let calls = self.endpoint.calls().poll_timeout();
+        let transactions = self.endpoint.transactions().poll_timeout();
         let tick = self.ingress.gate().poll_timeout();
-        calls.into_iter().chain(tick).min()
+        [calls, transactions, tick].into_iter().flatten().min()
     }
 
     fn is_drained(&self) -> bool {
         let calls = self.endpoint.calls();
-        self.ingress.waiting() == 0 && calls.open() == 0 && calls.unacknowledged() == 0
+        self.ingress.waiting() == 0
+            && calls.open() == 0
+            && calls.unacknowledged() == 0
+            && self.endpoint.transactions().unfinished() == 0
     }
 }

@@ -63,8 +63,8 @@ pub(crate) fn read<'a>(
     let ScanStart::Request { method, .. } = scan.start else {
         unreachable!("responses have a class by their start line")
     };
-    let class =
-        by_start.unwrap_or_else(|| Class::of_request(method, endpoint.knows(&scan, received)));
+    let class = by_start
+        .unwrap_or_else(|| Class::of_request(method, endpoint.knows(method, &scan, received)));
     match class {
         // The CANCEL of an INVITE that still waits must not be served before it.
         Class::Cancel if !endpoint.holds(&scan) => Ok(reading(class, Lane::Invites)),

@@ -27,6 +27,17 @@ pub(crate) fn tag(keys: &Keys, call_id: &[u8], branch: &[u8]) -> [u8; TAG] {
     text
 }
 
+/// The To-tag of our final reply in the transaction with this identity. Another than of a
+/// stateless reply: its ACK is for the transaction.
+pub(crate) fn transaction_tag(keys: &Keys, identity: u64) -> [u8; TAG] {
+    let mut text = [0; TAG];
+    text[..PREFIX.len()].copy_from_slice(b"tx");
+    let hash = keys.tag.hash(&[b"transaction", &identity.to_be_bytes()]).to_be_bytes();
+    let written = URL_SAFE_NO_PAD.encode_slice(hash, &mut text[PREFIX.len()..]);
+    debug_assert_eq!(written, Ok(11), "8 bytes are 11 characters");
+    text
+}
+
 /// Whether an ACK with this To-tag acknowledges a reply of ours.
 pub(crate) fn is_own_tag(keys: &Keys, to_tag: &[u8], call_id: &[u8], branch: &[u8]) -> bool {
     to_tag.starts_with(PREFIX) && to_tag == tag(keys, call_id, branch)
@@ -114,7 +125,7 @@ pub(crate) fn reply(
 }
 
 /// The Server header of our replies, RFC 3261 §20.35.
-const SERVER: &str = concat!("Tidegate/", env!("CARGO_PKG_VERSION"));
+pub(crate) const SERVER: &str = concat!("Tidegate/", env!("CARGO_PKG_VERSION"));
 
 #[cfg(test)]
 mod tests {
@@ -133,7 +144,7 @@ mod tests {
         Content-Length: 4\r\n\r\nbody";
 
     fn keys() -> Keys {
-        Keys::new(&Secret { current: [1; 32], previous: Vec::new() })
+        Keys::new(&Secret { current: [1; 32], previous: Vec::new() }, 0)
     }
 
     fn received(pool: &Pool, text: &str) -> Received {
@@ -228,7 +239,7 @@ mod tests {
         ] {
             assert!(!is_own_ack(&keys(), ack.replacen(from, to, 1).as_bytes()), "{to:?}");
         }
-        let others = Keys::new(&Secret { current: [2; 32], previous: Vec::new() });
+        let others = Keys::new(&Secret { current: [2; 32], previous: Vec::new() }, 0);
         assert!(!is_own_ack(&others, ack.as_bytes()));
     }
 }

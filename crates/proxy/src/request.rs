@@ -1,11 +1,16 @@
 //! A request on its way through: read once, checked, routed, forwarded or answered.
 
+use std::net::SocketAddr;
+
 use tidegate_sip::{Essentials, HeaderName, Message, Method, Scheme, StartLine, Uri};
 use tidegate_world::{Received, Timestamp};
 
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
+use crate::settings::Mode;
+use crate::stateful::FULL;
+use crate::token::RouteToken;
 
 /// A request and what everybody needs of it, so that nothing is read twice.
 pub(crate) struct Request<'a> {
@@ -16,30 +21,54 @@ pub(crate) struct Request<'a> {
     pub(crate) uri_text: &'a [u8],
     pub(crate) essentials: Essentials<'a>,
     pub(crate) max_forwards: Option<u32>,
+    /// What stays the same over all copies of it.
+    pub(crate) identity: u64,
+    /// Route values at the end that a strict router has put there and that stand in the
+    /// Request-URI again: none or one.
+    pub(crate) restored: usize,
+    /// The route token that stood in the Request-URI then.
+    pub(crate) token: Option<RouteToken>,
 }
 
 impl<'a> Request<'a> {
     /// RFC 3261 §16.3: the checks that concern the request alone.
-    fn read(message: &'a Message<'a>) -> Result<Self, Instead> {
+    pub(crate) fn read(message: &'a Message<'a>) -> Result<Self, Instead> {
         // Item 1: reasonable syntax.
         let essentials = message.essentials()?;
         let StartLine::Request { method, method_name, uri: uri_text } = message.start() else {
             return Err(Instead::Drop(DropReason::Malformed));
         };
         let uri = Uri::parse(uri_text)?;
+        let max_forwards = message.max_forwards()?;
+        let request = Self {
+            message,
+            method,
+            method_name,
+            uri,
+            uri_text,
+            essentials,
+            max_forwards,
+            identity: 0,
+            restored: 0,
+            token: None,
+        };
+        request.check_uri()?;
+        Ok(request)
+    }
+
+    fn check_uri(&self) -> Result<(), Instead> {
         // Item 2: "If the Request-URI has a URI whose scheme is not understood by the
         // proxy, the proxy SHOULD reject the request with a 416". `sips` asks for TLS on
         // every hop (§26.2.2), which UDP is not.
-        if !matches!(uri.scheme, Scheme::Sip | Scheme::Tel | Scheme::Urn) {
+        if !matches!(self.uri.scheme, Scheme::Sip | Scheme::Tel | Scheme::Urn) {
             return Err(Instead::Reply(416, "scheme is not served"));
         }
         // RFC 3261 §19.1.1, table 1: no headers in a Request-URI. They would be read as
         // header fields by somebody behind us, a Route among them.
-        if uri.headers.is_some() {
+        if self.uri.headers.is_some() {
             return Err(Instead::Reply(400, "headers in the Request-URI"));
         }
-        let max_forwards = message.max_forwards()?;
-        Ok(Self { message, method, method_name, uri, uri_text, essentials, max_forwards })
+        Ok(())
     }
 }
 
@@ -61,8 +90,7 @@ impl Endpoint {
                 return None;
             }
         };
-        let read = Request::read(&message);
-        let done = read.and_then(|request| self.decide(now, received, &request));
+        let done = self.take_request(now, received, &message);
         let Err(instead) = done else { return None };
         match instead {
             Instead::Cross(shard) => return Some(shard),
@@ -89,6 +117,43 @@ impl Endpoint {
         None
     }
 
+    fn take_request(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        message: &Message<'_>,
+    ) -> Result<(), Instead> {
+        let mut request = Request::read(message)?;
+        request.identity = self.identity(&request);
+        if self.try_match(now, received, &request) {
+            return Ok(());
+        }
+        self.restore(&mut request, received.path.local)?;
+        self.decide(now, received, &request)
+    }
+
+    /// RFC 3261 §16.4: "If the Request-URI of the request contains a value this proxy previously
+    /// placed into a Record-Route header field (see Section 16.6 item 4), the proxy MUST replace
+    /// the Request-URI in the request with the last value from the Route header field, and remove
+    /// that value from the Route header field." A strict router before us has done that.
+    pub(crate) fn restore(
+        &self,
+        request: &mut Request<'_>,
+        local: SocketAddr,
+    ) -> Result<(), Instead> {
+        let user = request.uri.user.unwrap_or_default();
+        let token = RouteToken::decode(user, self.keys(), request.essentials.call_id);
+        if token.is_none() || !self.addresses().is_own_route(&request.uri, local) {
+            return Ok(());
+        }
+        let Some(last) = request.message.routes().last().transpose()? else { return Ok(()) };
+        request.uri_text = last.uri;
+        request.uri = last.parse_uri()?;
+        request.check_uri()?;
+        (request.token, request.restored) = (token, 1);
+        Ok(())
+    }
+
     /// RFC 3261 §16.3: the checks that come before routing; then routing.
     fn decide(
         &mut self,
@@ -106,14 +171,26 @@ impl Endpoint {
         if *max_forwards == Some(0) {
             return Err(Instead::Reply(483, "too many hops"));
         }
+        let has_transaction = !matches!(method, Method::Ack | Method::Cancel);
+        // Item 4.
+        if has_transaction {
+            self.check_loop(received, request)?;
+        }
         // Item 5: Proxy-Require. RFC 3261 §8.2.2.3: never in an ACK or CANCEL.
-        if message.field(HeaderName::ProxyRequire).is_some()
-            && !matches!(method, Method::Ack | Method::Cancel)
-        {
+        if message.field(HeaderName::ProxyRequire).is_some() && has_transaction {
             return Err(Instead::BadExtension);
         }
+        // Before a target is chosen, for a choice counts.
+        if has_transaction && self.transactions().is_full() {
+            return Err(FULL);
+        }
         let hop = self.route(now, received, request)?;
-        self.forward(now, received, request, &hop)
+        match hop.mode {
+            // §16.10: a CANCEL that matches nothing goes on without state; §13.2.2.4: the ACK to
+            // a 2xx is a transaction of its own that has no answer.
+            Mode::Transaction if has_transaction => self.begin(now, received, request, &hop),
+            _ => self.forward(now, received, request, &hop),
+        }
     }
 }
 

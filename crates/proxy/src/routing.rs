@@ -14,7 +14,7 @@ use crate::endpoint::{Endpoint, FULL};
 use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
-use crate::settings::{Rule, RuleTarget, Senders};
+use crate::settings::{Choice, Mode, Rule, RuleTarget, Senders};
 use crate::token::RouteToken;
 
 /// Where a request goes next.
@@ -27,6 +27,12 @@ pub(crate) struct Hop {
     pub(crate) toward_backend: bool,
     /// Leading Route values that named us and are taken off.
     pub(crate) own_routes: usize,
+    /// The target is a strict router.
+    pub(crate) is_strict: bool,
+    /// Whether transactions are kept of it.
+    pub(crate) mode: Mode,
+    /// The pool in which another target may stand in for this one, and the call's fingerprint.
+    pub(crate) choice: Option<(u16, u128)>,
 }
 
 /// The leading Route values that name us, and what follows them.
@@ -39,8 +45,8 @@ struct Routes {
 enum Next {
     /// No further Route.
     None,
-    /// A Route to an address.
-    Address(SocketAddr),
+    /// A Route to an address; `true` if a strict router is there.
+    Address(SocketAddr, bool),
     /// A Route to a name, which would have to be resolved.
     Name,
 }
@@ -55,7 +61,9 @@ impl Endpoint {
     ) -> Result<Hop, Instead> {
         let Request { message, method, uri, essentials, .. } = request;
         let call_id = essentials.call_id;
-        let routes = self.routes(received, message, call_id)?;
+        let mut routes = self.routes(received, message, call_id, request.restored)?;
+        // A strict router before us has brought the token back in the Request-URI.
+        routes.token = routes.token.or(request.token);
         let fingerprint = self.keys().call.fingerprint(call_id);
         let call = self.calls().find(fingerprint);
         let origin = self.addresses().origin(&received.path);
@@ -75,9 +83,18 @@ impl Endpoint {
             Origin::Trusted => routes.token.is_none() && call.is_none() && !routes.is_end(),
             Origin::Stranger => false,
         };
-        if !outward {
+        // What forks forks each time it begins anew.
+        let forks = is_new
+            && routes.token.is_none()
+            && call.and_then(|call| self.calls().get(call)).is_some_and(|entry| {
+                matches!(self.pool_settings(entry.member.pool).choice, Choice::All(_))
+            });
+        if !outward && !forks {
             if let Some(hop) = self.follow(now, &routes, call.map(|c| (c, fingerprint)), is_new)? {
-                return Ok(hop);
+                // What begins something again may, as the first time, go to another.
+                let again = is_new && routes.token.is_none();
+                let choice = hop.member.filter(|_| again).map(|m| (m.pool, fingerprint));
+                return Ok(Hop { choice, ..hop });
             }
             if !is_new && (origin == Origin::Stranger || ours) {
                 return Err(self.unknown(received));
@@ -87,25 +104,37 @@ impl Endpoint {
             (Next::None, _) => self.destination(origin, received, request, ours)?,
             // RFC 3261 §16.12 lets a client preload a Route; we are nobody's relay.
             (_, Origin::Stranger) => return Err(Instead::Reply(403, "relaying is not allowed")),
-            (Next::Address(address), _) => Way::Address(*address),
+            (Next::Address(address, is_strict), _) => Way::Address(*address, *is_strict),
             (Next::Name, _) => return Err(NAME),
         };
         match destination {
             Way::Pool(pool) if let Origin::Member(from) = origin => {
                 let to = self.pick_by_call(now, pool, fingerprint, from)?;
                 let target = self.backend(to).address();
-                let (call, own_routes) = (CallRef::NONE, routes.own);
-                Ok(Hop { target, member: None, call, toward_backend: false, own_routes })
+                Ok(Hop {
+                    target,
+                    member: None,
+                    call: CallRef::NONE,
+                    toward_backend: false,
+                    own_routes: routes.own,
+                    is_strict: false,
+                    mode: self.mode(pool),
+                    choice: None,
+                })
             }
             // Before a back end is chosen, for a choice counts.
             Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(FULL),
             Way::Pool(pool) => {
-                let backend = self.pick(now, pool, fingerprint, None)?;
+                let backend = match self.groups(now, pool).front() {
+                    Some(group) => group[0],
+                    None => self.pick(now, pool, fingerprint, None)?,
+                };
                 let member = Member { pool, backend };
                 let call = self.hold(now, call, fingerprint, member)?;
-                Ok(self.toward(member, call, routes.own))
+                let choice = is_new.then_some((pool, fingerprint));
+                Ok(Hop { choice, ..self.toward(member, call, routes.own) })
             }
-            Way::Address(target) => {
+            Way::Address(target, is_strict) => {
                 if self.addresses().is_own_socket(target, received.path.local) {
                     return Err(Instead::Reply(404, "leads back here"));
                 }
@@ -122,7 +151,16 @@ impl Endpoint {
                     }
                     (None, _) => CallRef::NONE,
                 };
-                Ok(Hop { target, member, call, toward_backend: false, own_routes: routes.own })
+                Ok(Hop {
+                    target,
+                    member,
+                    call,
+                    toward_backend: false,
+                    own_routes: routes.own,
+                    is_strict,
+                    mode: member.map_or(self.mode_elsewhere(), |member| self.mode(member.pool)),
+                    choice: None,
+                })
             }
         }
     }
@@ -135,12 +173,18 @@ impl Endpoint {
         received: &Received,
         message: &Message<'_>,
         call_id: &[u8],
+        restored: usize,
     ) -> Result<Routes, Instead> {
         let mut found = Routes { own: 0, token: None, next: Next::None };
-        for route in message.routes() {
+        let count = if restored == 0 { usize::MAX } else { message.routes().count() - restored };
+        for route in message.routes().take(count) {
             let uri = route?.parse_uri()?;
             if !self.addresses().is_own_route(&uri, received.path.local) {
-                found.next = address_of(&uri).map_or(Next::Name, Next::Address);
+                // RFC 3261 §19.1.1: "The lr parameter, when present, indicates that the element
+                // responsible for this resource implements the routing mechanisms specified in
+                // this document."
+                let is_strict = !uri.lr();
+                found.next = address_of(&uri).map_or(Next::Name, |at| Next::Address(at, is_strict));
                 break;
             }
             found.own += 1;
@@ -158,7 +202,7 @@ impl Endpoint {
     /// Whether the Route set of a request shows that it belongs to a dialog of ours.
     pub(crate) fn has_route_token(&self, received: &Received, call_id: &[u8]) -> bool {
         let Ok(message) = Message::parse(&received.bytes) else { return false };
-        self.routes(received, &message, call_id).is_ok_and(|routes| routes.token.is_some())
+        self.routes(received, &message, call_id, 0).is_ok_and(|routes| routes.token.is_some())
     }
 
     /// The way of a request whose dialog or call is known.
@@ -191,9 +235,18 @@ impl Endpoint {
         Ok(Some(self.toward(member, call, routes.own)))
     }
 
-    fn toward(&self, member: Member, call: CallRef, own_routes: usize) -> Hop {
+    pub(crate) fn toward(&self, member: Member, call: CallRef, own_routes: usize) -> Hop {
         let target = self.backend(member).address();
-        Hop { target, member: Some(member), call, toward_backend: true, own_routes }
+        Hop {
+            target,
+            member: Some(member),
+            call,
+            toward_backend: true,
+            own_routes,
+            is_strict: false,
+            mode: self.mode(member.pool),
+            choice: None,
+        }
     }
 
     /// A request within a dialog that nobody here knows. With several shards the
@@ -231,7 +284,9 @@ impl Endpoint {
         };
         match to {
             RuleTarget::Pool(index) => Ok(Way::Pool(index as u16)),
-            RuleTarget::RequestUri if may_leave => address_of(uri).map(Way::Address).ok_or(NAME),
+            RuleTarget::RequestUri if may_leave => {
+                address_of(uri).map(|at| Way::Address(at, false)).ok_or(NAME)
+            }
             RuleTarget::RequestUri => Err(Instead::Reply(403, "relaying is not allowed")),
         }
     }
@@ -246,7 +301,7 @@ const NAME: Instead = Instead::Reply(404, "not an IP address over UDP");
 
 enum Way {
     Pool(u16),
-    Address(SocketAddr),
+    Address(SocketAddr, bool),
 }
 
 impl Routes {

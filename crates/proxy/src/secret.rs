@@ -68,8 +68,14 @@ pub(crate) struct Keys {
     pub(crate) call: Keyed,
     /// Identity of a received branch, RFC 3261 §16.11.
     pub(crate) identity: Keyed,
-    /// MAC of our own branches.
+    /// MAC of the branches of what is forwarded without state.
     pub(crate) branch: Keyed,
+    /// MAC of the branches of transactions.
+    transaction: Keyed,
+    /// Differs from process to process.
+    process: u64,
+    /// Hash for the detection of loops.
+    pub(crate) loops: Keyed,
     /// To-tags of replies made without state.
     pub(crate) tag: Keyed,
     /// MAC of route tokens: the current key, then the previous ones.
@@ -77,16 +83,25 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new(secret: &Secret) -> Self {
+    /// The functions of a process that drew the number `process`.
+    pub(crate) fn new(secret: &Secret, process: u64) -> Self {
         let of = |purpose| Keyed::derive(&secret.current, purpose);
         let all = std::iter::once(&secret.current).chain(&secret.previous);
         Self {
             call: of("call"),
             identity: of("identity"),
             branch: of("branch"),
+            transaction: of("transaction"),
+            process,
+            loops: of("loops"),
             tag: of("tag"),
             token: all.map(|key| Keyed::derive(key, "token")).collect(),
         }
+    }
+
+    /// MAC of what only this very process believes.
+    pub(crate) fn mac_of_process(&self, content: &[u8]) -> u64 {
+        self.transaction.hash(&[content, &self.process.to_be_bytes()])
     }
 }
 

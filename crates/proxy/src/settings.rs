@@ -6,6 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tidegate_balance::{Policy, Pool};
 use tidegate_control as control;
+use tidegate_transaction::Timing;
 use tidegate_world::Seed;
 
 use crate::ingress::Queueing;
@@ -105,6 +106,66 @@ impl Default for Overload {
     }
 }
 
+/// What is kept of what is forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// No transactions, RFC 3261 §16.11; the choice for each call is held.
+    Stateless,
+    /// A response context for each request, RFC 3261 §16.
+    Transaction,
+}
+
+/// Who of a pool gets a new request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choice {
+    /// One back end, by a policy.
+    One(Policy),
+    /// All that are up: those of the highest `q` at once, then those of the next (RFC 3261
+    /// §16.6). The `q` of each back end, in thousandths.
+    All(Vec<u16>),
+}
+
+/// A pool, and how it is used.
+#[derive(Clone, Debug)]
+pub struct PoolSettings {
+    /// Its back ends, shared with the other shards.
+    pub pool: Pool,
+    /// Who gets a new request.
+    pub choice: Choice,
+    /// What is kept of its requests. Only with transactions can there be several targets, or
+    /// another one after the first.
+    pub mode: Mode,
+    /// A back end that has answered nothing to a new request for this long is given up, and
+    /// the request goes to another.
+    pub failover_after: Duration,
+    /// Back ends tried for one request at the most, at most [`TRIES_MAX`].
+    pub tries_max: u8,
+}
+
+impl PoolSettings {
+    /// One back end for each call, by `policy`, with transactions.
+    pub fn new(pool: Pool, policy: Policy) -> Self {
+        Self {
+            pool,
+            choice: Choice::One(policy),
+            mode: Mode::Transaction,
+            failover_after: Duration::from_secs(4),
+            tries_max: 3,
+        }
+    }
+
+    /// The same without transactions.
+    pub fn stateless(self) -> Self {
+        Self { mode: Mode::Stateless, ..self }
+    }
+}
+
+/// Back ends tried for one request at the most.
+pub const TRIES_MAX: u8 = 8;
+
+/// Back ends of a pool whose requests go to all of them, at the most.
+pub const FORK_MAX: usize = 32;
+
 /// A proxy's settings, for one shard.
 #[derive(Clone)]
 pub struct Settings {
@@ -115,7 +176,7 @@ pub struct Settings {
     /// Where requests arrive, at most [`LISTENERS_MAX`](crate::LISTENERS_MAX).
     pub listeners: Vec<Listener>,
     /// The pools, shared with the other shards, and how each is chosen from.
-    pub pools: Vec<(Pool, Policy)>,
+    pub pools: Vec<PoolSettings>,
     /// Rules for new requests; the first that matches decides.
     pub rules: Vec<Rule>,
     /// The secret of our address.
@@ -126,6 +187,10 @@ pub struct Settings {
     pub seed: Seed,
     /// Calls held at the same time by this shard.
     pub calls_max: usize,
+    /// Requests whose transactions are held at the same time by this shard.
+    pub transactions_max: usize,
+    /// T1, T2 and T4 over UDP.
+    pub timing: Timing,
     /// Messages that wait in one lane, or in the one queue of all.
     pub queue_max: usize,
     /// An established call is forgotten after this long without a message.
@@ -137,7 +202,7 @@ pub struct Settings {
 impl Settings {
     /// Defaults for everything but where to listen and the pools: all that is new goes
     /// to the first pool.
-    pub fn new(listeners: Vec<Listener>, pools: Vec<(Pool, Policy)>, secret: Secret) -> Self {
+    pub fn new(listeners: Vec<Listener>, pools: Vec<PoolSettings>, secret: Secret) -> Self {
         Self {
             shard: 0,
             shards: 1,
@@ -153,6 +218,8 @@ impl Settings {
             overload: Overload::default(),
             seed: Seed(0),
             calls_max: 1_000_000,
+            transactions_max: 1_000_000,
+            timing: Timing::default(),
             queue_max: 4096,
             idle_max: Duration::from_secs(3 * 3600),
             failure_pause: Duration::from_secs(5),

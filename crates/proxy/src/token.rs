@@ -80,7 +80,7 @@ mod tests {
 
     fn keys(current: u8, previous: &[u8]) -> Keys {
         let previous = previous.iter().map(|&b| [b; 32]).collect();
-        Keys::new(&Secret { current: [current; 32], previous })
+        Keys::new(&Secret { current: [current; 32], previous }, 0)
     }
 
     fn tokens() -> [RouteToken; 2] {

@@ -45,8 +45,7 @@ fn a_token_and_an_entry_that_disagree_do_no_harm() {
             let list: Vec<_> = named.iter().map(|(n, a)| (n.as_str(), address(a), 1)).collect();
             Pool::new(name, &list)
         };
-        settings.pools =
-            vec![(of("app", 5070..5071), Policy::Rr), (of("msg", 5080..5083), Policy::Rr)];
+        settings.pools = vec![stateless(of("app", 5070..5071)), stateless(of("msg", 5080..5083))];
         settings.rules = vec![rule(&["MESSAGE"], 1), rule(&[], 0)];
     });
     let invite = script.one(CALLER, &invite("X"));

@@ -159,6 +159,8 @@ fn the_names_in_metrics_stand() {
             "queue_full",
             "absorbed",
             "foreign_response",
+            "stray_response",
+            "repeated_response",
             "lost_response",
             "own_ack",
             "unknown_ack",

@@ -232,7 +232,7 @@ fn between_two_listeners_each_side_gets_its_own_address() {
     let mut script = Script::with(Policy::Rr, |settings| {
         settings.listeners.push(Listener::new(address(INNER)));
         let backend = [("v6", address(INNER_BACKEND), 1)];
-        settings.pools = vec![(tidegate_balance::Pool::new("app", &backend), Policy::Rr)];
+        settings.pools = vec![stateless(tidegate_balance::Pool::new("app", &backend))];
     });
     let sent = script.one(CALLER, &invite("c1"));
     assert_eq!((sent.from, sent.to), (address(INNER), address(INNER_BACKEND)));

@@ -118,7 +118,7 @@ fn a_token_is_good_for_its_own_call_its_own_key_and_configured_back_ends() {
 
     let mut gone = Script::with(Policy::Rr, |s| {
         let left = [("b", address(BACKEND_B), 1)];
-        s.pools = vec![(tidegate_balance::Pool::new("app", &left), Policy::Rr)];
+        s.pools = vec![stateless(tidegate_balance::Pool::new("app", &left))];
     });
     assert_eq!(gone.status(CALLER, &request("BYE", "sip:bob@10.0.0.1", "a", 2, &more)), 481);
 }
@@ -227,8 +227,7 @@ fn rules_decide_in_their_order() {
     let mut script = Script::with(Policy::Rr, |settings| {
         let one =
             |name: &str, at: &str| tidegate_balance::Pool::new(name, &[(name, address(at), 1)]);
-        settings.pools =
-            vec![(one("app", BACKEND_A), Policy::Rr), (one("msg", BACKEND_B), Policy::Rr)];
+        settings.pools = vec![stateless(one("app", BACKEND_A)), stateless(one("msg", BACKEND_B))];
         settings.listeners[0].trust = vec!["203.0.114.0/24".parse().unwrap()];
         settings.rules = vec![
             rule(
@@ -435,7 +434,7 @@ fn what_a_back_end_sends_to_a_pool_keeps_to_one_back_end_of_it() {
     let mut script = Script::with(Policy::Rr, |settings| {
         let media: Vec<_> = ["1", "2", "3"].map(|n| (n, format!("10.0.1.{n}:5070"))).into();
         let media: Vec<_> = media.iter().map(|(n, at)| (*n, address(at), 1)).collect();
-        settings.pools.push((tidegate_balance::Pool::new("media", &media), Policy::Rr));
+        settings.pools.push(stateless(tidegate_balance::Pool::new("media", &media)));
         let rule = |from, pool| Rule {
             from,
             methods: Vec::new(),

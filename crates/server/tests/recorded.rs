@@ -9,7 +9,7 @@ use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Process};
 use tidegate_balance::{Policy, Pool as Backends};
 use tidegate_control::registry;
 use tidegate_io::{Clock, Crossings, Drive, Group, Limits, Listen, Shard, Stop, open};
-use tidegate_proxy::{Listener, Proxy, Secret, Settings};
+use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
 use tidegate_world::{
     Core, Crossing, Entry, Failure, Input, Load, Path, Pool, Received, Recorder, Seed, Timestamp,
     Transmit, Work, replay,
@@ -94,8 +94,11 @@ fn drive<C: Core + 'static, R: Send + 'static>(
 fn proxy(local: SocketAddr, backends: [SocketAddr; 2]) -> Proxy {
     let pool = Backends::new("app", &[("a", backends[0], 1), ("b", backends[1], 1)]);
     let secret = Secret { current: [3; 32], previous: Vec::new() };
-    let mut settings =
-        Settings::new(vec![Listener::new(local)], vec![(pool, Policy::Tlwl)], secret);
+    let mut settings = Settings::new(
+        vec![Listener::new(local)],
+        vec![PoolSettings::new(pool, Policy::Tlwl).stateless()],
+        secret,
+    );
     settings.overload.gate.law = registry::find("pi").unwrap().values(&[("t_q", 0.02)]).unwrap();
     Proxy::new(settings, Arc::default(), Pool::new())
 }

@@ -32,11 +32,21 @@ pub fn set_request_uri<'a>(splice: &mut Splice<'a>, message: &Message<'a>, uri: 
 /// Puts `value` in the place of the Max-Forwards value, or inserts a line with it at
 /// the top of the headers (§16.6(3)).
 pub fn set_max_forwards<'a>(splice: &mut Splice<'a>, message: &Message<'a>, value: &'a [u8]) {
-    match message.field(HeaderName::MaxForwards) {
+    set_number(splice, message, HeaderName::MaxForwards, b"Max-Forwards: ", value);
+}
+
+fn set_number<'a>(
+    splice: &mut Splice<'a>,
+    message: &Message<'a>,
+    name: HeaderName,
+    begin: &'static [u8],
+    value: &'a [u8],
+) {
+    match message.field(name) {
         Some(field) => splice.replace(message.span(field.value), value),
         None => {
             let at = top_of_headers(message);
-            splice.insert(at, b"Max-Forwards: ");
+            splice.insert(at, begin);
             splice.insert(at, value);
             splice.insert(at, b"\r\n");
         }
@@ -56,6 +66,25 @@ pub fn remove_top_via<'a>(splice: &mut Splice<'a>, message: &Message<'a>) -> boo
 /// record-routes twice. Each line touched takes one of the splice's edits.
 pub fn remove_first_route<'a>(splice: &mut Splice<'a>, message: &Message<'a>, n: usize) -> usize {
     remove_first(splice, message, HeaderName::Route, n)
+}
+
+/// Puts `line`, a whole header line or nothing, in the place of all Route lines.
+///
+/// Each line there is takes one of the splice's edits.
+pub fn replace_routes<'a>(splice: &mut Splice<'a>, message: &Message<'a>, line: &'a [u8]) {
+    let mut line = Some(line);
+    for field in message.fields().filter(|field| field.name == HeaderName::Route) {
+        splice.replace(message.span(field.line), line.take().unwrap_or_default());
+    }
+    if let Some(line) = line {
+        splice.insert(top_of_headers(message), line);
+    }
+}
+
+/// Puts `value` in the place of the Max-Breadth value, or inserts a line with it at the top of
+/// the headers (RFC 5393 §5.3.3).
+pub fn set_max_breadth<'a>(splice: &mut Splice<'a>, message: &Message<'a>, value: &'a [u8]) {
+    set_number(splice, message, HeaderName::MaxBreadth, b"Max-Breadth: ", value);
 }
 
 /// Inserts `text`, which begins with a semicolon, after the last parameter of the

@@ -43,6 +43,7 @@ header_names! {
     CallId "Call-ID" "i",
     CSeq "CSeq",
     MaxForwards "Max-Forwards",
+    MaxBreadth "Max-Breadth",
     Contact "Contact" "m",
     Route "Route",
     RecordRoute "Record-Route",

@@ -213,6 +213,14 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::MaxForwards, |value| decimal(value, 255))
     }
 
+    /// Branches that the request may still be forked into at the same time (RFC 5393 §5.3.1).
+    ///
+    /// # Errors
+    /// [`Malformed::BadHeader`].
+    pub fn max_breadth(&self) -> Result<Option<u32>, Malformed> {
+        self.optional(HeaderName::MaxBreadth, |value| decimal(value, u32::MAX))
+    }
+
     /// The length of the body in bytes, as the sender says (§20.14).
     ///
     /// # Errors

@@ -60,6 +60,22 @@ impl Client {
         }
     }
 
+    /// Sends nothing more by itself, and waits on for whatever comes.
+    pub fn hush(self) -> Self {
+        match self {
+            Self::Invite(InviteClient::Calling { give_up, .. }) => {
+                Self::Invite(InviteClient::Calling { resend: None, give_up })
+            }
+            Self::Other(OtherClient::Trying { give_up, .. }) => {
+                Self::Other(OtherClient::Trying { resend: None, give_up })
+            }
+            Self::Other(OtherClient::Proceeding { give_up, .. }) => {
+                Self::Other(OtherClient::Proceeding { resend: None, give_up })
+            }
+            other => other,
+        }
+    }
+
     /// When [`on_timer`](Self::on_timer) is next needed.
     pub fn deadline(&self) -> Option<Timestamp> {
         match self {

@@ -74,6 +74,17 @@ impl<T> Table<T> {
     /// # Errors
     /// When there is no room; `value` is dropped then.
     pub fn insert(&mut self, key: Key, value: T, deadline: Timestamp) -> Result<Handle, Full> {
+        let handle = self.reserve(key, deadline)?;
+        self.restore(handle, value);
+        Ok(handle)
+    }
+
+    /// As [`insert`](Self::insert) of a value that has yet to be made, for which it has to be
+    /// known where it will stand: it is [restored](Self::restore) then.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn reserve(&mut self, key: Key, deadline: Timestamp) -> Result<Handle, Full> {
         if self.is_full() {
             return Err(Full);
         }
@@ -85,7 +96,7 @@ impl<T> Table<T> {
         });
         let entry = &mut self.slots[slot as usize];
         let handle = Handle { slot, generation: entry.generation };
-        (entry.armed, entry.key, entry.value) = (deadline, key, Some(value));
+        (entry.armed, entry.key) = (deadline, key);
         let slots = &self.slots;
         self.by_key.insert_unique(key.identity, slot, |&s| slots[s as usize].key.identity);
         self.timers.push(deadline, handle);
@@ -114,9 +125,24 @@ impl<T> Table<T> {
         slot.value.as_mut().filter(|_| slot.generation == handle.generation)
     }
 
+    /// Takes an entry's value to work on it; the entry stays, without a value, until that is
+    /// [restored](Self::restore).
+    pub fn lend(&mut self, handle: Handle) -> Option<T> {
+        let slot = self.slots.get_mut(handle.slot as usize)?;
+        if slot.generation == handle.generation { slot.value.take() } else { None }
+    }
+
+    /// Puts back what was lent.
+    pub fn restore(&mut self, handle: Handle, value: T) {
+        let slot = &mut self.slots[handle.slot as usize];
+        debug_assert!(slot.generation == handle.generation && slot.value.is_none());
+        slot.value = Some(value);
+    }
+
     /// The key of an entry, if it still lives.
     pub fn key(&self, handle: Handle) -> Option<Key> {
-        self.get(handle).map(|_| self.slots[handle.slot as usize].key)
+        let slot = self.slots.get(handle.slot as usize)?;
+        (slot.generation == handle.generation).then_some(slot.key)
     }
 
     /// Sees to it that the entry's timer fires at `deadline` or before.
@@ -151,9 +177,9 @@ impl<T> Table<T> {
         None
     }
 
-    /// Takes an entry out.
+    /// Takes an entry out, lent or not.
     pub fn remove(&mut self, handle: Handle) -> Option<T> {
-        self.get(handle)?;
+        self.key(handle)?;
         let slot = &mut self.slots[handle.slot as usize];
         let value = slot.value.take();
         slot.generation = slot.generation.wrapping_add(1);

@@ -115,7 +115,7 @@ fn a_back_end_that_is_down_is_passed_over_until_it_answers_or_its_pause_ends() {
         };
         assert!(picks(&mut picker, NOW).iter().all(|&i| i == 1), "{policy:?}");
         assert!(picks(&mut picker, NOW + Duration::from_secs(5)).contains(&0), "{policy:?}");
-        shared.backends()[0].on_answered();
+        shared.backends()[0].on_answered(NOW);
         assert!(picks(&mut picker, NOW).contains(&0), "{policy:?}");
 
         shared.backends()[0].on_failed(NOW, Duration::from_secs(5));

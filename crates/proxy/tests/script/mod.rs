@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Counters, Listener, Proxy, Secret, Settings};
+use tidegate_proxy::{Counters, Listener, PoolSettings, Proxy, Secret, Settings};
 use tidegate_world::{Cause, Core, Failure, Path, Pool, Received, Timestamp};
 
 pub const PROXY: &str = "192.0.2.1:5060";
@@ -22,6 +22,11 @@ pub fn address(text: &str) -> SocketAddr {
 
 pub fn secret(byte: u8) -> Secret {
     Secret { current: [byte; 32], previous: Vec::new() }
+}
+
+/// A pool whose requests are forwarded without transactions.
+pub fn stateless(pool: balance::Pool) -> PoolSettings {
+    PoolSettings::new(pool, Policy::Rr).stateless()
 }
 
 /// One packet that the proxy sent.
@@ -88,7 +93,7 @@ impl Script {
         );
         let mut settings = Settings::new(
             vec![Listener::new(address(PROXY))],
-            vec![(backends.clone(), policy)],
+            vec![PoolSettings::new(backends.clone(), policy).stateless()],
             secret(1),
         );
         adjust(&mut settings);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load, Process};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Listener, Proxy, Secret, Settings};
+use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
 use tidegate_sim::{Link, Network, Summary};
 use tidegate_world::{Entry, Pool, Recorder, Seed, Timestamp};
 
@@ -65,7 +65,8 @@ pub fn backends() -> balance::Pool {
 pub fn proxy(policy: Policy, backends: balance::Pool) -> Proxy {
     let listeners = vec![Listener::new(address(PROXY))];
     let secret = Secret { current: [7; 32], previous: Vec::new() };
-    let settings = Settings::new(listeners, vec![(backends, policy)], secret);
+    let settings =
+        Settings::new(listeners, vec![PoolSettings::new(backends, policy).stateless()], secret);
     Proxy::new(settings, Arc::default(), Pool::new())
 }
 

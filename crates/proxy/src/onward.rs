@@ -1,0 +1,169 @@
+//! Writing a request as it goes on: RFC 3261 §16.6 by cutting and inserting.
+//!
+//! What is written is a function of the received bytes and of an [`Onward`]: so a request that
+//! has to be sent again is written again, and no second copy of it is kept.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+
+use arrayvec::ArrayVec;
+use tidegate_sip::forward as edit;
+use tidegate_sip::{HeaderName, Method, Splice};
+use tidegate_world::Buffer;
+
+use crate::calls::Member;
+use crate::counters::DropReason;
+use crate::endpoint::Endpoint;
+use crate::instead::Instead;
+use crate::request::Request;
+use crate::token::RouteToken;
+
+/// What we insert on top: a Via and up to two Record-Routes, with host names of up
+/// to 255 characters each.
+const HEAD_MAX: usize = 1024;
+
+/// RFC 3261 §16.6 item 3: a request without Max-Forwards gets 70.
+pub(crate) const MAX_FORWARDS: u32 = 70;
+
+/// Route lines of a request that passes a strict router, at the most: each is one edit.
+const STRICT_LINES_MAX: usize = 6;
+
+/// Where a request goes on, and what that changes in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Onward {
+    pub(crate) target: SocketAddr,
+    /// The back end whose dialog it may begin.
+    pub(crate) member: Option<Member>,
+    /// The listener where it came in, and the one where it leaves.
+    pub(crate) ingress: u8,
+    pub(crate) egress: u8,
+    /// Leading Route values that named us and are taken off.
+    pub(crate) own_routes: u8,
+    /// The next hop is a strict router: RFC 3261 §16.6 item 6.
+    pub(crate) is_strict: bool,
+    /// What is written as Max-Breadth, RFC 5393 §5.3.3.
+    pub(crate) max_breadth: Option<u32>,
+}
+
+impl Endpoint {
+    /// The listener from which `target` can be reached.
+    pub(crate) fn egress(&self, ingress: usize, target: SocketAddr) -> Result<u8, Instead> {
+        let egress = self.addresses().egress(ingress, target);
+        egress.map(|egress| egress as u8).ok_or(UNREACHABLE)
+    }
+
+    /// The request as it goes on under `branch`; it came from `source`.
+    pub(crate) fn write_request(
+        &self,
+        source: SocketAddr,
+        request: &Request<'_>,
+        onward: &Onward,
+        branch: &[u8],
+    ) -> Result<Buffer, Instead> {
+        let Request { message, max_forwards, essentials, .. } = request;
+        let head = self.head(request, onward, branch)?;
+        let source = edit::Source::new(source);
+        let max_forwards = max_forwards.map_or(MAX_FORWARDS, |n| n.saturating_sub(1));
+        let (mut digits, mut breadth_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let around = self.around_strict_routers(request, onward)?;
+
+        let mut splice = Splice::new(message);
+        splice.insert(edit::top_of_headers(message), &head);
+        edit::note_source(&mut splice, message, &essentials.via, &source);
+        edit::set_max_forwards(&mut splice, message, digits.format(max_forwards).as_bytes());
+        if let Some(breadth) = onward.max_breadth {
+            let breadth = breadth_digits.format(breadth).as_bytes();
+            edit::set_max_breadth(&mut splice, message, breadth);
+        }
+        match &around {
+            None => {
+                edit::remove_first_route(&mut splice, message, onward.own_routes.into());
+            }
+            Some(Around { uri, routes }) => {
+                edit::set_request_uri(&mut splice, message, uri);
+                edit::replace_routes(&mut splice, message, routes);
+            }
+        }
+        let mut bytes = self.pool().take();
+        splice.write_to(&mut bytes).map_err(|_| TOO_LONG)?;
+        Ok(bytes)
+    }
+
+    /// Our Via, and our Record-Route where the request may begin a dialog.
+    fn head(
+        &self,
+        request: &Request<'_>,
+        onward: &Onward,
+        branch: &[u8],
+    ) -> Result<ArrayVec<u8, HEAD_MAX>, Instead> {
+        let mut head = ArrayVec::new();
+        let Onward { ingress, egress, .. } = *onward;
+        // RFC 3261 §16.6 item 8.
+        let own = self.addresses().listener(egress.into()).ok_or(UNREACHABLE)?;
+        write_all(&mut head, &[own.via.as_bytes(), branch, b"\r\n"])?;
+        // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
+        if let (Method::Invite | Method::Subscribe | Method::Refer | Method::Notify, Some(member)) =
+            (request.method, onward.member)
+        {
+            let backend = self.backend(member).address();
+            let token = RouteToken { shard: self.shard() as u8, backend };
+            let token = token.encode(self.keys(), request.essentials.call_id);
+            // Both sides see us by the listener on their own: the nearer one is on top.
+            for listener in [egress, ingress].iter().take(1 + usize::from(egress != ingress)) {
+                let Some(own) = self.addresses().listener((*listener).into()) else { continue };
+                let parts: [&[u8]; 5] =
+                    [b"Record-Route: <sip:", &token, b"@", own.advertised.as_bytes(), b";lr>\r\n"];
+                write_all(&mut head, &parts)?;
+            }
+        }
+        Ok(head)
+    }
+
+    /// Request-URI and Route where a strict router is before or behind us; `None` where none is.
+    fn around_strict_routers(
+        &self,
+        request: &Request<'_>,
+        onward: &Onward,
+    ) -> Result<Option<Around>, Instead> {
+        if request.restored == 0 && !onward.is_strict {
+            return Ok(None);
+        }
+        let message = request.message;
+        if message.fields().filter(|f| f.name == HeaderName::Route).count() > STRICT_LINES_MAX {
+            return Err(Instead::Reply(400, "too many Route lines"));
+        }
+        let mut routes = message.routes().collect::<Result<Vec<_>, _>>()?;
+        routes.truncate(routes.len() - request.restored);
+        let mut left = routes.into_iter().skip(onward.own_routes.into());
+        // RFC 3261 §16.6 item 6: "The proxy MUST place the Request-URI into the Route header
+        // field as the last value. The proxy MUST then place the first Route header field value
+        // into the Request-URI and remove that value from the Route header field."
+        let (uri, last) = match onward.is_strict.then(|| left.next()).flatten() {
+            Some(first) => (first.uri, [b"<", request.uri_text, b">"].concat()),
+            None => (request.uri_text, Vec::new()),
+        };
+        let mut values: Vec<&[u8]> = left.map(|route| route.element).collect();
+        values.extend((!last.is_empty()).then_some(&*last));
+        let routes = match values.join(&b", "[..]) {
+            values if values.is_empty() => values,
+            values => [b"Route: ", &*values, b"\r\n"].concat(),
+        };
+        Ok(Some(Around { uri: uri.to_vec(), routes }))
+    }
+}
+
+/// Request-URI and Route line of a request that passes a strict router.
+struct Around {
+    uri: Vec<u8>,
+    routes: Vec<u8>,
+}
+
+const UNREACHABLE: Instead = Instead::Reply(404, "no listener reaches that address");
+const TOO_LONG: Instead = Instead::Drop(DropReason::TooLong);
+
+fn write_all(head: &mut ArrayVec<u8, HEAD_MAX>, parts: &[&[u8]]) -> Result<(), Instead> {
+    for part in parts {
+        head.write_all(part).map_err(|_| TOO_LONG)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! The best of several final responses: RFC 3261 §16.7 item 6.
+
+use tidegate_sip::{HeaderName, Message};
+
+/// Bytes of challenges gathered for one response at the most.
+const CHALLENGES_MAX: usize = 8192;
+
+/// The best final response so far, of those that are not sent on at once.
+pub(crate) struct Best {
+    pub(crate) status: u16,
+    /// As it goes up; empty for one of our own, which is written when it is sent.
+    pub(crate) bytes: Box<[u8]>,
+    /// Challenges of other responses that belong into it: whole lines.
+    challenges: Vec<u8>,
+}
+
+impl Best {
+    /// A response of our own.
+    pub(crate) fn own(status: u16) -> Self {
+        Self { status, bytes: Box::default(), challenges: Vec::new() }
+    }
+
+    /// A response that has come, without our Via.
+    pub(crate) fn received(status: u16, bytes: &[u8]) -> Self {
+        Self { status, bytes: bytes.into(), challenges: Vec::new() }
+    }
+
+    /// The better of two; of equals the first.
+    pub(crate) fn or(self, other: Self) -> Self {
+        let (mut best, rest) =
+            if rank(other.status) < rank(self.status) { (other, self) } else { (self, other) };
+        // RFC 3261 §16.7 item 7: "If the selected response is a 401 (Unauthorized) or 407 (Proxy
+        // Authentication Required), the proxy MUST collect any WWW-Authenticate and
+        // Proxy-Authenticate header field values from all other 401 (Unauthorized) and 407
+        // (Proxy Authentication Required) responses received so far in this response context
+        // and add them to this response without modification before forwarding."
+        if is_challenge(best.status) {
+            best.gather(&rest);
+        }
+        best
+    }
+
+    fn gather(&mut self, other: &Self) {
+        let mut add = |line: &[u8]| {
+            if self.challenges.len() + line.len() <= CHALLENGES_MAX {
+                self.challenges.extend_from_slice(line);
+            }
+        };
+        if let Some(message) = is_challenge(other.status).then(|| Message::parse(&other.bytes))
+            && let Ok(message) = message
+        {
+            let challenges = message.fields().filter(|field| {
+                matches!(field.name, HeaderName::WwwAuthenticate | HeaderName::ProxyAuthenticate)
+            });
+            challenges.for_each(|field| add(field.line));
+        }
+        add(&other.challenges);
+    }
+
+    /// The response with what was gathered for it.
+    pub(crate) fn into_bytes(self) -> Box<[u8]> {
+        if self.challenges.is_empty() {
+            return self.bytes;
+        }
+        let Ok(message) = Message::parse(&self.bytes) else { return self.bytes };
+        let at = tidegate_sip::forward::top_of_headers(&message);
+        let (before, after) = message.bytes().split_at(at);
+        [before, &self.challenges, after].concat().into()
+    }
+}
+
+fn is_challenge(status: u16) -> bool {
+    matches!(status, 401 | 407)
+}
+
+/// The order in which final responses are preferred.
+///
+/// RFC 3261 §16.7 item 6: "It MUST choose from the 6xx class responses if any exist in the
+/// context. If no 6xx class responses are present, the proxy SHOULD choose from the lowest
+/// response class stored in the response context. [...] The proxy SHOULD give preference to
+/// responses that provide information affecting resubmission of this request, such as 401, 407,
+/// 415, 420, and 484 if the 4xx class is chosen."
+fn rank(status: u16) -> (u16, bool) {
+    let class = if status >= 600 { 0 } else { status / 100 };
+    (class, !matches!(status, 401 | 407 | 415 | 420 | 484))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn best(statuses: &[u16]) -> u16 {
+        let all = statuses.iter().map(|&status| Best::own(status));
+        all.reduce(Best::or).unwrap().status
+    }
+
+    /// RFC 3261 §16.7 item 6.
+    #[test]
+    fn the_best_is_chosen_by_class_and_by_what_the_caller_can_do_about_it() {
+        assert_eq!(best(&[404, 603, 302]), 603);
+        assert_eq!(best(&[500, 486, 302]), 302);
+        assert_eq!(best(&[503, 486]), 486);
+        assert_eq!(best(&[404, 486, 401]), 401);
+        assert_eq!(best(&[486, 404]), 486, "of equals the first");
+        assert_eq!(best(&[404, 484, 420]), 484);
+        assert_eq!(best(&[501, 401, 603]), 603);
+    }
+
+    fn response(status: u16, challenge: &str) -> Best {
+        let text = format!("SIP/2.0 {status} x\r\nVia: SIP/2.0/UDP a\r\n{challenge}\r\n\r\n");
+        Best::received(status, text.as_bytes())
+    }
+
+    /// RFC 3261 §16.7 item 7.
+    #[test]
+    fn all_challenges_are_passed_on() {
+        let a = response(401, "WWW-Authenticate: Digest realm=\"a\"");
+        let b = response(407, "Proxy-Authenticate: Digest realm=\"b\"");
+        let c = response(404, "WWW-Authenticate: Digest realm=\"no\"");
+        let d = response(401, "WWW-Authenticate: Digest realm=\"d\"");
+        let all = [c, a, b, d].into_iter().reduce(Best::or).unwrap();
+        assert_eq!(all.status, 401);
+        let text = String::from_utf8(all.into_bytes().to_vec()).unwrap();
+        assert_eq!(
+            text,
+            "SIP/2.0 401 x\r\n\
+             Proxy-Authenticate: Digest realm=\"b\"\r\n\
+             WWW-Authenticate: Digest realm=\"d\"\r\n\
+             Via: SIP/2.0/UDP a\r\n\
+             WWW-Authenticate: Digest realm=\"a\"\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn what_is_gathered_is_bounded() {
+        let long = format!("WWW-Authenticate: {}", "x".repeat(5000));
+        let three = [response(401, "A: b"), response(401, &long), response(401, &long)];
+        let all = three.into_iter().reduce(Best::or).unwrap().into_bytes();
+        assert!((5000..6000).contains(&all.len()), "{}", all.len());
+    }
+}

@@ -1,0 +1,70 @@
+//! CANCEL, the caller's and our own: RFC 3261 §9, §16.10.
+
+use tidegate_sip::Message;
+use tidegate_transaction::OtherClient;
+use tidegate_world::Received;
+
+use crate::endpoint::Endpoint;
+use crate::stateful::context::{At, Cancel, Context, Live};
+
+impl Endpoint {
+    /// The caller cancels the INVITE of a context.
+    pub(crate) fn cancel_request(&mut self, at: At, received: &Received, message: &Message<'_>) {
+        // RFC 3261 §9.2: "Regardless of the method of the original request, as long as the CANCEL
+        // matched an existing transaction, the UAS answers the CANCEL request itself with a 200
+        // (OK) response." The same one each time, so no transaction is kept for it.
+        self.answer(received, message, 200, &[]);
+        let Some(mut context) = self.transactions_mut().lend(at.context) else { return };
+        // "If the UAS has already sent a final response for that request, it takes no further
+        // action".
+        if context.server.is_pending()
+            && let Some(mut live) = context.live.take()
+        {
+            // §16.10: "If a matching response context is found, the element MUST immediately
+            // return a 200 (OK) response to the CANCEL request. [...] the proxy MUST generate
+            // CANCEL requests for all pending client transactions in the context".
+            self.cancel_all(at, &mut context, &mut live);
+            self.conclude(at, &mut context, &mut live);
+            context.live = Some(live);
+        }
+        self.transactions_mut().settle(at.now, at.context, context);
+    }
+
+    /// Cancels what waits for a final response, and begins nothing more.
+    pub(crate) fn cancel_all(&mut self, at: At, context: &mut Context, live: &mut Live) {
+        live.is_cancelled = true;
+        live.groups.clear();
+        for index in 0..context.branches.len() {
+            self.cancel_branch(at, context, live, index);
+        }
+    }
+
+    /// Cancels one branch: at.now if something has come from there, else as soon as it does.
+    pub(crate) fn cancel_branch(
+        &mut self,
+        at: At,
+        context: &mut Context,
+        live: &mut Live,
+        index: usize,
+    ) {
+        let timing = self.transactions().timing;
+        let client = context.branches[index].client;
+        let pending = &mut live.pending[index];
+        if !client.is_pending() || matches!(pending.cancel, Cancel::Sent { .. }) {
+            return;
+        }
+        // RFC 3261 §9.1: "If there is no final response for the original request in 64*T1 seconds
+        // [...], the client SHOULD then consider the original transaction cancelled and SHOULD
+        // destroy the client transaction handling the original request."
+        let until = pending.cancel.until().unwrap_or(at.now + timing.patience());
+        // What is cancelled goes nowhere else.
+        pending.failover = None;
+        if client.is_unanswered() {
+            pending.cancel = Cancel::Wanted { until };
+            return;
+        }
+        pending.cancel = Cancel::Sent { client: OtherClient::start(at.now, &timing), until };
+        self.counters.cancels.add(1);
+        self.send_cancel(at.context, context, live, index);
+    }
+}

@@ -1,0 +1,188 @@
+//! A response context: what is held of one request.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use smallvec::SmallVec;
+use tidegate_sip::Method;
+use tidegate_transaction::{Client, Handle, OtherClient, Server};
+use tidegate_world::{Path, Timestamp};
+
+use crate::calls::{CallRef, Member};
+use crate::onward::Onward;
+use crate::stateful::best::Best;
+
+/// RFC 3261 §16.2: "The response context". Without [`Live`] it only absorbs repetitions.
+pub(crate) struct Context {
+    pub(crate) server: Server,
+    pub(crate) identity: u64,
+    pub(crate) method: Method,
+    /// Where responses leave, and where they go.
+    pub(crate) back: Path,
+    pub(crate) call: CallRef,
+    pub(crate) branches: SmallVec<[Branch; 1]>,
+    /// What its branches have for the detection of loops.
+    pub(crate) loop_hash: u32,
+    /// The last response that was sent, as long as it may have to be sent again.
+    pub(crate) last: Option<Box<[u8]>>,
+    pub(crate) live: Option<Box<Live>>,
+    /// As which it is counted in the metrics.
+    pub(crate) counted: Counted,
+}
+
+/// When something happens, and to which context.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) now: Timestamp,
+    pub(crate) context: Handle,
+}
+
+/// What a context was counted as when it was last looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// Client transactions that live.
+    pub(crate) clients: u8,
+    /// The server transaction lives.
+    pub(crate) server: bool,
+    /// It has no final response, or that waits for its ACK.
+    pub(crate) unfinished: bool,
+}
+
+/// A client transaction, and where it went.
+pub(crate) struct Branch {
+    pub(crate) client: Client,
+    pub(crate) target: SocketAddr,
+    /// The back end there, if it is one of ours.
+    pub(crate) member: Option<Member>,
+    pub(crate) egress: u8,
+    /// Request-URI and Route of what was sent, for the ACK of a final response that comes again.
+    pub(crate) hop: Option<Box<[u8]>>,
+}
+
+/// What is held until the request is answered and no branch is left that may have to be sent
+/// again or cancelled.
+pub(crate) struct Live {
+    /// The request as it was received.
+    pub(crate) request: Box<[u8]>,
+    /// How it goes on, but for the target.
+    pub(crate) onward: Onward,
+    /// One for each branch.
+    pub(crate) pending: SmallVec<[Pending; 1]>,
+    /// Where another target may come from: the pool, and the fingerprint of the call.
+    pub(crate) choice: Option<(u16, u128)>,
+    /// Groups of a fork whose turn has not come: indices of back ends.
+    pub(crate) groups: VecDeque<Vec<u16>>,
+    /// The best final response so far.
+    pub(crate) best: Option<Best>,
+    /// The caller has cancelled it, or a final response has made all others needless.
+    pub(crate) is_cancelled: bool,
+}
+
+/// What a branch that waits for its final response needs beyond its client transaction.
+pub(crate) struct Pending {
+    /// When it was sent.
+    pub(crate) since: Timestamp,
+    /// When it is given up for another target.
+    pub(crate) failover: Option<Timestamp>,
+    /// Timer C.
+    pub(crate) timer_c: Option<Timestamp>,
+    pub(crate) cancel: Cancel,
+    /// Its share of the Max-Breadth.
+    pub(crate) breadth: u32,
+    /// What it answers counts no more: it was given up.
+    pub(crate) is_abandoned: bool,
+}
+
+/// How far the CANCEL of a branch has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cancel {
+    /// Nobody has asked for it.
+    No,
+    /// RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request MUST NOT
+    /// be sent; rather, the client MUST wait for the arrival of a provisional response".
+    Wanted {
+        /// When the branch ends whatever comes.
+        until: Timestamp,
+    },
+    /// It was sent.
+    Sent {
+        client: OtherClient,
+        /// When the branch ends whatever comes.
+        until: Timestamp,
+    },
+}
+
+impl Cancel {
+    /// When the branch ends whatever comes.
+    pub(crate) fn until(&self) -> Option<Timestamp> {
+        match *self {
+            Self::No => None,
+            Self::Wanted { until } | Self::Sent { until, .. } => Some(until),
+        }
+    }
+}
+
+impl Pending {
+    fn deadline(&self, client: &Client) -> Option<Timestamp> {
+        let cancel = match &self.cancel {
+            Cancel::Sent { client, .. } => client.deadline(),
+            _ => None,
+        };
+        let waits = client.is_pending();
+        let failover = self.failover.filter(|_| client.is_unanswered());
+        let until = self.cancel.until();
+        let limits = [failover, self.timer_c, until].into_iter().flatten();
+        limits.filter(|_| waits).chain(cancel).min()
+    }
+
+    /// Whether it may yet have to be cancelled, or its CANCEL sent again.
+    fn is_live(&self, client: &Client) -> bool {
+        client.is_pending() || self.cancel_waits()
+    }
+
+    fn cancel_waits(&self) -> bool {
+        matches!(&self.cancel, Cancel::Sent { client, .. } if client.is_pending())
+    }
+}
+
+impl Context {
+    /// When something is next due.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        let clients = self.branches.iter().filter_map(|branch| branch.client.deadline());
+        let pending = self.live.iter().flat_map(|live| live.pending.iter());
+        let pending = pending.zip(&self.branches).filter_map(|(p, b)| p.deadline(&b.client));
+        clients.chain(pending).chain(self.server.deadline()).min()
+    }
+
+    /// Lets go of what only a live request needs.
+    pub(crate) fn shed(&mut self) {
+        if let Some(live) = &self.live {
+            let mut branches = self.branches.iter().zip(&live.pending);
+            let is_live = branches.any(|(branch, pending)| pending.is_live(&branch.client));
+            if !self.server.is_pending() && !is_live {
+                self.live = None;
+            }
+        }
+        let is_invite = matches!(self.server, Server::Invite(_));
+        if is_invite && !self.server.is_pending() && !self.server.awaits_ack() {
+            // Acknowledged, or a 2xx, which its callee repeats.
+            self.last = None;
+        }
+    }
+
+    /// True once nothing can come that it would know what to do with.
+    pub(crate) fn is_over(&self) -> bool {
+        self.server.is_terminated()
+            && self.live.is_none()
+            && self.branches.iter().all(|branch| branch.client.is_terminated())
+    }
+
+    pub(crate) fn count(&self) -> Counted {
+        let clients = self.branches.iter().filter(|branch| !branch.client.is_terminated()).count();
+        Counted {
+            clients: clients.try_into().unwrap_or(u8::MAX),
+            server: !self.server.is_terminated(),
+            unfinished: self.server.is_pending() || self.server.awaits_ack(),
+        }
+    }
+}

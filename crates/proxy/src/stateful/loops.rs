@@ -1,0 +1,73 @@
+//! Loops and spirals: RFC 3261 §16.3 item 4, RFC 5393 §4.
+
+use arrayvec::ArrayVec;
+use tidegate_sip::HeaderName;
+use tidegate_world::Received;
+
+use crate::calls::Member;
+use crate::endpoint::Endpoint;
+use crate::instead::Instead;
+use crate::origin::Origin;
+use crate::request::Request;
+use crate::transaction_branch::TransactionBranch;
+
+/// Parts of a request that decide where it goes, at the most: of one that has more only these
+/// are looked at.
+const PARTS_MAX: usize = 16;
+
+impl Endpoint {
+    /// RFC 5393 §4.2.2: "Each Via header field value in the request whose sent-by value matches
+    /// a value placed into previous requests by this proxy MUST be inspected for the "second
+    /// part" [...]. If these values are equal, the request has looped and the proxy MUST reject
+    /// the request with a 482 (Loop Detected) response."
+    pub(crate) fn check_loop(
+        &self,
+        received: &Received,
+        request: &Request<'_>,
+    ) -> Result<(), Instead> {
+        let mut hash = None;
+        // The first was written by whoever is before us, and one that cannot be read is not ours.
+        for via in request.message.vias().skip(1).map_while(Result::ok) {
+            let branch = via.branch().unwrap_or_default();
+            // The MAC says more than the sent-by: that this very proxy has sent the request.
+            let Some(ours) = TransactionBranch::decode(branch, self.keys()) else { continue };
+            let hash = hash.get_or_insert_with(|| self.loop_hash(received, request));
+            if ours.loop_hash == *hash {
+                return Err(Instead::Reply(482, "the request has been here"));
+            }
+        }
+        Ok(())
+    }
+
+    /// RFC 5393 §4.2.1: "This second part MUST vary with any field used by the location service
+    /// logic in determining where to retarget or forward this request": here also with who has
+    /// sent it. "This second part MUST NOT vary with the request method."
+    pub(crate) fn loop_hash(&self, received: &Received, request: &Request<'_>) -> u32 {
+        let essentials = &request.essentials;
+        let origin = match self.addresses().origin(&received.path) {
+            Origin::Stranger => [0; 5],
+            Origin::Trusted => [1; 5],
+            Origin::Member(Member { pool, backend }) => {
+                let ([p0, p1], [b0, b1]) = (pool.to_be_bytes(), backend.to_be_bytes());
+                [2, p0, p1, b0, b1]
+            }
+        };
+        // §4.2.4: "implementations SHOULD include at least one field in the input to the hash
+        // that varies between different transactions".
+        let number = essentials.cseq.number.to_be_bytes();
+        let mut parts = ArrayVec::<&[u8], PARTS_MAX>::new();
+        parts.extend([&origin[..], request.uri_text, essentials.call_id, &number]);
+        let tags = [essentials.from.tag(), essentials.to.tag()];
+        parts.extend(tags.map(Option::unwrap_or_default));
+        for field in request.message.fields() {
+            let decides = matches!(
+                field.name,
+                HeaderName::Route | HeaderName::ProxyRequire | HeaderName::ProxyAuthorization
+            );
+            if decides && parts.try_push(field.value).is_err() {
+                break;
+            }
+        }
+        self.keys().loops.hash(&parts) as u32
+    }
+}

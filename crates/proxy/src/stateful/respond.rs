@@ -1,0 +1,176 @@
+//! Responses on their way up: RFC 3261 §16.7 items 5 to 9.
+
+use tidegate_sip::{Message, Method, Reply, reason, write_reply};
+use tidegate_transaction::Dispatch;
+use tidegate_world::{Buffer, Path, Timestamp, Transmit};
+
+use crate::calls::{Member, Transaction};
+use crate::endpoint::Endpoint;
+use crate::reply::{SERVER, transaction_tag};
+use crate::stateful::best::Best;
+use crate::stateful::context::{At, Branch, Context, Live};
+
+impl Live {
+    /// Another final response that may be the one that is sent.
+    pub(crate) fn consider(&mut self, response: Best) {
+        self.best = Some(match self.best.take() {
+            Some(best) => best.or(response),
+            None => response,
+        });
+    }
+
+    /// Whether a branch may still bring the final response.
+    fn waits(&self, branches: &[Branch]) -> bool {
+        let mut branches = branches.iter().zip(&self.pending);
+        branches.any(|(branch, pending)| branch.client.is_pending() && !pending.is_abandoned)
+    }
+}
+
+impl Endpoint {
+    /// Sends bytes that were sent before.
+    pub(crate) fn send_copy(&mut self, path: &Path, bytes: &[u8]) {
+        self.counters.responses_resent.add(1);
+        let bytes = self.pool().copy(bytes);
+        self.transmit(Transmit { path: *path, bytes });
+    }
+
+    /// Passes on a provisional response, and keeps it for repetitions of the request.
+    pub(crate) fn pass_provisional(
+        &mut self,
+        now: Timestamp,
+        context: &mut Context,
+        status: u16,
+        bytes: Buffer,
+    ) {
+        let timing = self.transactions().timing;
+        let (server, dispatch) = context.server.on_sending(now, &timing, status);
+        context.server = server;
+        if dispatch == Dispatch::Send {
+            context.last = Some(bytes[..].into());
+            self.counters.responses_forwarded.add(1);
+            self.transmit(Transmit { path: context.back, bytes });
+        }
+    }
+
+    /// Passes on a 2xx to an INVITE, whatever has been sent before.
+    ///
+    /// RFC 3261 §16.7 item 5: "After a final response has been sent on the server transaction,
+    /// the following responses MUST be forwarded immediately: Any 2xx response to an INVITE
+    /// request".
+    pub(crate) fn pass_success(
+        &mut self,
+        now: Timestamp,
+        context: &mut Context,
+        index: usize,
+        status: u16,
+        bytes: Buffer,
+    ) {
+        let timing = self.transactions().timing;
+        let is_first = context.server.is_pending();
+        (context.server, _) = context.server.on_sending(now, &timing, status);
+        if is_first {
+            self.settle_call(now, context, context.branches[index].member);
+            self.note_answer(now, context, status, true);
+        }
+        self.counters.responses_forwarded.add(1);
+        self.transmit(Transmit { path: context.back, bytes });
+    }
+
+    /// Sends the final response of a request, but for a 2xx to an INVITE.
+    pub(crate) fn pass_final(
+        &mut self,
+        now: Timestamp,
+        context: &mut Context,
+        status: u16,
+        bytes: Buffer,
+        from_backend: bool,
+    ) {
+        let timing = self.transactions().timing;
+        let (server, dispatch) = context.server.on_sending(now, &timing, status);
+        context.server = server;
+        if dispatch == Dispatch::Discard {
+            return;
+        }
+        self.note_answer(now, context, status, from_backend);
+        context.last = Some(bytes[..].into());
+        self.transmit(Transmit { path: context.back, bytes });
+    }
+
+    /// Once no branch is left that could bring something better, the next group of a fork has
+    /// its turn, or the best response is sent.
+    pub(crate) fn conclude(&mut self, at: At, context: &mut Context, live: &mut Live) {
+        if !context.server.is_pending() || live.waits(&context.branches) {
+            return;
+        }
+        while let Some(group) = live.groups.pop_front() {
+            if self.start_next_group(at, context, live, &group) {
+                return;
+            }
+        }
+        match live.best.take() {
+            // RFC 3261 §16.7 item 6: "A proxy which receives a 503 (Service Unavailable) response
+            // SHOULD NOT forward it upstream unless it can determine that any subsequent requests
+            // it might proxy will also generate a 503. [...] If the only response that was
+            // received is a 503, the proxy SHOULD generate a 500 response and forward that
+            // upstream."
+            Some(Best { status: 503, .. }) => self.respond(at.now, context, live, 500),
+            Some(best) if best.bytes.is_empty() => self.respond(at.now, context, live, best.status),
+            Some(best) => {
+                let status = best.status;
+                self.counters.responses_forwarded.add(1);
+                let bytes = self.pool().copy(&best.into_bytes());
+                self.pass_final(at.now, context, status, bytes, true);
+            }
+            // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with
+            // Status-Code of 408 to a non-INVITE request. As a consequence, an element that cannot
+            // respond before the transaction expires will not send a final response at all."
+            None if context.method != Method::Invite => {
+                self.note_answer(at.now, context, 408, false);
+                context.server = context.server.end();
+            }
+            None => self.respond(at.now, context, live, 408),
+        }
+    }
+
+    /// Answers the request ourselves.
+    fn respond(&mut self, now: Timestamp, context: &mut Context, live: &Live, status: u16) {
+        let Ok(message) = Message::parse(&live.request) else { return };
+        let tag = transaction_tag(self.keys(), context.identity);
+        let reply = Reply {
+            status,
+            reason: reason(status),
+            to_tag: Some(&tag),
+            source: Some(context.back.remote),
+            headers: &[("Server", SERVER.as_bytes())],
+        };
+        let mut bytes = self.pool().take();
+        if write_reply(&message, &reply, &mut bytes).is_ok() {
+            self.counters.replied(status).add(1);
+            self.pass_final(now, context, status, bytes, false);
+        }
+    }
+
+    /// The call is its back end's who has answered.
+    fn settle_call(&mut self, now: Timestamp, context: &Context, member: Option<Member>) {
+        let Some(member) = member else { return };
+        let Some(call) = self.calls().get(context.call) else { return };
+        if call.member != member {
+            self.calls_mut().move_to(context.call, member);
+            let Context { identity, method, .. } = *context;
+            self.count_request(now, context.call, member, Transaction { identity, method });
+        }
+    }
+
+    /// Tells the call table of a response.
+    pub(crate) fn note_answer(
+        &mut self,
+        now: Timestamp,
+        context: &Context,
+        status: u16,
+        from_backend: bool,
+    ) {
+        let Context { identity, method, call, .. } = *context;
+        let transaction = Transaction { identity, method };
+        self.calls_mut().on_response(now, call, transaction, status, from_backend);
+    }
+}

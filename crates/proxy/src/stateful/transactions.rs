@@ -1,0 +1,92 @@
+//! The contexts of a shard, and how many there are.
+
+use tidegate_transaction::{Full, Handle, Key, Table, Timing};
+use tidegate_world::Timestamp;
+
+use crate::stateful::context::{Context, Counted};
+
+/// A shard's response contexts, bounded.
+pub(crate) struct Transactions {
+    table: Table<Box<Context>>,
+    pub(crate) timing: Timing,
+    clients: usize,
+    servers: usize,
+    unfinished: usize,
+}
+
+impl Transactions {
+    pub(crate) fn new(length_max: usize, timing: Timing) -> Self {
+        Self { table: Table::new(length_max), timing, clients: 0, servers: 0, unfinished: 0 }
+    }
+
+    /// Client transactions that live.
+    pub(crate) fn clients(&self) -> usize {
+        self.clients
+    }
+
+    /// Server transactions that live.
+    pub(crate) fn servers(&self) -> usize {
+        self.servers
+    }
+
+    /// Requests without a final response, or whose final response waits for its ACK.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.table.is_full()
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, key: Key) -> Option<Handle> {
+        self.table.find(key)
+    }
+
+    /// A new context of a request that has just come.
+    pub(crate) fn insert(&mut self, now: Timestamp, key: Key) -> Result<Handle, Full> {
+        self.table.reserve(key, now + self.timing.t1)
+    }
+
+    /// Takes a context to work on; it must be [settled](Self::settle) afterwards.
+    pub(crate) fn lend(&mut self, handle: Handle) -> Option<Box<Context>> {
+        self.table.lend(handle)
+    }
+
+    /// Puts a context back after something has happened to it, or forgets it if it is over.
+    pub(crate) fn settle(&mut self, now: Timestamp, handle: Handle, mut context: Box<Context>) {
+        context.shed();
+        let is_over = context.is_over();
+        let counted = if is_over { Counted::default() } else { context.count() };
+        let before = std::mem::replace(&mut context.counted, counted);
+        self.clients = self.clients + usize::from(counted.clients) - usize::from(before.clients);
+        self.servers = self.servers + usize::from(counted.server) - usize::from(before.server);
+        self.unfinished += usize::from(counted.unfinished);
+        self.unfinished -= usize::from(before.unfinished);
+        if is_over {
+            self.table.remove(handle);
+            return;
+        }
+        // Never armed further than an ended one stays: so a deadline that comes nearer seldom
+        // needs a second timer.
+        let horizon = now + self.timing.patience();
+        let deadline = context.deadline().map_or(horizon, |deadline| deadline.min(horizon));
+        self.table.restore(handle, context);
+        self.table.arm(handle, deadline);
+    }
+
+    /// Forgets a context that has come to nothing.
+    pub(crate) fn discard(&mut self, handle: Handle) {
+        self.table.remove(handle);
+    }
+
+    /// When [`next_due`](Self::next_due) next yields one.
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.table.poll_timeout()
+    }
+
+    /// A context that has something due; it must be lent and settled.
+    pub(crate) fn next_due(&mut self, now: Timestamp) -> Option<Handle> {
+        self.table.next_due(now)
+    }
+}
