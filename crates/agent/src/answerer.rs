@@ -166,8 +166,9 @@ impl Answerer {
             self.calls.change(id, |call| call.phase = Phase::Ignored(until));
             return;
         }
-        let statuses = self.config.provisionals.len();
-        match intent.behaviour.status().filter(|_| intent.ring.is_zero()) {
+        let rings = intent.behaviour.rings();
+        let statuses = if rings { self.config.provisionals.len() } else { 0 };
+        match intent.behaviour.status().filter(|_| intent.ring.is_zero() || !rings) {
             Some(status) => {
                 for number in 0..statuses {
                     self.say(id, invite, Said::Progress(number));

@@ -157,6 +157,17 @@ fn provisional_responses_come_one_after_the_other() {
 }
 
 #[test]
+fn a_server_that_fails_does_not_ring() {
+    let ring = Duration::from_secs(4).into();
+    for (status, sent) in [(500, &["500"][..]), (503, &["503"]), (603, &["180"]), (486, &["180"])] {
+        let mix = Behaviour::Refuse(status).into();
+        let mut script = answerer(AnswererConfig { mix, ring, ..config() });
+        script.tell(uac(), &invite());
+        assert_eq!(script.sent().iter().map(Sent::what).collect::<Vec<_>>(), sent);
+    }
+}
+
+#[test]
 fn a_call_may_ring_until_the_caller_gives_up() {
     // §13.3.1.1: a provisional response "at every minute".
     let mut script = answerer(AnswererConfig { mix: Behaviour::Ring.into(), ..config() });

@@ -11,7 +11,8 @@ pub enum Behaviour {
     /// Answers it with 200.
     #[default]
     Answer,
-    /// Refuses it with this final status, 300..=699.
+    /// Refuses it with this final status, 300..=699. Those of 500..=599 come at once, without
+    /// ringing: it is a server that fails, nobody was asked.
     Refuse(u16),
     /// Lets it ring until the caller gives up.
     Ring,
@@ -20,6 +21,11 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
+    /// Whether somebody is asked, so that it rings.
+    pub(crate) fn rings(self) -> bool {
+        !matches!(self, Self::Refuse(500..600) | Self::Silent)
+    }
+
     /// The final status it leads to, if any.
     pub(crate) fn status(self) -> Option<u16> {
         match self {
