@@ -69,6 +69,7 @@ address = "{edge.address}"
 [[pool]]
 name = "app"
 policy = "{policy}"
+mode = "stateless"
 {backends}{tables}"""
     )
     return edge

@@ -148,7 +148,7 @@ impl Point {
             "[server]\nstate_dir = {state_dir:?}\nqueue_max = {queue_max}\ndrain_seconds = 0\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
              [[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\n\
-             [[pool]]\nname = \"app\"\npolicy = \"rr\"\n{}\n{}\n{}",
+             [[pool]]\nname = \"app\"\npolicy = \"rr\"\nmode = \"stateless\"\n{}\n{}\n{}",
             backends.collect::<String>(),
             overload_toml(&self.variant.overload),
             emulate_toml(emulate),

@@ -34,7 +34,7 @@ pub use address::HostPort;
 pub use diagnostic::Diagnostics;
 pub use listen::Listen;
 pub use overload::Emulate;
-pub use pool::{Backend, Mode, Pool};
+pub use pool::{Backend, Pool, Selection};
 pub use reference::reference;
 pub use resolved::{decide_word, emulate_toml, overload_toml, queue_word};
 
@@ -44,7 +44,7 @@ use section::Section;
 use tables::{
     ADMIN, ADMIN_ADDRESS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX, COALESCE_US,
     DRAIN_SECONDS, EMULATE, LISTEN, OVERLOAD, POOL, QUEUE_MAX, ROOT, ROUTE, SERVER, SHARDS,
-    STATE_DIR,
+    STATE_DIR, TRANSACTIONS_MAX,
 };
 
 /// A configuration that was found right.
@@ -80,6 +80,8 @@ pub struct Server {
     pub drain: Duration,
     /// Calls known at the same time at the most.
     pub calls_max: usize,
+    /// Requests whose transactions are held at the same time.
+    pub transactions_max: usize,
     /// How long an answered call without any message is held.
     pub call_idle: Duration,
     /// Messages of one class that wait for service at the most.
@@ -127,6 +129,7 @@ fn read(document: &Document<'_>, report: &mut Report) -> Option<Config> {
 
     listen::check_distinct(&listeners, report);
     pool::check_distinct(&pools, report);
+    pool::check_forks(&pools, report);
     route::check(&routes, &pools, &listeners, report);
     reach::check(&listeners, &pools, report);
     if !report.is_empty() {
@@ -158,6 +161,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     let shards = whole(&SHARDS);
     let drain = whole(&DRAIN_SECONDS);
     let calls_max = whole(&CALLS_MAX);
+    let transactions_max = whole(&TRANSACTIONS_MAX);
     let call_idle = whole(&CALL_IDLE_SECONDS);
     let queue_max = whole(&QUEUE_MAX);
     let backend_pause = whole(&BACKEND_PAUSE_SECONDS);
@@ -167,6 +171,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
         shards: u16::try_from(shards?).ok()?,
         drain: Duration::from_secs(drain?),
         calls_max: usize::try_from(calls_max?).ok()?,
+        transactions_max: usize::try_from(transactions_max?).ok()?,
         call_idle: Duration::from_secs(call_idle?),
         queue_max: usize::try_from(queue_max?).ok()?,
         backend_pause: Duration::from_secs(backend_pause?),

@@ -54,7 +54,7 @@ static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages f
 /// A number of the proxy that stands alone.
 type OfProxy = (Family, fn(&proxy::Counters) -> &Counter);
 
-static PROXY: [OfProxy; 7] = [
+static PROXY: [OfProxy; 13] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
         &c.retransmissions
     }),
@@ -66,6 +66,24 @@ static PROXY: [OfProxy; 7] = [
     (Family::gauge("calls", "Entries in the call table"), |c| &c.calls),
     (Family::gauge("transactions_open", "Transactions without a final response yet"), |c| {
         &c.transactions_open
+    }),
+    (Family::counter("requests_resent", "Requests sent again because no answer came"), |c| {
+        &c.requests_resent
+    }),
+    (
+        Family::counter(
+            "responses_resent",
+            "Responses sent again: for a repeated request, or no ACK",
+        ),
+        |c| &c.responses_resent,
+    ),
+    (Family::counter("cancels", "Branches of a request cancelled by the proxy"), |c| &c.cancels),
+    (Family::counter("timeouts", "Transactions that ended in vain"), |c| &c.timeouts),
+    (Family::gauge("server_transactions", "Server transactions that live"), |c| {
+        &c.server_transactions
+    }),
+    (Family::gauge("client_transactions", "Client transactions that live"), |c| {
+        &c.client_transactions
     }),
     (Family::gauge("messages_queued", "Messages that wait for service"), |c| &c.queued),
 ];
@@ -267,6 +285,8 @@ static BACKEND_WORK: Family = Family::gauge(
 );
 static BACKEND_ASSIGNED: Family =
     Family::counter("backend_assigned", "Calls and single requests assigned to the back end");
+static BACKEND_REFUSALS: Family =
+    Family::counter("backend_refusals", "Requests that the back end has answered with 503");
 static BACKEND_FAILURES: Family =
     Family::counter("backend_failures", "Deliveries to the back end that failed");
 
@@ -277,6 +297,7 @@ fn backends(samples: &mut Samples, pool: &balance::Pool, clock: &io::Clock) {
         samples.push(&BACKEND_CALLS, &labels, backend.calls());
         samples.push(&BACKEND_WORK, &labels, backend.work() as f64 / 100.0);
         samples.push(&BACKEND_ASSIGNED, &labels, backend.assigned());
+        samples.push(&BACKEND_REFUSALS, &labels, backend.refusals());
         samples.push(&BACKEND_FAILURES, &labels, backend.failures());
     }
 }

@@ -7,7 +7,7 @@ use tidegate_sim as sim;
 use tidegate_world::Seed;
 
 use crate::StartError;
-use crate::config::{Config, Emulate, Listen};
+use crate::config::{self, Config, Emulate, Listen, Selection};
 use crate::key::Keys;
 
 /// Opens the sockets of every listener.
@@ -30,7 +30,7 @@ pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
 
 /// The pools, shared by all shards.
 pub(crate) fn pools(config: &Config) -> Vec<balance::Pool> {
-    let pool = |pool: &crate::config::Pool| {
+    let pool = |pool: &config::Pool| {
         let backends: Vec<_> =
             pool.backends.iter().map(|b| (b.name.as_str(), b.address, b.weight)).collect();
         balance::Pool::new(&pool.name, &backends)
@@ -57,10 +57,10 @@ pub(crate) fn settings(
         trust: listen.trust.clone(),
     };
     let secret = proxy::Secret { current: keys.current, previous: keys.previous.clone() };
-    let policies = config.pool.iter().map(|pool| pool.policy);
     proxy::Settings {
         shard,
         shards: config.server.shards,
+        transactions_max: (config.server.transactions_max / shards).max(1),
         calls_max: (config.server.calls_max / shards).max(1),
         queue_max: (config.server.queue_max / shards).max(1),
         idle_max: config.server.call_idle,
@@ -70,9 +70,26 @@ pub(crate) fn settings(
         seed,
         ..proxy::Settings::new(
             config.listen.iter().zip(groups).map(listener).collect(),
-            pools.iter().cloned().zip(policies).collect(),
+            pools.iter().zip(&config.pool).map(pool_settings).collect(),
             secret,
         )
+    }
+}
+
+fn pool_settings((pool, config): (&balance::Pool, &config::Pool)) -> proxy::PoolSettings {
+    let choice = match config.policy {
+        Selection::One(policy) => proxy::Choice::One(policy),
+        Selection::Fork => {
+            let thousandths = |backend: &config::Backend| (backend.q * 1000.0).round() as u16;
+            proxy::Choice::All(config.backends.iter().map(thousandths).collect())
+        }
+    };
+    proxy::PoolSettings {
+        pool: pool.clone(),
+        choice,
+        mode: config.mode,
+        failover_after: config.failover_after,
+        tries_max: config.tries_max,
     }
 }
 

@@ -104,7 +104,7 @@ fn every_key_of_the_full_configuration_arrives() {
   pool     app: cjsq, stateless, 2 back ends
              192.0.2.10:5060 (app-1), weight 1
              [2001:db8::10]:5062, weight 3
-  pool     message: rr, stateless, 1 back end
+  pool     message: fork, transaction, 1 back end
              192.0.2.20:5060, weight 1
   route    from trusted peers to its Request-URI
   route    from 198.51.100.0/24, MESSAGE, OPTIONS, for example.com, [2001:db8::5] to message
@@ -113,12 +113,16 @@ fn every_key_of_the_full_configuration_arrives() {
   server   2 shards"
     );
     assert_eq!(config.server.calls_max, 1000);
+    assert_eq!(config.server.transactions_max, 2000);
     assert_eq!(config.server.call_idle.as_secs(), 60);
     assert_eq!(config.server.queue_max, 256);
     assert_eq!(config.server.backend_pause.as_secs(), 0);
     assert_eq!(config.server.coalesce.as_micros(), 0);
     assert_eq!(config.server.drain.as_secs(), 5);
     assert_eq!(config.server.state_dir, Some(PathBuf::from("/var/lib/tidegate")));
+    let message = &config.pool[1];
+    assert_eq!((message.failover_after.as_millis(), message.tries_max), (2000, 5));
+    assert_eq!(message.backends[0].q, 0.25);
     assert_eq!(config.listen[0].receive_buffer, 65536);
     assert_eq!(config.listen[0].trust[1], "203.0.113.7/32".parse().unwrap());
 }

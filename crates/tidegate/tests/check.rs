@@ -43,7 +43,7 @@ fn a_right_configuration_is_summed_up() {
         format!(
             "{file}: ok
   listen   udp 127.0.0.1:5060
-  pool     app: tlwl, stateless, 1 back end
+  pool     app: tlwl, transaction, 1 back end
              127.0.0.1:5070, weight 1
   route    from anyone to app
   admin    http://127.0.0.1:8060

@@ -87,7 +87,7 @@ impl Side {
             "[server]\nstate_dir = {state_dir:?}\nqueue_max = 1000\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
              [[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\n\
-             [[pool]]\nname = \"answerers\"\npolicy = \"rr\"\n"
+             [[pool]]\nname = \"answerers\"\npolicy = \"rr\"\nmode = \"stateless\"\n"
         );
         for backend in backends {
             let _ = writeln!(text, "[[pool.backend]]\nuri = \"sip:{backend}\"");

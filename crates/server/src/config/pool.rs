@@ -3,13 +3,17 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::time::Duration;
 
 use tidegate_balance::Policy;
+use tidegate_proxy::{FORK_MAX, Mode};
 use toml::Spanned;
 
 use super::diagnostic::{Report, quoted};
 use super::section::Section;
-use super::tables::{BACKEND, BACKEND_NAME, MODE, POLICY, POOL_NAME, URI, WEIGHT};
+use super::tables::{
+    BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POLICY, POOL_NAME, Q, TRIES_MAX, URI, WEIGHT,
+};
 
 /// Servers among which calls are divided.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,9 +21,13 @@ pub struct Pool {
     /// Its name, different from every other pool's.
     pub name: String,
     /// Who gets the next call.
-    pub policy: Policy,
+    pub policy: Selection,
     /// What is kept of what is forwarded.
     pub mode: Mode,
+    /// A back end silent for this long is given up for another.
+    pub failover_after: Duration,
+    /// Back ends tried for one request at the most.
+    pub tries_max: u8,
     /// Its servers, at least one, in the order of the file.
     pub backends: Vec<Backend>,
 }
@@ -33,20 +41,25 @@ pub struct Backend {
     pub address: SocketAddr,
     /// Its share of the calls in proportion to the others' weights, at least 1.
     pub weight: u32,
+    /// When its turn comes in a fork, 0 to 1.
+    pub q: f64,
 }
 
-/// What is kept of what is forwarded.
+/// Who of a pool gets a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// No transactions, RFC 3261 §16.11; the choice for each call is held.
-    Stateless,
+pub enum Selection {
+    /// One back end, by a policy.
+    One(Policy),
+    /// All of them, by their `q`.
+    Fork,
 }
 
-impl Mode {
+impl Selection {
     /// As the configuration writes it.
-    pub fn as_str(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Self::Stateless => "stateless",
+            Self::One(policy) => policy.name(),
+            Self::Fork => "fork",
         }
     }
 }
@@ -56,8 +69,10 @@ pub(super) struct Draft {
     pub span: Range<usize>,
     pub name: Option<Spanned<String>>,
     pub backends: Vec<BackendDraft>,
-    policy: Option<Policy>,
-    mode: Option<Mode>,
+    policy: Option<Spanned<Selection>>,
+    mode: Option<Spanned<Mode>>,
+    failover_after: Option<Duration>,
+    tries_max: Option<u8>,
 }
 
 /// A `[[pool.backend]]` as far as it could be read.
@@ -65,6 +80,8 @@ pub(super) struct BackendDraft {
     pub address: Option<Spanned<SocketAddr>>,
     name: Option<Spanned<String>>,
     weight: Option<u32>,
+    q: Option<Spanned<f64>>,
+    has_q: bool,
 }
 
 impl Draft {
@@ -72,8 +89,14 @@ impl Draft {
         Self {
             span: section.span(),
             name: section.value(&POOL_NAME, report),
-            policy: section.value(&POLICY, report).map(Spanned::into_inner),
-            mode: section.value(&MODE, report).map(Spanned::into_inner),
+            policy: section.value(&POLICY, report),
+            mode: section.value(&MODE, report),
+            failover_after: section
+                .value(&FAILOVER_AFTER_MS, report)
+                .map(|ms| Duration::from_millis(ms.into_inner())),
+            tries_max: section
+                .value(&TRIES_MAX, report)
+                .and_then(|tries| u8::try_from(tries.into_inner()).ok()),
             backends: section.read_all(&BACKEND, BackendDraft::read, report),
         }
     }
@@ -81,8 +104,10 @@ impl Draft {
     pub(super) fn finish(self) -> Option<Pool> {
         Some(Pool {
             name: self.name?.into_inner(),
-            policy: self.policy?,
-            mode: self.mode?,
+            policy: self.policy?.into_inner(),
+            mode: self.mode?.into_inner(),
+            failover_after: self.failover_after?,
+            tries_max: self.tries_max?,
             backends: self.backends.into_iter().map(BackendDraft::finish).collect::<Option<_>>()?,
         })
     }
@@ -99,7 +124,8 @@ impl BackendDraft {
         let weight = section
             .value(&WEIGHT, report)
             .and_then(|weight| u32::try_from(weight.into_inner()).ok());
-        Self { address, name, weight }
+        let q = section.value(&Q, report);
+        Self { address, name, weight, q, has_q: section.has(&Q) }
     }
 
     fn finish(self) -> Option<Backend> {
@@ -107,7 +133,43 @@ impl BackendDraft {
             name: self.name?.into_inner(),
             address: self.address?.into_inner(),
             weight: self.weight?,
+            q: self.q?.into_inner(),
         })
+    }
+}
+
+/// Reports forks that cannot be, and what only a fork has where there is none.
+pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
+    for draft in drafts {
+        let Some(policy) = &draft.policy else { continue };
+        if *policy.get_ref() != Selection::Fork {
+            let stray = draft.backends.iter().find(|backend| backend.has_q);
+            if let Some(q) = stray.and_then(|backend| backend.q.as_ref()) {
+                report.error(
+                    q.span(),
+                    "`q` in a pool whose calls go to one back end".to_owned(),
+                    "has no effect",
+                    "remove it, or write `policy = \"fork\"` in its pool".to_owned(),
+                );
+            }
+            continue;
+        }
+        if draft.mode.as_ref().is_some_and(|mode| *mode.get_ref() == Mode::Stateless) {
+            report.error(
+                policy.span(),
+                "a pool cannot fork without transactions".to_owned(),
+                "forks, but `mode` is `stateless`",
+                "remove `mode`, or choose another policy".to_owned(),
+            );
+        }
+        if draft.backends.len() > FORK_MAX {
+            report.error(
+                policy.span(),
+                format!("a pool that forks has {FORK_MAX} back ends at the most"),
+                format!("forks to {}", draft.backends.len()),
+                "divide them among pools, or choose another policy".to_owned(),
+            );
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_proxy::{Rule, RuleTarget, Senders};
+use tidegate_proxy::{Mode, Rule, RuleTarget, Senders};
 
 use super::{Config, Listen, Pool};
 
@@ -13,8 +13,12 @@ impl fmt::Display for Config {
         for listen in &self.listen {
             writeln!(f, "  listen   {}", listener(listen))?;
         }
-        for Pool { name, policy, mode, backends } in &self.pool {
-            let (policy, mode) = (policy.name(), mode.as_str());
+        for Pool { name, policy, mode, backends, .. } in &self.pool {
+            let mode = match mode {
+                Mode::Transaction => "transaction",
+                Mode::Stateless => "stateless",
+            };
+            let policy = policy.name();
             let count = counted(backends.len(), "back end");
             writeln!(f, "  pool     {name}: {policy}, {mode}, {count}")?;
             for backend in backends {

@@ -1,18 +1,17 @@
 //! Every table and every key of the configuration file.
 
 mod overload;
+mod pool;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use tidegate_balance::Policy;
 use tidegate_proxy::{LISTENERS_MAX, SHARDS_MAX, Senders};
 use tidegate_world::Transport;
 
 use super::address::{self, HostPort};
 use super::knob::{Absent, Knob, Table};
-use super::pool::Mode;
 use super::route::Destination;
 use super::shape::{Choice, List, Text, Whole};
 use super::word;
@@ -22,6 +21,10 @@ pub(super) use overload::{
     SERVE_US, SOCKET_MAX, STICKY, THROTTLE,
 };
 pub use overload::{EMULATE, OVERLOAD};
+pub(super) use pool::{
+    BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POLICY, POOL, POOL_NAME, Q, TRIES_MAX, URI,
+    WEIGHT,
+};
 
 pub(super) static ROOT: Table = Table {
     header: "",
@@ -45,6 +48,7 @@ pub(super) static SERVER: Table = Table {
         &STATE_DIR,
         &DRAIN_SECONDS,
         &CALLS_MAX,
+        &TRANSACTIONS_MAX,
         &CALL_IDLE_SECONDS,
         &QUEUE_MAX,
         &BACKEND_PAUSE_SECONDS,
@@ -94,6 +98,15 @@ pub(super) static CALLS_MAX: Knob<Whole> = Knob {
     doc: "Calls known at the same time: from their INVITE until 32 seconds after their end, so \
           1,000 new calls a second of three minutes each need 212,000. A request outside any \
           call (REGISTER, OPTIONS, MESSAGE) takes a place for 32 seconds.",
+};
+
+pub(super) static TRANSACTIONS_MAX: Knob<Whole> = Knob {
+    name: "transactions_max",
+    shape: Whole(1000..=10_000_000),
+    absent: Absent::Default("1_000_000"),
+    doc: "Requests whose transactions are held at the same time, in pools that keep them: each \
+          until 32 seconds after its final response (RFC 3261 §17.2), so that 1,000 calls a \
+          second with a BYE each need 64,000. What comes beyond is refused with 503.",
 };
 
 pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {
@@ -214,91 +227,6 @@ pub(super) static RECEIVE_BUFFER: Knob<Whole> = Knob {
     absent: Absent::Default("4_194_304"),
     doc: "Bytes of the kernel's receive buffer for each socket of this listener. The kernel \
           may grant less (`net.core.rmem_max`); `/status` says what it granted.",
-};
-
-pub(super) static POOL: Table = Table {
-    header: "[[pool]]",
-    name: "pool",
-    count: 1..=256,
-    doc: "Servers among which calls are divided.",
-    knobs: &[&POOL_NAME, &POLICY, &MODE],
-    tables: &[&BACKEND],
-    has_free_keys: false,
-    reserved: &["limit"],
-};
-
-pub(super) static POOL_NAME: Knob<Text<String>> = Knob {
-    name: "name",
-    shape: Text {
-        what: "1 to 64 letters, digits and `_-.:`, such as `\"app\"`",
-        parse: word::pool_name,
-    },
-    absent: Absent::Required,
-    doc: "Its name in routes, metrics and commands.",
-};
-
-pub(super) static POLICY: Knob<Choice<Policy>> = Knob {
-    name: "policy",
-    shape: Choice {
-        words: &[
-            (Policy::Rr.name(), Policy::Rr),
-            (Policy::Hash.name(), Policy::Hash),
-            (Policy::Cjsq.name(), Policy::Cjsq),
-            (Policy::Tlwl.name(), Policy::Tlwl),
-        ],
-        reserved: &[],
-    },
-    absent: Absent::Default("\"tlwl\""),
-    doc: "Who gets the next call: `rr` each in turn; `hash` by the Call-ID; `cjsq` the one with \
-          the fewest open calls; `tlwl` the one with the least work in open transactions. All \
-          heed the weights.",
-};
-
-pub(super) static MODE: Knob<Choice<Mode>> = Knob {
-    name: "mode",
-    shape: Choice { words: &[("stateless", Mode::Stateless)], reserved: &["transaction"] },
-    absent: Absent::Default("\"stateless\""),
-    doc: "`stateless` forwards without transactions of its own (RFC 3261 §16.11) and holds \
-          the choice of a back end for each call.",
-};
-
-pub(super) static BACKEND: Table = Table {
-    header: "[[pool.backend]]",
-    name: "backend",
-    count: 1..=1024,
-    doc: "A server of the pool above it.",
-    knobs: &[&URI, &BACKEND_NAME, &WEIGHT],
-    tables: &[],
-    has_free_keys: false,
-    reserved: &[],
-};
-
-pub(super) static URI: Knob<Text<SocketAddr>> = Knob {
-    name: "uri",
-    shape: Text {
-        what: "a SIP URI of an IP address, such as `\"sip:192.0.2.10:5060\"`",
-        parse: address::server,
-    },
-    absent: Absent::Required,
-    doc: "Where it is. Without a port, 5060. A server belongs to one pool only, because its \
-          open calls are counted there.",
-};
-
-pub(super) static BACKEND_NAME: Knob<Text<String>> = Knob {
-    name: "name",
-    shape: Text {
-        what: "1 to 64 letters, digits and `_-.:`, such as `\"app-1\"`",
-        parse: word::name,
-    },
-    absent: Absent::Means("its address and port"),
-    doc: "Its name in metrics and commands, different from every other back end's.",
-};
-
-pub(super) static WEIGHT: Knob<Whole> = Knob {
-    name: "weight",
-    shape: Whole(1..=1000),
-    absent: Absent::Default("1"),
-    doc: "Its share of the calls in proportion to the others' weights.",
 };
 
 pub(super) static ROUTE: Table = Table {
@@ -422,6 +350,9 @@ mod tests {
             &SHARDS,
             &DRAIN_SECONDS,
             &CALLS_MAX,
+            &TRANSACTIONS_MAX,
+            &FAILOVER_AFTER_MS,
+            &TRIES_MAX,
             &CALL_IDLE_SECONDS,
             &QUEUE_MAX,
             &BACKEND_PAUSE_SECONDS,
@@ -445,8 +376,9 @@ mod tests {
 
     #[test]
     fn every_policy_can_be_chosen() {
-        for policy in Policy::ALL {
-            assert!(POLICY.shape.words.contains(&(policy.name(), policy)));
+        for policy in tidegate_balance::Policy::ALL {
+            let word = (policy.name(), crate::config::Selection::One(policy));
+            assert!(POLICY.shape.words.contains(&word));
         }
     }
 }
