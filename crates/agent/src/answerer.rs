@@ -1,42 +1,45 @@
 //! The answering user agent (UAS).
 //!
-//! Rings, then answers, refuses or stays silent. An INVITE, and what must match it, finds
-//! its call by a fingerprint of the transaction; ACK and BYE by the mark in our tag.
+//! Rings, then answers, refuses, rings on or stays silent, and hangs up or waits for the caller
+//! to: for each call as drawn. An INVITE, and what must match it, finds its call by a fingerprint
+//! of the transaction; ACK and BYE by the mark in our tag; the response to our BYE by that in
+//! its branch.
 
 mod call;
 mod calls;
 mod config;
+mod farewell;
+mod intent;
+mod mix;
+mod respond;
+mod ringing;
 mod stats;
 mod tag;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
-use arrayvec::ArrayVec;
-use tidegate_sip::{HeaderName, Message, Method, Scan, ScanStart};
+use tidegate_sip::{Message, Method, Scan, ScanStart};
+use tidegate_transaction::OtherClient;
 use tidegate_world::{Core, Failure, Pool, Received, Seed, Timestamp, Transmit};
 
 use crate::SESSION;
 use crate::identity::Namer;
 use crate::response;
 use crate::table::Id;
-use crate::timer::Repeat;
-use call::{Act, Bye, Call, Phase};
+use call::{Act, Bye, Call, Ending, Phase};
 use calls::Calls;
 use config::NAME_MAX;
+use farewell::{Answer, Farewells};
+use intent::{Intent, Intents};
+use ringing::{Ringing, Said};
 use tag::Tags;
 
-pub use config::{AnswererConfig, Behaviour};
+pub use config::AnswererConfig;
+pub use mix::{Behaviour, Mix, NoMix};
 pub use stats::AnswererStats;
 
 /// Alarms fired by one `handle_timeout` at the most.
 const BURST: usize = 64;
-
-/// Record-Route header lines of an INVITE at the most; one with more is not understood.
-const ROUTES_MAX: usize = 32;
-
-/// An answerer that will not respond within this time says 100 at once.
-const TRYING: Duration = Duration::from_millis(200);
 
 // RFC 3261 §8.2.1: a 405 must bear it.
 const ALLOW: (&str, &[u8]) = ("Allow", b"INVITE, ACK, BYE, CANCEL, OPTIONS, MESSAGE, REGISTER");
@@ -44,8 +47,10 @@ const ALLOW: (&str, &[u8]) = ("Allow", b"INVITE, ACK, BYE, CANCEL, OPTIONS, MESS
 /// A user agent that takes calls.
 pub struct Answerer {
     config: AnswererConfig,
+    intents: Intents,
     namer: Namer,
     tags: Tags,
+    farewells: Farewells,
     contact: Box<[u8]>,
     /// The end of a 200 to an INVITE.
     session: Box<[u8]>,
@@ -68,8 +73,10 @@ impl Answerer {
         );
         let namer = Namer::new(seed, element);
         Self {
+            intents: Intents::new(seed, element),
             namer,
             tags: Tags::new(namer, &name),
+            farewells: Farewells::new(config.local),
             contact: format!("<sip:{name}@{}>", config.local).into_bytes().into(),
             session: session.into_bytes().into(),
             calls: Calls::new(config.calls_max),
@@ -92,7 +99,8 @@ impl Answerer {
     }
 
     fn on_request(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, method: Method) {
-        if self.config.behaviour == Behaviour::Silent {
+        // Who never says anything need not remember to whom.
+        if self.config.mix.is_silent() {
             self.stats.ignored += 1;
             return;
         }
@@ -118,8 +126,8 @@ impl Answerer {
             self.stats.invites_again += 1;
             return self.on_invite_again(id, received);
         }
-        self.stats.calls += 1;
         if self.draining || self.calls.is_full() {
+            self.stats.calls += 1;
             self.stats.overflowed += 1;
             return self.reply_statelessly(received, scan, 503, &[]);
         }
@@ -128,27 +136,53 @@ impl Answerer {
             self.stats.malformed += 1;
             return;
         };
+        self.stats.calls += 1;
         // RFC 3261 §12.2.2: 481 within a dialog that does not exist; §14.2: 488 for a session
         // that is not acceptable, which any but the first is here.
         let within = scan.to_tag.map(|_| if self.dialog(scan).is_some() { 488 } else { 481 });
-        let call = Call {
+        let mut call = Call {
             key,
             dialog: self.namer.fingerprint(&[scan.call_id]),
             path: received.path,
-            phase: Phase::Ringing(now + self.config.ring, Box::default()),
+            talk: None,
+            phase: Phase::New,
         };
-        let id = self.calls.insert(call);
         if let Some(status) = within {
-            self.stats.refused += 1;
-            return self.send_final(now, id, &invite, status);
+            let id = self.calls.insert(call);
+            return self.decide(now, id, &invite, status);
         }
-        self.send_provisional(id, &invite);
-        if self.config.ring.is_zero() {
-            return self.decide(now, id, &invite);
+        let intent = self.intents.draw(&self.config);
+        call.talk = intent.talk;
+        let id = self.calls.insert(call);
+        self.begin(now, id, &invite, intent);
+    }
+
+    /// Does what is to be done at once for a new call.
+    fn begin(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, intent: Intent) {
+        if intent.behaviour == Behaviour::Silent {
+            self.stats.silent += 1;
+            self.stats.ignored += 1;
+            let until = now + self.config.timing.patience();
+            self.calls.change(id, |call| call.phase = Phase::Ignored(until));
+            return;
         }
-        self.calls.change(id, |call| {
-            call.phase = Phase::Ringing(now + self.config.ring, received.bytes[..].into());
-        });
+        let rings = intent.behaviour.rings();
+        let statuses = if rings { self.config.provisionals.len() } else { 0 };
+        match intent.behaviour.status().filter(|_| intent.ring.is_zero() || !rings) {
+            Some(status) => {
+                for number in 0..statuses {
+                    self.say(id, invite, Said::Progress(number));
+                }
+                self.decide(now, id, invite, status);
+            }
+            None => {
+                let longest = self.config.talk_max;
+                let ringing = Ringing::new(now, invite.bytes(), intent, statuses, longest);
+                let said = ringing.said();
+                self.calls.change(id, |call| call.phase = Phase::Ringing(Box::new(ringing)));
+                self.say(id, invite, said);
+            }
+        }
     }
 
     fn on_invite_again(&mut self, id: Id, received: &Received) {
@@ -157,26 +191,31 @@ impl Answerer {
             // RFC 3261 §17.2.1: "If a request retransmission is received while in the
             // 'Proceeding' state, the most recent provisional response … MUST be passed to
             // the transport layer for retransmission", and in Completed the final one.
-            Phase::Ringing(..) => {
+            Phase::Ringing(ringing) => {
+                let said = ringing.said();
                 if let Ok(invite) = Message::parse(&received.bytes) {
-                    self.send_provisional(id, &invite);
+                    self.say(id, &invite, said);
                 }
             }
             Phase::Refused(..) => self.send_again(id),
+            Phase::Ignored(_) => self.stats.ignored += 1,
             // RFC 6026 §7.1: in the Accepted state "any retransmissions of the INVITE
             // received will match this transaction state machine and will be absorbed".
-            Phase::Answered(..) | Phase::Talking(_) | Phase::Over(..) => {}
+            Phase::New
+            | Phase::Answered(..)
+            | Phase::Talking(..)
+            | Phase::Leaving(..)
+            | Phase::Over(..) => {}
         }
     }
 
     fn on_ack(&mut self, now: Timestamp, scan: &Scan<'_>) {
-        let timers = self.config.timers;
-        let until = now + self.config.talk_max;
+        let (talk_max, timing) = (self.config.talk_max, self.config.timing);
         // RFC 3261 §17.1.1.3: the ACK to a refusal is part of the INVITE's transaction;
         // §13.2.2.4: that to a 2xx belongs to the dialog only.
         let id = self.calls.find(self.key(scan)).or_else(|| self.dialog(scan));
         let acknowledged =
-            id.and_then(|id| self.calls.change(id, |call| call.on_ack(now, until, &timers))?);
+            id.and_then(|id| self.calls.change(id, |call| call.on_ack(now, talk_max, &timing))?);
         match acknowledged {
             Some(true) => self.stats.acknowledged += 1,
             Some(false) => {}
@@ -185,10 +224,10 @@ impl Answerer {
     }
 
     fn on_bye(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>) {
-        let timers = self.config.timers;
+        let timing = self.config.timing;
         let ended = self
             .dialog(scan)
-            .and_then(|id| self.calls.change(id, |call| call.on_bye(now, scan.cseq, &timers)));
+            .and_then(|id| self.calls.change(id, |call| call.on_bye(now, scan.cseq, &timing)));
         let status = match ended {
             Some(Bye::Ends) => {
                 self.stats.completed += 1;
@@ -211,6 +250,10 @@ impl Answerer {
             self.stats.stray += 1;
             return self.reply_statelessly(received, scan, 481, &[]);
         };
+        if self.calls.get(id).is_some_and(|call| matches!(call.phase, Phase::Ignored(_))) {
+            self.stats.ignored += 1;
+            return;
+        }
         let Ok(cancel) = Message::parse(&received.bytes) else {
             self.stats.malformed += 1;
             return;
@@ -220,131 +263,84 @@ impl Answerer {
         let tag = self.tags.of_call(id);
         let ok = response::to(&cancel, received.path, 200, Some(&tag), &[], &self.pool);
         self.out.extend(ok);
-        let Some(Phase::Ringing(_, invite)) = self.calls.get(id).map(|call| &mut call.phase) else {
+        if let Some(ringing) = self.calls.change(id, Call::stop_ringing).flatten() {
+            let invite = Message::parse(&ringing.invite).expect("it was parsed before");
+            let cancelled = self.send_final(now, id, &invite, 487);
+            self.stats.cancelled += u64::from(cancelled);
+        }
+    }
+
+    /// A response: only one to a BYE of ours is understood.
+    fn on_response(&mut self, now: Timestamp, scan: &Scan<'_>, status: u16) {
+        let timing = self.config.timing;
+        let mark = scan
+            .branch
+            .and_then(farewell::mark_of)
+            .and_then(|text| self.namer.recognise(text))
+            .filter(|_| scan.cseq_method == Method::Bye);
+        let Some(mark) = mark else {
+            self.stats.unexpected += 1;
             return;
         };
-        let invite = std::mem::take(invite);
-        self.stats.cancelled += 1;
-        match Message::parse(&invite) {
-            Ok(invite) => self.send_final(now, id, &invite, 487),
-            Err(_) => self.calls.remove(id),
+        let answered =
+            |call: &mut Call| call.is_leaving().then(|| call.on_bye_response(now, &timing, status));
+        match self.calls.change(mark.id, answered).flatten() {
+            Some(Some(ending)) => self.count(ending),
+            Some(None) => {}
+            None => self.stats.late += 1,
         }
     }
 
     fn on_timeout(&mut self, now: Timestamp, id: Id) {
-        let timers = self.config.timers;
-        match self.calls.change(id, |call| call.on_timeout(now, &timers)) {
-            Some(Act::Decide(invite)) => match Message::parse(&invite) {
-                Ok(invite) => self.decide(now, id, &invite),
-                Err(_) => self.calls.remove(id),
+        let timing = self.config.timing;
+        match self.calls.change(id, |call| call.on_timeout(now, &timing)) {
+            Some(Act::Wait) | None => {}
+            Some(Act::Ring) => self.ring_on(id),
+            Some(Act::Decide(ringing)) => match ringing.behaviour.status() {
+                Some(status) => {
+                    let invite = Message::parse(&ringing.invite).expect("it was parsed before");
+                    self.decide(now, id, &invite, status);
+                }
+                None => {
+                    self.stats.unanswered += 1;
+                    self.calls.change(id, |call| call.finish(now, &timing, None));
+                }
             },
             Some(Act::Again) => self.send_again(id),
-            Some(Act::NotAcknowledged) => self.stats.not_acknowledged += 1,
-            Some(Act::Forgotten) => self.stats.forgotten += 1,
+            Some(Act::HangUp(answer, ending)) => self.hang_up(now, id, &answer, ending),
+            Some(Act::End(ending)) => self.count(ending),
+            Some(Act::EndUnanswered(ending)) => {
+                self.stats.byes_unanswered += 1;
+                self.count(ending);
+            }
             Some(Act::Drop) => self.calls.remove(id),
-            None => {}
         }
     }
 
-    /// Answers or refuses a call, as configured.
-    fn decide(&mut self, now: Timestamp, id: Id, invite: &Message<'_>) {
-        let status = match self.config.behaviour {
-            Behaviour::Refuse(status) => status,
-            Behaviour::Answer | Behaviour::Silent => 200,
-        };
-        *if status < 300 { &mut self.stats.answered } else { &mut self.stats.refused } += 1;
-        self.send_final(now, id, invite, status);
-    }
-
-    fn send_provisional(&mut self, id: Id, invite: &Message<'_>) {
-        let status = match self.config.ringing {
-            true => 180,
-            // RFC 3261 §17.2.1: "MUST generate a 100 (Trying) response unless it knows that
-            // the TU will generate a provisional or final response within 200 ms".
-            false if self.config.ring > TRYING => 100,
-            false => return,
-        };
-        let provisional = self.response(id, invite, status);
-        self.out.extend(provisional);
-    }
-
-    /// Sends the final response and keeps it until it is acknowledged.
-    fn send_final(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, status: u16) {
-        let Some(response) = self.response(id, invite, status) else {
-            self.stats.malformed += 1;
-            return self.calls.remove(id);
-        };
-        let repeat = Repeat::capped(now, &self.config.timers);
-        self.calls.change(id, |call| {
-            let kept = response.bytes[..].into();
-            call.path = response.path;
-            call.phase = match status {
-                200..300 => Phase::Answered(repeat, kept),
-                _ => Phase::Refused(repeat, kept),
-            };
-        });
-        self.out.push_back(response);
-    }
-
-    fn send_again(&mut self, id: Id) {
-        let Some(call) = self.calls.get(id) else { return };
-        let Some(response) = call.response() else { return };
-        let transmit = Transmit { path: call.path, bytes: self.pool.copy(response) };
-        self.out.push_back(transmit);
-        self.stats.repeated += 1;
-    }
-
-    /// A response to the INVITE of a call. `None` if it cannot be answered.
-    fn response(&mut self, id: Id, invite: &Message<'_>, status: u16) -> Option<Transmit> {
-        let path = self.calls.get(id)?.path;
-        let tag = self.tags.of_call(id);
-        let mut headers = ArrayVec::<(&str, &[u8]), { ROUTES_MAX + 1 }>::new();
-        if matches!(status, 101..300) {
-            // RFC 3261 §12.1.1: "the UAS MUST copy all Record-Route header field values from
-            // the request into the response … and MUST maintain the order of those values.
-            // The UAS MUST add a Contact header field to the response."
-            headers.push(("Contact", &self.contact));
-            for field in invite.fields().filter(|f| f.name == HeaderName::RecordRoute) {
-                headers.try_push(("Record-Route", field.value)).ok()?;
+    /// Sends a BYE, or lets the call end without one if none can be sent.
+    fn hang_up(&mut self, now: Timestamp, id: Id, answer: &Answer, ending: Ending) {
+        let timing = self.config.timing;
+        let Some(path) = self.calls.get(id).map(|call| call.path) else { return };
+        match self.farewells.write(answer, &self.namer.mark(id), path, &self.pool) {
+            Some(farewell) => {
+                let bytes = self.pool.copy(&farewell.bytes);
+                self.out.push_back(Transmit { path: farewell.path, bytes });
+                let bye = OtherClient::start(now, &timing);
+                self.calls.change(id, |call| call.phase = Phase::Leaving(bye, farewell, ending));
+            }
+            None => {
+                self.calls.change(id, |call| call.finish(now, &timing, None));
+                self.count(ending);
             }
         }
-        let tag = (status > 100).then_some(&tag[..]);
-        let mut response = response::to(invite, path, status, tag, &headers, &self.pool)?;
-        let fits = status != 200 || response::add_body(&mut response, &self.session);
-        fits.then_some(response)
     }
 
-    /// Replies to a request of which nothing is kept. A copy of it gets the same reply.
-    fn reply_statelessly(
-        &mut self,
-        received: &Received,
-        scan: &Scan<'_>,
-        status: u16,
-        headers: &[(&str, &[u8])],
-    ) {
-        let tag = self.tags.of_request(self.key(scan));
-        let reply = Message::parse(&received.bytes).ok().and_then(|request| {
-            response::to(&request, received.path, status, Some(&tag), headers, &self.pool)
-        });
-        match reply {
-            Some(reply) => self.out.push_back(reply),
-            None => self.stats.malformed += 1,
-        }
-    }
-
-    /// The transaction of an INVITE, the same for its ACK to a refusal and its CANCEL.
-    // RFC 3261 §17.2.3: branch and sent-by. With Call-ID and CSeq number it serves clients
-    // of RFC 2543 too, whose branch is not unique.
-    fn key(&self, scan: &Scan<'_>) -> u128 {
-        let branch = scan.branch.unwrap_or_default();
-        self.namer.fingerprint(&[branch, scan.sent_by, scan.call_id, &scan.cseq.to_ne_bytes()])
-    }
-
-    /// The call whose dialog a request belongs to.
-    fn dialog(&mut self, scan: &Scan<'_>) -> Option<Id> {
-        let id = self.tags.call(scan.to_tag?)?;
-        let dialog = self.namer.fingerprint(&[scan.call_id]);
-        (self.calls.get(id)?.dialog == dialog).then_some(id)
+    fn count(&mut self, ending: Ending) {
+        *match ending {
+            Ending::HungUp => &mut self.stats.hung_up,
+            Ending::NotAcknowledged => &mut self.stats.not_acknowledged,
+            Ending::Forgotten => &mut self.stats.forgotten,
+        } += 1;
     }
 }
 
@@ -353,7 +349,7 @@ impl Core for Answerer {
         match tidegate_sip::scan(&received.bytes) {
             Ok(scan) => match scan.start {
                 ScanStart::Request { method, .. } => self.on_request(now, &received, &scan, method),
-                ScanStart::Response { .. } => self.stats.unexpected += 1,
+                ScanStart::Response { status } => self.on_response(now, &scan, status),
             },
             Err(_) => self.stats.malformed += 1,
         }

@@ -6,7 +6,6 @@
 
 mod call;
 mod config;
-mod dialog;
 mod report;
 mod request;
 mod stats;
@@ -16,15 +15,16 @@ use std::net::SocketAddr;
 
 use tidegate_sip::{HeaderName, Message, Method, Scan, ScanStart};
 use tidegate_world::{
-    Buffer, Cause, Core, Failure as Undelivered, Path, Pool, Received, Seed, Timestamp, Transmit,
+    Buffer, Cause, Core, Failure as Undelivered, Path, Pool, Purpose, Received, Seed, Stream,
+    Timestamp, Transmit,
 };
 
 use crate::arrival::Arrivals;
+use crate::dialog::{self, Dialog};
 use crate::identity::{Mark, Namer};
 use crate::response;
 use crate::table::{Id, Table};
-use call::{Act, Answer, Call, Outcome};
-use dialog::Dialog;
+use call::{Act, Answer, Call, Intent, Outcome};
 use request::{Branch, Requests};
 
 pub use config::{CallerConfig, Impossible, Routing};
@@ -43,6 +43,10 @@ pub struct Caller {
     arrivals: Option<Arrivals>,
     /// The next call's intended moment.
     next_arrival: Option<Timestamp>,
+    /// How long the next call waits and is held. One of each is drawn for every call when it
+    /// begins: what becomes of it changes nothing for those after it.
+    patience: Stream,
+    hold: Stream,
     calls: Table<Call>,
     stats: CallerStats,
     /// The last failed delivery.
@@ -71,6 +75,8 @@ impl Caller {
             namer: Namer::new(seed, element),
             arrivals: Some(arrivals),
             next_arrival,
+            patience: seed.stream(Purpose::Patience, element),
+            hold: seed.stream(Purpose::Hold, element),
             calls: Table::new(config.open_max),
             stats: CallerStats { start, ..CallerStats::default() },
             undelivered: None,
@@ -103,6 +109,10 @@ impl Caller {
         self.stats.last_intended = intended;
         let behind_warm_up = self.is_measured(intended);
         self.stats.measured.offered += u64::from(behind_warm_up);
+        let intent = Intent {
+            patience: self.config.patience.draw(&mut self.patience),
+            hold: self.config.hold.draw(&mut self.hold),
+        };
         if self.calls.is_full() {
             self.stats.not_begun += 1;
             return;
@@ -110,7 +120,7 @@ impl Caller {
         self.stats.begun += 1;
         self.stats.last_begun = now;
         self.stats.lateness.record(now.since(intended));
-        let call = Call::new(intended, now, now + self.config.patience, &self.config.timers);
+        let call = Call::new(intended, now, intent, &self.config.timing);
         let id = self.calls.insert(call.due(), call);
         self.stats.open = self.calls.len() as u64;
         self.act(self.namer.mark(id), Act::Send(Method::Invite));
@@ -140,6 +150,10 @@ impl Caller {
                 self.request(method, &mark);
             }
             Act::End(outcome) => return self.end(mark.id, outcome),
+            Act::HungUp => {
+                self.stats.hung_up += 1;
+                return self.end(mark.id, Ok(()));
+            }
         }
         if let Some(call) = self.calls.get(mark.id) {
             let due = call.due();
@@ -199,34 +213,33 @@ impl Caller {
         });
         match (ours, scan.cseq_method) {
             (Some((Branch::Invite, mark)), Method::Invite) => match status {
-                ..200 => self.on_provisional(now, mark),
+                ..200 => self.on_provisional(now, mark, status),
                 200..300 => self.on_answer(now, mark, received),
                 _ => self.on_refusal(mark, status, received),
             },
-            (Some((Branch::Invite, mark)), Method::Cancel) if status >= 200 => {
+            (Some((Branch::Invite, mark)), Method::Cancel) => {
                 match self.calls.get(mark.id) {
-                    Some(call) => call.on_cancel_answered(),
+                    Some(call) => call.on_cancel_response(now, &self.config.timing, status),
                     None => self.stats.late += 1,
                 }
                 self.act(mark, Act::Wait);
             }
             (Some((Branch::Bye, mark)), Method::Bye) => match self.calls.get(mark.id) {
                 Some(call) => {
-                    let act = call.on_bye_response(status);
+                    let act = call.on_bye_response(now, &self.config.timing, status);
                     self.act(mark, act);
                 }
                 None => self.stats.late += 1,
             },
             (Some((Branch::StrayBye, _)), Method::Bye) => self.stats.late += 1,
-            (Some((Branch::Invite, _)), Method::Cancel) => {}
             _ => self.stats.unexpected += 1,
         }
     }
 
-    fn on_provisional(&mut self, now: Timestamp, mark: Mark) {
+    fn on_provisional(&mut self, now: Timestamp, mark: Mark, status: u16) {
         match self.calls.get(mark.id) {
             Some(call) => {
-                let act = call.on_provisional(now, &self.config.timers);
+                let act = call.on_provisional(now, &self.config.timing, status);
                 self.act(mark, act);
             }
             None => self.stats.late += 1,
@@ -235,7 +248,7 @@ impl Caller {
 
     fn on_answer(&mut self, now: Timestamp, mark: Mark, received: &Received) {
         let dialog = Message::parse(&received.bytes).ok().and_then(|m| match self.config.routing {
-            Routing::Follow => Dialog::learn(&m),
+            Routing::Follow => Dialog::of_caller(&m),
             Routing::Ignore => Dialog::without_routes(&m, self.config.uri.as_bytes()),
         });
         let Some(dialog) = dialog else {
@@ -250,8 +263,7 @@ impl Caller {
         self.requests.ack(&mark, &dialog, &mut ack);
         self.send(dialog.hop(), ack);
         let Some(call) = self.calls.get(mark.id) else { return self.hang_up_stray(&mark, &dialog) };
-        let until = now + self.config.hold;
-        match call.on_answer(now, dialog, until, &self.config.timers) {
+        match call.on_answer(now, dialog, &self.config.timing) {
             Answer::SetUp => {
                 // The kernel's stamp: what the answer waited for in our own socket is not
                 // the server's delay, while our lateness in sending is part of it.
@@ -267,11 +279,8 @@ impl Caller {
                     measured.set_up_in_time += in_time;
                     measured.set_up_delay.record(delay);
                 }
-                let act = if self.config.hold.is_zero() {
-                    call.on_timeout(now, &self.config.timers)
-                } else {
-                    Act::Wait
-                };
+                // A call that is not held at all ends at once.
+                let act = call.on_timeout(now, &self.config.timing);
                 self.act(mark, act);
             }
             Answer::TooLate => self.act(mark, Act::Send(Method::Bye)),
@@ -311,18 +320,21 @@ impl Caller {
         }
     }
 
-    /// A request: only a BYE is understood.
+    /// A request: only a BYE is understood. One of a call that is over gets 200 as well: it is a
+    /// copy of that which ended it (RFC 3261 §17.2.2), or has crossed ours. Nobody else knows the
+    /// tag of a call of ours.
     fn on_request(&mut self, received: &Received, scan: &Scan<'_>, method: Method) {
         let mark = self.namer.recognise(scan.call_id).filter(|m| scan.to_tag == Some(&m.tag));
-        let call = mark.and_then(|mark| Some((mark, self.calls.get(mark.id)?.on_bye())));
-        let status = match (method, call) {
-            (Method::Bye, Some((mark, act))) => {
-                self.act(mark, act);
+        let status = match (method, mark) {
+            (Method::Bye, Some(mark)) => {
+                match self.calls.get(mark.id).map(|call| call.on_bye()) {
+                    Some(act) => self.act(mark, act),
+                    None => self.stats.late += 1,
+                }
                 200
             }
             (Method::Bye, None) => {
-                self.stats.late += u64::from(mark.is_some());
-                self.stats.unexpected += u64::from(mark.is_none());
+                self.stats.unexpected += 1;
                 481
             }
             _ => {
@@ -359,7 +371,7 @@ impl Core for Caller {
         for _ in 0..BURST {
             let Some(id) = self.calls.pop_due(now) else { break };
             let Some(call) = self.calls.get(id) else { continue };
-            let act = call.on_timeout(now, &self.config.timers);
+            let act = call.on_timeout(now, &self.config.timing);
             self.act(self.namer.mark(id), act);
         }
         self.calls.settle();

@@ -2,7 +2,8 @@
 //!
 //! [`Caller`] begins calls at moments drawn in advance (an open loop: it is never
 //! slowed down by the answers it gets, or does not get), holds them and hangs up.
-//! [`Answerer`] rings, answers or refuses. Both are pure state machines behind
+//! [`Answerer`] rings, answers, refuses or does not care, as a [`Mix`] says, and may hang up
+//! first. Both are pure state machines behind
 //! [`tidegate_world::Core`], so the same agents load a real server over real sockets and a
 //! simulated one in simulated time; same seed, same bytes.
 //!
@@ -13,20 +14,22 @@ mod answerer;
 mod arrival;
 mod caller;
 mod delays;
+mod dialog;
 mod identity;
 mod response;
+mod span;
 mod table;
 mod template;
-mod timer;
 
-pub use answerer::{Answerer, AnswererConfig, AnswererStats, Behaviour};
+pub use answerer::{Answerer, AnswererConfig, AnswererStats, Behaviour, Mix, NoMix};
 pub use arrival::{Load, Process};
 pub use caller::{
     Caller, CallerConfig, CallerReport, CallerStats, Failure, Failures, Impossible, Measured,
     Repeated, Routing, TooSlow, Usage,
 };
 pub use delays::Delays;
-pub use timer::Timers;
+pub use span::Span;
+pub use tidegate_transaction::Timing;
 
 /// The session both sides describe: one audio stream that nobody sends.
 const SESSION: &str = "v=0

@@ -15,6 +15,8 @@ pub(crate) struct Values<'a> {
     pub caller: &'a [u8],
     /// Our tag.
     pub tag: &'a [u8],
+    /// Value of the From header.
+    pub from: &'a [u8],
     /// Value of the To header.
     pub to: &'a [u8],
     /// Value of the Call-ID header.
@@ -28,6 +30,7 @@ enum Gap {
     Routes,
     Caller,
     Tag,
+    From,
     To,
     CallId,
     End,
@@ -41,6 +44,7 @@ impl Gap {
             "routes" => Self::Routes,
             "caller" => Self::Caller,
             "tag" => Self::Tag,
+            "from" => Self::From,
             "to" => Self::To,
             "call_id" => Self::CallId,
             _ => return None,
@@ -89,6 +93,7 @@ impl Template {
                 Gap::Routes => values.routes,
                 Gap::Caller => values.caller,
                 Gap::Tag => values.tag,
+                Gap::From => values.from,
                 Gap::To => values.to,
                 Gap::CallId => values.call_id,
                 Gap::End => b"",

@@ -18,7 +18,8 @@ fn balanced(stats: &CallerStats) {
 #[test]
 fn ten_thousand_calls_complete() {
     let hold = Duration::from_secs(1);
-    let mut net = Net::new(CallerConfig { hold, ..calling(2000.0, 10_000) }, answering(), 1);
+    let mut net =
+        Net::new(CallerConfig { hold: hold.into(), ..calling(2000.0, 10_000) }, answering(), 1);
     let (caller, answerer) = net.run_out();
     balanced(&caller);
     assert_eq!((caller.completed, caller.set_up, caller.set_up_in_time), (10_000, 10_000, 10_000));
@@ -36,8 +37,8 @@ fn ten_thousand_calls_complete() {
 fn repetition_makes_up_for_lost_packets_and_no_call_counts_twice() {
     let ring = Duration::from_millis(100);
     let mut net = Net::new(
-        CallerConfig { hold: Duration::from_secs(1), ..calling(1000.0, 10_000) },
-        AnswererConfig { ring, ..answering() },
+        CallerConfig { hold: Duration::from_secs(1).into(), ..calling(1000.0, 10_000) },
+        AnswererConfig { ring: ring.into(), ..answering() },
         2,
     );
     net.loss = 0.1;
@@ -59,7 +60,7 @@ fn repetition_makes_up_for_lost_packets_and_no_call_counts_twice() {
 fn refused_calls_fail_with_their_status_and_are_acknowledged() {
     let mut net = Net::new(
         calling(1000.0, 1000),
-        AnswererConfig { behaviour: Behaviour::Refuse(486), ..answering() },
+        AnswererConfig { mix: Behaviour::Refuse(486).into(), ..answering() },
         3,
     );
     net.loss = 0.1;
@@ -74,9 +75,12 @@ fn refused_calls_fail_with_their_status_and_are_acknowledged() {
 
 #[test]
 fn what_is_offered_depends_on_no_answer() {
-    let run = |behaviour, loss| {
-        let mut net =
-            Net::new(calling(500.0, 2000), AnswererConfig { behaviour, ..answering() }, 4);
+    let run = |behaviour: Behaviour, loss| {
+        let mut net = Net::new(
+            calling(500.0, 2000),
+            AnswererConfig { mix: behaviour.into(), ..answering() },
+            4,
+        );
         net.loss = loss;
         net.trace = Some(Vec::new());
         let (stats, _) = net.run_out();
@@ -119,7 +123,7 @@ fn same_seed_same_packets() {
 fn a_call_without_room_is_not_begun_and_said_so() {
     let mut net = Net::new(
         CallerConfig { open_max: 50, ..calling(1000.0, 200) },
-        AnswererConfig { behaviour: Behaviour::Silent, ..answering() },
+        AnswererConfig { mix: Behaviour::Silent.into(), ..answering() },
         7,
     );
     let (caller, _) = net.run_out();
@@ -142,8 +146,8 @@ fn a_full_answerer_says_503_and_recovers() {
 fn a_caller_without_patience_cancels() {
     // RFC 3261 §9.1, §9.2: CANCEL → 200, INVITE → 487 → ACK.
     let mut net = Net::new(
-        CallerConfig { patience: Duration::from_secs(2), ..calling(100.0, 300) },
-        AnswererConfig { ring: Duration::from_secs(60), ..answering() },
+        CallerConfig { patience: Duration::from_secs(2).into(), ..calling(100.0, 300) },
+        AnswererConfig { ring: Duration::from_secs(60).into(), ..answering() },
         9,
     );
     net.loss = 0.1;
@@ -186,7 +190,7 @@ fn the_answerers_name_is_seen() {
 fn draining_begins_nothing_new_and_ends_what_is_open() {
     use tidegate_world::Core;
     let mut config = calling(100.0, u32::MAX);
-    config.hold = Duration::from_secs(3);
+    config.hold = Duration::from_secs(3).into();
     config.load.process = Process::Uniform;
     let mut net = Net::new(config, answering(), 12);
     net.run(Timestamp::ZERO + Duration::from_secs(5));

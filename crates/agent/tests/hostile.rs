@@ -16,16 +16,23 @@ fn caller() -> Script<Caller> {
     let config = CallerConfig {
         load,
         open_max: OPEN_MAX,
-        patience: Duration::from_secs(3),
-        hold: Duration::from_secs(1),
+        patience: Duration::from_secs(3).into(),
+        hold: Duration::from_secs(1).into(),
         ..CallerConfig::new(uac(), uas())
     };
     Script::new(Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).unwrap(), uac())
 }
 
 fn answerer(ring_ms: u64) -> Script<Answerer> {
-    let ring = Duration::from_millis(ring_ms);
-    let config = AnswererConfig { ring, calls_max: OPEN_MAX, ..AnswererConfig::new(uas()) };
+    let ring = Duration::from_millis(ring_ms).into();
+    let config = AnswererConfig {
+        ring,
+        provisionals: vec![183, 180],
+        hangs_up: 0.5,
+        hold: Duration::from_millis(500).into(),
+        calls_max: OPEN_MAX,
+        ..AnswererConfig::new(uas())
+    };
     Script::new(Answerer::new(config, Seed(1), 1, Pool::new()), uas())
 }
 
@@ -151,5 +158,8 @@ proptest! {
         prop_assert!(caller.agent.is_done(), "every call ends");
         let stats = answerer.agent.stats();
         prop_assert_eq!(answerer.agent.held() as u64, stats.open);
+        let begun = stats.overflowed + stats.unanswerable + stats.cancelled + stats.refused;
+        let ended = stats.completed + stats.hung_up + stats.not_acknowledged;
+        prop_assert_eq!(stats.calls, begun + ended + stats.open);
     }
 }

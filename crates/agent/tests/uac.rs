@@ -4,14 +4,14 @@ mod script;
 
 use std::time::Duration;
 
-use script::{Script, Sent, at, uac, uas};
+use script::{Script, Sent, at, response, uac, uas};
 use tidegate_agent::{Caller, CallerConfig, Impossible, Load, Process, Routing};
 use tidegate_world::{Cause, Core, Failure, Path, Pool, Seed, Timestamp};
 
 /// One call at 0 ms, held for 10 s.
 fn config() -> CallerConfig {
     let load = Load { process: Process::Uniform, rate_cps: 1.0, calls: 1, duration: Duration::MAX };
-    CallerConfig { load, hold: Duration::from_secs(10), ..CallerConfig::new(uac(), uas()) }
+    CallerConfig { load, hold: Duration::from_secs(10).into(), ..CallerConfig::new(uac(), uas()) }
 }
 
 fn caller(config: CallerConfig) -> Script<Caller> {
@@ -25,19 +25,6 @@ fn calling(config: CallerConfig) -> (Script<Caller>, Sent) {
     let invite = script.until(0).sent_one();
     assert_eq!(invite.what(), "INVITE");
     (script, invite)
-}
-
-/// A response to `request`, its To ending in `to`, with more headers.
-fn response(request: &Sent, status: u16, to: &str, headers: &str) -> String {
-    format!(
-        "SIP/2.0 {status} Whatever\nVia: {}\nFrom: {}\nTo: {}{to}\nCall-ID: {}\nCSeq: {}\n{headers}\
-         Content-Length: 0\n\n",
-        request.header("Via"),
-        request.header("From"),
-        request.header("To"),
-        request.header("Call-ID"),
-        request.header("CSeq"),
-    )
 }
 
 fn ok(invite: &Sent) -> String {
@@ -78,7 +65,7 @@ fn timer_a_repeats_the_invite_until_timer_b() {
 #[test]
 fn t1_is_configurable() {
     let mut config = config();
-    config.timers.t1 = Duration::from_millis(100);
+    config.timing.t1 = Duration::from_millis(100);
     let (mut script, _) = calling(config);
     script.until(6400);
     assert_eq!(script.schedule(), at("INVITE", &[100, 300, 700, 1500, 3100, 6300]));
@@ -266,7 +253,7 @@ fn cancel_waits_for_a_provisional_response() {
     // §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be
     // sent".
     let (mut script, invite) =
-        calling(CallerConfig { patience: Duration::from_secs(2), ..config() });
+        calling(CallerConfig { patience: Duration::from_secs(2).into(), ..config() });
     script.until(3000);
     assert_eq!(script.schedule(), at("INVITE", &[500, 1500]));
     script.tell(uas(), &response(&invite, 100, "", ""));
@@ -293,7 +280,7 @@ fn cancel_waits_for_a_provisional_response() {
 fn a_cancelled_call_that_gets_no_final_response_ends_after_64_t1() {
     // §9.1.
     let (mut script, invite) =
-        calling(CallerConfig { patience: Duration::from_secs(2), ..config() });
+        calling(CallerConfig { patience: Duration::from_secs(2).into(), ..config() });
     script.until(100).tell(uas(), &response(&invite, 180, ";tag=b", "")).until(2000);
     let cancel = script.sent_one();
     script.until(2100).tell(uas(), &response(&cancel, 200, "", ""));
@@ -307,7 +294,7 @@ fn a_cancelled_call_that_gets_no_final_response_ends_after_64_t1() {
 fn a_2xx_that_crosses_the_cancel_is_acknowledged_and_ended() {
     // §9.1 leaves the call established; §15: BYE ends it.
     let (mut script, invite) =
-        calling(CallerConfig { patience: Duration::from_secs(2), ..config() });
+        calling(CallerConfig { patience: Duration::from_secs(2).into(), ..config() });
     script.until(100).tell(uas(), &response(&invite, 180, ";tag=b", "")).until(2000);
     script.sent();
     script.until(2010).tell(uas(), &ok(&invite));
@@ -371,8 +358,13 @@ fn the_other_side_may_hang_up() {
     assert_eq!(script.sent_one().what(), "481");
     script.tell(uas(), &bye(invite.header("From")));
     assert_eq!(script.sent_one().what(), "200");
-    assert_eq!(script.agent.stats().failed.hung_up, 1);
+    let stats = script.agent.stats();
+    assert_eq!((stats.completed, stats.hung_up, stats.failed.total()), (1, 1, 0));
     assert!(script.agent.is_done());
+    // §17.2.2: a copy of the BYE gets the same response, "until timer J fires".
+    script.tell(uas(), &bye(invite.header("From")));
+    assert_eq!(script.sent_one().what(), "200");
+    assert_eq!((script.agent.stats().completed, script.agent.stats().late), (1, 1));
     script.until(20_000);
     assert!(script.sent().is_empty(), "no BYE of our own");
 }
@@ -445,5 +437,5 @@ fn what_no_caller_can_follow_is_refused() {
     assert_eq!(refused(|c| c.uri = "a".repeat(1025)), Some(Impossible::Uri));
     assert_eq!(refused(|c| c.callers = 0), Some(Impossible::Callers));
     assert_eq!(refused(|c| c.slack = Duration::from_micros(1001)), Some(Impossible::Slack));
-    assert_eq!(refused(|c| c.timers.t1 = Duration::ZERO), Some(Impossible::T1));
+    assert_eq!(refused(|c| c.timing.t1 = Duration::ZERO), Some(Impossible::T1));
 }

@@ -4,7 +4,7 @@ mod script;
 
 use std::time::Duration;
 
-use script::{Script, Sent, at, uac, uas};
+use script::{Script, Sent, at, request, response, uac, uas};
 use tidegate_agent::{Answerer, AnswererConfig, Behaviour};
 use tidegate_world::{Core, Pool, Seed};
 
@@ -17,25 +17,7 @@ fn config() -> AnswererConfig {
 }
 
 fn refusing() -> AnswererConfig {
-    AnswererConfig { behaviour: Behaviour::Refuse(486), ..config() }
-}
-
-/// A request over two proxies.
-fn request(method: &str, branch: &str, to_tag: &str, cseq: u32) -> String {
-    format!(
-        "{method} sip:service@192.0.2.2 SIP/2.0\n\
-         Via: SIP/2.0/UDP 192.0.2.1:5060;rport;branch=z9hG4bK{branch}\n\
-         Via: SIP/2.0/UDP 192.0.2.9;branch=z9hG4bKfirst\n\
-         Record-Route: <sip:192.0.2.1;lr>\n\
-         Record-Route: <sip:192.0.2.9;lr;a=b>\n\
-         Max-Forwards: 68\n\
-         From: <sip:alice@192.0.2.9>;tag=a\n\
-         To: <sip:service@192.0.2.2>{to_tag}\n\
-         Call-ID: one@192.0.2.9\n\
-         CSeq: {cseq} {method}\n\
-         Contact: <sip:alice@192.0.2.9>\n\
-         Content-Length: 0\n\n"
-    )
+    AnswererConfig { mix: Behaviour::Refuse(486).into(), ..config() }
 }
 
 fn invite() -> String {
@@ -112,11 +94,17 @@ fn a_2xx_that_is_never_acknowledged_is_given_up_after_64_t1() {
         at("200", &[500, 1500, 3500, 7500, 11_500, 15_500, 19_500, 23_500, 27_500, 31_500])
     );
     assert_eq!(script.agent.stats().open, 1);
-    script.until(32_000);
+    // "the session SHOULD be terminated. This is accomplished with a BYE".
+    let bye = script.until(32_000).sent_one();
+    assert_eq!((bye.what(), bye.ms), ("BYE", 32_000));
+    script.until(32_100).tell(uac(), &response(&bye, 200, "", ""));
     let stats = script.agent.stats();
-    assert_eq!((stats.not_acknowledged, stats.open), (1, 0));
-    script.until(64_000);
+    assert_eq!((stats.not_acknowledged, stats.open, stats.hung_up), (1, 0, 0));
+    script.until(64_099);
+    assert_eq!(script.agent.held(), 1);
+    script.until(64_100);
     assert_eq!(script.agent.held(), 0);
+    assert!(script.sent().is_empty());
 }
 
 #[test]
@@ -141,7 +129,7 @@ fn a_copy_of_an_answered_invite_is_absorbed() {
 #[test]
 fn a_copy_of_a_ringing_invite_gets_the_provisional_response_again() {
     // §17.2.1, the Proceeding state.
-    let mut script = answerer(AnswererConfig { ring: Duration::from_secs(3), ..config() });
+    let mut script = answerer(AnswererConfig { ring: Duration::from_secs(3).into(), ..config() });
     script.tell(uac(), &invite());
     let ringing = script.sent_one();
     script.until(500).tell(uac(), &invite());
@@ -155,13 +143,13 @@ fn a_copy_of_a_ringing_invite_gets_the_provisional_response_again() {
 #[test]
 fn a_slow_answerer_that_does_not_ring_says_100() {
     // §17.2.1: within 200 ms. §8.2.6.2 wants no tag in a 100.
-    let ring = Duration::from_millis(201);
-    let mut script = answerer(AnswererConfig { ringing: false, ring, ..config() });
+    let ring = Duration::from_millis(201).into();
+    let mut script = answerer(AnswererConfig { provisionals: vec![], ring, ..config() });
     script.tell(uac(), &invite());
     let trying = script.sent_one();
     assert_eq!((trying.what(), trying.header("To")), ("100", "<sip:service@192.0.2.2>"));
-    let ring = Duration::from_millis(200);
-    let mut script = answerer(AnswererConfig { ringing: false, ring, ..config() });
+    let ring = Duration::from_millis(200).into();
+    let mut script = answerer(AnswererConfig { provisionals: vec![], ring, ..config() });
     script.tell(uac(), &invite());
     assert!(script.sent().is_empty());
     assert_eq!(script.until(200).sent_one().what(), "200");
@@ -205,7 +193,7 @@ fn an_acknowledged_refusal_is_repeated_no_more() {
 #[test]
 fn cancel_ends_a_ringing_call() {
     // §9.2.
-    let mut script = answerer(AnswererConfig { ring: Duration::from_secs(9), ..config() });
+    let mut script = answerer(AnswererConfig { ring: Duration::from_secs(9).into(), ..config() });
     script.tell(uac(), &invite());
     let ringing = script.sent_one();
     script.until(1000).tell(uac(), &request("CANCEL", "1", "", 1));
@@ -349,7 +337,7 @@ fn responses_go_where_18_2_2_says() {
 
 #[test]
 fn a_silent_answerer_says_nothing() {
-    let mut script = answerer(AnswererConfig { behaviour: Behaviour::Silent, ..config() });
+    let mut script = answerer(AnswererConfig { mix: Behaviour::Silent.into(), ..config() });
     script.tell(uac(), &invite()).tell(uac(), &request("OPTIONS", "7", "", 1)).until(60_000);
     assert!(script.sent().is_empty());
     assert_eq!((script.agent.held(), script.agent.stats().ignored), (0, 2));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_agent::{AnswererStats, CallerConfig, CallerStats, Load, Timers};
+use tidegate_agent::{AnswererStats, CallerConfig, CallerStats, Load, Timing};
 use tidegate_world::Seed;
 
 use crate::outcome::{Generator, Outcome, Quantiles};
@@ -72,11 +72,11 @@ fn callers(point: &Point, local: SocketAddr, target: SocketAddr) -> CallerConfig
             calls: u32::MAX,
             duration: point.warm_up + point.measured,
         },
-        hold: Duration::from_secs_f64(conditions.hold_s),
-        patience: Duration::from_secs_f64(conditions.patience_s),
+        hold: Duration::from_secs_f64(conditions.hold_s).into(),
+        patience: Duration::from_secs_f64(conditions.patience_s).into(),
         deadline: millis(conditions.deadline_ms),
         warm_up: point.warm_up,
-        timers: Timers { t1: millis(conditions.t1_ms), ..Timers::default() },
+        timing: Timing { t1: millis(conditions.t1_ms), ..Timing::default() },
         ..CallerConfig::new(local, target)
     }
 }

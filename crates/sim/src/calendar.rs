@@ -31,19 +31,14 @@ impl<E> Calendar<E> {
         self.heap.push(Entry { at, sequence: self.sequence, event });
     }
 
-    /// When the next event is.
-    pub fn peek(&self) -> Option<Timestamp> {
-        self.heap.peek().map(|entry| entry.at)
+    /// The next event, and when it is.
+    pub fn peek(&self) -> Option<(Timestamp, &E)> {
+        self.heap.peek().map(|entry| (entry.at, &entry.event))
     }
 
     /// Takes the next event.
     pub fn pop(&mut self) -> Option<(Timestamp, E)> {
         self.heap.pop().map(|entry| (entry.at, entry.event))
-    }
-
-    /// Whether nothing is left to happen.
-    pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
     }
 }
 

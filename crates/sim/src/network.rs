@@ -89,15 +89,20 @@ impl<'a> Network<'a> {
         self.now
     }
 
+    /// Nothing is left to happen.
+    pub fn is_over(&mut self) -> bool {
+        self.next().is_none()
+    }
+
     /// Lets things happen until nothing is left to happen, or until `end`.
     pub fn run_until(&mut self, end: Timestamp) -> Summary {
-        while self.calendar.peek().is_some_and(|at| at <= end) {
+        while self.next().is_some_and(|at| at <= end) {
             let Some((at, event)) = self.calendar.pop() else { break };
             self.now = at;
             self.happen(event);
         }
         // With events left the run was cut at `end`; else time stands at the last one.
-        if !self.calendar.is_empty() {
+        if !self.is_over() {
             self.now = self.now.max(end);
         }
         Summary {
@@ -105,6 +110,20 @@ impl<'a> Network<'a> {
             lost: self.lost,
             undeliverable: self.undeliverable,
             trace: self.trace.finish128().as_u128(),
+        }
+    }
+
+    /// When something happens next. A timer that came nearer has left its later entry behind,
+    /// at which nothing happens: it is dropped here.
+    fn next(&mut self) -> Option<Timestamp> {
+        loop {
+            let (at, event) = self.calendar.peek()?;
+            match event {
+                Event::Timer { node } if self.nodes[*node].armed != Some(at) => {
+                    self.calendar.pop();
+                }
+                _ => return Some(at),
+            }
         }
     }
 
@@ -124,9 +143,7 @@ impl<'a> Network<'a> {
             }
             Event::Timer { node } => {
                 let entry = &mut self.nodes[node];
-                if entry.armed == Some(now) {
-                    entry.armed = None;
-                }
+                entry.armed = None;
                 if entry.core.poll_timeout().is_some_and(|at| at <= now) {
                     entry.core.handle_timeout(now);
                     while entry.core.serve(now) {}
@@ -353,6 +370,8 @@ mod tests {
         network.add(&["127.0.0.1:1".parse().unwrap()], &mut ping);
         network.add(&["127.0.0.1:2".parse().unwrap()], &mut alarm);
         network.run_until(Timestamp::NEVER);
+        // Nothing happened at ten seconds any more.
+        assert_eq!(network.now(), at(1, 10));
         assert_eq!(alarm.rang, [at(1, 10)]);
     }
 }

@@ -12,6 +12,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tidegate_agent::Span;
+
 use crate::WRONG_USE;
 
 /// Call a SIP server, or answer calls, and say how it went
@@ -91,6 +93,22 @@ fn parse_bind(text: &str) -> Result<SocketAddr, String> {
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// Seconds, or `exp:` and the mean of an exponential distribution in seconds.
+fn parse_span(text: &str) -> Result<Span, String> {
+    match text.strip_prefix("exp:") {
+        Some(mean) => parse_seconds(mean).map(Span::Exponential),
+        None => parse_seconds(text).map(Span::Fixed),
+    }
+}
+
+/// As [`parse_span`], in milliseconds.
+fn parse_span_millis(text: &str) -> Result<Span, String> {
+    match text.strip_prefix("exp:") {
+        Some(mean) => parse_millis(mean).map(Span::Exponential),
+        None => parse_millis(text).map(Span::Fixed),
+    }
 }
 
 /// Milliseconds, with fractions.

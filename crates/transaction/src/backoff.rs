@@ -21,7 +21,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// Of a message that is sent now; `None` over a reliable transport.
-    pub(crate) fn start(now: Timestamp, timing: &Timing) -> Option<Self> {
+    pub fn start(now: Timestamp, timing: &Timing) -> Option<Self> {
         (!timing.reliable).then(|| Self { at: now + timing.t1, interval: NonZeroU8::MIN })
     }
 
@@ -31,7 +31,7 @@ impl Backoff {
     }
 
     /// After a repetition: the interval doubles, up to `interval_max`.
-    pub(crate) fn double(self, now: Timestamp, timing: &Timing, interval_max: Duration) -> Self {
+    pub fn double(self, now: Timestamp, timing: &Timing, interval_max: Duration) -> Self {
         let interval = self.interval.saturating_mul(TWO);
         let next = (timing.t1 * u32::from(interval.get())).min(interval_max);
         Self { interval, ..self.again(now, next) }

@@ -21,6 +21,14 @@ pub enum Purpose {
     Fault,
     /// Which new work a random throttle admits.
     Throttle,
+    /// How long a caller waits for an answer.
+    Patience,
+    /// What a called party makes of a call.
+    Outcome,
+    /// How long a call rings.
+    Ring,
+    /// Whether and when a called party hangs up.
+    HangUp,
 }
 
 /// The seed of a whole run, from which every stream is derived.

@@ -1,28 +1,48 @@
-//! One incoming call: an INVITE server transaction and its dialog.
+//! One incoming call: an INVITE server transaction, its dialog, perhaps a BYE of ours.
 //!
 //! Pure state without parsing. After its end a call stays for 64·T1, so that a late copy
 //! of its INVITE is not taken for a new call (RFC 6026 §7.1, timer L) and a repeated BYE is
 //! answered as before (RFC 3261 §17.2.2, timer J).
 
+use std::time::Duration;
+
+use tidegate_transaction::{Backoff, Firing, InviteServer, OtherClient, Timing};
 use tidegate_world::{Path, Timestamp};
 
-use crate::timer::{Fired, Repeat, Timers};
+use super::farewell::{Answer, Farewell};
+use super::ringing::{Rang, Ringing};
 
 /// What has become of a call.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The final response is due at a time; the INVITE is kept to make it from.
-    Ringing(Timestamp, Box<[u8]>),
-    /// 2xx sent, repeated until the ACK comes.
-    // RFC 3261 §13.3.1.4: "an interval that starts at T1 seconds and doubles for each
-    // retransmission until it reaches T2 seconds".
-    Answered(Repeat, Box<[u8]>),
-    /// Any other final response sent, repeated until the ACK comes: timers G and H.
-    Refused(Repeat, Box<[u8]>),
-    /// Acknowledged: the dialog lasts until a BYE, or until this time.
-    Talking(Timestamp),
+    /// It has come, and nothing was done.
+    New,
+    /// Nothing is sent, whatever comes, until a time.
+    Ignored(Timestamp),
+    /// There is no final response.
+    Ringing(Box<Ringing>),
+    /// 2xx sent, repeated until the ACK comes or until a time.
+    Answered(Option<Backoff>, Timestamp, Answer),
+    /// Any other final response sent, and the INVITE's transaction.
+    Refused(InviteServer, Box<[u8]>),
+    /// Acknowledged: the dialog lasts until a BYE of the caller, or until this time. With the
+    /// answer, from which ours is made then, if we are to hang up.
+    Talking(Timestamp, Option<Answer>),
+    /// We have hung up: the BYE and its transaction.
+    Leaving(OtherClient, Farewell, Ending),
     /// Over; kept until a time. The CSeq of the BYE that ended it, if one did.
     Over(Timestamp, Option<u32>),
+}
+
+/// How an answered call ended that the caller did not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// We have hung up.
+    HungUp,
+    /// No ACK came to the 2xx.
+    NotAcknowledged,
+    /// It lasted too long.
+    Forgotten,
 }
 
 /// An incoming call.
@@ -34,20 +54,27 @@ pub(crate) struct Call {
     pub dialog: u128,
     /// Where responses go.
     pub path: Path,
+    /// How long we talk before we hang up, if we do not wait for the caller to.
+    pub talk: Option<Duration>,
     pub phase: Phase,
 }
 
 /// What the answerer has to do for a call whose alarm fired.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Act {
-    /// The final response to this INVITE is due.
-    Decide(Box<[u8]>),
-    /// Send the final response again.
+    Wait,
+    /// Send the provisional response that is due.
+    Ring,
+    /// The final response is due.
+    Decide(Box<Ringing>),
+    /// Send the final response, or our BYE, again.
     Again,
-    /// No ACK came to the 2xx.
-    NotAcknowledged,
-    /// No BYE came for too long.
-    Forgotten,
+    /// Hang up: the BYE is made from this.
+    HangUp(Answer, Ending),
+    /// It is over.
+    End(Ending),
+    /// Our BYE was never answered, and it is over.
+    EndUnanswered(Ending),
     /// Nothing is left to absorb.
     Drop,
 }
@@ -67,79 +94,167 @@ impl Call {
     /// When [`on_timeout`](Self::on_timeout) is next needed.
     pub fn due(&self) -> Timestamp {
         match &self.phase {
-            Phase::Ringing(at, _) | Phase::Talking(at) | Phase::Over(at, _) => *at,
-            Phase::Answered(repeat, _) | Phase::Refused(repeat, _) => repeat.due(),
+            Phase::New => Timestamp::NEVER,
+            Phase::Ringing(ringing) => ringing.due(),
+            Phase::Answered(resend, give_up, _) => {
+                resend.map_or(*give_up, |resend| resend.at().min(*give_up))
+            }
+            Phase::Refused(invite, _) => invite.deadline().unwrap_or(Timestamp::ZERO),
+            Phase::Leaving(bye, ..) => bye.deadline().unwrap_or(Timestamp::ZERO),
+            Phase::Ignored(at) | Phase::Talking(at, _) | Phase::Over(at, _) => *at,
         }
     }
 
     pub fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over(..))
+        matches!(self.phase, Phase::Ignored(_) | Phase::Over(..))
     }
 
     /// What [`due`](Self::due) was waiting for has not come.
-    pub fn on_timeout(&mut self, now: Timestamp, timers: &Timers) -> Act {
-        match &mut self.phase {
-            Phase::Ringing(_, invite) => Act::Decide(std::mem::take(invite)),
-            Phase::Answered(repeat, _) => match repeat.fire(now) {
-                Fired::Again => Act::Again,
-                Fired::GiveUp => {
-                    self.finish(now, timers, None);
-                    Act::NotAcknowledged
+    pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Act {
+        if now < self.due() {
+            return Act::Wait;
+        }
+        match std::mem::replace(&mut self.phase, Phase::New) {
+            Phase::New => Act::Wait,
+            Phase::Ringing(mut ringing) => match ringing.on_timeout(now) {
+                Rang::Provisional => {
+                    self.phase = Phase::Ringing(ringing);
+                    Act::Ring
                 }
+                Rang::Enough => Act::Decide(ringing),
             },
-            Phase::Refused(repeat, _) => match repeat.fire(now) {
-                Fired::Again => Act::Again,
-                // RFC 3261 §17.2.1: timer H fired, "the ACK was never received".
-                Fired::GiveUp => Act::Drop,
-            },
-            Phase::Talking(_) => {
-                self.finish(now, timers, None);
-                Act::Forgotten
+            // RFC 3261 §13.3.1.4: "If the server retransmits the 2xx response for 64*T1 seconds
+            // without receiving an ACK, the dialog is confirmed, but the session SHOULD be
+            // terminated. This is accomplished with a BYE".
+            Phase::Answered(_, give_up, answer) if give_up <= now => {
+                Act::HangUp(answer, Ending::NotAcknowledged)
             }
-            Phase::Over(..) => Act::Drop,
+            // "an interval that starts at T1 seconds and doubles for each retransmission until
+            // it reaches T2 seconds".
+            Phase::Answered(resend, give_up, answer) => {
+                let resend = resend.map(|resend| resend.double(now, timing, timing.t2));
+                self.phase = Phase::Answered(resend, give_up, answer);
+                Act::Again
+            }
+            Phase::Refused(invite, response) => {
+                let (invite, firing) = invite.on_timer(now, timing);
+                self.phase = Phase::Refused(invite, response);
+                match firing {
+                    Firing::Resend => Act::Again,
+                    // RFC 3261 §17.2.1: timer H fired, "the ACK was never received".
+                    Firing::TimedOut => Act::Drop,
+                    Firing::Silent => Act::Wait,
+                }
+            }
+            Phase::Talking(_, Some(answer)) => Act::HangUp(answer, Ending::HungUp),
+            Phase::Talking(_, None) => {
+                self.finish(now, timing, None);
+                Act::End(Ending::Forgotten)
+            }
+            Phase::Leaving(bye, farewell, ending) => {
+                let (bye, firing) = bye.on_timer(now, timing);
+                self.phase = Phase::Leaving(bye, farewell, ending);
+                match firing {
+                    Firing::Resend => Act::Again,
+                    Firing::TimedOut => {
+                        self.finish(now, timing, None);
+                        Act::EndUnanswered(ending)
+                    }
+                    Firing::Silent => Act::Wait,
+                }
+            }
+            over @ (Phase::Ignored(_) | Phase::Over(..)) => {
+                self.phase = over;
+                Act::Drop
+            }
         }
     }
 
-    /// The final response, while it may have to be sent again.
-    pub fn response(&self) -> Option<&[u8]> {
+    /// What is sent again while it is not acknowledged or answered, and where to.
+    pub fn repeated(&self) -> Option<(Path, &[u8])> {
         match &self.phase {
-            Phase::Answered(_, response) | Phase::Refused(_, response) => Some(response),
+            Phase::Answered(.., answer) => Some((self.path, answer.response())),
+            Phase::Refused(_, response) => Some((self.path, response)),
+            Phase::Leaving(_, farewell, _) => Some((farewell.path, &farewell.bytes)),
             _ => None,
         }
     }
 
     /// An ACK: whether it is the first to a 2xx. `None` if it acknowledges nothing of this call.
-    pub fn on_ack(&mut self, now: Timestamp, until: Timestamp, timers: &Timers) -> Option<bool> {
-        match self.phase {
-            Phase::Ringing(..) => None,
-            Phase::Answered(..) => {
-                self.phase = Phase::Talking(until);
+    pub fn on_ack(&mut self, now: Timestamp, talk_max: Duration, timing: &Timing) -> Option<bool> {
+        match std::mem::replace(&mut self.phase, Phase::New) {
+            Phase::Answered(.., answer) => {
+                // RFC 3261 §15: "the callee's UA MUST NOT send a BYE on a confirmed dialog until
+                // it has received an ACK for its 2xx response".
+                let until = now + self.talk.map_or(talk_max, |talk| talk.min(talk_max));
+                self.phase = Phase::Talking(until, self.talk.map(|_| answer));
                 Some(true)
             }
             Phase::Refused(..) => {
                 // RFC 3261 §17.2.1: the Confirmed state absorbs further ACKs for T4 (timer I).
-                self.phase = Phase::Over(now + timers.t4, None);
+                self.phase = Phase::Over(now + timing.t4, None);
                 Some(false)
             }
-            Phase::Talking(_) | Phase::Over(..) => Some(false),
+            other => {
+                let known =
+                    matches!(other, Phase::Talking(..) | Phase::Leaving(..) | Phase::Over(..));
+                self.phase = other;
+                known.then_some(false)
+            }
         }
     }
 
     /// A BYE of this dialog with this CSeq number.
-    pub fn on_bye(&mut self, now: Timestamp, cseq: u32, timers: &Timers) -> Bye {
+    pub fn on_bye(&mut self, now: Timestamp, cseq: u32, timing: &Timing) -> Bye {
         match self.phase {
-            // RFC 3261 §15.1.2 holds for a call whose ACK was lost as well.
-            Phase::Answered(..) | Phase::Talking(_) => {
-                self.finish(now, timers, Some(cseq));
+            // RFC 3261 §15.1.2 holds for a call whose ACK was lost as well, and for one that both
+            // sides end at once.
+            Phase::Answered(..) | Phase::Talking(..) | Phase::Leaving(..) => {
+                self.finish(now, timing, Some(cseq));
                 Bye::Ends
             }
             Phase::Over(_, Some(ended)) if ended == cseq => Bye::Again,
-            Phase::Ringing(..) | Phase::Refused(..) | Phase::Over(..) => Bye::Unknown,
+            _ => Bye::Unknown,
         }
     }
 
+    /// The call rings no longer.
+    pub fn stop_ringing(&mut self) -> Option<Box<Ringing>> {
+        match std::mem::replace(&mut self.phase, Phase::New) {
+            Phase::Ringing(ringing) => Some(ringing),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// Whether a BYE of ours waits for its answer.
+    pub fn is_leaving(&self) -> bool {
+        matches!(self.phase, Phase::Leaving(..))
+    }
+
+    /// A response to our BYE: how the call ended, if that ends it.
+    // RFC 3261 §15.1.1: "If the response for the BYE is a 481 […] or a 408 […] or no response at
+    // all is received for the BYE […], the UAC MUST consider the session and the dialog
+    // terminated." Any other refusal leaves nothing else to do.
+    pub fn on_bye_response(
+        &mut self,
+        now: Timestamp,
+        timing: &Timing,
+        status: u16,
+    ) -> Option<Ending> {
+        let Phase::Leaving(bye, _, ending) = &mut self.phase else { return None };
+        (*bye, _) = bye.on_response(now, timing, status);
+        let ended = (!bye.is_pending()).then_some(*ending);
+        if ended.is_some() {
+            self.finish(now, timing, None);
+        }
+        ended
+    }
+
     /// The call is over; late copies are absorbed for 64·T1.
-    fn finish(&mut self, now: Timestamp, timers: &Timers, bye: Option<u32>) {
-        self.phase = Phase::Over(now + timers.patience(), bye);
+    pub fn finish(&mut self, now: Timestamp, timing: &Timing, bye: Option<u32>) {
+        self.phase = Phase::Over(now + timing.patience(), bye);
     }
 }

@@ -35,7 +35,7 @@ impl Calls {
         self.open
     }
 
-    /// Adds a call that is not over.
+    /// Adds a call that has just come.
     ///
     /// # Panics
     /// If the table is full.

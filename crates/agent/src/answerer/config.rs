@@ -3,42 +3,39 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::timer::Timers;
+use tidegate_transaction::Timing;
+
+use super::mix::{Behaviour, Mix};
+use crate::span::Span;
 
 /// Length of a name at the most, in bytes.
 pub(crate) const NAME_MAX: usize = 64;
 
-/// What an [`Answerer`](crate::Answerer) does with calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Behaviour {
-    /// Answers them with 200.
-    #[default]
-    Answer,
-    /// Refuses them with this final status, 300..=699.
-    Refuse(u16),
-    /// Sends nothing at all.
-    Silent,
-}
-
 /// How an [`Answerer`](crate::Answerer) answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AnswererConfig {
     /// Our address, in Contact; never a wildcard.
     pub local: SocketAddr,
     /// User part of the Contact and beginning of every To-tag, so that it can be seen who
     /// answered: letters, digits and `-`; others are left out. Default `answerer`.
     pub name: String,
-    /// What becomes of a call. Default [`Behaviour::Answer`].
-    pub behaviour: Behaviour,
-    /// Whether a call rings: 180 at once. Default true.
-    pub ringing: bool,
+    /// What becomes of calls. Default [`Behaviour::Answer`].
+    pub mix: Mix,
+    /// Provisional responses, 101..=199, to a call that rings: the first at once, the others at
+    /// equal distances until the final one, the last once a minute after that. Default: 180.
+    pub provisionals: Vec<u16>,
     /// Delay of the final response. Default 0.
-    pub ring: Duration,
+    pub ring: Span,
+    /// Fraction of the answered calls that we end, 0..1; the others wait for the caller to.
+    /// Default 0.
+    pub hangs_up: f64,
+    /// How long we hold a call that we end. Default 0.
+    pub hold: Span,
     /// Base values of the timers.
-    pub timers: Timers,
+    pub timing: Timing,
     /// Calls in the table, with those that are over for less than 64·T1. Default 500,000.
     pub calls_max: usize,
-    /// A call that lasts longer is forgotten. Default 1 h.
+    /// A call that rings or lasts longer is forgotten. Default 1 h.
     pub talk_max: Duration,
 }
 
@@ -48,10 +45,12 @@ impl AnswererConfig {
         Self {
             local,
             name: "answerer".to_owned(),
-            behaviour: Behaviour::Answer,
-            ringing: true,
-            ring: Duration::ZERO,
-            timers: Timers::default(),
+            mix: Behaviour::Answer.into(),
+            provisionals: vec![180],
+            ring: Span::ZERO,
+            hangs_up: 0.0,
+            hold: Span::ZERO,
+            timing: Timing::default(),
             calls_max: 500_000,
             talk_max: Duration::from_secs(3600),
         }

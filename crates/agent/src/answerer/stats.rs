@@ -4,33 +4,45 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// What came to an answerer and what it did.
+/// What came to an answerer and what it did. Once no call is open, always
+/// `calls = overflowed + silent + unanswerable + unanswered + cancelled + refused + answered` and
+/// `answered = completed + hung_up + not_acknowledged + forgotten`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererStats {
     /// New calls.
     pub calls: u64,
     /// Of these, calls not taken because the table was full or the agent was stopping: 503.
     pub overflowed: u64,
-    /// Requests left without any response on purpose.
-    pub ignored: u64,
-    /// Calls answered with 200.
-    pub answered: u64,
-    /// Calls whose 200 was acknowledged.
-    pub acknowledged: u64,
-    /// Answered calls that ended with a BYE.
-    pub completed: u64,
-    /// Calls refused with the status asked for, or for being within a dialog.
-    pub refused: u64,
+    /// Calls that got no response at all, on purpose.
+    pub silent: u64,
+    /// Calls whose response would not have fitted into a datagram.
+    pub unanswerable: u64,
+    /// Calls that rang until they were forgotten.
+    pub unanswered: u64,
     /// Calls cancelled while ringing.
     pub cancelled: u64,
-    /// Answered calls that were never acknowledged.
+    /// Calls refused with the status asked for, or for being within a dialog.
+    pub refused: u64,
+    /// Calls answered with 200.
+    pub answered: u64,
+    /// Answered calls that the caller ended with a BYE.
+    pub completed: u64,
+    /// Answered calls that we ended with a BYE.
+    pub hung_up: u64,
+    /// Answered calls that were never acknowledged; ended with a BYE.
     pub not_acknowledged: u64,
     /// Acknowledged calls that never ended with a BYE.
     pub forgotten: u64,
+    /// Calls whose 200 was acknowledged.
+    pub acknowledged: u64,
     /// Calls that are not over.
     pub open: u64,
-    /// Final responses to an INVITE sent again.
+    /// Final responses to an INVITE, and BYEs, sent again.
     pub repeated: u64,
+    /// BYEs of ours that were never answered.
+    pub byes_unanswered: u64,
+    /// Requests left without any response on purpose.
+    pub ignored: u64,
     /// Copies of an INVITE already seen.
     pub invites_again: u64,
     /// Copies of a BYE already answered.
@@ -41,7 +53,9 @@ pub struct AnswererStats {
     pub not_allowed: u64,
     /// ACK, BYE and CANCEL requests that belong to no call.
     pub stray: u64,
-    /// Responses, though nothing was asked.
+    /// Responses to a BYE of ours that was answered already.
+    pub late: u64,
+    /// Responses to nothing of ours.
     pub unexpected: u64,
     /// Packets that are not SIP, and requests that cannot be answered.
     pub malformed: u64,
@@ -55,42 +69,54 @@ impl AnswererStats {
         let Self {
             calls,
             overflowed,
-            ignored,
-            answered,
-            acknowledged,
-            completed,
-            refused,
+            silent,
+            unanswerable,
+            unanswered,
             cancelled,
+            refused,
+            answered,
+            completed,
+            hung_up,
             not_acknowledged,
             forgotten,
+            acknowledged,
             open,
             repeated,
+            byes_unanswered,
+            ignored,
             invites_again,
             byes_again,
             others,
             not_allowed,
             stray,
+            late,
             unexpected,
             malformed,
             undelivered,
         } = other;
         self.calls += calls;
         self.overflowed += overflowed;
-        self.ignored += ignored;
-        self.answered += answered;
-        self.acknowledged += acknowledged;
-        self.completed += completed;
-        self.refused += refused;
+        self.silent += silent;
+        self.unanswerable += unanswerable;
+        self.unanswered += unanswered;
         self.cancelled += cancelled;
+        self.refused += refused;
+        self.answered += answered;
+        self.completed += completed;
+        self.hung_up += hung_up;
         self.not_acknowledged += not_acknowledged;
         self.forgotten += forgotten;
+        self.acknowledged += acknowledged;
         self.open += open;
         self.repeated += repeated;
+        self.byes_unanswered += byes_unanswered;
+        self.ignored += ignored;
         self.invites_again += invites_again;
         self.byes_again += byes_again;
         self.others += others;
         self.not_allowed += not_allowed;
         self.stray += stray;
+        self.late += late;
         self.unexpected += unexpected;
         self.malformed += malformed;
         self.undelivered += undelivered;
@@ -100,30 +126,39 @@ impl AnswererStats {
 /// A table, one line for each group.
 impl fmt::Display for AnswererStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { calls, answered, acknowledged, completed, refused, cancelled, .. } = self;
+        let Self { calls, answered, refused, cancelled, completed, hung_up, .. } = self;
         writeln!(
             f,
-            "calls           {calls}: answered {answered}, acknowledged {acknowledged}, \
-             completed {completed}, refused {refused}, cancelled {cancelled}"
+            "calls           {calls}: answered {answered}, refused {refused}, cancelled {cancelled}, \
+             completed {completed}, hung up {hung_up}"
         )?;
         writeln!(
             f,
-            "lost            not acknowledged {}, forgotten {}, no room {}, ignored {}, open {}",
-            self.not_acknowledged, self.forgotten, self.overflowed, self.ignored, self.open
+            "lost            not acknowledged {}, forgotten {}, no room {}, silent {}, unanswered {}, \
+             unanswerable {}, open {}",
+            self.not_acknowledged,
+            self.forgotten,
+            self.overflowed,
+            self.silent,
+            self.unanswered,
+            self.unanswerable,
+            self.open
         )?;
         writeln!(
             f,
-            "again           INVITE {}, BYE {}, final responses sent {}",
+            "again           INVITE {}, BYE {}, sent {}",
             self.invites_again, self.byes_again, self.repeated
         )?;
         writeln!(
             f,
-            "other messages  answered {}, not allowed {}, stray {}, unexpected {}, malformed {}, \
-             undelivered {}",
+            "other messages  answered {}, not allowed {}, ignored {}, stray {}, unexpected {}, \
+             late {}, malformed {}, undelivered {}",
             self.others,
             self.not_allowed,
+            self.ignored,
             self.stray,
             self.unexpected,
+            self.late,
             self.malformed,
             self.undelivered
         )

@@ -4,12 +4,14 @@
 //! to absorb late copies (timers D, K and M) is not kept: a late response still
 //! bears our [`Mark`](crate::identity::Mark), from which the caller acknowledges it.
 
+use std::time::Duration;
+
 use tidegate_sip::Method;
+use tidegate_transaction::{Firing, InviteClient, OtherClient, Timing};
 use tidegate_world::Timestamp;
 
-use crate::caller::dialog::Dialog;
 use crate::caller::stats::Failure;
-use crate::timer::{Fired, Repeat, Timers};
+use crate::dialog::Dialog;
 
 /// How a call ended.
 pub(crate) type Outcome = Result<(), Failure>;
@@ -20,7 +22,10 @@ pub(crate) enum Act {
     Wait,
     Send(Method),
     SendAgain(Method),
+    /// It is over.
     End(Outcome),
+    /// It is over: the other side has ended it.
+    HungUp,
 }
 
 /// A 2xx to the INVITE, as the call takes it.
@@ -38,16 +43,14 @@ pub(crate) enum Answer {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// INVITE sent, nothing came back: timers A and B.
-    Calling(Repeat),
-    /// A provisional response came.
-    Proceeding,
-    /// CANCEL sent; it and the INVITE may still be answered.
-    Cancelling(Repeat),
+    /// INVITE sent, no final response: its transaction.
+    Inviting(InviteClient),
+    /// CANCEL sent: its transaction, and when the INVITE counts as cancelled without an answer.
+    Cancelling(OtherClient, Timestamp),
     /// Set up, until the caller hangs up.
     Held(Timestamp),
-    /// BYE sent: timers E and F. The outcome is that if the BYE is answered well.
-    Leaving(Repeat, Outcome),
+    /// BYE sent: its transaction. The outcome is that if the BYE is answered well.
+    Leaving(OtherClient, Outcome),
 }
 
 /// An outgoing call that is not over.
@@ -59,26 +62,44 @@ pub(crate) struct Call {
     pub begun: Timestamp,
     /// When its caller loses patience.
     hangs_up: Timestamp,
+    /// How long its caller holds it.
+    hold: Duration,
     phase: Phase,
     /// Once it is set up.
     dialog: Option<Dialog>,
 }
 
+/// What a caller makes of a call, known to him alone: how long he waits, how long he talks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Intent {
+    pub patience: Duration,
+    pub hold: Duration,
+}
+
 impl Call {
     /// A call whose INVITE is sent at `now`.
-    pub fn new(intended: Timestamp, now: Timestamp, hangs_up: Timestamp, timers: &Timers) -> Self {
-        let phase = Phase::Calling(Repeat::invite(now, timers));
-        Self { intended, begun: now, hangs_up, phase, dialog: None }
+    pub fn new(intended: Timestamp, now: Timestamp, intent: Intent, timing: &Timing) -> Self {
+        Self {
+            intended,
+            begun: now,
+            hangs_up: now + intent.patience,
+            hold: intent.hold,
+            phase: Phase::Inviting(InviteClient::start(now, timing)),
+            dialog: None,
+        }
     }
 
     /// When [`on_timeout`](Self::on_timeout) is next needed.
     pub fn due(&self) -> Timestamp {
         match self.phase {
-            Phase::Calling(repeat) | Phase::Cancelling(repeat) | Phase::Leaving(repeat, _) => {
-                repeat.due()
+            // RFC 3261 §9.1: a call that has had no provisional response cannot be cancelled.
+            Phase::Inviting(invite) => invite.deadline().unwrap_or(self.hangs_up),
+            Phase::Cancelling(cancel, end) => {
+                let repeat = cancel.is_pending().then(|| cancel.deadline()).flatten();
+                repeat.map_or(end, |at| at.min(end))
             }
-            Phase::Proceeding => self.hangs_up,
             Phase::Held(until) => until,
+            Phase::Leaving(bye, _) => bye.deadline().expect("a BYE without answer has a timer"),
         }
     }
 
@@ -88,61 +109,59 @@ impl Call {
     }
 
     /// What [`due`](Self::due) was waiting for has not come.
-    pub fn on_timeout(&mut self, now: Timestamp, timers: &Timers) -> Act {
+    pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Act {
         match &mut self.phase {
-            Phase::Calling(repeat) => match repeat.fire(now) {
-                Fired::Again => Act::SendAgain(Method::Invite),
-                Fired::GiveUp => Act::End(Err(Failure::Timeout)),
-            },
-            Phase::Proceeding => self.cancel(now, timers),
-            Phase::Cancelling(repeat) => match repeat.fire(now) {
-                Fired::Again => Act::SendAgain(Method::Cancel),
-                // RFC 3261 §9.1: "if there is no final response for the original request
-                // in 64*T1 seconds …, the client SHOULD then consider the original
-                // transaction cancelled".
-                Fired::GiveUp => Act::End(Err(Failure::Abandoned)),
-            },
-            Phase::Held(_) => self.leave(now, Ok(()), timers),
-            Phase::Leaving(repeat, _) => match repeat.fire(now) {
-                Fired::Again => Act::SendAgain(Method::Bye),
-                Fired::GiveUp => Act::End(Err(Failure::ByeTimeout)),
-            },
+            Phase::Inviting(InviteClient::Proceeding) if now >= self.hangs_up => {
+                self.cancel(now, timing)
+            }
+            Phase::Inviting(invite) => {
+                let (next, firing) = invite.on_timer(now, timing);
+                *invite = next;
+                after(firing, Method::Invite, Failure::Timeout)
+            }
+            // RFC 3261 §9.1: "if there is no final response for the original request in 64*T1
+            // seconds …, the client SHOULD then consider the original transaction cancelled".
+            Phase::Cancelling(_, end) if *end <= now => Act::End(Err(Failure::Abandoned)),
+            Phase::Cancelling(cancel, _) => {
+                let (next, firing) = cancel.on_timer(now, timing);
+                *cancel = next;
+                after(firing, Method::Cancel, Failure::Abandoned)
+            }
+            Phase::Held(until) if *until <= now => self.leave(now, Ok(()), timing),
+            Phase::Held(_) => Act::Wait,
+            Phase::Leaving(bye, _) => {
+                let (next, firing) = bye.on_timer(now, timing);
+                *bye = next;
+                after(firing, Method::Bye, Failure::ByeTimeout)
+            }
         }
     }
 
     /// A provisional response to the INVITE.
-    pub fn on_provisional(&mut self, now: Timestamp, timers: &Timers) -> Act {
-        if !matches!(self.phase, Phase::Calling(_)) {
-            return Act::Wait;
-        }
-        self.phase = Phase::Proceeding;
+    pub fn on_provisional(&mut self, now: Timestamp, timing: &Timing, status: u16) -> Act {
+        let Phase::Inviting(invite) = &mut self.phase else { return Act::Wait };
+        (*invite, _) = invite.on_response(now, timing, status);
         // RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request
         // MUST NOT be sent; rather, the client MUST wait for the arrival of a provisional
         // response before sending the request."
-        if now >= self.hangs_up { self.cancel(now, timers) } else { Act::Wait }
+        if now >= self.hangs_up { self.cancel(now, timing) } else { Act::Wait }
     }
 
-    /// A 2xx to the INVITE. The call is held until `until`.
-    pub fn on_answer(
-        &mut self,
-        now: Timestamp,
-        dialog: Dialog,
-        until: Timestamp,
-        timers: &Timers,
-    ) -> Answer {
+    /// A 2xx to the INVITE.
+    pub fn on_answer(&mut self, now: Timestamp, dialog: Dialog, timing: &Timing) -> Answer {
         match self.phase {
-            Phase::Calling(_) | Phase::Proceeding => {
-                self.phase = Phase::Held(until);
+            Phase::Inviting(_) => {
+                self.phase = Phase::Held(now + self.hold);
                 self.dialog = Some(dialog);
                 Answer::SetUp
             }
-            Phase::Cancelling(_) => {
+            Phase::Cancelling(..) => {
                 self.dialog = Some(dialog);
-                self.leave(now, Err(Failure::Abandoned), timers);
+                self.leave(now, Err(Failure::Abandoned), timing);
                 Answer::TooLate
             }
             Phase::Held(_) | Phase::Leaving(..) => {
-                let same = self.dialog.as_ref().is_some_and(|own| own.to() == dialog.to());
+                let same = self.dialog.as_ref().is_some_and(|own| own.remote() == dialog.remote());
                 if same { Answer::Again } else { Answer::Stray(dialog) }
             }
         }
@@ -151,28 +170,26 @@ impl Call {
     /// A final response to the INVITE that is no 2xx.
     pub fn on_refusal(&mut self, status: u16) -> Act {
         match self.phase {
-            Phase::Calling(_) | Phase::Proceeding => Act::End(Err(Failure::Status(status))),
-            Phase::Cancelling(_) => Act::End(Err(Failure::Abandoned)),
+            Phase::Inviting(_) => Act::End(Err(Failure::Status(status))),
+            Phase::Cancelling(..) => Act::End(Err(Failure::Abandoned)),
             // Another branch of a fork, after one has answered.
             Phase::Held(_) | Phase::Leaving(..) => Act::Wait,
         }
     }
 
-    /// A final response to the CANCEL: the INVITE's is still to come.
-    pub fn on_cancel_answered(&mut self) {
-        if let Phase::Cancelling(repeat) = &mut self.phase {
-            repeat.hush();
+    /// A response to the CANCEL; the INVITE's is still to come.
+    pub fn on_cancel_response(&mut self, now: Timestamp, timing: &Timing, status: u16) {
+        if let Phase::Cancelling(cancel, _) = &mut self.phase {
+            (*cancel, _) = cancel.on_response(now, timing, status);
         }
     }
 
     /// A response to the BYE.
-    pub fn on_bye_response(&mut self, status: u16) -> Act {
-        let Phase::Leaving(repeat, outcome) = &mut self.phase else { return Act::Wait };
+    pub fn on_bye_response(&mut self, now: Timestamp, timing: &Timing, status: u16) -> Act {
+        let Phase::Leaving(bye, outcome) = &mut self.phase else { return Act::Wait };
+        (*bye, _) = bye.on_response(now, timing, status);
         match status {
-            ..200 => {
-                repeat.slow_down();
-                Act::Wait
-            }
+            ..200 => Act::Wait,
             200..300 => Act::End(*outcome),
             _ => Act::End(outcome.and(Err(Failure::ByeStatus(status)))),
         }
@@ -181,20 +198,29 @@ impl Call {
     /// The other side has hung up.
     pub fn on_bye(&self) -> Act {
         match self.phase {
-            Phase::Held(_) => Act::End(Err(Failure::HungUp)),
+            Phase::Held(_) => Act::HungUp,
             // Both hung up at once: our BYE will be answered too.
             _ => Act::Wait,
         }
     }
 
     /// Hangs up an established call.
-    fn leave(&mut self, now: Timestamp, outcome: Outcome, timers: &Timers) -> Act {
-        self.phase = Phase::Leaving(Repeat::capped(now, timers), outcome);
+    fn leave(&mut self, now: Timestamp, outcome: Outcome, timing: &Timing) -> Act {
+        self.phase = Phase::Leaving(OtherClient::start(now, timing), outcome);
         Act::Send(Method::Bye)
     }
 
-    fn cancel(&mut self, now: Timestamp, timers: &Timers) -> Act {
-        self.phase = Phase::Cancelling(Repeat::capped(now, timers));
+    fn cancel(&mut self, now: Timestamp, timing: &Timing) -> Act {
+        self.phase = Phase::Cancelling(OtherClient::start(now, timing), now + timing.patience());
         Act::Send(Method::Cancel)
+    }
+}
+
+/// What a client transaction's timer asks for.
+fn after(firing: Firing, method: Method, failure: Failure) -> Act {
+    match firing {
+        Firing::Silent => Act::Wait,
+        Firing::Resend => Act::SendAgain(method),
+        Firing::TimedOut => Act::End(Err(failure)),
     }
 }

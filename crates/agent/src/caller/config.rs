@@ -4,8 +4,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tidegate_transaction::Timing;
+
 use crate::arrival::{Load, Process};
-use crate::timer::Timers;
+use crate::span::Span;
 
 /// Length of the Request-URI at the most, in bytes.
 const URI_MAX: usize = 1024;
@@ -38,10 +40,10 @@ pub struct CallerConfig {
     pub load: Load,
     /// From users, `caller-0`, `caller-1`, … in turn. Default 1.
     pub callers: u32,
-    /// How long a call is held. Default 0.
-    pub hold: Duration,
+    /// How long a call is held before the caller hangs up. Default 0.
+    pub hold: Span,
     /// When a caller whose call is not answered hangs up. Default 60 s.
-    pub patience: Duration,
+    pub patience: Span,
     /// Set-up delay up to which a call counts as set up in time. Default 500 ms.
     pub deadline: Duration,
     /// Calls whose intended moment lies in this time after the start are not
@@ -51,7 +53,7 @@ pub struct CallerConfig {
     /// together costs one wake instead of several; up to 1 ms. Default 0.
     pub slack: Duration,
     /// Base values of the timers.
-    pub timers: Timers,
+    pub timing: Timing,
     /// Route sets. Default [`Routing::Follow`].
     pub routing: Routing,
     /// Calls that may be open at once. Default 100,000.
@@ -72,12 +74,12 @@ impl CallerConfig {
                 duration: Duration::MAX,
             },
             callers: 1,
-            hold: Duration::ZERO,
-            patience: Duration::from_secs(60),
+            hold: Span::ZERO,
+            patience: Span::Fixed(Duration::from_secs(60)),
             deadline: Duration::from_millis(500),
             warm_up: Duration::ZERO,
             slack: Duration::ZERO,
-            timers: Timers::default(),
+            timing: Timing::default(),
             routing: Routing::Follow,
             open_max: 100_000,
         }
@@ -94,7 +96,7 @@ impl CallerConfig {
         if self.callers == 0 {
             return Err(Impossible::Callers);
         }
-        if self.timers.t1.is_zero() {
+        if self.timing.t1.is_zero() {
             return Err(Impossible::T1);
         }
         if self.slack > SLACK_MAX {

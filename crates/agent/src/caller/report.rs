@@ -88,6 +88,7 @@ impl fmt::Display for CallerReport {
             set_up,
             set_up_in_time,
             completed,
+            hung_up,
             failed,
             repeated,
             ..
@@ -131,7 +132,11 @@ impl fmt::Display for CallerReport {
                 ),
             )?;
         }
-        row(f, "completed", format_args!("{completed} calls"))?;
+        row(
+            f,
+            "completed",
+            format_args!("{completed} calls, {hung_up} hung up by the other side"),
+        )?;
         row(f, "failed", format_args!("{} calls ({failed})", failed.total()))?;
         row(
             f,

@@ -2,15 +2,13 @@
 
 use std::net::SocketAddr;
 
+use tidegate_transaction::COOKIE;
 use tidegate_world::Buffer;
 
 use crate::SESSION;
-use crate::caller::dialog::Dialog;
+use crate::dialog::Dialog;
 use crate::identity::{MARK, Mark};
 use crate::template::{Template, Values};
-
-// RFC 3261 §8.1.1.7: the cookie by which a branch is known to be unique.
-const COOKIE: &[u8; 7] = b"z9hG4bK";
 
 const INVITE: &str = "INVITE {uri} SIP/2.0
 Via: SIP/2.0/UDP {local};rport;branch={branch}
@@ -170,7 +168,7 @@ impl Requests {
         let values = Values {
             uri: dialog.uri(),
             routes: dialog.routes(),
-            to: dialog.to(),
+            to: dialog.remote(),
             ..Values::default()
         };
         self.fill(template, branch, mark, values, out);

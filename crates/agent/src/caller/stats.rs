@@ -22,8 +22,6 @@ pub enum Failure {
     Abandoned,
     /// The 2xx lacked what a dialog needs (To, Contact, a readable Record-Route).
     Malformed,
-    /// The other side hung up first.
-    HungUp,
     /// No final response to the BYE in 64·T1 (timer F).
     ByeTimeout,
     /// The BYE was refused with this status.
@@ -43,8 +41,6 @@ pub struct Failures {
     pub abandoned: u64,
     /// [`Failure::Malformed`].
     pub malformed: u64,
-    /// [`Failure::HungUp`].
-    pub hung_up: u64,
     /// [`Failure::ByeTimeout`].
     pub bye_timeout: u64,
     /// [`Failure::ByeStatus`], by status.
@@ -54,18 +50,10 @@ pub struct Failures {
 impl Failures {
     /// All of them.
     pub fn total(&self) -> u64 {
-        let Self {
-            timeout,
-            transport,
-            status,
-            abandoned,
-            malformed,
-            hung_up,
-            bye_timeout,
-            bye_status,
-        } = self;
+        let Self { timeout, transport, status, abandoned, malformed, bye_timeout, bye_status } =
+            self;
         let by_status: u64 = status.values().chain(bye_status.values()).sum();
-        timeout + transport + abandoned + malformed + hung_up + bye_timeout + by_status
+        timeout + transport + abandoned + malformed + bye_timeout + by_status
     }
 
     pub(crate) fn note(&mut self, failure: Failure) {
@@ -75,7 +63,6 @@ impl Failures {
             Failure::Status(status) => self.status.entry(status).or_default(),
             Failure::Abandoned => &mut self.abandoned,
             Failure::Malformed => &mut self.malformed,
-            Failure::HungUp => &mut self.hung_up,
             Failure::ByeTimeout => &mut self.bye_timeout,
             Failure::ByeStatus(status) => self.bye_status.entry(status).or_default(),
         } += 1;
@@ -86,7 +73,6 @@ impl Failures {
         self.transport += other.transport;
         self.abandoned += other.abandoned;
         self.malformed += other.malformed;
-        self.hung_up += other.hung_up;
         self.bye_timeout += other.bye_timeout;
         for (&status, count) in &other.status {
             *self.status.entry(status).or_default() += count;
@@ -105,7 +91,6 @@ impl fmt::Display for Failures {
             ("transport", self.transport),
             ("abandoned", self.abandoned),
             ("malformed answer", self.malformed),
-            ("hung up by the other side", self.hung_up),
             ("BYE timeout", self.bye_timeout),
         ];
         let by_status = self.status.iter().map(|(status, &n)| (status.to_string(), n));
@@ -189,8 +174,10 @@ pub struct CallerStats {
     pub set_up: u64,
     /// Of these, within [`deadline`](crate::CallerConfig::deadline) of their intended moment.
     pub set_up_in_time: u64,
-    /// Calls whose BYE was answered with 2xx.
+    /// Calls that were set up and ended by a BYE: ours, answered with 2xx, or the other side's.
     pub completed: u64,
+    /// Of these, calls that the other side ended.
+    pub hung_up: u64,
     /// Calls that failed.
     pub failed: Failures,
     /// Requests sent again.
@@ -270,6 +257,7 @@ impl CallerStats {
         self.set_up += other.set_up;
         self.set_up_in_time += other.set_up_in_time;
         self.completed += other.completed;
+        self.hung_up += other.hung_up;
         self.failed.merge(&other.failed);
         self.repeated.invite += other.repeated.invite;
         self.repeated.ack += other.repeated.ack;

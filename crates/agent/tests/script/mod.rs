@@ -129,3 +129,34 @@ impl<C: Core> Script<C> {
 pub fn at(what: &str, ms: &[u64]) -> Vec<(u64, String)> {
     ms.iter().map(|&ms| (ms, what.to_owned())).collect()
 }
+
+/// A request over two proxies.
+pub fn request(method: &str, branch: &str, to_tag: &str, cseq: u32) -> String {
+    format!(
+        "{method} sip:service@192.0.2.2 SIP/2.0\n\
+         Via: SIP/2.0/UDP 192.0.2.1:5060;rport;branch=z9hG4bK{branch}\n\
+         Via: SIP/2.0/UDP 192.0.2.9;branch=z9hG4bKfirst\n\
+         Record-Route: <sip:192.0.2.1;lr>\n\
+         Record-Route: <sip:192.0.2.9;lr;a=b>\n\
+         Max-Forwards: 68\n\
+         From: <sip:alice@192.0.2.9>;tag=a\n\
+         To: <sip:service@192.0.2.2>{to_tag}\n\
+         Call-ID: one@192.0.2.9\n\
+         CSeq: {cseq} {method}\n\
+         Contact: <sip:alice@192.0.2.9>\n\
+         Content-Length: 0\n\n"
+    )
+}
+
+/// A response to `request`, its To ending in `to`, with more headers.
+pub fn response(request: &Sent, status: u16, to: &str, headers: &str) -> String {
+    format!(
+        "SIP/2.0 {status} Whatever\nVia: {}\nFrom: {}\nTo: {}{to}\nCall-ID: {}\nCSeq: {}\n{headers}\
+         Content-Length: 0\n\n",
+        request.header("Via"),
+        request.header("From"),
+        request.header("To"),
+        request.header("Call-ID"),
+        request.header("CSeq"),
+    )
+}

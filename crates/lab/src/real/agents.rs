@@ -120,7 +120,7 @@ impl Answerers {
             let socket = Socket::open()?;
             let config = AnswererConfig {
                 name: format!("answerer-{element}"),
-                ring,
+                ring: ring.into(),
                 ..AnswererConfig::new(socket.local())
             };
             let element = 1 + element as u32;

@@ -13,11 +13,11 @@ use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
 use tidegate_sim::{Link, Network, Summary};
 use tidegate_world::{Entry, Pool, Recorder, Seed, Timestamp};
 
-const CALLER: &str = "127.0.0.1:5080";
-const PROXY: &str = "127.0.0.1:5060";
-const BACKENDS: [&str; 3] = ["127.0.0.1:5070", "127.0.0.1:5071", "127.0.0.1:5072"];
+pub const CALLER: &str = "127.0.0.1:5080";
+pub const PROXY: &str = "127.0.0.1:5060";
+pub const BACKENDS: [&str; 3] = ["127.0.0.1:5070", "127.0.0.1:5071", "127.0.0.1:5072"];
 
-fn address(text: &str) -> SocketAddr {
+pub fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
@@ -62,11 +62,14 @@ pub fn backends() -> balance::Pool {
     balance::Pool::new("app", &named)
 }
 
-pub fn proxy(policy: Policy, backends: balance::Pool) -> Proxy {
-    let listeners = vec![Listener::new(address(PROXY))];
+/// The settings of a proxy with one pool.
+pub fn settings(pool: PoolSettings) -> Settings {
     let secret = Secret { current: [7; 32], previous: Vec::new() };
-    let settings =
-        Settings::new(listeners, vec![PoolSettings::new(backends, policy).stateless()], secret);
+    Settings::new(vec![Listener::new(address(PROXY))], vec![pool], secret)
+}
+
+pub fn proxy(policy: Policy, backends: balance::Pool) -> Proxy {
+    let settings = settings(PoolSettings::new(backends, policy).stateless());
     Proxy::new(settings, Arc::default(), Pool::new())
 }
 
@@ -81,7 +84,7 @@ impl Run {
                 calls: self.calls,
                 duration: Duration::MAX,
             },
-            hold: self.hold,
+            hold: self.hold.into(),
             ..CallerConfig::new(address(CALLER), address(PROXY))
         };
         let mut caller = Caller::new(config, seed, 0, Timestamp::ZERO, Pool::new()).unwrap();

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::{
-    Caller, CallerConfig, CallerReport, CallerStats, Load, Process, Routing, Timers,
+    Caller, CallerConfig, CallerReport, CallerStats, Load, Process, Routing, Span, Timing,
 };
 use tidegate_lab::real::Watched;
 use tidegate_world::{Counter, Seed};
 
 use super::stage::Stage;
-use super::{Trouble, parse_bind, parse_millis, parse_seconds, random_seed, write_json};
+use super::{
+    Trouble, parse_bind, parse_millis, parse_seconds, parse_span, random_seed, write_json,
+};
 
 /// Time between the start and the first call: the driver must be turning by then.
 const LEAD: Duration = Duration::from_millis(20);
@@ -45,13 +47,14 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Arrivals::Poisson)]
     arrivals: Arrivals,
 
-    /// Seconds that a call is held
-    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
-    hold: Duration,
+    /// Seconds that a call is held before we hang up; exp:S draws them from an exponential
+    /// distribution of mean S
+    #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "0")]
+    hold: Span,
 
-    /// Seconds after which a call that is not answered is cancelled
-    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "60")]
-    patience: Duration,
+    /// Seconds after which a call that is not answered is cancelled, or exp:S
+    #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "60")]
+    patience: Span,
 
     /// A call counts as set up in time within MS milliseconds
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
@@ -90,7 +93,7 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "4000")]
     t2: Duration,
 
-    /// Seed of arrivals and identifiers; a random one if not given
+    /// Seed of arrivals, identifiers, hold and patience; a random one if not given
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -184,7 +187,7 @@ fn configure(args: &Args, local: SocketAddr) -> CallerConfig {
         deadline: args.deadline,
         warm_up: args.warm_up,
         slack: args.slack,
-        timers: Timers { t1: args.t1, t2: args.t2, ..Timers::default() },
+        timing: Timing { t1: args.t1, t2: args.t2, ..Timing::default() },
         routing: if args.no_record_route { Routing::Ignore } else { Routing::Follow },
         open_max: args.open_max,
         ..CallerConfig::new(local, args.target.address)

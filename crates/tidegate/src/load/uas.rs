@@ -7,11 +7,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
-use tidegate_agent::{Answerer, AnswererConfig, Behaviour, Timers};
+use tidegate_agent::{Answerer, AnswererConfig, Behaviour, Mix, Span, Timing};
 use tidegate_world::Seed;
 
 use super::stage::Stage;
-use super::{Trouble, parse_bind, parse_millis, random_seed, write_json};
+use super::{
+    Trouble, parse_bind, parse_millis, parse_span, parse_span_millis, random_seed, write_json,
+};
 
 /// Answer calls until SIGTERM or SIGINT, and then say how many
 #[derive(clap::Args)]
@@ -20,21 +22,52 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", value_parser = parse_bind)]
     bind: SocketAddr,
 
-    /// Milliseconds that a call rings before it is answered
-    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0")]
-    ring: Duration,
+    /// Milliseconds that a call rings before it is answered or refused; exp:MS draws them from an
+    /// exponential distribution of mean MS
+    #[arg(long, value_name = "[exp:]MS", value_parser = parse_span_millis, default_value = "0")]
+    ring: Span,
 
-    /// Send no 180
-    #[arg(long)]
+    /// Provisional responses to a call that rings, such as 183,180: the first at once, the others
+    /// at equal distances
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(101..200),
+        default_value = "180"
+    )]
+    provisionals: Vec<u16>,
+
+    /// Send no provisional response, but for a 100 if the final one is far
+    #[arg(long, conflicts_with = "provisionals")]
     no_ringing: bool,
 
-    /// Refuse calls with this status
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(300..700))]
+    /// What becomes of calls, by weight: answer, busy (486), ring (until the caller gives up),
+    /// silent (nothing is ever sent), or a final status, such as
+    /// answer=70,busy=15,ring=10,503=4,silent=1; each call draws its own
+    #[arg(long, value_name = "WHAT=W,…")]
+    outcomes: Option<Mix>,
+
+    /// Refuse all calls with this status
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(300..700),
+        conflicts_with = "outcomes"
+    )]
     status: Option<u16>,
 
     /// Send nothing at all
-    #[arg(long, conflicts_with = "status")]
+    #[arg(long, conflicts_with_all = ["status", "outcomes"])]
     silent: bool,
+
+    /// Hang up this fraction of the answered calls, 0 to 1; the callers end the others
+    #[arg(long, value_name = "P", value_parser = parse_fraction, default_value = "0")]
+    hang_up: f64,
+
+    /// Seconds that a call is held before we hang up, or exp:S
+    #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "0")]
+    hold: Span,
 
     /// User of the Contact and beginning of each To-tag: who answered?
     #[arg(long, default_value = "answerer")]
@@ -52,7 +85,7 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     t1: Duration,
 
-    /// Seed of identifiers; a random one if not given
+    /// Seed of identifiers and of what becomes of calls; a random one if not given
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -71,17 +104,20 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         None => random_seed()?,
     };
     let stage = Stage::open(args.bind, args.slack)?;
-    let behaviour = match args.status {
-        Some(status) => Behaviour::Refuse(status),
-        None if args.silent => Behaviour::Silent,
-        None => Behaviour::Answer,
+    let mix = match (&args.outcomes, args.status) {
+        (Some(mix), _) => mix.clone(),
+        (None, Some(status)) => Behaviour::Refuse(status).into(),
+        (None, None) if args.silent => Behaviour::Silent.into(),
+        (None, None) => Behaviour::Answer.into(),
     };
     let config = AnswererConfig {
         name: args.name.clone(),
-        behaviour,
-        ringing: !args.no_ringing,
+        mix,
+        provisionals: if args.no_ringing { Vec::new() } else { args.provisionals.clone() },
         ring: args.ring,
-        timers: Timers { t1: args.t1, ..Timers::default() },
+        hangs_up: args.hang_up,
+        hold: args.hold,
+        timing: Timing { t1: args.t1, ..Timing::default() },
         calls_max: args.calls_max,
         ..AnswererConfig::new(stage.local())
     };
@@ -115,4 +151,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         )?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A fraction from 0 to 1.
+fn parse_fraction(text: &str) -> Result<f64, String> {
+    let fraction = text.parse().ok().filter(|fraction| (0.0..=1.0).contains(fraction));
+    fraction.ok_or_else(|| "not a number from 0 to 1".to_owned())
 }

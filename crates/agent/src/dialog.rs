@@ -1,12 +1,12 @@
-//! A dialog as the caller sees it: where its requests go (RFC 3261 §12).
+//! A dialog as one of its ends sees it: where its requests go (RFC 3261 §12).
 
 use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, NameAddr, Scheme, Uri};
 
-/// Record-Route entries of a response at the most; one with more is not understood.
-const HOPS_MAX: usize = 32;
+/// Entries of a route set at the most; a message with more is not understood.
+pub(crate) const HOPS_MAX: usize = 32;
 
 /// Bytes of a dialog's texts at the most, so that a request always fits into a datagram.
 pub(crate) const TEXT_MAX: usize = 8192;
@@ -24,18 +24,35 @@ pub(crate) struct Dialog {
 }
 
 impl Dialog {
-    /// The dialog that a 2xx establishes. `None` if the response lacks what it needs.
-    pub fn learn(answer: &Message<'_>) -> Option<Self> {
+    /// The dialog that a 2xx establishes for the caller. `None` if the response lacks what it
+    /// needs.
+    pub fn of_caller(answer: &Message<'_>) -> Option<Self> {
         let target = answer.contacts().next()?.ok()?.uri;
         // RFC 3261 §12.1.2: "The route set MUST be set to the list of URIs in the
         // Record-Route header field from the response, taken in reverse order and
         // preserving all URI parameters."
-        let mut hops = ArrayVec::<NameAddr<'_>, HOPS_MAX>::new();
-        for hop in answer.record_routes() {
-            hops.try_push(hop.ok()?).ok()?;
-        }
-        hops.reverse();
-        let mut routes: ArrayVec<&[u8], HOPS_MAX> = hops.iter().map(|hop| hop.uri).collect();
+        let mut routes = recorded(answer)?;
+        routes.reverse();
+        let to = answer.field(HeaderName::To)?.value;
+        Self::along(target, routes, to)
+    }
+
+    /// The dialog that our own 2xx establishes for the called party; `target` is the URI in the
+    /// Contact of the INVITE. `None` if it cannot be used.
+    pub fn of_callee(target: &[u8], answer: &Message<'_>) -> Option<Self> {
+        // RFC 3261 §12.1.1: "The route set MUST be set to the list of URIs in the Record-Route
+        // header field from the request, taken in order and preserving all URI parameters."
+        // The response has them all, in the same order.
+        let from = answer.field(HeaderName::From)?.value;
+        Self::along(target, recorded(answer)?, from)
+    }
+
+    /// A dialog with the server at `uri` itself, whatever the response says of routes.
+    pub fn without_routes(answer: &Message<'_>, uri: &[u8]) -> Option<Self> {
+        Self::compose(uri, &[], answer.field(HeaderName::To)?.value, None)
+    }
+
+    fn along<'a>(target: &'a [u8], mut routes: Routes<'a>, remote: &[u8]) -> Option<Self> {
         let mut uri = target;
         let mut hop = routes.first().copied().unwrap_or(target);
         // RFC 3261 §12.2.1.1: "If the route set is not empty, and its first URI does not
@@ -50,19 +67,19 @@ impl Dialog {
             uri = first;
             hop = first;
         }
-        Self::compose(uri, &routes, remote(answer)?, address(hop))
+        Self::compose(uri, &routes, remote, address(hop))
     }
 
-    /// A dialog with the server at `uri` itself, whatever the response says of routes.
-    pub fn without_routes(answer: &Message<'_>, uri: &[u8]) -> Option<Self> {
-        Self::compose(uri, &[], remote(answer)?, None)
-    }
-
-    fn compose(uri: &[u8], routes: &[&[u8]], to: &[u8], hop: Option<SocketAddr>) -> Option<Self> {
+    fn compose(
+        uri: &[u8],
+        routes: &[&[u8]],
+        remote: &[u8],
+        hop: Option<SocketAddr>,
+    ) -> Option<Self> {
         let routes_len: usize = routes.iter().map(|r| OPEN.len() + r.len() + CLOSE.len()).sum();
         let uri_end = uri.len();
         let routes_end = uri_end + routes_len;
-        let len = routes_end + to.len();
+        let len = routes_end + remote.len();
         if len > TEXT_MAX {
             return None;
         }
@@ -73,7 +90,7 @@ impl Dialog {
             text.extend_from_slice(route);
             text.extend_from_slice(CLOSE);
         }
-        text.extend_from_slice(to);
+        text.extend_from_slice(remote);
         Some(Self { text: text.into_boxed_slice(), uri_end, routes_end, hop })
     }
 
@@ -87,8 +104,8 @@ impl Dialog {
         &self.text[self.uri_end..self.routes_end]
     }
 
-    /// Value of the To header.
-    pub fn to(&self) -> &[u8] {
+    /// Value of the To header of our requests: the other end, with its tag.
+    pub fn remote(&self) -> &[u8] {
         &self.text[self.routes_end..]
     }
 
@@ -98,8 +115,16 @@ impl Dialog {
     }
 }
 
-fn remote<'a>(answer: &Message<'a>) -> Option<&'a [u8]> {
-    answer.field(HeaderName::To).map(|to| to.value)
+type Routes<'a> = ArrayVec<&'a [u8], HOPS_MAX>;
+
+/// The URIs of all Record-Route header fields, in their order.
+fn recorded<'a>(message: &Message<'a>) -> Option<Routes<'a>> {
+    let mut routes = Routes::new();
+    for hop in message.record_routes() {
+        let hop: NameAddr<'a> = hop.ok()?;
+        routes.try_push(hop.uri).ok()?;
+    }
+    Some(routes)
 }
 
 /// Where a URI leads over UDP without DNS.

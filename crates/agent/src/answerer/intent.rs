@@ -1,0 +1,51 @@
+//! What a called party will make of a call: drawn when it comes.
+
+use std::time::Duration;
+
+use tidegate_world::{Purpose, Seed, Stream};
+
+use super::config::AnswererConfig;
+use super::mix::Behaviour;
+
+/// What the called party will do with one call, known to it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Intent {
+    pub behaviour: Behaviour,
+    /// How long it rings before that.
+    pub ring: Duration,
+    /// How long it talks before it hangs up, if it does not wait for the caller to.
+    pub talk: Option<Duration>,
+}
+
+/// Draws intents. Each call takes one draw from each stream in use, whatever becomes of it, so
+/// the draws of the n-th call depend on nothing that happened before.
+pub(crate) struct Intents {
+    outcome: Stream,
+    ring: Stream,
+    hang_up: Stream,
+    hold: Stream,
+}
+
+impl Intents {
+    /// Those of the answerer numbered `element`.
+    pub fn new(seed: Seed, element: u32) -> Self {
+        let stream = |purpose| seed.stream(purpose, element);
+        Self {
+            outcome: stream(Purpose::Outcome),
+            ring: stream(Purpose::Ring),
+            hang_up: stream(Purpose::HangUp),
+            hold: stream(Purpose::Hold),
+        }
+    }
+
+    /// The next call's.
+    pub fn draw(&mut self, config: &AnswererConfig) -> Intent {
+        let hangs_up = config.hangs_up > 0.0 && self.hang_up.unit() < config.hangs_up;
+        let talk = config.hold.draw(&mut self.hold);
+        Intent {
+            behaviour: config.mix.draw(&mut self.outcome),
+            ring: config.ring.draw(&mut self.ring),
+            talk: hangs_up.then_some(talk),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What becomes of calls: behaviours and their shares.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tidegate_world::Stream;
+
+/// What an [`Answerer`](crate::Answerer) does with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Behaviour {
+    /// Answers it with 200.
+    #[default]
+    Answer,
+    /// Refuses it with this final status, 300..=699. Those of 500..=599 come at once, without
+    /// ringing: it is a server that fails, nobody was asked.
+    Refuse(u16),
+    /// Lets it ring until the caller gives up.
+    Ring,
+    /// Sends nothing at all.
+    Silent,
+}
+
+impl Behaviour {
+    /// Whether somebody is asked, so that it rings.
+    pub(crate) fn rings(self) -> bool {
+        !matches!(self, Self::Refuse(500..600) | Self::Silent)
+    }
+
+    /// The final status it leads to, if any.
+    pub(crate) fn status(self) -> Option<u16> {
+        match self {
+            Self::Answer => Some(200),
+            Self::Refuse(status) => Some(status),
+            Self::Ring | Self::Silent => None,
+        }
+    }
+}
+
+/// `answer`, `busy` (486), `ring`, `silent`, or a status.
+impl FromStr for Behaviour {
+    type Err = NoMix;
+
+    fn from_str(text: &str) -> Result<Self, NoMix> {
+        match text {
+            "answer" => Ok(Self::Answer),
+            "busy" => Ok(Self::Refuse(486)),
+            "ring" => Ok(Self::Ring),
+            "silent" => Ok(Self::Silent),
+            _ => match text.parse() {
+                Ok(status @ 300..700) => Ok(Self::Refuse(status)),
+                _ => Err(NoMix::Behaviour(text.to_owned())),
+            },
+        }
+    }
+}
+
+/// Behaviours, each with its share of the calls; each call draws its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mix(Vec<(Behaviour, f64)>);
+
+impl Mix {
+    /// Behaviours by weight: each gets its weight's share of the sum.
+    ///
+    /// # Errors
+    /// When a weight is not a number from 0 up, or all are 0.
+    pub fn new(weights: &[(Behaviour, f64)]) -> Result<Self, NoMix> {
+        if let Some(&(_, weight)) = weights.iter().find(|(_, w)| !(w.is_finite() && *w >= 0.0)) {
+            return Err(NoMix::Weight(weight));
+        }
+        let some: Vec<_> = weights.iter().copied().filter(|(_, weight)| *weight > 0.0).collect();
+        if some.is_empty() { Err(NoMix::Empty) } else { Ok(Self(some)) }
+    }
+
+    /// Whether nothing is ever sent.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.0.iter().all(|(behaviour, _)| *behaviour == Behaviour::Silent)
+    }
+
+    /// The next call's. The only one there is draws nothing.
+    pub(crate) fn draw(&self, stream: &mut Stream) -> Behaviour {
+        let (last, others) = self.0.split_last().expect("a mix has a behaviour");
+        if others.is_empty() {
+            return last.0;
+        }
+        let total: f64 = self.0.iter().map(|(_, weight)| weight).sum();
+        let mut left = stream.unit() * total;
+        for &(behaviour, weight) in others {
+            if left < weight {
+                return behaviour;
+            }
+            left -= weight;
+        }
+        last.0
+    }
+}
+
+impl From<Behaviour> for Mix {
+    fn from(behaviour: Behaviour) -> Self {
+        Self(vec![(behaviour, 1.0)])
+    }
+}
+
+/// `answer=70,busy=15,ring=10,503=5`; a single behaviour needs no weight.
+impl FromStr for Mix {
+    type Err = NoMix;
+
+    fn from_str(text: &str) -> Result<Self, NoMix> {
+        let weights = text.split(',').map(|part| match part.split_once('=') {
+            None => Ok((part.parse()?, 1.0)),
+            Some((behaviour, weight)) => match weight.parse() {
+                Ok(weight) => Ok((behaviour.parse()?, weight)),
+                Err(_) => Err(NoMix::Weight(f64::NAN)),
+            },
+        });
+        Self::new(&weights.collect::<Result<Vec<_>, _>>()?)
+    }
+}
+
+/// Why something is no [`Mix`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum NoMix {
+    /// It is no behaviour.
+    Behaviour(String),
+    /// A weight is not a number from 0 up.
+    Weight(f64),
+    /// No behaviour has a weight above 0.
+    Empty,
+}
+
+impl fmt::Display for NoMix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Behaviour(text) => {
+                write!(f, "'{text}': answer, busy, ring, silent or a status 300..699 is wanted")
+            }
+            Self::Weight(_) => f.write_str("a weight must be a number from 0 up"),
+            Self::Empty => f.write_str("no behaviour has a weight above 0"),
+        }
+    }
+}
+
+impl std::error::Error for NoMix {}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{Purpose, Seed};
+
+    use super::*;
+
+    #[test]
+    fn a_mix_is_read_as_it_is_written() {
+        let mix: Mix = "answer=70,busy=15,404=0,ring=10.5,silent=4.5".parse().unwrap();
+        let parts = [
+            (Behaviour::Answer, 70.0),
+            (Behaviour::Refuse(486), 15.0),
+            (Behaviour::Ring, 10.5),
+            (Behaviour::Silent, 4.5),
+        ];
+        assert_eq!(mix, Mix(parts.into()));
+        assert_eq!("603".parse(), Ok(Mix::from(Behaviour::Refuse(603))));
+    }
+
+    #[test]
+    fn what_is_no_mix_is_refused() {
+        let refused = |text: &str| text.parse::<Mix>().unwrap_err();
+        for behaviour in ["", "200", "700", "bussy"] {
+            assert_eq!(refused(behaviour), NoMix::Behaviour(behaviour.to_owned()));
+        }
+        assert!(matches!(refused("busy=x"), NoMix::Weight(_)));
+        assert_eq!(refused("busy=-1"), NoMix::Weight(-1.0));
+        assert!(matches!(refused("busy=inf"), NoMix::Weight(_)));
+        assert_eq!(refused("busy=0,ring=0"), NoMix::Empty);
+    }
+
+    #[test]
+    fn each_behaviour_gets_its_share() {
+        let mix: Mix = "answer=6,busy=3,silent=1".parse().unwrap();
+        let mut stream = Seed(1).stream(Purpose::Outcome, 0);
+        let (mut drawn, n) = ([0u32; 3], 100_000);
+        for _ in 0..n {
+            drawn[match mix.draw(&mut stream) {
+                Behaviour::Answer => 0,
+                Behaviour::Refuse(_) => 1,
+                _ => 2,
+            }] += 1;
+        }
+        for (count, share) in drawn.into_iter().zip([0.6, 0.3, 0.1]) {
+            let (n, share): (f64, f64) = (n.into(), share);
+            // Five standard deviations of a binomial distribution.
+            let spread = 5.0 * (n * share * (1.0 - share)).sqrt();
+            assert!((f64::from(count) - n * share).abs() < spread, "{drawn:?}");
+        }
+    }
+
+    #[test]
+    fn a_mix_of_one_draws_nothing() {
+        let mut stream = Seed(1).stream(Purpose::Outcome, 0);
+        assert_eq!(Mix::from(Behaviour::Ring).draw(&mut stream), Behaviour::Ring);
+        assert_eq!(stream.next_u64(), Seed(1).stream(Purpose::Outcome, 0).next_u64());
+    }
+}

@@ -1,0 +1,141 @@
+//! What an answerer sends, and where it finds whom a request is for.
+
+use arrayvec::ArrayVec;
+use tidegate_sip::{HeaderName, Message, Scan};
+use tidegate_transaction::{Backoff, InviteServer};
+use tidegate_world::{Received, Timestamp, Transmit};
+
+use super::Answerer;
+use super::call::Phase;
+use super::farewell::Answer;
+use super::ringing::Said;
+use crate::dialog::HOPS_MAX;
+use crate::response;
+use crate::table::Id;
+
+impl Answerer {
+    /// Answers or refuses a call.
+    pub(super) fn decide(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, status: u16) {
+        if self.send_final(now, id, invite, status) {
+            *if status < 300 { &mut self.stats.answered } else { &mut self.stats.refused } += 1;
+        }
+    }
+
+    /// Sends the provisional response that is due to a call that rings.
+    pub(super) fn ring_on(&mut self, id: Id) {
+        let Some(call) = self.calls.get(id) else { return };
+        let Phase::Ringing(ringing) = &call.phase else { return };
+        let (said, invite) = (ringing.said(), ringing.invite.clone());
+        if let Ok(invite) = Message::parse(&invite) {
+            self.say(id, &invite, said);
+        }
+    }
+
+    pub(super) fn say(&mut self, id: Id, invite: &Message<'_>, said: Said) {
+        let status = match said {
+            Said::Nothing => return,
+            Said::Trying => 100,
+            Said::Progress(number) => self.config.provisionals[number],
+        };
+        let provisional = self.response(id, invite, status);
+        self.out.extend(provisional);
+    }
+
+    /// Sends the final response and keeps it until it is acknowledged. `false` if there can be
+    /// none: the call is gone then.
+    #[must_use]
+    pub(super) fn send_final(
+        &mut self,
+        now: Timestamp,
+        id: Id,
+        invite: &Message<'_>,
+        status: u16,
+    ) -> bool {
+        let Some(response) = self.response(id, invite, status) else {
+            self.stats.unanswerable += 1;
+            self.calls.remove(id);
+            return false;
+        };
+        let timing = self.config.timing;
+        self.calls.change(id, |call| {
+            call.path = response.path;
+            call.phase = match status {
+                // RFC 3261 §13.3.1.4: the 2xx is repeated "until the ACK is received", for
+                // 64·T1; by the user agent, not by the transaction.
+                200..300 => Phase::Answered(
+                    Backoff::start(now, &timing),
+                    now + timing.patience(),
+                    Answer::new(&response.bytes, invite),
+                ),
+                _ => {
+                    let (server, _) = InviteServer::start().on_sending(now, &timing, status);
+                    Phase::Refused(server, response.bytes[..].into())
+                }
+            };
+        });
+        self.out.push_back(response);
+        true
+    }
+
+    /// Sends again what waits for its acknowledgement or its answer.
+    pub(super) fn send_again(&mut self, id: Id) {
+        let Some(call) = self.calls.get(id) else { return };
+        let Some((path, bytes)) = call.repeated() else { return };
+        let transmit = Transmit { path, bytes: self.pool.copy(bytes) };
+        self.out.push_back(transmit);
+        self.stats.repeated += 1;
+    }
+
+    /// A response to the INVITE of a call. `None` if it cannot be answered.
+    fn response(&mut self, id: Id, invite: &Message<'_>, status: u16) -> Option<Transmit> {
+        let path = self.calls.get(id)?.path;
+        let tag = self.tags.of_call(id);
+        let mut headers = ArrayVec::<(&str, &[u8]), { HOPS_MAX + 1 }>::new();
+        if matches!(status, 101..300) {
+            // RFC 3261 §12.1.1: "the UAS MUST copy all Record-Route header field values from
+            // the request into the response … and MUST maintain the order of those values.
+            // The UAS MUST add a Contact header field to the response."
+            headers.push(("Contact", &self.contact));
+            for field in invite.fields().filter(|f| f.name == HeaderName::RecordRoute) {
+                headers.try_push(("Record-Route", field.value)).ok()?;
+            }
+        }
+        let tag = (status > 100).then_some(&tag[..]);
+        let mut response = response::to(invite, path, status, tag, &headers, &self.pool)?;
+        let fits = status != 200 || response::add_body(&mut response, &self.session);
+        fits.then_some(response)
+    }
+
+    /// Replies to a request of which nothing is kept. A copy of it gets the same reply.
+    pub(super) fn reply_statelessly(
+        &mut self,
+        received: &Received,
+        scan: &Scan<'_>,
+        status: u16,
+        headers: &[(&str, &[u8])],
+    ) {
+        let tag = self.tags.of_request(self.key(scan));
+        let reply = Message::parse(&received.bytes).ok().and_then(|request| {
+            response::to(&request, received.path, status, Some(&tag), headers, &self.pool)
+        });
+        match reply {
+            Some(reply) => self.out.push_back(reply),
+            None => self.stats.malformed += 1,
+        }
+    }
+
+    /// The transaction of an INVITE, the same for its ACK to a refusal and its CANCEL.
+    // RFC 3261 §17.2.3: branch and sent-by. With Call-ID and CSeq number it serves clients
+    // of RFC 2543 too, whose branch is not unique.
+    pub(super) fn key(&self, scan: &Scan<'_>) -> u128 {
+        let branch = scan.branch.unwrap_or_default();
+        self.namer.fingerprint(&[branch, scan.sent_by, scan.call_id, &scan.cseq.to_ne_bytes()])
+    }
+
+    /// The call whose dialog a request belongs to.
+    pub(super) fn dialog(&mut self, scan: &Scan<'_>) -> Option<Id> {
+        let id = self.tags.call(scan.to_tag?)?;
+        let dialog = self.namer.fingerprint(&[scan.call_id]);
+        (self.calls.get(id)?.dialog == dialog).then_some(id)
+    }
+}

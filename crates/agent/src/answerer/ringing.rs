@@ -1,0 +1,161 @@
+//! A call that rings.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use super::intent::Intent;
+use super::mix::Behaviour;
+
+// RFC 3261 §13.3.1.1: "the UAS needs to ask for an "extension" in order to prevent proxies from
+// canceling the transaction. […] To prevent cancellation, the UAS MUST send a non-100 provisional
+// response at every minute".
+const EXTENSION: Duration = Duration::from_secs(60);
+
+// RFC 3261 §17.2.1: "MUST generate a 100 (Trying) response unless it knows that the TU will
+// generate a provisional or final response within 200 ms".
+const TRYING: Duration = Duration::from_millis(200);
+
+/// A call without a final response, and the INVITE that its responses are made from.
+#[derive(Debug)]
+pub(crate) struct Ringing {
+    pub invite: Box<[u8]>,
+    pub behaviour: Behaviour,
+    /// Provisional responses that are to be sent while it rings.
+    statuses: u8,
+    /// Of these, those that were sent.
+    sent: u8,
+    /// Whether it rings so long that it must say something.
+    is_slow: bool,
+    /// Time from one of them to the next.
+    step: Duration,
+    /// When one is due, first or again.
+    next: Timestamp,
+    /// When the call rings no longer.
+    end: Timestamp,
+}
+
+/// The provisional response that a call that rings has got last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// None: the final one comes soon.
+    Nothing,
+    /// 100.
+    Trying,
+    /// The one of this number of those configured.
+    Progress(usize),
+}
+
+/// What a call that rings wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rang {
+    /// To send what it [says](Ringing::said) now: the next one, or the last again.
+    Provisional,
+    /// To be answered or refused: its time is over.
+    Enough,
+}
+
+impl Ringing {
+    /// A call that begins to ring at `now`, sends the first of so many `statuses` at once and the
+    /// others at equal distances. It rings for `longest` at the most.
+    pub fn new(
+        now: Timestamp,
+        invite: &[u8],
+        intent: Intent,
+        statuses: usize,
+        longest: Duration,
+    ) -> Self {
+        let statuses = u8::try_from(statuses).unwrap_or(u8::MAX);
+        let step = intent.ring / u32::from(statuses).max(1);
+        let end = match intent.behaviour {
+            Behaviour::Ring => now + longest,
+            _ => now + intent.ring.min(longest),
+        };
+        let mut ringing = Self {
+            invite: invite.into(),
+            behaviour: intent.behaviour,
+            statuses,
+            sent: 0,
+            is_slow: end > now + TRYING,
+            step,
+            next: Timestamp::NEVER,
+            end,
+        };
+        ringing.advance(now);
+        ringing
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is next needed.
+    pub fn due(&self) -> Timestamp {
+        self.next.min(self.end)
+    }
+
+    /// The provisional response sent last: what a copy of the INVITE gets again.
+    pub fn said(&self) -> Said {
+        match usize::from(self.sent).checked_sub(1) {
+            Some(number) => Said::Progress(number),
+            None if self.is_slow => Said::Trying,
+            None => Said::Nothing,
+        }
+    }
+
+    /// What to do now that [`due`](Self::due) has passed.
+    pub fn on_timeout(&mut self, now: Timestamp) -> Rang {
+        if now >= self.end {
+            return Rang::Enough;
+        }
+        self.advance(now);
+        Rang::Provisional
+    }
+
+    /// One more is sent, or the last again.
+    fn advance(&mut self, now: Timestamp) {
+        self.sent = (self.sent + 1).min(self.statuses);
+        self.next = match self.sent {
+            0 => Timestamp::NEVER,
+            sent if sent < self.statuses => now + self.step.min(EXTENSION),
+            _ => now + EXTENSION,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds and numbers of the provisional responses after the first, and the end.
+    fn schedule(behaviour: Behaviour, ring: u64, statuses: usize) -> (Vec<(u64, usize)>, u64) {
+        let intent = Intent { behaviour, ring: Duration::from_secs(ring), talk: None };
+        let longest = Duration::from_secs(200);
+        let mut ringing = Ringing::new(Timestamp::ZERO, b"", intent, statuses, longest);
+        let mut sent = Vec::new();
+        loop {
+            let now = ringing.due();
+            match ringing.on_timeout(now) {
+                Rang::Provisional => match ringing.said() {
+                    Said::Progress(number) => sent.push((now.as_secs_f64() as u64, number)),
+                    other => panic!("{other:?} was said at once"),
+                },
+                Rang::Enough => return (sent, now.as_secs_f64() as u64),
+            }
+        }
+    }
+
+    #[test]
+    fn provisional_responses_come_at_equal_distances() {
+        assert_eq!(schedule(Behaviour::Answer, 9, 3), (vec![(3, 1), (6, 2)], 9));
+        assert_eq!(schedule(Behaviour::Refuse(486), 9, 1), (vec![], 9));
+        assert_eq!(schedule(Behaviour::Answer, 9, 0), (vec![], 9));
+    }
+
+    #[test]
+    fn a_call_that_rings_on_says_so_every_minute() {
+        let extended = vec![(60, 0), (120, 0), (180, 0)];
+        assert_eq!(schedule(Behaviour::Ring, 5, 1), (extended, 200));
+        assert_eq!(schedule(Behaviour::Answer, 70, 1), (vec![(60, 0)], 70));
+        assert_eq!(
+            schedule(Behaviour::Ring, 10, 2),
+            (vec![(5, 1), (65, 1), (125, 1), (185, 1)], 200)
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! How long something lasts that people decide: ringing, holding, waiting.
+
+use std::time::Duration;
+
+use tidegate_world::Stream;
+
+/// A time, or the distribution it is drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// Always the same.
+    Fixed(Duration),
+    /// Exponentially distributed, with this mean: what has lasted for a while lasts on as if it
+    /// had just begun. The classical holding time of telephony.
+    Exponential(Duration),
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Self = Self::Fixed(Duration::ZERO);
+
+    /// The next one. A fixed time draws nothing.
+    pub(crate) fn draw(self, stream: &mut Stream) -> Duration {
+        match self {
+            Self::Fixed(time) => time,
+            Self::Exponential(mean) => {
+                let seconds = stream.exponential(mean.as_secs_f64());
+                Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+            }
+        }
+    }
+}
+
+impl From<Duration> for Span {
+    fn from(time: Duration) -> Self {
+        Self::Fixed(time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{Purpose, Seed};
+
+    use super::*;
+
+    fn stream() -> Stream {
+        Seed(1).stream(Purpose::Hold, 0)
+    }
+
+    #[test]
+    fn a_fixed_time_draws_nothing() {
+        let mut stream_after = stream();
+        let time = Duration::from_secs(3);
+        assert_eq!(Span::from(time).draw(&mut stream_after), time);
+        assert_eq!(stream_after.next_u64(), stream().next_u64());
+    }
+
+    #[test]
+    fn a_random_time_has_the_mean_and_the_spread_of_an_exponential() {
+        let (mut stream, n) = (stream(), 100_000);
+        let span = Span::Exponential(Duration::from_secs(4));
+        let drawn: Vec<f64> = (0..n).map(|_| span.draw(&mut stream).as_secs_f64() / 4.0).collect();
+        let mean = drawn.iter().sum::<f64>() / f64::from(n);
+        let longer = drawn.iter().filter(|&&time| time > 1.0).count() as f64 / f64::from(n);
+        // Five standard errors: 5 / sqrt(n), and 5·sqrt(p(1 - p) / n) with p = 1/e.
+        assert!((mean - 1.0).abs() < 0.016, "{mean}");
+        assert!((longer - (-1.0f64).exp()).abs() < 0.0077, "{longer}");
+    }
+
+    #[test]
+    fn a_time_beyond_all_times_is_the_longest() {
+        let drawn = Span::Exponential(Duration::MAX).draw(&mut stream());
+        assert!(drawn > Duration::from_secs(1 << 40));
+    }
+}

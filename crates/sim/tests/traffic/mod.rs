@@ -1,0 +1,182 @@
+//! Calls of every outcome through the proxy: one crowd of callers, three back ends, a network
+//! that loses a packet now and then.
+
+#![allow(dead_code, reason = "each program uses a part of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_agent::{
+    Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Process, Span,
+};
+use tidegate_balance as balance;
+use tidegate_balance::Policy;
+use tidegate_proxy::{Counters, Mode, PoolSettings, Proxy};
+use tidegate_sim::{Link, Network, Summary};
+use tidegate_world::{Pool, Seed, Timestamp};
+
+use super::topology::{BACKENDS, CALLER, PROXY, address, backends, settings};
+
+/// What the called parties do: about 70 % of the calls are set up, as some callers do not wait.
+/// A 503 is rare, for it means that a server is overloaded, and keeps others from being tried.
+const OUTCOMES: &str = "answer=76,busy=9,ring=8,404=2,480=2,500=1.9,503=0.1,silent=1";
+
+/// How often the proxy's tables are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+const CALLS_MAX: usize = 2_000_000;
+
+/// A run, and what may differ between two.
+#[derive(Clone, Copy)]
+pub struct Traffic {
+    pub seed: u64,
+    pub mode: Mode,
+    pub rate_cps: f64,
+    /// For how long calls begin.
+    pub lasts: Duration,
+    /// Fraction of packets lost, 0..1.
+    pub loss: f64,
+}
+
+/// Entries in the proxy's tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    pub calls: u64,
+    pub server_transactions: u64,
+    pub client_transactions: u64,
+}
+
+impl Sizes {
+    fn of(counters: &Counters) -> Self {
+        Self {
+            calls: counters.calls.get(),
+            server_transactions: counters.server_transactions.get(),
+            client_transactions: counters.client_transactions.get(),
+        }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            calls: self.calls.max(other.calls),
+            server_transactions: self.server_transactions.max(other.server_transactions),
+            client_transactions: self.client_transactions.max(other.client_transactions),
+        }
+    }
+}
+
+/// What a run did.
+pub struct Outcome {
+    pub summary: Summary,
+    /// When nothing was left to happen.
+    pub lasted: Timestamp,
+    pub caller: CallerStats,
+    /// All three together.
+    pub answerers: AnswererStats,
+    /// Calls left in the answerers' tables.
+    pub held: usize,
+    pub counters: Arc<Counters>,
+    /// The proxy's tables at their largest, and at the end.
+    pub peak: Sizes,
+    pub left: Sizes,
+    pub backends: balance::Pool,
+}
+
+impl Outcome {
+    /// Every call ended in one way, at either end, and nothing is left of it anywhere.
+    pub fn conserved(&self) -> bool {
+        let caller = &self.caller;
+        let a = &self.answerers;
+        let begun =
+            a.overflowed + a.silent + a.unanswerable + a.unanswered + a.cancelled + a.refused;
+        let ended = a.completed + a.hung_up + a.not_acknowledged + a.forgotten;
+        caller.offered == caller.begun
+            && caller.begun == caller.completed + caller.failed.total()
+            && a.calls == begun + a.answered
+            && a.answered == ended
+            && caller.open + a.open == 0
+            && self.held == 0
+    }
+
+    /// No back end is thought to have any work.
+    pub fn is_settled(&self) -> bool {
+        self.backends.backends().iter().all(|backend| backend.calls() == 0 && backend.work() == 0)
+    }
+}
+
+impl Traffic {
+    fn callers(&self) -> CallerConfig {
+        CallerConfig {
+            load: Load {
+                process: Process::Poisson,
+                rate_cps: self.rate_cps,
+                calls: u32::MAX,
+                duration: self.lasts,
+            },
+            hold: Span::Exponential(Duration::from_secs(60)),
+            patience: Span::Exponential(Duration::from_secs(60)),
+            open_max: CALLS_MAX,
+            ..CallerConfig::new(address(CALLER), address(PROXY))
+        }
+    }
+
+    fn answerer(&self, at: &str) -> AnswererConfig {
+        AnswererConfig {
+            mix: OUTCOMES.parse().unwrap(),
+            provisionals: vec![183, 180],
+            ring: Span::Exponential(Duration::from_secs(5)),
+            hangs_up: 0.4,
+            hold: Span::Exponential(Duration::from_secs(60)),
+            calls_max: CALLS_MAX,
+            ..AnswererConfig::new(address(at))
+        }
+    }
+
+    /// Runs until nothing is left to happen.
+    pub fn go(self) -> Outcome {
+        let seed = Seed(self.seed);
+        let mut caller =
+            Caller::new(self.callers(), seed, 0, Timestamp::ZERO, Pool::new()).unwrap();
+        let backends = backends();
+        let pool =
+            PoolSettings { mode: self.mode, ..PoolSettings::new(backends.clone(), Policy::Tlwl) };
+        let counters = Arc::new(Counters::default());
+        let mut proxy = Proxy::new(settings(pool), Arc::clone(&counters), Pool::new());
+        let mut answerers: Vec<_> = (1..)
+            .zip(BACKENDS)
+            .map(|(element, at)| Answerer::new(self.answerer(at), seed, element, Pool::new()))
+            .collect();
+
+        let link = Link { loss: self.loss, ..Link::delaying(Duration::from_millis(1)) };
+        let mut network = Network::new(seed, link);
+        network.add(&[address(CALLER)], &mut caller);
+        network.add(&[address(PROXY)], &mut proxy);
+        for (at, answerer) in BACKENDS.iter().zip(&mut answerers) {
+            network.add(&[address(at)], answerer);
+        }
+        let mut peak = Sizes::default();
+        let mut look = Timestamp::ZERO;
+        let mut summary = network.run_until(look);
+        while !network.is_over() {
+            look = look + LOOK;
+            summary = network.run_until(look);
+            peak = peak.max(Sizes::of(&counters));
+        }
+        let lasted = network.now();
+        drop(network);
+        let mut sum = AnswererStats::default();
+        for answerer in &answerers {
+            sum.merge(&answerer.stats());
+        }
+        Outcome {
+            summary,
+            lasted,
+            caller: caller.stats().clone(),
+            answerers: sum,
+            held: answerers.iter().map(Answerer::held).sum(),
+            left: Sizes::of(&counters),
+            counters,
+            peak,
+            backends,
+        }
+    }
+}
