@@ -79,10 +79,15 @@ impl Ledger {
 
     pub fn sent(&mut self, now: Timestamp, to: SocketAddr, bytes: &[u8]) {
         assert!(LISTENERS.iter().all(|own| address(own) != to), "it sends to itself");
-        let message = Message::parse(bytes).expect("what is sent is a message");
-        match message.status() {
-            None => self.sent_request(to, &message),
-            Some(status) => self.sent_response(now, to, &message, status),
+        if bytes.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case(b"SIP/")) {
+            assert!(self.sources.contains(&to.ip()), "no request has come from {to}");
+            // Of a response that goes back only what leads it there is read.
+            if let Ok(response) = Message::parse(bytes) {
+                self.sent_response(now, &response);
+            }
+        } else {
+            let request = Message::parse(bytes).expect("a request that is sent is well-formed");
+            self.sent_request(to, &request);
         }
     }
 
@@ -110,14 +115,8 @@ impl Ledger {
         assert!(is_backend(to) || is_ordered, "nobody who may has named {to}");
     }
 
-    fn sent_response(
-        &mut self,
-        now: Timestamp,
-        to: SocketAddr,
-        response: &Message<'_>,
-        status: u16,
-    ) {
-        assert!(self.sources.contains(&to.ip()), "no request has come from {to}");
+    fn sent_response(&mut self, now: Timestamp, response: &Message<'_>) {
+        let status = response.status().expect("a response");
         if status < 200 || !self.has_transactions {
             return;
         }
