@@ -86,12 +86,17 @@ impl Endpoint {
         from_backend: bool,
     ) {
         let timing = self.transactions().timing;
+        if context.server.is_pending() {
+            self.note_answer(now, context, status, from_backend);
+        }
         let (server, dispatch) = context.server.on_sending(now, &timing, status);
         context.server = server;
         if dispatch == Dispatch::Discard {
             return;
         }
-        self.note_answer(now, context, status, from_backend);
+        if from_backend {
+            self.counters.responses_forwarded.add(1);
+        }
         context.last = Some(bytes[..].into());
         self.transmit(Transmit { path: context.back, bytes });
     }
@@ -117,7 +122,6 @@ impl Endpoint {
             Some(best) if best.bytes.is_empty() => self.respond(at.now, context, live, best.status),
             Some(best) => {
                 let status = best.status;
-                self.counters.responses_forwarded.add(1);
                 let bytes = self.pool().copy(&best.into_bytes());
                 self.pass_final(at.now, context, status, bytes, true);
             }
