@@ -139,19 +139,31 @@ impl Endpoint {
     /// Answers the request ourselves.
     fn respond(&mut self, now: Timestamp, context: &mut Context, live: &Live, status: u16) {
         let Ok(message) = Message::parse(&live.request) else { return };
-        let tag = transaction_tag(self.keys(), context.identity);
+        if let Some(bytes) = self.write_own(&message, &context.back, context.identity, status) {
+            self.counters.replied(status).add(1);
+            self.pass_final(now, context, status, bytes, false);
+        }
+    }
+
+    /// A response of our own in the transaction with this identity.
+    pub(crate) fn write_own(
+        &self,
+        message: &Message<'_>,
+        back: &Path,
+        identity: u64,
+        status: u16,
+    ) -> Option<Buffer> {
+        let tag = transaction_tag(self.keys(), identity);
         let reply = Reply {
             status,
             reason: reason(status),
             to_tag: Some(&tag),
-            source: Some(context.back.remote),
+            source: Some(back.remote),
             headers: &[("Server", SERVER.as_bytes())],
         };
         let mut bytes = self.pool().take();
-        if write_reply(&message, &reply, &mut bytes).is_ok() {
-            self.counters.replied(status).add(1);
-            self.pass_final(now, context, status, bytes, false);
-        }
+        write_reply(message, &reply, &mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// The call is its back end's who has answered.

@@ -74,7 +74,7 @@ impl Endpoint {
         branch.client = client;
         match firing {
             Firing::Silent => {}
-            Firing::Resend if self.is_unreachable(at.now, branch.target, branch.member) => {
+            Firing::Resend if self.is_unreachable(at.now, branch.target) => {
                 self.branch_unreachable(at, context, live, index);
             }
             Firing::Resend => self.resend(at.context, context, live, index),
