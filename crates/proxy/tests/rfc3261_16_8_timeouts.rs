@@ -119,3 +119,29 @@ fn a_request_other_than_invite_is_told_that_it_has_come_and_not_that_it_is_over(
     assert!(s.sent().iter().all(|sent| *sent == out));
     assert_eq!(s.live(), (0, 0));
 }
+
+/// A regression: the target that was given up for an unreachable one kept its own time limit, at
+/// which the next one was given up as well.
+#[test]
+fn the_next_target_has_all_its_time() {
+    let mut s = Script::stateful();
+    s.send(CALLER, &invite("c1"));
+    s.pass(MS(2000));
+    s.refused(BACKEND_A);
+    s.pass(MS(1500));
+    let b = s.sent().pop().unwrap();
+    assert_eq!(b.to.to_string(), BACKEND_B);
+    s.pass(MS(3999));
+    assert!(s.sent().iter().all(|again| *again == b));
+}
+
+/// A regression: who has asked for what nobody answers was taken for down.
+#[test]
+fn a_back_end_is_not_to_blame_for_whom_it_calls() {
+    let mut s = Script::stateful();
+    let outward = request("INVITE", "sip:x@203.0.113.9:5060", "out", 1, "");
+    assert_eq!(s.send(BACKEND_A, &outward).len(), 2);
+    s.pass(Duration::from_secs(33));
+    let a = &s.backends.backends()[0];
+    assert!(a.is_up(s.now) && a.failures() == 0);
+}

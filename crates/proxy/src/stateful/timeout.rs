@@ -113,8 +113,7 @@ impl Endpoint {
             return;
         }
         self.counters.timeouts.add(1);
-        let (member, since) = (context.branches[index].member, pending.since);
-        self.note_silent(at.now, member, since);
+        self.note_silent(at.now, &context.branches[index], pending.since);
         if !self.try_next(at, context, live) && context.method == Method::Invite {
             live.consider(Best::own(408));
         }
@@ -136,8 +135,7 @@ impl Endpoint {
         let client: Client = context.branches[index].client;
         let pending = &mut live.pending[index];
         if pending.failover.take_if(|due| *due <= at.now).is_some() && client.is_unanswered() {
-            let (member, since) = (context.branches[index].member, pending.since);
-            self.note_silent(at.now, member, since);
+            self.note_silent(at.now, &context.branches[index], pending.since);
             self.try_next(at, context, live);
         }
         let pending = &mut live.pending[index];
