@@ -110,7 +110,7 @@ impl Branch {
 
 /// The MAC covers where the response goes: whoever has seen a branch of ours could
 /// else send us responses for anybody, by the Via that he writes below.
-fn mac(keys: &Keys, content: &[u8], target: SocketAddr) -> u64 {
+pub(crate) fn mac(keys: &Keys, content: &[u8], target: SocketAddr) -> u64 {
     let port = target.port().to_be_bytes();
     match target.ip() {
         IpAddr::V4(ip) => keys.branch.hash(&[content, &ip.octets(), &port]),

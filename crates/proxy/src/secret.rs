@@ -68,12 +68,10 @@ pub(crate) struct Keys {
     pub(crate) call: Keyed,
     /// Identity of a received branch, RFC 3261 §16.11.
     pub(crate) identity: Keyed,
-    /// MAC of the branches of what is forwarded without state.
+    /// MAC of our own branches.
     pub(crate) branch: Keyed,
-    /// MAC of the branches of transactions.
-    transaction: Keyed,
     /// Differs from process to process.
-    process: u64,
+    pub(crate) process: [u8; 3],
     /// Hash for the detection of loops.
     pub(crate) loops: Keyed,
     /// To-tags of replies made without state.
@@ -91,17 +89,15 @@ impl Keys {
             call: of("call"),
             identity: of("identity"),
             branch: of("branch"),
-            transaction: of("transaction"),
-            process,
+            process: Keyed::derive(&secret.current, "process")
+                .hash(&[&process.to_be_bytes()])
+                .to_be_bytes()[..3]
+                .try_into()
+                .expect("three of eight bytes"),
             loops: of("loops"),
             tag: of("tag"),
             token: all.map(|key| Keyed::derive(key, "token")).collect(),
         }
-    }
-
-    /// MAC of what only this very process believes.
-    pub(crate) fn mac_of_process(&self, content: &[u8]) -> u64 {
-        self.transaction.hash(&[content, &self.process.to_be_bytes()])
     }
 }
 

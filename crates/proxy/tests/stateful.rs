@@ -97,6 +97,8 @@ fn a_cancelled_call_ends_with_487() {
     );
     assert_eq!(sent[0].branch(), out.branch());
     assert_eq!(s.send(BACKEND_A, &sent[0].answer("200 OK")).len(), 0);
+    s.pass(Duration::from_secs(4));
+    assert_eq!(s.sent().len(), 0, "an answered CANCEL is not sent again");
     let sent = s.send(BACKEND_A, &out.answer("487 Request Terminated"));
     assert_eq!(starts(&sent)[1].1, "SIP/2.0 487 Request Terminated");
     s.pass(Duration::from_secs(100));

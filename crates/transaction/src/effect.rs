@@ -42,7 +42,8 @@ pub enum Repetition {
 pub enum Dispatch {
     /// It is sent.
     Send,
-    /// It is not: a final response has been sent.
+    /// It is not: a final response has been given, or RFC 4320 §4 forbids this one. The
+    /// transaction goes on as it says, and the holder keeps the response it has for repetitions.
     Discard,
 }
 

@@ -7,7 +7,7 @@ use tidegate_world::Timestamp;
 
 use crate::{Arrival, Backoff, Firing, Timing};
 
-/// RFC 3261 §17.1.1.2: Timer D is "at least 32 seconds for unreliable transports".
+/// RFC 6026 §8.4: Timer D has "a value of at least 32 seconds for unreliable transports".
 const TIMER_D: Duration = Duration::from_secs(32);
 
 /// The client transaction of an INVITE.
@@ -64,14 +64,16 @@ impl InviteClient {
             }
             // RFC 6026 §8.4: "When a 2xx response is received while in either the "Calling" or
             // "Proceeding" states, the client transaction MUST transition to the "Accepted"
-            // state, and set Timer M to 64*T1."
+            // state, and Timer M MUST be started with a value of 64*T1. The 2xx response MUST be
+            // passed up to the TU."
             (Self::Calling { .. } | Self::Proceeding, ..300) => {
                 (Self::Accepted { until: now + timing.patience() }, Arrival::Deliver)
             }
-            // RFC 3261 §17.1.1.2: "reception of a response with status code from 300-699 MUST
-            // cause the client transaction to transition to "Completed". The client transaction
-            // MUST pass the received response up to the TU, and the client transaction MUST
-            // generate an ACK request". Timer D is "a value of zero seconds for reliable
+            // RFC 6026 §8.4: "When in either the "Calling" or "Proceeding" states, reception of
+            // a response with status code from 300-699 MUST cause the client transaction to
+            // transition to "Completed". The client transaction MUST pass the received response
+            // up to the TU, and the client transaction MUST generate an ACK request, even if the
+            // transport is reliable". Timer D has "a value of zero seconds for reliable
             // transports".
             (Self::Calling { .. } | Self::Proceeding, _) => {
                 let linger = timing.linger(TIMER_D);
@@ -82,9 +84,10 @@ impl InviteClient {
                 };
                 (next, Arrival::DeliverAndAcknowledge)
             }
-            // "Any retransmissions of the final response that are received while in the
-            // "Completed" state MUST cause the ACK to be re-passed to the transport layer for
-            // retransmission, but the newly received response MUST NOT be passed up to the TU."
+            // RFC 6026 §8.4: "Any retransmissions of a response with status code 300-699 that
+            // are received while in the "Completed" state MUST cause the ACK to be re-passed to
+            // the transport layer for retransmission, but the newly received response MUST NOT
+            // be passed up to the TU."
             (Self::Completed { .. }, 300..) => (self, Arrival::Acknowledge),
             // RFC 6026 §8.4: "Any 2xx responses that match this client transaction and that are
             // received while in the "Accepted" state MUST be passed up to the TU."
@@ -104,11 +107,16 @@ impl InviteClient {
             // it to the transport layer, and MUST reset the timer with a value of 2*T1. [...]
             // When timer A fires 2*T1 seconds later, the request MUST be retransmitted again
             // [...]. This process MUST continue so that the request is retransmitted with
-            // intervals that double after each transmission."
+            // intervals that double after each transmission. These retransmissions SHOULD only
+            // be done while the client transaction is in the "calling" state."
             Self::Calling { resend: Some(resend), give_up } if resend.at() <= now => {
                 let resend = Some(resend.double(now, timing, Duration::MAX));
                 (Self::Calling { resend, give_up }, Firing::Resend)
             }
+            // RFC 6026 §8.4: "If Timer D fires while the client transaction is in the
+            // "Completed" state, the client transaction MUST move to the "Terminated" state."
+            // "If Timer M fires while the client transaction is in the "Accepted" state, the
+            // client transaction MUST move to the "Terminated" state."
             Self::Completed { until } | Self::Accepted { until } if until <= now => {
                 (Self::Terminated, Firing::Silent)
             }

@@ -7,6 +7,10 @@ use crate::{Acknowledgement, Backoff, Dispatch, Firing, Repetition, Timing};
 
 /// The server transaction of an INVITE.
 ///
+/// A response that cannot be sent changes nothing. RFC 6026 §7.1: "A server transaction MUST NOT
+/// discard transaction state based only on encountering a non-recoverable transport error when
+/// sending a response."
+///
 /// ```text
 ///  Proceeding ──2xx──► Accepted ──L──────────────────► Terminated
 ///       └──300-699──► Completed ──ACK──► Confirmed ──I──►  ▲
@@ -49,12 +53,13 @@ impl InviteServer {
             // RFC 3261 §17.2.1: "If a request retransmission is received while in the
             // "Proceeding" state, the most recent provisional response that was received from
             // the TU MUST be passed to the transport layer for retransmission."
-            // "[W]hile in the "Completed" state, when a request retransmission is received, the
-            // server SHOULD pass the response to the transport for retransmission."
+            // "Furthermore, while in the "Completed" state, if a request retransmission is
+            // received, the server SHOULD pass the response to the transport for
+            // retransmission."
             Self::Proceeding | Self::Completed { .. } => Repetition::Resend,
-            // RFC 6026 §8.7: "any retransmissions of the INVITE received will match this
-            // transaction state machine and will be absorbed by the machine without changing its
-            // state." In "Confirmed" "the only purpose [...] is to absorb any additional ACK".
+            // RFC 6026 §7.1: "While in the "Accepted" state, any retransmissions of the INVITE
+            // received will match this transaction state machine and will be absorbed by the
+            // machine without changing its state." In "Confirmed" the client has the response.
             Self::Confirmed { .. } | Self::Accepted { .. } | Self::Terminated => Repetition::Absorb,
         }
     }
@@ -62,11 +67,15 @@ impl InviteServer {
     /// The transaction user has a response with this status.
     pub fn on_sending(self, now: Timestamp, timing: &Timing, status: u16) -> (Self, Dispatch) {
         match (self, status) {
+            // RFC 3261 §17.2.1: "So long as the server transaction is in the "Proceeding" state,
+            // each of these MUST be passed to the transport layer for transmission."
             (Self::Proceeding, ..200) => (self, Dispatch::Send),
-            // RFC 6026 §8.7: "If, while in the "Proceeding" state, the TU passes a 2xx response
+            // RFC 6026 §8.5: "If, while in the "Proceeding" state, the TU passes a 2xx response
             // to the server transaction, the server transaction MUST pass this response to the
-            // transport layer for transmission. [...] it MUST transition to the "Accepted" state
-            // and set Timer L to 64*T1".
+            // transport layer for transmission. [...] The server transaction MUST then
+            // transition to the "Accepted" state." §8.7: "When the INVITE server transaction
+            // enters the "Accepted" state, Timer L MUST be set to fire in 64*T1 for all
+            // transports."
             (Self::Proceeding, ..300) => {
                 (Self::Accepted { until: now + timing.patience() }, Dispatch::Send)
             }
@@ -81,7 +90,8 @@ impl InviteServer {
                 (Self::Completed { resend, give_up: now + timing.patience() }, Dispatch::Send)
             }
             // RFC 6026 §8.7: "While in the "Accepted" state, if the TU passes a 2xx response, the
-            // server transaction MUST pass the response to the transport layer".
+            // server transaction MUST pass the response to the transport layer for
+            // transmission."
             (Self::Accepted { .. }, 200..300) => (self, Dispatch::Send),
             _ => (self, Dispatch::Discard),
         }
@@ -125,11 +135,16 @@ impl InviteServer {
             // "If timer G fires, the response is passed to the transport layer once more for
             // retransmission, and timer G is set to fire in MIN(2*T1, T2) seconds. From then on,
             // when timer G fires, the response is passed to the transport again for transmission,
-            // and timer G is reset with a value that doubles, unless that value exceeds T2".
+            // and timer G is reset with a value that doubles, unless that value exceeds T2, in
+            // which case it is reset with the value of T2."
             Self::Completed { resend: Some(resend), give_up } if resend.at() <= now => {
                 let resend = Some(resend.double(now, timing, timing.t2));
                 (Self::Completed { resend, give_up }, Firing::Resend)
             }
+            // RFC 3261 §17.2.1: "Once timer I fires, the server MUST transition to the
+            // "Terminated" state." RFC 6026 §8.7: "If Timer L fires while the INVITE server
+            // transaction is in the "Accepted" state, the transaction MUST transition to the
+            // "Terminated" state."
             Self::Confirmed { until } | Self::Accepted { until } if until <= now => {
                 (Self::Terminated, Firing::Silent)
             }

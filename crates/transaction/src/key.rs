@@ -2,7 +2,7 @@
 
 use tidegate_sip::{Essentials, Method};
 
-/// RFC 3261 §8.1.1.7: a branch that begins with this is unique.
+/// RFC 3261 §8.1.1.7: a branch that begins with this is unique to its request.
 pub const COOKIE: &[u8] = b"z9hG4bK";
 
 /// Names a server transaction: what its request has in common with its repetitions, its ACK
@@ -31,8 +31,11 @@ impl Key {
 
     /// The key of the INVITE that a CANCEL of this identity is for.
     ///
-    /// RFC 3261 §9.2: "The TU [...] uses the procedure described in Section 17.2.3 [...] but
-    /// assuming the method is anything but CANCEL or ACK".
+    /// RFC 3261 §9.2: "The TU determines the transaction to be cancelled by taking the CANCEL
+    /// request, and then assuming that the request method is anything but CANCEL or ACK and
+    /// applying the transaction matching procedures of Section 17.2.3." Of other methods than
+    /// INVITE nothing is cancelled: "A CANCEL request has no impact on the processing of
+    /// transactions with any other method defined in this specification."
     pub fn cancelled(identity: u64) -> Self {
         Self { identity, method: Method::Invite }
     }
@@ -41,14 +44,16 @@ impl Key {
 /// What stays the same over all copies of a request, its ACK and its CANCEL, and tells it from
 /// any other; `hash` is a keyed hash of a list of parts, `uri` the Request-URI.
 ///
-/// RFC 3261 §17.2.3: "1. the branch parameter in the request is the same as the one in the top
-/// Via header field of the request that created the transaction, and 2. the sent-by value in the
-/// top Via of the request is equal to the one in the request that created the transaction".
+/// RFC 3261 §17.2.3: "1. the branch parameter in the request is equal to the one in the top Via
+/// header field of the request that created the transaction, and 2. the sent-by value in the top
+/// Via of the request is equal to the one in the request that created the transaction".
 ///
-/// Without the magic cookie, after RFC 2543, and §16.11: "a hash of the topmost Via, the tag in
+/// Without the magic cookie, after RFC 2543, as in §16.11: "a hash of the topmost Via, the tag in
 /// the To header field, the tag in the From header field, the Call-ID header field, the CSeq
 /// number (but not method), and the Request-URI from the received request". The To-tag is left
-/// out: the ACK to a non-2xx has one that its INVITE had not.
+/// out: the ACK to a non-2xx has one that its INVITE had not. So it is for a branch that is the
+/// cookie alone. RFC 4475 §3.2.1: "An element receiving this request [...] could fall back to the
+/// RFC 2543-style transaction identifier."
 pub fn identity(essentials: &Essentials<'_>, uri: &[u8], hash: impl Fn(&[&[u8]]) -> u64) -> u64 {
     let Essentials { via, from, call_id, cseq, .. } = essentials;
     let branch = via.branch().unwrap_or_default();
@@ -60,11 +65,12 @@ pub fn identity(essentials: &Essentials<'_>, uri: &[u8], hash: impl Fn(&[&[u8]])
     hash(&[branch, via.sent_by, from_tag, call_id, &number, uri])
 }
 
-/// The identity of a request whose branch has the magic cookie.
+/// The identity of a request whose branch is the magic cookie and something after it.
 pub fn identity_of_branch(
     branch: &[u8],
     sent_by: &[u8],
     hash: impl Fn(&[&[u8]]) -> u64,
 ) -> Option<u64> {
-    branch.starts_with(COOKIE).then(|| hash(&[branch, sent_by]))
+    let is_unique = branch.len() > COOKIE.len() && branch.starts_with(COOKIE);
+    is_unique.then(|| hash(&[branch, sent_by]))
 }

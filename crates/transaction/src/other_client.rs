@@ -58,8 +58,9 @@ impl OtherClient {
             }
             // "If a final response (status codes 200-699) is received while in the "Trying"
             // state, the response MUST be passed to the TU, and the client transaction MUST
-            // transition to the "Completed" state." Timer K is "T4 seconds for unreliable
-            // transports, and zero seconds for reliable transports".
+            // transition to the "Completed" state." Likewise in "Proceeding". "Once the client
+            // transaction enters the "Completed" state, it MUST set Timer K to fire in T4
+            // seconds for unreliable transports, and zero seconds for reliable transports."
             Self::Trying { .. } | Self::Proceeding { .. } => {
                 let linger = timing.linger(timing.t4);
                 let next = if linger.is_zero() {
@@ -78,7 +79,9 @@ impl OtherClient {
         match self {
             // RFC 3261 §17.1.2.2: "If Timer F fires while the client transaction is still in the
             // "Trying" state, the client transaction SHOULD inform the TU about the timeout, and
-            // then it SHOULD enter the "Terminated" state." Likewise in "Proceeding".
+            // then it SHOULD enter the "Terminated" state." "If timer F fires while in the
+            // "Proceeding" state, the TU MUST be informed of a timeout, and the client
+            // transaction MUST transition to the terminated state."
             Self::Trying { give_up, .. } | Self::Proceeding { give_up, .. } if give_up <= now => {
                 (Self::Terminated, Firing::TimedOut)
             }
@@ -97,6 +100,8 @@ impl OtherClient {
                 let resend = Some(resend.again(now, timing.t2));
                 (Self::Proceeding { resend, give_up }, Firing::Resend)
             }
+            // "If Timer K fires while in this state, the client transaction MUST transition to
+            // the "Terminated" state."
             Self::Completed { until } if until <= now => (Self::Terminated, Firing::Silent),
             _ => (self, Firing::Silent),
         }

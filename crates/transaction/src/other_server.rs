@@ -1,4 +1,5 @@
-//! The server transaction of any other request: RFC 3261 §17.2.2, figure 8.
+//! The server transaction of any other request: RFC 3261 §17.2.2, figure 8, with the responses
+//! that RFC 4320 §4 leaves.
 
 use tidegate_world::Timestamp;
 
@@ -6,8 +7,15 @@ use crate::{Dispatch, Firing, Repetition, Timing};
 
 /// The server transaction of a request that is neither INVITE nor ACK.
 ///
+/// A response that cannot be sent changes nothing. RFC 6026 §8.8: "the server transaction SHOULD
+/// inform the TU that a failure has occurred, and MUST remain in the current state."
+///
+/// When a 100 is sent is the matter of its user. RFC 4320 §4.1: not "over any unreliable
+/// transport, such as UDP, before the amount of time it takes a client transaction's Timer E to
+/// be reset to T2".
+///
 /// ```text
-///  Trying ──1xx──► Proceeding ──200-699──► Completed ──J──► Terminated
+///  Trying ──100──► Proceeding ──200-699──► Completed ──J──► Terminated
 ///     └──200-699 as from Proceeding
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +57,20 @@ impl OtherServer {
     /// The transaction user has a response with this status.
     pub fn on_sending(self, now: Timestamp, timing: &Timing, status: u16) -> (Self, Dispatch) {
         match self {
-            Self::Trying | Self::Proceeding if status < 200 => (Self::Proceeding, Dispatch::Send),
-            // RFC 3261 §17.2.2: "When the server transaction enters the "Completed" state, it
-            // MUST set Timer J to fire in 64*T1 seconds for unreliable transports, and zero
-            // seconds for reliable transports."
+            // RFC 3261 §17.2.2: "While in the "Trying" state, if the TU passes a provisional
+            // response to the server transaction, the server transaction MUST enter the
+            // "Proceeding" state. The response MUST be passed to the transport layer for
+            // transmission."
+            Self::Trying | Self::Proceeding if status == 100 => (Self::Proceeding, Dispatch::Send),
+            // RFC 4320 §4.1: "An SIP element MUST NOT send any provisional response with a
+            // Status-Code other than 100 to a non-INVITE request."
+            Self::Trying | Self::Proceeding if status < 200 => (self, Dispatch::Discard),
+            // RFC 3261 §17.2.2: "If the TU passes a final response (status codes 200-699) to the
+            // server while in the "Proceeding" state, the transaction MUST enter the "Completed"
+            // state, and the response MUST be passed to the transport layer for transmission."
+            // "When the server transaction enters the "Completed" state, it MUST set Timer J to
+            // fire in 64*T1 seconds for unreliable transports, and zero seconds for reliable
+            // transports."
             Self::Trying | Self::Proceeding => {
                 let linger = timing.linger(timing.patience());
                 let next = if linger.is_zero() {
@@ -60,7 +78,11 @@ impl OtherServer {
                 } else {
                     Self::Completed { until: now + linger }
                 };
-                (next, Dispatch::Send)
+                // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response
+                // with Status-Code of 408 to a non-INVITE request." It ends the transaction all
+                // the same; repetitions do not begin another one.
+                let dispatch = if status == 408 { Dispatch::Discard } else { Dispatch::Send };
+                (next, dispatch)
             }
             // "Any other final responses passed by the TU to the server transaction MUST be
             // discarded while in the "Completed" state."
@@ -71,6 +93,8 @@ impl OtherServer {
     /// Time has passed: what is due by `now` happens.
     pub fn on_timer(self, now: Timestamp) -> (Self, Firing) {
         match self {
+            // RFC 3261 §17.2.2: "The server transaction remains in this state until Timer J
+            // fires, at which point it MUST transition to the "Terminated" state."
             Self::Completed { until } if until <= now => (Self::Terminated, Firing::Silent),
             _ => (self, Firing::Silent),
         }

@@ -1,5 +1,7 @@
 //! What lives: a bounded table, found by key or without any search.
 
+use std::mem;
+
 use hashbrown::HashTable;
 use tidegate_world::Timestamp;
 
@@ -19,11 +21,18 @@ pub struct Handle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
+/// Timers left behind that are not worth a search.
+const STALE_MIN: usize = 64;
+
 /// Entries by key, each with one timer.
 ///
 /// The holder keeps when an entry is due; the table is told with [`arm`](Self::arm), and may
 /// call earlier than that. An entry's slot and generation can be written into a branch: what
 /// comes back with it finds the entry by [`get`](Self::get) alone.
+///
+/// A timer is left behind when its entry goes, or is armed for earlier. As soon as the timers are
+/// more than twice as many as the entries, and 64 more, those left behind are dropped: memory is
+/// bounded by what lives, and the work by what left them behind.
 #[derive(Debug)]
 pub struct Table<T> {
     slots: Vec<Slot<T>>,
@@ -39,7 +48,21 @@ struct Slot<T> {
     armed: Timestamp,
     key: Key,
     generation: u16,
-    value: Option<T>,
+    content: Content<T>,
+}
+
+#[derive(Debug)]
+enum Content<T> {
+    Vacant,
+    /// Its holder works on the value.
+    Lent,
+    Held(T),
+}
+
+impl<T> Slot<T> {
+    fn is_live(&self, generation: u16) -> bool {
+        self.generation == generation && !matches!(self.content, Content::Vacant)
+    }
 }
 
 impl<T> Table<T> {
@@ -90,16 +113,19 @@ impl<T> Table<T> {
         }
         debug_assert!(self.find(key).is_none(), "one entry a key");
         let slot = self.free.pop().unwrap_or_else(|| {
-            let vacant = Slot { armed: Timestamp::NEVER, key, generation: 0, value: None };
+            let vacant =
+                Slot { armed: Timestamp::NEVER, key, generation: 0, content: Content::Vacant };
             self.slots.push(vacant);
             (self.slots.len() - 1) as u32
         });
         let entry = &mut self.slots[slot as usize];
         let handle = Handle { slot, generation: entry.generation };
-        (entry.armed, entry.key) = (deadline, key);
+        (entry.armed, entry.key, entry.content) = (deadline, key, Content::Lent);
         let slots = &self.slots;
         self.by_key.insert_unique(key.identity, slot, |&s| slots[s as usize].key.identity);
-        self.timers.push(deadline, handle);
+        if deadline < Timestamp::NEVER {
+            self.timers.push(deadline, handle);
+        }
         Ok(handle)
     }
 
@@ -114,51 +140,57 @@ impl<T> Table<T> {
     /// An entry, if it still lives.
     #[inline]
     pub fn get(&self, handle: Handle) -> Option<&T> {
-        let slot = self.slots.get(handle.slot as usize)?;
-        slot.value.as_ref().filter(|_| slot.generation == handle.generation)
+        match self.slot(handle)?.content {
+            Content::Held(ref value) => Some(value),
+            Content::Lent | Content::Vacant => None,
+        }
     }
 
     /// An entry, if it still lives.
     #[inline]
     pub fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
-        let slot = self.slots.get_mut(handle.slot as usize)?;
-        slot.value.as_mut().filter(|_| slot.generation == handle.generation)
+        match self.slot_mut(handle)?.content {
+            Content::Held(ref mut value) => Some(value),
+            Content::Lent | Content::Vacant => None,
+        }
     }
 
     /// Takes an entry's value to work on it; the entry stays, without a value, until that is
-    /// [restored](Self::restore).
+    /// [restored](Self::restore). It can be armed and removed meanwhile.
     pub fn lend(&mut self, handle: Handle) -> Option<T> {
-        let slot = self.slots.get_mut(handle.slot as usize)?;
-        if slot.generation == handle.generation { slot.value.take() } else { None }
+        let slot = self.slot_mut(handle)?;
+        match mem::replace(&mut slot.content, Content::Lent) {
+            Content::Held(value) => Some(value),
+            Content::Lent | Content::Vacant => None,
+        }
     }
 
     /// Puts back what was lent.
+    ///
+    /// # Panics
+    /// When the entry was not lent, or was removed meanwhile.
     pub fn restore(&mut self, handle: Handle, value: T) {
-        let slot = &mut self.slots[handle.slot as usize];
-        debug_assert!(slot.generation == handle.generation && slot.value.is_none());
-        slot.value = Some(value);
+        let slot = self.slot_mut(handle).filter(|slot| matches!(slot.content, Content::Lent));
+        slot.expect("only what was lent is put back").content = Content::Held(value);
     }
 
     /// The key of an entry, if it still lives.
     pub fn key(&self, handle: Handle) -> Option<Key> {
-        let slot = self.slots.get(handle.slot as usize)?;
-        (slot.generation == handle.generation).then_some(slot.key)
+        self.slot(handle).map(|slot| slot.key)
     }
 
     /// Sees to it that the entry's timer fires at `deadline` or before.
     #[inline]
     pub fn arm(&mut self, handle: Handle, deadline: Timestamp) {
-        if self.get(handle).is_none() {
-            return;
-        }
-        let slot = &mut self.slots[handle.slot as usize];
+        let Some(slot) = self.slot_mut(handle) else { return };
         if deadline < slot.armed {
             slot.armed = deadline;
             self.timers.push(deadline, handle);
+            self.drop_stale();
         }
     }
 
-    /// When the next timer fires.
+    /// No timer fires before this.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.timers.next()
     }
@@ -166,10 +198,7 @@ impl<T> Table<T> {
     /// An entry whose timer has fired by `now`: it must be armed again, or removed.
     pub fn next_due(&mut self, now: Timestamp) -> Option<Handle> {
         while let Some((at, handle)) = self.timers.pop(now) {
-            let Some(slot) = self.slots.get_mut(handle.slot as usize) else { continue };
-            // A timer that was set again for earlier leaves the later one behind.
-            let is_current = slot.generation == handle.generation && slot.armed == at;
-            if is_current && slot.value.is_some() {
+            if let Some(slot) = self.slot_mut(handle).filter(|slot| slot.armed == at) {
                 slot.armed = Timestamp::NEVER;
                 return Some(handle);
             }
@@ -177,18 +206,45 @@ impl<T> Table<T> {
         None
     }
 
-    /// Takes an entry out, lent or not.
+    /// Takes an entry out, and gives its value unless that is lent.
     pub fn remove(&mut self, handle: Handle) -> Option<T> {
-        self.key(handle)?;
-        let slot = &mut self.slots[handle.slot as usize];
-        let value = slot.value.take();
+        let slot = self.slot_mut(handle)?;
+        let content = mem::replace(&mut slot.content, Content::Vacant);
         slot.generation = slot.generation.wrapping_add(1);
         slot.armed = Timestamp::NEVER;
-        let found = self.by_key.find_entry(slot.key.identity, |&s| s == handle.slot);
-        if let Ok(found) = found {
+        let identity = slot.key.identity;
+        if let Ok(found) = self.by_key.find_entry(identity, |&s| s == handle.slot) {
             found.remove();
         }
         self.free.push(handle.slot);
-        value
+        self.drop_stale();
+        match content {
+            Content::Held(value) => Some(value),
+            Content::Lent | Content::Vacant => None,
+        }
+    }
+
+    #[inline]
+    fn slot(&self, handle: Handle) -> Option<&Slot<T>> {
+        self.slots.get(handle.slot as usize).filter(|slot| slot.is_live(handle.generation))
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, handle: Handle) -> Option<&mut Slot<T>> {
+        self.slots.get_mut(handle.slot as usize).filter(|slot| slot.is_live(handle.generation))
+    }
+
+    fn drop_stale(&mut self) {
+        if self.timers.len() > 2 * self.len() + STALE_MIN {
+            let slots = &self.slots;
+            self.timers.retain(|at, handle| {
+                let slot = &slots[handle.slot as usize];
+                slot.is_live(handle.generation) && slot.armed == at
+            });
+        }
     }
 }
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

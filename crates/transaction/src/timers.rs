@@ -1,4 +1,4 @@
-//! Which timer fires next.
+//! Which timer fires next, among some that no longer count.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,6 +16,17 @@ pub(crate) struct Timers {
 impl Timers {
     pub(crate) fn push(&mut self, at: Timestamp, handle: Handle) {
         self.heap.push(Reverse((at, handle.slot, handle.generation)));
+    }
+
+    /// How many there are, with those that no longer count.
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Drops those that no longer count.
+    pub(crate) fn retain(&mut self, counts: impl Fn(Timestamp, Handle) -> bool) {
+        self.heap
+            .retain(|&Reverse((at, slot, generation))| counts(at, Handle { slot, generation }));
     }
 
     /// When the first one fires.

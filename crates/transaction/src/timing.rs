@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The base values of the timers, RFC 3261 §17.1.1.1 and table 4, and what the transport
-/// makes of them.
+/// makes of them. Neither `t1` nor `t2` may be zero: repetitions would have no interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// An estimate of the round-trip time. Default 500 ms.

@@ -150,7 +150,7 @@ impl Endpoint {
             max_breadth: Some(live.pending[index].breadth),
             ..live.onward
         };
-        let text = self.branch_of(handle, index, context.loop_hash);
+        let text = self.branch_of(handle, context, index, live.onward.ingress);
         self.write_request(context.back.remote, request, &onward, text.as_bytes())
     }
 
@@ -179,10 +179,32 @@ impl Endpoint {
         Some(request)
     }
 
-    /// The text of the branch at `index` of a context.
-    pub(crate) fn branch_of(&self, context: Handle, index: usize, loop_hash: u32) -> BranchText {
-        let shard = self.shard() as u8;
-        TransactionBranch { shard, context, index: index as u8, loop_hash }.encode(self.keys())
+    /// The text of the branch at `index` of a context, whose request came in at `listener`.
+    pub(crate) fn branch_of(
+        &self,
+        handle: Handle,
+        context: &Context,
+        index: usize,
+        listener: u8,
+    ) -> BranchText {
+        let branch = TransactionBranch {
+            listener,
+            shard: self.shard() as u8,
+            is_own: true,
+            context: handle,
+            index: index as u8,
+            loop_hash: context.loop_hash,
+        };
+        branch.encode(self.keys(), context.back.remote)
+    }
+
+    /// Whether `text` is the branch that it says, by the context that it names.
+    pub(crate) fn is_branch_of(&self, branch: &TransactionBranch, text: &[u8]) -> bool {
+        self.transactions().get(branch.context).is_some_and(|context| {
+            let index = branch.index.into();
+            let ours = self.branch_of(branch.context, context, index, branch.listener);
+            ours.as_bytes() == text
+        })
     }
 
     /// Tells the caller that his INVITE has come.

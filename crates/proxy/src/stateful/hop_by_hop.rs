@@ -84,7 +84,8 @@ impl Endpoint {
         let branch = &context.branches[index];
         let (egress, target) = (branch.egress, branch.target);
         let Some(own) = self.addresses().listener(egress.into()) else { return };
-        let text = self.branch_of(handle, index, context.loop_hash);
+        let ingress = self.addresses().listener_at(context.back.local) as u8;
+        let text = self.branch_of(handle, context, index, ingress);
         let Some(bytes) = self.write_hop(method, hop, own.via.as_bytes(), text.as_bytes(), model)
         else {
             return;

@@ -1,7 +1,7 @@
 //! Loops and spirals: RFC 3261 §16.3 item 4, RFC 5393 §4.
 
 use arrayvec::ArrayVec;
-use tidegate_sip::HeaderName;
+use tidegate_sip::{HeaderName, response_target};
 use tidegate_world::Received;
 
 use crate::calls::Member;
@@ -26,11 +26,14 @@ impl Endpoint {
         request: &Request<'_>,
     ) -> Result<(), Instead> {
         let mut hash = None;
-        // The first was written by whoever is before us, and one that cannot be read is not ours.
-        for via in request.message.vias().skip(1).map_while(Result::ok) {
+        // One that cannot be read is not ours. The MAC says more than the sent-by: that this very
+        // proxy has sent the request, for who is named in the Via below.
+        let mut vias = request.message.vias().map_while(Result::ok).peekable();
+        while let Some(via) = vias.next() {
+            let Some(target) = vias.peek().and_then(response_target) else { continue };
             let branch = via.branch().unwrap_or_default();
-            // The MAC says more than the sent-by: that this very proxy has sent the request.
-            let Some(ours) = TransactionBranch::decode(branch, self.keys()) else { continue };
+            let ours = TransactionBranch::decode(branch, self.keys(), target);
+            let Some(ours) = ours else { continue };
             let hash = hash.get_or_insert_with(|| self.loop_hash(received, request));
             if ours.loop_hash == *hash {
                 return Err(Instead::Reply(482, "the request has been here"));

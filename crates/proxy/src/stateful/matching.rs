@@ -4,7 +4,6 @@ use tidegate_sip::{Message, Method};
 use tidegate_transaction::{Acknowledgement, Handle, Key, Repetition};
 use tidegate_world::{Received, Timestamp};
 
-use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::request::Request;
 use crate::stateful::context::At;
@@ -46,10 +45,7 @@ impl Endpoint {
         self.transactions_mut().settle(now, handle, context);
         match acknowledgement {
             Acknowledgement::Deliver => false,
-            Acknowledgement::Absorb => {
-                self.drop_counted(DropReason::OwnAck);
-                true
-            }
+            Acknowledgement::Absorb => true,
         }
     }
 

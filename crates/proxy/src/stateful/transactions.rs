@@ -48,6 +48,10 @@ impl Transactions {
         self.table.reserve(key, now + self.timing.t1)
     }
 
+    pub(crate) fn get(&self, handle: Handle) -> Option<&Context> {
+        self.table.get(handle).map(|context| &**context)
+    }
+
     /// Takes a context to work on; it must be [settled](Self::settle) afterwards.
     pub(crate) fn lend(&mut self, handle: Handle) -> Option<Box<Context>> {
         self.table.lend(handle)

@@ -52,11 +52,11 @@ fn a_wildcard_answers_from_the_address_that_was_asked() {
     let configuration = Configuration::new(&stage, &[backend.address()]);
     let _tidegate =
         Tidegate::start(&stage, &Configuration { listen: Vec::new(), more, ..configuration });
-    for ip in [stage.ip(), other.ip()] {
+    for (i, ip) in [stage.ip(), other.ip()].into_iter().enumerate() {
         let here = SocketAddr::new(ip, port);
         let caller = Peer::new(other.ip());
-        let via = "SIP/2.0/UDP phone.invalid;rport;branch=z9hG4bK-behind-nat";
-        let request = caller.request("MESSAGE", "sip:bob@sip.example.com", 1, 1).with("Via", via);
+        let via = format!("SIP/2.0/UDP phone.invalid;rport;branch=z9hG4bK-behind-nat-{i}");
+        let request = caller.request("MESSAGE", "sip:bob@sip.example.com", 1, 1).with("Via", &via);
         caller.send(here, &request);
         let (received, from) = backend.receive_from();
         assert_eq!(received.fields("Via").count(), 2);

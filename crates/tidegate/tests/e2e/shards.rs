@@ -100,6 +100,7 @@ fn a_stopping_process_goes_on_with_all_its_shards() {
             }
             backend.send(here, &backend.response(&invite, "486 Busy Here"));
             assert_eq!(caller.receive().status(), 486);
+            assert!(backend.receive().start().starts_with("ACK "), "hop by hop");
             None
         })
         .expect("ports are not all of one shard");

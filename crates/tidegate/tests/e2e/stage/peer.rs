@@ -121,10 +121,16 @@ impl Peer {
         self.next()
     }
 
+    /// A 100 is passed over: it says to a client transaction what no script waits for.
     fn next(&self) -> Option<(Message, SocketAddr)> {
         let mut buffer = [0; 65_536];
-        let (length, from) = self.socket.recv_from(&mut buffer).ok()?;
-        Some((Message(String::from_utf8_lossy(&buffer[..length]).into_owned()), from))
+        loop {
+            let (length, from) = self.socket.recv_from(&mut buffer).ok()?;
+            let message = Message(String::from_utf8_lossy(&buffer[..length]).into_owned());
+            if message.status() != 100 {
+                return Some((message, from));
+            }
+        }
     }
 }
 
