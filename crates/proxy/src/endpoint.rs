@@ -323,18 +323,9 @@ impl Endpoint {
         self.handle_due(now);
     }
 
-    /// Whether it is known that nobody listens at `target`, where `member` is.
-    pub(crate) fn is_unreachable(
-        &self,
-        now: Timestamp,
-        target: SocketAddr,
-        member: Option<Member>,
-    ) -> bool {
-        // A request from a back end has that for its member, and goes elsewhere.
-        match member.map(|member| self.backend(member)).filter(|b| b.address() == target) {
-            Some(backend) => !backend.is_up(now),
-            None => self.unreachable.holds(now, target),
-        }
+    /// Whether the transport has said that nobody listens at `target`.
+    pub(crate) fn is_unreachable(&self, now: Timestamp, target: SocketAddr) -> bool {
+        self.unreachable.holds(now, target)
     }
 
     /// A delivery failed. If it was to a back end, that gets no new calls for a
@@ -347,9 +338,8 @@ impl Endpoint {
         }
         if let Some(member) = self.addresses.member(failure.path.remote) {
             self.backend(member).on_failed(now, self.failure_pause);
-        } else {
-            self.unreachable.note(now, failure.path.remote);
         }
+        self.unreachable.note(now, failure.path.remote);
     }
 }
 

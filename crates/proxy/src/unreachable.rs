@@ -1,4 +1,7 @@
 //! Addresses where nobody listened a moment ago.
+//!
+//! That is the transport's word (RFC 3261 §16.9). A target that is merely silent is another matter:
+//! it may have more to do than it can, and its time-outs decide.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,12 +10,12 @@ use arrayvec::ArrayVec;
 use tidegate_world::Timestamp;
 
 /// How many are remembered: the last.
-const ADDRESSES_MAX: usize = 16;
+const ADDRESSES_MAX: usize = 64;
 
 /// How long. An INVITE is sent again after 500 ms, 1 s, 2 s, …: each time it is asked anew.
 const REMEMBERED: Duration = Duration::from_secs(2);
 
-/// Targets other than back ends of which the transport has said that nobody is there.
+/// Targets of which the transport has said that nobody is there.
 #[derive(Debug, Default)]
 pub(crate) struct Unreachable {
     addresses: ArrayVec<(SocketAddr, Timestamp), ADDRESSES_MAX>,

@@ -127,7 +127,6 @@ impl Endpoint {
                 self.cancel_all(at, context, live);
             }
             200..300 => {
-                self.counters.responses_forwarded.add(1);
                 self.pass_final(now, context, status, bytes, true);
             }
             _ if live.pending[index].is_abandoned => {}

@@ -62,6 +62,7 @@ impl Endpoint {
             onward: Onward { max_breadth: Some(breadth), ..onward },
             pending: SmallVec::new(),
             choice: hop.choice,
+            trying: (!is_invite).then(|| now + self.transactions().timing.until_t2()),
             groups,
             best: None,
             is_cancelled: false,

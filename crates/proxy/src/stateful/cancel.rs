@@ -1,8 +1,8 @@
 //! CANCEL, the caller's and our own: RFC 3261 §9, §16.10.
 
-use tidegate_sip::Message;
+use tidegate_sip::{Message, reply_target};
 use tidegate_transaction::OtherClient;
-use tidegate_world::Received;
+use tidegate_world::{Path, Received, Transmit};
 
 use crate::endpoint::Endpoint;
 use crate::stateful::context::{At, Cancel, Context, Live};
@@ -12,9 +12,16 @@ impl Endpoint {
     pub(crate) fn cancel_request(&mut self, at: At, received: &Received, message: &Message<'_>) {
         // RFC 3261 §9.2: "Regardless of the method of the original request, as long as the CANCEL
         // matched an existing transaction, the UAS answers the CANCEL request itself with a 200
-        // (OK) response." The same one each time, so no transaction is kept for it.
-        self.answer(received, message, 200, &[]);
+        // (OK) response." The same one each time, so no transaction is kept for it. "[T]he To tag
+        // of the response to the CANCEL and the To tag in the response to the original request
+        // SHOULD be the same."
+        let Ok(via) = message.top_via() else { return };
         let Some(mut context) = self.transactions_mut().lend(at.context) else { return };
+        let back = Path { remote: reply_target(&via, received.path.remote), ..received.path };
+        if let Some(bytes) = self.write_own(message, &back, context.identity, 200) {
+            self.counters.replied(200).add(1);
+            self.transmit(Transmit { path: back, bytes });
+        }
         // "If the UAS has already sent a final response for that request, it takes no further
         // action".
         if context.server.is_pending()

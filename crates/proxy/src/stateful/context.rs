@@ -70,6 +70,8 @@ pub(crate) struct Live {
     pub(crate) pending: SmallVec<[Pending; 1]>,
     /// Where another target may come from: the pool, and the fingerprint of the call.
     pub(crate) choice: Option<(u16, u128)>,
+    /// When a request other than INVITE is answered with 100, RFC 4320 §4.1.
+    pub(crate) trying: Option<Timestamp>,
     /// Groups of a fork whose turn has not come: indices of back ends.
     pub(crate) groups: VecDeque<Vec<u16>>,
     /// The best final response so far.
@@ -151,7 +153,9 @@ impl Context {
         let clients = self.branches.iter().filter_map(|branch| branch.client.deadline());
         let pending = self.live.iter().flat_map(|live| live.pending.iter());
         let pending = pending.zip(&self.branches).filter_map(|(p, b)| p.deadline(&b.client));
-        clients.chain(pending).chain(self.server.deadline()).min()
+        let trying = self.live.as_ref().and_then(|live| live.trying);
+        let trying = trying.filter(|_| self.server.is_pending());
+        clients.chain(pending).chain(self.server.deadline()).chain(trying).min()
     }
 
     /// Lets go of what only a live request needs.

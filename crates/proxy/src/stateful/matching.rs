@@ -55,7 +55,7 @@ impl Endpoint {
         match (context.server.on_repeated(), &context.last, &context.live) {
             (Repetition::Absorb, ..) => {}
             (Repetition::Resend, Some(last), _) => self.send_copy(&context.back, last),
-            // An INVITE of which nothing is known but that it came.
+            // All that is known of it is that it has come.
             (Repetition::Resend, None, Some(live)) => {
                 if let Ok(message) = Message::parse(&live.request) {
                     self.send_trying(&context.back, &message);

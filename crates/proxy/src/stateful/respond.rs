@@ -86,12 +86,17 @@ impl Endpoint {
         from_backend: bool,
     ) {
         let timing = self.transactions().timing;
+        if context.server.is_pending() {
+            self.note_answer(now, context, status, from_backend);
+        }
         let (server, dispatch) = context.server.on_sending(now, &timing, status);
         context.server = server;
         if dispatch == Dispatch::Discard {
             return;
         }
-        self.note_answer(now, context, status, from_backend);
+        if from_backend {
+            self.counters.responses_forwarded.add(1);
+        }
         context.last = Some(bytes[..].into());
         self.transmit(Transmit { path: context.back, bytes });
     }
@@ -117,7 +122,6 @@ impl Endpoint {
             Some(best) if best.bytes.is_empty() => self.respond(at.now, context, live, best.status),
             Some(best) => {
                 let status = best.status;
-                self.counters.responses_forwarded.add(1);
                 let bytes = self.pool().copy(&best.into_bytes());
                 self.pass_final(at.now, context, status, bytes, true);
             }
@@ -135,19 +139,31 @@ impl Endpoint {
     /// Answers the request ourselves.
     fn respond(&mut self, now: Timestamp, context: &mut Context, live: &Live, status: u16) {
         let Ok(message) = Message::parse(&live.request) else { return };
-        let tag = transaction_tag(self.keys(), context.identity);
+        if let Some(bytes) = self.write_own(&message, &context.back, context.identity, status) {
+            self.counters.replied(status).add(1);
+            self.pass_final(now, context, status, bytes, false);
+        }
+    }
+
+    /// A response of our own in the transaction with this identity.
+    pub(crate) fn write_own(
+        &self,
+        message: &Message<'_>,
+        back: &Path,
+        identity: u64,
+        status: u16,
+    ) -> Option<Buffer> {
+        let tag = transaction_tag(self.keys(), identity);
         let reply = Reply {
             status,
             reason: reason(status),
             to_tag: Some(&tag),
-            source: Some(context.back.remote),
+            source: Some(back.remote),
             headers: &[("Server", SERVER.as_bytes())],
         };
         let mut bytes = self.pool().take();
-        if write_reply(&message, &reply, &mut bytes).is_ok() {
-            self.counters.replied(status).add(1);
-            self.pass_final(now, context, status, bytes, false);
-        }
+        write_reply(message, &reply, &mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// The call is its back end's who has answered.

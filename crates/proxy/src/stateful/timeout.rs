@@ -1,6 +1,6 @@
 //! What happens to a context as time passes: RFC 3261 §16.8, §16.9, §17.
 
-use tidegate_sip::Method;
+use tidegate_sip::{Message, Method};
 use tidegate_transaction::{Client, Firing, Handle};
 use tidegate_world::Timestamp;
 
@@ -22,6 +22,7 @@ impl Endpoint {
             self.server_due(now, &mut context);
             match context.live.take() {
                 Some(mut live) => {
+                    self.trying_due(now, &mut context, &mut live);
                     for index in 0..context.branches.len() {
                         self.branch_due(at, &mut context, &mut live, index);
                     }
@@ -51,6 +52,21 @@ impl Endpoint {
         }
     }
 
+    /// RFC 4320 §4.1: "Without regard to transport, an SIP element MUST respond to a non-INVITE
+    /// request with a Status-Code of 100 if it has not otherwise responded after the amount of
+    /// time it takes a client transaction's Timer E to be reset to T2."
+    fn trying_due(&mut self, now: Timestamp, context: &mut Context, live: &mut Live) {
+        let is_due = live.trying.take_if(|due| *due <= now).is_some();
+        if !is_due || !context.server.is_pending() {
+            return;
+        }
+        let timing = self.transactions().timing;
+        (context.server, _) = context.server.on_sending(now, &timing, 100);
+        if let Ok(message) = Message::parse(&live.request) {
+            self.send_trying(&context.back, &message);
+        }
+    }
+
     fn branch_due(&mut self, at: At, context: &mut Context, live: &mut Live, index: usize) {
         let timing = self.transactions().timing;
         let branch = &mut context.branches[index];
@@ -58,7 +74,7 @@ impl Endpoint {
         branch.client = client;
         match firing {
             Firing::Silent => {}
-            Firing::Resend if self.is_unreachable(at.now, branch.target, branch.member) => {
+            Firing::Resend if self.is_unreachable(at.now, branch.target) => {
                 self.branch_unreachable(at, context, live, index);
             }
             Firing::Resend => self.resend(at.context, context, live, index),
