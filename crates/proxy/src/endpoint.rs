@@ -261,11 +261,11 @@ impl Endpoint {
         &mut self,
         now: Timestamp,
         pool: u16,
-        fingerprint: u128,
+        call: u64,
         may_have: impl Fn(usize, &Backend) -> bool,
     ) -> Option<u16> {
         let picker = &mut self.pickers[usize::from(pool)];
-        picker.pick_where(now, fingerprint as u64, may_have).map(|backend| backend as u16)
+        picker.pick_where(now, call, may_have).map(|backend| backend as u16)
     }
 
     /// Chooses a back end for what another back end sends to a pool. RFC 3261 §16.11: by
