@@ -323,9 +323,10 @@ impl Endpoint {
         self.handle_due(now);
     }
 
-    /// Whether the transport has said that nobody listens at `target`.
-    pub(crate) fn is_unreachable(&self, now: Timestamp, target: SocketAddr) -> bool {
-        self.unreachable.holds(now, target)
+    /// Whether the transport has said, of what was sent at `since`, that nobody listens at
+    /// `target`.
+    pub(crate) fn is_unreachable(&self, target: SocketAddr, since: Timestamp) -> bool {
+        self.unreachable.holds(target, since)
     }
 
     /// A delivery failed. If it was to a back end, that gets no new calls for a

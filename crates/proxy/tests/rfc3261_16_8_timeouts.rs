@@ -145,3 +145,28 @@ fn a_back_end_is_not_to_blame_for_whom_it_calls() {
     let a = &s.backends.backends()[0];
     assert!(a.is_up(s.now) && a.failures() == 0);
 }
+
+/// A regression: what was said of an earlier message was taken for said of this one.
+#[test]
+fn an_error_of_before_says_nothing_of_what_is_sent_later() {
+    let mut s = only_one();
+    let out = s.send(CALLER, &invite("c1")).remove(1);
+    s.refused(BACKEND_A);
+    s.send(BACKEND_A, &out.answer("180 Ringing"));
+    s.send(BACKEND_A, &out.answer("200 OK"));
+    s.pass(MS(10));
+    let info = s.one(CALLER, &request("INFO", "sip:bob@192.0.2.1", "c1", 2, "Totag\r\n"));
+    s.pass(MS(500));
+    assert_eq!(s.sent(), [info]);
+}
+
+/// A regression. RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than
+/// INVITE."
+#[test]
+fn what_is_no_invite_is_not_cancelled() {
+    let mut s = Script::stateful();
+    let out = s.one(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "m1", 1, ""));
+    s.pass(Duration::from_secs(4));
+    s.sent();
+    assert_eq!(s.send(BACKEND_A, &out.answer("100 Trying")), []);
+}

@@ -56,6 +56,10 @@ impl Endpoint {
         live: &mut Live,
         index: usize,
     ) {
+        // RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than INVITE."
+        if context.method != Method::Invite {
+            return;
+        }
         let timing = self.transactions().timing;
         let client = context.branches[index].client;
         let pending = &mut live.pending[index];

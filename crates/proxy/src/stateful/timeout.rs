@@ -70,11 +70,12 @@ impl Endpoint {
     fn branch_due(&mut self, at: At, context: &mut Context, live: &mut Live, index: usize) {
         let timing = self.transactions().timing;
         let branch = &mut context.branches[index];
+        let target = branch.target;
         let (client, firing) = branch.client.on_timer(at.now, &timing);
         branch.client = client;
         match firing {
             Firing::Silent => {}
-            Firing::Resend if self.is_unreachable(at.now, branch.target) => {
+            Firing::Resend if self.is_unreachable(target, live.pending[index].since) => {
                 self.branch_unreachable(at, context, live, index);
             }
             Firing::Resend => self.resend(at.context, context, live, index),
