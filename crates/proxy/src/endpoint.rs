@@ -261,11 +261,11 @@ impl Endpoint {
         &mut self,
         now: Timestamp,
         pool: u16,
-        fingerprint: u128,
+        call: u64,
         may_have: impl Fn(usize, &Backend) -> bool,
     ) -> Option<u16> {
         let picker = &mut self.pickers[usize::from(pool)];
-        picker.pick_where(now, fingerprint as u64, may_have).map(|backend| backend as u16)
+        picker.pick_where(now, call, may_have).map(|backend| backend as u16)
     }
 
     /// Chooses a back end for what another back end sends to a pool. RFC 3261 §16.11: by
@@ -323,9 +323,10 @@ impl Endpoint {
         self.handle_due(now);
     }
 
-    /// Whether the transport has said that nobody listens at `target`.
-    pub(crate) fn is_unreachable(&self, now: Timestamp, target: SocketAddr) -> bool {
-        self.unreachable.holds(now, target)
+    /// Whether the transport has said, of what was sent at `since`, that nobody listens at
+    /// `target`.
+    pub(crate) fn is_unreachable(&self, target: SocketAddr, since: Timestamp) -> bool {
+        self.unreachable.holds(target, since)
     }
 
     /// A delivery failed. If it was to a back end, that gets no new calls for a

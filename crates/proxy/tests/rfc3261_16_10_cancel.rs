@@ -95,3 +95,17 @@ fn a_cancel_of_nothing_is_answered_481() {
     let mut s = Script::stateful();
     assert_eq!(s.status(CALLER, &cancel("c1")), 481);
 }
+
+/// §9.2: "A CANCEL request has no impact on the processing of transactions with any other method
+/// defined in this specification. Regardless of the method of the original request, as long as the
+/// CANCEL matched an existing transaction, the UAS answers the CANCEL request itself with a 200".
+#[test]
+fn a_cancel_of_another_request_is_answered_and_has_no_effect() {
+    let mut s = Script::stateful();
+    let message = request("MESSAGE", "sip:bob@192.0.2.1", "c1", 1, "");
+    let out = s.one(CALLER, &message);
+    s.send(BACKEND_A, &out.answer("100 Trying"));
+    let cancel = message.replace("1 MESSAGE", "1 CANCEL").replacen("MESSAGE", "CANCEL", 1);
+    assert_eq!(s.one(CALLER, &cancel).start(), "SIP/2.0 200 OK");
+    assert_eq!(s.one(BACKEND_A, &out.answer("202 Accepted")).start(), "SIP/2.0 202 Accepted");
+}

@@ -119,3 +119,54 @@ fn a_request_other_than_invite_is_told_that_it_has_come_and_not_that_it_is_over(
     assert!(s.sent().iter().all(|sent| *sent == out));
     assert_eq!(s.live(), (0, 0));
 }
+
+/// A regression: the target that was given up for an unreachable one kept its own time limit, at
+/// which the next one was given up as well.
+#[test]
+fn the_next_target_has_all_its_time() {
+    let mut s = Script::stateful();
+    s.send(CALLER, &invite("c1"));
+    s.pass(MS(2000));
+    s.refused(BACKEND_A);
+    s.pass(MS(1500));
+    let b = s.sent().pop().unwrap();
+    assert_eq!(b.to.to_string(), BACKEND_B);
+    s.pass(MS(3999));
+    assert!(s.sent().iter().all(|again| *again == b));
+}
+
+/// A regression: who has asked for what nobody answers was taken for down.
+#[test]
+fn a_back_end_is_not_to_blame_for_whom_it_calls() {
+    let mut s = Script::stateful();
+    let outward = request("INVITE", "sip:x@203.0.113.9:5060", "out", 1, "");
+    assert_eq!(s.send(BACKEND_A, &outward).len(), 2);
+    s.pass(Duration::from_secs(33));
+    let a = &s.backends.backends()[0];
+    assert!(a.is_up(s.now) && a.failures() == 0);
+}
+
+/// A regression: what was said of an earlier message was taken for said of this one.
+#[test]
+fn an_error_of_before_says_nothing_of_what_is_sent_later() {
+    let mut s = only_one();
+    let out = s.send(CALLER, &invite("c1")).remove(1);
+    s.refused(BACKEND_A);
+    s.send(BACKEND_A, &out.answer("180 Ringing"));
+    s.send(BACKEND_A, &out.answer("200 OK"));
+    s.pass(MS(10));
+    let info = s.one(CALLER, &request("INFO", "sip:bob@192.0.2.1", "c1", 2, "Totag\r\n"));
+    s.pass(MS(500));
+    assert_eq!(s.sent(), [info]);
+}
+
+/// A regression. RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than
+/// INVITE."
+#[test]
+fn what_is_no_invite_is_not_cancelled() {
+    let mut s = Script::stateful();
+    let out = s.one(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "m1", 1, ""));
+    s.pass(Duration::from_secs(4));
+    s.sent();
+    assert_eq!(s.send(BACKEND_A, &out.answer("100 Trying")), []);
+}

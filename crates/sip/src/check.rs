@@ -22,7 +22,8 @@ impl<'a> Message<'a> {
     /// From, CSeq and Call-ID are there once, the top Via is there, all well-formed;
     /// no other single-valued header is repeated; a request's CSeq names its method.
     ///
-    /// RFC 3261 §16.3(1): "Any other components, well-formed or not, SHOULD be ignored and
+    /// RFC 3261 §16.3(1): "Any components involved in the remainder of these Request Validation
+    /// steps or the Request Forwarding section MUST be well-formed. Any other components, well-formed or not, SHOULD be ignored and
     /// remain unchanged when the message is forwarded."
     ///
     /// # Errors
@@ -42,6 +43,10 @@ impl<'a> Message<'a> {
         }
         self.check_repeated()?;
         let via = self.top_via()?;
+        // RFC 4475 §3.1.2.1: 400 to a top Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`.
+        if via.params.has_gap() {
+            return Err(Malformed::BadHeader(HeaderName::Via));
+        }
         let to = self.to()?;
         let from = self.from()?;
         let call_id = self.call_id()?;

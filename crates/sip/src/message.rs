@@ -43,7 +43,7 @@ impl<'a> Message<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         // One variable from the first to the last, so that a kilobyte of index is
         // filled where it is returned and not moved there.
-        let mut message = Self::begin(bytes);
+        let mut message = Self::begin(bytes, Start::parse);
         if let Ok(begun) = &mut message
             && let Err(error) = begun.index().and_then(|()| begun.cut())
         {
@@ -53,12 +53,13 @@ impl<'a> Message<'a> {
     }
 
     /// Indexes start line and headers and takes whatever follows for the body,
-    /// without regard to Content-Length.
+    /// without regard to Content-Length; likewise whatever stands in the place of the
+    /// Request-URI. For what is refused but answered.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse), but for Content-Length.
+    /// As [`parse`](Self::parse), but for Content-Length and Request-URI.
     pub fn parse_head(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut message = Self::begin(bytes);
+        let mut message = Self::begin(bytes, Start::parse_to_answer);
         if let Ok(begun) = &mut message
             && let Err(error) = begun.index()
         {
@@ -239,13 +240,16 @@ impl<'a> Message<'a> {
 
     /// Reads the start line.
     #[inline(always)]
-    fn begin(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    fn begin(
+        bytes: &'a [u8],
+        parse: impl FnOnce(&'a [u8]) -> Result<Start<'a>, Malformed>,
+    ) -> Result<Self, Malformed> {
         let bytes = skip_blank(bytes)?;
         if bytes.len() > BYTES_MAX {
             return Err(Malformed::TooLong);
         }
         let (first, headers) = first_line(bytes)?;
-        let start = Start::parse(first)?;
+        let start = parse(first)?;
         Ok(Self { bytes, start, headers, body: headers, lines: ArrayVec::new() })
     }
 

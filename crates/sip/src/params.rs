@@ -62,6 +62,19 @@ impl<'a> Params<'a> {
         self.iter().find(|param| param.is(name))
     }
 
+    /// True if somewhere there is nothing between two semicolons, or after the last one.
+    #[inline]
+    pub(crate) fn has_gap(&self) -> bool {
+        let mut params = self.iter();
+        while let [_semicolon, after @ ..] = params.rest {
+            if matches!(trim_start(after).first(), None | Some(b';')) {
+                return true;
+            }
+            params.next();
+        }
+        false
+    }
+
     /// The parameters in their order.
     #[inline]
     pub fn iter(&self) -> ParamsIter<'a> {
@@ -146,6 +159,16 @@ mod tests {
         assert_eq!(params(";a=\""), [("a", Some(""), "a=\"")]);
         assert_eq!(params(";=x;b"), [("", Some("x"), "=x"), ("b", None, "b")]);
         assert_eq!(params(""), []);
+    }
+
+    #[test]
+    fn gaps_are_noticed() {
+        for text in [";", ";;", ";a;", "; ;a", ";a; \r\n ", ";a=\";\";;b", ";a=\"x\" junk;;b"] {
+            assert!(Params::new(text.as_bytes()).has_gap(), "{text:?}");
+        }
+        for text in ["", ";a", "; a = 1 ;b", ";a=\";;\"", ";a=;b", ";=x", ";a=\";;"] {
+            assert!(!Params::new(text.as_bytes()).has_gap(), "{text:?}");
+        }
     }
 
     #[test]

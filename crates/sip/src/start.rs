@@ -1,6 +1,6 @@
 //! The start line (RFC 3261 §7.1, §7.2).
 
-use crate::lexical::{is_visible, split_token};
+use crate::lexical::{is_visible, split_token, trim, trim_end};
 use crate::{Malformed, Method};
 
 /// The first line of a message.
@@ -46,6 +46,27 @@ impl<'a> Start<'a> {
             _ => Self::request_line(line),
         };
         start.ok_or(Malformed::StartLine)
+    }
+
+    /// As [`parse`](Self::parse); but takes whatever stands where a request has its Request-URI,
+    /// so that there is a message to answer 400 to.
+    ///
+    /// RFC 4475 §3.1.2.8, of a Request-URI with white space in it: "An element receiving this
+    /// request should respond with a 400 Bad Request."
+    #[inline]
+    pub(crate) fn parse_to_answer(line: &'a [u8]) -> Result<Self, Malformed> {
+        Self::parse(line).or_else(|malformed| Self::request_to_answer(line).ok_or(malformed))
+    }
+
+    #[cold]
+    fn request_to_answer(line: &'a [u8]) -> Option<Self> {
+        let line = trim_end(line);
+        let (method_name, rest) = split_token(line)?;
+        let (uri, version) = rest.split_at(memchr::memrchr(b' ', rest)?);
+        let version = &version[1..];
+        let method = Method::from_bytes(method_name);
+        let line = StartLine::Request { method, method_name, uri: trim(uri) };
+        is_version(version).then_some(Self { line, version })
     }
 
     /// RFC 3261 §7.1: the version is compared without regard to case.
@@ -176,6 +197,28 @@ mod tests {
         ];
         for line in bad {
             assert_eq!(parse(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn requests_with_a_broken_uri_can_be_answered() {
+        for (line, uri) in [
+            ("INVITE sip:a; lr SIP/2.0", "sip:a; lr"),
+            ("INVITE  sip:a  SIP/2.0", "sip:a"),
+            ("INVITE sip:a SIP/2.0 \t", "sip:a"),
+            ("INVITE sip:\0 SIP/2.0", "sip:\0"),
+            ("INVITE SIP/2.0", ""),
+        ] {
+            assert_eq!(parse(line), None, "{line:?}");
+            let start = Start::parse_to_answer(line.as_bytes()).unwrap();
+            let uri = uri.as_bytes();
+            let expected =
+                StartLine::Request { method: Method::Invite, method_name: b"INVITE", uri };
+            assert_eq!(start.line, expected, "{line:?}");
+            assert!(start.is_version_2());
+        }
+        for line in ["", "INVITE", " INVITE sip:a SIP/2.0", "INVITE sip:a", "SIP/2.0 2x0 OK"] {
+            assert!(Start::parse_to_answer(line.as_bytes()).is_err(), "{line:?}");
         }
     }
 

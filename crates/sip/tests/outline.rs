@@ -28,6 +28,6 @@ fn the_torture_messages_are_refused_as_if_read_in_full() {
     // Responses, and requests malformed where an answer needs them.
     assert_eq!(
         others.join(" "),
-        "bcast bigcode insuf lwsruri lwsstart noreason quotbal scalar02 scalarlg trws unreason"
+        "baddn bcast bigcode insuf lwsruri lwsstart noreason quotbal scalar02 scalarlg trws unreason"
     );
 }

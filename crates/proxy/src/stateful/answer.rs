@@ -132,7 +132,7 @@ impl Endpoint {
             _ if live.pending[index].is_abandoned => {}
             _ => {
                 if status == 503 {
-                    self.note_refused(now, context.branches[index].member);
+                    self.note_refused(now, &context.branches[index]);
                     if self.try_next(at, context, live) {
                         return;
                     }

@@ -1,6 +1,6 @@
 //! CANCEL, the caller's and our own: RFC 3261 §9, §16.10.
 
-use tidegate_sip::{Message, reply_target};
+use tidegate_sip::{Message, Method, reply_target};
 use tidegate_transaction::OtherClient;
 use tidegate_world::{Path, Received, Transmit};
 
@@ -22,9 +22,11 @@ impl Endpoint {
             self.counters.replied(200).add(1);
             self.transmit(Transmit { path: back, bytes });
         }
-        // "If the UAS has already sent a final response for that request, it takes no further
-        // action".
-        if context.server.is_pending()
+        // "If it has [sent a final response], the CANCEL request has no effect on the processing of
+        // the original request", and "no impact on the processing of transactions with any other
+        // method".
+        if context.method == Method::Invite
+            && context.server.is_pending()
             && let Some(mut live) = context.live.take()
         {
             // §16.10: "If a matching response context is found, the element MUST immediately
@@ -54,6 +56,10 @@ impl Endpoint {
         live: &mut Live,
         index: usize,
     ) {
+        // RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than INVITE."
+        if context.method != Method::Invite {
+            return;
+        }
         let timing = self.transactions().timing;
         let client = context.branches[index].client;
         let pending = &mut live.pending[index];

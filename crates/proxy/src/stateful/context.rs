@@ -68,14 +68,14 @@ pub(crate) struct Live {
     pub(crate) onward: Onward,
     /// One for each branch.
     pub(crate) pending: SmallVec<[Pending; 1]>,
-    /// Where another target may come from: the pool, and the fingerprint of the call.
-    pub(crate) choice: Option<(u16, u128)>,
+    /// Where another target may come from: the pool, and a hash of the Call-ID.
+    pub(crate) choice: Option<(u16, u64)>,
     /// When a request other than INVITE is answered with 100, RFC 4320 §4.1.
     pub(crate) trying: Option<Timestamp>,
     /// Groups of a fork whose turn has not come: indices of back ends.
     pub(crate) groups: VecDeque<Vec<u16>>,
     /// The best final response so far.
-    pub(crate) best: Option<Best>,
+    pub(crate) best: Option<Box<Best>>,
     /// The caller has cancelled it, or a final response has made all others needless.
     pub(crate) is_cancelled: bool,
 }

@@ -13,10 +13,10 @@ use crate::stateful::context::{At, Branch, Context, Live};
 impl Live {
     /// Another final response that may be the one that is sent.
     pub(crate) fn consider(&mut self, response: Best) {
-        self.best = Some(match self.best.take() {
+        self.best = Some(Box::new(match self.best.take() {
             Some(best) => best.or(response),
             None => response,
-        });
+        }));
     }
 
     /// Whether a branch may still bring the final response.
@@ -112,7 +112,7 @@ impl Endpoint {
                 return;
             }
         }
-        match live.best.take() {
+        match live.best.take().map(|best| *best) {
             // RFC 3261 §16.7 item 6: "A proxy which receives a 503 (Service Unavailable) response
             // SHOULD NOT forward it upstream unless it can determine that any subsequent requests
             // it might proxy will also generate a 503. [...] If the only response that was

@@ -70,11 +70,12 @@ impl Endpoint {
     fn branch_due(&mut self, at: At, context: &mut Context, live: &mut Live, index: usize) {
         let timing = self.transactions().timing;
         let branch = &mut context.branches[index];
+        let target = branch.target;
         let (client, firing) = branch.client.on_timer(at.now, &timing);
         branch.client = client;
         match firing {
             Firing::Silent => {}
-            Firing::Resend if self.is_unreachable(at.now, branch.target) => {
+            Firing::Resend if self.is_unreachable(target, live.pending[index].since) => {
                 self.branch_unreachable(at, context, live, index);
             }
             Firing::Resend => self.resend(at.context, context, live, index),
@@ -113,8 +114,7 @@ impl Endpoint {
             return;
         }
         self.counters.timeouts.add(1);
-        let (member, since) = (context.branches[index].member, pending.since);
-        self.note_silent(at.now, member, since);
+        self.note_silent(at.now, &context.branches[index], pending.since);
         if !self.try_next(at, context, live) && context.method == Method::Invite {
             live.consider(Best::own(408));
         }
@@ -136,8 +136,7 @@ impl Endpoint {
         let client: Client = context.branches[index].client;
         let pending = &mut live.pending[index];
         if pending.failover.take_if(|due| *due <= at.now).is_some() && client.is_unanswered() {
-            let (member, since) = (context.branches[index].member, pending.since);
-            self.note_silent(at.now, member, since);
+            self.note_silent(at.now, &context.branches[index], pending.since);
             self.try_next(at, context, live);
         }
         let pending = &mut live.pending[index];

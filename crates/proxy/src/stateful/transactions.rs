@@ -43,6 +43,15 @@ impl Transactions {
         self.table.find(key)
     }
 
+    /// The context of the request that a CANCEL of this identity is for.
+    ///
+    /// RFC 3261 §9.2: "assuming the method is anything but CANCEL or ACK". If one branch was used
+    /// for several, it is for the INVITE.
+    pub(crate) fn find_cancelled(&self, identity: u64) -> Option<Handle> {
+        let any = || self.table.find_where(identity, |_| true);
+        self.find(Key::cancelled(identity)).or_else(any)
+    }
+
     /// A new context of a request that has just come.
     pub(crate) fn insert(&mut self, now: Timestamp, key: Key) -> Result<Handle, Full> {
         self.table.reserve(key, now + self.timing.t1)
