@@ -33,8 +33,8 @@ impl Endpoint {
     /// The back ends that a request forks to, in groups of which one comes after the other; none
     /// if it goes to one target.
     ///
-    /// RFC 3261 §16.6: "the ordering of the targets by q value": "the highest q-value first", with
-    /// those of one q at once.
+    /// RFC 3261 §16.6: "Targets are processed from highest qvalue to lowest. Targets with equal
+    /// qvalues may be processed in parallel."
     pub(crate) fn fork_groups(
         &self,
         now: Timestamp,
