@@ -9,7 +9,6 @@ use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::settings::Mode;
-use crate::stateful::FULL;
 use crate::token::RouteToken;
 
 /// A request and what everybody needs of it, so that nothing is read twice.
@@ -180,9 +179,9 @@ impl Endpoint {
         if message.field(HeaderName::ProxyRequire).is_some() && has_transaction {
             return Err(Instead::BadExtension);
         }
-        // Before a target is chosen, for a choice counts.
-        if has_transaction && self.transactions().is_full() {
-            return Err(FULL);
+        // RFC 5393 §5.3.3: before a target is chosen, for a choice counts.
+        if has_transaction {
+            self.breadth(request)?;
         }
         let hop = self.route(now, received, request)?;
         match hop.mode {

@@ -188,7 +188,9 @@ impl Context {
         let request = self.live.as_ref().map_or(0, |live| {
             live.request.len() + live.best.as_ref().map_or(0, |best| best.bytes.len())
         });
-        let bytes = request + self.last.as_ref().map_or(0, |last| last.len());
+        let hops = self.branches.iter().flat_map(|branch| &branch.hop);
+        let answers = self.last.iter().chain(hops).map(|bytes| bytes.len()).sum::<usize>();
+        let bytes = request + answers;
         Counted {
             bytes: bytes as u32,
             clients: clients.try_into().unwrap_or(u8::MAX),

@@ -59,7 +59,7 @@ impl Transactions {
 
     /// The context of the request that a CANCEL of this identity is for.
     ///
-    /// RFC 3261 §9.2: "assuming the method is anything but CANCEL or ACK". If one branch was used
+    /// RFC 3261 §9.2: "assuming that the request method is anything but CANCEL or ACK". If one branch was used
     /// for several, it is for the INVITE.
     pub(crate) fn find_cancelled(&self, identity: u64) -> Option<Handle> {
         let any = || self.table.find_where(identity, |_| true);
@@ -68,7 +68,7 @@ impl Transactions {
 
     /// A new context of a request that has just come.
     pub(crate) fn insert(&mut self, now: Timestamp, key: Key) -> Result<Handle, Full> {
-        self.table.reserve(key, now + self.timing.t1)
+        if self.is_full() { Err(Full) } else { self.table.reserve(key, now + self.timing.t1) }
     }
 
     pub(crate) fn get(&self, handle: Handle) -> Option<&Context> {

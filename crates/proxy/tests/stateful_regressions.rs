@@ -1,0 +1,97 @@
+//! Regressions of the stateful proxy, each with the name of what went wrong.
+
+mod script;
+
+use std::time::Duration;
+
+use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request};
+use tidegate_balance::{Policy, Pool};
+use tidegate_proxy::{Mode, PoolSettings, Rule, RuleTarget, Senders};
+use tidegate_world::Core;
+
+const T1_64: Duration = Duration::from_secs(32);
+
+fn last(sent: Vec<Sent>) -> Sent {
+    sent.into_iter().last().expect("something is sent")
+}
+
+/// Bare line feeds become CRLF in a reply. A request could be so long, and have so many, that it
+/// could be forwarded and not answered: its context stayed for ever.
+#[test]
+fn a_request_that_is_too_long_to_be_answered_is_forgotten() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.listeners[0].trust = vec!["198.51.100.0/24".parse().unwrap()];
+    });
+    let lines = format!("{}Max-Breadth: 9\nFrom:", "Via: SIP/2.0/UDP h\n".repeat(86));
+    let text = request("INVITE", "sip:bob@203.0.113.1", "c1", 1, "").replace("\r\n", "\n");
+    let text = text.replacen("From:", &lines, 1);
+    let name = "x".repeat(65_446 - text.len());
+    let text = text.replacen("To: <", &format!("To: {name} <"), 1);
+    s.offer(CALLER, text.as_bytes());
+    assert_eq!(s.serve().last().unwrap().to, address("203.0.113.1:5060"));
+    assert_eq!(s.live(), (1, 1));
+    s.pass(T1_64 * 3);
+    assert_eq!(s.live(), (0, 0));
+    assert!(s.proxy.is_drained());
+}
+
+/// RFC 3261 §21.5.7. It was told "100 Trying", and nothing after it.
+#[test]
+fn who_sends_more_than_can_be_forwarded_is_told_so() {
+    let mut s = Script::stateful();
+    let head = invite("c1").replace("Content-Length: 0\r\n\r\n", "");
+    let room = 65_507 - head.len() - 32;
+    let text = format!("{head}Content-Length: {room:>5}\r\n\r\n{}", "x".repeat(room));
+    assert_eq!(last(s.send(CALLER, &text)).start(), "SIP/2.0 513 Message Too Large");
+    assert_eq!(s.live(), (0, 0));
+}
+
+/// RFC 5393 §5.3.3. What goes nowhere takes no place, and nobody's turn.
+#[test]
+fn a_request_without_breadth_chooses_no_back_end() {
+    let mut s = Script::stateful();
+    let none = invite("c1").replacen("From:", "Max-Breadth: 0\r\nFrom:", 1);
+    assert_eq!(s.status(CALLER, &none), 440);
+    assert_eq!(s.counters.calls.get(), 0);
+    assert_eq!(last(s.send(CALLER, &invite("c2"))).to, address(BACKEND_A));
+}
+
+#[test]
+fn a_full_table_of_transactions_is_no_matter_of_a_pool_without() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        let pool = Pool::new("other", &[("c", address(BACKEND_C), 1)]);
+        settings.pools[0].mode = Mode::Transaction;
+        settings.pools.push(PoolSettings::new(pool, Policy::Rr).stateless());
+        settings.transactions_max = 1;
+        let rule = |method: &str, pool| Rule {
+            from: Senders::Any,
+            methods: vec![method.into()],
+            domains: Vec::new(),
+            to: RuleTarget::Pool(pool),
+        };
+        settings.rules = vec![rule("INVITE", 0), rule("MESSAGE", 1)];
+    });
+    s.send(CALLER, &invite("c1"));
+    assert_eq!(s.status(CALLER, &invite("c2")), 503);
+    assert_eq!(s.counters.calls.get(), 1, "no back end was chosen");
+    let message = request("MESSAGE", "sip:bob@192.0.2.1", "c3", 1, "");
+    assert_eq!(s.one(CALLER, &message).to, address(BACKEND_C));
+}
+
+/// What the ACK of a refused INVITE repeats stays as long as that may come again.
+#[test]
+fn a_long_request_uri_takes_its_room_after_the_answer_too() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.transactions_max = 10;
+    });
+    let uri = format!("sip:{}@192.0.2.1", "x".repeat(30_000));
+    for (call, backend) in [("c1", BACKEND_A), ("c2", BACKEND_B)] {
+        let out = last(s.send(CALLER, &request("INVITE", &uri, call, 1, "")));
+        s.send(backend, &out.answer("486 Busy Here"));
+    }
+    assert_eq!(s.status(CALLER, &invite("c3")), 503);
+    s.pass(T1_64);
+    assert_eq!(last(s.send(CALLER, &invite("c4"))).to, address(BACKEND_A));
+}
