@@ -4,7 +4,9 @@ mod script;
 
 use std::time::Duration;
 
-use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request};
+use script::{
+    BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request, starts,
+};
 use tidegate_balance::{Policy, Pool};
 use tidegate_proxy::{Mode, PoolSettings, Rule, RuleTarget, Senders};
 use tidegate_world::Core;
@@ -13,6 +15,26 @@ const T1_64: Duration = Duration::from_secs(32);
 
 fn last(sent: Vec<Sent>) -> Sent {
     sent.into_iter().last().expect("something is sent")
+}
+
+/// RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than INVITE."
+#[test]
+fn a_request_other_than_invite_is_not_cancelled() {
+    let message = request("MESSAGE", "sip:bob@192.0.2.1", "c1", 1, "");
+    let mut s = Script::stateful();
+    let first = s.one(CALLER, &message);
+    s.pass(Duration::from_secs(4));
+    assert_eq!(starts(&s.sent()).last().unwrap().0, BACKEND_B);
+    let late = s.send(BACKEND_A, &first.answer("100 Trying"));
+    assert_eq!(starts(&late), [], "it was given up, and is left alone");
+
+    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
+    let [a, b] = s.send(CALLER, &message).try_into().unwrap();
+    assert_eq!(starts(&s.send(BACKEND_B, &b.answer("100 Trying"))), []);
+    assert_eq!(starts(&s.send(BACKEND_A, &a.answer("603 Decline"))), []);
+    s.pass(T1_64 * 4);
+    assert!(s.sent().iter().all(|sent| !sent.start().starts_with("CANCEL")));
+    assert_eq!(s.live(), (0, 0));
 }
 
 /// Bare line feeds become CRLF in a reply. A request could be so long, and have so many, that it
@@ -45,6 +67,60 @@ fn who_sends_more_than_can_be_forwarded_is_told_so() {
     let text = format!("{head}Content-Length: {room:>5}\r\n\r\n{}", "x".repeat(room));
     assert_eq!(last(s.send(CALLER, &text)).start(), "SIP/2.0 513 Message Too Large");
     assert_eq!(s.live(), (0, 0));
+}
+
+/// A request with the Call-ID of a call took the call along to another back end.
+#[test]
+fn an_established_call_stays_where_it_is() {
+    let bye = request("BYE", "sip:bob@192.0.2.1", "c1", 9, "Totag\r\n");
+    let mut s = Script::stateful();
+    let out = last(s.send(CALLER, &invite("c1")));
+    s.one(BACKEND_A, &out.answer("200 OK"));
+    let other = request("INVITE", "sip:bob@192.0.2.1", "c1", 2, "");
+    let other = last(s.send(CALLER, &other));
+    let next = last(s.send(BACKEND_A, &other.answer("503 Service Unavailable")));
+    assert_eq!(next.to, address(BACKEND_B));
+    assert_eq!(s.held(), [1, 0]);
+    assert_eq!(s.one(CALLER, &bye).to, address(BACKEND_A));
+
+    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 500)]);
+    let first = last(s.send(CALLER, &invite("c1")));
+    let second = last(s.send(BACKEND_A, &first.answer("486 Busy Here")));
+    s.one(BACKEND_B, &second.answer("200 OK"));
+    assert_eq!(s.held(), [0, 1]);
+    s.send(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 2, ""));
+    assert_eq!(s.held(), [0, 1]);
+    assert_eq!(s.one(CALLER, &bye).to, address(BACKEND_B));
+}
+
+#[test]
+fn the_branches_of_a_fork_are_no_retransmissions() {
+    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
+    s.send(CALLER, &invite("c1"));
+    assert_eq!(s.counters.retransmissions.get(), 0);
+    s.send(CALLER, &invite("c1"));
+    assert_eq!(s.counters.retransmissions.get(), 1);
+}
+
+/// After a challenge the Call-ID is known already. The CANCEL went before its INVITE, and the
+/// callee rang on.
+#[test]
+fn a_cancel_does_not_overtake_its_invite() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let first = last(s.send(CALLER, &invite("c1")));
+        s.send(BACKEND_A, &first.answer("407 Proxy Authentication Required"));
+        let again = request("INVITE", "sip:bob@192.0.2.1", "c1", 2, "");
+        s.offer(CALLER, again.as_bytes());
+        s.offer(CALLER, request("CANCEL", "sip:bob@192.0.2.1", "c1", 2, "").as_bytes());
+        let sent = s.serve();
+        let starts = starts(&sent);
+        let invited = starts.iter().position(|(_, start)| start.starts_with("INVITE"));
+        let cancelled = starts
+            .iter()
+            .position(|(_, start)| start.starts_with("CANCEL") || *start == "SIP/2.0 200 OK");
+        assert!(invited.is_some() && invited < cancelled, "{starts:?}");
+    }
 }
 
 /// RFC 5393 §5.3.3. What goes nowhere takes no place, and nobody's turn.
