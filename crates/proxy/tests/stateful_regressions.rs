@@ -171,3 +171,33 @@ fn a_long_request_uri_takes_its_room_after_the_answer_too() {
     s.pass(T1_64);
     assert_eq!(last(s.send(CALLER, &invite("c4"))).to, address(BACKEND_A));
 }
+
+/// A slot's generation has 16 bits. What it was 65,536 transactions ago answered the present one.
+#[test]
+fn an_old_branch_does_not_answer_a_new_request() {
+    let mut s = Script::stateful();
+    let mut old = None;
+    for i in 0..65_536 {
+        let call = format!("c{i}");
+        let sent = s.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", &call, 1, ""));
+        let from = sent.to.to_string();
+        s.one(&from, &sent.answer("200 OK"));
+        s.pass(Duration::from_secs(33));
+        old.get_or_insert(sent);
+    }
+    assert_eq!(s.live(), (0, 0));
+    let old = old.unwrap();
+    s.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", "new", 1, ""));
+    assert_eq!(starts(&s.send(BACKEND_A, &old.answer("404 Not Found"))), []);
+}
+
+/// RFC 5393 §4.2.4: parsers object "to the contents of another element's Via header field values
+/// when inspecting the Via stack for loops".
+#[test]
+fn a_via_that_cannot_be_read_hides_no_loop() {
+    let mut s = Script::stateful();
+    let out = last(s.send(CALLER, &invite("c1")));
+    let by = format!("Via: SIP/2.0/UDP {BACKEND_B};branch=z9hG4bK-b\r\nVia: ?\r\nVia: ");
+    let looped = out.text.replacen("Via: ", &by, 1);
+    assert_eq!(s.status(CALLER, &looped), 482);
+}

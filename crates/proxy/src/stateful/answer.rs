@@ -32,6 +32,11 @@ impl Endpoint {
         let at = At { now, context: branch.context };
         // RFC 6026 §8.9 (for RFC 3261 §16.7 item 1): a response that matches no client
         // transaction is not forwarded.
+        let context = self.transactions().get(at.context);
+        // Generations come round again; the hash nearly always tells an old branch then.
+        context
+            .filter(|context| context.loop_hash == branch.loop_hash)
+            .ok_or(DropReason::StrayResponse)?;
         let context = self.transactions_mut().lend(at.context);
         let mut context = context.ok_or(DropReason::StrayResponse)?;
         let answer = Answer { at, index: branch.index.into(), received, passage };
@@ -176,8 +181,8 @@ impl Endpoint {
             return;
         }
         self.note_answer(now, context, status, true);
-        // RFC 3261 §16.7 item 5: "any provisional response other than 100 (Trying)". RFC 4320
-        // §4.1: "A SIP element MUST NOT send any provisional response with a Status-Code other
+        // RFC 3261 §16.7 item 5: "Any provisional response other than 100 (Trying)". RFC 4320
+        // §4.1: "An SIP element MUST NOT send any provisional response with a Status-Code other
         // than 100 to a non-INVITE request."
         if status > 100 && context.method == Method::Invite && context.server.is_pending() {
             self.pass_provisional(now, context, status, bytes);
