@@ -131,6 +131,10 @@ impl Endpoint {
         self.pickers[usize::from(member.pool)].backend(member.backend.into())
     }
 
+    pub(crate) fn waiting_transmits(&self) -> usize {
+        self.transmits.len()
+    }
+
     pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }

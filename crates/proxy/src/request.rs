@@ -184,10 +184,14 @@ impl Endpoint {
             self.breadth(request)?;
         }
         let hop = self.route(now, received, request)?;
+        // What a call needs to go on or to end is not refused for want of room.
+        let goes_alone = request.essentials.to.tag().is_some() && self.transactions().is_full();
         match hop.mode {
             // §16.10: a CANCEL that matches nothing goes on without state; §13.2.2.4: the ACK to
             // a 2xx is a transaction of its own that has no answer.
-            Mode::Transaction if has_transaction => self.begin(now, received, request, &hop),
+            Mode::Transaction if has_transaction && !goes_alone => {
+                self.begin(now, received, request, &hop)
+            }
             _ => self.forward(now, received, request, &hop),
         }
     }

@@ -201,3 +201,28 @@ fn a_via_that_cannot_be_read_hides_no_loop() {
     let looped = out.text.replacen("Via: ", &by, 1);
     assert_eq!(s.status(CALLER, &looped), 482);
 }
+
+/// With all places taken a call can still go on and end: its requests are forwarded without state.
+#[test]
+fn a_full_table_refuses_nothing_within_a_call() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.transactions_max = 1;
+    });
+    let out = s.send(CALLER, &invite("c1")).remove(1);
+    s.send(BACKEND_A, &out.answer("200 OK"));
+    let bye = s.one(CALLER, &request("BYE", "sip:bob@192.0.2.1", "c1", 2, "Totag\r\n"));
+    assert_eq!(bye.to.to_string(), BACKEND_A);
+    assert_eq!(s.one(BACKEND_A, &bye.answer("200 OK")).to.to_string(), CALLER);
+    assert_eq!(s.held(), [0, 0]);
+}
+
+/// RFC 4320 §4.2: a 408 is not sent on, and must not keep a better answer from being sent.
+#[test]
+fn a_408_of_one_branch_does_not_silence_another() {
+    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
+    let sent = s.send(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "m1", 1, ""));
+    assert_eq!(s.send(BACKEND_A, &sent[0].answer("408 Request Timeout")), []);
+    let up = s.one(BACKEND_B, &sent[1].answer("501 Not Implemented"));
+    assert_eq!(up.start(), "SIP/2.0 501 Not Implemented");
+}

@@ -142,7 +142,10 @@ impl Endpoint {
                         return;
                     }
                 }
-                live.consider(Best::received(status, &bytes));
+                // RFC 4320 §4.2: a 408 to any other request could not be sent on.
+                if is_invite || status != 408 {
+                    live.consider(Best::received(status, &bytes));
+                }
                 if status >= 600 {
                     // RFC 3261 §16.7 item 5: "If a 6xx response is received, it is not
                     // immediately forwarded, but the stateful proxy SHOULD cancel all client
@@ -167,6 +170,8 @@ impl Endpoint {
         let status = passage.status;
         let pending = &mut live.pending[index];
         pending.failover = None;
+        // What the transport has said before does not count any more.
+        pending.since = now;
         // RFC 3261 §16.7 item 2: "For an INVITE transaction, if the response is a provisional
         // response with status codes 101 to 199 inclusive (i.e., anything but 100), the proxy
         // MUST reset timer C for that client transaction."

@@ -87,6 +87,10 @@ impl Endpoint {
         let mut outcome = Err(NOBODY);
         for (i, &backend) in (0u32..).zip(group) {
             let member = Member { pool, backend };
+            // Its turn may have come long after the groups were made.
+            if !self.backend(member).is_up(at.now) {
+                continue;
+            }
             let hop = Hop { choice: None, ..self.toward(member, context.call, 0) };
             let share = incoming / count + u32::from(i < incoming % count);
             let started = self.start(at, context, live, request, &hop, share);

@@ -84,7 +84,7 @@ pub(crate) struct Live {
 
 /// What a branch that waits for its final response needs beyond its client transaction.
 pub(crate) struct Pending {
-    /// When it was sent.
+    /// When it was sent, or last answered.
     pub(crate) since: Timestamp,
     /// When it is given up for another target.
     pub(crate) failover: Option<Timestamp>,
