@@ -131,6 +131,10 @@ impl Endpoint {
         self.pickers[usize::from(member.pool)].backend(member.backend.into())
     }
 
+    pub(crate) fn waiting_transmits(&self) -> usize {
+        self.transmits.len()
+    }
+
     pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
@@ -188,9 +192,18 @@ impl Endpoint {
         self.keys.identity.hash(&[branch, scan.sent_by, scan.call_id, &number])
     }
 
-    /// Whether the call of a scanned message is in the call table.
-    pub(crate) fn holds(&self, scan: &Scan<'_>) -> bool {
-        self.calls.find(self.keys.call.fingerprint(scan.call_id)).is_some()
+    /// Whether the request that a scanned CANCEL is for has been served.
+    pub(crate) fn has_served(&self, cancel: &Scan<'_>) -> bool {
+        let hash = |parts: &[&[u8]]| self.keys.identity.hash(parts);
+        let branch = cancel.branch.unwrap_or_default();
+        let call = self.calls.find(self.keys.call.fingerprint(cancel.call_id));
+        match identity_of_branch(branch, cancel.sent_by, hash) {
+            Some(identity) => {
+                self.transactions.find_cancelled(identity).is_some()
+                    || call.is_some_and(|call| self.calls.is_repeated(call, identity))
+            }
+            None => call.is_some(),
+        }
     }
 
     /// Whether these bytes are an ACK to a reply that we made ourselves.
@@ -302,8 +315,8 @@ impl Endpoint {
     }
 
     pub(crate) fn move_call(&mut self, call: CallRef, member: Member) {
-        self.counters.moved.add(1);
-        self.calls.move_to(call, member);
+        let has_moved = self.calls.move_to(call, member);
+        self.counters.moved.add(has_moved.into());
     }
 
     /// Counts a request on the back end that it goes to.

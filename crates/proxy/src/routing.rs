@@ -15,6 +15,7 @@ use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
 use crate::settings::{Choice, Mode, Rule, RuleTarget, Senders};
+use crate::stateful;
 use crate::token::RouteToken;
 
 /// Where a request goes next.
@@ -124,6 +125,13 @@ impl Endpoint {
             }
             // Before a back end is chosen, for a choice counts.
             Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(FULL),
+            Way::Pool(pool)
+                if is_new
+                    && self.mode(pool) == Mode::Transaction
+                    && self.transactions().is_full() =>
+            {
+                Err(stateful::FULL)
+            }
             Way::Pool(pool) => {
                 let backend = match self.groups(now, pool).front() {
                     Some(group) => group[0],

@@ -36,8 +36,8 @@ fn our_cancel_matches_the_invite_that_we_sent() {
 }
 
 /// §9.2: "as long as the CANCEL matched an existing transaction, the UAS answers the CANCEL
-/// request itself with a 200 (OK) response", and "if it has already sent a final response for that
-/// request", nothing else happens.
+/// request itself with a 200 (OK) response"; "If it has [issued a final response for the original
+/// request], the CANCEL request has no effect on the processing of the original request".
 #[test]
 fn a_cancel_too_late_is_answered_and_does_nothing() {
     let mut s = Script::stateful();

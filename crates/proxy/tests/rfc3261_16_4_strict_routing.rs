@@ -28,8 +28,9 @@ fn last(sent: Vec<Sent>) -> Sent {
 }
 
 /// §16.4: "If the Request-URI of the request contains a value this proxy previously placed into a
-/// Record-Route header field, the proxy MUST replace the Request-URI in the request with the last
-/// value from the Route header field, and remove that value from the Route header field."
+/// Record-Route header field (see Section 16.6 item 4), the proxy MUST replace the Request-URI in
+/// the request with the last value from the Route header field, and remove that value from the
+/// Route header field."
 #[test]
 fn what_a_strict_router_before_us_has_done_is_undone() {
     let mut s = Script::stateful();
@@ -59,9 +60,9 @@ fn a_request_uri_that_names_us_without_a_token_stays() {
     assert_eq!(out.start(), "BYE sip:x@192.0.2.1:5060;lr SIP/2.0");
 }
 
-/// §16.6 item 6: "If the first URI of this Route header field doesn't contain an lr parameter, the
-/// proxy MUST modify the request as follows: The proxy MUST place the Request-URI into the Route
-/// header field as the last value. The proxy MUST then place the first Route header field value
+/// §16.6 item 6: "If that URI does not contain an lr parameter, the proxy MUST modify the copy as
+/// follows:" "The proxy MUST place the Request-URI into the Route header field as the last value."
+/// "The proxy MUST then place the first Route header field value
 /// into the Request-URI and remove that value from the Route header field."
 #[test]
 fn a_strict_router_behind_us_gets_what_it_expects() {

@@ -67,9 +67,9 @@ fn a_100_does_not_reset_timer_c() {
     assert_eq!(s.sent().len(), 2, "the CANCEL and the 408");
 }
 
-/// §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a request,
-/// the proxy MUST behave as if the forwarded request received a 503 (Service Unavailable)
-/// response."
+/// §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a request
+/// (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503 (Service
+/// Unavailable) response."
 #[test]
 fn where_nobody_listens_another_is_tried_and_then_nobody() {
     let mut s = Script::stateful();

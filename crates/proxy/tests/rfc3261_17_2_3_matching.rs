@@ -93,3 +93,24 @@ fn a_full_table_is_a_503_and_what_it_holds_goes_on() {
     let sent = s.send(BACKEND_A, &out.answer("486 Busy Here"));
     assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 486 Busy Here"));
 }
+
+/// Peers choose how long their messages are, and may not choose how much memory they take.
+#[test]
+fn a_table_full_of_long_messages_is_full() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.transactions_max = 10;
+    });
+    let long = |call: &str| {
+        let body = "x".repeat(30_000);
+        let text = request("MESSAGE", "sip:bob@192.0.2.1", call, 1, "");
+        text.replace("Content-Length: 0", "Content-Length: 30000") + &body
+    };
+    let first = s.one(CALLER, &long("c1"));
+    s.one(CALLER, &long("c2"));
+    assert_eq!(s.status(CALLER, &long("c3")), 503);
+    // Answered, the requests are not kept any more.
+    assert!(first.start().starts_with("MESSAGE"));
+    s.send(BACKEND_A, &first.answer("200 OK"));
+    s.one(CALLER, &long("c4"));
+}

@@ -30,7 +30,7 @@ impl Endpoint {
             && let Some(mut live) = context.live.take()
         {
             // §16.10: "If a matching response context is found, the element MUST immediately
-            // return a 200 (OK) response to the CANCEL request. [...] the proxy MUST generate
+            // return a 200 (OK) response to the CANCEL request. [...] the element MUST generate
             // CANCEL requests for all pending client transactions in the context".
             self.cancel_all(at, &mut context, &mut live);
             self.conclude(at, &mut context, &mut live);
@@ -48,7 +48,8 @@ impl Endpoint {
         }
     }
 
-    /// Cancels one branch: at.now if something has come from there, else as soon as it does.
+    /// Cancels one branch of an INVITE: now if something has come from there, else as soon as it
+    /// does.
     pub(crate) fn cancel_branch(
         &mut self,
         at: At,
@@ -56,7 +57,8 @@ impl Endpoint {
         live: &mut Live,
         index: usize,
     ) {
-        // RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than INVITE."
+        // RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than
+        // INVITE."
         if context.method != Method::Invite {
             return;
         }

@@ -46,6 +46,8 @@ pub(crate) struct Counted {
     pub(crate) server: bool,
     /// It has no final response, or that waits for its ACK.
     pub(crate) unfinished: bool,
+    /// Bytes of messages held.
+    pub(crate) bytes: u32,
 }
 
 /// A client transaction, and where it went.
@@ -82,7 +84,7 @@ pub(crate) struct Live {
 
 /// What a branch that waits for its final response needs beyond its client transaction.
 pub(crate) struct Pending {
-    /// When it was sent.
+    /// When it was sent, or last answered.
     pub(crate) since: Timestamp,
     /// When it is given up for another target.
     pub(crate) failover: Option<Timestamp>,
@@ -183,7 +185,14 @@ impl Context {
 
     pub(crate) fn count(&self) -> Counted {
         let clients = self.branches.iter().filter(|branch| !branch.client.is_terminated()).count();
+        let request = self.live.as_ref().map_or(0, |live| {
+            live.request.len() + live.best.as_ref().map_or(0, |best| best.bytes.len())
+        });
+        let hops = self.branches.iter().flat_map(|branch| &branch.hop);
+        let answers = self.last.iter().chain(hops).map(|bytes| bytes.len()).sum::<usize>();
+        let bytes = request + answers;
         Counted {
+            bytes: bytes as u32,
             clients: clients.try_into().unwrap_or(u8::MAX),
             server: !self.server.is_terminated(),
             unfinished: self.server.is_pending() || self.server.awaits_ack(),

@@ -30,9 +30,10 @@ impl Endpoint {
         request: &Request<'_>,
     ) -> Result<(), Instead> {
         let mut hash = None;
-        // One that cannot be read is not ours. The MAC says more than the sent-by: that this very
-        // proxy has sent the request, for who is named in the Via below.
-        let mut vias = request.message.vias().map_while(Result::ok).peekable();
+        // One that cannot be read is not ours, nor that of whom we have answered to. The MAC says
+        // more than the sent-by: that this very proxy has sent the request, for who is named in the
+        // Via below.
+        let mut vias = request.message.vias().filter_map(Result::ok).peekable();
         while let Some(via) = vias.next() {
             let Some(target) = vias.peek().and_then(response_target) else { continue };
             let branch = via.branch().unwrap_or_default();

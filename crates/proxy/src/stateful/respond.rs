@@ -129,8 +129,7 @@ impl Endpoint {
             // Status-Code of 408 to a non-INVITE request. As a consequence, an element that cannot
             // respond before the transaction expires will not send a final response at all."
             None if context.method != Method::Invite => {
-                self.note_answer(at.now, context, 408, false);
-                context.server = context.server.end();
+                self.end_unanswered(at.now, context, 408);
             }
             None => self.respond(at.now, context, live, 408),
         }
@@ -138,11 +137,22 @@ impl Endpoint {
 
     /// Answers the request ourselves.
     fn respond(&mut self, now: Timestamp, context: &mut Context, live: &Live, status: u16) {
-        let Ok(message) = Message::parse(&live.request) else { return };
-        if let Some(bytes) = self.write_own(&message, &context.back, context.identity, status) {
-            self.counters.replied(status).add(1);
-            self.pass_final(now, context, status, bytes, false);
+        let message = Message::parse(&live.request).ok();
+        let write = |message| self.write_own(&message, &context.back, context.identity, status);
+        match message.and_then(write) {
+            Some(bytes) => {
+                self.counters.replied(status).add(1);
+                self.pass_final(now, context, status, bytes, false);
+            }
+            // The lines that it would repeat have no room in a datagram.
+            None => self.end_unanswered(now, context, status),
         }
+    }
+
+    /// Ends a request that gets no final response; `status` is what it would have been.
+    fn end_unanswered(&mut self, now: Timestamp, context: &mut Context, status: u16) {
+        self.note_answer(now, context, status, false);
+        context.server = context.server.end();
     }
 
     /// A response of our own in the transaction with this identity.

@@ -12,10 +12,16 @@ use crate::stateful::context::{At, Cancel, Context, Live};
 /// that wait.
 const DUE_MAX: usize = 256;
 
+/// Packets that wait to be sent while one call goes on.
+const TRANSMITS_MAX: usize = 256;
+
 impl Endpoint {
     /// Lets happen what is due.
     pub(crate) fn handle_due(&mut self, now: Timestamp) {
         for _ in 0..DUE_MAX {
+            if self.waiting_transmits() >= TRANSMITS_MAX {
+                return;
+            }
             let Some(context) = self.transactions_mut().next_due(now) else { return };
             let at = At { now, context };
             let Some(mut context) = self.transactions_mut().lend(at.context) else { continue };

@@ -89,6 +89,8 @@ pub struct Script {
     pub backends: balance::Pool,
     pub now: Timestamp,
     pub pool: Pool,
+    /// Sent while time has passed.
+    carried: Vec<Sent>,
 }
 
 impl Script {
@@ -111,7 +113,14 @@ impl Script {
         let pool = Pool::new();
         let counters = Arc::<Counters>::default();
         let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
-        Self { proxy, counters, backends, pool, now: Timestamp::from_nanos(1_000_000_000) }
+        Self {
+            proxy,
+            counters,
+            backends,
+            pool,
+            now: Timestamp::from_nanos(1_000_000_000),
+            carried: Vec::new(),
+        }
     }
 
     /// With transactions, before two back ends in turn.
@@ -160,13 +169,17 @@ impl Script {
     }
 
     pub fn sent(&mut self) -> Vec<Sent> {
+        self.carry();
+        std::mem::take(&mut self.carried)
+    }
+
+    fn carry(&mut self) {
         let sent = std::iter::from_fn(|| self.proxy.poll_transmit());
-        sent.map(|t| Sent {
+        self.carried.extend(sent.map(|t| Sent {
             from: t.path.local,
             to: t.path.remote,
             text: String::from_utf8(t.bytes.to_vec()).unwrap(),
-        })
-        .collect()
+        }));
     }
 
     /// The shard that the next message to another shard is for.
@@ -201,6 +214,7 @@ impl Script {
             fired += 1;
             assert!(fired < 100_000, "timers fire without end");
             self.proxy.handle_timeout(at);
+            self.carry();
         }
         self.now = end;
     }
