@@ -98,10 +98,13 @@ class Sipp:
         return self.calls()
 
 
-def callee(stage: Stage, name: str, scenario: str = "uas") -> Sipp:
-    """A SIPp that answers: `uas` is its built-in scenario, any other a file of ours."""
+def callee(stage: Stage, name: str, scenario: str = "uas", tolerant: bool = False) -> Sipp:
+    """A SIPp that answers: `uas` is its built-in scenario, any other a file of ours.
+
+    If it is `tolerant` it passes over messages that the scenario does not expect.
+    """
     port = free_port()
-    command, statistics = _command(stage, name, scenario, port)
+    command, statistics = _command(stage, name, scenario, port, tolerant)
     return Sipp(stage.serve(name, command, port), port, statistics)
 
 
@@ -115,13 +118,15 @@ def caller(
     scenario: str = "uac",
     hold_ms: int = 0,
     traced: bool = False,
+    tolerant: bool = False,
 ) -> Sipp:
     """A SIPp that makes `calls` calls, `rate_cps` a second, whatever becomes of them.
 
-    If it is `traced` it also writes what `response_times` and `counts` read.
+    If it is `traced` it also writes what `response_times` and `counts` read; if it is
+    `tolerant` it passes over messages that the scenario does not expect.
     """
     port = free_port()
-    command, statistics = _command(stage, name, scenario, port)
+    command, statistics = _command(stage, name, scenario, port, tolerant)
     command += ["-r", str(rate_cps), "-m", str(calls), "-d", str(hold_ms)]
     # Without a limit of its own SIPp holds back new calls when the old ones are slow, and
     # the load offered is no longer the load asked for.
@@ -132,7 +137,9 @@ def caller(
     return Sipp(stage.serve(name, command, port), port, statistics)
 
 
-def _command(stage: Stage, name: str, scenario: str, port: int) -> tuple[list[str], Path]:
+def _command(
+    stage: Stage, name: str, scenario: str, port: int, tolerant: bool
+) -> tuple[list[str], Path]:
     statistics = stage.directory / f"{name}.csv"
     statistics.unlink(missing_ok=True)
     source = (
@@ -143,6 +150,8 @@ def _command(stage: Stage, name: str, scenario: str, port: int) -> tuple[list[st
     command = ["sipp", *source, "-nostdin", "-i", LOCALHOST, "-p", str(port)]
     command += ["-buff_size", str(_BUFFER_BYTES), "-max_socket", "1000"]
     command += ["-trace_stat", "-stf", str(statistics), "-fd", "1"]
+    if tolerant:
+        command += ["-default_behaviors", "all,-abortunexp"]
     command += ["-trace_err", "-error_file", str(stage.directory / f"{name}.errors")]
     return command, statistics
 

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,16 @@ def configure(
     backend_ports: list[int],
     *,
     policy: str = "rr",
+    mode: str = "stateless",
     queue_max: int = 4096,
     tables: str = "",
+    name: str = "tidegate",
 ) -> Edge:
     """The smallest configuration, on free ports, with its state in the scratch directory.
 
-    `tables` is added as it is: more tables, such as [overload].
+    `tables` is added as it is: more tables, such as [overload]. The files bear `name`.
     """
-    edge = Edge(free_port(), free_port(), stage.directory / "tidegate.toml")
+    edge = Edge(free_port(), free_port(), stage.directory / f"{name}.toml")
     backends = "".join(
         f'[[pool.backend]]\nuri = "sip:{LOCALHOST}:{port}"\n' for port in backend_ports
     )
@@ -57,7 +60,7 @@ def configure(
 [server]
 shards = 1
 queue_max = {queue_max}
-state_dir = "{stage.directory / "state"}"
+state_dir = "{stage.directory / f"{name}-state"}"
 
 [admin]
 address = "{LOCALHOST}:{edge.admin_port}"
@@ -69,7 +72,7 @@ address = "{edge.address}"
 [[pool]]
 name = "app"
 policy = "{policy}"
-mode = "stateless"
+mode = "{mode}"
 {backends}{tables}"""
     )
     return edge
@@ -123,12 +126,13 @@ class Caller:
         self.port = port
         self._report = report
 
+    def stats(self) -> dict[str, Any]:
+        """All that it counted; there only once it has ended."""
+        return _stats(self.process, self._report)
+
     def calls(self) -> Calls:
-        """What it counted; there only once it has ended."""
-        try:
-            stats = json.loads(self._report.read_text())["stats"]
-        except (OSError, ValueError):
-            sys.exit(f"{self.process.name} left no report:\n{self.process.tail()}")
+        """What it counted, in SIPp's words."""
+        stats = self.stats()
         return Calls(
             created=stats["offered"],
             successful=stats["completed"],
@@ -145,13 +149,30 @@ class Callee:
 
     process: Process
     port: int
+    report: Path
+
+    def finish(self) -> dict[str, Any]:
+        """Ends it, and returns all that it counted."""
+        self.process.stop()
+        return _stats(self.process, self.report)
 
 
-def callee(stage: Stage, name: str, profile: str = "debug") -> Callee:
+def callee(
+    stage: Stage, name: str, profile: str = "debug", options: Sequence[str] = ()
+) -> Callee:
     """Starts a `tidegate load uas` and returns once it listens."""
-    port = free_port()
+    port, report = free_port(), stage.directory / f"{name}.json"
     command = [built("tidegate", profile), "load", "uas", "--bind", f"{LOCALHOST}:{port}"]
-    return Callee(stage.serve(name, command, port), port)
+    command += ["--json", str(report), *options]
+    return Callee(stage.serve(name, command, port), port, report)
+
+
+def _stats(process: Process, report: Path) -> dict[str, Any]:
+    try:
+        stats: dict[str, Any] = json.loads(report.read_text())["stats"]
+    except (OSError, ValueError):
+        sys.exit(f"{process.name} left no report:\n{process.tail()}")
+    return stats
 
 
 def caller(
@@ -163,6 +184,7 @@ def caller(
     calls: int,
     follow_routes: bool = True,
     profile: str = "debug",
+    seed: int | None = None,
 ) -> Caller:
     """Starts a `tidegate load uac` that makes `calls` calls at even intervals.
 
@@ -174,4 +196,6 @@ def caller(
     command += ["--json", str(report)]
     if not follow_routes:
         command += ["--no-record-route"]
+    if seed is not None:
+        command += ["--seed", str(seed)]
     return Caller(stage.serve(name, command, port), port, report)

@@ -370,6 +370,26 @@ fn the_other_side_may_hang_up() {
 }
 
 #[test]
+fn both_sides_may_hang_up_at_once() {
+    // §15.1.1, §15.1.2: either BYE ends the dialog; a 481 to the other says so.
+    let (mut script, invite) = calling(config());
+    script.until(0).tell(uas(), &ok(&invite)).until(10_000);
+    let ours = script.sent().pop().unwrap();
+    let theirs = format!(
+        "BYE sip:caller-0@192.0.2.1:5060 SIP/2.0\nVia: SIP/2.0/UDP 192.0.2.2;branch=z9hG4bKx\n\
+         From: <sip:service@192.0.2.2:5060>;tag=b\nTo: {}\nCall-ID: {}\nCSeq: 7 BYE\n\n",
+        invite.header("From"),
+        invite.header("Call-ID")
+    );
+    script.tell(uas(), &theirs);
+    assert_eq!(script.sent_one().what(), "200");
+    script.until(10_600).tell(uas(), &response(&ours, 481, "", ""));
+    assert!(script.sent().is_empty() && script.agent.is_done());
+    let stats = script.agent.stats();
+    assert_eq!((stats.completed, stats.hung_up, stats.failed.total(), stats.late), (1, 0, 0, 1));
+}
+
+#[test]
 fn an_answer_without_contact_is_a_failure() {
     let (mut script, invite) = calling(config());
     script.until(20).tell(uas(), &response(&invite, 200, ";tag=b", ""));

@@ -63,6 +63,28 @@ fn a_called_party_may_hang_up() {
 }
 
 #[test]
+fn its_bye_goes_where_its_dialog_leads() {
+    // §12.2.1.1, §8.1.2: to the first of the route set, else to the remote target; to where the
+    // INVITE came from only if that is no address.
+    let source = "192.0.2.1:40000".parse().unwrap();
+    let direct = |invite: String| {
+        let lines = invite.split_inclusive('\n').filter(|line| !line.starts_with("Record-Route"));
+        lines.collect::<String>()
+    };
+    for (invite, to) in [
+        (invite(), "192.0.2.1:5060"),
+        (direct(invite()), "192.0.2.9:5060"),
+        (direct(invite()).replace("alice@192.0.2.9>", "alice@host.example>"), "192.0.2.1:40000"),
+    ] {
+        let mut script = answerer(AnswererConfig { hangs_up: 1.0, ..config() });
+        script.tell(source, &invite);
+        let ok = script.sent().pop().unwrap();
+        script.tell(source, &request("ACK", "2", &tag(&ok), 1)).until(0);
+        assert_eq!(script.sent_one().to.to_string(), to);
+    }
+}
+
+#[test]
 fn its_bye_is_repeated_by_timer_e_until_timer_f() {
     // §17.1.2.2; §15.1.1: a dialog whose BYE gets no response is over all the same.
     let (mut script, _) = hanging_up();

@@ -233,14 +233,17 @@ impl Calls {
     }
 
     /// Sends the call elsewhere: nothing has come from its back end, and that back
-    /// end is down. What it counted there is given back.
-    pub(crate) fn move_to(&mut self, call: CallRef, member: Member) {
-        let Some(entry) = self.get_mut(call) else { return };
+    /// end is down. What it counted there is given back. `false` if it stays: one that is
+    /// established is not what another request with its Call-ID is about.
+    pub(crate) fn move_to(&mut self, call: CallRef, member: Member) -> bool {
+        let entry = self.get_mut(call).filter(|entry| entry.phase != Phase::Established);
+        let Some(entry) = entry else { return false };
         entry.member = member;
         entry.counted = None;
         let given_up = entry.open.len();
         entry.open.clear();
         self.open -= given_up;
+        true
     }
 
     /// Whether a new call would find room.

@@ -131,6 +131,10 @@ impl Endpoint {
         self.pickers[usize::from(member.pool)].backend(member.backend.into())
     }
 
+    pub(crate) fn waiting_transmits(&self) -> usize {
+        self.transmits.len()
+    }
+
     pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
@@ -188,9 +192,18 @@ impl Endpoint {
         self.keys.identity.hash(&[branch, scan.sent_by, scan.call_id, &number])
     }
 
-    /// Whether the call of a scanned message is in the call table.
-    pub(crate) fn holds(&self, scan: &Scan<'_>) -> bool {
-        self.calls.find(self.keys.call.fingerprint(scan.call_id)).is_some()
+    /// Whether the request that a scanned CANCEL is for has been served.
+    pub(crate) fn has_served(&self, cancel: &Scan<'_>) -> bool {
+        let hash = |parts: &[&[u8]]| self.keys.identity.hash(parts);
+        let branch = cancel.branch.unwrap_or_default();
+        let call = self.calls.find(self.keys.call.fingerprint(cancel.call_id));
+        match identity_of_branch(branch, cancel.sent_by, hash) {
+            Some(identity) => {
+                self.transactions.find_cancelled(identity).is_some()
+                    || call.is_some_and(|call| self.calls.is_repeated(call, identity))
+            }
+            None => call.is_some(),
+        }
     }
 
     /// Whether these bytes are an ACK to a reply that we made ourselves.
@@ -261,11 +274,11 @@ impl Endpoint {
         &mut self,
         now: Timestamp,
         pool: u16,
-        fingerprint: u128,
+        call: u64,
         may_have: impl Fn(usize, &Backend) -> bool,
     ) -> Option<u16> {
         let picker = &mut self.pickers[usize::from(pool)];
-        picker.pick_where(now, fingerprint as u64, may_have).map(|backend| backend as u16)
+        picker.pick_where(now, call, may_have).map(|backend| backend as u16)
     }
 
     /// Chooses a back end for what another back end sends to a pool. RFC 3261 §16.11: by
@@ -302,8 +315,8 @@ impl Endpoint {
     }
 
     pub(crate) fn move_call(&mut self, call: CallRef, member: Member) {
-        self.counters.moved.add(1);
-        self.calls.move_to(call, member);
+        let has_moved = self.calls.move_to(call, member);
+        self.counters.moved.add(has_moved.into());
     }
 
     /// Counts a request on the back end that it goes to.
@@ -323,18 +336,10 @@ impl Endpoint {
         self.handle_due(now);
     }
 
-    /// Whether it is known that nobody listens at `target`, where `member` is.
-    pub(crate) fn is_unreachable(
-        &self,
-        now: Timestamp,
-        target: SocketAddr,
-        member: Option<Member>,
-    ) -> bool {
-        // A request from a back end has that for its member, and goes elsewhere.
-        match member.map(|member| self.backend(member)).filter(|b| b.address() == target) {
-            Some(backend) => !backend.is_up(now),
-            None => self.unreachable.holds(now, target),
-        }
+    /// Whether the transport has said, of what was sent at `since`, that nobody listens at
+    /// `target`.
+    pub(crate) fn is_unreachable(&self, target: SocketAddr, since: Timestamp) -> bool {
+        self.unreachable.holds(target, since)
     }
 
     /// A delivery failed. If it was to a back end, that gets no new calls for a
@@ -347,9 +352,8 @@ impl Endpoint {
         }
         if let Some(member) = self.addresses.member(failure.path.remote) {
             self.backend(member).on_failed(now, self.failure_pause);
-        } else {
-            self.unreachable.note(now, failure.path.remote);
         }
+        self.unreachable.note(now, failure.path.remote);
     }
 }
 

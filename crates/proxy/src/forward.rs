@@ -30,6 +30,11 @@ impl Endpoint {
         let text = branch.encode(self.keys(), target);
         let bytes = self.write_request(received.path.remote, request, &onward, text.as_bytes())?;
         let transaction = Transaction { identity: branch.identity, method: request.method };
+        // An ACK and a CANCEL share the identity of their INVITE.
+        let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
+        if alone && self.calls().is_repeated(hop.call, transaction.identity) {
+            self.counters.retransmissions.add(1);
+        }
         self.note_request(now, hop, transaction);
         self.counters.requests_forwarded.add(1);
         self.send_onward(onward.egress, onward.target, bytes);
@@ -58,11 +63,6 @@ impl Endpoint {
 
     /// Tells the call table of a request that is about to be forwarded.
     pub(crate) fn note_request(&mut self, now: Timestamp, hop: &Hop, transaction: Transaction) {
-        // An ACK and a CANCEL share the identity of their INVITE.
-        let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
-        if alone && self.calls().is_repeated(hop.call, transaction.identity) {
-            self.counters.retransmissions.add(1);
-        }
         match hop.member {
             Some(member) if hop.toward_backend => {
                 self.count_request(now, hop.call, member, transaction);

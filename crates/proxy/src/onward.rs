@@ -12,7 +12,6 @@ use tidegate_sip::{HeaderName, Method, Splice};
 use tidegate_world::Buffer;
 
 use crate::calls::Member;
-use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::request::Request;
@@ -136,7 +135,7 @@ impl Endpoint {
         routes.truncate(routes.len() - request.restored);
         let mut left = routes.into_iter().skip(onward.own_routes.into());
         // RFC 3261 §16.6 item 6: "The proxy MUST place the Request-URI into the Route header
-        // field as the last value. The proxy MUST then place the first Route header field value
+        // field as the last value." "The proxy MUST then place the first Route header field value
         // into the Request-URI and remove that value from the Route header field."
         let (uri, last) = match onward.is_strict.then(|| left.next()).flatten() {
             Some(first) => (first.uri, [b"<", request.uri_text, b">"].concat()),
@@ -159,7 +158,8 @@ struct Around {
 }
 
 const UNREACHABLE: Instead = Instead::Reply(404, "no listener reaches that address");
-const TOO_LONG: Instead = Instead::Drop(DropReason::TooLong);
+/// RFC 3261 §21.5.7. Silence would bring it here again.
+const TOO_LONG: Instead = Instead::Reply(513, "longer than a datagram on its way out");
 
 fn write_all(head: &mut ArrayVec<u8, HEAD_MAX>, parts: &[&[u8]]) -> Result<(), Instead> {
     for part in parts {

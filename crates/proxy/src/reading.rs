@@ -67,7 +67,7 @@ pub(crate) fn read<'a>(
         .unwrap_or_else(|| Class::of_request(method, endpoint.knows(method, &scan, received)));
     match class {
         // The CANCEL of an INVITE that still waits must not be served before it.
-        Class::Cancel if !endpoint.holds(&scan) => Ok(reading(class, Lane::Invites)),
+        Class::Cancel if !endpoint.has_served(&scan) => Ok(reading(class, Lane::Invites)),
         _ if class.is_new_work() => {
             let fingerprint = Some(endpoint.fingerprint(&scan));
             Ok(Reading { class, lane: Lane::of(class), fingerprint, outline })

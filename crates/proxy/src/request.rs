@@ -9,7 +9,6 @@ use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::settings::Mode;
-use crate::stateful::FULL;
 use crate::token::RouteToken;
 
 /// A request and what everybody needs of it, so that nothing is read twice.
@@ -180,15 +179,19 @@ impl Endpoint {
         if message.field(HeaderName::ProxyRequire).is_some() && has_transaction {
             return Err(Instead::BadExtension);
         }
-        // Before a target is chosen, for a choice counts.
-        if has_transaction && self.transactions().is_full() {
-            return Err(FULL);
+        // RFC 5393 §5.3.3: before a target is chosen, for a choice counts.
+        if has_transaction {
+            self.breadth(request)?;
         }
         let hop = self.route(now, received, request)?;
+        // What a call needs to go on or to end is not refused for want of room.
+        let goes_alone = request.essentials.to.tag().is_some() && self.transactions().is_full();
         match hop.mode {
             // §16.10: a CANCEL that matches nothing goes on without state; §13.2.2.4: the ACK to
             // a 2xx is a transaction of its own that has no answer.
-            Mode::Transaction if has_transaction => self.begin(now, received, request, &hop),
+            Mode::Transaction if has_transaction && !goes_alone => {
+                self.begin(now, received, request, &hop)
+            }
             _ => self.forward(now, received, request, &hop),
         }
     }

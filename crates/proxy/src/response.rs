@@ -24,7 +24,7 @@ impl Endpoint {
     fn try_response(&mut self, now: Timestamp, received: &Received) -> Result<(), Astray> {
         let passage =
             Passage::parse(&received.bytes).map_err(|_| Astray::Drop(DropReason::Malformed))?;
-        // RFC 3261 §16.7 item 3: "If no Via header field values remain, the response was meant for
+        // RFC 3261 §16.7 item 3: "If no Via header field values remain in the response, the response was meant for
         // this element and MUST NOT be forwarded": the response to a CANCEL of ours.
         if passage.next.is_none() && passage.cseq.method == Method::Cancel {
             return self.try_answer_to_cancel(now, received, &passage);

@@ -15,6 +15,7 @@ use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
 use crate::settings::{Choice, Mode, Rule, RuleTarget, Senders};
+use crate::stateful;
 use crate::token::RouteToken;
 
 /// Where a request goes next.
@@ -31,8 +32,8 @@ pub(crate) struct Hop {
     pub(crate) is_strict: bool,
     /// Whether transactions are kept of it.
     pub(crate) mode: Mode,
-    /// The pool in which another target may stand in for this one, and the call's fingerprint.
-    pub(crate) choice: Option<(u16, u128)>,
+    /// The pool in which another target may stand in for this one, and a hash of the Call-ID.
+    pub(crate) choice: Option<(u16, u64)>,
 }
 
 /// The leading Route values that name us, and what follows them.
@@ -93,7 +94,7 @@ impl Endpoint {
             if let Some(hop) = self.follow(now, &routes, call.map(|c| (c, fingerprint)), is_new)? {
                 // What begins something again may, as the first time, go to another.
                 let again = is_new && routes.token.is_none();
-                let choice = hop.member.filter(|_| again).map(|m| (m.pool, fingerprint));
+                let choice = hop.member.filter(|_| again).map(|m| (m.pool, fingerprint as u64));
                 return Ok(Hop { choice, ..hop });
             }
             if !is_new && (origin == Origin::Stranger || ours) {
@@ -124,6 +125,13 @@ impl Endpoint {
             }
             // Before a back end is chosen, for a choice counts.
             Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(FULL),
+            Way::Pool(pool)
+                if is_new
+                    && self.mode(pool) == Mode::Transaction
+                    && self.transactions().is_full() =>
+            {
+                Err(stateful::FULL)
+            }
             Way::Pool(pool) => {
                 let backend = match self.groups(now, pool).front() {
                     Some(group) => group[0],
@@ -131,7 +139,7 @@ impl Endpoint {
                 };
                 let member = Member { pool, backend };
                 let call = self.hold(now, call, fingerprint, member)?;
-                let choice = is_new.then_some((pool, fingerprint));
+                let choice = is_new.then_some((pool, fingerprint as u64));
                 Ok(Hop { choice, ..self.toward(member, call, routes.own) })
             }
             Way::Address(target, is_strict) => {

@@ -1,18 +1,17 @@
 //! Addresses where nobody listened a moment ago.
+//!
+//! That is the transport's word (RFC 3261 §16.9). A target that is merely silent is another matter:
+//! it may have more to do than it can, and its time-outs decide.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tidegate_world::Timestamp;
 
 /// How many are remembered: the last.
-const ADDRESSES_MAX: usize = 16;
+const ADDRESSES_MAX: usize = 64;
 
-/// How long. An INVITE is sent again after 500 ms, 1 s, 2 s, …: each time it is asked anew.
-const REMEMBERED: Duration = Duration::from_secs(2);
-
-/// Targets other than back ends of which the transport has said that nobody is there.
+/// Targets of which the transport has said that nobody is there.
 #[derive(Debug, Default)]
 pub(crate) struct Unreachable {
     addresses: ArrayVec<(SocketAddr, Timestamp), ADDRESSES_MAX>,
@@ -27,14 +26,16 @@ impl Unreachable {
         self.addresses.push((address, now));
     }
 
-    pub(crate) fn holds(&self, now: Timestamp, address: SocketAddr) -> bool {
-        let fresh = |at: Timestamp| now.since(at) < REMEMBERED;
-        self.addresses.iter().any(|&(known, at)| known == address && fresh(at))
+    /// Whether it was said of `address` at `since` or later.
+    pub(crate) fn holds(&self, address: SocketAddr, since: Timestamp) -> bool {
+        self.addresses.iter().any(|&(known, at)| known == address && at >= since)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn address(i: usize) -> SocketAddr {
@@ -42,17 +43,17 @@ mod tests {
     }
 
     #[test]
-    fn the_last_are_remembered_for_a_while() {
+    fn the_last_are_remembered() {
         let mut unreachable = Unreachable::default();
         let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
         for i in 0..=ADDRESSES_MAX {
-            unreachable.note(at(0), address(i));
+            unreachable.note(at(10), address(i));
         }
-        assert!(!unreachable.holds(at(0), address(0)), "the first had to go");
-        assert!(unreachable.holds(at(1999), address(1)));
-        assert!(!unreachable.holds(at(2000), address(1)));
-        unreachable.note(at(1000), address(1));
-        assert!(unreachable.holds(at(2999), address(1)), "it was noted again");
+        assert!(!unreachable.holds(address(0), at(0)), "the first had to go");
+        assert!(unreachable.holds(address(1), at(10)));
+        assert!(!unreachable.holds(address(1), at(11)), "that was of another request");
+        unreachable.note(at(20), address(1));
+        assert!(unreachable.holds(address(1), at(20)), "it was noted again");
         assert_eq!(unreachable.addresses.len(), ADDRESSES_MAX);
     }
 }

@@ -70,8 +70,9 @@ fn a_request_that_must_not_be_forwarded_is_answered() {
     // Item 3: "If the request contains a Max-Forwards header field with a field value
     // of zero (0), the element MUST NOT forward the request."
     assert_eq!(script.status(CALLER, &invite("c6").replace(": 70", ": 0")), 483);
-    // Item 5: "the server MUST return a 420 (Bad Extension) response. The response MUST
-    // include an Unsupported header field listing the option-tags".
+    // Item 5: "the element MUST return a 420 (Bad Extension) response. The response MUST
+    // include an Unsupported (Section 20.40) header field listing those option-tags the element did
+    // not understand".
     let asked = request("INVITE", "sip:bob@192.0.2.1", "c7", 1, "Proxy-Require: privacy, foo\r\n");
     let reply = script.one(CALLER, &asked);
     assert_eq!(reply.start(), "SIP/2.0 420 Bad Extension");

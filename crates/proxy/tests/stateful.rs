@@ -5,29 +5,11 @@ mod script;
 
 use std::time::Duration;
 
-use script::{BACKEND_A, BACKEND_B, CALLER, Script, Sent, invite, request};
-use tidegate_balance::Policy;
-use tidegate_proxy::Mode;
-
-fn stateful() -> Script {
-    Script::with(Policy::Rr, |settings| {
-        for pool in &mut settings.pools {
-            pool.mode = Mode::Transaction;
-        }
-    })
-}
-
-fn starts(sent: &[Sent]) -> Vec<(String, String)> {
-    sent.iter().map(|s| (s.to.to_string(), s.start().to_owned())).collect()
-}
-
-fn live(script: &Script) -> (u64, u64) {
-    (script.counters.server_transactions.get(), script.counters.client_transactions.get())
-}
+use script::{BACKEND_A, BACKEND_B, CALLER, Script, invite, request, starts};
 
 #[test]
 fn a_call_through_leaves_nothing_behind() {
-    let mut s = stateful();
+    let mut s = Script::stateful();
     let sent = s.send(CALLER, &invite("c1"));
     assert_eq!(sent.len(), 2, "{sent:#?}");
     assert_eq!(sent[0].start(), "SIP/2.0 100 Trying");
@@ -43,7 +25,7 @@ fn a_call_through_leaves_nothing_behind() {
     assert_eq!(ok.start(), "SIP/2.0 200 OK");
     let again = s.one(BACKEND_A, &out.answer("200 OK"));
     assert_eq!(again, ok);
-    assert_eq!(live(&s), (1, 1));
+    assert_eq!(s.live(), (1, 1));
     let ack = s.one(CALLER, &request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n"));
     assert_eq!(ack.to.to_string(), BACKEND_A);
     let bye = request("BYE", "sip:bob@192.0.2.1", "c1", 2, "Totag\r\n");
@@ -51,20 +33,17 @@ fn a_call_through_leaves_nothing_behind() {
     let ok = s.one(BACKEND_A, &out.answer("200 OK"));
     assert_eq!(s.one(CALLER, &bye), ok, "a repeated BYE gets the response again");
     s.pass(Duration::from_secs(33));
-    assert_eq!(live(&s), (0, 0));
+    assert_eq!(s.live(), (0, 0));
 }
 
 #[test]
 fn a_busy_callee_is_acknowledged_here() {
-    let mut s = stateful();
+    let mut s = Script::stateful();
     let out = s.send(CALLER, &invite("c1")).remove(1);
     let sent = s.send(BACKEND_A, &out.answer("486 Busy Here"));
     assert_eq!(
         starts(&sent),
-        [
-            (BACKEND_A.to_owned(), "ACK sip:bob@192.0.2.1 SIP/2.0".to_owned()),
-            (CALLER.to_owned(), "SIP/2.0 486 Busy Here".to_owned())
-        ]
+        [(BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0"), (CALLER, "SIP/2.0 486 Busy Here")]
     );
     assert_eq!(sent[0].branch(), out.branch());
     assert!(sent[0].header("To").contains("tag=callee"));
@@ -72,17 +51,17 @@ fn a_busy_callee_is_acknowledged_here() {
     assert_eq!(starts(&s.send(BACKEND_A, &out.answer("486 Busy Here"))).len(), 1);
     s.pass(Duration::from_millis(500));
     let again = s.sent();
-    assert_eq!(starts(&again), [(CALLER.to_owned(), "SIP/2.0 486 Busy Here".to_owned())]);
+    assert_eq!(starts(&again), [(CALLER, "SIP/2.0 486 Busy Here")]);
     let ack = request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n");
     assert_eq!(s.send(CALLER, &ack).len(), 0);
     s.pass(Duration::from_secs(40));
     assert_eq!(s.sent().len(), 0);
-    assert_eq!(live(&s), (0, 0));
+    assert_eq!(s.live(), (0, 0));
 }
 
 #[test]
 fn a_cancelled_call_ends_with_487() {
-    let mut s = stateful();
+    let mut s = Script::stateful();
     let out = s.send(CALLER, &invite("c1")).remove(1);
     let cancel = request("CANCEL", "sip:bob@192.0.2.1", "c1", 1, "");
     // RFC 3261 §9.1: nothing has come yet, so the CANCEL waits.
@@ -90,10 +69,7 @@ fn a_cancelled_call_ends_with_487() {
     let sent = s.send(BACKEND_A, &out.answer("180 Ringing"));
     assert_eq!(
         starts(&sent),
-        [
-            (BACKEND_A.to_owned(), "CANCEL sip:bob@192.0.2.1 SIP/2.0".to_owned()),
-            (CALLER.to_owned(), "SIP/2.0 180 Ringing".to_owned()),
-        ]
+        [(BACKEND_A, "CANCEL sip:bob@192.0.2.1 SIP/2.0"), (CALLER, "SIP/2.0 180 Ringing"),]
     );
     assert_eq!(sent[0].branch(), out.branch());
     assert_eq!(s.send(BACKEND_A, &sent[0].answer("200 OK")).len(), 0);
@@ -102,12 +78,12 @@ fn a_cancelled_call_ends_with_487() {
     let sent = s.send(BACKEND_A, &out.answer("487 Request Terminated"));
     assert_eq!(starts(&sent)[1].1, "SIP/2.0 487 Request Terminated");
     s.pass(Duration::from_secs(100));
-    assert_eq!(live(&s), (0, 0));
+    assert_eq!(s.live(), (0, 0));
 }
 
 #[test]
 fn a_refusing_back_end_leads_to_the_next() {
-    let mut s = stateful();
+    let mut s = Script::stateful();
     let first = s.send(CALLER, &invite("c1")).remove(1);
     let sent = s.send(BACKEND_A, &first.answer("503 Service Unavailable"));
     assert_eq!(sent.len(), 2, "{sent:#?}");
@@ -117,15 +93,12 @@ fn a_refusing_back_end_leads_to_the_next() {
     assert_ne!(second.branch(), first.branch());
     // The next is saturated as well: nobody is left.
     let sent = s.send(BACKEND_B, &second.answer("503 Service Unavailable"));
-    assert_eq!(
-        starts(&sent)[1],
-        (CALLER.to_owned(), "SIP/2.0 500 Server Internal Error".to_owned())
-    );
+    assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 500 Server Internal Error"));
 }
 
 #[test]
 fn a_silent_back_end_leads_to_the_next() {
-    let mut s = stateful();
+    let mut s = Script::stateful();
     let first = s.send(CALLER, &invite("c1")).remove(1);
     s.pass(Duration::from_millis(3999));
     let again = s.sent();
@@ -137,8 +110,5 @@ fn a_silent_back_end_leads_to_the_next() {
     assert_eq!(s.one(BACKEND_B, &second.answer("200 OK")).to.to_string(), CALLER);
     // What the first answers after all is a call that nobody wants.
     let late = s.send(BACKEND_A, &first.answer("180 Ringing"));
-    assert_eq!(
-        starts(&late),
-        [(BACKEND_A.to_owned(), "CANCEL sip:bob@192.0.2.1 SIP/2.0".to_owned())]
-    );
+    assert_eq!(starts(&late), [(BACKEND_A, "CANCEL sip:bob@192.0.2.1 SIP/2.0")]);
 }

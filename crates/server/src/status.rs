@@ -39,6 +39,8 @@ pub(crate) fn status(
             let mut of_shard = overload(&counters.overload, now.as_nanos());
             of_shard["queued"] = counters.queued.get().into();
             of_shard["calls"] = counters.calls.get().into();
+            of_shard["server_transactions"] = counters.server_transactions.get().into();
+            of_shard["client_transactions"] = counters.client_transactions.get().into();
             of_shard["socket_drops"] = shard.io.overflow.get().into();
             of_shard["emulated_drops"] = shard.emulated_overflow.get().into();
             of_shard
@@ -57,6 +59,7 @@ fn pool(pool: &balance::Pool, clock: Clock) -> Value {
             "calls": b.calls(),
             "assigned": b.assigned(),
             "failures": b.failures(),
+            "refusals": b.refusals(),
         })
     };
     let backends: Value = pool.backends().iter().map(backend).collect();

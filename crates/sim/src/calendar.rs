@@ -40,6 +40,16 @@ impl<E> Calendar<E> {
     pub fn pop(&mut self) -> Option<(Timestamp, E)> {
         self.heap.pop().map(|entry| (entry.at, entry.event))
     }
+
+    /// How many events are entered.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
 }
 
 impl<E> Default for Calendar<E> {

@@ -12,8 +12,10 @@ mod calendar;
 pub mod host;
 mod link;
 mod network;
+mod relay;
 
 pub use calendar::Calendar;
 pub use host::{Costs, Host, HostSettings};
 pub use link::Link;
 pub use network::{Network, Summary};
+pub use relay::{Carriage, Relay, RelayCounts, RelaySettings};

@@ -10,7 +10,7 @@ use tidegate_world::{
 };
 
 use crate::calendar::Calendar;
-use crate::link::Link;
+use crate::link::{Carried, Link, Trip};
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,20 +175,24 @@ impl<'a> Network<'a> {
 
     fn send(&mut self, from: usize, Transmit { path, bytes }: Transmit) {
         self.note(path, &bytes);
-        let Some(after) = self.link.carry(&mut self.stream) else {
+        let Some(Carried { first, copy }) = self.link.carry(&mut self.stream) else {
             self.lost += 1;
             return;
         };
         match self.addresses.get(&path.remote) {
             Some(&node) => {
-                let arrived = Path { local: path.remote, remote: path.local, ..path };
-                self.calendar.push(self.now + after, Event::Arrival { node, path: arrived, bytes });
+                let path = Path { local: path.remote, remote: path.local, ..path };
+                if let Some(Trip { after, .. }) = copy {
+                    let bytes = bytes.clone();
+                    self.calendar.push(self.now + after, Event::Arrival { node, path, bytes });
+                }
+                self.calendar.push(self.now + first.after, Event::Arrival { node, path, bytes });
             }
             None => {
                 // What a machine answers for a port where nobody listens: ICMP.
                 self.undeliverable += 1;
                 let failure = Failure { path, cause: Cause::Refused };
-                self.calendar.push(self.now + after, Event::Failed { node: from, failure });
+                self.calendar.push(self.now + first.after, Event::Failed { node: from, failure });
             }
         }
     }
@@ -309,6 +313,14 @@ mod tests {
         assert_ne!(first.trace, other.trace);
         // 200 or fewer packets at 20 %: between 10 and 70 lost, six sigma.
         assert!((10..70).contains(&first.lost), "{first:?}");
+    }
+
+    #[test]
+    fn a_packet_that_is_doubled_arrives_twice() {
+        let link = Link { duplicate: 1.0, ..Link::delaying(Duration::from_millis(10)) };
+        let (summary, a, b) = run(1, link, "127.0.0.1:2");
+        assert_eq!((b.got.len(), a.got.len()), (200, 400), "each ping is answered each time");
+        assert_eq!((summary.delivered, summary.lost), (600, 0));
     }
 
     #[test]

@@ -255,6 +255,23 @@ mod tests {
     }
 
     #[test]
+    fn max_breadth_is_replaced_or_inserted() {
+        let set = |lines| edited(lines, |s, m| set_max_breadth(s, m, b"30"));
+        assert_eq!(set("To: a\r\nmax-breadth: 60\r\n"), "To: a\r\nmax-breadth: 30\r\n");
+        assert_eq!(set("To: a\r\n"), "Max-Breadth: 30\r\nTo: a\r\n");
+    }
+
+    #[test]
+    fn all_routes_are_replaced_by_one_line() {
+        let replace = |lines| edited(lines, |s, m| replace_routes(s, m, b"Route: <sip:n>\r\n"));
+        assert_eq!(
+            replace("Route: <sip:a>, <sip:b>\r\nTo: x\r\nroute: <sip:c>\r\n"),
+            "Route: <sip:n>\r\nTo: x\r\n"
+        );
+        assert_eq!(replace("To: x\r\n"), "Route: <sip:n>\r\nTo: x\r\n");
+    }
+
+    #[test]
     fn the_request_uri_is_replaced_and_nothing_else() {
         let bytes = b"OPTIONS sip:a SIP/2.0\r\nTo: <sip:a>\r\n\r\n";
         let message = Message::parse(bytes).unwrap();

@@ -102,6 +102,10 @@ mod tests {
             assert_eq!(method.name(), name);
             assert_eq!(Method::from_bytes(name.to_lowercase().as_bytes()), Method::Other);
         }
+        assert_eq!(
+            (Method::Ack.to_string(), Method::Other.to_string()),
+            ("ACK".into(), "another method".into())
+        );
         assert_eq!(Method::from_bytes(b"INVITES"), Method::Other);
         assert_eq!(Method::from_bytes(b""), Method::Other);
     }

@@ -1,4 +1,6 @@
-//! `tidegate lab`: scenarios, and what there is to choose from.
+//! `tidegate lab`: scenarios, what there is to choose from, and a link that loses packets.
+
+mod impair;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::num::NonZeroUsize;
@@ -19,7 +21,7 @@ use tidegate_server::signal::Signals;
 
 use crate::WRONG_USE;
 
-/// Run scenarios of overload, and list what they can compare
+/// Run scenarios of overload, list what they can compare, and impair a network
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -30,6 +32,7 @@ pub struct Args {
 enum Command {
     Run(RunArgs),
     List(ListArgs),
+    Impair(Box<impair::Args>),
 }
 
 /// Run a scenario, and show what came of it
@@ -85,11 +88,14 @@ enum Listed {
     Policies,
 }
 
-/// Runs or lists.
+/// Runs, lists or impairs.
 pub fn run(args: &Args) -> ExitCode {
     match &args.command {
         Command::Run(args) => run_scenario(args),
         Command::List(args) => list(args),
+        Command::Impair(args) => {
+            impair::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab impair"))
+        }
     }
 }
 

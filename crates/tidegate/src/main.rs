@@ -5,9 +5,12 @@
 
 mod check;
 mod demo;
+mod json;
 mod lab;
 mod load;
 mod run;
+mod stage;
+mod trouble;
 
 use std::process::ExitCode;
 

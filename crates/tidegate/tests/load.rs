@@ -146,6 +146,81 @@ fn sipp_calls_our_answerer() {
     }
 }
 
+/// A SIPp scenario of ours.
+fn scenario(name: &str) -> String {
+    format!("{}/../../tests/sipp/{name}.xml", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn our_answerer_hangs_up_on_sipp() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("uas.json");
+    let behaviour = ["--provisionals", "183,180", "--ring", "exp:50", "--hang-up", "1"];
+    let (uas, address) =
+        answerer(&[&behaviour[..], &["--hold", "0.1", "--json", file.to_str().unwrap()]].concat());
+    let scenario = scenario("uac-hung-up");
+    let (uac, _) = sipp(&[&address, "-sf", &scenario, "-r", "200", "-m", "200"]);
+    let (status, text) = uac.end();
+    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    uas.terminate();
+    assert_eq!(uas.end().0, Some(0));
+    let stats = &json(&file)["stats"];
+    assert_eq!((&stats["calls"], &stats["hung_up"]), (&200.into(), &200.into()));
+    for nothing in ["completed", "byes_unanswered", "unexpected", "stray", "malformed"] {
+        assert_eq!(stats[nothing], 0, "{nothing}");
+    }
+}
+
+#[test]
+fn sipp_hangs_up_on_our_caller() {
+    let scenario = scenario("uas-hangs-up");
+    let (uas, address) = sipp(&["-sf", &scenario, "-d", "100", "-m", "200"]);
+    let done = caller(&address, &["--rate", "200", "--calls", "200", "--hold", "30"]);
+    let table = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{table}");
+    assert!(table.contains("completed       200 calls, 200 hung up by the other side"), "{table}");
+    let (status, text) = uas.end();
+    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+}
+
+#[test]
+fn our_caller_gives_up_on_sipp() {
+    let scenario = scenario("uas-cancel");
+    let (uas, address) = sipp(&["-sf", &scenario, "-m", "200"]);
+    let calls = ["--rate", "200", "--calls", "200", "--patience", "0.2"];
+    let done = caller(&address, &calls);
+    assert_eq!(done.status.code(), Some(1), "none completes");
+    let table = String::from_utf8(done.stdout).unwrap();
+    assert!(table.contains("failed          200 calls (abandoned: 200)"), "{table}");
+    assert!(table.contains("unexpected 0, late 0, malformed 0"), "{table}");
+    let (status, text) = uas.end();
+    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+}
+
+#[test]
+fn calls_of_every_outcome_are_accounted_for_at_both_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let (theirs, ours) = (folder.path().join("uas.json"), folder.path().join("uac.json"));
+    let mix = ["--outcomes", "answer=70,busy=15,ring=10,503=5", "--ring", "exp:100"];
+    let (uas, address) =
+        answerer(&[&mix[..], &["--hang-up", "0.5", "--json", theirs.to_str().unwrap()]].concat());
+    let behaviour = ["--hold", "exp:0.1", "--patience", "exp:0.5", "--json"];
+    let load = ["--rate", "500", "--calls", "1000"];
+    let done = caller(&address, &[&load, &behaviour[..], &[ours.to_str().unwrap()]].concat());
+    assert_eq!(done.status.code(), Some(1), "some fail");
+    uas.terminate();
+    assert_eq!(uas.end().0, Some(0));
+    let (ours, theirs) = (&json(&ours)["stats"], &json(&theirs)["stats"]);
+    let count = |stats: &Value, names: &[&str]| -> u64 {
+        names.iter().map(|name| stats[name].as_u64().unwrap()).sum()
+    };
+    let failed = &ours["failed"];
+    let refused = count(&failed["status"], &["486", "503"]);
+    assert_eq!(count(ours, &["completed"]) + refused + count(failed, &["abandoned"]), 1000);
+    assert!(count(ours, &["hung_up"]) > 100 && refused > 100, "{ours}");
+    assert_eq!(count(theirs, &["completed", "hung_up", "refused", "cancelled"]), 1000, "{theirs}");
+}
+
 #[test]
 fn refused_calls_are_a_condition_that_did_not_hold() {
     let (_uas, address) = answerer(&["--status", "486"]);
@@ -195,6 +270,9 @@ fn what_cannot_be_tried_is_a_usage_error() {
         (vec!["uas", "--bind", "0.0.0.0:5060"], "wildcard"),
         (vec!["uas", "--bind", &taken], "cannot listen on"),
         (vec!["uas", "--bind", "127.0.0.1", "--status", "200"], "300..700"),
+        (vec!["uas", "--bind", "127.0.0.1", "--outcomes", "answer=1,bussy=1"], "'bussy'"),
+        (vec!["uas", "--bind", "127.0.0.1", "--hang-up", "2"], "from 0 to 1"),
+        (vec!["uas", "--bind", "127.0.0.1", "--ring", "exp:x"], "milliseconds"),
     ] {
         let done = Command::new(TIDEGATE).arg("load").args(&args).output().unwrap();
         let text = String::from_utf8(done.stderr).unwrap();

@@ -3,6 +3,7 @@
 use std::mem;
 
 use hashbrown::HashTable;
+use tidegate_sip::Method;
 use tidegate_world::Timestamp;
 
 use crate::Key;
@@ -132,8 +133,17 @@ impl<T> Table<T> {
     /// The entry with this key.
     #[inline]
     pub fn find(&self, key: Key) -> Option<Handle> {
-        let same = |&slot: &u32| self.slots[slot as usize].key == key;
-        let &slot = self.by_key.find(key.identity, same)?;
+        self.find_where(key.identity, |method| method == key.method)
+    }
+
+    /// An entry of this identity whose method will do.
+    #[inline]
+    pub fn find_where(&self, identity: u64, will_do: impl Fn(Method) -> bool) -> Option<Handle> {
+        let same = |&slot: &u32| {
+            let key = self.slots[slot as usize].key;
+            key.identity == identity && will_do(key.method)
+        };
+        let &slot = self.by_key.find(identity, same)?;
         Some(Handle { slot, generation: self.slots[slot as usize].generation })
     }
 

@@ -236,6 +236,31 @@ fn timers_of_entries_that_have_gone_do_not_pile_up() {
 }
 
 #[test]
+fn timers_left_behind_are_dropped_when_a_search_is_worth_it() {
+    let mut table = Table::new(1_000);
+    let handles: Vec<_> =
+        (0..101).map(|n| table.insert(key(n), (), at(32_000)).expect("there is room")).collect();
+    let mut lengths = Vec::new();
+    for &handle in &handles[..100] {
+        table.remove(handle);
+        lengths.push(table.timers.len());
+    }
+    // 101 timers are more than 2·18 + 64, once 83 of the 101 entries have gone.
+    assert_eq!(lengths[..82], [101; 82]);
+    assert_eq!(lengths[82..], [18; 18]);
+    let mut insert_and_remove = || {
+        let goes = table.insert(key(200), (), at(32_000)).expect("there is room");
+        table.remove(goes);
+        table.timers.len()
+    };
+    // One lives: up to 2·1 + 64 stay.
+    let lengths: Vec<_> = (0..50).map(|_| insert_and_remove()).collect();
+    assert_eq!(lengths[..48], *(19..=66).collect::<Vec<_>>());
+    assert_eq!(lengths[48..], [1, 2]);
+    assert_eq!(std::iter::from_fn(|| table.next_due(at(32_000))).count(), 1);
+}
+
+#[test]
 fn timers_that_were_set_for_earlier_do_not_pile_up() {
     let mut table = Table::new(1_000);
     let handle = table.insert(key(0), (), at(200_000)).expect("there is room");

@@ -23,6 +23,18 @@ impl Timing {
         self.t1 * 64
     }
 
+    /// The time it takes Timer E of a client transaction to be reset to T2 (RFC 4320 §4.1):
+    /// with the default values 3.5 s.
+    pub fn until_t2(&self) -> Duration {
+        let mut interval = self.t1;
+        let mut elapsed = interval;
+        while interval * 2 < self.t2 && !interval.is_zero() {
+            interval *= 2;
+            elapsed += interval;
+        }
+        elapsed
+    }
+
     /// What an unreliable transport makes of a wait for messages that are still under way.
     pub(crate) fn linger(&self, unreliable: Duration) -> Duration {
         if self.reliable { Duration::ZERO } else { unreliable }
@@ -38,5 +50,24 @@ impl Default for Timing {
             t4: Duration::from_secs(5),
             reliable: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 3261 §17.1.2.2: "For the default values of T1 and T2, this results in intervals of
+    /// 500 ms, 1 s, 2 s, 4 s, 4 s, 4 s, etc."
+    #[test]
+    fn timer_e_reaches_t2_after_the_intervals_that_are_shorter() {
+        let of = |t1, t2| {
+            let (t1, t2) = (Duration::from_millis(t1), Duration::from_millis(t2));
+            Timing { t1, t2, ..Timing::default() }.until_t2().as_millis()
+        };
+        assert_eq!(of(500, 4000), 3500);
+        assert_eq!(of(500, 3000), 3500, "it is capped");
+        assert_eq!(of(500, 500), 500);
+        assert_eq!(of(100, 800), 700);
     }
 }

@@ -202,6 +202,8 @@ fn missed_repetitions_are_not_sent_in_a_burst() {
     let (client, firing) = client.on_timer(ms(2_700), &timing);
     assert_eq!(firing, Firing::Resend);
     assert_eq!(client.deadline(), Some(ms(4_600)), "counted from 2,600, when it was due");
+    let (client, _) = InviteClient::start(Timestamp::ZERO, &timing).on_timer(ms(1_500), &timing);
+    assert_eq!(client.deadline(), Some(ms(2_500)), "the one due now was that which was sent");
 }
 
 /// A client that is hushed sends nothing more by itself, and still waits for what comes.

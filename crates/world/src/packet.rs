@@ -11,15 +11,6 @@ pub enum Transport {
     Udp,
 }
 
-impl Transport {
-    /// Whether it repeats by itself what was lost, so that SIP need not.
-    pub const fn is_reliable(self) -> bool {
-        match self {
-            Self::Udp => false,
-        }
-    }
-}
-
 /// Where a packet came from or goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Path {

@@ -199,8 +199,10 @@ impl Call {
     pub fn on_bye(&self) -> Act {
         match self.phase {
             Phase::Held(_) => Act::HungUp,
-            // Both hung up at once: our BYE will be answered too.
-            _ => Act::Wait,
+            // Both hung up at once: the dialog is over, whatever becomes of our BYE. Had it been
+            // lost, its copy would find no dialog any more.
+            Phase::Leaving(_, outcome) => Act::End(outcome),
+            Phase::Inviting(_) | Phase::Cancelling(..) => Act::Wait,
         }
     }
 

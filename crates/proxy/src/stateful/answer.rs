@@ -32,6 +32,11 @@ impl Endpoint {
         let at = At { now, context: branch.context };
         // RFC 6026 §8.9 (for RFC 3261 §16.7 item 1): a response that matches no client
         // transaction is not forwarded.
+        let context = self.transactions().get(at.context);
+        // Generations come round again; the hash nearly always tells an old branch then.
+        context
+            .filter(|context| context.loop_hash == branch.loop_hash)
+            .ok_or(DropReason::StrayResponse)?;
         let context = self.transactions_mut().lend(at.context);
         let mut context = context.ok_or(DropReason::StrayResponse)?;
         let answer = Answer { at, index: branch.index.into(), received, passage };
@@ -117,6 +122,9 @@ impl Endpoint {
         let now = at.now;
         let status = passage.status;
         let is_invite = context.method == Method::Invite;
+        if status == 503 {
+            self.note_refused(now, &context.branches[index]);
+        }
         match status {
             ..200 => self.deliver_provisional(answer, context, live, bytes),
             200..300 if is_invite => {
@@ -127,18 +135,17 @@ impl Endpoint {
                 self.cancel_all(at, context, live);
             }
             200..300 => {
-                self.counters.responses_forwarded.add(1);
                 self.pass_final(now, context, status, bytes, true);
             }
             _ if live.pending[index].is_abandoned => {}
             _ => {
-                if status == 503 {
-                    self.note_refused(now, context.branches[index].member);
-                    if self.try_next(at, context, live) {
-                        return;
-                    }
+                if status == 503 && self.try_next(at, context, live) {
+                    return;
                 }
-                live.consider(Best::received(status, &bytes));
+                // RFC 4320 §4.2: a 408 to any other request could not be sent on.
+                if is_invite || status != 408 {
+                    live.consider(Best::received(status, &bytes));
+                }
                 if status >= 600 {
                     // RFC 3261 §16.7 item 5: "If a 6xx response is received, it is not
                     // immediately forwarded, but the stateful proxy SHOULD cancel all client
@@ -163,6 +170,8 @@ impl Endpoint {
         let status = passage.status;
         let pending = &mut live.pending[index];
         pending.failover = None;
+        // What the transport has said before does not count any more.
+        pending.since = now;
         // RFC 3261 §16.7 item 2: "For an INVITE transaction, if the response is a provisional
         // response with status codes 101 to 199 inclusive (i.e., anything but 100), the proxy
         // MUST reset timer C for that client transaction."
@@ -177,8 +186,8 @@ impl Endpoint {
             return;
         }
         self.note_answer(now, context, status, true);
-        // RFC 3261 §16.7 item 5: "any provisional response other than 100 (Trying)". RFC 4320
-        // §4.1: "A SIP element MUST NOT send any provisional response with a Status-Code other
+        // RFC 3261 §16.7 item 5: "Any provisional response other than 100 (Trying)". RFC 4320
+        // §4.1: "An SIP element MUST NOT send any provisional response with a Status-Code other
         // than 100 to a non-INVITE request."
         if status > 100 && context.method == Method::Invite && context.server.is_pending() {
             self.pass_provisional(now, context, status, bytes);

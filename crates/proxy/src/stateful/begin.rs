@@ -62,6 +62,7 @@ impl Endpoint {
             onward: Onward { max_breadth: Some(breadth), ..onward },
             pending: SmallVec::new(),
             choice: hop.choice,
+            trying: (!is_invite).then(|| now + self.transactions().timing.until_t2()),
             groups,
             best: None,
             is_cancelled: false,
@@ -77,7 +78,7 @@ impl Endpoint {
             Some(group) => self.start_group(at, &mut context, &mut live, request, &group),
         };
         if let Err(instead) = started {
-            // Nothing has gone out; whoever sent it gets the reason without a transaction.
+            // Nothing has gone on; whoever sent it gets the reason without a transaction.
             self.transactions_mut().discard(at.context);
             return Err(instead);
         }

@@ -64,6 +64,9 @@ impl Best {
         }
         let Ok(message) = Message::parse(&self.bytes) else { return self.bytes };
         let at = tidegate_sip::forward::top_of_headers(&message);
+        if message.bytes().len() + self.challenges.len() > tidegate_sip::BYTES_MAX {
+            return self.bytes;
+        }
         let (before, after) = message.bytes().split_at(at);
         [before, &self.challenges, after].concat().into()
     }

@@ -33,8 +33,8 @@ impl Endpoint {
     /// The back ends that a request forks to, in groups of which one comes after the other; none
     /// if it goes to one target.
     ///
-    /// RFC 3261 §16.6: "the ordering of the targets by q value": "the highest q-value first", with
-    /// those of one q at once.
+    /// RFC 3261 §16.6: "Targets are processed from highest qvalue to lowest. Targets with equal
+    /// qvalues may be processed in parallel."
     pub(crate) fn fork_groups(
         &self,
         now: Timestamp,
@@ -87,6 +87,10 @@ impl Endpoint {
         let mut outcome = Err(NOBODY);
         for (i, &backend) in (0u32..).zip(group) {
             let member = Member { pool, backend };
+            // Its turn may have come long after the groups were made.
+            if !self.backend(member).is_up(at.now) {
+                continue;
+            }
             let hop = Hop { choice: None, ..self.toward(member, context.call, 0) };
             let share = incoming / count + u32::from(i < incoming % count);
             let started = self.start(at, context, live, request, &hop, share);

@@ -1,8 +1,8 @@
 //! CANCEL, the caller's and our own: RFC 3261 §9, §16.10.
 
-use tidegate_sip::Message;
+use tidegate_sip::{Message, Method, reply_target};
 use tidegate_transaction::OtherClient;
-use tidegate_world::Received;
+use tidegate_world::{Path, Received, Transmit};
 
 use crate::endpoint::Endpoint;
 use crate::stateful::context::{At, Cancel, Context, Live};
@@ -12,16 +12,25 @@ impl Endpoint {
     pub(crate) fn cancel_request(&mut self, at: At, received: &Received, message: &Message<'_>) {
         // RFC 3261 §9.2: "Regardless of the method of the original request, as long as the CANCEL
         // matched an existing transaction, the UAS answers the CANCEL request itself with a 200
-        // (OK) response." The same one each time, so no transaction is kept for it.
-        self.answer(received, message, 200, &[]);
+        // (OK) response." The same one each time, so no transaction is kept for it. "[T]he To tag
+        // of the response to the CANCEL and the To tag in the response to the original request
+        // SHOULD be the same."
+        let Ok(via) = message.top_via() else { return };
         let Some(mut context) = self.transactions_mut().lend(at.context) else { return };
-        // "If the UAS has already sent a final response for that request, it takes no further
-        // action".
-        if context.server.is_pending()
+        let back = Path { remote: reply_target(&via, received.path.remote), ..received.path };
+        if let Some(bytes) = self.write_own(message, &back, context.identity, 200) {
+            self.counters.replied(200).add(1);
+            self.transmit(Transmit { path: back, bytes });
+        }
+        // "If it has [sent a final response], the CANCEL request has no effect on the processing of
+        // the original request", and "no impact on the processing of transactions with any other
+        // method".
+        if context.method == Method::Invite
+            && context.server.is_pending()
             && let Some(mut live) = context.live.take()
         {
             // §16.10: "If a matching response context is found, the element MUST immediately
-            // return a 200 (OK) response to the CANCEL request. [...] the proxy MUST generate
+            // return a 200 (OK) response to the CANCEL request. [...] the element MUST generate
             // CANCEL requests for all pending client transactions in the context".
             self.cancel_all(at, &mut context, &mut live);
             self.conclude(at, &mut context, &mut live);
@@ -39,7 +48,8 @@ impl Endpoint {
         }
     }
 
-    /// Cancels one branch: at.now if something has come from there, else as soon as it does.
+    /// Cancels one branch of an INVITE: now if something has come from there, else as soon as it
+    /// does.
     pub(crate) fn cancel_branch(
         &mut self,
         at: At,
@@ -47,6 +57,11 @@ impl Endpoint {
         live: &mut Live,
         index: usize,
     ) {
+        // RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than
+        // INVITE."
+        if context.method != Method::Invite {
+            return;
+        }
         let timing = self.transactions().timing;
         let client = context.branches[index].client;
         let pending = &mut live.pending[index];

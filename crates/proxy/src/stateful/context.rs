@@ -46,6 +46,8 @@ pub(crate) struct Counted {
     pub(crate) server: bool,
     /// It has no final response, or that waits for its ACK.
     pub(crate) unfinished: bool,
+    /// Bytes of messages held.
+    pub(crate) bytes: u32,
 }
 
 /// A client transaction, and where it went.
@@ -68,19 +70,21 @@ pub(crate) struct Live {
     pub(crate) onward: Onward,
     /// One for each branch.
     pub(crate) pending: SmallVec<[Pending; 1]>,
-    /// Where another target may come from: the pool, and the fingerprint of the call.
-    pub(crate) choice: Option<(u16, u128)>,
+    /// Where another target may come from: the pool, and a hash of the Call-ID.
+    pub(crate) choice: Option<(u16, u64)>,
+    /// When a request other than INVITE is answered with 100, RFC 4320 §4.1.
+    pub(crate) trying: Option<Timestamp>,
     /// Groups of a fork whose turn has not come: indices of back ends.
     pub(crate) groups: VecDeque<Vec<u16>>,
     /// The best final response so far.
-    pub(crate) best: Option<Best>,
+    pub(crate) best: Option<Box<Best>>,
     /// The caller has cancelled it, or a final response has made all others needless.
     pub(crate) is_cancelled: bool,
 }
 
 /// What a branch that waits for its final response needs beyond its client transaction.
 pub(crate) struct Pending {
-    /// When it was sent.
+    /// When it was sent, or last answered.
     pub(crate) since: Timestamp,
     /// When it is given up for another target.
     pub(crate) failover: Option<Timestamp>,
@@ -151,7 +155,9 @@ impl Context {
         let clients = self.branches.iter().filter_map(|branch| branch.client.deadline());
         let pending = self.live.iter().flat_map(|live| live.pending.iter());
         let pending = pending.zip(&self.branches).filter_map(|(p, b)| p.deadline(&b.client));
-        clients.chain(pending).chain(self.server.deadline()).min()
+        let trying = self.live.as_ref().and_then(|live| live.trying);
+        let trying = trying.filter(|_| self.server.is_pending());
+        clients.chain(pending).chain(self.server.deadline()).chain(trying).min()
     }
 
     /// Lets go of what only a live request needs.
@@ -179,7 +185,14 @@ impl Context {
 
     pub(crate) fn count(&self) -> Counted {
         let clients = self.branches.iter().filter(|branch| !branch.client.is_terminated()).count();
+        let request = self.live.as_ref().map_or(0, |live| {
+            live.request.len() + live.best.as_ref().map_or(0, |best| best.bytes.len())
+        });
+        let hops = self.branches.iter().flat_map(|branch| &branch.hop);
+        let answers = self.last.iter().chain(hops).map(|bytes| bytes.len()).sum::<usize>();
+        let bytes = request + answers;
         Counted {
+            bytes: bytes as u32,
             clients: clients.try_into().unwrap_or(u8::MAX),
             server: !self.server.is_terminated(),
             unfinished: self.server.is_pending() || self.server.awaits_ack(),

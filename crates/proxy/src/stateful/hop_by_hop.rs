@@ -47,8 +47,9 @@ impl Endpoint {
     ) {
         let Ok(response) = Message::parse_head(bytes) else { return };
         let Some(hop) = &context.branches[index].hop else { return };
-        // RFC 3261 §17.1.1.3: "The ACK request [...] contains values for the Call-ID, From, and
-        // Request-URI that are equal to the values of those header fields in the request [...].
+        // RFC 3261 §17.1.1.3: "The ACK request constructed by the client transaction MUST contain values
+        // for the Call-ID, From, and Request-URI that are equal to the values of those header
+        // fields in the request passed to the transport by the client transaction [...].
         // The To header field in the ACK MUST equal the To header field in the response being
         // acknowledged".
         self.send_hop(handle, context, index, "ACK", hop, &response);

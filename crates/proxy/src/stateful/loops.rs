@@ -15,6 +15,10 @@ use crate::transaction_branch::TransactionBranch;
 /// are looked at.
 const PARTS_MAX: usize = 16;
 
+/// §4.2.2: "This second part will not be present if the message was not forked when that Via header
+/// field value was added."
+const NONE: u32 = 0;
+
 impl Endpoint {
     /// RFC 5393 §4.2.2: "Each Via header field value in the request whose sent-by value matches
     /// a value placed into previous requests by this proxy MUST be inspected for the "second
@@ -26,14 +30,15 @@ impl Endpoint {
         request: &Request<'_>,
     ) -> Result<(), Instead> {
         let mut hash = None;
-        // One that cannot be read is not ours. The MAC says more than the sent-by: that this very
-        // proxy has sent the request, for who is named in the Via below.
-        let mut vias = request.message.vias().map_while(Result::ok).peekable();
+        // One that cannot be read is not ours, nor that of whom we have answered to. The MAC says
+        // more than the sent-by: that this very proxy has sent the request, for who is named in the
+        // Via below.
+        let mut vias = request.message.vias().filter_map(Result::ok).peekable();
         while let Some(via) = vias.next() {
             let Some(target) = vias.peek().and_then(response_target) else { continue };
             let branch = via.branch().unwrap_or_default();
             let ours = TransactionBranch::decode(branch, self.keys(), target);
-            let Some(ours) = ours else { continue };
+            let Some(ours) = ours.filter(|ours| ours.loop_hash != NONE) else { continue };
             let hash = hash.get_or_insert_with(|| self.loop_hash(received, request));
             if ours.loop_hash == *hash {
                 return Err(Instead::Reply(482, "the request has been here"));
@@ -47,6 +52,10 @@ impl Endpoint {
     /// sent it. "This second part MUST NOT vary with the request method."
     pub(crate) fn loop_hash(&self, received: &Received, request: &Request<'_>) -> u32 {
         let essentials = &request.essentials;
+        // What belongs to a dialog goes where its Routes say, and never forks.
+        if essentials.to.tag().is_some() {
+            return NONE;
+        }
         let origin = match self.addresses().origin(&received.path) {
             Origin::Stranger => [0; 5],
             Origin::Trusted => [1; 5],
@@ -60,8 +69,7 @@ impl Endpoint {
         let number = essentials.cseq.number.to_be_bytes();
         let mut parts = ArrayVec::<&[u8], PARTS_MAX>::new();
         parts.extend([&origin[..], request.uri_text, essentials.call_id, &number]);
-        let tags = [essentials.from.tag(), essentials.to.tag()];
-        parts.extend(tags.map(Option::unwrap_or_default));
+        parts.extend(essentials.from.tag());
         for field in request.message.fields() {
             let decides = matches!(
                 field.name,
@@ -71,6 +79,6 @@ impl Endpoint {
                 break;
             }
         }
-        self.keys().loops.hash(&parts) as u32
+        (self.keys().loops.hash(&parts) as u32).max(NONE + 1)
     }
 }

@@ -17,11 +17,11 @@ impl Endpoint {
         received: &Received,
         request: &Request<'_>,
     ) -> bool {
-        let key = match request.method {
-            Method::Cancel => Key::cancelled(request.identity),
-            method => Key::new(request.identity, method),
+        let found = match request.method {
+            Method::Cancel => self.transactions().find_cancelled(request.identity),
+            method => self.transactions().find(Key::new(request.identity, method)),
         };
-        let Some(handle) = self.transactions().find(key) else { return false };
+        let Some(handle) = found else { return false };
         match request.method {
             Method::Ack => self.acknowledge(now, handle),
             Method::Cancel => {
@@ -55,7 +55,7 @@ impl Endpoint {
         match (context.server.on_repeated(), &context.last, &context.live) {
             (Repetition::Absorb, ..) => {}
             (Repetition::Resend, Some(last), _) => self.send_copy(&context.back, last),
-            // An INVITE of which nothing is known but that it came.
+            // All that is known of it is that it has come.
             (Repetition::Resend, None, Some(live)) => {
                 if let Ok(message) = Message::parse(&live.request) {
                     self.send_trying(&context.back, &message);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate_balance::Backend;
 use tidegate_sip::Message;
 use tidegate_world::Timestamp;
 
@@ -9,7 +10,7 @@ use crate::calls::Member;
 use crate::endpoint::Endpoint;
 use crate::routing::Hop;
 use crate::settings::Choice;
-use crate::stateful::context::{At, Context, Live};
+use crate::stateful::context::{At, Branch, Context, Live};
 
 /// A back end that has answered 503 within this time gets no request that another has refused: a
 /// rejected call is not carried from one saturated server to the next.
@@ -22,27 +23,32 @@ impl Endpoint {
         matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)
     }
 
-    /// A back end has refused a request for overload.
-    pub(crate) fn note_refused(&mut self, now: Timestamp, member: Option<Member>) {
-        if let Some(member) = member {
-            self.backend(member).on_refused(now);
+    /// The target of a branch has refused a request for overload.
+    pub(crate) fn note_refused(&mut self, now: Timestamp, branch: &Branch) {
+        if let Some(backend) = self.target_of(branch) {
+            backend.on_refused(now);
         }
     }
 
-    /// A back end has been silent since `since`. If it has answered nobody else either it is
-    /// taken for down: one request that it does not like is not enough.
-    pub(crate) fn note_silent(&mut self, now: Timestamp, member: Option<Member>, since: Timestamp) {
-        let Some(member) = member else { return };
-        if !self.backend(member).has_answered(since) {
-            let pause = self.failure_pause();
-            self.backend(member).on_failed(now, pause);
+    /// The target of a branch has been silent since `since`. If it has answered nobody else
+    /// either it is taken for down: one request that it does not like is not enough.
+    pub(crate) fn note_silent(&mut self, now: Timestamp, branch: &Branch, since: Timestamp) {
+        let target = self.target_of(branch);
+        if let Some(backend) = target.filter(|backend| !backend.has_answered(since)) {
+            backend.on_failed(now, self.failure_pause());
         }
+    }
+
+    /// The back end that a branch goes to. A request that comes from one goes elsewhere.
+    fn target_of(&self, branch: &Branch) -> Option<&Backend> {
+        let backend = branch.member.map(|member| self.backend(member));
+        backend.filter(|backend| backend.address() == branch.target)
     }
 
     /// Sends the request to another back end of its pool, if there is one that may have it. Those
     /// that had it are abandoned.
     pub(crate) fn try_next(&mut self, at: At, context: &mut Context, live: &mut Live) -> bool {
-        let Some((pool, fingerprint)) = live.choice else { return false };
+        let Some((pool, call)) = live.choice else { return false };
         let settings = self.pool_settings(pool);
         let may_try = matches!(settings.choice, Choice::One(_))
             && context.branches.len() < usize::from(settings.tries_max)
@@ -57,7 +63,7 @@ impl Endpoint {
             let member = Some(Member { pool, backend: i as u16 });
             context.branches.iter().any(|branch| branch.member == member)
         };
-        let Some(backend) = self.pick_another(at.now, pool, fingerprint, |i, backend| {
+        let Some(backend) = self.pick_another(at.now, pool, call, |i, backend| {
             !had(i) && !backend.has_refused(at.now, SATURATED)
         }) else {
             return false;
@@ -71,6 +77,7 @@ impl Endpoint {
         }
         for (branch, pending) in context.branches.iter_mut().zip(&mut live.pending).take(before) {
             pending.is_abandoned = true;
+            pending.failover = None;
             branch.client = branch.client.hush();
         }
         true

@@ -13,10 +13,10 @@ use crate::stateful::context::{At, Branch, Context, Live};
 impl Live {
     /// Another final response that may be the one that is sent.
     pub(crate) fn consider(&mut self, response: Best) {
-        self.best = Some(match self.best.take() {
+        self.best = Some(Box::new(match self.best.take() {
             Some(best) => best.or(response),
             None => response,
-        });
+        }));
     }
 
     /// Whether a branch may still bring the final response.
@@ -86,12 +86,17 @@ impl Endpoint {
         from_backend: bool,
     ) {
         let timing = self.transactions().timing;
+        if context.server.is_pending() {
+            self.note_answer(now, context, status, from_backend);
+        }
         let (server, dispatch) = context.server.on_sending(now, &timing, status);
         context.server = server;
         if dispatch == Dispatch::Discard {
             return;
         }
-        self.note_answer(now, context, status, from_backend);
+        if from_backend {
+            self.counters.responses_forwarded.add(1);
+        }
         context.last = Some(bytes[..].into());
         self.transmit(Transmit { path: context.back, bytes });
     }
@@ -107,7 +112,7 @@ impl Endpoint {
                 return;
             }
         }
-        match live.best.take() {
+        match live.best.take().map(|best| *best) {
             // RFC 3261 §16.7 item 6: "A proxy which receives a 503 (Service Unavailable) response
             // SHOULD NOT forward it upstream unless it can determine that any subsequent requests
             // it might proxy will also generate a 503. [...] If the only response that was
@@ -117,7 +122,6 @@ impl Endpoint {
             Some(best) if best.bytes.is_empty() => self.respond(at.now, context, live, best.status),
             Some(best) => {
                 let status = best.status;
-                self.counters.responses_forwarded.add(1);
                 let bytes = self.pool().copy(&best.into_bytes());
                 self.pass_final(at.now, context, status, bytes, true);
             }
@@ -125,8 +129,7 @@ impl Endpoint {
             // Status-Code of 408 to a non-INVITE request. As a consequence, an element that cannot
             // respond before the transaction expires will not send a final response at all."
             None if context.method != Method::Invite => {
-                self.note_answer(at.now, context, 408, false);
-                context.server = context.server.end();
+                self.end_unanswered(at.now, context, 408);
             }
             None => self.respond(at.now, context, live, 408),
         }
@@ -134,20 +137,43 @@ impl Endpoint {
 
     /// Answers the request ourselves.
     fn respond(&mut self, now: Timestamp, context: &mut Context, live: &Live, status: u16) {
-        let Ok(message) = Message::parse(&live.request) else { return };
-        let tag = transaction_tag(self.keys(), context.identity);
+        let message = Message::parse(&live.request).ok();
+        let write = |message| self.write_own(&message, &context.back, context.identity, status);
+        match message.and_then(write) {
+            Some(bytes) => {
+                self.counters.replied(status).add(1);
+                self.pass_final(now, context, status, bytes, false);
+            }
+            // The lines that it would repeat have no room in a datagram.
+            None => self.end_unanswered(now, context, status),
+        }
+    }
+
+    /// Ends a request that gets no final response; `status` is what it would have been.
+    fn end_unanswered(&mut self, now: Timestamp, context: &mut Context, status: u16) {
+        self.note_answer(now, context, status, false);
+        context.server = context.server.end();
+    }
+
+    /// A response of our own in the transaction with this identity.
+    pub(crate) fn write_own(
+        &self,
+        message: &Message<'_>,
+        back: &Path,
+        identity: u64,
+        status: u16,
+    ) -> Option<Buffer> {
+        let tag = transaction_tag(self.keys(), identity);
         let reply = Reply {
             status,
             reason: reason(status),
             to_tag: Some(&tag),
-            source: Some(context.back.remote),
+            source: Some(back.remote),
             headers: &[("Server", SERVER.as_bytes())],
         };
         let mut bytes = self.pool().take();
-        if write_reply(&message, &reply, &mut bytes).is_ok() {
-            self.counters.replied(status).add(1);
-            self.pass_final(now, context, status, bytes, false);
-        }
+        write_reply(message, &reply, &mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// The call is its back end's who has answered.

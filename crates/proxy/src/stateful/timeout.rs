@@ -1,6 +1,6 @@
 //! What happens to a context as time passes: RFC 3261 §16.8, §16.9, §17.
 
-use tidegate_sip::Method;
+use tidegate_sip::{Message, Method};
 use tidegate_transaction::{Client, Firing, Handle};
 use tidegate_world::Timestamp;
 
@@ -12,16 +12,23 @@ use crate::stateful::context::{At, Cancel, Context, Live};
 /// that wait.
 const DUE_MAX: usize = 256;
 
+/// Packets that wait to be sent while one call goes on.
+const TRANSMITS_MAX: usize = 256;
+
 impl Endpoint {
     /// Lets happen what is due.
     pub(crate) fn handle_due(&mut self, now: Timestamp) {
         for _ in 0..DUE_MAX {
+            if self.waiting_transmits() >= TRANSMITS_MAX {
+                return;
+            }
             let Some(context) = self.transactions_mut().next_due(now) else { return };
             let at = At { now, context };
             let Some(mut context) = self.transactions_mut().lend(at.context) else { continue };
             self.server_due(now, &mut context);
             match context.live.take() {
                 Some(mut live) => {
+                    self.trying_due(now, &mut context, &mut live);
                     for index in 0..context.branches.len() {
                         self.branch_due(at, &mut context, &mut live, index);
                     }
@@ -51,14 +58,30 @@ impl Endpoint {
         }
     }
 
+    /// RFC 4320 §4.1: "Without regard to transport, an SIP element MUST respond to a non-INVITE
+    /// request with a Status-Code of 100 if it has not otherwise responded after the amount of
+    /// time it takes a client transaction's Timer E to be reset to T2."
+    fn trying_due(&mut self, now: Timestamp, context: &mut Context, live: &mut Live) {
+        let is_due = live.trying.take_if(|due| *due <= now).is_some();
+        if !is_due || !context.server.is_pending() {
+            return;
+        }
+        let timing = self.transactions().timing;
+        (context.server, _) = context.server.on_sending(now, &timing, 100);
+        if let Ok(message) = Message::parse(&live.request) {
+            self.send_trying(&context.back, &message);
+        }
+    }
+
     fn branch_due(&mut self, at: At, context: &mut Context, live: &mut Live, index: usize) {
         let timing = self.transactions().timing;
         let branch = &mut context.branches[index];
+        let target = branch.target;
         let (client, firing) = branch.client.on_timer(at.now, &timing);
         branch.client = client;
         match firing {
             Firing::Silent => {}
-            Firing::Resend if self.is_unreachable(at.now, branch.target, branch.member) => {
+            Firing::Resend if self.is_unreachable(target, live.pending[index].since) => {
                 self.branch_unreachable(at, context, live, index);
             }
             Firing::Resend => self.resend(at.context, context, live, index),
@@ -97,8 +120,7 @@ impl Endpoint {
             return;
         }
         self.counters.timeouts.add(1);
-        let (member, since) = (context.branches[index].member, pending.since);
-        self.note_silent(at.now, member, since);
+        self.note_silent(at.now, &context.branches[index], pending.since);
         if !self.try_next(at, context, live) && context.method == Method::Invite {
             live.consider(Best::own(408));
         }
@@ -120,8 +142,7 @@ impl Endpoint {
         let client: Client = context.branches[index].client;
         let pending = &mut live.pending[index];
         if pending.failover.take_if(|due| *due <= at.now).is_some() && client.is_unanswered() {
-            let (member, since) = (context.branches[index].member, pending.since);
-            self.note_silent(at.now, member, since);
+            self.note_silent(at.now, &context.branches[index], pending.since);
             self.try_next(at, context, live);
         }
         let pending = &mut live.pending[index];

@@ -12,11 +12,25 @@ pub(crate) struct Transactions {
     clients: usize,
     servers: usize,
     unfinished: usize,
+    bytes: usize,
+    bytes_max: usize,
 }
+
+/// Bytes of messages for each context, on the average. Peers choose how long messages are: without
+/// this limit a full table could hold 64 KiB for each.
+const BYTES_EACH: usize = 4096;
 
 impl Transactions {
     pub(crate) fn new(length_max: usize, timing: Timing) -> Self {
-        Self { table: Table::new(length_max), timing, clients: 0, servers: 0, unfinished: 0 }
+        Self {
+            table: Table::new(length_max),
+            timing,
+            clients: 0,
+            servers: 0,
+            unfinished: 0,
+            bytes: 0,
+            bytes_max: length_max.saturating_mul(BYTES_EACH),
+        }
     }
 
     /// Client transactions that live.
@@ -35,7 +49,7 @@ impl Transactions {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.table.is_full()
+        self.table.is_full() || self.bytes >= self.bytes_max
     }
 
     #[inline]
@@ -43,9 +57,18 @@ impl Transactions {
         self.table.find(key)
     }
 
+    /// The context of the request that a CANCEL of this identity is for.
+    ///
+    /// RFC 3261 §9.2: "assuming that the request method is anything but CANCEL or ACK". If one branch was used
+    /// for several, it is for the INVITE.
+    pub(crate) fn find_cancelled(&self, identity: u64) -> Option<Handle> {
+        let any = || self.table.find_where(identity, |_| true);
+        self.find(Key::cancelled(identity)).or_else(any)
+    }
+
     /// A new context of a request that has just come.
     pub(crate) fn insert(&mut self, now: Timestamp, key: Key) -> Result<Handle, Full> {
-        self.table.reserve(key, now + self.timing.t1)
+        if self.is_full() { Err(Full) } else { self.table.reserve(key, now + self.timing.t1) }
     }
 
     pub(crate) fn get(&self, handle: Handle) -> Option<&Context> {
@@ -67,6 +90,7 @@ impl Transactions {
         self.servers = self.servers + usize::from(counted.server) - usize::from(before.server);
         self.unfinished += usize::from(counted.unfinished);
         self.unfinished -= usize::from(before.unfinished);
+        self.bytes = self.bytes + counted.bytes as usize - before.bytes as usize;
         if is_over {
             self.table.remove(handle);
             return;

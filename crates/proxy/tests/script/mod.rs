@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Counters, Listener, PoolSettings, Proxy, Secret, Settings};
+use tidegate_proxy::{Choice, Counters, Listener, Mode, PoolSettings, Proxy, Secret, Settings};
 use tidegate_world::{Cause, Core, Failure, Path, Pool, Received, Timestamp};
 
 pub const PROXY: &str = "192.0.2.1:5060";
 pub const CALLER: &str = "198.51.100.7:5060";
 pub const BACKEND_A: &str = "10.0.0.1:5070";
 pub const BACKEND_B: &str = "10.0.0.2:5070";
+pub const BACKEND_C: &str = "10.0.0.3:5070";
 
 pub fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
@@ -72,6 +73,15 @@ impl Sent {
     }
 }
 
+/// Where each went, and its first line.
+pub fn starts(sent: &[Sent]) -> Vec<(&str, &str)> {
+    let name = |to: &SocketAddr| {
+        let known = [CALLER, BACKEND_A, BACKEND_B, BACKEND_C];
+        known.into_iter().find(|&at| address(at) == *to).unwrap_or("elsewhere")
+    };
+    sent.iter().map(|sent| (name(&sent.to), sent.start())).collect()
+}
+
 /// A proxy before two back ends, at a time that only the script moves.
 pub struct Script {
     pub proxy: Proxy,
@@ -79,6 +89,8 @@ pub struct Script {
     pub backends: balance::Pool,
     pub now: Timestamp,
     pub pool: Pool,
+    /// Sent while time has passed.
+    carried: Vec<Sent>,
 }
 
 impl Script {
@@ -97,10 +109,45 @@ impl Script {
             secret(1),
         );
         adjust(&mut settings);
+        let backends = settings.pools[0].pool.clone();
         let pool = Pool::new();
         let counters = Arc::<Counters>::default();
         let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
-        Self { proxy, counters, backends, pool, now: Timestamp::from_nanos(1_000_000_000) }
+        Self {
+            proxy,
+            counters,
+            backends,
+            pool,
+            now: Timestamp::from_nanos(1_000_000_000),
+            carried: Vec::new(),
+        }
+    }
+
+    /// With transactions, before two back ends in turn.
+    pub fn stateful() -> Self {
+        Self::with(Policy::Rr, |settings| settings.pools[0].mode = Mode::Transaction)
+    }
+
+    /// With transactions, before these back ends, to which every request forks by their `q` in
+    /// thousandths.
+    pub fn forking(backends: &[(&str, u16)]) -> Self {
+        Self::with(Policy::Rr, |settings| {
+            let named: Vec<_> = backends.iter().map(|&(at, _)| (at, address(at), 1)).collect();
+            settings.pools = vec![PoolSettings {
+                choice: Choice::All(backends.iter().map(|&(_, q)| q).collect()),
+                ..PoolSettings::new(balance::Pool::new("app", &named), Policy::Rr)
+            }];
+        })
+    }
+
+    /// Calls that each back end holds.
+    pub fn held(&self) -> Vec<u64> {
+        self.backends.backends().iter().map(|backend| backend.calls()).collect()
+    }
+
+    /// Live server and client transactions.
+    pub fn live(&self) -> (u64, u64) {
+        (self.counters.server_transactions.get(), self.counters.client_transactions.get())
     }
 
     /// Only queues a packet.
@@ -122,13 +169,17 @@ impl Script {
     }
 
     pub fn sent(&mut self) -> Vec<Sent> {
+        self.carry();
+        std::mem::take(&mut self.carried)
+    }
+
+    fn carry(&mut self) {
         let sent = std::iter::from_fn(|| self.proxy.poll_transmit());
-        sent.map(|t| Sent {
+        self.carried.extend(sent.map(|t| Sent {
             from: t.path.local,
             to: t.path.remote,
             text: String::from_utf8(t.bytes.to_vec()).unwrap(),
-        })
-        .collect()
+        }));
     }
 
     /// The shard that the next message to another shard is for.
@@ -163,6 +214,7 @@ impl Script {
             fired += 1;
             assert!(fired < 100_000, "timers fire without end");
             self.proxy.handle_timeout(at);
+            self.carry();
         }
         self.now = end;
     }

@@ -106,7 +106,8 @@ pub(super) static TRANSACTIONS_MAX: Knob<Whole> = Knob {
     absent: Absent::Default("1_000_000"),
     doc: "Requests whose transactions are held at the same time, in pools that keep them: each \
           until 32 seconds after its final response (RFC 3261 §17.2), so that 1,000 calls a \
-          second with a BYE each need 64,000. What comes beyond is refused with 503.",
+          second with a BYE each need 64,000. The messages they hold may have 4 KiB each on the \
+          average. What comes beyond is refused with 503.",
 };
 
 pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {

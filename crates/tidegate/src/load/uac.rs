@@ -1,7 +1,7 @@
 //! `tidegate load uac`: offer calls to a server.
 
 use std::io::{IsTerminal, Write, stderr};
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tidegate_agent::{
 use tidegate_lab::real::Watched;
 use tidegate_world::{Counter, Seed};
 
-use super::stage::Stage;
-use super::{
-    Trouble, parse_bind, parse_millis, parse_seconds, parse_span, random_seed, write_json,
-};
+use super::{parse_millis, parse_seconds, parse_span};
+use crate::json;
+use crate::stage::{Stage, parse_address, random_seed, towards};
+use crate::trouble::Trouble;
 
 /// Time between the start and the first call: the driver must be turning by then.
 const LEAD: Duration = Duration::from_millis(20);
@@ -82,7 +82,7 @@ pub struct Args {
     no_record_route: bool,
 
     /// Local address, ADDRESS[:PORT]; the one that leads to the target if not given
-    #[arg(long, value_name = "ADDR", value_parser = parse_bind)]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: Option<SocketAddr>,
 
     /// T1 of RFC 3261, in milliseconds
@@ -129,7 +129,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
             Trouble::usage(format!("no way to {}: {error}", args.target.address))
         })?,
     };
-    let stage = Stage::open(bind, args.slack)?;
+    let stage = Stage::open(&[bind], args.slack)?;
     let config = configure(args, stage.local());
     let seed = match args.seed {
         Some(seed) => seed,
@@ -161,8 +161,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     // A reader that has gone away has seen what it wanted.
     let _ = write!(anstream::stdout(), "{report}");
     if let Some(file) = &args.json {
-        let json = serde_json::to_value(&report).map_err(Trouble::failure)?;
-        write_json(file, &json)?;
+        let figures = serde_json::to_value(&report).map_err(Trouble::failure)?;
+        json::write(file, &figures)?;
     }
     let fulfilled = !run.interrupted && run.drained && report.is_perfect();
     Ok(if fulfilled { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -192,15 +192,6 @@ fn configure(args: &Args, local: SocketAddr) -> CallerConfig {
         open_max: args.open_max,
         ..CallerConfig::new(local, args.target.address)
     }
-}
-
-/// The local address from which packets to `remote` leave, with any free port.
-fn towards(remote: SocketAddr) -> std::io::Result<SocketAddr> {
-    let any = if remote.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    // Connecting a datagram socket sends nothing: it asks the routing table.
-    let socket = UdpSocket::bind(any)?;
-    socket.connect(remote)?;
-    Ok(SocketAddr::new(socket.local_addr()?.ip(), 0))
 }
 
 fn parse_target(text: &str) -> Result<Target, String> {

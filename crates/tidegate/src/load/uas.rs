@@ -6,20 +6,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::json;
 use tidegate_agent::{Answerer, AnswererConfig, Behaviour, Mix, Span, Timing};
 use tidegate_world::Seed;
 
-use super::stage::Stage;
-use super::{
-    Trouble, parse_bind, parse_millis, parse_span, parse_span_millis, random_seed, write_json,
-};
+use super::{parse_millis, parse_span, parse_span_millis};
+use crate::json;
+use crate::stage::{Stage, parse_address, random_seed};
+use crate::trouble::Trouble;
 
 /// Answer calls until SIGTERM or SIGINT, and then say how many
 #[derive(clap::Args)]
 pub struct Args {
     /// Local address, ADDRESS[:PORT]
-    #[arg(long, value_name = "ADDR", value_parser = parse_bind)]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: SocketAddr,
 
     /// Milliseconds that a call rings before it is answered or refused; exp:MS draws them from an
@@ -103,7 +102,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         Some(seed) => seed,
         None => random_seed()?,
     };
-    let stage = Stage::open(args.bind, args.slack)?;
+    let stage = Stage::open(&[args.bind], args.slack)?;
     let mix = match (&args.outcomes, args.status) {
         (Some(mix), _) => mix.clone(),
         (None, Some(status)) => Behaviour::Refuse(status).into(),
@@ -139,9 +138,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         run.usage.send_drops
     );
     if let Some(file) = &args.json {
-        write_json(
+        json::write(
             file,
-            &json!({
+            &serde_json::json!({
                 "name": args.name,
                 "seed": seed,
                 "stats": stats,

@@ -4,7 +4,9 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::stage::{Configuration, Message, Peer, Process, Stage, Tidegate, eventually};
+use crate::stage::{
+    Configuration, Load, Message, Peer, Process, Sipp, Stage, Tidegate, eventually,
+};
 
 /// A server that releases a new call from its queue in days, and in which one may wait.
 const BUSY: &str = "
@@ -151,6 +153,29 @@ fn below_its_capacity_pi_refuses_nobody() {
         backend.send(here, &backend.response(&invite, "200 OK"));
         assert_eq!(caller.receive().status(), 200);
     }
+}
+
+/// Four times what it carries: each call is either set up or refused at once, in transactions, and
+/// what is counted on the three sides agrees.
+#[test]
+fn a_flood_of_sipp_calls_is_admitted_or_refused_and_counted() {
+    const CALLS: u32 = 300;
+    let stage = Stage::new();
+    let callee = Sipp::callee(&stage, "uas");
+    let mut configuration = Configuration::new(&stage, &[callee.address()]);
+    // 6 messages of a call are 20 ms of work.
+    configuration.more = "[overload]\nlaw = \"pi\"\n[emulate]\nserve_us = 3_300\n".to_owned();
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let load = Load { scenario: "uac-overload", calls: CALLS, rate_cps: 200, ..Load::default() };
+    Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(CALLS);
+    let metrics = tidegate.metrics();
+    let sessions = |name| metrics.sum(name, &[("bucket", "session")]);
+    let (offered, admitted) = (sessions("work_offered_total"), sessions("work_admitted_total"));
+    let refused = metrics.sum("work_refused_total", &[("reason", "law")]);
+    assert_eq!((offered, admitted + refused), (CALLS.into(), CALLS.into()));
+    assert!(admitted > 0 && refused > 0, "{admitted} admitted, {refused} refused");
+    assert_eq!(u64::from(callee.finish().created), admitted);
+    metrics.assert_nothing_held();
 }
 
 /// The first takes an hour to look at, the second waits.

@@ -1,4 +1,4 @@
-//! Other products: sipsak in front, Kamailio behind.
+//! Other products: sipsak in front, Kamailio behind and in front.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::stage::{Configuration, Load, Peer, Process, Sipp, Stage, Tidegate};
 
-/// A Kamailio that answers everything itself.
+/// What every Kamailio here has.
 const KAMAILIO: &str = r#"
 log_stderror=yes
 debug=1
@@ -18,15 +18,28 @@ disable_tcp=yes
 auto_aliases=no
 dns=no
 rev_dns=no
+"#;
+
+/// One that answers everything itself.
+const ANSWERS: &str = r#"
 loadmodule "sl.so"
 request_route {
 	sl_send_reply("200", "OK");
 }
 "#;
 
-fn kamailio(stage: &Stage, address: SocketAddr) -> Process {
+/// One that relays everything to HOST:PORT, with transactions of its own.
+const RELAYS: &str = r#"
+loadmodule "sl.so"
+loadmodule "tm.so"
+request_route {
+	t_relay_to_udp("HOST", "PORT");
+}
+"#;
+
+fn kamailio(stage: &Stage, address: SocketAddr, routes: &str) -> Process {
     let file = stage.path("kamailio.cfg");
-    fs::write(&file, KAMAILIO).unwrap();
+    fs::write(&file, format!("{KAMAILIO}{routes}")).unwrap();
     // Debian has it where not every user's PATH leads.
     let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("kamailio");
@@ -50,7 +63,7 @@ fn kamailio(stage: &Stage, address: SocketAddr) -> Process {
 fn kamailio_answers_behind_it() {
     let stage = Stage::new();
     let address = stage.free_address();
-    let _kamailio = kamailio(&stage, address);
+    let _kamailio = kamailio(&stage, address, ANSWERS);
     let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[address]));
     let here = tidegate.address();
 
@@ -64,6 +77,24 @@ fn kamailio_answers_behind_it() {
     Sipp::caller(&stage, here, &load).wait().assert_all_well(200);
     let metrics = tidegate.metrics();
     assert_eq!(metrics.backend("backend_assigned_total", address), 201);
+    metrics.assert_nothing_lost();
+    metrics.assert_nothing_held();
+}
+
+#[test]
+fn kamailio_calls_through_it_with_transactions_of_its_own() {
+    let stage = Stage::new();
+    let callee = Sipp::callee(&stage, "uas-record-route");
+    let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[callee.address()]));
+    let (host, port) = (stage.ip().to_string(), tidegate.address().port().to_string());
+    let upstream = stage.free_address();
+    let routes = RELAYS.replace("HOST", &host).replace("PORT", &port);
+    let _kamailio = kamailio(&stage, upstream, &routes);
+    let load = Load { scenario: "uac-rport", calls: 200, rate_cps: 200, ..Load::default() };
+    Sipp::caller(&stage, upstream, &load).wait().assert_all_well(200);
+    callee.finish().assert_all_well(200);
+    let metrics = tidegate.metrics();
+    assert_eq!(metrics.sum("backend_assigned_total", &[]), 200);
     metrics.assert_nothing_lost();
     metrics.assert_nothing_held();
 }

@@ -1,5 +1,6 @@
 //! Where a test takes place.
 
+mod impair;
 mod metrics;
 mod peer;
 mod process;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub use impair::Impair;
 pub use metrics::Metrics;
 pub use peer::{Message, Peer};
 pub use process::Process;

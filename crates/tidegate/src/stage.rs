@@ -1,7 +1,7 @@
-//! One agent on one socket, from its start to its end.
+//! A core on real sockets, from its start to its end.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tidegate_io::{
 use tidegate_server::signal::Signals;
 use tidegate_world::{Core, Pool, Timestamp};
 
-use super::Trouble;
+use crate::trouble::Trouble;
 
 /// How often progress is told.
 const PROGRESS: Duration = Duration::from_secs(1);
@@ -26,9 +26,9 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// The longest pause that a driver takes to gather datagrams.
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 
-/// A socket and a clock, ready for an agent.
+/// Sockets and a clock, ready for a core.
 pub struct Stage {
-    group: Group,
+    groups: Vec<Group>,
     clock: Clock,
     counters: Arc<Counters>,
     stop: Stop,
@@ -47,13 +47,12 @@ pub struct Run {
 }
 
 impl Stage {
-    /// Binds `address`; port 0 is any that is free. What arrives may be handled `slack` late,
-    /// so that several datagrams cost one wake.
-    pub fn open(address: SocketAddr, slack: Duration) -> Result<Self, Trouble> {
-        let group =
-            open(&Listen { split: false, ..Listen::new(address) }).map_err(Trouble::usage)?;
+    /// Binds `addresses`, at least one; port 0 is any that is free. What arrives may be handled
+    /// `slack` late, so that several datagrams cost one wake.
+    pub fn open(addresses: &[SocketAddr], slack: Duration) -> Result<Self, Trouble> {
+        let bind = |&address| open(&Listen { split: false, ..Listen::new(address) });
         Ok(Self {
-            group,
+            groups: addresses.iter().map(bind).collect::<Result<_, _>>().map_err(Trouble::usage)?,
             clock: Clock::start(),
             counters: Arc::new(Counters::default()),
             stop: Stop::new(),
@@ -62,9 +61,14 @@ impl Stage {
         })
     }
 
-    /// The address bound.
+    /// The first address bound.
     pub fn local(&self) -> SocketAddr {
-        self.group.local()
+        self.groups[0].local()
+    }
+
+    /// All addresses bound, in the order asked for.
+    pub fn locals(&self) -> Vec<SocketAddr> {
+        self.groups.iter().map(Group::local).collect()
     }
 
     /// What an agent takes its buffers from.
@@ -117,7 +121,7 @@ fn drive(stage: &Stage, agent: &mut impl Core) -> io::Result<Summary> {
     Drive::new(Shard {
         clock: stage.clock,
         limits: Limits { drain: DRAIN, coalesce: stage.slack.min(PAUSE_MAX), ..Limits::default() },
-        listeners: vec![stage.group.listener(0)],
+        listeners: stage.groups.iter().map(|group| group.listener(0)).collect(),
         crossings: Crossings::alone()?,
         counters: Arc::clone(&stage.counters),
         stop: stage.stop.clone(),
@@ -151,4 +155,32 @@ fn process_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     // The clock counts from zero: neither field is negative.
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The local address from which packets to `remote` leave, with any free port.
+pub fn towards(remote: SocketAddr) -> std::io::Result<SocketAddr> {
+    let any = if remote.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    // Connecting a datagram socket sends nothing: it asks the routing table.
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(remote)?;
+    Ok(SocketAddr::new(socket.local_addr()?.ip(), 0))
+}
+
+/// `ADDRESS` or `ADDRESS:PORT`; without a port, any that is free.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let address = text
+        .parse()
+        .or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0)))
+        .map_err(|_| "not an address such as 127.0.0.1 or 127.0.0.1:5070".to_owned())?;
+    if address.ip().is_unspecified() {
+        // Via and Contact name it.
+        return Err("a wildcard cannot be called back: name one address".to_owned());
+    }
+    Ok(address)
+}
+
+/// A seed for a run that names none: another one each time, so that two runs against one
+/// server do not bear the same Call-IDs.
+pub fn random_seed() -> Result<u64, Trouble> {
+    getrandom::u64().map_err(|error| Trouble::failure(format!("no random seed: {error}")))
 }

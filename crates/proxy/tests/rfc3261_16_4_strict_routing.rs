@@ -1,0 +1,91 @@
+//! RFC 3261 §16.4, §16.6 item 6, §16.12.1.2: strict routers (RFC 2543) before and behind us.
+
+mod script;
+
+use script::{BACKEND_A, CALLER, Script, Sent, address, invite, request};
+
+/// With a caller who may name where his requests go.
+fn trusting() -> Script {
+    Script::with(tidegate_balance::Policy::Rr, |settings| {
+        settings.pools[0].mode = tidegate_proxy::Mode::Transaction;
+        settings.listeners[0].trust = vec!["198.51.100.0/24".parse().unwrap()];
+    })
+}
+
+/// The Record-Route URI of a call that is set up.
+fn record_route(s: &mut Script) -> String {
+    let out = s.send(CALLER, &invite("c1")).remove(1);
+    let ok = s.one(BACKEND_A, &out.answer("200 OK"));
+    ok.header("Record-Route").trim_matches(['<', '>']).to_owned()
+}
+
+fn bye(uri: &str, routes: &str) -> String {
+    request("BYE", uri, "c1", 2, &format!("{routes}Totag\r\n"))
+}
+
+fn last(sent: Vec<Sent>) -> Sent {
+    sent.into_iter().last().expect("something is sent")
+}
+
+/// §16.4: "If the Request-URI of the request contains a value this proxy previously placed into a
+/// Record-Route header field (see Section 16.6 item 4), the proxy MUST replace the Request-URI in
+/// the request with the last value from the Route header field, and remove that value from the
+/// Route header field."
+#[test]
+fn what_a_strict_router_before_us_has_done_is_undone() {
+    let mut s = Script::stateful();
+    let ours = record_route(&mut s);
+    let out = s.one(CALLER, &bye(&ours, "Route: <sip:bob@10.0.0.1:5070>\r\n"));
+    assert_eq!(out.to.to_string(), BACKEND_A);
+    assert_eq!(out.start(), "BYE sip:bob@10.0.0.1:5070 SIP/2.0");
+    assert_eq!(out.all("Route"), [""; 0]);
+    // It is sent again the same.
+    s.pass(std::time::Duration::from_millis(500));
+    assert_eq!(s.sent(), std::slice::from_ref(&out));
+    // Without the call in the table the token that came in the Request-URI leads there.
+    let mut other = Script::stateful();
+    let routes = "Route: <sip:next.example.com;lr>, <sip:bob@10.0.0.1:5070>\r\n";
+    let out = other.one(CALLER, &bye(&ours, routes));
+    assert_eq!(out.to.to_string(), BACKEND_A);
+    assert_eq!(out.start(), "BYE sip:bob@10.0.0.1:5070 SIP/2.0");
+    assert_eq!(out.all("Route"), ["<sip:next.example.com;lr>"]);
+}
+
+/// Only a value of ours is undone: anybody may write our address.
+#[test]
+fn a_request_uri_that_names_us_without_a_token_stays() {
+    let mut s = Script::stateful();
+    record_route(&mut s);
+    let out = s.one(CALLER, &bye("sip:x@192.0.2.1:5060;lr", ""));
+    assert_eq!(out.start(), "BYE sip:x@192.0.2.1:5060;lr SIP/2.0");
+}
+
+/// §16.6 item 6: "If that URI does not contain an lr parameter, the proxy MUST modify the copy as
+/// follows:" "The proxy MUST place the Request-URI into the Route header field as the last value."
+/// "The proxy MUST then place the first Route header field value
+/// into the Request-URI and remove that value from the Route header field."
+#[test]
+fn a_strict_router_behind_us_gets_what_it_expects() {
+    let mut s = trusting();
+    let routes = "Route: <sip:192.0.2.1:5060;lr>, <sip:203.0.113.5:5090>\r\n\
+                  Route: <sip:far.example.com;lr>\r\n";
+    let sent = s.send(CALLER, &request("INVITE", "sip:bob@example.net", "c9", 1, routes));
+    let out = last(sent);
+    assert_eq!(out.to, address("203.0.113.5:5090"));
+    assert_eq!(out.start(), "INVITE sip:203.0.113.5:5090 SIP/2.0");
+    assert_eq!(out.all("Route"), ["<sip:far.example.com;lr>, <sip:bob@example.net>"]);
+    // §17.1.1.3: its ACK goes the same way.
+    let sent = s.send("203.0.113.5:5090", &out.answer("404 Not Found"));
+    assert_eq!(sent[0].start(), "ACK sip:203.0.113.5:5090 SIP/2.0");
+    assert_eq!(sent[0].all("Route"), out.all("Route"));
+}
+
+/// A Route that fills more lines than there are edits for is refused, and harms nobody.
+#[test]
+fn more_routes_than_can_be_rewritten_are_a_400() {
+    let mut s = trusting();
+    let routes = "Route: <sip:203.0.113.5:5090>\r\n".repeat(7);
+    let text = request("MESSAGE", "sip:bob@example.net", "c9", 1, &routes);
+    assert_eq!(s.status(CALLER, &text), 400);
+    assert_eq!(s.live(), (0, 0));
+}

@@ -1,0 +1,165 @@
+//! RFC 3261 §16.7: which responses go up, and when.
+
+mod script;
+
+use std::time::Duration;
+
+use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, invite, request, starts};
+
+const THREE: [(&str, u16); 3] = [(BACKEND_A, 1000), (BACKEND_B, 1000), (BACKEND_C, 1000)];
+
+/// A call that is offered to all of them: the INVITE that each has.
+fn forked(s: &mut Script) -> [Sent; 3] {
+    let mut sent = s.send(CALLER, &invite("c1"));
+    assert_eq!(starts(&sent)[0], (CALLER, "SIP/2.0 100 Trying"));
+    sent.remove(0);
+    sent.try_into().expect("three branches")
+}
+
+fn ack_to_refusal(s: &mut Script) {
+    let ack = request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n");
+    assert_eq!(starts(&s.send(CALLER, &ack)), []);
+}
+
+/// Item 5: "Until a final response has been sent on the server transaction, the following
+/// responses MUST be forwarded immediately: Any provisional response other than 100 (Trying);
+/// Any 2xx response".
+#[test]
+fn provisional_responses_and_every_2xx_go_up_at_once() {
+    let mut s = Script::forking(&THREE);
+    let [a, b, c] = forked(&mut s);
+    assert_eq!(starts(&s.send(BACKEND_A, &a.answer("100 Trying"))), []);
+    let ringing = s.one(BACKEND_B, &b.answer("180 Ringing"));
+    assert_eq!(ringing.all("Via").len(), 1, "ours is taken off");
+    assert_eq!(s.one(BACKEND_C, &c.answer("183 Session Progress")).to.to_string(), CALLER);
+
+    let sent = s.send(BACKEND_B, &b.answer("200 OK"));
+    assert_eq!(
+        starts(&sent),
+        [
+            (CALLER, "SIP/2.0 200 OK"),
+            // Item 10: "the proxy MUST generate a CANCEL request for all pending client
+            // transactions associated with this response context."
+            (BACKEND_A, "CANCEL sip:bob@192.0.2.1 SIP/2.0"),
+            (BACKEND_C, "CANCEL sip:bob@192.0.2.1 SIP/2.0"),
+        ]
+    );
+    // The other has answered in that moment: both are calls of the caller's now.
+    assert_eq!(starts(&s.send(BACKEND_C, &c.answer("200 OK"))), [(CALLER, "SIP/2.0 200 OK")]);
+    // What loses is acknowledged, and goes no further.
+    let sent = s.send(BACKEND_A, &a.answer("487 Request Terminated"));
+    assert_eq!(starts(&sent), [(BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0")]);
+    assert_eq!(starts(&s.send(BACKEND_A, &a.answer("180 Ringing"))), []);
+}
+
+/// Item 5: "After a final response has been sent on the server transaction, the following
+/// responses MUST be forwarded immediately: Any 2xx response to an INVITE request".
+#[test]
+fn a_2xx_goes_up_even_after_another_final_response() {
+    let mut s = Script::stateful();
+    let a = s.send(CALLER, &invite("c1")).remove(1);
+    s.pass(Duration::from_secs(4));
+    let b = s.sent().pop().unwrap();
+    assert_eq!(b.to.to_string(), BACKEND_B);
+    let sent = s.send(BACKEND_B, &b.answer("486 Busy Here"));
+    assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 486 Busy Here"));
+    ack_to_refusal(&mut s);
+    assert_eq!(starts(&s.send(BACKEND_A, &a.answer("200 OK"))), [(CALLER, "SIP/2.0 200 OK")]);
+}
+
+/// Item 6: "A stateful proxy MUST send a final response to a response context's server
+/// transaction if no final responses have been immediately forwarded by the above rules and all
+/// client transactions in this response context have been terminated."
+#[test]
+fn the_best_response_is_sent_once_all_have_answered() {
+    let mut s = Script::forking(&THREE);
+    let [a, b, c] = forked(&mut s);
+    let acknowledged =
+        |sent: &[Sent]| starts(sent).len() == 1 && sent[0].start().starts_with("ACK");
+    assert!(acknowledged(&s.send(BACKEND_A, &a.answer("486 Busy Here"))));
+    assert!(acknowledged(&s.send(BACKEND_B, &b.answer("503 Service Unavailable"))));
+    let sent = s.send(BACKEND_C, &c.answer("404 Not Found"));
+    assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 486 Busy Here"), "of one class the first");
+    assert!(sent[1].header("To").contains("tag=callee"), "as it came");
+    ack_to_refusal(&mut s);
+    s.pass(Duration::from_secs(40));
+    assert_eq!((s.sent().len(), s.live()), (0, (0, 0)));
+}
+
+/// Item 5: "If a 6xx response is received, it is not immediately forwarded, but the stateful
+/// proxy SHOULD cancel all client pending transactions".
+#[test]
+fn a_6xx_ends_the_search() {
+    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000), (BACKEND_C, 500)]);
+    let sent = s.send(CALLER, &invite("c1"));
+    assert_eq!(sent.len(), 3, "the third has to wait for its turn");
+    assert_eq!(starts(&s.send(BACKEND_B, &sent[2].answer("180 Ringing"))).len(), 1);
+    let declined = s.send(BACKEND_A, &sent[1].answer("603 Decline"));
+    assert_eq!(
+        starts(&declined),
+        [
+            (BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0"),
+            (BACKEND_B, "CANCEL sip:bob@192.0.2.1 SIP/2.0"),
+        ]
+    );
+    let sent = s.send(BACKEND_B, &sent[2].answer("487 Request Terminated"));
+    assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 603 Decline"));
+}
+
+/// Item 7: "the proxy MUST collect any WWW-Authenticate and Proxy-Authenticate header field
+/// values from all other 401 (Unauthorized) and 407 (Proxy Authentication Required) responses
+/// received so far in this response context and add them to this response".
+#[test]
+fn all_challenges_go_up_together() {
+    let mut s = Script::forking(&THREE[..2]);
+    let sent = s.send(CALLER, &invite("c1"));
+    let challenge = |status: &str, line: &str, to: &Sent| {
+        to.answer(status).replacen("Content-Length", &format!("{line}\r\nContent-Length"), 1)
+    };
+    let a = challenge("401 Unauthorized", "WWW-Authenticate: Digest realm=\"a\"", &sent[1]);
+    let b =
+        challenge("407 Proxy Authentication Required", "Proxy-Authenticate: Digest b", &sent[2]);
+    s.send(BACKEND_A, &a);
+    let up = s.send(BACKEND_B, &b).remove(1);
+    assert_eq!(up.start(), "SIP/2.0 401 Unauthorized");
+    assert_eq!(up.all("WWW-Authenticate"), ["Digest realm=\"a\""]);
+    assert_eq!(up.all("Proxy-Authenticate"), ["Digest b"]);
+}
+
+/// Item 6: "If the only response that was received is a 503, the proxy SHOULD generate a 500
+/// response and forward that upstream."
+#[test]
+fn a_503_goes_up_as_500() {
+    let mut s = Script::forking(&THREE[..1]);
+    let sent = s.send(CALLER, &invite("c1"));
+    let up = s.send(BACKEND_A, &sent[1].answer("503 Service Unavailable")).remove(1);
+    assert_eq!(up.start(), "SIP/2.0 500 Server Internal Error");
+    assert!(!up.header("To").contains("tag=callee"), "it is ours");
+    // RFC 3261 §17.2.1: and it is repeated until its ACK comes.
+    s.pass(Duration::from_millis(1600));
+    assert_eq!(s.sent(), [up.clone(), up.clone()]);
+    let tag = up.header("To").split_once(";tag=").unwrap().1;
+    let ack = request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n").replace("callee", tag);
+    assert_eq!(starts(&s.send(CALLER, &ack)), []);
+    s.pass(Duration::from_secs(40));
+    assert_eq!((s.sent().len(), s.live()), (0, (0, 0)));
+}
+
+/// RFC 3261 §17.1.3: the CSeq's method and the branch name the transaction.
+#[test]
+fn a_response_that_matches_nothing_goes_nowhere() {
+    let mut s = Script::stateful();
+    let out = s.send(CALLER, &invite("c1")).remove(1);
+    let other_method = out.answer("200 OK").replace("1 INVITE", "1 MESSAGE");
+    assert_eq!(starts(&s.send(BACKEND_A, &other_method)), []);
+    let forged =
+        out.answer("200 OK").replace(out.branch(), "z9hG4bKAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
+    assert_eq!(starts(&s.send(BACKEND_A, &forged)), []);
+    // RFC 6026 §8.9: nor once the transaction is over.
+    s.send(BACKEND_A, &out.answer("404 Not Found"));
+    ack_to_refusal(&mut s);
+    s.pass(Duration::from_secs(40));
+    s.sent();
+    assert_eq!(starts(&s.send(BACKEND_A, &out.answer("200 OK"))), []);
+    assert_eq!(s.counters.responses_forwarded.get(), 1, "the 404");
+}

@@ -1,0 +1,240 @@
+//! `tidegate lab impair`: a relay that loses, delays, reorders and doubles packets.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_sim::{Carriage, Link, Relay, RelayCounts, RelaySettings};
+use tidegate_world::Seed;
+
+use crate::stage::{Stage, parse_address, random_seed, towards};
+use crate::trouble::Trouble;
+
+/// Addresses that packets to the target leave from, at the most: one socket each.
+const CLIENTS_MAX: u64 = 15;
+
+/// The longest delay and the longest jitter: what is under way arrives before the end.
+const DELAY_MAX: Duration = Duration::from_secs(2);
+
+/// Packets under way at the most, of up to 2 KiB each.
+const PACKETS_MAX: usize = 65_536;
+
+/// Stand between a server and its clients, and treat their datagrams as a bad network does
+///
+/// Until SIGTERM or SIGINT, and then say what was done. Each value is for both ways, or two of
+/// them, TOWARDS,BACK: for what goes to the target and for what it sends. The decisions are
+/// those of the simulator's links, drawn anew for each datagram: one seed, one sequence of fates.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where clients send to, ADDRESS[:PORT]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
+    listen: SocketAddr,
+
+    /// The server, ADDRESS:PORT
+    #[arg(long, value_name = "ADDR")]
+    target: SocketAddr,
+
+    /// Datagrams lost, such as 5%
+    #[arg(long, value_name = "P[,P]", default_value = "0%")]
+    loss: Ways<Share>,
+
+    /// Time that each takes, such as 20ms
+    #[arg(long, value_name = "T[,T]", default_value = "0ms")]
+    delay: Ways<Time>,
+
+    /// Time that each may take more, uniform from 0 to T
+    #[arg(long, value_name = "T[,T]", default_value = "0ms")]
+    jitter: Ways<Time>,
+
+    /// Datagrams that take no time, and so overtake others; needs a delay
+    #[arg(long, value_name = "P[,P]", default_value = "0%")]
+    reorder: Ways<Share>,
+
+    /// Datagrams that arrive twice
+    #[arg(long, value_name = "P[,P]", default_value = "0%")]
+    duplicate: Ways<Share>,
+
+    /// Clients, by address and port, that can be told apart; further ones are not heard
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u64).range(1..=CLIENTS_MAX))]
+    clients: u64,
+
+    /// Seed of what is drawn; a random one if not given
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Write all counts to FILE
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Relays until a signal comes, and prints what became of the datagrams.
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let [link_towards, link_back] = args.links()?;
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None => random_seed()?,
+    };
+    let back = towards(args.target)
+        .map_err(|error| Trouble::usage(format!("no way to {}: {error}", args.target)))?;
+    let mut addresses = vec![args.listen];
+    addresses.extend((0..args.clients).map(|_| back));
+    let stage = Stage::open(&addresses, Duration::ZERO)?;
+    let settings = RelaySettings {
+        front: stage.local(),
+        backs: stage.locals().split_off(1),
+        target: args.target,
+        towards: link_towards,
+        back: link_back,
+        packets_max: PACKETS_MAX,
+    };
+    let mut relay = Relay::new(settings, Seed(seed));
+    // Whoever started this waits for it, and for the port if it asked for any.
+    let _ = writeln!(anstream::stdout(), "impairing {} at {}", args.target, stage.local());
+    let run = stage.run(&mut relay, || {})?;
+
+    let counts = *relay.counts();
+    let _ = write!(anstream::stdout(), "{}", table(&counts));
+    if let Some(file) = &args.json {
+        let figures = json!({
+            "seed": seed,
+            "towards": way(&counts.towards),
+            "back": way(&counts.back),
+            "clients": counts.clients,
+            "no_room": counts.no_room,
+            "strays": counts.strays,
+            "late": counts.late,
+            "undelivered": counts.undelivered,
+            "usage": run.usage,
+        });
+        crate::json::write(file, &figures)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn links(&self) -> Result<[Link; 2], Trouble> {
+        let Self { loss, delay, jitter, reorder, duplicate, .. } = self;
+        let link = |way: usize| Link {
+            delay: delay.0[way].0,
+            jitter: jitter.0[way].0,
+            loss: loss.0[way].0,
+            reorder: reorder.0[way].0,
+            duplicate: duplicate.0[way].0,
+        };
+        let links = [link(0), link(1)];
+        if links.iter().any(|link| link.reorder > 0.0 && link.delay.is_zero()) {
+            return Err(Trouble::usage("without a delay there is nobody to overtake: --delay"));
+        }
+        Ok(links)
+    }
+}
+
+fn table(counts: &RelayCounts) -> String {
+    let mut text = format!(
+        "{:<8}{:>9}{:>8}{:>9}{:>9}{:>11}{:>9}\n",
+        "", "received", "lost", "doubled", "overtook", "overflowed", "sent"
+    );
+    for (name, way) in [("towards", counts.towards), ("back", counts.back)] {
+        let Carriage { received, lost, duplicated, overtook, overflowed, sent } = way;
+        text += &format!(
+            "{name:<8}{received:>9}{lost:>8}{duplicated:>9}{overtook:>9}{overflowed:>11}{sent:>9}\n"
+        );
+    }
+    let RelayCounts { clients, no_room, strays, late, undelivered, .. } = counts;
+    text += &format!(
+        "clients {clients}, datagrams of others {no_room}, stray {strays}, late {late}, \
+         undelivered {undelivered}\n"
+    );
+    text
+}
+
+fn way(carriage: &Carriage) -> Value {
+    let Carriage { received, lost, duplicated, overtook, overflowed, sent } = carriage;
+    json!({
+        "received": received,
+        "lost": lost,
+        "duplicated": duplicated,
+        "overtook": overtook,
+        "overflowed": overflowed,
+        "sent": sent,
+    })
+}
+
+/// One value for both ways, or one for each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ways<T>([T; 2]);
+
+/// A fraction, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Share(f64);
+
+/// A time up to [`DELAY_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Time(Duration);
+
+impl<T: FromStr<Err = String> + Copy> FromStr for Ways<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (towards, back) = text.split_once(',').unwrap_or((text, text));
+        Ok(Self([towards.parse()?, back.parse()?]))
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+        let percent = percent.ok_or("a share such as 5% is wanted")?;
+        if !(0.0..=100.0).contains(&percent) {
+            return Err("a share is 0% to 100%".to_owned());
+        }
+        Ok(Self(percent / 100.0))
+    }
+}
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = "a time such as 20ms or 0.5s is wanted";
+        let (number, unit_s) = match text.strip_suffix("ms") {
+            Some(number) => (number, 1e-3),
+            None => (text.strip_suffix('s').ok_or(wanted)?, 1.0),
+        };
+        let number: f64 = number.parse().map_err(|_| wanted)?;
+        let time = Duration::try_from_secs_f64(number * unit_s).map_err(|_| wanted)?;
+        if time > DELAY_MAX {
+            return Err(format!("a time is at most {} s", DELAY_MAX.as_secs()));
+        }
+        Ok(Self(time))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_for_both_ways_or_there_are_two() {
+        assert_eq!("5%".parse(), Ok(Ways([Share(0.05); 2])));
+        let ms = |ms| Time(Duration::from_millis(ms));
+        assert_eq!("20ms,0.5s".parse(), Ok(Ways([ms(20), ms(500)])));
+    }
+
+    #[test]
+    fn other_shares_and_times_are_refused() {
+        for text in ["5", "", "%", "101%", "-1%", "NaN%", "1%,", "1%,2%,3%"] {
+            assert!(text.parse::<Ways<Share>>().is_err(), "{text}");
+        }
+        for text in ["20", "ms", "-1ms", "2.1s", "infs", "1ms,2"] {
+            assert!(text.parse::<Ways<Time>>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! One call for several back ends at once (RFC 3261 §16.6, §16.7).
+
+use crate::stage::{Configuration, Peer, Stage, Tidegate};
+
+/// RFC 3261 §16.7 item 10: once there is a final response to the INVITE, "the proxy MUST
+/// generate a CANCEL request for all pending client transactions associated with this
+/// response context".
+#[test]
+fn who_answers_first_has_the_call_and_the_others_are_cancelled() {
+    let stage = Stage::new();
+    let caller = Peer::new(stage.ip());
+    let agents = [(); 3].map(|()| Peer::new(stage.ip()));
+    let backends = agents.each_ref().map(Peer::address);
+    let configuration = Configuration { policy: "fork", ..Configuration::new(&stage, &backends) };
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let here = tidegate.address();
+    caller.send(here, &caller.request("INVITE", &format!("sip:bob@{here}"), 1, 1));
+    let invites = agents.each_ref().map(Peer::receive);
+    let mut branches = invites.each_ref().map(|invite| super::branch(invite).to_owned());
+    for (agent, invite) in agents.iter().zip(&invites) {
+        agent.send(here, &agent.response(invite, "180 Ringing"));
+        assert_eq!(caller.receive().status(), 180);
+    }
+    agents[1].send(here, &agents[1].response(&invites[1], "200 OK"));
+    let ok = caller.receive();
+    assert_eq!(ok.status(), 200);
+    assert_eq!(ok.field("Contact"), format!("<sip:callee@{}>", backends[1]));
+    for i in [0, 2] {
+        let cancel = agents[i].receive();
+        assert_eq!(cancel.start(), invites[i].start().replacen("INVITE", "CANCEL", 1));
+        assert_eq!(super::branch(&cancel), branches[i]);
+        agents[i].send(here, &agents[i].response(&cancel, "200 OK"));
+        agents[i].send(here, &agents[i].response(&invites[i], "487 Request Terminated"));
+        assert_eq!(agents[i].receive().field("CSeq"), "1 ACK");
+    }
+    branches.sort();
+    assert!(branches.windows(2).all(|pair| pair[0] != pair[1]), "{branches:?}");
+
+    caller.send(here, &caller.in_dialog("ACK", &ok, 1));
+    assert_eq!(agents[1].receive().field("CSeq"), "1 ACK");
+    let metrics = tidegate.metrics();
+    assert_eq!(metrics.sum("cancels_total", &[]), 2);
+    assert_eq!(metrics.sum("backend_calls", &[]), 1);
+    // The 487s went no further: the next thing the caller hears is the answer to its BYE.
+    caller.send(here, &caller.in_dialog("BYE", &ok, 2));
+    agents[1].send(here, &agents[1].response(&agents[1].receive(), "200 OK"));
+    assert_eq!(caller.receive().field("CSeq"), "2 BYE");
+    tidegate.metrics().assert_nothing_held();
+}

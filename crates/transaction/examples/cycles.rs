@@ -1,0 +1,78 @@
+//! Counts the instructions that a transaction costs its table from beginning to end, while
+//! 100,000 live, under valgrind (which must be installed):
+//!
+//! ```text
+//! cargo run --release -p tidegate-transaction --example cycles
+//! ```
+//!
+//! A cycle is what a proxy does with a request that is answered: an entry is inserted with a
+//! timer for T1, found once, and armed for 64·T1 when that has fired; when it fires again the entry
+//! is removed. The difference between two runs of different length is divided by the difference
+//! in length, so start-up costs do not count.
+
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use tidegate_sip::Method;
+use tidegate_transaction::{Key, Table, Timing};
+use tidegate_world::Timestamp;
+
+const LIVE: u64 = 100_000;
+const CYCLES: [u64; 2] = [200_000, 1_200_000];
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if let Some(cycles) = arguments.next() {
+        let cycles = cycles.parse().expect("a number of cycles");
+        run(cycles);
+        return ExitCode::SUCCESS;
+    }
+    let [short, long] = CYCLES.map(count);
+    let (Some(short), Some(long)) = (short, long) else {
+        eprintln!("valgrind did not run");
+        return ExitCode::FAILURE;
+    };
+    println!("{} instructions a cycle", (long - short) / (CYCLES[1] - CYCLES[0]));
+    ExitCode::SUCCESS
+}
+
+/// So many transactions, evenly spaced.
+fn run(cycles: u64) {
+    let timing = Timing::default();
+    let interval = timing.patience() / LIVE as u32;
+    let mut table = Table::new(2 * LIVE as usize);
+    let mut now = Timestamp::ZERO;
+    let mut removed = 0;
+    for cycle in 0..cycles {
+        now = now + interval;
+        while let Some(handle) = table.next_due(now) {
+            let ends: Timestamp = *table.get(handle).expect("it lives");
+            if ends <= now {
+                table.remove(handle);
+                removed += 1;
+            } else {
+                table.arm(handle, ends);
+            }
+        }
+        // An odd multiplier makes of numbers what looks like hashes.
+        let key =
+            Key { identity: cycle.wrapping_mul(0x9E37_79B9_7F4A_7C15), method: Method::Invite };
+        let inserted = table.insert(key, now + timing.patience(), now + timing.t1);
+        assert!(inserted.is_ok() && table.find(key).is_some(), "there is room");
+    }
+    assert!(removed + 2 * LIVE > cycles, "{removed} were removed");
+    assert!(table.next_due(now - Duration::from_secs(1)).is_none());
+}
+
+/// The instructions of a run of so many cycles.
+fn count(cycles: u64) -> Option<u64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(std::env::current_exe().ok()?)
+        .arg(cycles.to_string())
+        .output()
+        .ok()?;
+    let report = String::from_utf8(output.stderr).ok()?;
+    let line = report.lines().find(|line| line.contains("Collected"))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
