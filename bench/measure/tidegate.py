@@ -44,12 +44,14 @@ def configure(
     policy: str = "rr",
     mode: str = "stateless",
     queue_max: int = 4096,
+    listen: str = "",
     tables: str = "",
     name: str = "tidegate",
 ) -> Edge:
     """The smallest configuration, on free ports, with its state in the scratch directory.
 
-    `tables` is added as it is: more tables, such as [overload]. The files bear `name`.
+    `listen` and `tables` are added as they are: more keys of the listener, more tables, such
+    as [overload]. The files bear `name`.
     """
     edge = Edge(free_port(), free_port(), stage.directory / f"{name}.toml")
     backends = "".join(
@@ -68,7 +70,7 @@ address = "{LOCALHOST}:{edge.admin_port}"
 [[listen]]
 transport = "udp"
 address = "{edge.address}"
-
+{listen}
 [[pool]]
 name = "app"
 policy = "{policy}"

@@ -102,8 +102,10 @@ impl Ledger {
     }
 
     fn sent_request(&self, to: SocketAddr, request: &Message<'_>) {
-        let essentials = request.essentials().expect("what is forwarded is well-formed");
-        let own = essentials.via;
+        // RFC 3261 §17.1.1.3: an ACK has the To of the response, as bad as that may be.
+        let is_fit = request.check().is_ok() || request.method() == Some(Method::Ack);
+        assert!(is_fit, "what is forwarded is well-formed");
+        let own = request.top_via().expect("ours");
         let listener = LISTENERS.iter().any(|listener| listener.as_bytes() == own.sent_by);
         assert!(listener && own.has_magic_cookie(), "its Via stands on top");
         assert!(request.max_forwards().is_ok_and(|hops| hops.is_some_and(|n| n < 255)));
