@@ -43,11 +43,16 @@ impl<'a> Message<'a> {
         }
         self.check_repeated()?;
         let via = self.top_via()?;
-        // RFC 4475 §3.1.2.1: 400 to a top Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`.
-        if via.params.has_gap() {
+        // RFC 4475 §3.1.2.1: 400 to a top Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`. And what is
+        // written into it must be read as a parameter (§18.2.1).
+        if via.params.has_gap() || via.params.misquotes() {
             return Err(Malformed::BadHeader(HeaderName::Via));
         }
         let to = self.to()?;
+        // Likewise the tag of an answer (§8.2.6.2), which an empty one would hide.
+        if to.params.misquotes() || to.params.get("tag").is_some() && to.tag().is_none() {
+            return Err(Malformed::BadHeader(HeaderName::To));
+        }
         let from = self.from()?;
         let call_id = self.call_id()?;
         let cseq = self.cseq()?;

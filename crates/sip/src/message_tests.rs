@@ -121,6 +121,30 @@ fn mandatory_headers_are_there_once_and_well_formed() {
     assert_eq!(check("Max-Forwards", "X-Forwards"), Ok(()));
 }
 
+/// Found by fuzzing: what was appended was read by nobody, neither the `received` that leads a
+/// response back nor the To-tag of an answer.
+#[test]
+fn what_hides_what_is_appended_is_malformed() {
+    let check = |from: &str, to: &str| {
+        let text = INVITE.replacen(from, to, 1);
+        assert_ne!(text, INVITE);
+        Message::parse(text.as_bytes()).unwrap().check()
+    };
+    let (via, to) = (HeaderName::Via, HeaderName::To);
+    assert_eq!(check(";branch", ";x=\"y;branch"), Err(Malformed::BadHeader(via)));
+    assert_eq!(check(";branch", ";received=\"y\" z;branch"), Err(Malformed::BadHeader(via)));
+    assert_eq!(check(";branch", ";received=<y;x,z>;branch"), Err(Malformed::BadHeader(via)));
+    assert_eq!(check(";branch", ";x=\"y\";branch"), Ok(()));
+    for tag in [";tag=", ";tag", "; tag = ;x", ";x=\"y"] {
+        let whole = format!("<sip:bob@biloxi.com>{tag}\r\n");
+        assert_eq!(
+            check("<sip:bob@biloxi.com>\r\n", &whole),
+            Err(Malformed::BadHeader(to)),
+            "{tag:?}"
+        );
+    }
+}
+
 #[test]
 fn a_response_s_cseq_is_its_own_affair() {
     let response = INVITE.replace("INVITE sip:bob@biloxi.com SIP/2.0", "SIP/2.0 200 OK");

@@ -1,5 +1,7 @@
 //! Parameters after a header value or inside a URI.
 
+use memchr::memchr3;
+
 use crate::lexical::{find, find_by_words, is_space, quoted_end, run, trim_end, trim_start};
 
 /// A list `;name=value;name`, read only when asked. Text that is no parameter is
@@ -75,10 +77,32 @@ impl<'a> Params<'a> {
         false
     }
 
+    /// True if a quote or an angle bracket stands where the grammar has none: in a name, in a
+    /// plain value, or as the beginning of a quoted string that never ends or is followed by
+    /// something. Then it is unclear what an appended or replaced parameter would be part of.
+    #[inline]
+    pub(crate) fn misquotes(&self) -> bool {
+        memchr3(b'"', b'<', b'>', self.text).is_some() && self.quotes_badly()
+    }
+
+    #[cold]
+    fn quotes_badly(&self) -> bool {
+        let mut params = self.iter();
+        let strays = |text| memchr3(b'"', b'<', b'>', text).is_some();
+        for Param { name, text, .. } in params.by_ref() {
+            let value = trim_start(text.get(name.len()..).unwrap_or_default());
+            let value = trim_start(value.strip_prefix(b"=").unwrap_or(value));
+            if strays(name) || !value.starts_with(b"\"") && strays(value) {
+                return true;
+            }
+        }
+        params.misquotes
+    }
+
     /// The parameters in their order.
     #[inline]
     pub fn iter(&self) -> ParamsIter<'a> {
-        ParamsIter { rest: self.text }
+        ParamsIter { rest: self.text, misquotes: false }
     }
 }
 
@@ -94,6 +118,8 @@ impl<'a> IntoIterator for Params<'a> {
 #[derive(Clone, Debug)]
 pub struct ParamsIter<'a> {
     rest: &'a [u8],
+    /// A quoted string was never closed, or something followed it.
+    misquotes: bool,
 }
 
 impl<'a> Iterator for ParamsIter<'a> {
@@ -118,6 +144,7 @@ impl<'a> Iterator for ParamsIter<'a> {
             let close = quoted_end(quoted);
             let after = open + close.unwrap_or(quoted.len());
             end = after + run(&rest[after..], |b| b != b';');
+            self.misquotes |= close.is_none() || !trim_start(&rest[after..end]).is_empty();
             text = &rest[..after];
             value = Some(&quoted[1..close.map_or(quoted.len(), |close| close - 1)]);
         }
@@ -168,6 +195,27 @@ mod tests {
         }
         for text in ["", ";a", "; a = 1 ;b", ";a=\";;\"", ";a=;b", ";=x", ";a=\";;"] {
             assert!(!Params::new(text.as_bytes()).has_gap(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn quotes_and_brackets_out_of_place_are_noticed() {
+        for text in [
+            ";a=\"",
+            ";b;a = \"x;y",
+            ";a=\"x\\\";b",
+            ";a=\"x\";b=\"",
+            ";a=\"x\" junk;b=\"\"",
+            ";a=b\"c",
+            ";a\"=b",
+            ";a=\"x\" junk\";b",
+            ";a=<b;c>",
+            ";a>",
+        ] {
+            assert!(Params::new(text.as_bytes()).misquotes(), "{text:?}");
+        }
+        for text in ["", ";a", ";a=\"x\"", ";a=\"<x>\\\"\"", "; a = \"x;y\" ;b= \"\""] {
+            assert!(!Params::new(text.as_bytes()).misquotes(), "{text:?}");
         }
     }
 

@@ -160,6 +160,14 @@ mod tests {
         assert_eq!(short.unwrap_err(), Malformed::ContentLength);
     }
 
+    /// As [`Message`](crate::Message) has it.
+    #[test]
+    fn of_two_lengths_the_first_counts() {
+        let text =
+            format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{}", REST.replace("l: 2", "l: 1\r\nl: 2"));
+        assert!(passed(&text).ends_with("\r\n\r\nx"));
+    }
+
     #[test]
     fn what_is_needed_and_missing_is_named() {
         let of = |text: &str| Passage::parse(text.as_bytes()).unwrap_err();

@@ -310,6 +310,13 @@ mod tests {
         assert_eq!(scan_ack(ACK.as_bytes()), Some(found));
         let first = format!("\r\n{ACK}To: <sip:x>;tag=y\r\nVia: x\r\n");
         assert_eq!(scan_ack(first.as_bytes()), Some(found));
+        // Of several the first, before the others that are needed have come as well.
+        let twice = ACK.replacen("t: <", "v: SIP/2.0/UDP a;branch=first\r\nv: x\r\nt: <", 1);
+        assert_eq!(scan_ack(twice.as_bytes()).unwrap().branch, Some(&b"first"[..]));
+        // The longest datagram is one.
+        let longest = format!("{ACK}X: {}", "x".repeat(BYTES_MAX - ACK.len() - 3));
+        assert_eq!((longest.len(), scan_ack(longest.as_bytes())), (BYTES_MAX, Some(found)));
+        assert_eq!(scan_ack(format!("{longest}x").as_bytes()), None);
     }
 
     #[test]

@@ -204,6 +204,8 @@ mod tests {
         assert_eq!(u.host.and_then(|h| h.ip()), Some("2001:db8::10".parse().unwrap()));
         assert_eq!((u.port, u.lr()), (Some(5070), true));
         assert!(!uri("sip:a;lrx").lr());
+        assert_eq!(uri("sip:a;maddr=192.0.2.1;lr").maddr(), Some(&b"192.0.2.1"[..]));
+        assert_eq!(uri("sip:a;lr").maddr(), None);
         // RFC 5118 §4.3: well-formed, though not what its author meant.
         let u = uri("sip:[2001:db8::10:5070]");
         assert_eq!(u.port, None);

@@ -118,7 +118,7 @@ impl<'a> Answering<'a> {
     /// As [`reply_target`], for the Via with these parameters.
     #[inline]
     pub(crate) fn reply_target(&self, via: &Via<'_>, source: SocketAddr) -> SocketAddr {
-        target_at_source(via, self.rport.and_then(|rport| read_rport(rport.value)), source)
+        target_at_source(via, self.rport.is_some(), source)
     }
 }
 
@@ -221,16 +221,14 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
 /// [`response_target`] says once the source is noted in it. Never to another address than
 /// the source's.
 pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
-    target_at_source(via, via.rport(), source)
+    target_at_source(via, via.params.param("rport").is_some(), source)
 }
 
 #[inline]
-fn target_at_source(via: &Via<'_>, rport: Option<Rport>, source: SocketAddr) -> SocketAddr {
-    let port = match rport {
-        // RFC 3581 §4: the source port, for clients that ask for it.
-        Some(_) => source.port(),
-        None => sent_by_port(via),
-    };
+fn target_at_source(via: &Via<'_>, has_rport: bool, source: SocketAddr) -> SocketAddr {
+    // RFC 3581 §4: the source port, for clients that ask for it; whatever value they give to
+    // the parameter, it is replaced.
+    let port = if has_rport { source.port() } else { sent_by_port(via) };
     SocketAddr::new(source.ip().to_canonical(), port)
 }
 
@@ -333,6 +331,17 @@ mod tests {
         assert_eq!(target("SIP/2.0/UDP 192.0.2.1;maddr=192.0.2.99"), to("192.0.2.1:5060"));
         assert_eq!(target("SIP/2.0/UDP 192.0.2.1:0"), None);
         assert_eq!(target("SIP/2.0/UDP 192.0.2.1;received=elsewhere.example"), None);
+    }
+
+    /// Found by fuzzing: where a reply goes and where a response is led back must be one.
+    #[test]
+    fn an_rport_that_is_no_port_asks_too() {
+        let source = "192.0.2.9:4000".parse().unwrap();
+        let target = |text: &'static str| reply_target(&via(text), source).port();
+        assert_eq!(target("SIP/2.0/UDP a;rport=x"), 4000);
+        assert_eq!(target("SIP/2.0/UDP a;rport=65536"), 4000);
+        assert_eq!(target("SIP/2.0/UDP a;rport"), 4000);
+        assert_eq!(target("SIP/2.0/UDP a;report"), 5060);
     }
 
     #[test]

@@ -2,16 +2,18 @@
 //! found, the scan agrees with the whole message, edits do what they say.
 
 mod alike;
+mod exercise;
 mod planted;
 
 use std::ops::Range;
 
-use alike::{acknowledged_alike, refused_alike};
+use alike::refused_alike;
+use exercise::agree;
 use planted::{Address, Planted, planted, planted_request};
 use proptest::prelude::*;
 use tidegate_sip::{
-    EDITS_MAX, Malformed, Message, NameAddr, Passage, Reply, ScanStart, Splice, StartLine, Uri,
-    forward, reply_target, response_target, scan, write_reply,
+    EDITS_MAX, Malformed, Message, NameAddr, Reply, Splice, StartLine, Uri, forward, reply_target,
+    response_target, write_reply,
 };
 
 fn text(bytes: &[u8]) -> &str {
@@ -21,131 +23,9 @@ fn text(bytes: &[u8]) -> &str {
 /// Calls everything there is on `bytes`, and holds what comes out to the invariants
 /// that hold whatever the input.
 fn exercise(bytes: &[u8]) {
-    let scanned = scan(bytes);
-    refused_alike(bytes);
-    acknowledged_alike(bytes);
-    let _ = Uri::parse(bytes);
-    let head = Message::parse_head(bytes);
-    let message = Message::parse(bytes);
-    assert!(head.is_ok() || message.is_err());
-    let Ok(message) = message else { return };
-    let whole = message.bytes();
-    let inside = |part: &[u8]| assert_eq!(&whole[message.span(part)], part);
-    let mut after = None;
-    for field in message.fields() {
-        inside(field.raw_name);
-        inside(field.value);
-        let line = message.span(field.line);
-        assert!(after.is_none_or(|end| end == line.start), "lines without a gap");
-        after = Some(line.end);
-    }
-    inside(message.body());
-    for via in message.vias().flatten() {
-        inside(via.element);
-        inside(via.sent_by);
-        for param in via.params {
-            inside(param.text);
-            inside(param.name);
-            param.value.into_iter().for_each(inside);
-        }
-        let _ = (response_target(&via), via.rport(), via.has_magic_cookie(), via.maddr());
-    }
-    let addresses = message.routes().chain(message.record_routes()).chain(message.contacts());
-    for address in addresses.flatten().chain(message.to()).chain(message.from()) {
-        inside(address.uri);
-        inside(address.params.text());
-        address.display.into_iter().for_each(inside);
-        let _ = address.tag();
-        if let Ok(uri) = address.parse_uri() {
-            uri.user.into_iter().for_each(inside);
-            uri.headers.into_iter().for_each(inside);
-            let _ = (uri.lr(), uri.transport(), uri.maddr(), uri.port_or_default());
-        }
-    }
-    let _ = (message.max_forwards(), message.expires(), message.content_length());
-    if message.check().is_ok() {
-        agree(&message);
-    } else if let Err(error) = scanned {
-        assert!(!error.to_string().is_empty());
-    }
-    edit(&message);
-}
-
-/// What `scan` finds is what a checked message holds.
-fn agree(message: &Message<'_>) {
-    let scan = scan(message.bytes()).expect("scan accepts what check accepts");
-    let via = message.top_via().unwrap();
-    assert_eq!((scan.via, scan.branch, scan.sent_by), (via.element, via.branch(), via.sent_by));
-    assert_eq!(Ok(scan.call_id), message.call_id());
-    let cseq = message.cseq().unwrap();
-    assert_eq!((scan.cseq, scan.cseq_method), (cseq.number, cseq.method));
-    assert_eq!(scan.to_tag, message.to().unwrap().tag());
-    match (scan.start, message.start()) {
-        (
-            ScanStart::Request { method, method_name, uri },
-            StartLine::Request { method: m, method_name: n, uri: u },
-        ) => assert_eq!((method, method_name, uri), (m, n, u)),
-        (ScanStart::Response { status }, StartLine::Response { status: s, .. }) => {
-            assert_eq!(status, s);
-        }
-        (scanned, parsed) => panic!("{scanned:?} is not {parsed:?}"),
-    }
-}
-
-/// A passage is what comes of splicing the same response.
-fn passes_as_it_is_spliced(message: &Message<'_>) {
-    let passage = Passage::parse(message.bytes());
-    let (Some(status), Ok(cseq), Ok(call_id)) =
-        (message.status(), message.cseq(), message.call_id())
-    else {
-        return;
-    };
-    let mut vias = message.vias();
-    let (Some(Ok(top)), next) = (vias.next(), vias.next()) else { return };
-    if matches!(next, Some(Err(_))) {
-        assert!(passage.is_err());
-        return;
-    }
-    let passage = passage.expect("Message accepts it");
-    assert_eq!((passage.status, passage.cseq.number), (status, cseq.number));
-    assert_eq!((passage.call_id, passage.branch), (call_id, top.branch()));
-    let next = next.and_then(Result::ok);
-    assert_eq!(passage.next.map(|via| via.element), next.map(|via| via.element));
-    let (mut passed, mut spliced) = (Vec::new(), Vec::new());
-    passage.write_to(&mut passed).unwrap();
-    let mut splice = Splice::new(message);
-    assert!(forward::remove_top_via(&mut splice, message));
-    splice.write_to(&mut spliced).unwrap();
-    assert_eq!(String::from_utf8_lossy(&passed), String::from_utf8_lossy(&spliced));
-}
-
-/// Forwards and answers the message, whatever it is.
-fn edit(message: &Message<'_>) {
-    let source = forward::Source::new("192.0.2.1:5060".parse().unwrap());
-    let mut splice = Splice::new(message);
-    splice.insert(forward::top_of_headers(message), b"Via: SIP/2.0/UDP a\r\n");
-    if let Ok(via) = message.top_via() {
-        forward::note_source(&mut splice, message, &via, &source);
-    }
-    forward::set_max_forwards(&mut splice, message, b"1");
-    forward::remove_first_route(&mut splice, message, 2);
-    if message.is_request() {
-        forward::set_request_uri(&mut splice, message, b"sip:b");
-    }
-    let mut out = Vec::new();
-    splice.write_to(&mut out).unwrap();
-    assert_eq!(out.len(), splice.output_len());
-
-    passes_as_it_is_spliced(message);
-
-    let mut splice = Splice::new(message);
-    forward::remove_top_via(&mut splice, message);
-    splice.write_to(&mut out).unwrap();
-
-    let reply = Reply { to_tag: Some(b"t"), source: "[::1]:9".parse().ok(), ..Reply::new(400) };
-    out.clear();
-    write_reply(message, &reply, &mut out).unwrap();
-    assert!(out.ends_with(b"\r\nContent-Length: 0\r\n\r\n"));
+    exercise::readings(bytes);
+    exercise::message(bytes);
+    exercise::parts(bytes);
 }
 
 fn sip_like() -> impl Strategy<Value = Vec<u8>> {

@@ -122,6 +122,9 @@ impl Endpoint {
         let now = at.now;
         let status = passage.status;
         let is_invite = context.method == Method::Invite;
+        if status == 503 {
+            self.note_refused(now, &context.branches[index]);
+        }
         match status {
             ..200 => self.deliver_provisional(answer, context, live, bytes),
             200..300 if is_invite => {
@@ -136,11 +139,8 @@ impl Endpoint {
             }
             _ if live.pending[index].is_abandoned => {}
             _ => {
-                if status == 503 {
-                    self.note_refused(now, &context.branches[index]);
-                    if self.try_next(at, context, live) {
-                        return;
-                    }
+                if status == 503 && self.try_next(at, context, live) {
+                    return;
                 }
                 // RFC 4320 §4.2: a 408 to any other request could not be sent on.
                 if is_invite || status != 408 {

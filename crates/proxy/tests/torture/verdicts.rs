@@ -1,5 +1,7 @@
 //! The table of verdicts, and the messages it is about.
 
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;

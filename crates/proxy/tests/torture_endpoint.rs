@@ -1,0 +1,33 @@
+//! The proxy core under any sequence of datagrams, time, failures and drains: see
+//! `torture_endpoint/mod.rs`. The fuzzer drives the same code for longer.
+
+#[path = "torture_endpoint/mod.rs"]
+mod drive;
+#[path = "torture/verdicts.rs"]
+mod verdicts;
+
+use proptest::prelude::*;
+
+/// The torture messages from every source, under each setup that changes their way.
+#[test]
+fn the_torture_messages_keep_what_must_hold() {
+    for entry in verdicts::entries() {
+        for setup in [0, 1, 2, 4, 8, 16] {
+            for source in 0..drive::SOURCES as u8 {
+                let [high, low] = (entry.bytes.len() as u16).to_be_bytes();
+                // 0: a datagram as it is.
+                let operation = [setup, 0, source, high, low];
+                drive::run(&[&operation[..], &entry.bytes].concat());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+    #[test]
+    fn any_inputs_keep_what_must_hold(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        drive::run(&bytes);
+    }
+}

@@ -1,0 +1,218 @@
+//! What the proxy received and sent, and what must hold between them.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tidegate_sip::{Message, Method};
+use tidegate_world::Timestamp;
+
+use super::{BACKENDS, LISTENERS, TRUSTED, address};
+
+/// What was done before packets were taken from the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// One message was offered, or served.
+    One,
+    /// Timers fired.
+    Timers,
+    /// Anything else that it was told.
+    Other,
+}
+
+/// Packets that one message may bring about, at the most. Three back ends: a request becomes a
+/// 100 and three copies; a 6xx an ACK, two CANCELs and itself.
+const PACKETS_MAX: usize = 8;
+
+/// A transaction lives at least this long after its final response: T4, once that is acknowledged
+/// (RFC 3261 §17.2.1, Timer I).
+const LIFE_MIN: Duration = Duration::from_secs(5);
+
+/// RFC 3261 §17.2.3: what names a server transaction. Branch, sent-by, method.
+type Key = (Vec<u8>, Vec<u8>, Vec<u8>);
+
+/// A request by its key, if it is always the same one.
+#[derive(Default)]
+struct Asked {
+    datagrams: HashSet<(SocketAddr, Vec<u8>)>,
+    /// The different final responses that have gone up, and when the last of them did.
+    answers: Vec<Vec<u8>>,
+    answered_at: Timestamp,
+}
+
+/// See the module.
+pub struct Ledger {
+    /// Whether each request has a transaction.
+    has_transactions: bool,
+    sources: HashSet<IpAddr>,
+    /// What those have sent who may have something sent elsewhere.
+    orders: Vec<u8>,
+    requests: usize,
+    asked: HashMap<Key, Asked>,
+}
+
+impl Ledger {
+    pub fn new(has_transactions: bool) -> Self {
+        Self {
+            has_transactions,
+            sources: HashSet::new(),
+            orders: Vec::new(),
+            requests: 0,
+            asked: HashMap::new(),
+        }
+    }
+
+    pub fn received(&mut self, from: SocketAddr, bytes: &[u8]) {
+        if from == address(TRUSTED) || is_backend(from) {
+            self.orders.extend_from_slice(bytes);
+        }
+        let Ok(message) = Message::parse_head(bytes) else { return };
+        if message.is_request() {
+            self.requests += 1;
+            self.sources.insert(from.ip());
+            if let Some(key) = key(&message) {
+                let asked = self.asked.entry(key).or_default();
+                asked.datagrams.insert((from, bytes.to_vec()));
+            }
+        }
+    }
+
+    pub fn sent(&mut self, now: Timestamp, to: SocketAddr, bytes: &[u8]) {
+        assert!(LISTENERS.iter().all(|own| address(own) != to), "it sends to itself");
+        if bytes.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case(b"SIP/")) {
+            assert!(self.sources.contains(&to.ip()), "no request has come from {to}");
+            // Of a response that goes back only what leads it there is read.
+            if let Ok(response) = Message::parse(bytes) {
+                self.sent_response(now, &response);
+            }
+        } else {
+            let request = Message::parse(bytes).expect("a request that is sent is well-formed");
+            self.sent_request(to, &request);
+        }
+    }
+
+    /// No input brings about more packets than it may.
+    pub fn check_count(&self, step: Step, count: usize) {
+        let most = match step {
+            Step::One | Step::Other => PACKETS_MAX,
+            // Of each request at most a copy for each back end, a CANCEL of each, a response.
+            Step::Timers => PACKETS_MAX * self.requests,
+        };
+        assert!(count <= most, "{count} packets after {step:?}");
+    }
+
+    fn sent_request(&self, to: SocketAddr, request: &Message<'_>) {
+        let essentials = request.essentials().expect("what is forwarded is well-formed");
+        let own = essentials.via;
+        let listener = LISTENERS.iter().any(|listener| listener.as_bytes() == own.sent_by);
+        assert!(listener && own.has_magic_cookie(), "its Via stands on top");
+        assert!(request.max_forwards().is_ok_and(|hops| hops.is_some_and(|n| n < 255)));
+        // IPv6 addresses have too many spellings to be looked for.
+        let is_ordered = to.is_ipv6() && !self.orders.is_empty() || {
+            let ip = to.ip().to_string();
+            self.orders.windows(ip.len()).any(|part| part == ip.as_bytes())
+        };
+        assert!(is_backend(to) || is_ordered, "nobody who may has named {to}");
+    }
+
+    fn sent_response(&mut self, now: Timestamp, response: &Message<'_>) {
+        let status = response.status().expect("a response");
+        if status < 200 || !self.has_transactions {
+            return;
+        }
+        // Replies without state may come again, and another may follow once there is a
+        // transaction; so may responses to what was forwarded without state: a CANCEL, and an
+        // ACK, which nobody should answer.
+        let tag = response.to().ok().and_then(|to| to.tag()).unwrap_or_default();
+        let is_stateless = is_own(response) && !tag.starts_with(b"tx");
+        let Some(key) = key(response).filter(|_| !is_stateless) else { return };
+        let method = Method::from_bytes(&key.2);
+        let Some(asked) = self.asked.get_mut(&key) else { return };
+        if asked.datagrams.len() != 1 || matches!(method, Method::Cancel | Method::Ack) {
+            return;
+        }
+        if now.since(asked.answered_at) > LIFE_MIN {
+            asked.answers.clear();
+        }
+        asked.answered_at = now;
+        let bytes = response.bytes();
+        if asked.answers.iter().any(|answer| answer == bytes) {
+            return;
+        }
+        // RFC 3261 §16.7 item 5: every 2xx to an INVITE goes up, whatever went up before.
+        let may_follow = method == Method::Invite && status < 300;
+        if let Some(first) = asked.answers.first().filter(|_| !may_follow) {
+            panic!(
+                "two final responses to one request:\n{}\n{}",
+                String::from_utf8_lossy(first),
+                String::from_utf8_lossy(bytes)
+            );
+        }
+        asked.answers.push(bytes.to_vec());
+    }
+}
+
+/// Whether the proxy has made it itself.
+fn is_own(response: &Message<'_>) -> bool {
+    response.fields().any(|f| f.raw_name == b"Server" && f.value.starts_with(b"Tidegate/"))
+}
+
+fn is_backend(address: SocketAddr) -> bool {
+    BACKENDS.iter().any(|backend| super::address(backend) == address)
+}
+
+/// The key of a request, or of the request that a response is for; none without a branch that
+/// is unique.
+fn key(message: &Message<'_>) -> Option<Key> {
+    let (via, cseq) = (message.top_via().ok()?, message.cseq().ok()?);
+    let branch = via.branch().filter(|_| via.has_magic_cookie())?;
+    (branch.len() > 7).then(|| (branch.to_vec(), via.sent_by.to_vec(), cseq.method_name.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_nanos(1);
+
+    fn ledger() -> Ledger {
+        let mut ledger = Ledger::new(true);
+        ledger.received(address("198.51.100.7:5060"), &message("OPTIONS sip:b SIP/2.0"));
+        ledger
+    }
+
+    fn message(start: &str) -> Vec<u8> {
+        format!(
+            "{start}\r\nVia: SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bKx\r\nFrom: <sip:a>;tag=a\r\n\
+             To: <sip:b>;tag=b\r\nCall-ID: c\r\nCSeq: 1 OPTIONS\r\nMax-Forwards: 69\r\n\r\n"
+        )
+        .into_bytes()
+    }
+
+    #[test]
+    #[should_panic(expected = "two final responses")]
+    fn a_second_final_response_is_noticed() {
+        let mut ledger = ledger();
+        for start in ["SIP/2.0 200 A", "SIP/2.0 200 A", "SIP/2.0 404 B"] {
+            ledger.sent(NOW, address("198.51.100.7:5060"), &message(start));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "no request has come from")]
+    fn a_response_to_nobody_is_noticed() {
+        ledger().sent(NOW, address("203.0.113.1:5060"), &message("SIP/2.0 200 A"));
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody who may has named")]
+    fn a_relay_is_noticed() {
+        ledger().sent(NOW, address("203.0.113.1:5060"), &message("OPTIONS sip:b SIP/2.0"));
+    }
+
+    #[test]
+    #[should_panic(expected = "9 packets after One")]
+    fn an_amplifier_is_noticed() {
+        ledger().check_count(Step::One, 9);
+    }
+}

@@ -1,0 +1,106 @@
+//! The grammar against another reader of it, Wireshark's: tshark dissects the torture messages,
+//! generated ones and damaged ones, and both must find the same. What they find apart is either
+//! a fault of ours or stands in `differential/excuses.rs` with its reason.
+//!
+//! `SEED` and `MESSAGES` in the environment choose another corpus (`make show-differential`).
+
+#[path = "differential/corpus.rs"]
+mod corpus;
+#[path = "differential/excuses.rs"]
+mod excuses;
+#[path = "differential/grammar.rs"]
+mod grammar;
+#[path = "differential/ours.rs"]
+mod ours;
+#[path = "differential/tshark.rs"]
+mod tshark;
+
+use std::collections::BTreeMap;
+
+use excuses::{EXCUSES, Seen};
+
+/// What was found in a message: texts by field, in order.
+pub type Found = BTreeMap<&'static str, Vec<String>>;
+
+/// The fields that are compared. Of those that may stand once the first value counts; of the
+/// Vias all of them, flattened.
+pub const FIELDS: [&str; 15] = [
+    "method",
+    "uri",
+    "status",
+    "call-id",
+    "cseq number",
+    "cseq method",
+    "via branches",
+    "via hosts",
+    "via ports",
+    "from tag",
+    "to tag",
+    "max-forwards",
+    "via lines",
+    "route lines",
+    "content-length",
+];
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn tshark_finds_the_same() {
+    // Of so many messages with this seed each excuse has one.
+    let (seed, messages) = (setting("SEED", 14), setting("MESSAGES", 10_000));
+    let cases = corpus::cases(seed, messages as usize);
+    let theirs = tshark::dissect(&cases);
+    assert_eq!(theirs.len(), cases.len(), "one answer a message");
+    let mut used = BTreeMap::<&str, usize>::new();
+    let (mut alike, mut unexplained) = (BTreeMap::<&str, usize>::new(), Vec::new());
+    for (case, theirs) in cases.iter().zip(&theirs) {
+        let mut compare =
+            |field: &'static str, ours: Option<&[String]>, theirs: Option<&[String]>| {
+                if ours == theirs {
+                    *alike.entry(field).or_default() += usize::from(ours.is_some());
+                    return;
+                }
+                let seen = Seen { case, field, ours, theirs };
+                match EXCUSES.iter().find(|excuse| (excuse.covers)(&seen)) {
+                    Some(excuse) => *used.entry(excuse.name).or_default() += 1,
+                    None => unexplained.push(seen.to_string()),
+                }
+            };
+        let verdict = |is_read| [if is_read { "read" } else { "refused" }.to_owned()];
+        let ours = ours::read(&case.bytes);
+        let is_read = !theirs.is_empty();
+        compare("message", Some(&verdict(ours.is_ok())), Some(&verdict(is_read)));
+        let Ok(ours) = ours else { continue };
+        if !is_read {
+            continue;
+        }
+        for field in FIELDS {
+            let of = |found: &Found| found.get(field).cloned();
+            compare(field, of(&ours).as_deref(), of(theirs).as_deref());
+        }
+    }
+    println!("{} messages; found alike:", cases.len());
+    for (field, count) in &alike {
+        println!("{count:7}  {field}");
+    }
+    println!("apart:");
+    for (name, count) in &used {
+        println!("{count:7}  {name}");
+    }
+    assert!(
+        unexplained.is_empty(),
+        "{} unexplained\n{}",
+        unexplained.len(),
+        unexplained.join("\n")
+    );
+    let enough = messages as usize / 2;
+    assert!(FIELDS.iter().all(|field| alike[field] > enough / 4), "too little was compared");
+    assert!(alike["message"] > enough, "too little was compared");
+    if std::env::var_os("SEED").is_none() {
+        let stale = EXCUSES.iter().filter(|excuse| !used.contains_key(excuse.name));
+        let stale: Vec<_> = stale.map(|excuse| excuse.name).collect();
+        assert!(stale.is_empty(), "excuses that nothing needs: {stale:?}");
+    }
+}

@@ -1,0 +1,246 @@
+//! Where both readers differ and we are right, or neither is wrong.
+
+use std::fmt;
+
+use super::corpus::{Case, Kind};
+use super::grammar;
+
+/// A reason for which tshark (4.0.17) may find something else.
+pub struct Excuse {
+    pub name: &'static str,
+    pub covers: fn(&Seen<'_>) -> bool,
+}
+
+/// A value that was found differently; `message` for the message as a whole.
+pub struct Seen<'a> {
+    pub case: &'a Case,
+    pub field: &'a str,
+    pub ours: Option<&'a [String]>,
+    pub theirs: Option<&'a [String]>,
+}
+
+impl fmt::Display for Seen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { case, field, ours, theirs } = self;
+        write!(f, "{} {field}: ours {ours:?}, tshark's {theirs:?} in\n{}", case.name, case.text())
+    }
+}
+
+impl Seen<'_> {
+    fn is_via(&self) -> bool {
+        self.field.starts_with("via ")
+    }
+
+    /// The headers that the value comes from, each with its name and whatever stands before the
+    /// colon, and its value with folds; taken apart at line ends and colons only.
+    fn headers(&self) -> Vec<(String, String)> {
+        let names: &[&str] = match self.field {
+            "call-id" => &["call-id", "i"],
+            "cseq number" | "cseq method" => &["cseq"],
+            "from tag" => &["from", "f"],
+            "to tag" => &["to", "t"],
+            "max-forwards" => &["max-forwards"],
+            "content-length" => &["content-length", "l"],
+            "route lines" => &["route"],
+            field if field.starts_with("via ") => &["via", "v"],
+            _ => &[],
+        };
+        self.headers_called(names)
+    }
+
+    fn headers_called(&self, names: &[&str]) -> Vec<(String, String)> {
+        let head = self.case.head().replace("\r\n", "\n");
+        let head = head.replace("\n ", "\u{1} ").replace("\n\t", "\u{1}\t");
+        let lines = head.split('\n').skip(1).filter_map(|line| line.split_once(':'));
+        lines
+            .filter(|(name, _)| names.contains(&&*name.trim().to_ascii_lowercase()))
+            .map(|(name, value)| (name.to_owned(), value.replace('\u{1}', "\r\n")))
+            .collect()
+    }
+
+    fn start_line(&self) -> String {
+        self.case.text().lines().next().unwrap_or_default().to_owned()
+    }
+
+    fn some_value(&self, test: impl Fn(&str) -> bool) -> bool {
+        self.headers().iter().any(|(_, value)| test(value))
+    }
+}
+
+pub const EXCUSES: &[Excuse] = &[
+    // RFC 3261 §25.1: HCOLON = *( SP / HTAB ) ":" SWS.
+    Excuse {
+        name: "tshark knows no header by a name with white space before its colon",
+        covers: |seen| seen.headers().iter().any(|(name, _)| name.ends_with([' ', '\t'])),
+    },
+    // RFC 3261 §25.1: via-parm = sent-protocol LWS sent-by *( SEMI via-params ), with
+    // SLASH = SWS "/" SWS, SEMI = SWS ";" SWS, EQUAL = SWS "=" SWS, COLON = SWS ":" SWS.
+    Excuse {
+        name: "tshark loses its place in a Via with white space but after the protocol",
+        covers: |seen| {
+            seen.is_via()
+                && seen.some_value(|value| {
+                    value.split(',').any(|via| via.split_whitespace().count() != 2)
+                })
+        },
+    },
+    // RFC 3261 §25.1: gen-value = token / host / quoted-string.
+    Excuse {
+        name: "tshark ends a Via at a comma within quotes",
+        covers: |seen| seen.is_via() && seen.some_value(|value| value.contains('"')),
+    },
+    // RFC 3261 §25.1: sent-by = host [ COLON port ]
+    Excuse {
+        name: "tshark overlooks a port that ends the header",
+        covers: |seen| {
+            let at_end = |value: &str| {
+                let sent_by = value.trim_end().rsplit_once(' ').map_or("", |(_, sent_by)| sent_by);
+                sent_by.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+            };
+            seen.field == "via ports" && seen.some_value(at_end)
+        },
+    },
+    // RFC 3261 §25.1: Content-Length = ( "Content-Length" / "l" ) HCOLON 1*DIGIT; what follows a
+    // value before the line end is white space (§7.3.1).
+    Excuse {
+        name: "tshark takes a number with white space behind it for zero",
+        covers: |seen| {
+            seen.field == "content-length" && seen.some_value(|value| value.ends_with([' ', '\t']))
+        },
+    },
+    Excuse {
+        name: "tshark takes the comma after a Via without parameters for part of its host",
+        covers: |seen| {
+            let is_bare = |value: &str| {
+                let vias: Vec<_> = value.split(',').collect();
+                vias[..vias.len() - 1].iter().any(|via| !via.contains(';'))
+            };
+            seen.is_via() && seen.some_value(is_bare)
+        },
+    },
+    // RFC 3261 §7: "the empty line MUST be present even if the message-body is not."
+    Excuse {
+        name: "tshark reads a message that lacks the empty line after its headers",
+        covers: |seen| {
+            let text = seen.case.text().replace("\r\n", "\n");
+            seen.field == "message" && !text.contains("\n\n")
+        },
+    },
+    // RFC 3261 §7.3.1: "field-name: field-value"; §25.1: header-name = token.
+    Excuse {
+        name: "tshark passes over a line that is no header",
+        covers: |seen| {
+            let is_header = |line: &str| {
+                let name = line.split_once(':').map_or("", |(name, _)| name.trim_end());
+                let legal = |c: char| c.is_ascii_alphanumeric() || "-.!%*_+`'~".contains(c);
+                !name.is_empty() && name.chars().all(legal)
+            };
+            let head = seen.case.head().replace("\r\n", "\n");
+            // What follows the start line goes on with nothing.
+            let mut lines = head.trim_end_matches('\n').split('\n').skip(1).enumerate();
+            seen.field == "message"
+                && lines
+                    .any(|(i, line)| !is_header(line) && (i == 0 || !line.starts_with([' ', '\t'])))
+        },
+    },
+    Excuse {
+        name: "the header breaks its grammar, and neither reading is wrong",
+        covers: |seen| {
+            seen.case.kind != Kind::Generated
+                && seen.some_value(|value| !grammar::follows(seen.field, value))
+        },
+    },
+    // RFC 3261 §25.1: Method = ... / extension-method, which is a token.
+    Excuse {
+        name: "tshark takes any word for a method",
+        covers: |seen| {
+            let start = seen.start_line();
+            let method = start.split(' ').next().unwrap_or_default();
+            seen.field == "message" && seen.theirs.is_some() && !grammar::is_token(method)
+        },
+    },
+    // RFC 3261 §16.3 items 1 and 2: a Request-URI is looked at when the message is checked.
+    Excuse {
+        name: "our Message takes any word for a Request-URI, until it is asked for",
+        covers: |seen| {
+            let start = seen.start_line();
+            let uri = start.split(' ').nth(1).unwrap_or_default();
+            let scheme = uri.split_once(':').map_or("", |(scheme, _)| scheme);
+            seen.field == "message" && !grammar::is_token(scheme)
+        },
+    },
+    Excuse {
+        name: "tshark reads no further than a CSeq that it does not understand",
+        covers: |seen| {
+            let understood = |value: &str| {
+                let method = value.split_whitespace().nth(1).unwrap_or_default();
+                let plain = method.starts_with(|c: char| c.is_ascii_alphabetic());
+                plain && method.len() <= 16 && grammar::follows("cseq number", value)
+            };
+            let values = seen.headers_called(&["cseq"]);
+            let is_less = seen.field.ends_with(" lines")
+                || seen.ours.unwrap_or_default().starts_with(seen.theirs.unwrap_or_default());
+            is_less && values.iter().any(|(_, value)| !understood(value))
+        },
+    },
+    // RFC 3261 §25.1: tag-param = "tag" EQUAL token, with EQUAL = SWS "=" SWS; §7.3.1: "parameter
+    // names [...] are case-insensitive".
+    Excuse {
+        name: "tshark looks for the letters `tag=` wherever they stand",
+        covers: |seen| {
+            let is_other = |value: &str| {
+                let plain = value.match_indices("tag=").filter(|(at, _)| {
+                    let before = value[..*at].trim_end();
+                    before.ends_with(';') && before.matches('"').count().is_multiple_of(2)
+                });
+                let all = value.to_ascii_lowercase().matches("tag").count();
+                plain.count() != all
+            };
+            seen.field.ends_with(" tag") && seen.some_value(is_other)
+        },
+    },
+    // RFC 3261 §7.3.1 lets only lists stand more than once; the first counts here.
+    Excuse {
+        name: "tshark takes any of two headers of which one may be there",
+        covers: |seen| !seen.is_via() && seen.field != "route lines" && seen.headers().len() > 1,
+    },
+    Excuse {
+        name: "tshark takes whatever begins with `branch` for a branch",
+        covers: |seen| {
+            let is_other = |value: &str| {
+                value.match_indices("branch").any(|(at, word)| {
+                    !value[at + word.len()..].trim_start().starts_with(['=', ';', ','])
+                })
+            };
+            seen.field == "via branches" && seen.some_value(is_other)
+        },
+    },
+    // RFC 3261 §25.1: Method = ... / extension-method, which is a token and may begin with a digit.
+    Excuse {
+        name: "tshark begins the method of a CSeq at its first letter",
+        covers: |seen| {
+            seen.field == "cseq method"
+                && seen.some_value(|value| {
+                    let method = value.split_whitespace().nth(1).unwrap_or_default();
+                    !method.starts_with(|c: char| c.is_ascii_alphabetic())
+                })
+        },
+    },
+    // RFC 3261 §7: lines end in CRLF; §25.1 has no CR by itself. We take it for white space.
+    Excuse {
+        name: "tshark takes a CR by itself for the end of a line",
+        covers: |seen| {
+            seen.case.kind != Kind::Generated && seen.case.head().replace("\r\n", "").contains('\r')
+        },
+    },
+    // RFC 3261 §7.1: "The SIP-Version string is case-insensitive, but implementations MUST send
+    // upper-case."
+    Excuse {
+        name: "tshark knows the version in capitals only",
+        covers: |seen| {
+            let start = seen.start_line();
+            let is_ours = start.to_ascii_uppercase().contains("SIP/2.0");
+            seen.field == "message" && is_ours && !start.contains("SIP/2.0")
+        },
+    },
+];

@@ -1,0 +1,273 @@
+//! What holds of any bytes whatever, in three parts: the ways of reading agree, a message and
+//! its edits are what they say, and so are the parts of a header. Driven by proptest here and
+//! by the fuzzer in `fuzz/`.
+
+#![allow(dead_code, reason = "each driver uses a part of it")]
+
+use tidegate_sip::{
+    BYTES_MAX, FIELDS_MAX, Host, Message, NameAddr, Param, Params, Passage, Reply, ScanStart,
+    Splice, StartLine, Uri, Via, forward, glance, reply_target, response_target, scan, write_reply,
+};
+
+use crate::alike::{acknowledged_alike, refused_alike};
+
+/// Reads the bytes in every way there is, from the glance to the whole message.
+pub fn readings(bytes: &[u8]) {
+    refused_alike(bytes);
+    acknowledged_alike(bytes);
+    let (glanced, scanned) = (glance(bytes), scan(bytes));
+    if let Ok(scan) = &scanned {
+        assert_eq!(glanced, Ok(scan.start));
+    }
+    let head = Message::parse_head(bytes);
+    let parsed = Message::parse(bytes);
+    let Ok(message) = parsed else {
+        assert!(!parsed.unwrap_err().to_string().is_empty());
+        return;
+    };
+    assert_same_start(glanced.expect("Message reads it"), message.start());
+    assert_eq!(head.expect("parse is stricter").start(), message.start());
+    if message.check().is_ok() {
+        agree(&message);
+    }
+    if !message.is_request() {
+        passes_as_it_is_spliced(&message);
+    }
+}
+
+/// What `scan` finds is what a checked message holds.
+pub fn agree(message: &Message<'_>) {
+    let scan = scan(message.bytes()).expect("scan accepts what check accepts");
+    let via = message.top_via().unwrap();
+    assert_eq!((scan.via, scan.branch, scan.sent_by), (via.element, via.branch(), via.sent_by));
+    assert_eq!(Ok(scan.call_id), message.call_id());
+    let cseq = message.cseq().unwrap();
+    assert_eq!((scan.cseq, scan.cseq_method), (cseq.number, cseq.method));
+    assert_eq!(scan.to_tag, message.to().unwrap().tag());
+    assert_same_start(scan.start, message.start());
+}
+
+fn assert_same_start(short: ScanStart<'_>, long: StartLine<'_>) {
+    match (short, long) {
+        (
+            ScanStart::Request { method, method_name, uri },
+            StartLine::Request { method: m, method_name: n, uri: u },
+        ) => assert_eq!((method, method_name, uri), (m, n, u)),
+        (ScanStart::Response { status }, StartLine::Response { status: s, .. }) => {
+            assert_eq!(status, s);
+        }
+        (short, long) => panic!("{short:?} is not {long:?}"),
+    }
+}
+
+/// A passage is what comes of splicing the same response.
+fn passes_as_it_is_spliced(message: &Message<'_>) {
+    let passage = Passage::parse(message.bytes());
+    let (Some(status), Ok(cseq), Ok(call_id)) =
+        (message.status(), message.cseq(), message.call_id())
+    else {
+        return;
+    };
+    let mut vias = message.vias();
+    let (Some(Ok(top)), next) = (vias.next(), vias.next()) else { return };
+    if matches!(next, Some(Err(_))) {
+        assert!(passage.is_err());
+        return;
+    }
+    let passage = passage.expect("Message accepts it");
+    assert_eq!((passage.status, passage.cseq.number), (status, cseq.number));
+    assert_eq!((passage.call_id, passage.branch), (call_id, top.branch()));
+    let next = next.and_then(Result::ok);
+    assert_eq!(passage.next.map(|via| via.element), next.map(|via| via.element));
+    let mut passed = Vec::new();
+    passage.write_to(&mut passed).unwrap();
+    let mut splice = Splice::new(message);
+    assert!(forward::remove_top_via(&mut splice, message));
+    assert_eq!(String::from_utf8_lossy(&passed), String::from_utf8_lossy(&written(&splice)));
+}
+
+/// Asks a message for everything it has, then forwards and answers it.
+pub fn message(bytes: &[u8]) {
+    let Ok(message) = Message::parse(bytes) else { return };
+    let whole = message.bytes();
+    let inside = |part: &[u8]| assert_eq!(&whole[message.span(part)], part);
+    let mut after = None;
+    for field in message.fields() {
+        inside(field.raw_name);
+        inside(field.value);
+        let line = message.span(field.line);
+        assert!(after.is_none_or(|end| end == line.start), "lines without a gap");
+        after = Some(line.end);
+    }
+    inside(message.body());
+    message.request_uri().into_iter().for_each(inside);
+    for via in message.vias().flatten() {
+        ask_via(&via, inside);
+    }
+    let addresses = message.routes().chain(message.record_routes()).chain(message.contacts());
+    for address in addresses.flatten().chain(message.to()).chain(message.from()) {
+        ask_address(&address, inside);
+    }
+    let numbers = [message.max_forwards(), message.max_breadth(), message.expires()];
+    assert!(numbers[0].is_ok_and(|n| n.is_none_or(|n| n <= 255)) || numbers[0].is_err());
+    if let Ok(Some(length)) = message.content_length() {
+        assert_eq!(message.body().len(), length as usize);
+    }
+    reply(&message);
+    edit(&message);
+    if message.check().is_ok() {
+        hop(&message);
+    }
+}
+
+fn ask_via(via: &Via<'_>, inside: impl Fn(&[u8])) {
+    [via.element, via.sent_by, via.transport_name].into_iter().for_each(&inside);
+    ask_params(via.params, &inside);
+    assert!(via.branch().is_none_or(|branch| !branch.is_empty()));
+    via.maddr().into_iter().chain(via.received()).for_each(&inside);
+    let _ = (response_target(via), via.rport(), via.has_magic_cookie());
+}
+
+fn ask_address(address: &NameAddr<'_>, inside: impl Fn(&[u8])) {
+    [address.element, address.uri].into_iter().for_each(&inside);
+    address.display.into_iter().chain(address.tag()).for_each(&inside);
+    ask_params(address.params, &inside);
+    if let Ok(uri) = address.parse_uri() {
+        ask_uri(&uri, inside);
+    }
+}
+
+fn ask_params(params: Params<'_>, inside: impl Fn(&[u8])) {
+    inside(params.text());
+    for Param { name, value, text } in params {
+        assert!(!text.is_empty() && text.starts_with(name));
+        inside(text);
+        inside(name);
+        value.into_iter().for_each(&inside);
+    }
+}
+
+fn ask_uri(uri: &Uri<'_>, inside: impl Fn(&[u8])) {
+    inside(uri.text);
+    let parts = [uri.user, uri.password, uri.headers, uri.transport(), uri.maddr()];
+    parts.into_iter().flatten().for_each(&inside);
+    ask_params(uri.params, &inside);
+    let _ = (uri.lr(), uri.port_or_default(), uri.to_string());
+}
+
+fn written(splice: &Splice<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    splice.write_to(&mut out).expect("a Vec takes everything");
+    assert_eq!(out.len(), splice.output_len());
+    out
+}
+
+/// Forwards the message, whatever it is: nothing panics.
+fn edit(message: &Message<'_>) {
+    let source = forward::Source::new("192.0.2.1:5060".parse().expect("an address"));
+    let mut splice = Splice::new(message);
+    splice.insert(forward::top_of_headers(message), b"Via: SIP/2.0/UDP a\r\n");
+    if let Ok(via) = message.top_via() {
+        forward::note_source(&mut splice, message, &via, &source);
+    }
+    forward::set_max_forwards(&mut splice, message, b"1");
+    forward::remove_first_route(&mut splice, message, 2);
+    if message.is_request() {
+        forward::set_request_uri(&mut splice, message, b"sip:b");
+    }
+    written(&splice);
+    let mut splice = Splice::new(message);
+    forward::remove_top_via(&mut splice, message);
+    written(&splice);
+}
+
+fn reply(message: &Message<'_>) {
+    let answer = Reply { to_tag: Some(b"t"), source: "[::1]:9".parse().ok(), ..Reply::new(400) };
+    let mut out = Vec::new();
+    write_reply(message, &answer, &mut out).expect("a Vec takes everything");
+    assert!(out.ends_with(b"\r\nContent-Length: 0\r\n\r\n"));
+    if message.is_request() && message.check().is_ok() && out.len() <= BYTES_MAX {
+        let response = Message::parse(&out).expect("an answer is a message");
+        let (before, after) = (message.to().unwrap(), response.to().unwrap());
+        assert_eq!(after.tag(), before.tag().or(Some(b"t")));
+        assert_eq!((response.status(), response.call_id()), (Some(400), message.call_id()));
+        assert_eq!(response.vias().count(), message.vias().count());
+    }
+}
+
+/// Forwards a well-formed request as a proxy does: every edit is seen in what goes out, and
+/// what is not edited is unchanged.
+fn hop(message: &Message<'_>) {
+    let routes: Option<Vec<_>> = message.routes().map(Result::ok).collect();
+    let vias: Option<Vec<_>> = message.vias().map(Result::ok).collect();
+    let (Some(routes), Some(vias), true) = (routes, vias, message.is_request()) else { return };
+    let source = "192.0.2.1:5062".parse().expect("an address");
+    let noted = forward::Source::new(source);
+    let mut splice = Splice::new(message);
+    let own = b"Via: SIP/2.0/UDP us.example:5070;branch=z9hG4bKours\r\n";
+    splice.insert(forward::top_of_headers(message), own);
+    forward::note_source(&mut splice, message, &vias[0], &noted);
+    forward::set_max_forwards(&mut splice, message, b"41");
+    forward::set_max_breadth(&mut splice, message, b"7");
+    forward::set_request_uri(&mut splice, message, b"sip:next@example.net");
+    let removed = forward::remove_first_route(&mut splice, message, 1);
+    assert_eq!(removed, usize::from(!routes.is_empty()));
+
+    let out = written(&splice);
+    let Ok(after) = Message::parse(&out) else {
+        // Our lines may be one too many.
+        assert!(message.fields().count() + 3 > FIELDS_MAX || out.len() > BYTES_MAX);
+        return;
+    };
+    after.check().expect("edits keep a request well-formed");
+    assert_eq!(after.request_uri(), Some(&b"sip:next@example.net"[..]));
+    assert_eq!((after.max_forwards(), after.max_breadth()), (Ok(Some(41)), Ok(Some(7))));
+    assert_eq!(after.body(), message.body());
+    let left: Vec<_> = after.routes().map(|route| route.unwrap().element).collect();
+    let expected: Vec<_> = routes.iter().skip(removed).map(|route| route.element).collect();
+    assert_eq!(left, expected);
+    let hops: Vec<_> = after.vias().map(Result::unwrap).collect();
+    assert_eq!(hops.len(), vias.len() + 1);
+    assert_eq!(hops[0].branch(), Some(&b"z9hG4bKours"[..]));
+    assert_eq!((hops[1].branch(), hops[1].sent_by), (vias[0].branch(), vias[0].sent_by));
+    for (now, before) in hops[2..].iter().zip(&vias[1..]) {
+        assert_eq!(now.element, before.element);
+    }
+    let target = reply_target(&vias[0], source);
+    assert_eq!(response_target(&hops[1]), Some(target).filter(|target| target.port() != 0));
+}
+
+/// Takes the bytes for a URI, for a host, and for what stands in a To and in a Via.
+pub fn parts(bytes: &[u8]) {
+    if let Ok(uri) = Uri::parse(bytes) {
+        assert_eq!(uri.text, bytes);
+        let begin = bytes.as_ptr() as usize;
+        ask_uri(&uri, |part| {
+            let at = part.as_ptr() as usize;
+            assert!(at >= begin && at + part.len() <= begin + bytes.len());
+        });
+        in_message(b"To: <", bytes, b">", |message| {
+            assert_eq!(message.to().map(|to| to.uri), Ok(bytes));
+        });
+    }
+    if let Some(host) = Host::parse(bytes) {
+        assert!(host.eq_ignore_case(&Host::parse(&bytes.to_ascii_uppercase()).unwrap()));
+        in_message(b"Via: SIP/2.0/UDP ", bytes, b":5070;branch=a", |message| {
+            let via = message.top_via().expect("a host makes a Via");
+            assert_eq!((via.host, via.port, via.branch()), (host, Some(5070), Some(&b"a"[..])));
+        });
+    }
+    for name in ["To: ", "From: ", "Via: ", "Route: ", "Contact: ", "Via: SIP/2.0/UDP "] {
+        in_message(name.as_bytes(), bytes, b"", |whole| message(whole.bytes()));
+    }
+}
+
+/// Lets `look` see a request whose first header is this, if there is one.
+fn in_message(name: &[u8], value: &[u8], end: &[u8], look: impl FnOnce(&Message<'_>)) {
+    let rest = b"\r\nVia: SIP/2.0/UDP b;branch=c\r\nTo: <sip:d>\r\nFrom: <sip:e>;tag=f\r\n\
+        Call-ID: g\r\nCSeq: 1 OPTIONS\r\n\r\n";
+    let bytes = [b"OPTIONS sip:a SIP/2.0\r\n", name, value, end, rest].concat();
+    if let Ok(message) = Message::parse(&bytes) {
+        look(&message);
+    }
+}
