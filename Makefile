@@ -39,11 +39,13 @@ check: ## the fast part of `make test`, for every commit
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace --lib
 
-bench: release ## CPU per call against a bare relay and Kamailio; options in BENCH="..."
+bench: release ## instructions a message; CPU per call against a relay and Kamailio; BENCH="..."
+	@scripts/setup bench
+	bench/instructions
 	bench/compare $(BENCH)
 
 release:
-	@scripts/setup bench
+	@scripts/setup build
 	$(CARGO) build --release --package tidegate
 	$(CARGO) build --release --package tidegate-io --examples
 

@@ -17,6 +17,8 @@ from .sockets import LOCALHOST, free_port
 
 # As large as everybody else's where CPU is compared.
 _BUFFER_BYTES = 4 * 1024 * 1024
+# Shared memory: it keeps some KiB of every transaction for some seconds.
+_TRANSACTIONS_MIB = 1024
 # Its own default: what waits in a larger one is served too late.
 DEFAULT_BUFFER_BYTES = 256 * 1024
 
@@ -38,17 +40,24 @@ def run(
     backend_port: int,
     *,
     configuration: str = "kamailio.cfg",
+    transactions: bool = False,
     buffer_bytes: int = _BUFFER_BYTES,
     defines: Mapping[str, str] | None = None,
     quota: Quota | None = None,
 ) -> Kamailio:
-    """Starts it with a file of `bench/`, and what that wants defined besides the back end."""
+    """Starts it with a file of `bench/`, and what that wants defined besides the back end.
+
+    With `transactions` it is `t_relay()` that forwards, where the file knows it.
+    """
     port = free_port()
     scratch = str(stage.directory)
     named = {"BACKEND_HOST": LOCALHOST, "BACKEND_PORT": str(backend_port)}
     named |= {"BUFFER": str(buffer_bytes), **(defines or {})}
+    if transactions:
+        named |= {"T_RELAY_TO": f'"{LOCALHOST}", "{backend_port}"'}
     command = ["kamailio", "-f", str(ROOT / "bench" / configuration), "-DD", "-E"]
-    command += ["-l", f"udp:{LOCALHOST}:{port}", "-m", "64", "-M", "8"]
+    command += ["-l", f"udp:{LOCALHOST}:{port}", "-M", "8"]
+    command += ["-m", str(_TRANSACTIONS_MIB if transactions else 64)]
     command += [word for name, value in named.items() for word in ("-A", f"{name}={value}")]
     command += ["-w", scratch, "-Y", scratch, "-P", f"{scratch}/kamailio.pid"]
     return Kamailio(stage.serve("kamailio", command, port, quota=quota), port)

@@ -115,6 +115,28 @@ fn a_packet_takes_the_time_of_its_way() {
     assert_eq!(script.relay.poll_timeout(), None);
 }
 
+/// Time spent in a socket's queue is part of the way.
+#[test]
+fn a_packet_takes_its_time_from_when_it_arrived() {
+    let mut script = Script::new(Link::delaying(3 * MS), Link::default(), 10, 1);
+    let path = Path::udp(front(), address("127.0.0.1:100"));
+    let received = Received::new(Timestamp::ZERO, path, script.pool.copy(b"a"));
+    script.relay.offer(Timestamp::ZERO + 2 * MS, received);
+    assert_eq!(script.relay.poll_timeout(), Some(Timestamp::ZERO + 3 * MS));
+}
+
+#[test]
+fn each_way_draws_for_itself() {
+    let link = Link { loss: 0.5, ..Link::default() };
+    let steps: Vec<(bool, u64)> = (0..64).map(|_| (true, 0)).collect();
+    let back: Vec<(bool, u64)> = steps.iter().map(|_| (false, 0)).collect();
+    let numbers = |sent: Vec<String>| -> Vec<String> {
+        sent.iter().map(|text| text.split_once('-').unwrap().1.to_owned()).collect()
+    };
+    let [towards, back] = [&steps, &back].map(|steps| numbers(run([link; 2], 1, steps, None).0));
+    assert_ne!(towards, back);
+}
+
 #[test]
 fn one_that_overtakes_arrives_before_those_under_way() {
     let mut script = Script::new(Link::delaying(10 * MS), Link::default(), 10, 1);

@@ -1,0 +1,114 @@
+//! The instructions of each message of a call in the proxy alone, in both modes, and of a refusal.
+//!
+//! `bench/instructions` runs this, and holds the counts to their targets. Calls go before the one
+//! that is counted, so that what happens at a first call only is left out.
+#![allow(missing_docs)] // The macros make public items.
+
+mod call;
+
+use std::time::Duration;
+
+use call::Bench;
+use gungraun::{library_benchmark, library_benchmark_group, main};
+use tidegate_control::registry::Entry;
+use tidegate_control::{Allowance, Control, Decide, Law, Signals};
+use tidegate_proxy::{Mode, Settings};
+use tidegate_world::{Received, Timestamp, Transmit};
+
+/// Calls before the one that is counted.
+const WARM: usize = 50;
+
+fn prepare(mode: Mode, adjust: impl FnOnce(&mut Settings), kind: usize) -> (Bench, Received) {
+    let mut bench = Bench::new(mode, adjust);
+    for _ in 0..WARM {
+        bench.call_up_to(6);
+        bench.wait(Duration::from_micros(100));
+    }
+    bench.call_up_to(kind);
+    let received = bench.message(kind);
+    (bench, received)
+}
+
+fn stateless(kind: usize) -> (Bench, Received) {
+    prepare(Mode::Stateless, |_| {}, kind)
+}
+
+fn transaction(kind: usize) -> (Bench, Received) {
+    prepare(Mode::Transaction, |_| {}, kind)
+}
+
+#[library_benchmark]
+#[bench::stateless_invite(args = (0), setup = stateless)]
+#[bench::stateless_180(args = (1), setup = stateless)]
+#[bench::stateless_200_invite(args = (2), setup = stateless)]
+#[bench::stateless_ack(args = (3), setup = stateless)]
+#[bench::stateless_bye(args = (4), setup = stateless)]
+#[bench::stateless_200_bye(args = (5), setup = stateless)]
+#[bench::transaction_invite(args = (0), setup = transaction)]
+#[bench::transaction_180(args = (1), setup = transaction)]
+#[bench::transaction_200_invite(args = (2), setup = transaction)]
+#[bench::transaction_ack(args = (3), setup = transaction)]
+#[bench::transaction_bye(args = (4), setup = transaction)]
+#[bench::transaction_200_bye(args = (5), setup = transaction)]
+#[bench::reject_invite(args = (), setup = refusing)]
+fn message((mut bench, received): (Bench, Received)) -> (Bench, Option<Transmit>) {
+    let sent = bench.pass(received);
+    (bench, sent)
+}
+
+/// A proxy in which nothing is left to do but to forget [`WARM`] calls.
+fn spent(mode: Mode) -> Bench {
+    let mut bench = Bench::new(mode, |_| {});
+    for _ in 0..WARM {
+        bench.call_up_to(6);
+    }
+    bench
+}
+
+// The timers of so many calls, to the last one.
+#[library_benchmark(setup = spent)]
+#[bench::stateless(Mode::Stateless)]
+#[bench::transaction(Mode::Transaction)]
+fn timers(mut bench: Bench) -> Bench {
+    bench.wait(Duration::from_secs(60));
+    bench
+}
+
+library_benchmark_group!(name = calls, benchmarks = [message, timers]);
+main!(library_benchmark_groups = calls);
+
+/// An INVITE that is refused by the gate, as one was before it.
+fn refusing() -> (Bench, Received) {
+    let adjust = |settings: &mut Settings| {
+        settings.overload.gate.decide = Decide::Arrival;
+        settings.overload.gate.law = NOTHING.values(&[]).expect("it has no parameters");
+    };
+    let mut bench = Bench::new(Mode::Transaction, adjust);
+    for _ in 0..WARM {
+        let invite = bench.message(0);
+        let refused = bench.pass(invite).expect("an answer");
+        assert!(refused.bytes.starts_with(b"SIP/2.0 503 "));
+    }
+    let received = bench.message(0);
+    (bench, received)
+}
+
+/// Admits nothing.
+static NOTHING: Entry = Entry {
+    name: "nothing",
+    summary: "",
+    source: "",
+    doc: "",
+    params: &[],
+    check: |_| Ok(()),
+    build: |_| Box::new(Nothing),
+};
+
+#[derive(Debug)]
+struct Nothing;
+
+impl Law for Nothing {
+    fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        control.admit_of_all(Allowance::Fraction(0.0));
+    }
+}

@@ -1,0 +1,363 @@
+//! Plays a script to the core and to the reference, and compares after each step.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_world::{Core as _, Timestamp};
+
+use super::compare::{Names, Pair, compare};
+use super::message::{Message, Packet, parameter};
+use super::parties;
+use super::proxy::Proxy;
+use super::script::{PROXY, Script, address};
+use super::step::Step;
+use super::timer::T1;
+use super::topology::{self, APP, FORK, PLAIN};
+
+/// After this long without a message nothing may be left.
+const REST: Duration = Duration::from_secs(600);
+
+/// All timers are multiples of T1, and each step has a part of T1 of its own.
+const PHASE: Duration = Duration::from_millis(7);
+
+/// Lines of history that are told with a difference.
+const HISTORY_MAX: usize = 100;
+
+/// Moments at which something fires, in one step.
+const MOMENTS_MAX: usize = 10_000;
+
+/// A request that a party has sent. It differs between the two only by a token of theirs.
+#[derive(Clone, Debug)]
+struct Asked {
+    from: SocketAddr,
+    /// It is a proxy, which has passed on what it got: no party of a dialog.
+    passes_on: bool,
+    core: Message,
+    reference: Message,
+}
+
+pub struct Driver {
+    script: Script,
+    reference: Proxy,
+    names: Names,
+    asked: Vec<Asked>,
+    /// Requests that the proxy has sent, each once.
+    requests: Vec<Pair>,
+    /// Responses that the proxy has sent, each once.
+    responses: Vec<Pair>,
+    /// What was sent until now.
+    history: Vec<String>,
+    /// Makes every identifier new.
+    number: usize,
+}
+
+impl Driver {
+    pub fn new() -> Self {
+        Self {
+            script: topology::core(),
+            reference: topology::reference(),
+            names: Names::default(),
+            asked: Vec::new(),
+            requests: Vec::new(),
+            responses: Vec::new(),
+            history: Vec::new(),
+            number: 0,
+        }
+    }
+
+    /// # Errors
+    /// The first difference, with what both have sent.
+    pub fn play(&mut self, steps: &[Step]) -> Result<(), String> {
+        for &step in steps {
+            self.history.push(format!("{step:?}"));
+            self.step(step).map_err(|difference| self.told(&difference))?;
+        }
+        self.history.push("Rest".to_owned());
+        self.rest().map_err(|difference| self.told(&difference))
+    }
+
+    fn told(&self, difference: &str) -> String {
+        let from = self.history.len().saturating_sub(HISTORY_MAX);
+        let history = self.history[from..].join("\n");
+        format!("{history}\nat {:?}: {difference}", self.script.now)
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), String> {
+        self.number += 1;
+        let number = self.number;
+        self.align()?;
+        match step {
+            Step::New { caller, method, domain, oddity } => {
+                let caller = parties::caller(caller);
+                let (from, request) = parties::new(number, caller, method, domain, oddity);
+                self.ask(Asked {
+                    from,
+                    passes_on: false,
+                    core: request.clone(),
+                    reference: request,
+                })
+            }
+            Step::CallOut { backend, method } => {
+                let all = [&APP[..], &FORK[..], &PLAIN[..]].concat();
+                let from = address(all[usize::from(backend) % all.len()]);
+                let request = parties::call_out(number, from, method);
+                self.ask(Asked {
+                    from,
+                    passes_on: false,
+                    core: request.clone(),
+                    reference: request,
+                })
+            }
+            Step::Repeat { request } => match newest(&self.asked, request) {
+                Some(asked) => self.input(asked.from, &asked.core, &asked.reference),
+                None => Ok(()),
+            },
+            Step::Cancel { request, stray } => match newest(&self.asked, request) {
+                Some(asked) => self.input(
+                    asked.from,
+                    &parties::cancel(&asked.core, stray),
+                    &parties::cancel(&asked.reference, stray),
+                ),
+                None => Ok(()),
+            },
+            Step::Acknowledge { response, ack } => {
+                let is_final = |pair: &&Pair| {
+                    let message = &pair.core.message;
+                    message.method() == "INVITE" && message.status() >= Some(200)
+                };
+                let finals: Vec<_> = self.responses.iter().filter(is_final).cloned().collect();
+                let Some(pair) = newest(&finals, response) else { return Ok(()) };
+                let asked = self.asked_for(&pair);
+                if asked.passes_on && pair.core.message.status() < Some(300) {
+                    return Ok(());
+                }
+                self.input(
+                    asked.from,
+                    &parties::ack(number, &asked.core, &pair.core.message, ack),
+                    &parties::ack(number, &asked.reference, &pair.reference.message, ack),
+                )
+            }
+            Step::Follow { response, method } => {
+                let routed = |pair: &&Pair| {
+                    let message = &pair.core.message;
+                    message.get("Record-Route").is_some() && message.tag("To").is_some()
+                };
+                let routed: Vec<_> = self.responses.iter().filter(routed).cloned().collect();
+                let Some(pair) = newest(&routed, response) else { return Ok(()) };
+                let asked = self.asked_for(&pair);
+                if asked.passes_on {
+                    return Ok(());
+                }
+                let (core, reference) = (&pair.core.message, &pair.reference.message);
+                self.ask(Asked {
+                    from: asked.from,
+                    passes_on: false,
+                    core: parties::follow(number, &asked.core, core, method),
+                    reference: parties::follow(number, &asked.reference, reference, method),
+                })
+            }
+            Step::Return { request, method } => {
+                let is_invite = |pair: &&Pair| pair.core.message.method() == "INVITE";
+                let invites: Vec<_> = self.requests.iter().filter(is_invite).cloned().collect();
+                let Some(pair) = newest(&invites, request) else { return Ok(()) };
+                let asked = self.asked_by(&pair);
+                if asked.passes_on {
+                    return Ok(());
+                }
+                let (at, to) = (pair.core.to, asked.from);
+                self.ask(Asked {
+                    from: at,
+                    passes_on: false,
+                    core: parties::back(number, &pair.core.message, at, to, method),
+                    reference: parties::back(number, &pair.reference.message, at, to, method),
+                })
+            }
+            Step::Loop { request, spiral } => {
+                // Who is no back end may not send anywhere; within a dialog there is a Route.
+                let may = |pair: &&Pair| {
+                    let message = &pair.core.message;
+                    let to_backend = self.reference.around.backend(pair.core.to).is_some();
+                    to_backend && message.method() != "CANCEL" && message.tag("To").is_none()
+                };
+                let all: Vec<_> = self.requests.iter().filter(may).cloned().collect();
+                let Some(pair) = newest(&all, request) else { return Ok(()) };
+                let at = pair.core.to;
+                self.ask(Asked {
+                    from: at,
+                    passes_on: true,
+                    core: parties::send_on(number, &pair.core.message, at, spiral),
+                    reference: parties::send_on(number, &pair.reference.message, at, spiral),
+                })
+            }
+            Step::Answer { request, status, callee, stray } => {
+                let Some(pair) = newest(&self.requests, request) else { return Ok(()) };
+                let at = pair.core.to;
+                let answer = |to: &Packet| parties::answer(&to.message, at, status, callee, stray);
+                self.input(at, &answer(&pair.core), &answer(&pair.reference))
+            }
+            Step::Refused { request } => {
+                let Some(pair) = newest(&self.requests, request) else { return Ok(()) };
+                let at = pair.core.to;
+                self.script.refused(&at.to_string());
+                let core = self.core_sent();
+                self.reference.on_failed(self.script.now, at);
+                self.compare(core)
+            }
+            Step::Wait => {
+                let due = self.reference.poll_timeout();
+                self.pass(due.map_or(Duration::ZERO, |at| at.since(self.script.now)))
+            }
+            Step::Pass { ms } => self.pass(Duration::from_millis(ms.into())),
+        }
+    }
+
+    /// Nothing is left when nothing has happened for a long time.
+    fn rest(&mut self) -> Result<(), String> {
+        self.pass(REST)?;
+        match (self.reference.live(), self.live()) {
+            ((0, 0), (0, 0)) => Ok(()),
+            (reference, core) => Err(format!("core {core:?}, reference {reference:?}")),
+        }
+    }
+
+    fn ask(&mut self, asked: Asked) -> Result<(), String> {
+        self.asked.push(asked.clone());
+        self.input(asked.from, &asked.core, &asked.reference)
+    }
+
+    /// The request that the proxy has sent on.
+    fn asked_by(&self, request: &Pair) -> Asked {
+        let branch = parameter(request.core.message.all("Via")[1], "branch");
+        let call = request.core.message.first("Call-ID");
+        let of = |a: &&Asked| a.core.branch() == branch && a.core.first("Call-ID") == call;
+        self.asked.iter().find(of).expect("it was asked for").clone()
+    }
+
+    /// The request that a response answers.
+    fn asked_for(&self, response: &Pair) -> Asked {
+        let answer = &response.core.message;
+        let of = |asked: &&Asked| {
+            asked.core.first("Call-ID") == answer.first("Call-ID")
+                && asked.core.first("CSeq") == answer.first("CSeq")
+                && asked.core.branch() == answer.branch()
+        };
+        self.asked.iter().find(of).expect("a response answers a request").clone()
+    }
+
+    fn input(
+        &mut self,
+        from: SocketAddr,
+        core: &Message,
+        reference: &Message,
+    ) -> Result<(), String> {
+        self.script.offer_at(PROXY, &from.to_string(), core.to_string().as_bytes(), 0);
+        let sent = self.core_sent();
+        self.reference.around.chosen = chosen(&sent);
+        self.reference.receive(self.script.now, from, &reference.to_string());
+        self.compare(sent)
+    }
+
+    /// Lets what begins now never be due at the same moment as what another step has begun: who
+    /// is served first then is nobody's business.
+    fn align(&mut self) -> Result<(), String> {
+        let own = PHASE.as_nanos() as u64 * self.number as u64;
+        let turn = T1.as_nanos() as u64;
+        assert!(own < turn, "more steps than there are phases");
+        let now = self.script.now.as_nanos() % turn;
+        self.pass(Duration::from_nanos((own + turn - now) % turn))
+    }
+
+    fn pass(&mut self, by: Duration) -> Result<(), String> {
+        let end = self.script.now + by;
+        for _ in 0..MOMENTS_MAX {
+            let due =
+                self.script.proxy.poll_timeout().into_iter().chain(self.reference.poll_timeout());
+            let Some(at) = due.min().filter(|&at| at <= end) else {
+                self.script.now = end;
+                return Ok(());
+            };
+            let at = at.max(self.script.now);
+            self.script.now = at;
+            self.moment(at)?;
+        }
+        Err("timers fire without end".to_owned())
+    }
+
+    /// Both do what is due.
+    fn moment(&mut self, now: Timestamp) -> Result<(), String> {
+        self.script.proxy.handle_timeout(now);
+        let sent = self.core_sent();
+        self.reference.around.chosen = chosen(&sent);
+        self.reference.handle_timeout(now);
+        self.compare(sent)
+    }
+
+    fn core_sent(&mut self) -> Vec<Packet> {
+        let sent = self.script.serve();
+        let packet = |s: super::script::Sent| Packet {
+            from: s.from,
+            to: s.to,
+            message: Message::parse(&s.text),
+        };
+        sent.into_iter().map(packet).collect()
+    }
+
+    fn live(&self) -> (usize, usize) {
+        let counters = &self.script.counters;
+        let (server, client) = (&counters.server_transactions, &counters.client_transactions);
+        (server.get() as usize, client.get() as usize)
+    }
+
+    fn compare(&mut self, core: Vec<Packet>) -> Result<(), String> {
+        let reference = self.reference.take_sent();
+        let both = side_by_side(&core, &reference);
+        for packet in &core {
+            let (start, to) = (&packet.message.start, packet.to);
+            self.history.push(format!("    {:?} {start} to {to}", self.script.now));
+        }
+        let pairs = compare(&mut self.names, core, reference)
+            .map_err(|difference| format!("{difference}\n{both}"))?;
+        for pair in pairs {
+            let message = &pair.core.message;
+            let known = match message.status() {
+                None if message.method() == "ACK" => continue,
+                None => &mut self.requests,
+                Some(_) => &mut self.responses,
+            };
+            if !known.iter().any(|p| p.core == pair.core) {
+                known.push(pair);
+            }
+        }
+        let (core, reference) = (self.live(), self.reference.live());
+        if core != reference {
+            return Err(format!("live transactions: core {core:?}, reference {reference:?}"));
+        }
+        Ok(())
+    }
+}
+
+/// The one that a script means.
+fn newest<T: Clone>(all: &[T], number: u8) -> Option<T> {
+    let back = usize::from(number) % all.len().max(1);
+    all.iter().rev().nth(back).cloned()
+}
+
+/// To whom requests were sent, by call.
+fn chosen(sent: &[Packet]) -> Vec<(String, SocketAddr)> {
+    let requests = sent.iter().filter(|p| p.message.status().is_none());
+    requests.map(|p| (p.message.first("Call-ID").to_owned(), p.to)).collect()
+}
+
+fn side_by_side(core: &[Packet], reference: &[Packet]) -> String {
+    let line = |packet: Option<&Packet>| {
+        let text = packet.map(|p| format!("{} to {}", p.message.start, p.to));
+        text.unwrap_or_default()
+    };
+    let mut text = format!("{:<60} | reference\n", "core");
+    for index in 0..core.len().max(reference.len()) {
+        let (core, reference) = (line(core.get(index)), line(reference.get(index)));
+        let _ = writeln!(text, "{core:<60} | {reference}");
+    }
+    text
+}
