@@ -24,7 +24,7 @@ pub type Found = BTreeMap<&'static str, Vec<String>>;
 
 /// The fields that are compared. Of those that may stand once the first value counts; of the
 /// Vias all of them, flattened.
-pub const FIELDS: [&str; 15] = [
+pub const FIELDS: [&str; 16] = [
     "method",
     "uri",
     "status",
@@ -39,6 +39,7 @@ pub const FIELDS: [&str; 15] = [
     "max-forwards",
     "via lines",
     "route lines",
+    "record-route lines",
     "content-length",
 ];
 
@@ -49,7 +50,7 @@ fn setting(name: &str, default: u64) -> u64 {
 #[test]
 fn tshark_finds_the_same() {
     // Of so many messages with this seed each excuse has one.
-    let (seed, messages) = (setting("SEED", 14), setting("MESSAGES", 10_000));
+    let (seed, messages) = (setting("SEED", 1), setting("MESSAGES", 10_000));
     let cases = corpus::cases(seed, messages as usize);
     let theirs = tshark::dissect(&cases);
     assert_eq!(theirs.len(), cases.len(), "one answer a message");

@@ -151,16 +151,17 @@ const CALL_IDS: [&str; 5] =
 /// A well-formed message. Each unusual thing is seldom, so that most messages have one or none.
 fn generate(draw: &mut Draw, i: usize) -> String {
     let method = draw.of(&METHODS);
+    let version = if draw.one_in(100) { "Sip/2.0" } else { "SIP/2.0" };
     let start = if draw.one_in(3) {
         let status = 100 + draw.below(600);
-        format!("SIP/2.0 {status} {}", draw.of(&["OK", "", "Not Found", "a \"reason\"; 1"]))
+        format!("{version} {status} {}", draw.of(&["OK", "", "Not Found", "a \"reason\"; 1"]))
     } else {
         let uri = match draw.below(12) {
             0 => "tel:+1-212-555-1212;x=y".to_owned(),
             1 => "urn:service:sos".to_owned(),
             _ => uri(draw),
         };
-        format!("{method} {uri} SIP/2.0")
+        format!("{method} {uri} {version}")
     };
     let vias: Vec<String> = (0..1 + draw.below(3)).map(|n| via(draw, i, n)).collect();
     let routes: Vec<String> = (0..draw.below(3)).map(|_| address(draw, true)).collect();
@@ -171,6 +172,10 @@ fn generate(draw: &mut Draw, i: usize) -> String {
     let mut lines = Vec::new();
     list(draw, &mut lines, &["Via", "Via", "v", "VIA"], &vias);
     list(draw, &mut lines, &["Route", "Route", "ROUTE"], &routes);
+    if draw.one_in(3) {
+        let recorded = [address(draw, true), address(draw, true)];
+        list(draw, &mut lines, &["Record-Route", "record-route"], &recorded);
+    }
     let to = address(draw, false) + &to_tag;
     header(draw, &mut lines, &["To", "To", "t"], &to);
     let from = address(draw, false) + &from_tag;

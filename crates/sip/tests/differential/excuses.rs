@@ -42,6 +42,7 @@ impl Seen<'_> {
             "max-forwards" => &["max-forwards"],
             "content-length" => &["content-length", "l"],
             "route lines" => &["route"],
+            "record-route lines" => &["record-route"],
             field if field.starts_with("via ") => &["via", "v"],
             _ => &[],
         };
@@ -202,15 +203,17 @@ pub const EXCUSES: &[Excuse] = &[
     // RFC 3261 §7.3.1 lets only lists stand more than once; the first counts here.
     Excuse {
         name: "tshark takes any of two headers of which one may be there",
-        covers: |seen| !seen.is_via() && seen.field != "route lines" && seen.headers().len() > 1,
+        covers: |seen| {
+            !seen.is_via() && !seen.field.ends_with("route lines") && seen.headers().len() > 1
+        },
     },
     Excuse {
         name: "tshark takes whatever begins with `branch` for a branch",
         covers: |seen| {
             let is_other = |value: &str| {
-                value.match_indices("branch").any(|(at, word)| {
-                    !value[at + word.len()..].trim_start().starts_with(['=', ';', ','])
-                })
+                value
+                    .match_indices("branch")
+                    .any(|(at, word)| !value[at + word.len()..].trim_start().starts_with('='))
             };
             seen.field == "via branches" && seen.some_value(is_other)
         },

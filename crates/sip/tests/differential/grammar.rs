@@ -17,7 +17,7 @@ pub fn follows(field: &str, value: &str) -> bool {
             parts.len() <= 2 && parts.iter().all(|part| is_word(part))
         }
         "from tag" | "to tag" => is_address(value),
-        "route lines" => true,
+        "route lines" | "record-route lines" => true,
         _ => split(value, ',').is_some_and(|vias| vias.into_iter().all(is_via)),
     }
 }

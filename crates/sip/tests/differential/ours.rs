@@ -48,6 +48,7 @@ pub fn read(bytes: &[u8]) -> Result<Found, Malformed> {
     };
     note("via lines", lines(HeaderName::Via));
     note("route lines", lines(HeaderName::Route));
+    note("record-route lines", lines(HeaderName::RecordRoute));
     Ok(found)
 }
 

@@ -25,7 +25,11 @@ const NAMES: [(&str, &str); 13] = [
     ("max-forwards", "sip.Max-Forwards"),
     ("content-length", "sip.Content-Length"),
 ];
-const LINES: [(&str, &str); 2] = [("via lines", "sip.Via"), ("route lines", "sip.Route")];
+const LINES: [(&str, &str); 3] = [
+    ("via lines", "sip.Via"),
+    ("route lines", "sip.Route"),
+    ("record-route lines", "sip.Record-Route"),
+];
 /// All values of these count; of the others the first.
 const LISTS: [&str; 3] = ["via branches", "via hosts", "via ports"];
 
