@@ -10,6 +10,36 @@
 //! other: one of the core's always stands for the same one of the reference's.
 //!
 //! `REFERENCE_SEED` and `REFERENCE_CASES` choose other scripts.
+//!
+//! # It can fail
+//!
+//! Each of these faults, planted in one line of the core or of its transactions, is found with the
+//! default seed; beside it the length of the script that is left after shrinking.
+//!
+//! | fault | steps |
+//! | --- | --- |
+//! | a repeated refusal is not acknowledged again | 5 |
+//! | intervals of timer A end at T2 | 1 |
+//! | a repeated 2xx is absorbed | 3 |
+//! | a 100 does not slow timer E to T2 | 5 |
+//! | the ACK of an RFC 2543 client to a 2xx is absorbed | 3 |
+//! | a repeated INVITE gets its final response no more | 5 |
+//! | timer J is T4 | 2 |
+//! | a 6xx is the worst response | 2 |
+//! | the last of equal responses wins | 9 |
+//! | only the chosen challenge goes up | 9 |
+//! | a 100 resets timer C | 4 |
+//! | a 6xx cancels nobody | 2 |
+//! | a late refusal of an abandoned attempt counts | 3 |
+//! | a CANCEL does not wait for a provisional response | 2 |
+//! | a cancelled fork goes on with its next group | 2 |
+//! | a 503 goes upstream | 7 |
+//! | no loop is seen | 4 |
+//! | Max-Breadth is not shared out | 1 |
+//! | a cancelled branch that never ends counts as 408 | 3 |
+//! | one back end more is tried | 1 |
+//! | one that refused 100 ms ago is no longer saturated | 5 |
+//! | an abandoned attempt is repeated further | 1 |
 
 #[path = "../script/mod.rs"]
 mod script;
