@@ -1,7 +1,8 @@
 //! The core beside a reference: a slow and obvious proxy of RFC 3261 §16 with the transactions of
 //! §17, RFC 6026, RFC 4320 and RFC 5393, which keeps whole messages in lists, finds everything by
-//! searching, and is written from the RFCs alone, each rule above its line. Random scripts are
-//! played to both. After each step and at each moment when either of them is due, both must have
+//! searching, and is written from the RFCs, each rule above its line, without a look at the core.
+//! What they leave open, when another back end is tried and which is down, it does as the core
+//! does. Random scripts are played to both. After each step and at each moment when either of them is due, both must have
 //! sent the same packets and hold as many transactions; at the end nothing is left.
 //!
 //! Two things are the core's choice and are taken from it, if they are among what is allowed:
