@@ -2,8 +2,9 @@
 //! §17, RFC 6026, RFC 4320 and RFC 5393, which keeps whole messages in lists, finds everything by
 //! searching, and is written from the RFCs, each rule above its line, without a look at the core.
 //! What they leave open, when another back end is tried and which is down, it does as the core
-//! does. Random scripts are played to both. After each step and at each moment when either of them is due, both must have
-//! sent the same packets and hold as many transactions; at the end nothing is left.
+//! does. Random scripts are played to both. After each step and at each moment when either of
+//! them is due, both must have sent the same packets and hold as many transactions; at the end
+//! nothing is left.
 //!
 //! Two things are the core's choice and are taken from it, if they are among what is allowed:
 //! which back end of a pool gets a request, and where what has no token goes of a call that only
