@@ -40,11 +40,12 @@ check: ## the fast part of `make test`, for every commit
 	$(CARGO) test --workspace --lib
 
 bench: release ## instructions a message; CPU per call against a relay and Kamailio; BENCH="..."
+	@scripts/setup bench
 	bench/instructions
 	bench/compare $(BENCH)
 
 release:
-	@scripts/setup bench
+	@scripts/setup build
 	$(CARGO) build --release --package tidegate
 	$(CARGO) build --release --package tidegate-io --examples
 
