@@ -19,7 +19,7 @@ use super::topology::{self, APP, FORK, PLAIN};
 const REST: Duration = Duration::from_secs(600);
 
 /// All timers are multiples of T1, and each step has a part of T1 of its own.
-const PHASE: Duration = Duration::from_millis(7);
+const PHASE: Duration = Duration::from_millis(3);
 
 /// Lines of history that are told with a difference.
 const HISTORY_MAX: usize = 100;
@@ -173,7 +173,7 @@ impl Driver {
                     reference: parties::back(number, &pair.reference.message, at, to, method),
                 })
             }
-            Step::Loop { request, spiral } => {
+            Step::Loop { request, spiral, turns } => {
                 // Who is no back end may not send anywhere; within a dialog there is a Route.
                 let may = |pair: &&Pair| {
                     let message = &pair.core.message;
@@ -188,7 +188,11 @@ impl Driver {
                     passes_on: true,
                     core: parties::send_on(number, &pair.core.message, at, spiral),
                     reference: parties::send_on(number, &pair.reference.message, at, spiral),
-                })
+                })?;
+                match turns {
+                    0 | 1 => Ok(()),
+                    _ => self.step(Step::Loop { request: 0, spiral, turns: turns - 1 }),
+                }
             }
             Step::Answer { request, status, callee, stray } => {
                 let Some(pair) = newest(&self.requests, request) else { return Ok(()) };

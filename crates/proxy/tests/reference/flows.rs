@@ -102,7 +102,7 @@ fn a_session_is_set_up_and_ends() {
     assert_eq!((flow.proxy.live(), flow.proxy.poll_timeout()), ((0, 0), None));
 }
 
-// §17.1.1.2: "the client transaction is retransmitted with intervals that double"; timer B at
+// §17.1.1.2: "the request is retransmitted with intervals that double"; timer B at
 // 64·T1; §16.7 item 6: 408 "If there are no final responses in the context". Then the 408 by
 // timer G, "MIN(2*T1, T2)", until timer H.
 #[test]

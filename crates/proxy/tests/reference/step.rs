@@ -76,8 +76,8 @@ pub enum Step {
     Follow { response: u8, method: Method },
     /// Whoever got an INVITE sends a request in that dialog, in the other direction.
     Return { request: u8, method: Method },
-    /// Whoever got a request sends it to the proxy again, as it is or to somebody else.
-    Loop { request: u8, spiral: bool },
+    /// Whoever got a request sends it to the proxy again, as it is or to somebody else, and so on.
+    Loop { request: u8, spiral: bool, turns: u8 },
     /// Whoever got a request answers it. Several `callee`s may be behind one back end.
     Answer { request: u8, status: u16, callee: u8, stray: bool },
     /// Nobody listens where a request was sent.
@@ -107,8 +107,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (newest(), in_dialog())
             .prop_map(|(response, method)| Step::Follow { response, method }),
         1 => (newest(), in_dialog()).prop_map(|(request, method)| Step::Return { request, method }),
-        1 => (newest(), any::<bool>())
-            .prop_map(|(request, spiral)| Step::Loop { request, spiral }),
+        1 => (newest(), any::<bool>(), 1u8..4).prop_map(
+            |(request, spiral, turns)| Step::Loop { request, spiral, turns }
+        ),
         16 => (newest(), status(), 0u8..2, prop::bool::weighted(0.03)).prop_map(
             |(request, status, callee, stray)| Step::Answer { request, status, callee, stray }
         ),
