@@ -24,4 +24,5 @@ pub mod scenario;
 pub mod store;
 pub mod summary;
 pub mod table;
+pub mod tune;
 pub mod verdict;
