@@ -13,6 +13,7 @@ mod intent;
 mod mix;
 mod respond;
 mod ringing;
+mod sample;
 mod stats;
 mod tag;
 
@@ -36,6 +37,7 @@ use tag::Tags;
 
 pub use config::AnswererConfig;
 pub use mix::{Behaviour, Mix, NoMix};
+pub use sample::AnswererSample;
 pub use stats::AnswererStats;
 
 /// Alarms fired by one `handle_timeout` at the most.
