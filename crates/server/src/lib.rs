@@ -2,6 +2,7 @@
 //! to operators and how it is asked to stop.
 
 pub mod admin;
+pub mod assembly;
 pub mod config;
 mod error;
 pub mod key;
@@ -15,3 +16,5 @@ mod wiring;
 
 pub use error::StartError;
 pub use run::{Finish, RunError, Started, run};
+pub use sources::ShardCounters;
+pub use status::Instruments;

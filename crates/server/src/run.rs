@@ -7,21 +7,20 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded, select};
-use tidegate_io::{Clock, Crossings, Drive, Ended, Limits, Shard, Stop, Summary};
-use tidegate_proxy::{Proxy, Settings};
-use tidegate_sim::{Host, HostSettings};
+use serde_json::{Value, json};
+use tidegate_io::{Clock, Crossings, Drive, Ended, Group, Limits, Shard, Stop, Summary};
 use tidegate_world::{Pool, Seed};
 
 use crate::StartError;
-use crate::admin::{Admin, Pages};
+use crate::admin::{Admin, Pages, Status};
+use crate::assembly::{Assembly, Part};
 use crate::config::Config;
 use crate::key::Keys;
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use crate::signal::Signals;
-use crate::sources::{self, ShardCounters};
-use crate::status::status;
-use crate::wiring;
+use crate::status::Instruments;
+use crate::{sources, wiring};
 
 /// Messages that wait to cross to one shard at the most.
 const CROSSINGS_MAX: usize = 4096;
@@ -87,14 +86,17 @@ pub fn run(
     let clock = Clock::start();
     let stop = Stop::new();
     let life = Arc::new(Life::new());
-    let pools = wiring::pools(config);
     let groups = wiring::open(config)?;
-    let counters: Vec<_> = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
+    let listeners: Vec<_> = groups.iter().map(Group::local).collect();
+    let seed = getrandom::u64().map(Seed).map_err(|error| {
+        StartError::new("random numbers", error.to_string(), "run where getrandom(2) works")
+    })?;
+    let assembly = Assembly::new(config, keys, listeners.clone(), seed);
 
     let mut metrics = Metrics::new();
-    sources::add(&mut metrics, counters.clone(), pools.clone(), clock);
-    let listeners: Vec<_> = groups.iter().map(|group| group.local()).collect();
-    let status = status(&groups, &pools, &counters, config, clock);
+    let (counters, pools) = (assembly.counters(), assembly.pools());
+    sources::add(&mut metrics, counters.to_vec(), pools.to_vec(), clock);
+    let status = status(&groups, assembly.instruments(), clock);
     let pages = Pages { life: Arc::clone(&life), metrics, status: Box::new(status) };
     let admin = config.admin.map(|address| Admin::start(address, pages)).transpose()?;
 
@@ -108,15 +110,10 @@ pub fn run(
         drain: config.server.drain,
         ..Limits::default()
     };
-    let seed = getrandom::u64().map(Seed).map_err(|error| {
-        StartError::new("random numbers", error.to_string(), "run where getrandom(2) works")
-    })?;
     let (done, ended) = bounded(counters.len());
-    for ((shard, crossings), counters) in (0..).zip(mesh).zip(counters) {
-        let part = Part {
-            settings: wiring::settings(config, keys, &groups, &pools, shard, seed),
-            host: wiring::host(config),
-            counters,
+    for (shard, crossings) in (0..).zip(mesh) {
+        let thread = Thread {
+            part: assembly.part(shard),
             clock,
             limits,
             listeners: groups.iter().map(|group| group.listener(shard)).collect(),
@@ -126,7 +123,7 @@ pub fn run(
         let done = done.clone();
         thread::Builder::new()
             .name(format!("shard-{shard}"))
-            .spawn(move || part.run(&done))
+            .spawn(move || thread.run(&done))
             .map_err(|error| failed("shards", error))?;
     }
     drop(done);
@@ -172,12 +169,27 @@ impl Finish {
     }
 }
 
+/// What `/status` shows beyond the phase.
+fn status(
+    groups: &[Group],
+    instruments: Instruments,
+    clock: Clock,
+) -> impl Fn() -> Status + Send + Sync + 'static {
+    let listener = |group: &Group| {
+        // What the kernel granted, which may be less than was asked for.
+        json!({ "address": group.local(), "receive_buffer": group.receive_buffer() })
+    };
+    let listeners: Value = groups.iter().map(listener).collect();
+    move || {
+        let mut status = instruments.read(clock.now());
+        status.insert("listeners".to_owned(), listeners.clone());
+        status
+    }
+}
+
 /// All that a shard's thread needs to begin.
-struct Part {
-    settings: Settings,
-    /// The emulated processor, if there is one.
-    host: Option<HostSettings>,
-    counters: ShardCounters,
+struct Thread {
+    part: Part,
     clock: Clock,
     limits: Limits,
     listeners: Vec<tidegate_io::Listener>,
@@ -185,7 +197,7 @@ struct Part {
     stop: Stop,
 }
 
-impl Part {
+impl Thread {
     fn run(self, done: &Sender<Result<Summary, String>>) {
         // A panic is a bug of ours; the process must not go on without this shard.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive()));
@@ -198,19 +210,10 @@ impl Part {
     }
 
     fn drive(self) -> std::io::Result<Summary> {
-        let Self { settings, host, counters, clock, limits, listeners, crossings, stop } = self;
-        let pool = Pool::new();
-        let mut proxy = Proxy::new(settings, counters.proxy, pool.clone());
-        let shard =
-            Shard { clock, limits, listeners, crossings, counters: counters.io, stop, pool };
-        let mut drive = Drive::new(shard)?;
-        match host {
-            None => drive.run(&mut proxy),
-            Some(host) => {
-                let mut host =
-                    Host::new(proxy, &host).counting_overflow(counters.emulated_overflow);
-                drive.run(&mut host)
-            }
-        }
+        let Self { part, clock, limits, listeners, crossings, stop } = self;
+        let (pool, counters) = (Pool::new(), Arc::clone(&part.counters().io));
+        let mut core = part.core(pool.clone());
+        let shard = Shard { clock, limits, listeners, crossings, counters, stop, pool };
+        Drive::new(shard)?.run(&mut core)
     }
 }

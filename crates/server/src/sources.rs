@@ -12,11 +12,13 @@ use crate::metrics::{Family, Metrics, Samples, Unit};
 
 /// What one shard counts in.
 #[derive(Clone, Default)]
-pub(crate) struct ShardCounters {
-    pub(crate) io: Arc<io::Counters>,
-    pub(crate) proxy: Arc<proxy::Counters>,
+pub struct ShardCounters {
+    /// What its sockets did.
+    pub io: Arc<io::Counters>,
+    /// What its core did.
+    pub proxy: Arc<proxy::Counters>,
     /// Datagrams dropped at full emulated receive buffers.
-    pub(crate) emulated_overflow: Arc<Counter>,
+    pub emulated_overflow: Arc<Counter>,
 }
 
 /// Adds everything there is to see of these shards and pools.

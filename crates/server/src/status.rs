@@ -5,57 +5,59 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tidegate_balance as balance;
 use tidegate_control::Bucket;
-use tidegate_io::{Clock, Group};
 use tidegate_proxy::Gauges;
+use tidegate_world::Timestamp;
 
 use crate::admin::Status;
-use crate::config::Config;
 use crate::sources::{ShardCounters, sojourns};
 
-pub(crate) fn status(
-    groups: &[Group],
-    pools: &[balance::Pool],
-    shards: &[ShardCounters],
-    config: &Config,
-    clock: Clock,
-) -> impl Fn() -> Status + Send + Sync + 'static {
-    let listener = |group: &Group| {
-        // What the kernel granted, which may be less than was asked for.
-        json!({ "address": group.local(), "receive_buffer": group.receive_buffer() })
-    };
-    let listeners: Value = groups.iter().map(listener).collect();
-    let law = config.overload.gate.law.entry().name;
-    let pools = pools.to_vec();
-    let shards = shards.to_vec();
-    move || {
+/// What a process measures of itself.
+#[derive(Clone)]
+pub struct Instruments {
+    law: &'static str,
+    pools: Vec<balance::Pool>,
+    shards: Vec<ShardCounters>,
+}
+
+impl Instruments {
+    pub(crate) fn new(
+        law: &'static str,
+        pools: Vec<balance::Pool>,
+        shards: Vec<ShardCounters>,
+    ) -> Self {
+        Self { law, pools, shards }
+    }
+
+    /// All of it at `now`, as `/status` shows it.
+    pub fn read(&self, now: Timestamp) -> Status {
         let mut status = Status::new();
-        status.insert("listeners".to_owned(), listeners.clone());
-        status.insert("pools".to_owned(), pools.iter().map(|p| pool(p, clock)).collect());
-        status.insert("law".to_owned(), law.into());
-        let now = clock.now();
+        status.insert("pools".to_owned(), self.pools.iter().map(|p| pool(p, now)).collect());
+        status.insert("law".to_owned(), self.law.into());
         status.insert("now_s".to_owned(), now.as_secs_f64().into());
-        let shard = |shard: &ShardCounters| {
-            let counters = &shard.proxy;
-            let mut of_shard = overload(&counters.overload, now.as_nanos());
-            of_shard["queued"] = counters.queued.get().into();
-            of_shard["calls"] = counters.calls.get().into();
-            of_shard["server_transactions"] = counters.server_transactions.get().into();
-            of_shard["client_transactions"] = counters.client_transactions.get().into();
-            of_shard["socket_drops"] = shard.io.overflow.get().into();
-            of_shard["emulated_drops"] = shard.emulated_overflow.get().into();
-            of_shard
-        };
-        status.insert("shards".to_owned(), shards.iter().map(shard).collect());
+        let shards = self.shards.iter().map(|counters| shard(counters, now));
+        status.insert("shards".to_owned(), shards.collect());
         status
     }
 }
 
-fn pool(pool: &balance::Pool, clock: Clock) -> Value {
+fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
+    let counters = &shard.proxy;
+    let mut of_shard = overload(&counters.overload, now.as_nanos());
+    of_shard["queued"] = counters.queued.get().into();
+    of_shard["calls"] = counters.calls.get().into();
+    of_shard["server_transactions"] = counters.server_transactions.get().into();
+    of_shard["client_transactions"] = counters.client_transactions.get().into();
+    of_shard["socket_drops"] = shard.io.overflow.get().into();
+    of_shard["emulated_drops"] = shard.emulated_overflow.get().into();
+    of_shard
+}
+
+fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
     let backend = |b: &Arc<balance::Backend>| {
         json!({
             "name": b.name(),
             "address": b.address(),
-            "up": b.is_up(clock.now()),
+            "up": b.is_up(now),
             "calls": b.calls(),
             "assigned": b.assigned(),
             "failures": b.failures(),

@@ -1,0 +1,249 @@
+//! The cores that a configuration describes, without sockets, clocks and threads.
+//!
+//! `tidegate run` puts them on real sockets. The laboratory puts the same ones into simulated
+//! time, and a replay gives them what was recorded.
+
+use std::net::SocketAddr;
+
+use tidegate_balance as balance;
+use tidegate_proxy as proxy;
+use tidegate_proxy::Proxy;
+use tidegate_sim::{Costs, Host, HostSettings};
+use tidegate_world::{
+    Core, Crossing, Failure, Load, Pool, Received, Seed, Timestamp, Transmit, Work,
+};
+
+use crate::config::{self, Config, Emulate, Listen, Selection};
+use crate::key::Keys;
+use crate::sources::ShardCounters;
+use crate::status::Instruments;
+
+/// What all shards of a process share.
+pub struct Assembly<'a> {
+    config: &'a Config,
+    keys: &'a Keys,
+    locals: Vec<SocketAddr>,
+    pools: Vec<balance::Pool>,
+    counters: Vec<ShardCounters>,
+    seed: Seed,
+}
+
+impl<'a> Assembly<'a> {
+    /// The process that `config` describes, whose listeners are at `locals`, in the order of the
+    /// configuration.
+    pub fn new(config: &'a Config, keys: &'a Keys, locals: Vec<SocketAddr>, seed: Seed) -> Self {
+        let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
+        Self { config, keys, locals, pools: pools(config), counters, seed }
+    }
+
+    /// Its pools.
+    pub fn pools(&self) -> &[balance::Pool] {
+        &self.pools
+    }
+
+    /// What each shard counts in.
+    pub fn counters(&self) -> &[ShardCounters] {
+        &self.counters
+    }
+
+    /// What it can say of itself while its cores run.
+    pub fn instruments(&self) -> Instruments {
+        let law = self.config.overload.gate.law.entry().name;
+        Instruments::new(law, self.pools.clone(), self.counters.clone())
+    }
+
+    /// What makes the core of a shard.
+    pub fn part(&self, shard: u16) -> Part {
+        Part {
+            settings: self.settings(shard),
+            host: host(self.config),
+            counters: self.counters[usize::from(shard)].clone(),
+        }
+    }
+
+    /// The settings of one shard. Limits of the configuration are those of the process.
+    fn settings(&self, shard: u16) -> proxy::Settings {
+        let Self { config, keys, pools, .. } = self;
+        let shards = usize::from(config.server.shards);
+        let listener = |(listen, local): (&Listen, &SocketAddr)| proxy::Listener {
+            local: *local,
+            advertised: listen
+                .advertise
+                .as_ref()
+                .map_or_else(|| local.to_string(), ToString::to_string),
+            trust: listen.trust.clone(),
+        };
+        let secret = proxy::Secret { current: keys.current, previous: keys.previous.clone() };
+        proxy::Settings {
+            shard,
+            shards: config.server.shards,
+            transactions_max: (config.server.transactions_max / shards).max(1),
+            calls_max: (config.server.calls_max / shards).max(1),
+            queue_max: (config.server.queue_max / shards).max(1),
+            idle_max: config.server.call_idle,
+            failure_pause: config.server.backend_pause,
+            rules: config.route.clone(),
+            overload: overload(config, shards),
+            seed: self.seed,
+            ..proxy::Settings::new(
+                config.listen.iter().zip(&self.locals).map(listener).collect(),
+                pools.iter().zip(&config.pool).map(pool_settings).collect(),
+                secret,
+            )
+        }
+    }
+}
+
+/// What makes the core of a shard; it can be sent to the thread that is to run it.
+pub struct Part {
+    settings: proxy::Settings,
+    host: Option<HostSettings>,
+    counters: ShardCounters,
+}
+
+impl Part {
+    /// What the shard counts in.
+    pub fn counters(&self) -> &ShardCounters {
+        &self.counters
+    }
+
+    /// Puts it on this processor, whatever the configuration emulates.
+    #[must_use]
+    pub fn on(self, host: HostSettings) -> Self {
+        Self { host: Some(host), ..self }
+    }
+
+    /// The processor it is to be on, if it is to be on one.
+    pub fn host(&self) -> Option<&HostSettings> {
+        self.host.as_ref()
+    }
+
+    /// The core, whose packets come from `pool`.
+    pub fn core(self, pool: Pool) -> Server {
+        let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
+        match self.host {
+            None => Server::Plain(Box::new(proxy)),
+            Some(host) => {
+                let host = Host::new(proxy, &host);
+                Server::Emulated(Box::new(host.counting_overflow(self.counters.emulated_overflow)))
+            }
+        }
+    }
+}
+
+/// The core of a shard.
+pub enum Server {
+    /// As fast as the machine.
+    Plain(Box<Proxy>),
+    /// On an emulated processor.
+    Emulated(Box<Host<Proxy>>),
+}
+
+impl Server {
+    /// The proxy in it.
+    pub fn proxy(&self) -> &Proxy {
+        match self {
+            Self::Plain(proxy) => proxy,
+            Self::Emulated(host) => host.core(),
+        }
+    }
+}
+
+/// Does the same to the core of either kind.
+macro_rules! either {
+    ($server:expr, $core:ident => $call:expr) => {
+        match $server {
+            Server::Plain($core) => $call,
+            Server::Emulated($core) => $call,
+        }
+    };
+}
+
+impl Core for Server {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        either!(self, core => core.offer(now, received));
+    }
+
+    fn serve(&mut self, now: Timestamp) -> bool {
+        either!(self, core => core.serve(now))
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        either!(self, core => core.handle_timeout(now));
+    }
+
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        either!(self, core => core.on_failed(now, failure));
+    }
+
+    fn on_load(&mut self, now: Timestamp, load: Load) {
+        either!(self, core => core.on_load(now, load));
+    }
+
+    fn on_drain(&mut self, now: Timestamp) {
+        either!(self, core => core.on_drain(now));
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        either!(self, core => core.poll_transmit())
+    }
+
+    fn poll_crossing(&mut self) -> Option<Crossing> {
+        either!(self, core => core.poll_crossing())
+    }
+
+    fn last_work(&self) -> Work {
+        either!(self, core => core.last_work())
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        either!(self, core => core.poll_timeout())
+    }
+
+    fn is_drained(&self) -> bool {
+        either!(self, core => core.is_drained())
+    }
+}
+
+fn pools(config: &Config) -> Vec<balance::Pool> {
+    let pool = |pool: &config::Pool| {
+        let backends: Vec<_> =
+            pool.backends.iter().map(|b| (b.name.as_str(), b.address, b.weight)).collect();
+        balance::Pool::new(&pool.name, &backends)
+    };
+    config.pool.iter().map(pool).collect()
+}
+
+fn pool_settings((pool, config): (&balance::Pool, &config::Pool)) -> proxy::PoolSettings {
+    let choice = match config.policy {
+        Selection::One(policy) => proxy::Choice::One(policy),
+        Selection::Fork => {
+            let thousandths = |backend: &config::Backend| (backend.q * 1000.0).round() as u16;
+            proxy::Choice::All(config.backends.iter().map(thousandths).collect())
+        }
+    };
+    proxy::PoolSettings {
+        pool: pool.clone(),
+        choice,
+        mode: config.mode,
+        failover_after: config.failover_after,
+        tries_max: config.tries_max,
+    }
+}
+
+fn overload(config: &Config, shards: usize) -> proxy::Overload {
+    let mut overload = config.overload.clone();
+    overload.gate.memory_max = (overload.gate.memory_max / shards).max(1);
+    overload
+}
+
+/// The emulated processor of each shard, if the configuration has one.
+fn host(config: &Config) -> Option<HostSettings> {
+    let Emulate { offer, serve, refuse, socket_max } = config.emulate.clone()?;
+    Some(HostSettings {
+        // As the real sockets are: INVITEs apart, unless everything waits in one queue.
+        split: config.overload.queueing == proxy::Queueing::Class,
+        buffer_max: socket_max,
+        ..HostSettings::new(Costs { offer, serve, refuse })
+    })
+}
