@@ -66,10 +66,10 @@ fn tuned(order: &Order, world: &Hill) -> Result<Tuned, String> {
 
 #[test]
 fn the_top_is_found_and_judged_by_other_seeds() {
-    let (order, world) = (order(150), Hill::default());
+    let (order, world) = (order(300), Hill::default());
     let tuned = tuned(&order, &world).unwrap();
     let found: Vec<f64> = order.sought.iter().map(|param| tuned.found.of(param)).collect();
-    assert!((14.0..28.0).contains(&found[0]) && (0.7..1.4).contains(&found[1]), "{found:?}");
+    assert!((14.0..28.0).contains(&found[0]) && (0.7..1.5).contains(&found[1]), "{found:?}");
     assert!(tuned.before.median < 0.65, "{:?}", tuned.before);
     assert!(tuned.after.median > 0.87, "{:?}", tuned.after);
     let mut seeds: Vec<u64> = world.0.lock().unwrap().iter().map(|(seed, _)| *seed).collect();
