@@ -61,14 +61,15 @@ impl Caller {
     /// # Errors
     /// When the configuration is [`Impossible`].
     pub fn new(
-        config: CallerConfig,
+        mut config: CallerConfig,
         seed: Seed,
         element: u32,
         start: Timestamp,
         pool: Pool,
     ) -> Result<Self, Impossible> {
         config.check()?;
-        let mut arrivals = Arrivals::new(config.load, start, seed, element);
+        config.timing.reliable |= !config.retransmissions;
+        let mut arrivals = Arrivals::new(&config.load, start, seed, element);
         let next_arrival = arrivals.next();
         Ok(Self {
             requests: Requests::new(config.local, config.callers, &config.uri),

@@ -35,6 +35,9 @@ pub struct AnswererStats {
     pub forgotten: u64,
     /// Calls whose 200 was acknowledged.
     pub acknowledged: u64,
+    /// Of these, calls whose ACK came within [`deadline`](crate::AnswererConfig::deadline) of
+    /// their first INVITE.
+    pub acknowledged_in_time: u64,
     /// Calls that are not over.
     pub open: u64,
     /// Final responses to an INVITE, and BYEs, sent again.
@@ -80,6 +83,7 @@ impl AnswererStats {
             not_acknowledged,
             forgotten,
             acknowledged,
+            acknowledged_in_time,
             open,
             repeated,
             byes_unanswered,
@@ -107,6 +111,7 @@ impl AnswererStats {
         self.not_acknowledged += not_acknowledged;
         self.forgotten += forgotten;
         self.acknowledged += acknowledged;
+        self.acknowledged_in_time += acknowledged_in_time;
         self.open += open;
         self.repeated += repeated;
         self.byes_unanswered += byes_unanswered;
@@ -131,6 +136,11 @@ impl fmt::Display for AnswererStats {
             f,
             "calls           {calls}: answered {answered}, refused {refused}, cancelled {cancelled}, \
              completed {completed}, hung up {hung_up}"
+        )?;
+        writeln!(
+            f,
+            "acknowledged    {}, in time {}",
+            self.acknowledged, self.acknowledged_in_time
         )?;
         writeln!(
             f,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_transaction::Timing;
 
-use crate::arrival::{Load, Process};
+use crate::arrival::{Load, NoProfile, Process, Profile};
 use crate::span::Span;
 
 /// Length of the Request-URI at the most, in bytes.
@@ -54,6 +54,10 @@ pub struct CallerConfig {
     pub slack: Duration,
     /// Base values of the timers.
     pub timing: Timing,
+    /// Whether INVITE, CANCEL and BYE are sent again while nothing answers them (timers A and E).
+    /// If not, a call waits as long as ever (timers B and F), and for one copy. A 2xx that is sent
+    /// again is acknowledged again in any case. Default true.
+    pub retransmissions: bool,
     /// Route sets. Default [`Routing::Follow`].
     pub routing: Routing,
     /// Calls that may be open at once. Default 100,000.
@@ -67,12 +71,7 @@ impl CallerConfig {
             local,
             target,
             uri: format!("sip:service@{target}"),
-            load: Load {
-                process: Process::Poisson,
-                rate_cps: 10.0,
-                calls: 10,
-                duration: Duration::MAX,
-            },
+            load: Load::default(),
             callers: 1,
             hold: Span::ZERO,
             patience: Span::Fixed(Duration::from_secs(60)),
@@ -80,6 +79,7 @@ impl CallerConfig {
             warm_up: Duration::ZERO,
             slack: Duration::ZERO,
             timing: Timing::default(),
+            retransmissions: true,
             routing: Routing::Follow,
             open_max: 100_000,
         }
@@ -88,6 +88,11 @@ impl CallerConfig {
     pub(crate) fn check(&self) -> Result<(), Impossible> {
         if !(self.load.rate_cps.is_finite() && self.load.rate_cps > 0.0) {
             return Err(Impossible::Rate(self.load.rate_cps));
+        }
+        self.load.profile.check().map_err(Impossible::Profile)?;
+        if matches!(self.load.process, Process::Trace(_)) && self.load.profile != Profile::Constant
+        {
+            return Err(Impossible::TraceProfile);
         }
         let readable = self.uri.bytes().all(|b| b.is_ascii_graphic() && !b"<>\"".contains(&b));
         if self.uri.is_empty() || self.uri.len() > URI_MAX || !readable {
@@ -111,6 +116,10 @@ impl CallerConfig {
 pub enum Impossible {
     /// The rate is not a positive number.
     Rate(f64),
+    /// The profile has a value that none can have.
+    Profile(NoProfile),
+    /// A trace says all moments itself: it can have no profile.
+    TraceProfile,
     /// The Request-URI is empty, too long, or holds characters that no URI holds.
     Uri,
     /// There is no caller.
@@ -125,6 +134,8 @@ impl fmt::Display for Impossible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rate(rate) => write!(f, "a rate of {rate} calls/s: it must be above zero"),
+            Self::Profile(why) => write!(f, "the profile: {why}"),
+            Self::TraceProfile => f.write_str("a trace with a profile: its moments are given"),
             Self::Uri => write!(f, "the Request-URI must be 1 to {URI_MAX} bytes of a SIP URI"),
             Self::Callers => f.write_str("no callers: there must be one at least"),
             Self::Slack => write!(f, "a slack of more than {} ms", SLACK_MAX.as_millis()),

@@ -14,7 +14,7 @@ use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
 use tidegate_server::key::Keys;
 use tidegate_sim::{Link, Network};
-use tidegate_world::{Pool, Seed, Timestamp};
+use tidegate_world::{Core, Pool, Seed, Timestamp};
 
 use super::{Kind, World, agents, counted};
 use crate::outcome::Outcome;
@@ -108,7 +108,7 @@ fn simulate(
     };
     let mut answerers: Vec<_> = answerers_at.iter().enumerate().map(answerer).collect();
 
-    let mut network = Network::new(seed, Link::default());
+    let mut network = Network::<&mut dyn Core>::new(seed, Link::default(), ());
     network.add(&[callers_at], &mut caller);
     network.add(&[server_at], &mut server);
     for (&at, answerer) in answerers_at.iter().zip(&mut answerers) {
