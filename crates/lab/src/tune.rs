@@ -16,10 +16,11 @@ use tidegate_control::registry::{Entry, Param};
 use crate::cost;
 use crate::outcome::Outcome;
 use crate::point::{Point, points};
-use crate::runs::{self, Observer, World};
+use crate::runs::{self, Observer};
 use crate::scenario::{Scenario, Variant};
 use crate::store::Store;
 use crate::summary::Spread;
+use crate::worlds::{Kind, World};
 pub use picture::picture;
 pub use seek::{Seeker, Settings};
 
@@ -154,7 +155,7 @@ pub fn tune(order: &Order, bench: &Bench<'_>, watcher: &dyn Watcher) -> Result<T
     for number in 1..=order.steps {
         let (tried, values) = order.values(&seeker.probe())?;
         let (estimate, _) = order.values(seeker.estimate())?;
-        let results = bench.run(order.points(values, 0))?;
+        let results = bench.run(order.points(values, 0, bench.world.kind()))?;
         let value = mean(order, &results);
         seeker.learn(order.objective.cost(value));
         let step = Step { tried, estimate, value };
@@ -163,7 +164,7 @@ pub fn tune(order: &Order, bench: &Bench<'_>, watcher: &dyn Watcher) -> Result<T
     }
     let (_, found) = order.values(&settled(&path, &logarithms(&order.start)))?;
     let judge = |values: Values| -> Result<Spread, String> {
-        let results = bench.run(order.points(values, JUDGED_BY))?;
+        let results = bench.run(order.points(values, JUDGED_BY, bench.world.kind()))?;
         let mut by_seed: Vec<(u64, Vec<(Point, Outcome)>)> = Vec::new();
         for (point, outcome) in results {
             match by_seed.iter_mut().find(|(seed, _)| *seed == point.seed) {
@@ -195,7 +196,7 @@ impl Order {
     }
 
     /// The scenario's points under these values, with seeds that lie `seeds` further.
-    fn points(&self, values: Values, seeds: u64) -> Vec<Point> {
+    fn points(&self, values: Values, seeds: u64, world: Kind) -> Vec<Point> {
         let mut scenario = self.scenario.clone();
         let law = |variant: &&Variant| variant.overload.gate.law.entry().name;
         let named = scenario.variants.iter().find(|v| law(v) == values.entry().name);
@@ -203,7 +204,7 @@ impl Order {
         variant.overload.gate.law = values;
         scenario.variants = vec![variant];
         scenario.schedule.seed = scenario.schedule.seed.wrapping_add(seeds);
-        points(&scenario)
+        points(&scenario, world)
     }
 }
 

@@ -15,6 +15,10 @@ const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload
 struct Hill(Mutex<Vec<(u64, f64)>>);
 
 impl World for Hill {
+    fn kind(&self) -> Kind {
+        Kind::Sim
+    }
+
     fn run(&self, point: &Point, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
         let value = |name: &str| {
             let law = point.variant.overload.gate.law;
@@ -98,7 +102,7 @@ fn numbers_above_zero_are_sought_unless_others_are_named() {
 #[test]
 fn delay_counts_in_deadlines_and_silence_most() {
     let scenario = order(1).scenario;
-    let point = points(&scenario).remove(0);
+    let point = points(&scenario, Kind::Sim).remove(0);
     let mut outcome = Outcome::default();
     assert_eq!(Objective::Delay.of(&point, &outcome), 10.0);
     let p99_ms = point.conditions.deadline_ms / 2.0;
