@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod impair;
+mod tune;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::num::NonZeroUsize;
@@ -35,6 +36,7 @@ enum Command {
     Run(RunArgs),
     List(ListArgs),
     Calibrate(calibrate::Args),
+    Tune(Box<tune::Args>),
     Impair(Box<impair::Args>),
 }
 
@@ -103,6 +105,9 @@ pub fn run(args: &Args) -> ExitCode {
         Command::List(args) => list(args),
         Command::Calibrate(args) => {
             calibrate::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab calibrate"))
+        }
+        Command::Tune(args) => {
+            tune::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab tune"))
         }
         Command::Impair(args) => {
             impair::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab impair"))
