@@ -29,6 +29,8 @@ pub enum Purpose {
     Ring,
     /// Whether and when a called party hangs up.
     HangUp,
+    /// How long a step of a modelled processor takes.
+    Service,
 }
 
 /// The seed of a whole run, from which every stream is derived.
