@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use tidegate_agent::{CallerConfig, Load, Process};
+use tidegate_agent::{CallerConfig, Load};
 use tidegate_proxy::Mode;
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
@@ -132,10 +132,10 @@ pub(super) fn play(
     )?;
     let lasts = Duration::from_secs_f64(seconds);
     let load = Load {
-        process: Process::Poisson,
         rate_cps: rate_cps * act.rate_factor(),
         calls: u32::MAX,
         duration: lasts,
+        ..Load::default()
     };
     let target = server.local();
     let configure = |local| {
