@@ -51,6 +51,12 @@ release:
 
 # These measure CPU times.
 show-quota show-refusal: release
+show-speed: simulations
+
+.PHONY: simulations
+simulations:
+	@scripts/setup build
+	$(CARGO) build --release --package tidegate-sim --examples
 
 show-%: build
 	@scripts/setup test
