@@ -4,6 +4,7 @@
 // The laboratory runs real sockets against the clock.
 #![allow(clippy::disallowed_methods)]
 
+pub mod catalogue;
 pub mod cost;
 pub mod demo;
 pub mod experiment;
@@ -17,6 +18,7 @@ mod plots;
 pub mod point;
 pub mod progress;
 pub mod real;
+pub mod report;
 pub mod runs;
 pub mod scenario;
 pub mod store;

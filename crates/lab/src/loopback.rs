@@ -35,6 +35,11 @@ impl Loopback {
     }
 }
 
+/// How long a run of `point` takes, without what it takes to start it.
+pub fn lasts(point: &Point) -> Duration {
+    point.warm_up + point.measured + millis(point.conditions.deadline_ms) + MARGIN
+}
+
 impl World for Loopback {
     fn run(&self, point: &Point, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
         let generator = |error: io::Error| format!("the generator: {error}");
@@ -50,8 +55,7 @@ impl World for Loopback {
 
         let configure = |local| callers(point, local, tidegate.address());
         let callers = Callers::start(configure, seed).map_err(generator)?;
-        let deadline = millis(conditions.deadline_ms);
-        wait(point.warm_up + point.measured + deadline + MARGIN, cancelled)?;
+        wait(lasts(point), cancelled)?;
 
         let silent = |error: io::Error| format!("Tidegate: {error}; it said:\n{}", tidegate.said());
         let status = tidegate.status().map_err(silent)?;

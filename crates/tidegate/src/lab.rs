@@ -1,6 +1,7 @@
 //! `tidegate lab`: scenarios, what there is to choose from, and a link that loses packets.
 
 mod impair;
+mod report;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::num::NonZeroUsize;
@@ -16,7 +17,7 @@ use tidegate_lab::loopback::Loopback;
 use tidegate_lab::progress::{Bar, Lines};
 use tidegate_lab::runs::Observer;
 use tidegate_lab::scenario::Scenario;
-use tidegate_lab::{list, table};
+use tidegate_lab::{catalogue, list, table};
 use tidegate_server::signal::Signals;
 
 use crate::WRONG_USE;
@@ -31,6 +32,7 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     Run(RunArgs),
+    Report(report::Args),
     List(ListArgs),
     Impair(Box<impair::Args>),
 }
@@ -69,11 +71,15 @@ enum World {
     Real,
 }
 
-/// List laws with their parameters, or policies
+/// List scenarios, laws with their parameters, or policies
 #[derive(clap::Args)]
 struct ListArgs {
     #[arg(value_enum)]
     what: Listed,
+
+    /// Where scenarios lie
+    #[arg(long, value_name = "DIR", default_value = "scenarios")]
+    dir: PathBuf,
 
     /// As JSON
     #[arg(long)]
@@ -82,6 +88,8 @@ struct ListArgs {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Listed {
+    /// Scenarios, with their runs and how long these take
+    Scenarios,
     /// Laws of overload control
     Laws,
     /// Policies of balancing
@@ -92,6 +100,7 @@ enum Listed {
 pub fn run(args: &Args) -> ExitCode {
     match &args.command {
         Command::Run(args) => run_scenario(args),
+        Command::Report(args) => report::run(args),
         Command::List(args) => list(args),
         Command::Impair(args) => {
             impair::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab impair"))
@@ -101,6 +110,11 @@ pub fn run(args: &Args) -> ExitCode {
 
 fn list(args: &ListArgs) -> ExitCode {
     let text = match (args.what, args.json) {
+        (Listed::Scenarios, as_json) => match catalogue::scenarios(&args.dir) {
+            Ok(entries) if as_json => format!("{:#}\n", catalogue::json(&entries)),
+            Ok(entries) => catalogue::text(&entries, cores().get()),
+            Err(error) => return trouble(WRONG_USE, &format!("{}: {error}", args.dir.display())),
+        },
         (Listed::Laws, false) => list::laws(),
         (Listed::Laws, true) => format!("{:#}\n", list::laws_json()),
         (Listed::Policies, false) => list::policies(),
@@ -109,6 +123,10 @@ fn list(args: &ListArgs) -> ExitCode {
     // A reader that has gone away has seen what it wanted.
     let _ = write!(anstream::stdout(), "{text}");
     ExitCode::SUCCESS
+}
+
+fn cores() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 fn run_scenario(args: &RunArgs) -> ExitCode {
@@ -127,7 +145,6 @@ fn run_scenario(args: &RunArgs) -> ExitCode {
         scenario.schedule.seed = seed;
     }
     let out = args.out.clone().unwrap_or_else(|| ["out", "lab", &scenario.name].iter().collect());
-    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let jobs = args.jobs.unwrap_or_else(cores).get();
     let program = match std::env::current_exe() {
         Ok(program) => program,
