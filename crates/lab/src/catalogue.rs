@@ -9,9 +9,9 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, LineStyle, Table};
 use serde_json::{Value, json};
 
-use crate::loopback;
-use crate::point::points;
+use crate::point::{Point, points};
 use crate::scenario::Scenario;
+use crate::worlds::{self, Kind};
 
 /// A file that should be a scenario.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +35,15 @@ pub struct Content {
     pub runs: usize,
     /// All runs on real sockets, one after the other, without what it takes to start them.
     pub real: Duration,
+    /// CPU time of all runs in simulated time, by a rough guess that is rather too long.
+    pub simulated: Duration,
 }
+
+/// Packets of a call that is set up: its six messages, on both sides of the server.
+const DELIVERIES_PER_CALL: f64 = 12.0;
+
+/// What the simulator delivers in a second of CPU time at least.
+const DELIVERIES_PER_S: f64 = 300_000.0;
 
 /// Every scenario in `folder` (`*.toml`), by name.
 ///
@@ -59,32 +67,39 @@ fn entry(path: PathBuf) -> Entry {
 }
 
 fn content(scenario: Scenario) -> Content {
-    let runs = points(&scenario);
+    let runs = points(&scenario, Kind::Real);
     Content {
         points: runs.len() / scenario.schedule.repetitions.max(1) as usize,
         runs: runs.len(),
-        real: runs.iter().map(loopback::lasts).sum(),
+        real: runs.iter().map(worlds::lasts).sum(),
+        simulated: runs.iter().map(simulated).sum(),
         name: scenario.name,
         title: scenario.title,
     }
+}
+
+fn simulated(point: &Point) -> Duration {
+    let calls = point.rate_cps() * (point.warm_up + point.measured).as_secs_f64();
+    Duration::from_secs_f64(calls * DELIVERIES_PER_CALL / DELIVERIES_PER_S)
 }
 
 /// The entries for people. `jobs` runs are made at once.
 pub fn text(entries: &[Entry], jobs: usize) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
-    table.set_header(["scenario", "points", "runs", "on real sockets", "title"]);
+    table.set_header(["scenario", "points", "runs", "simulated", "on real sockets", "title"]);
     for content in entries.iter().filter_map(|entry| entry.content.as_ref().ok()) {
         table.add_row([
             content.name.clone(),
             content.points.to_string(),
             content.runs.to_string(),
+            words(content.simulated.div_f64(jobs.max(1) as f64)),
             words(content.real.div_f64(jobs.max(1) as f64)),
             content.title.clone(),
         ]);
     }
     for (index, column) in table.column_iter_mut().enumerate() {
-        if (1..=3).contains(&index) {
+        if (1..=4).contains(&index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         column.set_padding((0, 2));
@@ -107,6 +122,8 @@ pub fn json(entries: &[Entry]) -> Value {
             "title": content.title,
             "points": content.points,
             "runs": content.runs,
+            "worlds": [Kind::Sim, Kind::Real],
+            "sim_cpu_s": content.simulated.as_secs_f64(),
             "real_s": content.real.as_secs_f64(),
         }),
         Err(wrong) => json!({ "file": entry.path, "error": wrong }),
@@ -153,8 +170,15 @@ mod tests {
         assert_eq!(content.real, Duration::from_secs(120));
         let text = text(&entries, 2);
         let words: Vec<&str> = text.lines().nth(2).unwrap().split_whitespace().collect();
-        assert_eq!(words, ["two", "4", "12", "60", "s", "Two", "loads"], "two at once: {text}");
+        assert_eq!(
+            words,
+            ["two", "4", "12", "1", "s", "60", "s", "Two", "loads"],
+            "two at once: {text}"
+        );
         assert_eq!(json(&entries)[1]["real_s"], 120.0);
+        // Six messages of 1 ms: 166.7 calls/s at load 1, for 9.5 s; six runs of each load.
+        let expected = 6.0 * (1.0 + 2.0) * 9.5 / 0.006 * 12.0 / 300_000.0;
+        assert!((content.simulated.as_secs_f64() - expected).abs() < 1e-6);
     }
 
     #[test]

@@ -4,14 +4,15 @@
 // The laboratory runs real sockets against the clock.
 #![allow(clippy::disallowed_methods)]
 
+pub mod calibrate;
 pub mod catalogue;
 pub mod cost;
+pub mod costs_file;
 pub mod demo;
 pub mod experiment;
 pub mod export;
 pub mod figure;
 pub mod list;
-pub mod loopback;
 pub mod machine;
 pub mod outcome;
 mod plots;
@@ -24,4 +25,6 @@ pub mod scenario;
 pub mod store;
 pub mod summary;
 pub mod table;
+pub mod tune;
 pub mod verdict;
+pub mod worlds;

@@ -10,8 +10,10 @@ mod timeline;
 use std::path::{Path, PathBuf};
 
 pub use comparison::{Compared, Comparison, Pair};
-pub use results::{Results, Row, Spread, Unreadable, World};
+pub use results::{Results, Row, Spread, Unreadable};
 pub use timeline::Series;
+
+use crate::worlds::Kind;
 
 /// Values over time in one report: some ten megabytes of a page. Runs beyond are left out, and
 /// the page says how many.
@@ -41,7 +43,7 @@ pub struct Source {
     /// What tells it from the others of its experiment.
     pub label: String,
     /// Where it was run.
-    pub world: World,
+    pub world: Kind,
     /// The folder's results.
     pub results: Results,
 }
@@ -103,7 +105,7 @@ impl Source {
 
 /// Adds the folder to the labels that several sources have.
 fn name_apart(sources: &mut [Source]) {
-    let worlds: Vec<World> = sources.iter().map(|source| source.world).collect();
+    let worlds: Vec<Kind> = sources.iter().map(|source| source.world).collect();
     for source in sources {
         if worlds.iter().filter(|world| **world == source.world).count() > 1 {
             source.label = format!("{}, {}", source.label, source.results.folder.display());

@@ -1,7 +1,9 @@
 //! `tidegate lab`: scenarios, what there is to choose from, and a link that loses packets.
 
+mod calibrate;
 mod impair;
 mod report;
+mod tune;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::num::NonZeroUsize;
@@ -11,13 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use tidegate_lab::cost;
 use tidegate_lab::experiment::{self, Experiment};
-use tidegate_lab::loopback::Loopback;
+use tidegate_lab::machine::Machine;
 use tidegate_lab::progress::{Bar, Lines};
 use tidegate_lab::runs::Observer;
 use tidegate_lab::scenario::Scenario;
-use tidegate_lab::{catalogue, list, table};
+use tidegate_lab::worlds::{Loopback, Simulated, Speed};
+use tidegate_lab::{catalogue, cost, costs_file, list, table, worlds};
+use tidegate_server::config::Diagnostics;
 use tidegate_server::signal::Signals;
 
 use crate::WRONG_USE;
@@ -34,6 +37,8 @@ enum Command {
     Run(RunArgs),
     Report(report::Args),
     List(ListArgs),
+    Calibrate(calibrate::Args),
+    Tune(Box<tune::Args>),
     Impair(Box<impair::Args>),
 }
 
@@ -53,6 +58,11 @@ struct RunArgs {
     /// Seed of the first run of each point, instead of the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+
+    /// What messages cost, from a file that `tidegate lab calibrate` wrote, instead of the
+    /// scenario's [emulate]
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
 
     /// Where results go; out/lab/NAME if not given
     #[arg(long, value_name = "DIR")]
@@ -102,6 +112,12 @@ pub fn run(args: &Args) -> ExitCode {
         Command::Run(args) => run_scenario(args),
         Command::Report(args) => report::run(args),
         Command::List(args) => list(args),
+        Command::Calibrate(args) => {
+            calibrate::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab calibrate"))
+        }
+        Command::Tune(args) => {
+            tune::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab tune"))
+        }
         Command::Impair(args) => {
             impair::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab impair"))
         }
@@ -132,14 +148,13 @@ fn cores() -> NonZeroUsize {
 fn run_scenario(args: &RunArgs) -> ExitCode {
     let mut scenario = match Scenario::load(&args.file) {
         Ok(scenario) => scenario,
-        Err(diagnostics) => {
-            let colour = stderr().is_terminal();
-            let _ = write!(anstream::stderr(), "{}", diagnostics.render(colour));
-            return ExitCode::from(WRONG_USE);
-        }
+        Err(diagnostics) => return refuse(&diagnostics),
     };
-    if args.world == World::Sim {
-        return trouble(WRONG_USE, "`--world sim` comes with a later version");
+    if let Some(file) = &args.costs {
+        match costs_file::load(file) {
+            Ok(emulate) => scenario.conditions.emulate = emulate,
+            Err(diagnostics) => return refuse(&diagnostics),
+        }
     }
     if let Some(seed) = args.seed {
         scenario.schedule.seed = seed;
@@ -157,12 +172,17 @@ fn run_scenario(args: &RunArgs) -> ExitCode {
     let observer: &dyn Observer =
         if stderr().is_terminal() { &Bar::new() } else { &Lines::new(stderr()) };
     print_head(&scenario);
-    let world = Loopback::new(program.clone());
+    let (loopback, simulated) = (Loopback::new(program.clone()), Simulated::new());
+    let world: &dyn worlds::World = match args.world {
+        World::Sim => &simulated,
+        World::Real => &loopback,
+    };
     let performed =
-        experiment::perform(&scenario, &out, &program, &world, jobs, observer, &cancelled);
+        experiment::perform(&scenario, &out, &program, world, jobs, observer, &cancelled);
     match performed {
         Ok(Some(experiment)) => {
             print(&experiment);
+            print_speed(simulated.speed());
             let _ = writeln!(anstream::stdout(), "results and figures: {}", out.display());
             let held = experiment.verdicts.iter().all(|verdict| verdict.held);
             if held && experiment.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -170,6 +190,12 @@ fn run_scenario(args: &RunArgs) -> ExitCode {
         Ok(None) => trouble(1, "stopped; the runs that were done are kept"),
         Err(error) => trouble(1, &format!("{}: {error}", out.display())),
     }
+}
+
+fn refuse(diagnostics: &Diagnostics) -> ExitCode {
+    let colour = stderr().is_terminal();
+    let _ = write!(anstream::stderr(), "{}", diagnostics.render(colour));
+    ExitCode::from(WRONG_USE)
 }
 
 fn print_head(scenario: &Scenario) {
@@ -192,13 +218,13 @@ fn print_head(scenario: &Scenario) {
 
 fn print(experiment: &Experiment) {
     let Experiment { rows, verdicts, failed, program, machine } = experiment;
-    let mut text = format!(
-        "program {program}, {}, {} cores, Linux {}\n\n{}\n",
-        machine.processor,
-        machine.cores,
-        machine.kernel,
-        table::render(rows)
-    );
+    let place = match machine {
+        Some(Machine { processor, cores, kernel }) => {
+            format!("{processor}, {cores} cores, Linux {kernel}")
+        }
+        None => "simulated time".to_owned(),
+    };
+    let mut text = format!("program {program}, {place}\n\n{}\n", table::render(rows));
     for (point, what) in failed {
         text += &format!("failed  {}, {}: {what}\n", point.variant.name(), point.place());
     }
@@ -210,6 +236,19 @@ fn print(experiment: &Experiment) {
                  server.\n";
     }
     let _ = write!(anstream::stdout(), "{text}");
+}
+
+/// What simulating took, if anything was simulated.
+fn print_speed(speed: Speed) {
+    if speed.deliveries > 0 {
+        let _ = writeln!(
+            anstream::stdout(),
+            "{} deliveries in {:.1} s of CPU time, {:.0} in each",
+            speed.deliveries,
+            speed.cpu.as_secs_f64(),
+            speed.per_cpu_s()
+        );
+    }
 }
 
 /// Becomes true by SIGINT or SIGTERM.

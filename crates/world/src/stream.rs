@@ -29,6 +29,10 @@ pub enum Purpose {
     Ring,
     /// Whether and when a called party hangs up.
     HangUp,
+    /// In which state arrivals are that come in bursts, and for how long.
+    Modulation,
+    /// How long a step of a modelled processor takes.
+    Service,
 }
 
 /// The seed of a whole run, from which every stream is derived.

@@ -9,9 +9,10 @@ use comfy_table::{CellAlignment, LineStyle, Table};
 
 use super::results::{Row, Spread, Swept, bound};
 use super::table::with_sign;
-use super::{Experiment, Source, World};
+use super::{Experiment, Source};
 use crate::figure::overload::{self, Facet, Heading, Series};
 use crate::figure::{Figure, Point, Stroke};
+use crate::worlds::Kind;
 
 /// One scenario in both worlds.
 #[derive(Clone, Debug)]
@@ -67,7 +68,7 @@ impl Comparison {
     /// What `experiment` has in both worlds; `None` if it was run in one only.
     pub fn of(experiment: &Experiment) -> Option<Self> {
         let source = |world| experiment.sources.iter().find(|source| source.world == world);
-        let (sim, real) = (source(World::Sim)?, source(World::Real)?);
+        let (sim, real) = (source(Kind::Sim)?, source(Kind::Real)?);
         let both = paired(sim, real);
         if both.is_empty() {
             return None;

@@ -7,8 +7,9 @@ use serde::Serialize;
 use super::results::{Condition, Row, Swept, bound};
 use super::table::{self, Table};
 use super::timeline::{self, Series};
-use super::{Experiment, Report, Source, VALUES_MAX, World};
+use super::{Experiment, Report, Source, VALUES_MAX};
 use crate::figure::PALETTE;
+use crate::worlds::Kind;
 
 const TEMPLATE: &str = include_str!("../../assets/report.html");
 const STYLES: [&str; 2] =
@@ -164,7 +165,7 @@ fn facts(source: &Source) -> Facts {
     if let Some(ms) = results.deadline_ms {
         facts.insert(2, ("deadline", format!("{ms} ms")));
     }
-    if let (Some(machine), World::Real) = (&results.machine, source.world) {
+    if let (Some(machine), Kind::Real) = (&results.machine, source.world) {
         facts.push(("machine", format!("{}, {} cores", machine.processor, machine.cores)));
         facts.push(("Linux", machine.kernel.clone()));
     }

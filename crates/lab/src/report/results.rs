@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::worlds::Kind;
+
 /// The file that holds them.
 const RESULTS: &str = "results.json";
 /// The scenario as it was run.
@@ -42,9 +44,8 @@ pub struct Results {
     /// Set-up delay up to which a call counts as goodput, in ms.
     #[serde(default)]
     pub deadline_ms: Option<f64>,
-    /// The world of rows and points that name none.
-    #[serde(default)]
-    pub world: World,
+    /// The world of rows and points that name none; real sockets if absent.
+    pub world: Option<Kind>,
     /// A row for each variant and set of conditions.
     pub rows: Vec<Row>,
     /// What was expected.
@@ -52,17 +53,6 @@ pub struct Results {
     /// Every run.
     #[serde(default)]
     pub points: Vec<Point>,
-}
-
-/// Where something was run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum World {
-    /// In simulated time.
-    Sim,
-    /// On real sockets.
-    #[default]
-    Real,
 }
 
 /// The machine something was measured on.
@@ -83,7 +73,7 @@ pub type Swept = BTreeMap<String, f64>;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Row {
     /// Where they ran; that of the results if absent.
-    pub world: Option<World>,
+    pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
     /// What it is called beside others that decide and queue alike.
@@ -150,7 +140,7 @@ pub struct Condition {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Point {
     /// Where it ran; that of the results if absent.
-    pub world: Option<World>,
+    pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
     /// The swept conditions, the load included.
@@ -201,35 +191,25 @@ impl Results {
     }
 
     /// The worlds there are results of, simulated time first.
-    pub fn worlds(&self) -> Vec<World> {
-        let mut worlds: Vec<World> = self.rows.iter().map(|row| self.world_of(row.world)).collect();
+    pub fn worlds(&self) -> Vec<Kind> {
+        let mut worlds: Vec<Kind> = self.rows.iter().map(|row| self.world_of(row.world)).collect();
         worlds.sort_unstable();
         worlds.dedup();
         worlds
     }
 
     /// The rows of one world.
-    pub fn rows_in(&self, world: World) -> impl Iterator<Item = &Row> {
+    pub fn rows_in(&self, world: Kind) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| self.world_of(row.world) == world)
     }
 
     /// The runs in one world.
-    pub fn points_in(&self, world: World) -> impl Iterator<Item = &Point> {
+    pub fn points_in(&self, world: Kind) -> impl Iterator<Item = &Point> {
         self.points.iter().filter(move |point| self.world_of(point.world) == world)
     }
 
-    fn world_of(&self, said: Option<World>) -> World {
-        said.unwrap_or(self.world)
-    }
-}
-
-impl World {
-    /// What people call it.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Sim => "simulated time",
-            Self::Real => "real sockets",
-        }
+    fn world_of(&self, said: Option<Kind>) -> Kind {
+        said.or(self.world).unwrap_or(Kind::Real)
     }
 }
 

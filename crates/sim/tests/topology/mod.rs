@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load, Process};
+use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
-use tidegate_sim::{Link, Network, Summary};
-use tidegate_world::{Entry, Pool, Recorder, Seed, Timestamp};
+use tidegate_sim::{Link, Network, Summary, Trace};
+use tidegate_world::{Core, Entry, Pool, Recorder, Seed, Timestamp};
 
 pub const CALLER: &str = "127.0.0.1:5080";
 pub const PROXY: &str = "127.0.0.1:5060";
@@ -50,6 +50,7 @@ impl Default for Run {
 /// What a run did.
 pub struct Outcome {
     pub summary: Summary,
+    pub trace: u128,
     pub lasted: Timestamp,
     pub caller: Caller,
     pub answered: Vec<u64>,
@@ -78,12 +79,7 @@ impl Run {
     pub fn go(self) -> Outcome {
         let seed = Seed(self.seed);
         let config = CallerConfig {
-            load: Load {
-                process: Process::Poisson,
-                rate_cps: self.rate_cps,
-                calls: self.calls,
-                duration: Duration::MAX,
-            },
+            load: Load { rate_cps: self.rate_cps, calls: self.calls, ..Load::default() },
             hold: self.hold.into(),
             ..CallerConfig::new(address(CALLER), address(PROXY))
         };
@@ -97,7 +93,7 @@ impl Run {
             })
             .collect();
 
-        let mut network = Network::new(seed, self.link);
+        let mut network = Network::<&mut dyn Core, _>::new(seed, self.link, Trace::new());
         network.add(&[address(CALLER)], &mut caller);
         network.add(&[address(PROXY)], &mut proxy);
         for (at, answerer) in BACKENDS.iter().zip(&mut answerers) {
@@ -105,9 +101,9 @@ impl Run {
         }
         let summary = network.run_until(Timestamp::NEVER);
         let lasted = network.now();
-        drop(network);
+        let trace = network.into_parts().1.digest();
         let answered = answerers.iter().map(|a| a.stats().completed).collect();
         let (log, _) = proxy.into_log();
-        Outcome { summary, lasted, caller, answered, backends, log }
+        Outcome { summary, trace, lasted, caller, answered, backends, log }
     }
 }
