@@ -152,45 +152,46 @@ class Chart {
 
   /** From least to greatest: a band under a full line, whiskers on a dashed one. */
   drawSpreads(plot) {
-    const place = (point, y) => [plot.valToPos(point.x, "x", true), plot.valToPos(y, "y", true)];
+    const place = (x, y) => [plot.valToPos(x, "x", true), plot.valToPos(y, "y", true)];
     this.within(plot, 0, (ctx) => {
-      for (const line of this.lines) {
-        const points = line.points.filter((point) => point.min < point.max && point.min > (this.spec.y.log ? 0 : -1));
+      for (const { points, dash, index } of this.lines) {
         ctx.beginPath();
-        if (line.dash === 0) {
-          for (const point of line.points) ctx.lineTo(...place(point, point.max));
-          for (const point of [...line.points].reverse()) ctx.lineTo(...place(point, point.min));
+        if (dash === 0) {
+          for (const { x, max } of points) ctx.lineTo(...place(x, max));
+          for (const { x, min } of [...points].reverse()) ctx.lineTo(...place(x, min));
           ctx.closePath();
           ctx.globalAlpha = 0.18;
-          ctx.fillStyle = seriesColour(line.index);
+          ctx.fillStyle = seriesColour(index);
           ctx.fill();
         } else {
-          for (const point of points) {
-            ctx.moveTo(...place(point, point.min));
-            ctx.lineTo(...place(point, point.max));
+          for (const { x, min, max } of points) {
+            ctx.moveTo(...place(x, min));
+            ctx.lineTo(...place(x, max));
           }
           ctx.globalAlpha = 0.8;
           ctx.lineWidth = 1.5 * uPlot.pxRatio;
-          ctx.strokeStyle = seriesColour(line.index);
+          ctx.strokeStyle = seriesColour(index);
           ctx.stroke();
         }
       }
     });
   }
 
-  /** A mark at each point of `line`, filled if the line is full. */
+  /** A mark at each point of `line`: filled if the line is full, else a ring around. */
   drawMarks(plot, line) {
     if (!line?.marks) return;
+    const ring = line.dash > 0;
+    const radius = (ring ? 6 : 4) * uPlot.pxRatio;
     // Those at the edge are to be seen as a whole.
-    this.within(plot, 6, (ctx) => {
-      const marks = line.points.map(({ x, y }) =>
-        new Path2D(shape(line.index, plot.valToPos(x, "x", true), plot.valToPos(y, "y", true), 4 * uPlot.pxRatio)));
-      for (const mark of marks) {
-        ctx.lineWidth = 2.4 * uPlot.pxRatio;
-        ctx.strokeStyle = line.dash === 0 ? colour("paper") : seriesColour(line.index);
-        ctx.fillStyle = line.dash === 0 ? seriesColour(line.index) : colour("paper");
+    this.within(plot, 8, (ctx) => {
+      ctx.lineWidth = (ring ? 1.8 : 2.4) * uPlot.pxRatio;
+      ctx.strokeStyle = ring ? seriesColour(line.index) : colour("paper");
+      ctx.fillStyle = seriesColour(line.index);
+      for (const { x, y } of line.points) {
+        const at = [plot.valToPos(x, "x", true), plot.valToPos(y, "y", true)];
+        const mark = new Path2D(shape(line.index, ...at, radius));
         ctx.stroke(mark);
-        ctx.fill(mark);
+        if (!ring) ctx.fill(mark);
       }
     });
   }
@@ -202,6 +203,7 @@ class Chart {
     ctx.beginPath();
     ctx.rect(bbox.left - room, bbox.top - room, bbox.width + 2 * room, bbox.height + 2 * room);
     ctx.clip();
+    ctx.setLineDash([]);
     paint(ctx);
     ctx.restore();
   }

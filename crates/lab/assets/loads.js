@@ -187,7 +187,7 @@ function overview(rows, { experiment, labels }) {
     const body = distinct(of.map(line)).map((name) => {
       const mine = of.filter((row) => line(row) === name);
       const [{ label, dash }] = mine;
-      const mark = key({ index: labels.indexOf(label), dash, hollow: dash > 0 });
+      const mark = key({ index: labels.indexOf(label), dash });
       const head = element("th", { scope: "row" }, mark, several ? name : label);
       return element("tr", {}, head, ...loads.map((load) => cell(mine.find((row) => row.load === load))));
     });

@@ -38,7 +38,7 @@ function dashes(index) {
 }
 
 /** A short piece of a line with its mark, for keys. Without `index` it is grey and has no mark. */
-function key({ index, dash = 0, hollow = false }) {
+function key({ index, dash = 0 }) {
   const NAMESPACE = "http://www.w3.org/2000/svg";
   const made = document.createElementNS(NAMESPACE, "svg");
   const stroke = index === undefined ? "var(--faint)" : `var(--series-${index % 6})`;
@@ -50,10 +50,10 @@ function key({ index, dash = 0, hollow = false }) {
   made.setAttribute("class", "key");
   made.setAttribute("viewBox", "0 0 30 12");
   made.setAttribute("aria-hidden", "true");
-  part({ d: "M0 6H30", fill: "none", stroke, "stroke-width": 2.2, "stroke-dasharray": dashes(dash).join(" ") });
+  part({ d: "M0 6H30", fill: "none", stroke, "stroke-width": 2.2, "stroke-dasharray": dashes(dash).map((length) => length * 0.8).join(" ") });
   if (index !== undefined) {
-    const fill = hollow ? "var(--paper)" : stroke;
-    part({ d: shape(index, 15, 6, 4), fill, stroke, "stroke-width": hollow ? 1.8 : 0 });
+    const ring = dash > 0;
+    part({ d: shape(index, 15, 6, 4), fill: ring ? "none" : stroke, stroke, "stroke-width": ring ? 1.6 : 0 });
   }
   return made;
 }
