@@ -76,22 +76,25 @@ fn times(power: i32) -> String {
 }
 
 fn values(objective: Objective, path: &[Step]) -> Panel {
-    let top = path.iter().map(|step| step.value).fold(0.0, f64::max).max(0.1) * 1.05;
+    let highest = path.iter().map(|step| step.value).fold(0.0, f64::max);
+    // Lines at tenths, fifths or wholes, so that there are few.
+    let each = [0.1, 0.2, 1.0, 2.0].into_iter().find(|each| highest / each <= 6.0).unwrap_or(5.0);
+    let lines = (highest / each).ceil().max(1.0) as u32;
     let points = (1..).zip(path).map(|(number, step)| Point::exact(f64::from(number), step.value));
     let line =
         Line { name: "as tried".to_owned(), stroke: Stroke::Measured, points: points.collect() };
-    let tick = |fifth: i32| {
-        let value = top * f64::from(fifth) / 5.0;
-        (value, format!("{value:.2}"))
+    let tick = |number: u32| {
+        let value = each * f64::from(number);
+        (value, format!("{value:.1}"))
     };
     Panel {
         title: "what came of it".to_owned(),
         x: steps(path),
         y: Axis {
             label: objective.title().to_owned(),
-            range: 0.0..=top,
+            range: 0.0..=each * f64::from(lines),
             scale: Scale::Linear,
-            ticks: (0..=5).map(tick).collect(),
+            ticks: (0..=lines).map(tick).collect(),
         },
         lines: vec![line],
     }
