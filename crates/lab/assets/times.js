@@ -46,7 +46,7 @@ const NODE_COLOURS = [3, 0, 2, 4, 1, 5];
 function timeCharts(run, linked) {
   const nodes = distinct(run.series.map((series) => series.node));
   const indexOf = (node) => NODE_COLOURS[nodes.indexOf(node) % NODE_COLOURS.length];
-  const last = Math.max(...run.series.map((series) => series.t_s.at(-1)));
+  const last = Math.max(...run.times.map((times) => times.at(-1)));
   const figures = distinct(run.series.map((series) => series.quantity)).map((quantity) => {
     const of = run.series.filter((series) => series.quantity === quantity);
     const lines = of.map((series) => ({
@@ -54,7 +54,7 @@ function timeCharts(run, linked) {
       index: indexOf(series.node),
       dash: 0,
       marks: false,
-      points: series.t_s.map((x, at) => ({ x, y: series.values[at], min: series.values[at], max: series.values[at] })),
+      points: series.values.map((y, at) => ({ x: run.times[series.times][at], y, min: y, max: y })),
     }));
     const highest = Math.max(...of.flatMap((series) => series.values), 0);
     const lowest = Math.min(...of.flatMap((series) => series.values), 0);

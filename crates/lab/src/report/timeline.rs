@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// The file that holds it.
 const TIMELINE: &str = "timeline.csv";
@@ -16,7 +16,7 @@ const LINES_MAX: usize = 360_000;
 pub const SAMPLES_MAX: usize = 500;
 
 /// One quantity of one node over time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// The node.
     pub node: String,
