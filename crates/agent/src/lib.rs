@@ -23,11 +23,13 @@ mod span;
 mod table;
 mod template;
 
-pub use answerer::{Answerer, AnswererConfig, AnswererStats, Behaviour, Mix, NoMix};
+pub use answerer::{
+    Answerer, AnswererConfig, AnswererSample, AnswererStats, Behaviour, Mix, NoMix,
+};
 pub use arrival::{Load, Mmpp, NoMmpp, NoProfile, NoTrace, Process, Profile, Trace};
 pub use caller::{
-    Caller, CallerConfig, CallerReport, CallerStats, Failure, Failures, Impossible, Measured,
-    Repeated, Routing, TooSlow, Usage,
+    Caller, CallerConfig, CallerReport, CallerSample, CallerStats, Failure, Failures, Impossible,
+    Measured, Repeated, Routing, TooSlow, Usage,
 };
 pub use delays::Delays;
 pub use span::Span;

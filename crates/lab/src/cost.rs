@@ -10,6 +10,11 @@ use tidegate_server::config::Emulate;
 use crate::scenario::Conditions;
 use crate::topology::Topology;
 
+/// The messages of a call that a server without transactions handles before answerers: INVITE, 180,
+/// 200, ACK, BYE, 200.
+pub const CALL: [Class; 6] =
+    [Class::Invite, Class::Provisional, Class::Final, Class::Ack, Class::Bye, Class::Final];
+
 /// s: what a whole call of these messages costs.
 pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
     let message = |class: &Class| costs.offer[*class as usize] + costs.serve[*class as usize];

@@ -52,7 +52,7 @@ pub fn csv(results: &[(&Point, &Outcome)]) -> io::Result<Vec<u8>> {
 
 fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
     let variant = &point.variant;
-    let capacity = Capacity::under(&point.conditions).cps;
+    let capacity = point.capacity_cps();
     let bound = point.bound(outcome.offered_cps() / capacity);
     let share = outcome.goodput_cps() / capacity / bound;
     let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {

@@ -4,7 +4,9 @@
 // The laboratory runs real sockets against the clock.
 #![allow(clippy::disallowed_methods)]
 
+pub mod calibrate;
 pub mod cost;
+pub mod costs_file;
 pub mod demo;
 pub mod experiment;
 pub mod export;
@@ -25,5 +27,6 @@ pub mod summary;
 pub mod table;
 pub mod timeline;
 pub mod topology;
+pub mod tune;
 pub mod verdict;
 pub mod worlds;

@@ -90,9 +90,14 @@ fn combinations(sweep: &[(Axis, Vec<f64>)]) -> Vec<Vec<(Axis, f64)>> {
 }
 
 impl Point {
-    /// Calls offered a second.
+    /// Calls/s that are its capacity.
+    pub fn capacity_cps(&self) -> f64 {
+        Capacity::under(&self.conditions).cps
+    }
+
+    /// Calls offered a second, where the profile is 1.
     pub fn rate_cps(&self) -> f64 {
-        self.conditions.load * Capacity::under(&self.conditions).cps
+        self.conditions.load * self.capacity_cps()
     }
 
     /// The most goodput there can be at `load`, as a part of the capacity.
@@ -120,6 +125,7 @@ impl Point {
             goodput,
             retransmissions,
             open_max,
+            open_limit,
             t1_ms,
             answerers,
             trying,
@@ -147,6 +153,7 @@ impl Point {
                 "goodput": goodput,
                 "retransmissions": retransmissions,
                 "open_max": open_max,
+                "open_limit": open_limit,
                 "t1_ms": t1_ms,
                 "answerers": answerers,
                 "trying": trying,

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cost::Capacity;
 use crate::outcome::Outcome;
 use crate::point::Point;
 use crate::runs::Observer;
@@ -86,7 +85,7 @@ impl<W: std::io::Write + Send> Observer for Lines<W> {
 }
 
 fn line(point: &Point, result: &Result<Outcome, String>) -> String {
-    let capacity = Capacity::under(&point.conditions).cps;
+    let capacity = point.capacity_cps();
     let came = match result {
         Ok(outcome) => format!("goodput {:.2} of the capacity", outcome.goodput_cps() / capacity),
         Err(what) => format!("failed: {what}"),

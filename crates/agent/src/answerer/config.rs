@@ -26,7 +26,7 @@ pub struct AnswererConfig {
     pub provisionals: Vec<u16>,
     /// Whether a 100 comes before anything else: to every call that gets a response, but for those
     /// that there is no room for. A stateful server in front of others sends one; so does the callee
-    /// of the seven-message call in the design study of Shen, Schulzrinne and Nahum. If not, only a
+    /// of 002 §4.2, whose calls are seven messages. If not, only a
     /// call that says nothing within 200 ms gets it (RFC 3261 §17.2.1). Default false.
     pub trying: bool,
     /// Delay of the final response. Default 0.

@@ -36,7 +36,11 @@ pub struct AnswererStats {
     /// Calls whose 200 was acknowledged.
     pub acknowledged: u64,
     /// Of these, calls whose ACK came within [`deadline`](crate::AnswererConfig::deadline) of
-    /// their first INVITE.
+    /// the arrival of their first INVITE. 002 §4.2 counts as goodput the calls whose five messages
+    /// from INVITE to ACK are all delivered within 10 s. Only the callee sees the ACK arrive, and
+    /// only the caller knows when the INVITE was sent first: the caller's
+    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) has the way of the INVITE in it and
+    /// not that of the ACK, this the other way round. Neither is less than that goodput.
     pub acknowledged_in_time: u64,
     /// Calls that are not over.
     pub open: u64,

@@ -22,8 +22,8 @@ pub enum Profile {
     #[default]
     Constant,
     /// A straight rise from 0 to 1, a time at 1, a straight fall to 0; nothing after that. Any of
-    /// the three may be zero. The gradual overload of the single-class and multi-class
-    /// experiments on SER: 50 s, 30 s and 50 s at 5,000 calls/s.
+    /// the three may be zero. The gradual overload of 000 §6.4.1: 50 s, 30 s and 50 s at
+    /// 5,000 calls/s.
     Gradual {
         /// Duration of the rise.
         up: Duration,
@@ -32,7 +32,7 @@ pub enum Profile {
         /// Duration of the fall.
         down: Duration,
     },
-    /// Nothing before a moment, factor 1 after it: the instant overload of the same experiments.
+    /// Nothing before a moment, factor 1 after it: the instant overload of 000 §6.4.2.
     Instant {
         /// That moment.
         at: Duration,

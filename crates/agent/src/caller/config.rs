@@ -60,8 +60,16 @@ pub struct CallerConfig {
     pub retransmissions: bool,
     /// Route sets. Default [`Routing::Follow`].
     pub routing: Routing,
-    /// Calls that may be open at once. Default 100,000.
+    /// Calls that may be open at once: one more is not begun, and counted. SIPp's `-l` does the
+    /// same without counting (3.6.1; if not given it is what the rate opens in three times the
+    /// duration of the scenario, which counts as 1 s at least): a server that answers slowly is
+    /// offered less than was asked for, and nothing says so. Default 100,000.
     pub open_max: usize,
+    /// A closed loop: while so many calls are open, one whose moment comes is held back until
+    /// another ends, and begins late. Its set-up delay still counts from its moment, so that the
+    /// wait is not hidden. What is held back at the end of the [`Load`]'s duration is never begun.
+    /// Default: none, an open loop.
+    pub open_limit: Option<usize>,
 }
 
 impl CallerConfig {
@@ -82,6 +90,7 @@ impl CallerConfig {
             retransmissions: true,
             routing: Routing::Follow,
             open_max: 100_000,
+            open_limit: None,
         }
     }
 
@@ -100,6 +109,9 @@ impl CallerConfig {
         }
         if self.callers == 0 {
             return Err(Impossible::Callers);
+        }
+        if self.open_limit == Some(0) {
+            return Err(Impossible::OpenLimit);
         }
         if self.timing.t1.is_zero() {
             return Err(Impossible::T1);
@@ -124,6 +136,8 @@ pub enum Impossible {
     Uri,
     /// There is no caller.
     Callers,
+    /// No call may be open: none would ever begin.
+    OpenLimit,
     /// T1 is zero: repetitions would never end.
     T1,
     /// Calls would begin too late.
@@ -138,6 +152,7 @@ impl fmt::Display for Impossible {
             Self::TraceProfile => f.write_str("a trace with a profile: its moments are given"),
             Self::Uri => write!(f, "the Request-URI must be 1 to {URI_MAX} bytes of a SIP URI"),
             Self::Callers => f.write_str("no callers: there must be one at least"),
+            Self::OpenLimit => f.write_str("a limit of 0 open calls: none would ever begin"),
             Self::Slack => write!(f, "a slack of more than {} ms", SLACK_MAX.as_millis()),
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
         }

@@ -138,12 +138,11 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_proxy::{Disposal, Mode};
+    use tidegate_proxy::Disposal;
     use tidegate_server::config::Config;
 
     use super::*;
-    use crate::cost::{self, Capacity};
-    use crate::topology::Topology;
+    use crate::cost;
 
     #[test]
     fn a_plan_takes_the_time_it_is_given() {
@@ -166,11 +165,8 @@ mod tests {
             let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
             let law = if side == Side::Protected { "pi" } else { "none" };
             assert_eq!(config.overload.gate.law.entry().name, law);
-            let topology = Topology::single(Mode::Stateless);
             let costs = config.emulate.expect("it is slowed down");
-            assert!(
-                (Capacity::of(&topology, &costs, false).call.as_secs_f64() - CALL_S).abs() < 1e-9
-            );
+            assert!((cost::call(&costs, &cost::CALL).as_secs_f64() - CALL_S).abs() < 1e-9);
             let refusal = cost::refusal(&costs, Disposal::Reject).as_secs_f64();
             assert!((refusal - REFUSAL_S).abs() < 1e-9);
             assert_eq!(config.pool[0].backends.len(), BACKENDS);

@@ -39,6 +39,8 @@ pub struct Conditions {
     pub retransmissions: bool,
     /// Calls that may be open at once before one server.
     pub open_max: usize,
+    /// Calls beyond which the next is held back, if there is such a limit.
+    pub open_limit: Option<usize>,
     /// T1 of RFC 3261, in ms.
     pub t1_ms: f64,
     /// Those who are called.

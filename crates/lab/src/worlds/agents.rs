@@ -57,6 +57,7 @@ pub(super) fn caller(
         timing: timing(point),
         retransmissions: conditions.retransmissions,
         open_max: conditions.open_max,
+        open_limit: conditions.open_limit,
         ..CallerConfig::new(local, target)
     }
 }

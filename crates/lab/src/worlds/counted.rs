@@ -4,7 +4,6 @@ use serde_json::Value;
 use tidegate_agent::{AnswererStats, CallerStats, Measured};
 
 use super::agents;
-use crate::cost::Capacity;
 use crate::outcome::{CallersOutcome, Outcome, Quantiles};
 use crate::point::Point;
 use crate::recovery::{overload_ends, recovery};
@@ -75,7 +74,7 @@ pub(super) fn reading(stats: &CallerStats) -> CallersReading {
 }
 
 fn recovered_after_s(point: &Point, timeline: &Timeline) -> Option<f64> {
-    let capacity_cps = Capacity::under(&point.conditions).cps;
+    let capacity_cps = point.capacity_cps();
     let end = overload_ends(&agents::load(point, 1.0), capacity_cps)?;
     let time = recovery(&timeline.offered(), &timeline.in_time(), capacity_cps, end)?;
     Some(time.as_secs_f64())

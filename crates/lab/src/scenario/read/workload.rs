@@ -7,7 +7,7 @@ use tidegate_server::config::schema::{Report, Section, quoted};
 use toml::Spanned;
 
 use crate::scenario::tables::{
-    ARRIVALS, Arrivals, GOODPUT, HOLD, OPEN_MAX, PROFILE, RETRANSMISSIONS, TRYING,
+    ARRIVALS, Arrivals, GOODPUT, HOLD, OPEN_LIMIT, OPEN_MAX, PROFILE, RETRANSMISSIONS, TRYING,
 };
 use crate::scenario::{Goodput, Hold};
 
@@ -21,6 +21,7 @@ pub(super) struct Workload {
     pub hold: Hold,
     pub retransmissions: bool,
     pub open_max: usize,
+    pub open_limit: Option<usize>,
     pub trying: bool,
     pub goodput: Goodput,
 }
@@ -36,6 +37,7 @@ pub(super) fn read(
     let hold = section.value(&HOLD, report).map(Spanned::into_inner);
     let retransmissions = section.value(&RETRANSMISSIONS, report).map(Spanned::into_inner);
     let open_max = section.value(&OPEN_MAX, report).map(Spanned::into_inner);
+    let open_limit = section.given(&OPEN_LIMIT, report).map(Spanned::into_inner);
     let trying = section.value(&TRYING, report).map(Spanned::into_inner);
     let goodput = section.value(&GOODPUT, report).map(Spanned::into_inner);
     let (arrivals, profile) = (arrivals?, profile?);
@@ -54,6 +56,7 @@ pub(super) fn read(
         hold: hold?,
         retransmissions: retransmissions?,
         open_max: usize::try_from(open_max?).ok()?,
+        open_limit: open_limit.and_then(|limit| usize::try_from(limit).ok()),
         trying: trying?,
         goodput: goodput?,
     })

@@ -23,6 +23,7 @@ pub(in crate::scenario) static WORKLOAD: Table = Table {
         &PATIENCE_S,
         &RETRANSMISSIONS,
         &OPEN_MAX,
+        &OPEN_LIMIT,
         &T1_MS,
         &ANSWERERS,
         &TRYING,
@@ -113,6 +114,14 @@ pub(in crate::scenario) static OPEN_MAX: Knob<Whole> = Knob {
     shape: Whole(1..=1_000_000),
     absent: Absent::Default("100_000"),
     doc: "Calls that may be open at once before one server; one more is not begun.",
+};
+
+pub(in crate::scenario) static OPEN_LIMIT: Knob<Whole> = Knob {
+    name: "open_limit",
+    shape: Whole(1..=1_000_000),
+    absent: Absent::Means("an open loop"),
+    doc: "A closed loop, as SIPp's: while so many calls are open before one server, the next is held \
+          back until one ends.",
 };
 
 pub(in crate::scenario) static T1_MS: Knob<Real> = Knob {
