@@ -162,7 +162,7 @@ fn summarise(order: &Order, rate_cps: f64, socket_max: usize, rounds: &[Round]) 
         machine: Machine::this(),
         rate_cps,
         call_us: spread(&|round| round.each_us(Act::Calls)),
-        call_of_costs_us: us(cost::call(&whole)),
+        call_of_costs_us: us(cost::call(&whole, &cost::CALL)),
         refusal_us: spread(&|round| round.each_us(Act::Refused)),
         refusal_of_costs_us: us(cost::refusal(&whole, Disposal::Reject)),
         drop_us: spread(&|round| round.each_us(Act::Dropped)),

@@ -4,7 +4,7 @@ use std::io;
 
 use serde_json::{Value, json};
 
-use crate::cost;
+use crate::cost::Capacity;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::plots;
@@ -53,7 +53,7 @@ pub fn csv(results: &[(&Point, &Outcome)]) -> io::Result<Vec<u8>> {
 
 fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
     let variant = &point.variant;
-    let capacity = cost::capacity_cps(&point.conditions.emulate);
+    let capacity = point.capacity_cps();
     let bound = point.bound(outcome.offered_cps() / capacity);
     let share = outcome.goodput_cps() / capacity / bound;
     let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
@@ -103,7 +103,7 @@ pub fn json(
     rows: &[Row],
     verdicts: &[Verdict],
 ) -> Value {
-    let emulate = &scenario.conditions.emulate;
+    let capacity = Capacity::under(&scenario.conditions);
     let point = |(point, outcome): &(&Point, &Outcome)| {
         json!({
             "variant": point.variant.name(),
@@ -121,8 +121,8 @@ pub fn json(
         "world": world,
         "program": program,
         "machine": machine,
-        "capacity_cps": cost::capacity_cps(emulate),
-        "call_s": cost::call(emulate).as_secs_f64(),
+        "capacity_cps": capacity.cps,
+        "call_s": capacity.call.as_secs_f64(),
         "deadline_ms": scenario.conditions.deadline_ms,
         "rows": rows.iter().map(row).collect::<Value>(),
         "conditions": verdicts,

@@ -2,7 +2,7 @@
 
 use tidegate_proxy::Disposal;
 
-use crate::cost;
+use crate::cost::Capacity;
 use crate::figure::overload::{Facet, Heading, Series};
 use crate::figure::{Figure, Point, overload};
 use crate::scenario::Scenario;
@@ -16,6 +16,7 @@ pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)>
         note: format!("{note}{also}"),
     };
     let emulate = &scenario.conditions.emulate;
+    let capacity = Capacity::under(&scenario.conditions);
     let (conditions, goodput) = panels(scenario, rows, |row| Some(row.goodput));
     let (_, delay) = panels(scenario, rows, |row| row.p99_ms.map(|ms| scaled(ms, 1e-3)));
     let (_, resent) = panels(scenario, rows, |row| Some(row.resent));
@@ -24,7 +25,7 @@ pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)>
         (
             "goodput",
             overload::goodput(heading("goodput", &of_bound(scenario)), &goodput, |panel, load| {
-                cost::bound(emulate, conditions[panel].disposal, load)
+                capacity.bound(emulate, conditions[panel].disposal, load)
             }),
         ),
         (
@@ -41,7 +42,8 @@ pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)>
 
 /// What disposing of a call costs, for each way to do so that a variant has.
 fn of_bound(scenario: &Scenario) -> String {
-    let ratio = |disposal| cost::ratio(&scenario.conditions.emulate, disposal);
+    let capacity = Capacity::under(&scenario.conditions);
+    let ratio = |disposal| capacity.ratio(&scenario.conditions.emulate, disposal);
     let has = |disposal| scenario.variants.iter().any(|v| v.overload.disposal == disposal);
     [(Disposal::Reject, "refusing"), (Disposal::Drop, "dropping")]
         .into_iter()
@@ -55,12 +57,12 @@ fn note(scenario: &Scenario) -> String {
         1 => "One run".to_owned(),
         n => format!("Median, least and greatest of {n} runs"),
     };
-    let emulate = &scenario.conditions.emulate;
+    let capacity = Capacity::under(&scenario.conditions);
     format!(
         "{runs} of {} s · a call costs {:.1} ms: {:.0} calls/s",
         scenario.schedule.measured.as_secs_f64(),
-        cost::call(emulate).as_secs_f64() * 1e3,
-        cost::capacity_cps(emulate),
+        capacity.call.as_secs_f64() * 1e3,
+        capacity.cps,
     )
 }
 

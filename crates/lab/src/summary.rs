@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use crate::cost;
 use crate::outcome::Outcome;
 use crate::point::Point;
 use crate::scenario::{Axis, Variant};
@@ -85,7 +84,7 @@ pub fn rows<'a>(results: impl IntoIterator<Item = (&'a Point, &'a Outcome)>) -> 
 
 fn row(runs: &[(&Point, &Outcome)]) -> Row {
     let (point, _) = runs[0];
-    let capacity = cost::capacity_cps(&point.conditions.emulate);
+    let capacity = point.capacity_cps();
     let outcomes = || runs.iter().map(|(_, outcome)| *outcome);
     let spread = |value: fn(&Outcome) -> f64| {
         Spread::of(outcomes().map(value)).expect("a group has at least one run")

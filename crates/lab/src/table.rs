@@ -100,7 +100,7 @@ mod tests {
             let late = point.conditions.load > 1.0 && !pi;
             Outcome {
                 offered: (point.conditions.load * 10_000.0) as u64,
-                set_up_in_time: if late { 0 } else { 9_000 + 500 * u64::from(point.repetition) },
+                good: if late { 0 } else { 9_000 + 500 * u64::from(point.repetition) },
                 refused: if pi { 1_000 } else { 0 },
                 repeated_invites: if late { 12_345 } else { 0 },
                 measured_s: 100.0,

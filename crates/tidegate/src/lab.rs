@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use tidegate_lab::cost::{self, Capacity};
 use tidegate_lab::experiment::{self, Experiment};
 use tidegate_lab::machine::Machine;
 use tidegate_lab::progress::{Bar, Lines};
 use tidegate_lab::runs::Observer;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Loopback, Simulated, Speed};
-use tidegate_lab::{catalogue, cost, costs_file, list, table, worlds};
+use tidegate_lab::{catalogue, costs_file, list, table, worlds};
 use tidegate_server::config::Diagnostics;
 use tidegate_server::signal::Signals;
 
@@ -200,6 +201,7 @@ fn refuse(diagnostics: &Diagnostics) -> ExitCode {
 
 fn print_head(scenario: &Scenario) {
     let emulate = &scenario.conditions.emulate;
+    let capacity = Capacity::under(&scenario.conditions);
     let disposal = scenario.variants[0].overload.disposal;
     let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let _ = writeln!(
@@ -207,10 +209,10 @@ fn print_head(scenario: &Scenario) {
         "{}\na call costs s = {:.2} ms, refusing one r = {:.2} ms, r/s = {:.3}; the capacity is \
          C = {:.1} calls/s\n{} runs of each point, seed {}",
         scenario.title,
-        ms(cost::call(emulate)),
+        ms(capacity.call),
         ms(cost::refusal(emulate, disposal)),
-        cost::ratio(emulate, disposal),
-        cost::capacity_cps(emulate),
+        capacity.ratio(emulate, disposal),
+        capacity.cps,
         scenario.schedule.repetitions,
         scenario.schedule.seed,
     );
