@@ -11,8 +11,8 @@ use tidegate_control::registry;
 use tidegate_io::{Clock, Crossings, Drive, Group, Limits, Listen, Shard, Stop, open};
 use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
 use tidegate_world::{
-    Core, Crossing, Entry, Failure, Input, Load, Path, Pool, Received, Recorder, Seed, Timestamp,
-    Transmit, Work, replay,
+    Core, Crossing, Entry, Failure, Input, Load, Memory, Path, Pool, Received, Recorder, Seed,
+    Timestamp, Transmit, Work, replay,
 };
 
 const CALLS: u32 = 300;
@@ -131,10 +131,10 @@ fn recorded_run() -> (SocketAddr, [SocketAddr; 2], Vec<Entry>, Sent) {
         clock,
         &stop_others,
         move |_| {
-            let core = Recorder::new(proxy(target, backends), 100_000);
+            let core = Recorder::new(proxy(target, backends), Memory::new(100_000));
             Tapped { core, sent: Vec::new(), taken: |_, _| {}, stop }
         },
-        |tapped| (tapped.core.into_log(), tapped.sent),
+        |tapped| (tapped.core.into_log().into_log(), tapped.sent),
     );
     let load = tidegate_agent::Load {
         process: Process::Poisson,
@@ -175,7 +175,7 @@ fn recorded_run() -> (SocketAddr, [SocketAddr; 2], Vec<Entry>, Sent) {
 fn played(log: &[Entry], local: SocketAddr, backends: [SocketAddr; 2]) -> Sent {
     let mut sent = Vec::new();
     let mut proxy = proxy(local, backends);
-    replay(log, &mut proxy, &Pool::new(), |_, t| sent.push((t.path, t.bytes.to_vec())));
+    replay(log.to_vec(), &mut proxy, &Pool::new(), |_, t| sent.push((t.path, t.bytes.to_vec())));
     sent
 }
 
