@@ -4,7 +4,9 @@
 // The laboratory runs real sockets against the clock.
 #![allow(clippy::disallowed_methods)]
 
+pub mod calibrate;
 pub mod cost;
+pub mod costs_file;
 pub mod demo;
 pub mod experiment;
 pub mod export;

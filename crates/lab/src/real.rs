@@ -2,9 +2,12 @@
 //! one, all on loopback.
 
 mod agents;
+mod seat;
 mod tidegate;
 mod watched;
 
-pub use agents::{Answerers, Callers, Done, Gauges};
+pub use agents::{Answerers, Callers, Gauges};
+pub use seat::Done;
+pub(crate) use seat::{Seat, Socket};
 pub use tidegate::{Status, Tidegate};
 pub use watched::Watched;

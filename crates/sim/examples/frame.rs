@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         outcome.summary.delivered,
         outcome.lasted.as_secs_f64(),
         outcome.summary.delivered as f64 / wall_s,
-        outcome.summary.trace,
+        outcome.trace,
     );
     if completed == u64::from(calls) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

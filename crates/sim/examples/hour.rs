@@ -60,7 +60,7 @@ fn report(traffic: &Traffic, mode: &str, run: &Outcome, wall_s: f64, cpu_s: f64)
         "deliveries": run.summary.delivered,
         "deliveries_per_cpu_s": run.summary.delivered as f64 / cpu_s,
         "lost": run.summary.lost,
-        "trace": format!("{:032x}", run.summary.trace),
+        "trace": format!("{:032x}", run.trace),
         "peak": sizes(run.peak),
         "left": sizes(run.left),
         "rss_peak_kib": rss_peak_kib(),

@@ -3,19 +3,28 @@
 //! A [`Network`] drives the same cores that real sockets drive, by the same
 //! contract, with real bytes, from one seed: packets travel over a [`Link`], time
 //! jumps from one event to the next. Events are in a total order of (time,
-//! sequence), so one seed always gives one trace, whose hash is kept.
+//! entry), so one seed always gives one run; a [`Trace`] that taps the network proves it.
+//!
+//! What can go wrong does so when it is told to ([`Fault`]): nodes crash, restart, stall and
+//! drain, links worsen, nodes are partitioned.
 //!
 //! Work takes no time in a network, unless a core is put on a [`Host`], which charges
 //! every message in model time and serves behind real sockets as well.
 
 mod calendar;
+mod channel;
+pub mod fault;
 pub mod host;
 mod link;
+mod micros;
 mod network;
 mod relay;
+mod tap;
 
 pub use calendar::Calendar;
+pub use fault::Fault;
 pub use host::{Costs, Host, HostSettings};
-pub use link::Link;
-pub use network::{Network, Summary};
+pub use link::{Bandwidth, Link};
+pub use network::{Network, NodeId, STALL_BUFFER, Silence, Summary};
 pub use relay::{Carriage, Relay, RelayCounts, RelaySettings};
+pub use tap::{Loss, Tap, Trace};

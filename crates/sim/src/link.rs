@@ -2,15 +2,24 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_world::Stream;
 
-/// One way between two hosts; all packets are treated alike and independently.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+use crate::micros;
+
+/// One way between two hosts. But for its queue, all packets are treated alike and
+/// independently.
+///
+/// In text, durations are whole microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Link {
     /// Time every packet takes.
+    #[serde(rename = "delay_us", with = "micros")]
     pub delay: Duration,
     /// Additional time, uniform in `0..jitter`; more than the gap between two
     /// packets reorders them.
+    #[serde(rename = "jitter_us", with = "micros")]
     pub jitter: Duration,
     /// Fraction of packets that are lost, 0..1.
     pub loss: f64,
@@ -19,13 +28,20 @@ pub struct Link {
     pub reorder: f64,
     /// Fraction of packets that arrive twice, 0..1, each copy on a way of its own.
     pub duplicate: f64,
+    /// How fast packets are put on the link, one after the other; `None` if at once.
+    pub bandwidth: Option<Bandwidth>,
+    /// Whether nothing gets through.
+    pub cut: bool,
 }
 
-/// What becomes of a packet that is not lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Carried {
-    pub first: Trip,
-    pub copy: Option<Trip>,
+/// The transmitter of a link: what is faster than it waits before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bandwidth {
+    /// Bits of packets each second, headers of IP and UDP included; at least 1.
+    pub bits_per_s: u64,
+    /// Bytes that wait or are being put on the link; a packet that does not fit is lost.
+    pub queue_max_bytes: usize,
 }
 
 /// How one packet gets through.
@@ -43,14 +59,14 @@ impl Link {
         Self { delay, ..Self::default() }
     }
 
-    /// How a packet is carried; `None` if it is lost.
-    pub(crate) fn carry(&self, stream: &mut Stream) -> Option<Carried> {
+    /// The trips of a packet and of its copy, if one is made; `None` if it is lost.
+    pub(crate) fn trips(&self, stream: &mut Stream) -> Option<(Trip, Option<Trip>)> {
         if happens(self.loss, stream) {
             return None;
         }
         let copied = happens(self.duplicate, stream);
         let first = self.trip(stream);
-        Some(Carried { first, copy: copied.then(|| self.trip(stream)) })
+        Some((first, copied.then(|| self.trip(stream))))
     }
 
     fn trip(&self, stream: &mut Stream) -> Trip {
@@ -88,24 +104,24 @@ mod tests {
         let drawn = stream().below(2_000_000);
         let after = Duration::from_millis(5) + Duration::from_nanos(drawn);
         let first = Trip { after, overtakes: false };
-        assert_eq!(link.carry(&mut stream()), Some(Carried { first, copy: None }));
+        assert_eq!(link.trips(&mut stream()), Some((first, None)));
 
         let mut untouched = stream();
-        Link::delaying(JITTER).carry(&mut untouched);
+        Link::delaying(JITTER).trips(&mut untouched);
         assert_eq!(untouched.next_u64(), stream().next_u64());
     }
 
     #[test]
     fn a_packet_is_lost_when_its_draw_is_below_the_loss() {
         let drawn = stream().unit();
-        let loses = |loss| Link { loss, ..Link::default() }.carry(&mut stream()).is_none();
+        let loses = |loss| Link { loss, ..Link::default() }.trips(&mut stream()).is_none();
         assert!(!loses(drawn) && loses(drawn.next_up()));
     }
 
     #[test]
     fn one_that_overtakes_takes_no_time() {
         let link = Link { reorder: 1.0, jitter: JITTER, ..Link::delaying(JITTER) };
-        let way = link.carry(&mut stream()).unwrap().first;
+        let (way, _) = link.trips(&mut stream()).unwrap();
         assert_eq!(way, Trip { after: Duration::ZERO, overtakes: true });
     }
 
@@ -114,9 +130,24 @@ mod tests {
         let link = Link { duplicate: 1.0, jitter: JITTER, ..Link::default() };
         let mut expected = stream();
         expected.unit();
-        let [first, copy] = [(); 2].map(|()| expected.below(2_000_000));
-        let carried = link.carry(&mut stream()).unwrap();
-        assert_eq!(carried.first.after, Duration::from_nanos(first));
-        assert_eq!(carried.copy.unwrap().after, Duration::from_nanos(copy));
+        let drawn = [(); 2].map(|()| Duration::from_nanos(expected.below(2_000_000)));
+        let (first, copy) = link.trips(&mut stream()).unwrap();
+        assert_eq!([first.after, copy.unwrap().after], drawn);
+    }
+
+    #[test]
+    fn text_keeps_what_a_link_does_and_leaves_out_what_it_does_not() {
+        let link = Link {
+            jitter: JITTER,
+            loss: 0.25,
+            bandwidth: Some(Bandwidth { bits_per_s: 1_000_000, queue_max_bytes: 65_536 }),
+            ..Link::delaying(Duration::from_micros(1500))
+        };
+        let text = serde_json::to_string(&link).unwrap();
+        assert!(text.starts_with(r#"{"delay_us":1500,"jitter_us":2000,"loss":0.25,"#), "{text}");
+        assert_eq!(serde_json::from_str::<Link>(&text).unwrap(), link);
+        let brief: Link = serde_json::from_str(r#"{"delay_us":1500}"#).unwrap();
+        assert_eq!(brief, Link::delaying(Duration::from_micros(1500)));
+        assert!(serde_json::from_str::<Link>(r#"{"dely_us":1500}"#).is_err());
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use tidegate_world::{
-    Buffer, Core, Failure, Path, Purpose, Received, Seed, Stream, Timestamp, Transmit,
-};
+use tidegate_world::{Buffer, Core, Failure, Path, Purpose, Received, Seed, Timestamp, Transmit};
 
 use crate::calendar::Calendar;
-use crate::link::{Carried, Link, Trip};
+use crate::channel::{Carried, Channel, on_the_wire};
+use crate::link::{Link, Trip};
+use crate::tap::Loss;
 
 /// Where a relay stands, and what becomes of the packets on both its sides.
 #[derive(Clone, Debug)]
@@ -33,11 +33,11 @@ pub struct RelaySettings {
 pub struct Carriage {
     /// Packets that came.
     pub received: u64,
-    /// Of these, lost by the link.
+    /// Of these, lost by the link, or by its being cut.
     pub lost: u64,
     /// Copies made.
     pub duplicated: u64,
-    /// Packets and copies lost because too many were under way.
+    /// Packets and copies lost because too many were under way, or waited for the link.
     pub overflowed: u64,
     /// Packets and copies that overtook those before them.
     pub overtook: u64,
@@ -74,7 +74,7 @@ pub struct Relay {
     settings: RelaySettings,
     /// Whose each of the addresses at the back is.
     clients: Vec<SocketAddr>,
-    streams: [Stream; 2],
+    channels: [Channel; 2],
     under_way: Calendar<(Direction, Transmit)>,
     out: VecDeque<Transmit>,
     counts: RelayCounts,
@@ -90,10 +90,12 @@ enum Direction {
 impl Relay {
     /// A relay that has heard nobody.
     pub fn new(settings: RelaySettings, seed: Seed) -> Self {
+        let channel = |way, link| Channel::new(link, seed.stream(Purpose::Link, way));
+        let channels = [channel(0, settings.towards), channel(1, settings.back)];
         Self {
             clients: Vec::with_capacity(settings.backs.len()),
             settings,
-            streams: [0, 1].map(|way| seed.stream(Purpose::Link, way)),
+            channels,
             under_way: Calendar::new(),
             out: VecDeque::new(),
             counts: RelayCounts::default(),
@@ -131,16 +133,19 @@ impl Relay {
     }
 
     fn carry(&mut self, direction: Direction, at: Timestamp, path: Path, bytes: Buffer) {
-        let link = match direction {
-            Direction::Towards => self.settings.towards,
-            Direction::Back => self.settings.back,
-        };
         let carriage = self.counts.carriage(direction);
         carriage.received += 1;
-        let Some(Carried { first, copy }) = link.carry(&mut self.streams[direction as usize])
-        else {
-            carriage.lost += 1;
-            return;
+        let channel = &mut self.channels[direction as usize];
+        let Carried { first, copy } = match channel.carry(at, on_the_wire(path, bytes.len())) {
+            Ok(carried) => carried,
+            Err(Loss::Queue) => {
+                carriage.overflowed += 1;
+                return;
+            }
+            Err(_) => {
+                carriage.lost += 1;
+                return;
+            }
         };
         if let Some(copy) = copy {
             carriage.duplicated += 1;

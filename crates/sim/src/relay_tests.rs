@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use tidegate_world::Pool;
 
 use super::*;
+use crate::Bandwidth;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -142,7 +143,7 @@ fn one_that_overtakes_arrives_before_those_under_way() {
     let mut script = Script::new(Link::delaying(10 * MS), Link::default(), 10, 1);
     let client = address("127.0.0.1:100");
     script.receive(front(), client, "first");
-    script.relay.settings.towards.reorder = 1.0;
+    script.relay.channels[0].link.reorder = 1.0;
     script.receive(front(), client, "second");
     script.wait(10 * MS);
     let order: Vec<String> = script.sent().into_iter().map(|(_, _, text)| text).collect();
@@ -180,13 +181,17 @@ fn a_relay_that_stops_delivers_what_is_under_way() {
 
 fn link() -> impl Strategy<Value = Link> {
     let share = || prop_oneof![Just(0.0), 0.0..0.5];
-    (share(), share(), share(), 0..30u64, 0..30u64).prop_map(
-        |(loss, reorder, duplicate, delay, jitter)| Link {
+    let queue = prop::option::of(20..200usize);
+    (share(), share(), share(), 0..30u64, 0..30u64, queue).prop_map(
+        |(loss, reorder, duplicate, delay, jitter, queue)| Link {
             delay: Duration::from_millis(delay),
             jitter: Duration::from_millis(jitter),
             loss,
             reorder,
             duplicate,
+            bandwidth: queue
+                .map(|queue_max_bytes| Bandwidth { bits_per_s: 100_000, queue_max_bytes }),
+            cut: false,
         },
     )
 }

@@ -1,5 +1,6 @@
 //! `tidegate lab`: scenarios, what there is to choose from, and a link that loses packets.
 
+mod calibrate;
 mod impair;
 
 use std::io::{IsTerminal, Write, stderr};
@@ -10,13 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use tidegate_lab::cost;
 use tidegate_lab::experiment::{self, Experiment};
 use tidegate_lab::loopback::Loopback;
 use tidegate_lab::progress::{Bar, Lines};
 use tidegate_lab::runs::Observer;
 use tidegate_lab::scenario::Scenario;
+use tidegate_lab::{cost, costs_file};
 use tidegate_lab::{list, table};
+use tidegate_server::config::Diagnostics;
 use tidegate_server::signal::Signals;
 
 use crate::WRONG_USE;
@@ -32,6 +34,7 @@ pub struct Args {
 enum Command {
     Run(RunArgs),
     List(ListArgs),
+    Calibrate(calibrate::Args),
     Impair(Box<impair::Args>),
 }
 
@@ -51,6 +54,11 @@ struct RunArgs {
     /// Seed of the first run of each point, instead of the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+
+    /// What messages cost, from a file that `tidegate lab calibrate` wrote, instead of the
+    /// scenario's [emulate]
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
 
     /// Where results go; out/lab/NAME if not given
     #[arg(long, value_name = "DIR")]
@@ -93,6 +101,9 @@ pub fn run(args: &Args) -> ExitCode {
     match &args.command {
         Command::Run(args) => run_scenario(args),
         Command::List(args) => list(args),
+        Command::Calibrate(args) => {
+            calibrate::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab calibrate"))
+        }
         Command::Impair(args) => {
             impair::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab impair"))
         }
@@ -114,14 +125,16 @@ fn list(args: &ListArgs) -> ExitCode {
 fn run_scenario(args: &RunArgs) -> ExitCode {
     let mut scenario = match Scenario::load(&args.file) {
         Ok(scenario) => scenario,
-        Err(diagnostics) => {
-            let colour = stderr().is_terminal();
-            let _ = write!(anstream::stderr(), "{}", diagnostics.render(colour));
-            return ExitCode::from(WRONG_USE);
-        }
+        Err(diagnostics) => return refuse(&diagnostics),
     };
     if args.world == World::Sim {
         return trouble(WRONG_USE, "`--world sim` comes with a later version");
+    }
+    if let Some(file) = &args.costs {
+        match costs_file::load(file) {
+            Ok(emulate) => scenario.conditions.emulate = emulate,
+            Err(diagnostics) => return refuse(&diagnostics),
+        }
     }
     if let Some(seed) = args.seed {
         scenario.schedule.seed = seed;
@@ -153,6 +166,12 @@ fn run_scenario(args: &RunArgs) -> ExitCode {
         Ok(None) => trouble(1, "stopped; the runs that were done are kept"),
         Err(error) => trouble(1, &format!("{}: {error}", out.display())),
     }
+}
+
+fn refuse(diagnostics: &Diagnostics) -> ExitCode {
+    let colour = stderr().is_terminal();
+    let _ = write!(anstream::stderr(), "{}", diagnostics.render(colour));
+    ExitCode::from(WRONG_USE)
 }
 
 fn print_head(scenario: &Scenario) {

@@ -68,3 +68,165 @@ pub trait Core {
     /// After `on_drain`: true once nothing is held that stopping would lose.
     fn is_drained(&self) -> bool;
 }
+
+/// Hands every call on to the core behind a pointer. Those with a default too: the default
+/// would stand in for the core's own.
+macro_rules! forward {
+    () => {
+        fn offer(&mut self, now: Timestamp, received: Received) {
+            (**self).offer(now, received);
+        }
+        fn serve(&mut self, now: Timestamp) -> bool {
+            (**self).serve(now)
+        }
+        fn handle_timeout(&mut self, now: Timestamp) {
+            (**self).handle_timeout(now);
+        }
+        fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+            (**self).on_failed(now, failure);
+        }
+        fn on_load(&mut self, now: Timestamp, load: Load) {
+            (**self).on_load(now, load);
+        }
+        fn on_drain(&mut self, now: Timestamp) {
+            (**self).on_drain(now);
+        }
+        fn poll_transmit(&mut self) -> Option<Transmit> {
+            (**self).poll_transmit()
+        }
+        fn poll_crossing(&mut self) -> Option<Crossing> {
+            (**self).poll_crossing()
+        }
+        fn last_work(&self) -> Work {
+            (**self).last_work()
+        }
+        fn poll_timeout(&self) -> Option<Timestamp> {
+            (**self).poll_timeout()
+        }
+        fn is_drained(&self) -> bool {
+            (**self).is_drained()
+        }
+    };
+}
+
+/// A core that is lent to its driver.
+impl<C: Core + ?Sized> Core for &mut C {
+    forward!();
+}
+
+/// A core of a kind that its driver does not know.
+impl<C: Core + ?Sized> Core for Box<C> {
+    forward!();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Buffer, Cause, Path, Pool};
+
+    /// Notes which of its functions was called, and answers none of them by default.
+    #[derive(Default)]
+    struct Noting {
+        called: RefCell<Vec<&'static str>>,
+        pool: Pool,
+    }
+
+    impl Noting {
+        fn note(&self, name: &'static str) {
+            self.called.borrow_mut().push(name);
+        }
+        fn bytes(&self) -> Buffer {
+            self.pool.copy(b"x")
+        }
+    }
+
+    fn path() -> Path {
+        let address = "127.0.0.1:1".parse().unwrap();
+        Path::udp(address, address)
+    }
+
+    impl Core for Noting {
+        fn offer(&mut self, _: Timestamp, _: Received) {
+            self.note("offer");
+        }
+        fn serve(&mut self, _: Timestamp) -> bool {
+            self.note("serve");
+            true
+        }
+        fn handle_timeout(&mut self, _: Timestamp) {
+            self.note("handle_timeout");
+        }
+        fn on_failed(&mut self, _: Timestamp, _: Failure) {
+            self.note("on_failed");
+        }
+        fn on_load(&mut self, _: Timestamp, _: Load) {
+            self.note("on_load");
+        }
+        fn on_drain(&mut self, _: Timestamp) {
+            self.note("on_drain");
+        }
+        fn poll_transmit(&mut self) -> Option<Transmit> {
+            self.note("poll_transmit");
+            Some(Transmit { path: path(), bytes: self.bytes() })
+        }
+        fn poll_crossing(&mut self) -> Option<Crossing> {
+            self.note("poll_crossing");
+            let received = Received::new(Timestamp::ZERO, path(), self.bytes());
+            Some(Crossing { shard: 1, received })
+        }
+        fn last_work(&self) -> Work {
+            self.note("last_work");
+            Work { offered: Some(3), ..Work::default() }
+        }
+        fn poll_timeout(&self) -> Option<Timestamp> {
+            self.note("poll_timeout");
+            Some(Timestamp::ZERO + Duration::from_secs(1))
+        }
+        fn is_drained(&self) -> bool {
+            self.note("is_drained");
+            true
+        }
+    }
+
+    /// Calls everything as a driver would that knows no more than the contract.
+    fn call_all(core: &mut impl Core) {
+        let now = Timestamp::ZERO;
+        core.offer(now, Received::new(now, path(), Pool::new().copy(b"x")));
+        assert!(core.serve(now));
+        core.handle_timeout(now);
+        core.on_failed(now, Failure { path: path(), cause: Cause::Other });
+        core.on_load(now, Load::default());
+        core.on_drain(now);
+        assert!(core.poll_transmit().is_some() && core.poll_crossing().is_some());
+        assert_eq!(core.last_work().offered, Some(3));
+        assert!(core.poll_timeout().is_some() && core.is_drained());
+    }
+
+    const ALL: [&str; 11] = [
+        "offer",
+        "serve",
+        "handle_timeout",
+        "on_failed",
+        "on_load",
+        "on_drain",
+        "poll_transmit",
+        "poll_crossing",
+        "last_work",
+        "poll_timeout",
+        "is_drained",
+    ];
+
+    #[test]
+    fn behind_a_pointer_every_call_reaches_the_core() {
+        let mut core = Noting::default();
+        let mut lent: &mut dyn Core = &mut core;
+        call_all(&mut lent);
+        assert_eq!(core.called.take(), ALL);
+        let mut boxed = Box::new(core);
+        call_all(&mut boxed);
+        assert_eq!(boxed.called.take(), ALL);
+    }
+}

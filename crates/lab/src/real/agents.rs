@@ -1,16 +1,14 @@
 //! Callers and answerers, each on a socket and a thread of its own.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use tidegate_agent::{Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats};
-use tidegate_io::{Clock, Counters, Crossings, Drive, Group, Limits, Listen, Shard, Stop, open};
-use tidegate_world::{Core, Counter, Pool, Seed};
+use tidegate_world::{Counter, Pool, Seed};
 
+use super::seat::{Done, Seat, Socket};
 use super::watched::Watched;
 
 /// Between the start and the first call: the driver must be turning by then.
@@ -18,19 +16,6 @@ const LEAD: Duration = Duration::from_millis(20);
 
 /// How late an agent may do what is due, so that several datagrams cost one wake.
 const SLACK: Duration = Duration::from_micros(200);
-
-/// What an agent did, and what that cost.
-#[derive(Clone, Debug)]
-pub struct Done<S> {
-    /// What it counted.
-    pub stats: S,
-    /// CPU time of its thread.
-    pub cpu: Duration,
-    /// From its start to its end.
-    pub wall: Duration,
-    /// Datagrams lost at its socket, or that could not be sent.
-    pub drops: u64,
-}
 
 /// A caller's counts, to be read while it calls.
 #[derive(Debug, Default)]
@@ -77,9 +62,9 @@ impl Callers {
     ) -> io::Result<Self> {
         let gauges = Arc::new(Gauges::default());
         let shown = Arc::clone(&gauges);
-        let socket = Socket::open()?;
+        let socket = Socket::open(false)?;
         let config = CallerConfig { slack: SLACK, ..configure(socket.local()) };
-        let start = socket.clock.now() + LEAD;
+        let start = socket.now() + LEAD;
         // Impossible ones are told here, and not by the thread.
         Caller::new(config.clone(), seed, 0, start, Pool::new())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -89,7 +74,7 @@ impl Callers {
             Watched::new(caller, move |caller: &Caller| shown.show(caller.stats()))
         };
         let stats = |watched: Watched<Caller, _>| watched.into_inner().stats().clone();
-        let thread = Seat::start("caller", socket, make, stats)?;
+        let thread = Seat::start("caller", socket, SLACK, make, stats)?;
         Ok(Self { thread, gauges })
     }
 
@@ -117,7 +102,7 @@ impl Answerers {
     /// When there is no socket or no thread.
     pub fn start(count: usize, ring: Duration, seed: Seed) -> io::Result<Self> {
         let start = |element: usize| {
-            let socket = Socket::open()?;
+            let socket = Socket::open(false)?;
             let config = AnswererConfig {
                 name: format!("answerer-{element}"),
                 ring: ring.into(),
@@ -125,14 +110,14 @@ impl Answerers {
             };
             let element = 1 + element as u32;
             let make = move |pool| Answerer::new(config, seed, element, pool);
-            Seat::start("answerer", socket, make, |answerer: Answerer| answerer.stats())
+            Seat::start("answerer", socket, SLACK, make, |answerer: Answerer| answerer.stats())
         };
         (0..count).map(start).collect::<io::Result<_>>().map(Self)
     }
 
     /// Where each is.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.0.iter().map(|seat| seat.local)
+        self.0.iter().map(Seat::local)
     }
 
     /// Ends them at once.
@@ -141,83 +126,5 @@ impl Answerers {
     /// Those of the sockets, while they were answering.
     pub fn finish(self) -> io::Result<Vec<Done<AnswererStats>>> {
         self.0.into_iter().map(Seat::finish).collect()
-    }
-}
-
-/// A bound socket, and the clock of whoever sits on it.
-struct Socket {
-    group: Group,
-    clock: Clock,
-}
-
-impl Socket {
-    fn open() -> io::Result<Self> {
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let group = open(&Listen { split: false, ..Listen::new(any) }).map_err(io::Error::other)?;
-        Ok(Self { group, clock: Clock::start() })
-    }
-
-    fn local(&self) -> SocketAddr {
-        self.group.local()
-    }
-}
-
-/// A thread that drives an agent. Dropped, it is asked to stop.
-struct Seat<S> {
-    local: SocketAddr,
-    stop: Stop,
-    thread: Option<JoinHandle<io::Result<Done<S>>>>,
-}
-
-impl<S: Send + 'static> Seat<S> {
-    /// Drives the agent that `make` makes, on a thread of its own, until it is stopped.
-    fn start<C: Core>(
-        name: &str,
-        socket: Socket,
-        make: impl FnOnce(Pool) -> C + Send + 'static,
-        stats: impl FnOnce(C) -> S + Send + 'static,
-    ) -> io::Result<Self> {
-        let local = socket.local();
-        let stop = Stop::new();
-        let asked = stop.clone();
-        let run = move || {
-            let began = socket.clock.now();
-            let counters = Arc::new(Counters::default());
-            // What is made for a thread is made on it.
-            let pool = Pool::new();
-            let mut drive = Drive::new(Shard {
-                clock: socket.clock,
-                limits: Limits { drain: Duration::ZERO, coalesce: SLACK, ..Limits::default() },
-                listeners: vec![socket.group.listener(0)],
-                crossings: Crossings::alone()?,
-                counters: Arc::clone(&counters),
-                stop: asked,
-                pool: pool.clone(),
-            })?;
-            let mut agent = make(pool);
-            drive.run(&mut agent)?;
-            let cpu = clock_gettime(ClockId::ThreadCPUTime);
-            Ok(Done {
-                stats: stats(agent),
-                // The clock counts from zero: neither field is negative.
-                cpu: Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32),
-                wall: socket.clock.now().since(began),
-                drops: counters.overflow.get() + counters.send_dropped(),
-            })
-        };
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(run)?;
-        Ok(Self { local, stop, thread: Some(thread) })
-    }
-
-    fn finish(mut self) -> io::Result<Done<S>> {
-        self.stop.request();
-        let thread = self.thread.take().expect("it is taken only here");
-        thread.join().map_err(|_| io::Error::other("an agent panicked"))?
-    }
-}
-
-impl<S> Drop for Seat<S> {
-    fn drop(&mut self) {
-        self.stop.request();
     }
 }

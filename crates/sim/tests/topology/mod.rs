@@ -10,8 +10,8 @@ use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load, Proce
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
-use tidegate_sim::{Link, Network, Summary};
-use tidegate_world::{Entry, Memory, Pool, Recorder, Seed, Timestamp};
+use tidegate_sim::{Link, Network, Summary, Trace};
+use tidegate_world::{Core, Entry, Memory, Pool, Recorder, Seed, Timestamp};
 
 pub const CALLER: &str = "127.0.0.1:5080";
 pub const PROXY: &str = "127.0.0.1:5060";
@@ -50,6 +50,7 @@ impl Default for Run {
 /// What a run did.
 pub struct Outcome {
     pub summary: Summary,
+    pub trace: u128,
     pub lasted: Timestamp,
     pub caller: Caller,
     pub answered: Vec<u64>,
@@ -97,7 +98,7 @@ impl Run {
             })
             .collect();
 
-        let mut network = Network::new(seed, self.link);
+        let mut network = Network::<&mut dyn Core, _>::new(seed, self.link, Trace::new());
         network.add(&[address(CALLER)], &mut caller);
         network.add(&[address(PROXY)], &mut proxy);
         for (at, answerer) in BACKENDS.iter().zip(&mut answerers) {
@@ -105,9 +106,9 @@ impl Run {
         }
         let summary = network.run_until(Timestamp::NEVER);
         let lasted = network.now();
-        drop(network);
+        let trace = network.into_parts().1.digest();
         let answered = answerers.iter().map(|a| a.stats().completed).collect();
-        let (log, _) = proxy.into_log().into_log();
-        Outcome { summary, lasted, caller, answered, backends, log }
+        let (log, _) = proxy.into_log();
+        Outcome { summary, trace, lasted, caller, answered, backends, log }
     }
 }

@@ -12,8 +12,8 @@ use tidegate_agent::{
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Counters, Mode, PoolSettings, Proxy};
-use tidegate_sim::{Link, Network, Summary};
-use tidegate_world::{Pool, Seed, Timestamp};
+use tidegate_sim::{Link, Network, Summary, Trace};
+use tidegate_world::{Core, Pool, Seed, Timestamp};
 
 use super::topology::{BACKENDS, CALLER, PROXY, address, backends, settings};
 
@@ -67,6 +67,7 @@ impl Sizes {
 /// What a run did.
 pub struct Outcome {
     pub summary: Summary,
+    pub trace: u128,
     /// When nothing was left to happen.
     pub lasted: Timestamp,
     pub caller: CallerStats,
@@ -147,7 +148,7 @@ impl Traffic {
             .collect();
 
         let link = Link { loss: self.loss, ..Link::delaying(Duration::from_millis(1)) };
-        let mut network = Network::new(seed, link);
+        let mut network = Network::<&mut dyn Core, _>::new(seed, link, Trace::new());
         network.add(&[address(CALLER)], &mut caller);
         network.add(&[address(PROXY)], &mut proxy);
         for (at, answerer) in BACKENDS.iter().zip(&mut answerers) {
@@ -162,13 +163,14 @@ impl Traffic {
             peak = peak.max(Sizes::of(&counters));
         }
         let lasted = network.now();
-        drop(network);
+        let trace = network.into_parts().1.digest();
         let mut sum = AnswererStats::default();
         for answerer in &answerers {
             sum.merge(&answerer.stats());
         }
         Outcome {
             summary,
+            trace,
             lasted,
             caller: caller.stats().clone(),
             answerers: sum,

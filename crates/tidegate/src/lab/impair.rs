@@ -125,6 +125,7 @@ impl Args {
             loss: loss.0[way].0,
             reorder: reorder.0[way].0,
             duplicate: duplicate.0[way].0,
+            ..Link::default()
         };
         let links = [link(0), link(1)];
         if links.iter().any(|link| link.reorder > 0.0 && link.delay.is_zero()) {

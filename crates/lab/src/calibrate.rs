@@ -1,0 +1,226 @@
+//! What messages cost on this machine, by class: the numbers that let a simulation predict it.
+//!
+//! A Tidegate runs on a real socket, on a thread of its own, between callers and answerers on
+//! theirs. Every input of its core is timed by the clock of its thread. The rest of the thread's
+//! CPU time is the sockets': the runs mix packets that come and packets that go in different
+//! proportions, so that the cost of each can be told ([`fit`]). A message costs its time in the
+//! core and that of its packets, as they cost in that run.
+//!
+//! The runs: calls; calls that their callers give up, for CANCEL; calls refused by 503; calls
+//! dropped. All at a rate that keeps the server busy for [`BUSY`] of the time.
+//!
+//! # Known bias
+//!
+//! A packet costs less the more of them come and go at once, so the costs are those of a busy
+//! server; an idle one spends more. Reading the thread's clock disturbs the caches. What the sum
+//! of the costs of a call differs from the CPU time of a call measured whole is told beside them.
+
+mod costs;
+mod fit;
+mod metered;
+mod stage;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate_proxy::{Class, Disposal, Mode};
+use tidegate_server::config::Emulate;
+
+use crate::cost;
+use crate::machine::Machine;
+use crate::summary::Spread;
+use costs::Prices;
+use fit::{Outside, PerPacket};
+use stage::{Act, Played};
+
+/// The share of its thread that the server is to be busy.
+const BUSY: f64 = 0.6;
+
+/// Calls/s by which the first estimate is made.
+const LIGHT_CPS: f64 = 500.0;
+
+/// Calls/s at the most: one thread of callers can offer them.
+const RATE_MAX_CPS: f64 = 6000.0;
+
+/// What is to be measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// How the server keeps its calls.
+    pub mode: Mode,
+    /// Seconds of each run.
+    pub seconds: f64,
+    /// Rounds of runs; the median of each cost counts.
+    pub rounds: u32,
+    /// The part of a core that the server is to get where the costs are used, above 0, up to 1.
+    pub share: f64,
+    /// Seed of the first round.
+    pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Calibration {
+    /// The machine it was measured on.
+    pub machine: Machine,
+    /// Calls/s that were offered.
+    pub rate_cps: f64,
+    /// CPU time of the server for a call that is set up and ended, in µs: the whole thread's.
+    pub call_us: Spread,
+    /// The same as the sum of the costs of its messages.
+    pub call_of_costs_us: f64,
+    /// CPU time for a call refused by 503, in µs.
+    pub refusal_us: Spread,
+    /// The same as the sum of costs.
+    pub refusal_of_costs_us: f64,
+    /// CPU time for an INVITE that is dropped, in µs.
+    pub drop_us: Spread,
+    /// CPU time outside the core for a packet that comes, in µs.
+    pub packet_in_us: Spread,
+    /// CPU time outside the core for a packet that goes, in µs.
+    pub packet_out_us: Spread,
+    /// Use of a core by the busiest thread of the generator, the most of all runs.
+    pub generator_load: f64,
+    /// Datagrams that were lost at any socket.
+    pub drops: u64,
+    /// The costs, with the share applied.
+    #[serde(skip)]
+    pub emulate: Emulate,
+    /// The part of a core for which they are.
+    pub share: f64,
+}
+
+/// Who is told how far it is.
+pub trait Observer {
+    /// A run is over.
+    fn run(&self, round: u32, act: &str, us: f64);
+}
+
+/// Measures what messages cost.
+///
+/// # Errors
+/// When there is no socket or no thread, or nothing could be told from the runs.
+pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Calibration, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let light = stage::play(Act::Calls, order, LIGHT_CPS, 1.0, order.seed).map_err(failed)?;
+    let rate_cps = (BUSY / light.each_us() * 1e6).min(RATE_MAX_CPS);
+    let mut rounds = Vec::new();
+    for round in 0..order.rounds {
+        let seed = order.seed.wrapping_add(u64::from(round));
+        let mut acts = Vec::new();
+        for act in Act::ALL {
+            let played = stage::play(act, order, rate_cps, order.seconds, seed).map_err(failed)?;
+            observer.run(round + 1, act.title(), played.each_us());
+            acts.push(played);
+        }
+        rounds.push(Round::of(acts)?);
+    }
+    Ok(summarise(order, rate_cps, &rounds))
+}
+
+/// The runs of a round.
+struct Round {
+    acts: Vec<Played>,
+    packet: PerPacket,
+    prices: Prices,
+}
+
+impl Round {
+    fn of(acts: Vec<Played>) -> Result<Self, String> {
+        let outside: Vec<Outside> = acts.iter().map(Played::outside).collect();
+        let packet = fit::fit(&outside)
+            .ok_or("the runs do not tell apart what packets that come and that go cost")?;
+        // What a run is about is priced by it; the others fill the gaps.
+        let prices = acts
+            .iter()
+            .map(|played| Prices::of(&played.tally, packet.at(played.outside())))
+            .reduce(|first, next| first.or(&next))
+            .ok_or("nothing was run")?;
+        Ok(Self { acts, packet, prices })
+    }
+
+    fn each_us(&self, act: Act) -> f64 {
+        self.acts[act as usize].each_us()
+    }
+}
+
+fn summarise(order: &Order, rate_cps: f64, rounds: &[Round]) -> Calibration {
+    let spread = |value: &dyn Fn(&Round) -> f64| {
+        Spread::of(rounds.iter().map(value)).expect("there is at least one round")
+    };
+    let acts = || rounds.iter().flat_map(|round| &round.acts);
+    let prices: Vec<Prices> = rounds.iter().map(|round| round.prices.clone()).collect();
+    let prices = Prices::median(&prices);
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let whole = prices.emulate(1.0);
+    Calibration {
+        machine: Machine::this(),
+        rate_cps,
+        call_us: spread(&|round| round.each_us(Act::Calls)),
+        call_of_costs_us: us(cost::call(&whole)),
+        refusal_us: spread(&|round| round.each_us(Act::Refused)),
+        refusal_of_costs_us: us(cost::refusal(&whole, Disposal::Reject)),
+        drop_us: spread(&|round| round.each_us(Act::Dropped)),
+        packet_in_us: spread(&|round| round.packet.received_ns / 1e3),
+        packet_out_us: spread(&|round| round.packet.sent_ns / 1e3),
+        generator_load: acts().map(|played| played.generator_load).fold(0.0, f64::max),
+        drops: acts().map(|played| played.drops).sum(),
+        emulate: prices.emulate(1.0 / order.share),
+        share: order.share,
+    }
+}
+
+impl Calibration {
+    /// The file of costs: the table `[emulate]`, and above it how they were measured.
+    pub fn file(&self) -> String {
+        costs::file(&self.to_string(), &self.emulate)
+    }
+
+    /// The costs of one class, in µs: to look at it, to serve it, to refuse it.
+    pub fn of(&self, class: Class) -> [f64; 3] {
+        let Emulate { offer, serve, refuse, .. } = &self.emulate;
+        [offer, serve, refuse].map(|costs| costs[class as usize].as_secs_f64() * 1e6)
+    }
+}
+
+impl std::fmt::Display for Calibration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |spread: &Spread| {
+            format!("{:.2} / {:.2} / {:.2}", spread.min, spread.median, spread.max)
+        };
+        writeln!(f, "What messages cost on {}.", self.machine.processor)?;
+        writeln!(f, "Measured at {:.0} calls/s; min / median / max of the rounds:", self.rate_cps)?;
+        writeln!(
+            f,
+            "a call           {} µs; {:.2} by the costs of its messages",
+            text(&self.call_us),
+            self.call_of_costs_us
+        )?;
+        writeln!(
+            f,
+            "a refused call   {} µs; {:.2} by the costs",
+            text(&self.refusal_us),
+            self.refusal_of_costs_us
+        )?;
+        writeln!(f, "a dropped INVITE {} µs", text(&self.drop_us))?;
+        writeln!(
+            f,
+            "outside the core, a packet in {} µs, a packet out {} µs",
+            text(&self.packet_in_us),
+            text(&self.packet_out_us)
+        )?;
+        write!(
+            f,
+            "the generator's busiest thread used {:.2} of a core; {} datagrams were lost",
+            self.generator_load, self.drops
+        )?;
+        if self.share < 1.0 {
+            let times = 1.0 / self.share;
+            write!(
+                f,
+                "\nThe costs below are those of {:.2} of a core: {times:.2} times as much.",
+                self.share
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! From what was measured to what a message costs, and to the file that says so.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use tidegate_proxy::Class;
+use tidegate_server::config::{Emulate, emulate_toml};
+use tidegate_world::Work;
+
+use super::fit::PerPacket;
+use super::metered::{Sum, Tally};
+
+/// Datagrams that the receive buffer of a real listener holds, about: 4 MiB of INVITEs as the
+/// kernel charges them (2,304 bytes each).
+const SOCKET_MAX: usize = 1820;
+
+/// Classes that the runs have no messages of, and those whose costs they are given.
+const ALIKE: [(Class, Class); 3] = [
+    (Class::InDialog, Class::Bye),
+    (Class::Register, Class::Invite),
+    (Class::Other, Class::Invite),
+];
+
+/// CPU time by class of message, in µs. A run's or, by [`Prices::median`], that of several.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Prices {
+    pub offer_us: [Option<f64>; Work::CLASSES_MAX],
+    pub serve_us: [Option<f64>; Work::CLASSES_MAX],
+    /// To look at a message and refuse it.
+    pub dispose_us: [Option<f64>; Work::CLASSES_MAX],
+}
+
+impl Prices {
+    /// What messages of `tally` cost when each packet costs `packet` outside the core. What the
+    /// core does between messages is borne by those served.
+    pub fn of(tally: &Tally, packet: PerPacket) -> Self {
+        let sending = |sum: &Sum| sum.sent_each() * packet.sent_ns;
+        let between = tally.rest.ns as f64 / tally.messages_served().max(1) as f64;
+        let us = |ns: f64| ns / 1e3;
+        let mut prices = Self::default();
+        for class in 0..Work::CLASSES_MAX {
+            let [offered, served, refused] =
+                [&tally.offered[class], &tally.served[class], &tally.refused[class]];
+            let received =
+                |sum: &Sum| sum.mean_ns().map(|mean| us(mean + packet.received_ns + sending(sum)));
+            prices.offer_us[class] = received(offered);
+            prices.serve_us[class] =
+                served.mean_ns().map(|mean| us(mean + between + sending(served)));
+            prices.dispose_us[class] = received(refused);
+        }
+        prices
+    }
+
+    /// What `self` lacks, from `other`.
+    pub fn or(self, other: &Self) -> Self {
+        let or = |mine: [Option<f64>; Work::CLASSES_MAX],
+                  theirs: &[Option<f64>; Work::CLASSES_MAX]| {
+            std::array::from_fn(|class| mine[class].or(theirs[class]))
+        };
+        Self {
+            offer_us: or(self.offer_us, &other.offer_us),
+            serve_us: or(self.serve_us, &other.serve_us),
+            dispose_us: or(self.dispose_us, &other.dispose_us),
+        }
+    }
+
+    /// The median of each price.
+    pub fn median(of: &[Self]) -> Self {
+        let median = |price: fn(&Self, usize) -> Option<f64>| -> [Option<f64>; Work::CLASSES_MAX] {
+            std::array::from_fn(|class| {
+                let values = of.iter().filter_map(|prices| price(prices, class));
+                crate::summary::Spread::of(values).map(|spread| spread.median)
+            })
+        };
+        Self {
+            offer_us: median(|prices, class| prices.offer_us[class]),
+            serve_us: median(|prices, class| prices.serve_us[class]),
+            dispose_us: median(|prices, class| prices.dispose_us[class]),
+        }
+    }
+
+    /// The table of the configuration, on a processor `factor` times as slow. Classes without
+    /// messages have the price of those [`ALIKE`].
+    pub fn emulate(&self, factor: f64) -> Emulate {
+        let all = |prices: &[Option<f64>; Work::CLASSES_MAX]| {
+            std::array::from_fn(|index| {
+                let alike = ALIKE.iter().find(|(class, _)| *class as usize == index);
+                let price =
+                    prices[index].or_else(|| alike.and_then(|(_, of)| prices[*of as usize]));
+                Duration::from_nanos((price.unwrap_or(0.0) * 1e3 * factor).round() as u64)
+            })
+        };
+        let offer: [Duration; Work::CLASSES_MAX] = all(&self.offer_us);
+        let dispose: [Duration; Work::CLASSES_MAX] = all(&self.dispose_us);
+        // A message that is refused was looked at first, which is paid for already.
+        let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
+        Emulate { offer, serve: all(&self.serve_us), refuse, socket_max: SOCKET_MAX }
+    }
+}
+
+/// A file of costs: `head` as a comment, and the table.
+pub(super) fn file(head: &str, emulate: &Emulate) -> String {
+    let mut text = String::new();
+    for line in head.lines() {
+        let line = format!("# {line}");
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    for (class, alike) in ALIKE {
+        let _ = writeln!(
+            text,
+            "# {} was not measured: it is given what {} costs.",
+            class.name(),
+            alike.name()
+        );
+    }
+    text + "\n" + &emulate_toml(emulate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: PerPacket = PerPacket { received_ns: 1000.0, sent_ns: 2000.0 };
+
+    fn tally() -> Tally {
+        let mut tally = Tally::default();
+        let invite = Class::Invite as usize;
+        tally.offered[invite] = Sum { inputs: 10, ns: 5_000, sent: 0 };
+        tally.served[invite] = Sum { inputs: 10, ns: 40_000, sent: 20 };
+        tally.refused[invite] = Sum { inputs: 2, ns: 3_000, sent: 2 };
+        tally.rest = Sum { inputs: 3, ns: 1_000, sent: 0 };
+        tally
+    }
+
+    #[test]
+    fn a_message_costs_its_time_in_the_core_and_its_packets() {
+        let prices = Prices::of(&tally(), PACKET);
+        let invite = Class::Invite as usize;
+        assert_eq!(prices.offer_us[invite], Some(1.5));
+        // 4 µs, two packets of 2 µs, and a tenth of what is between.
+        assert_eq!(prices.serve_us[invite], Some(8.1));
+        // 1.5 µs in the core, one packet in, one out.
+        assert_eq!(prices.dispose_us[invite], Some(4.5));
+        assert_eq!(prices.offer_us[Class::Bye as usize], None);
+    }
+
+    #[test]
+    fn what_one_lacks_comes_from_the_other() {
+        let mut other = Prices::default();
+        other.offer_us[Class::Bye as usize] = Some(7.0);
+        other.offer_us[Class::Invite as usize] = Some(7.0);
+        let both = Prices::of(&tally(), PACKET).or(&other);
+        assert_eq!(both.offer_us[Class::Bye as usize], Some(7.0));
+        assert_eq!(both.offer_us[Class::Invite as usize], Some(1.5));
+    }
+
+    #[test]
+    fn the_table_is_slower_by_the_factor_and_has_a_price_for_all() {
+        let emulate = Prices::of(&tally(), PACKET).emulate(5.0);
+        for class in [Class::Invite, Class::Register, Class::Other] {
+            assert_eq!(emulate.serve[class as usize], Duration::from_nanos(40_500));
+            assert_eq!(emulate.refuse[class as usize], Duration::from_nanos(15_000));
+        }
+        let text = file("one\n\ntwo", &emulate);
+        assert!(text.starts_with("# one\n#\n# two\n# in_dialog was not measured"), "{text}");
+        let read = crate::costs_file::parse(std::path::Path::new("c"), text.as_bytes());
+        assert_eq!(read.unwrap(), emulate);
+    }
+
+    #[test]
+    fn the_median_is_taken_price_by_price() {
+        let prices = [1.0, 9.0, 2.0].map(|us| {
+            let mut prices = Prices::default();
+            prices.serve_us[0] = Some(us);
+            prices
+        });
+        assert_eq!(Prices::median(&prices).serve_us[..2], [Some(2.0), None]);
+    }
+}

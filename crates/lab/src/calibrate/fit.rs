@@ -1,0 +1,111 @@
+//! What the sockets cost: CPU time that is spent outside the core, for each packet that comes and
+//! each that goes.
+
+/// One run: packets that came, packets that went, and the CPU time outside the core.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Outside {
+    pub received: u64,
+    pub sent: u64,
+    pub ns: f64,
+}
+
+/// CPU time for a packet that comes and for one that goes, in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct PerPacket {
+    pub received_ns: f64,
+    pub sent_ns: f64,
+}
+
+impl PerPacket {
+    /// The same proportion, at the height that explains `run` to the full: how many packets come
+    /// and go at once differs between runs, and with it what each costs.
+    pub fn at(self, run: Outside) -> Self {
+        let explained = self.received_ns * run.received as f64 + self.sent_ns * run.sent as f64;
+        let factor = if explained > 0.0 { run.ns / explained } else { 1.0 };
+        Self { received_ns: self.received_ns * factor, sent_ns: self.sent_ns * factor }
+    }
+}
+
+/// The two costs by which `runs` are explained best: the sum of the squares of the relative
+/// errors is least. Neither is negative.
+///
+/// `None` when the runs do not tell the two apart: fewer than two runs, or the same share of
+/// packets sent in all of them.
+pub(super) fn fit(runs: &[Outside]) -> Option<PerPacket> {
+    // Each run divided by its time: 1 = received_ns · a + sent_ns · b.
+    let scaled = runs
+        .iter()
+        .filter(|run| run.ns > 0.0)
+        .map(|run| (run.received as f64 / run.ns, run.sent as f64 / run.ns));
+    let (mut aa, mut ab, mut bb, mut a1, mut b1) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for (a, b) in scaled {
+        aa += a * a;
+        ab += a * b;
+        bb += b * b;
+        a1 += a;
+        b1 += b;
+    }
+    let determinant = aa * bb - ab * ab;
+    if determinant <= 1e-6 * aa * bb {
+        return None;
+    }
+    let (received_ns, sent_ns) =
+        ((a1 * bb - b1 * ab) / determinant, (b1 * aa - a1 * ab) / determinant);
+    Some(match (received_ns < 0.0, sent_ns < 0.0) {
+        (false, false) => PerPacket { received_ns, sent_ns },
+        // On the edge of what is possible the other one is free.
+        (true, _) => PerPacket { received_ns: 0.0, sent_ns: b1 / bb },
+        (_, true) => PerPacket { received_ns: a1 / aa, sent_ns: 0.0 },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(received: u64, sent: u64, ns: f64) -> Outside {
+        Outside { received, sent, ns }
+    }
+
+    #[test]
+    fn two_costs_are_found_from_runs_that_mix_them_differently() {
+        let ns = |received: u64, sent: u64| (received * 700 + sent * 2500) as f64;
+        let mixes = [(6000, 6000), (4000, 2000), (9000, 10)];
+        let runs: Vec<_> = mixes.iter().map(|&(r, s)| run(r, s, ns(r, s))).collect();
+        let found = fit(&runs).unwrap();
+        assert!((found.received_ns - 700.0).abs() < 1e-6, "{found:?}");
+        assert!((found.sent_ns - 2500.0).abs() < 1e-6, "{found:?}");
+    }
+
+    #[test]
+    fn a_run_counts_by_its_relative_error_however_short() {
+        // The long run is 10 % off, the short ones agree with 1,000 and 1,000.
+        let runs = [run(10, 0, 10_000.0), run(0, 10, 10_000.0), run(10_000, 10_000, 22_000_000.0)];
+        let found = fit(&runs).unwrap();
+        assert!((1000.0..1100.0).contains(&found.received_ns), "{found:?}");
+    }
+
+    #[test]
+    fn no_cost_is_negative() {
+        let found = fit(&[run(10, 0, 10_000.0), run(10, 10, 9_000.0)]).unwrap();
+        assert_eq!(found.sent_ns, 0.0);
+        assert!((900.0..1000.0).contains(&found.received_ns), "{found:?}");
+        let found = fit(&[run(0, 10, 10_000.0), run(10, 10, 9_000.0)]).unwrap();
+        assert_eq!(found.received_ns, 0.0);
+    }
+
+    #[test]
+    fn a_run_is_explained_to_the_full() {
+        let packet = PerPacket { received_ns: 1000.0, sent_ns: 2000.0 };
+        let found = packet.at(run(10, 5, 30_000.0));
+        assert_eq!(found, PerPacket { received_ns: 1500.0, sent_ns: 3000.0 });
+        assert_eq!(packet.at(run(0, 0, 0.0)), packet);
+    }
+
+    #[test]
+    fn runs_of_one_mix_tell_nothing() {
+        assert_eq!(fit(&[]), None);
+        assert_eq!(fit(&[run(10, 5, 100.0)]), None);
+        assert_eq!(fit(&[run(10, 5, 100.0), run(20, 10, 190.0)]), None);
+    }
+}

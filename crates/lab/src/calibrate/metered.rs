@@ -1,0 +1,199 @@
+//! A core whose work is timed, by what it did.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tidegate_world::{Core, Crossing, Failure, Load, Received, Timestamp, Transmit, Work};
+
+/// A sum over inputs of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    /// Inputs.
+    pub inputs: u64,
+    /// CPU time in the core, its outputs taken.
+    pub ns: u64,
+    /// Packets that came of them.
+    pub sent: u64,
+}
+
+/// What a core did, and the CPU time it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// Messages looked at and not refused, by class.
+    pub offered: [Sum; Work::CLASSES_MAX],
+    /// Messages looked at and refused, by class.
+    pub refused: [Sum; Work::CLASSES_MAX],
+    /// Messages served, by class.
+    pub served: [Sum; Work::CLASSES_MAX],
+    /// Everything else: timers, loads, looking for work in vain.
+    pub rest: Sum,
+    /// Packets that came.
+    pub received: u64,
+    /// CPU time that metering took, about.
+    pub metering_ns: u64,
+}
+
+impl Sum {
+    /// CPU time of one input.
+    pub fn mean_ns(&self) -> Option<f64> {
+        (self.inputs > 0).then(|| self.ns as f64 / self.inputs as f64)
+    }
+
+    /// Packets that came of one input.
+    pub fn sent_each(&self) -> f64 {
+        self.sent as f64 / self.inputs.max(1) as f64
+    }
+}
+
+impl Tally {
+    fn sums(&self) -> impl Iterator<Item = &Sum> {
+        self.offered.iter().chain(&self.refused).chain(&self.served).chain([&self.rest])
+    }
+
+    /// CPU time in the core.
+    pub fn ns(&self) -> u64 {
+        self.sums().map(|sum| sum.ns).sum()
+    }
+
+    /// Packets sent.
+    pub fn sent(&self) -> u64 {
+        self.sums().map(|sum| sum.sent).sum()
+    }
+
+    /// Messages served.
+    pub fn messages_served(&self) -> u64 {
+        self.served.iter().map(|sum| sum.inputs).sum()
+    }
+}
+
+/// A core whose work is timed by the clock of the thread that drives it, so that what others do
+/// on the processor does not count.
+pub(super) struct Metered<C> {
+    core: C,
+    out: VecDeque<Transmit>,
+    tally: Tally,
+    /// What reading the clock twice takes, and how much of it falls between the two.
+    clock_ns: (u64, u64),
+}
+
+impl<C: Core> Metered<C> {
+    /// To be made on the thread that is to drive it.
+    pub fn new(core: C) -> Self {
+        Self { core, out: VecDeque::new(), tally: Tally::default(), clock_ns: clock_cost() }
+    }
+
+    pub fn into_tally(self) -> Tally {
+        self.tally
+    }
+
+    /// Gives an input and takes the outputs: what became of it, the CPU time and the packets.
+    fn meter<R>(&mut self, input: impl FnOnce(&mut C) -> R) -> (R, Sum) {
+        let (begun, before) = (thread_ns(), self.out.len());
+        let result = input(&mut self.core);
+        while let Some(transmit) = self.core.poll_transmit() {
+            self.out.push_back(transmit);
+        }
+        let ns = (thread_ns() - begun).saturating_sub(self.clock_ns.1);
+        self.tally.metering_ns += self.clock_ns.0;
+        (result, Sum { inputs: 1, ns, sent: (self.out.len() - before) as u64 })
+    }
+
+    fn rest(&mut self, input: impl FnOnce(&mut C)) {
+        let ((), sum) = self.meter(input);
+        self.tally.rest.add(sum);
+    }
+}
+
+impl Sum {
+    fn add(&mut self, other: Self) {
+        self.inputs += other.inputs;
+        self.ns += other.ns;
+        self.sent += other.sent;
+    }
+}
+
+/// Enters `sum` where `work` belongs.
+fn enter(tally: &mut Tally, work: Work, sum: Sum) {
+    let place = match work {
+        Work { refused: Some(class), .. } => &mut tally.refused[usize::from(class)],
+        Work { served: Some(class), .. } => &mut tally.served[usize::from(class)],
+        Work { offered: Some(class), .. } => &mut tally.offered[usize::from(class)],
+        Work { .. } => &mut tally.rest,
+    };
+    place.add(sum);
+}
+
+impl<C: Core> Core for Metered<C> {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        let ((), sum) = self.meter(|core| core.offer(now, received));
+        self.tally.received += 1;
+        enter(&mut self.tally, self.core.last_work(), sum);
+    }
+
+    fn serve(&mut self, now: Timestamp) -> bool {
+        let (served, sum) = self.meter(|core| core.serve(now));
+        let work = if served { self.core.last_work() } else { Work::default() };
+        enter(&mut self.tally, work, sum);
+        served
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.rest(|core| core.handle_timeout(now));
+    }
+
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        self.rest(|core| core.on_failed(now, failure));
+    }
+
+    fn on_load(&mut self, now: Timestamp, load: Load) {
+        self.rest(|core| core.on_load(now, load));
+    }
+
+    fn on_drain(&mut self, now: Timestamp) {
+        self.rest(|core| core.on_drain(now));
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.pop_front()
+    }
+
+    fn poll_crossing(&mut self) -> Option<Crossing> {
+        self.core.poll_crossing()
+    }
+
+    fn last_work(&self) -> Work {
+        self.core.last_work()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.core.poll_timeout()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.core.is_drained()
+    }
+}
+
+/// CPU time of this thread.
+fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // The clock counts from zero: neither field is negative.
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_nanos() as u64
+}
+
+/// What reading the clock twice takes, and what a metered nothing seems to take: the median of
+/// many.
+fn clock_cost() -> (u64, u64) {
+    let mut pairs: Vec<(u64, u64)> = (0..1001)
+        .map(|_| {
+            let outer = thread_ns();
+            let inner = thread_ns();
+            let seen = thread_ns() - inner;
+            // Three readings lie between the outer one and the last.
+            ((thread_ns() - outer) * 2 / 3, seen)
+        })
+        .collect();
+    pairs.sort_unstable();
+    pairs[500]
+}

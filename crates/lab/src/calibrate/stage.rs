@@ -1,0 +1,176 @@
+//! One run: a server on a socket of its own between callers and answerers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use tidegate_agent::{CallerConfig, Load, Process};
+use tidegate_proxy::Mode;
+use tidegate_server::assembly::Assembly;
+use tidegate_server::config::Config;
+use tidegate_server::key::Keys;
+use tidegate_world::{Pool, Seed};
+
+use super::Order;
+use super::fit::Outside;
+use super::metered::{Metered, Tally};
+use crate::real::{Answerers, Callers, Seat, Socket};
+
+/// Wakes are coalesced as long as `tidegate run` does by default.
+const COALESCE: Duration = Duration::from_micros(200);
+
+/// After the last call, for what is still under way.
+const TAIL: Duration = Duration::from_millis(200);
+
+/// What a run is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// Calls that are set up and ended.
+    Calls,
+    /// Calls that ring until their callers give up.
+    GivenUp,
+    /// Calls refused by 503.
+    Refused,
+    /// Calls whose INVITEs are dropped.
+    Dropped,
+}
+
+impl Act {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Calls, Self::GivenUp, Self::Refused, Self::Dropped];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Calls => "a call",
+            Self::GivenUp => "a call given up",
+            Self::Refused => "a refused call",
+            Self::Dropped => "a dropped call",
+        }
+    }
+
+    /// `[overload]`. A target that any load exceeds refuses all but one call in ten thousand.
+    fn overload(self) -> String {
+        let refusing = |disposal| {
+            format!(
+                "law = \"occupancy\"\ndisposal = \"{disposal}\"\nparams = {{ rho_targ = 0.01, \
+                 f_min = 0.0001, measure = 1, k = 2, w = 1 }}\n"
+            )
+        };
+        match self {
+            Self::Calls | Self::GivenUp => "law = \"none\"\n".to_owned(),
+            Self::Refused => refusing("reject"),
+            Self::Dropped => refusing("drop"),
+        }
+    }
+
+    /// Calls offered for each call/s of the order: a refusal costs a tenth of a call.
+    fn rate_factor(self) -> f64 {
+        match self {
+            Self::Calls => 1.0,
+            Self::GivenUp => 0.5,
+            Self::Refused | Self::Dropped => 2.0,
+        }
+    }
+}
+
+/// What a run cost the server.
+pub(super) struct Played {
+    pub tally: Tally,
+    /// Calls begun; of dropped ones, INVITEs sent.
+    units: u64,
+    /// CPU time of the server's thread but for the metering.
+    cpu_ns: f64,
+    pub generator_load: f64,
+    pub drops: u64,
+}
+
+impl Played {
+    /// CPU time of the server for a call, in µs.
+    pub fn each_us(&self) -> f64 {
+        self.cpu_ns / 1e3 / self.units.max(1) as f64
+    }
+
+    /// What is spent outside the core.
+    pub fn outside(&self) -> Outside {
+        Outside {
+            received: self.tally.received,
+            sent: self.tally.sent(),
+            ns: (self.cpu_ns - self.tally.ns() as f64).max(0.0),
+        }
+    }
+}
+
+/// Runs `act` for `seconds`.
+pub(super) fn play(
+    act: Act,
+    order: &Order,
+    rate_cps: f64,
+    seconds: f64,
+    seed: u64,
+) -> io::Result<Played> {
+    let seed = Seed(seed);
+    // Who gives up does so before the answer.
+    let ring = if act == Act::GivenUp { Duration::from_secs(60) } else { Duration::ZERO };
+    let answerers = Answerers::start(1, ring, seed)?;
+    let backend = answerers.addresses().next().expect("one was started");
+    let socket = Socket::open(true)?;
+    let text = configuration(act, order.mode, socket.local(), backend);
+    let server = Seat::start(
+        "server",
+        socket,
+        COALESCE,
+        move |pool: Pool| {
+            let config = Config::parse(Path::new("calibrate"), text.as_bytes());
+            let config = config.unwrap_or_else(|wrong| panic!("it is written here: {wrong}"));
+            let keys = Keys { current: [0; 32], previous: Vec::new() };
+            let locals = config.listen.iter().map(|listen| listen.address).collect();
+            Metered::new(Assembly::new(&config, &keys, locals, seed).part(0).core(pool))
+        },
+        Metered::into_tally,
+    )?;
+    let lasts = Duration::from_secs_f64(seconds);
+    let load = Load {
+        process: Process::Poisson,
+        rate_cps: rate_cps * act.rate_factor(),
+        calls: u32::MAX,
+        duration: lasts,
+    };
+    let target = server.local();
+    let configure = |local| {
+        let patience = Duration::from_millis(if act == Act::GivenUp { 50 } else { 60_000 });
+        CallerConfig { load, patience: patience.into(), ..CallerConfig::new(local, target) }
+    };
+    let callers = Callers::start(configure, seed)?;
+    thread::sleep(lasts + TAIL);
+    let calls = callers.finish()?;
+    let served = server.finish()?;
+    let answered = answerers.finish()?;
+    let use_of = |cpu: Duration, wall: Duration| cpu.as_secs_f64() / wall.as_secs_f64();
+    let answerer = answered.iter().map(|done| use_of(done.cpu, done.wall)).fold(0.0, f64::max);
+    Ok(Played {
+        units: match act {
+            Act::Dropped => calls.stats.begun + calls.stats.repeated.invite,
+            _ => calls.stats.begun,
+        },
+        cpu_ns: served.cpu.as_nanos() as f64 - served.stats.metering_ns as f64,
+        tally: served.stats,
+        generator_load: use_of(calls.cpu, calls.wall).max(answerer),
+        drops: calls.drops + served.drops + answered.iter().map(|done| done.drops).sum::<u64>(),
+    })
+}
+
+fn configuration(act: Act, mode: Mode, local: SocketAddr, backend: SocketAddr) -> String {
+    let mode = match mode {
+        Mode::Transaction => "transaction",
+        Mode::Stateless => "stateless",
+    };
+    format!(
+        "[[listen]]\ntransport = \"udp\"\naddress = \"{local}\"\n\
+         [[pool]]\nname = \"app\"\nmode = \"{mode}\"\n\
+         [[pool.backend]]\nuri = \"sip:{backend}\"\n\
+         [overload]\n{}",
+        act.overload()
+    )
+}

@@ -1,0 +1,64 @@
+//! A file of costs, as `tidegate lab calibrate` writes it: the table `[emulate]`, alone.
+
+use std::path::Path;
+
+use tidegate_server::config::schema::{
+    Document, EMULATE, Report, Section, Table, read, read_emulate,
+};
+use tidegate_server::config::{Diagnostics, Emulate};
+
+static ROOT: Table = Table {
+    header: "",
+    name: "",
+    count: 0..=1,
+    doc: "",
+    knobs: &[],
+    tables: &[&EMULATE],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+/// Reads the costs at `path`.
+///
+/// # Errors
+/// When the file cannot be read, or with everything that is wrong with it.
+pub fn load(path: &Path) -> Result<Emulate, Diagnostics> {
+    parse(path, &read(path)?)
+}
+
+/// Reads `bytes`, the content of the file at `path`, which is only named.
+///
+/// # Errors
+/// With everything that is wrong with it.
+pub fn parse(path: &Path, bytes: &[u8]) -> Result<Emulate, Diagnostics> {
+    let document = Document::parse(path, bytes)?;
+    let mut report = Report::default();
+    let root = Section::root(&ROOT, document.table(), &mut report);
+    let tables = root.read_all(&EMULATE, read_emulate, &mut report);
+    match tables.into_iter().next() {
+        Some(Some(emulate)) if report.is_empty() => Ok(emulate),
+        None if report.is_empty() => {
+            report.missing("no `[emulate]`", "name a file that `tidegate lab calibrate` wrote");
+            Err(document.refuse(report))
+        }
+        _ => Err(document.refuse(report)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(text: &str) -> String {
+        parse(Path::new("costs.toml"), text.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn nothing_but_costs_may_be_in_it() {
+        assert!(wrong("").contains("no `[emulate]`"));
+        assert!(wrong("[emulate]\nserve_us = 1\n[pool]\n").contains("pool"));
+        assert!(wrong("[emulate]\nserve_us = -1\n").contains("serve_us"));
+        let costs = parse(Path::new("c"), b"[emulate]\nserve_us = 2\n").unwrap();
+        assert_eq!(costs.serve[0], std::time::Duration::from_micros(2));
+    }
+}

@@ -1,0 +1,171 @@
+//! A link in use: its queue and its randomness.
+
+use std::time::Duration;
+
+use tidegate_world::{Path, Stream, Timestamp};
+
+use crate::link::{Bandwidth, Link, Trip};
+use crate::tap::Loss;
+
+/// One direction between two parties. The fate of a packet depends on the seed and on what went
+/// the same way before it, and on nothing else.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub link: Link,
+    /// What overrides the link for a while.
+    pub impaired: Option<Link>,
+    pub partitioned: bool,
+    stream: Stream,
+    /// When the transmitter has put on the link what it was given.
+    free_at: Timestamp,
+}
+
+/// What becomes of a packet that is not lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carried {
+    pub first: Trip,
+    pub copy: Option<Trip>,
+}
+
+impl Channel {
+    pub fn new(link: Link, stream: Stream) -> Self {
+        Self { link, impaired: None, partitioned: false, stream, free_at: Timestamp::ZERO }
+    }
+
+    /// How a packet of `bytes` is carried that is sent at `now`.
+    ///
+    /// # Errors
+    /// If it is lost.
+    pub fn carry(&mut self, now: Timestamp, bytes: usize) -> Result<Carried, Loss> {
+        let link = self.impaired.unwrap_or(self.link);
+        if self.partitioned || link.cut {
+            return Err(Loss::Partition);
+        }
+        let waits = match link.bandwidth {
+            Some(bandwidth) => self.transmit(now, bytes, bandwidth)?,
+            None => Duration::ZERO,
+        };
+        let (mut first, mut copy) = link.trips(&mut self.stream).ok_or(Loss::Link)?;
+        first.after += waits;
+        // A copy is made on the way: it was put on the link once.
+        if let Some(copy) = &mut copy {
+            copy.after += waits;
+        }
+        Ok(Carried { first, copy })
+    }
+
+    /// Puts a packet on the link after those before it. Returns when it is, from now on.
+    fn transmit(
+        &mut self,
+        now: Timestamp,
+        bytes: usize,
+        Bandwidth { bits_per_s, queue_max_bytes }: Bandwidth,
+    ) -> Result<Duration, Loss> {
+        let rate = u128::from(bits_per_s.max(1));
+        let backlog = self.free_at.since(now);
+        // Rounded up: of the packet that is being transmitted the rest counts.
+        let waiting_bytes = (backlog.as_nanos() * rate).div_ceil(8 * NANOS);
+        if waiting_bytes + bytes as u128 > queue_max_bytes as u128 {
+            return Err(Loss::Queue);
+        }
+        let takes = (bytes as u128 * 8 * NANOS).div_ceil(rate);
+        let takes = Duration::from_nanos(u64::try_from(takes).unwrap_or(u64::MAX));
+        self.free_at = self.free_at.max(now) + takes;
+        Ok(self.free_at.since(now))
+    }
+}
+
+const NANOS: u128 = 1_000_000_000;
+
+/// Bytes of a packet on the wire: a UDP header of 8, an IP header of 20 or 40.
+pub(crate) fn on_the_wire(path: Path, payload: usize) -> usize {
+    payload + if path.remote.is_ipv4() { 28 } else { 48 }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{Purpose, Seed};
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn channel(link: Link) -> Channel {
+        Channel::new(link, Seed(1).stream(Purpose::Link, 0))
+    }
+
+    fn at(ms: u32) -> Timestamp {
+        Timestamp::ZERO + ms * MS
+    }
+
+    /// A megabit a second: 125 bytes in a millisecond.
+    fn narrow(queue_max_bytes: usize) -> Link {
+        let bandwidth = Bandwidth { bits_per_s: 1_000_000, queue_max_bytes };
+        Link { bandwidth: Some(bandwidth), ..Link::delaying(10 * MS) }
+    }
+
+    fn after(carried: Result<Carried, Loss>) -> Result<Duration, Loss> {
+        carried.map(|carried| carried.first.after)
+    }
+
+    #[test]
+    fn packets_are_put_on_a_narrow_link_one_after_the_other() {
+        let mut channel = channel(narrow(10_000));
+        assert_eq!(after(channel.carry(at(0), 125)), Ok(11 * MS));
+        assert_eq!(after(channel.carry(at(0), 250)), Ok(13 * MS));
+        assert_eq!(after(channel.carry(at(1), 125)), Ok(13 * MS), "behind two more of its kind");
+        assert_eq!(after(channel.carry(at(50), 125)), Ok(11 * MS), "idle time is not saved up");
+    }
+
+    #[test]
+    fn what_does_not_fit_the_queue_is_lost_until_there_is_room() {
+        let mut channel = channel(narrow(250));
+        assert_eq!(after(channel.carry(at(0), 125)), Ok(11 * MS));
+        assert_eq!(after(channel.carry(at(0), 125)), Ok(12 * MS));
+        assert_eq!(after(channel.carry(at(0), 1)), Err(Loss::Queue));
+        assert_eq!(after(channel.carry(at(1), 126)), Err(Loss::Queue));
+        assert_eq!(after(channel.carry(at(1), 125)), Ok(12 * MS));
+        assert_eq!(after(channel.carry(at(60), 251)), Err(Loss::Queue), "larger than the queue");
+    }
+
+    #[test]
+    fn what_is_lost_or_copied_on_the_way_was_put_on_the_link_once() {
+        let mut lossy = channel(Link { loss: 1.0, ..narrow(10_000) });
+        assert_eq!(lossy.carry(at(0), 125), Err(Loss::Link));
+        lossy.link.loss = 0.0;
+        assert_eq!(after(lossy.carry(at(0), 125)), Ok(12 * MS));
+        let mut copying = channel(Link { duplicate: 1.0, ..narrow(10_000) });
+        let carried = copying.carry(at(0), 125).unwrap();
+        assert_eq!([carried.first, carried.copy.unwrap()].map(|trip| trip.after), [11 * MS; 2]);
+        assert_eq!(after(copying.carry(at(0), 125)), Ok(12 * MS));
+    }
+
+    #[test]
+    fn a_link_that_is_cut_and_a_partition_let_nothing_through() {
+        let mut channel = channel(Link { cut: true, ..Link::default() });
+        assert_eq!(channel.carry(at(0), 1), Err(Loss::Partition));
+        channel.link.cut = false;
+        assert!(channel.carry(at(0), 1).is_ok());
+        channel.partitioned = true;
+        assert_eq!(channel.carry(at(0), 1), Err(Loss::Partition));
+    }
+
+    #[test]
+    fn an_impairment_stands_in_for_the_link() {
+        let mut channel = channel(Link::delaying(MS));
+        channel.impaired = Some(Link::delaying(7 * MS));
+        assert_eq!(after(channel.carry(at(0), 1)), Ok(7 * MS));
+        channel.impaired = None;
+        assert_eq!(after(channel.carry(at(0), 1)), Ok(MS));
+    }
+
+    #[test]
+    fn headers_count_on_the_wire() {
+        let path = |address: &str| {
+            let address = address.parse().unwrap();
+            Path::udp(address, address)
+        };
+        assert_eq!(on_the_wire(path("127.0.0.1:1"), 500), 528);
+        assert_eq!(on_the_wire(path("[::1]:1"), 500), 548);
+    }
+}

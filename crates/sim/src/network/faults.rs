@@ -1,0 +1,125 @@
+//! What goes wrong in a network.
+
+use tidegate_world::{Core, Timestamp};
+
+use super::node::{Input, NodeId, Silence};
+use super::{Event, Network};
+use crate::fault::Fault;
+use crate::link::Link;
+use crate::tap::Tap;
+
+impl<N: Core, T: Tap> Network<N, T> {
+    /// Takes the core out of a node: what it held, its timers and what waited for it are gone.
+    ///
+    /// # Panics
+    /// If it has crashed already.
+    pub fn crash(&mut self, node: NodeId, silence: Silence) -> N {
+        let node = &mut self.nodes[node.index()];
+        node.forget();
+        std::mem::replace(&mut node.core, Err(silence)).expect("a node that is up")
+    }
+
+    /// Puts a core in the place of one that has crashed, at its addresses.
+    ///
+    /// # Panics
+    /// If the node is up.
+    pub fn restart(&mut self, node: NodeId, core: N) {
+        let place = &mut self.nodes[node.index()].core;
+        assert!(place.is_err(), "{node:?} is up");
+        *place = Ok(core);
+        self.settle(node);
+    }
+
+    /// Gives the process of a node no processor until `until`. Its packets wait in its buffers
+    /// ([`STALL_BUFFER`](super::STALL_BUFFER) of them) and bear the time of their arrival; its
+    /// timers are late. Then it is given all that waited at once, in its order.
+    ///
+    /// A [`Host`](crate::Host) makes up for a driver that is late, so one that is to be stalled
+    /// must be told that its time is lost
+    /// ([`HostSettings::catches_up`](crate::HostSettings::catches_up)).
+    ///
+    /// # Panics
+    /// If the node has crashed.
+    pub fn stall(&mut self, node: NodeId, until: Timestamp) {
+        let stalled = &mut self.nodes[node.index()];
+        assert!(stalled.core.is_ok(), "{node:?} is up");
+        if until > self.now.max(stalled.stalled_until) {
+            stalled.stalled_until = until;
+            self.calendar.push(until, Event::Resumed { node });
+        }
+    }
+
+    /// Tells a node to admit no new work and finish what it holds. A stalled one hears of it
+    /// when it goes on, one that has crashed does not.
+    pub fn drain(&mut self, node: NodeId) {
+        self.give(node, Input::Drain);
+    }
+
+    /// Lets nothing through between two nodes, in either direction, until they are
+    /// [healed](Self::heal).
+    pub fn partition(&mut self, a: NodeId, b: NodeId) {
+        self.set_partitioned(a, b, true);
+    }
+
+    /// Ends a partition.
+    pub fn heal(&mut self, a: NodeId, b: NodeId) {
+        self.set_partitioned(a, b, false);
+    }
+
+    /// Has `link` stand in for the link from `from` to `to`, until that is
+    /// [restored](Self::restore).
+    pub fn impair(&mut self, from: NodeId, to: NodeId, link: Link) {
+        self.ways.channel(from, to).impaired = Some(link);
+    }
+
+    /// Puts the link from `from` to `to` back that [`connect`](Self::connect) gave them.
+    pub fn restore(&mut self, from: NodeId, to: NodeId) {
+        self.ways.channel(from, to).impaired = None;
+    }
+
+    /// Runs until `at` and does then what a fault says. The core for a node that restarts
+    /// comes from `core`. Returns the core of one that crashed.
+    ///
+    /// A fault that does not fit is none: the crash or the stall of a node that is down, the
+    /// restart of one that is up. So a plan of which parts were left out can still be applied.
+    pub fn apply(
+        &mut self,
+        at: Timestamp,
+        fault: &Fault,
+        core: impl FnOnce(NodeId) -> N,
+    ) -> Option<N> {
+        self.run_until(at);
+        // If nothing was left to happen, time has stopped before.
+        self.now = self.now.max(at);
+        match *fault {
+            Fault::Crash { node, silence } if self.is_up(node) => {
+                return Some(self.crash(node, silence));
+            }
+            Fault::Restart { node } if !self.is_up(node) => self.restart(node, core(node)),
+            Fault::Stall { node, lasts } if self.is_up(node) => self.stall(node, at + lasts),
+            Fault::Crash { .. } | Fault::Restart { .. } | Fault::Stall { .. } => {}
+            Fault::Drain { node } => self.drain(node),
+            Fault::Partition { a, b } => self.partition(a, b),
+            Fault::Heal { a, b } => self.heal(a, b),
+            Fault::Impair { from, to, link } => self.impair(from, to, link),
+            Fault::Restore { from, to } => self.restore(from, to),
+        }
+        None
+    }
+
+    /// A stalled node goes on.
+    pub(super) fn resume(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id.index()];
+        node.datagrams = 0;
+        for input in std::mem::take(&mut node.waiting) {
+            self.give(id, input);
+        }
+        self.settle(id);
+    }
+
+    fn set_partitioned(&mut self, a: NodeId, b: NodeId, partitioned: bool) {
+        for (from, to) in [(a, b), (b, a)] {
+            self.ways.channel(from, to).partitioned = partitioned;
+        }
+    }
+}

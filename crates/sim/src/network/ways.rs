@@ -1,0 +1,84 @@
+//! Ways: who has which address, and the channel from one to another.
+
+use std::net::SocketAddr;
+
+use hashbrown::HashMap;
+use tidegate_world::{Purpose, Seed};
+
+use super::node::NodeId;
+use crate::channel::Channel;
+use crate::link::Link;
+
+/// The channels of a network. Each draws from a stream of its own, so what happens on one
+/// disturbs no other. Maps are looked up and never iterated.
+pub(super) struct Ways {
+    seed: Seed,
+    default: Link,
+    addresses: HashMap<SocketAddr, NodeId>,
+    ways: Vec<Way>,
+    of_pairs: HashMap<(Party, Party), u32>,
+    /// The ways that senders have used, to addresses that somebody has.
+    used: HashMap<(NodeId, SocketAddr), u32>,
+}
+
+/// A node, or whoever it is that has none of the addresses.
+type Party = Option<NodeId>;
+
+/// One direction.
+pub(super) struct Way {
+    pub from: Party,
+    pub to: Party,
+    pub channel: Channel,
+}
+
+impl Ways {
+    pub fn new(seed: Seed, default: Link) -> Self {
+        let (addresses, ways, of_pairs, used) = Default::default();
+        Self { seed, default, addresses, ways, of_pairs, used }
+    }
+
+    /// Gives `node` an address.
+    pub fn name(&mut self, address: SocketAddr, node: NodeId) {
+        assert!(self.addresses.insert(address, node).is_none(), "{address} is taken");
+    }
+
+    /// The number of the way from `from` to an address.
+    pub fn find(&mut self, from: NodeId, to: SocketAddr) -> u32 {
+        if let Some(&way) = self.used.get(&(from, to)) {
+            return way;
+        }
+        let party = self.addresses.get(&to).copied();
+        let way = self.between(Some(from), party);
+        // Addresses that nobody has may be without number.
+        if party.is_some() {
+            self.used.insert((from, to), way);
+        }
+        way
+    }
+
+    /// The number of the way from `from` to `to`.
+    pub fn between(&mut self, from: Party, to: Party) -> u32 {
+        let Self { seed, default, ways, of_pairs, .. } = self;
+        *of_pairs.entry((from, to)).or_insert_with(|| {
+            let stream = seed.stream(Purpose::Link, number(from) << 16 | number(to));
+            ways.push(Way { from, to, channel: Channel::new(*default, stream) });
+            u32::try_from(ways.len() - 1).expect("fewer than 2^32 pairs")
+        })
+    }
+
+    pub fn way(&mut self, number: u32) -> &mut Way {
+        &mut self.ways[number as usize]
+    }
+
+    /// The channel from `from` to `to`.
+    pub fn channel(&mut self, from: NodeId, to: NodeId) -> &mut Channel {
+        let way = self.between(Some(from), Some(to));
+        &mut self.way(way).channel
+    }
+}
+
+/// From 1, so that no pair has the element 0 or 1 of a [`Relay`](crate::Relay)'s ways; nobody
+/// is 0.
+fn number(party: Party) -> u32 {
+    party.map_or(0, |node| node.index() as u32 + 1)
+}

@@ -1,0 +1,368 @@
+//! Scripts of what nodes send and get, and of what goes wrong between them.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_world::Pool;
+
+use super::*;
+use crate::{Bandwidth, Fault, Trace};
+
+const A: &str = "127.0.0.1:1";
+const B: &str = "127.0.0.1:2";
+const NOBODY: &str = "127.0.0.1:9";
+const DELAY: Duration = Duration::from_millis(10);
+
+/// Sends `left` packets a second apart to `to`, and returns what it gets once.
+#[derive(Default)]
+struct Ping {
+    pool: Pool,
+    own: Option<SocketAddr>,
+    to: Option<SocketAddr>,
+    left: u32,
+    next: Timestamp,
+    out: VecDeque<Transmit>,
+    draining: bool,
+    seen: Seen,
+}
+
+/// What a ping has seen, which outlives it.
+type Seen = Rc<RefCell<Vec<(Timestamp, What)>>>;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    /// A packet that arrived then.
+    Got(Timestamp),
+    Failed,
+    Rang,
+    Drain,
+}
+
+impl Ping {
+    fn new(own: &str, to: &str, left: u32) -> Self {
+        let [own, to] = [own, to].map(|text| Some(text.parse().unwrap()));
+        Self { own, to, left, ..Self::default() }
+    }
+
+    fn path(&self) -> Path {
+        Path::udp(self.own.unwrap(), self.to.unwrap())
+    }
+
+    fn see(&self, now: Timestamp, what: What) {
+        self.seen.borrow_mut().push((now, what));
+    }
+}
+
+impl Core for Ping {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        assert_eq!(received.path, self.path());
+        self.see(now, What::Got(received.arrived));
+        if self.left == 0 && &received.bytes[..] == b"ping" {
+            self.out.push_back(Transmit { path: received.path, bytes: self.pool.copy(b"pong") });
+        }
+    }
+    fn serve(&mut self, _: Timestamp) -> bool {
+        false
+    }
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.see(now, What::Rang);
+        self.left -= 1;
+        self.next = now + Duration::from_secs(1);
+        self.out.push_back(Transmit { path: self.path(), bytes: self.pool.copy(b"ping") });
+    }
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        assert_eq!(failure, Failure { path: self.path(), cause: Cause::Refused });
+        self.see(now, What::Failed);
+    }
+    fn on_drain(&mut self, now: Timestamp) {
+        self.see(now, What::Drain);
+        self.draining = true;
+    }
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.pop_front()
+    }
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        (self.left > 0 && !self.draining).then_some(self.next)
+    }
+    fn is_drained(&self) -> bool {
+        true
+    }
+}
+
+/// A sends a hundred pings, B answers.
+struct Pair<T = Trace> {
+    network: Network<Ping, T>,
+    a: NodeId,
+    b: NodeId,
+    seen: [Seen; 2],
+}
+
+impl Pair {
+    fn new(seed: u64, link: Link, target: &str) -> Self {
+        Self::tapped(seed, link, target, Trace::new())
+    }
+
+    /// Each second A sends at 0 ms, B gets it at 10 ms, A the answer at 20 ms.
+    fn plain() -> Self {
+        Self::new(1, Link::delaying(DELAY), B)
+    }
+}
+
+impl<T: Tap> Pair<T> {
+    fn tapped(seed: u64, link: Link, target: &str, tap: T) -> Self {
+        let cores = [Ping::new(A, target, 100), Ping::new(B, A, 0)];
+        let seen = [0, 1].map(|core: usize| Rc::clone(&cores[core].seen));
+        let mut network = Network::new(Seed(seed), link, tap);
+        let mut cores = cores.into_iter();
+        let mut add = |at: &str| network.add(&[at.parse().unwrap()], cores.next().unwrap());
+        let (a, b) = (add(A), add(B));
+        Self { network, a, b, seen }
+    }
+
+    fn run(&mut self) -> Summary {
+        let summary = self.network.run_until(Timestamp::NEVER);
+        assert_eq!(summary.under_way, 0);
+        assert_eq!(summary.sent + summary.copied, summary.delivered + summary.missing());
+        summary
+    }
+
+    fn seen(&self, node: NodeId) -> Vec<(Timestamp, What)> {
+        self.seen[node.index()].borrow().clone()
+    }
+
+    /// When a node got a packet.
+    fn got(&self, node: NodeId) -> Vec<Timestamp> {
+        let seen = self.seen(node).into_iter();
+        seen.filter(|(_, what)| matches!(what, What::Got(_))).map(|(now, _)| now).collect()
+    }
+
+    fn failed(&self, node: NodeId) -> Vec<Timestamp> {
+        let seen = self.seen(node).into_iter();
+        seen.filter(|(_, what)| *what == What::Failed).map(|(now, _)| now).collect()
+    }
+
+    fn apply(&mut self, when: Timestamp, fault: Fault) -> Option<Ping> {
+        self.network.apply(when, &fault, |_| panic!("nobody restarts"))
+    }
+}
+
+fn at(seconds: u64, ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(seconds * 1000 + ms)
+}
+
+/// That many milliseconds into each of these seconds.
+fn each(seconds: impl IntoIterator<Item = u64>, ms: u64) -> Vec<Timestamp> {
+    seconds.into_iter().map(|second| at(second, ms)).collect()
+}
+
+#[test]
+fn packets_take_the_links_time_and_nothing_else() {
+    let mut pair = Pair::plain();
+    let summary = pair.run();
+    assert_eq!((summary.sent, summary.delivered, summary.missing()), (200, 200, 0));
+    assert_eq!(pair.got(pair.b), each(0..100, 10));
+    assert_eq!(pair.got(pair.a), each(0..100, 20));
+}
+
+#[test]
+fn each_direction_has_a_link_of_its_own() {
+    let mut pair = Pair::plain();
+    pair.network.connect(pair.b, pair.a, Link::delaying(3 * DELAY));
+    pair.network.run_until(at(49, 500));
+    pair.network.connect(pair.a, pair.b, Link::delaying(2 * DELAY));
+    pair.run();
+    assert_eq!(pair.got(pair.b), [each(0..50, 10), each(50..100, 20)].concat());
+    assert_eq!(pair.got(pair.a), [each(0..50, 40), each(50..100, 50)].concat());
+}
+
+fn lossy() -> Link {
+    Link { loss: 0.2, jitter: Duration::from_secs(3), ..Link::default() }
+}
+
+#[test]
+fn one_seed_gives_one_trace() {
+    let run = |seed| {
+        let mut pair = Pair::new(seed, lossy(), B);
+        (pair.run(), pair.network.tap().digest())
+    };
+    let (first, trace) = run(1);
+    assert_eq!(run(1), (first, trace));
+    assert_ne!(run(2).1, trace);
+    // 200 or fewer packets at 20 %: between 10 and 70 lost, six sigma.
+    assert!((10..70).contains(&first.lost), "{first:?}");
+}
+
+#[test]
+fn what_a_link_draws_disturbs_no_other() {
+    let arrivals = |back| {
+        let mut pair = Pair::new(1, lossy(), B);
+        pair.network.connect(pair.b, pair.a, back);
+        pair.run();
+        pair.got(pair.b)
+    };
+    assert_eq!(arrivals(lossy()), arrivals(Link::default()));
+}
+
+#[test]
+fn a_packet_that_is_doubled_arrives_twice() {
+    let mut pair = Pair::new(1, Link { duplicate: 1.0, ..Link::delaying(DELAY) }, B);
+    let summary = pair.run();
+    let got = [pair.b, pair.a].map(|node| pair.got(node).len());
+    assert_eq!(got, [200, 400], "each ping is answered each time");
+    assert_eq!((summary.delivered, summary.copied, summary.lost), (600, 300, 0));
+}
+
+#[test]
+fn a_narrow_link_loses_what_its_queue_does_not_hold() {
+    let mut pair = Pair::plain();
+    // A ping of 4 bytes has 32 on the wire: 1.6 seconds.
+    let narrow = Bandwidth { bits_per_s: 160, queue_max_bytes: 64 };
+    let link = Link { bandwidth: Some(narrow), ..Link::delaying(DELAY) };
+    pair.network.connect(pair.a, pair.b, link);
+    let summary = pair.run();
+    assert!((30..=40).contains(&summary.overflowed), "{summary:?}");
+    assert_eq!(pair.got(pair.b)[..3], [at(1, 610), at(3, 210), at(4, 810)]);
+}
+
+#[test]
+fn nobody_there_is_reported_to_the_sender_after_the_way_there_and_back() {
+    let mut pair = Pair::new(1, Link::delaying(DELAY), NOBODY);
+    assert_eq!(pair.run().undeliverable, 100);
+    assert_eq!(pair.failed(pair.a), each(0..100, 20));
+}
+
+#[test]
+fn a_node_that_is_added_later_gets_what_is_sent_from_then_on() {
+    let mut pair = Pair::new(1, Link::delaying(DELAY), NOBODY);
+    pair.network.run_until(at(9, 500));
+    let late = Ping::new(NOBODY, A, 0);
+    let seen = Rc::clone(&late.seen);
+    pair.network.add(&[NOBODY.parse().unwrap()], late);
+    assert_eq!(pair.run().undeliverable, 10);
+    assert_eq!(seen.borrow().len(), 90);
+}
+
+#[test]
+fn a_run_stops_at_its_end_and_goes_on_from_there() {
+    let mut pair = Pair::plain();
+    let network = &mut pair.network;
+    assert_eq!(network.run_until(at(2, 500)).delivered, 6);
+    assert_eq!(network.now(), at(2, 500));
+    assert_eq!(network.run_until(at(3, 5)).under_way, 1);
+    assert!(!network.is_over());
+    // Nothing is left to happen after the last packet: time stands there.
+    assert_eq!(network.run_until(at(1000, 0)).delivered, 200);
+    assert_eq!((network.now(), network.is_over()), (at(99, 20), true));
+}
+
+#[test]
+fn cores_come_back_but_for_those_that_crashed() {
+    let mut pair = Pair::plain();
+    pair.network.crash(pair.a, Silence::Silent);
+    let (cores, _) = pair.network.into_parts();
+    assert!(matches!(&cores[..], [None, Some(Ping { left: 0, .. })]));
+}
+
+/// Is to ring at ten seconds, or a second after a packet.
+struct Alarm {
+    due: Option<Timestamp>,
+    rang: Vec<Timestamp>,
+}
+
+impl Core for Alarm {
+    fn offer(&mut self, now: Timestamp, _: Received) {
+        self.due = Some(now + Duration::from_secs(1));
+    }
+    fn serve(&mut self, _: Timestamp) -> bool {
+        false
+    }
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.due = None;
+        self.rang.push(now);
+    }
+    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
+    fn on_drain(&mut self, _: Timestamp) {}
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        None
+    }
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.due
+    }
+    fn is_drained(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_timer_that_comes_nearer_fires_at_its_new_time_and_only_then() {
+    let mut ping = Ping::new(A, B, 1);
+    let mut alarm = Alarm { due: Some(at(10, 0)), rang: Vec::new() };
+    let mut network = Network::<&mut dyn Core>::new(Seed(1), Link::delaying(DELAY), ());
+    network.add(&[A.parse().unwrap()], &mut ping);
+    network.add(&[B.parse().unwrap()], &mut alarm);
+    network.run_until(Timestamp::NEVER);
+    // Nothing happened at ten seconds any more.
+    assert_eq!(network.now(), at(1, 10));
+    assert_eq!(alarm.rang, [at(1, 10)]);
+}
+
+/// Notes every call.
+#[derive(Default)]
+struct Noting(Vec<(Timestamp, &'static str, Who, String)>);
+
+#[derive(Debug, PartialEq)]
+enum Who {
+    Node(NodeId),
+    Loss(Loss),
+}
+
+impl Noting {
+    fn note(&mut self, now: Timestamp, what: &'static str, who: Who, path: Path) {
+        self.0.push((now, what, who, format!("{}-{}", path.local.port(), path.remote.port())));
+    }
+}
+
+impl Tap for Noting {
+    fn sent(&mut self, now: Timestamp, from: NodeId, path: Path, bytes: &[u8]) {
+        assert_eq!(bytes.len(), 4);
+        self.note(now, "sent", Who::Node(from), path);
+    }
+    fn delivered(&mut self, now: Timestamp, to: NodeId, path: Path, _: &[u8]) {
+        self.note(now, "delivered", Who::Node(to), path);
+    }
+    fn lost(&mut self, now: Timestamp, why: Loss, path: Path, _: &[u8]) {
+        self.note(now, "lost", Who::Loss(why), path);
+    }
+}
+
+#[test]
+fn a_tap_sees_each_packet_where_it_is_sent_where_it_arrives_and_where_it_is_lost() {
+    use Who::{Loss as Why, Node};
+    let mut pair = Pair::tapped(1, Link::delaying(DELAY), B, (Noting::default(), Trace::new()));
+    pair.network.run_until(at(0, 500));
+    pair.network.crash(pair.b, Silence::Refused);
+    pair.network.run_until(at(1, 500));
+    pair.network.partition(pair.a, pair.b);
+    pair.network.run_until(at(2, 500));
+    let (a, b) = (pair.a, pair.b);
+    let (_, (Noting(seen), trace)) = pair.network.into_parts();
+    let line = |now, what, who, ports: &str| (now, what, who, ports.to_owned());
+    let expected = [
+        line(at(0, 0), "sent", Node(a), "1-2"),
+        line(at(0, 10), "delivered", Node(b), "2-1"),
+        line(at(0, 10), "sent", Node(b), "2-1"),
+        line(at(0, 20), "delivered", Node(a), "1-2"),
+        line(at(1, 0), "sent", Node(a), "1-2"),
+        line(at(1, 10), "lost", Why(Loss::Down), "1-2"),
+        line(at(2, 0), "sent", Node(a), "1-2"),
+        line(at(2, 0), "lost", Why(Loss::Partition), "1-2"),
+    ];
+    assert_eq!(seen, expected);
+    assert_ne!(trace.digest(), Trace::new().digest());
+}
+
+#[path = "network_fault_tests.rs"]
+mod faults;

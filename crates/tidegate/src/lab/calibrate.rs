@@ -1,0 +1,108 @@
+//! `tidegate lab calibrate`: what messages cost on this machine.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tidegate_lab::calibrate::{self, Calibration, Observer, Order};
+use tidegate_proxy::{Class, Mode};
+
+use crate::json;
+use crate::trouble::Trouble;
+
+/// Measure what messages cost on this machine, for simulations that are to predict it
+///
+/// The file written holds the table [emulate] of the configuration; `tidegate lab run --costs`
+/// and `tidegate replay --costs` read it. Nothing else should run meanwhile.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Whether calls pass with transactions
+    #[arg(long, value_enum, default_value_t = Kept::Transaction)]
+    mode: Kept,
+
+    /// The part of a core that the server is to have where the costs are used, such as 0.2
+    #[arg(long, value_name = "F", value_parser = parse_share, default_value = "1")]
+    share: f64,
+
+    /// Seconds of each run
+    #[arg(long, value_name = "S", value_parser = parse_length, default_value = "3")]
+    seconds: f64,
+
+    /// Rounds of runs: the median counts
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), default_value_t = 3)]
+    rounds: u32,
+
+    /// Seed of the first round
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Write the costs to FILE
+    #[arg(long, value_name = "FILE", default_value = "costs.toml")]
+    out: PathBuf,
+
+    /// Write all figures to FILE
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Kept {
+    /// RFC 3261 §16 in full
+    Transaction,
+    /// Without transactions, calls known
+    Stateless,
+}
+
+/// Measures, prints and writes.
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let order = Order {
+        mode: match args.mode {
+            Kept::Transaction => Mode::Transaction,
+            Kept::Stateless => Mode::Stateless,
+        },
+        seconds: args.seconds,
+        rounds: args.rounds,
+        share: args.share,
+        seed: args.seed,
+    };
+    let calibration = calibrate::measure(&order, &Teller).map_err(Trouble::failure)?;
+    let _ = write!(anstream::stdout(), "{}", show(&calibration));
+    fs::write(&args.out, calibration.file())
+        .map_err(|error| Trouble::failure(format!("{}: {error}", args.out.display())))?;
+    if let Some(file) = &args.json {
+        json::write(file, &serde_json::to_value(&calibration).map_err(Trouble::failure)?)?;
+    }
+    let _ = writeln!(anstream::stdout(), "costs: {}", args.out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(calibration: &Calibration) -> String {
+    let mut text = format!("\n{calibration}\n\nµs           look at    serve   refuse\n");
+    for class in Class::ALL {
+        let [offer, serve, refuse] = calibration.of(class);
+        text += &format!("{:<12}{offer:>8.2} {serve:>8.2} {refuse:>8.2}\n", class.name());
+    }
+    text
+}
+
+/// Tells of each run as it ends.
+struct Teller;
+
+impl Observer for Teller {
+    fn run(&self, round: u32, act: &str, us: f64) {
+        let _ = writeln!(anstream::stderr(), "round {round}: {act} costs {us:.2} µs");
+    }
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "a number is wanted".to_owned())?;
+    let right = (0.001..=1.0).contains(&share);
+    if right { Ok(share) } else { Err("a part of a core is wanted, 0.001 to 1".to_owned()) }
+}
+
+fn parse_length(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number is wanted".to_owned())?;
+    let right = (0.5..=60.0).contains(&seconds);
+    if right { Ok(seconds) } else { Err("0.5 to 60 seconds are wanted".to_owned()) }
+}
