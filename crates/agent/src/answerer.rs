@@ -13,6 +13,7 @@ mod intent;
 mod mix;
 mod respond;
 mod ringing;
+mod sample;
 mod stats;
 mod tag;
 
@@ -36,6 +37,7 @@ use tag::Tags;
 
 pub use config::AnswererConfig;
 pub use mix::{Behaviour, Mix, NoMix};
+pub use sample::AnswererSample;
 pub use stats::AnswererStats;
 
 /// Alarms fired by one `handle_timeout` at the most.
@@ -63,7 +65,8 @@ pub struct Answerer {
 
 impl Answerer {
     /// The answerer numbered `element`.
-    pub fn new(config: AnswererConfig, seed: Seed, element: u32, pool: Pool) -> Self {
+    pub fn new(mut config: AnswererConfig, seed: Seed, element: u32, pool: Pool) -> Self {
+        config.timing.reliable |= !config.retransmissions;
         let known = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
         let name: String = config.name.chars().filter(known).take(NAME_MAX).collect();
         let body = SESSION.replace('\n', "\r\n");
@@ -106,7 +109,7 @@ impl Answerer {
         }
         match method {
             Method::Invite => self.on_invite(now, received, scan),
-            Method::Ack => self.on_ack(now, scan),
+            Method::Ack => self.on_ack(now, received, scan),
             Method::Bye => self.on_bye(now, received, scan),
             Method::Cancel => self.on_cancel(now, received, scan),
             Method::Options | Method::Message | Method::Register => {
@@ -144,6 +147,7 @@ impl Answerer {
             key,
             dialog: self.namer.fingerprint(&[scan.call_id]),
             path: received.path,
+            came: received.arrived,
             talk: None,
             phase: Phase::New,
         };
@@ -166,6 +170,9 @@ impl Answerer {
             self.calls.change(id, |call| call.phase = Phase::Ignored(until));
             return;
         }
+        if self.config.trying {
+            self.say(id, invite, Said::Trying);
+        }
         let rings = intent.behaviour.rings();
         let statuses = if rings { self.config.provisionals.len() } else { 0 };
         match intent.behaviour.status().filter(|_| intent.ring.is_zero() || !rings) {
@@ -176,11 +183,13 @@ impl Answerer {
                 self.decide(now, id, invite, status);
             }
             None => {
-                let longest = self.config.talk_max;
-                let ringing = Ringing::new(now, invite.bytes(), intent, statuses, longest);
+                let (trying, longest) = (self.config.trying, self.config.talk_max);
+                let ringing = Ringing::new(now, invite.bytes(), intent, statuses, trying, longest);
                 let said = ringing.said();
                 self.calls.change(id, |call| call.phase = Phase::Ringing(Box::new(ringing)));
-                self.say(id, invite, said);
+                if !(trying && said == Said::Trying) {
+                    self.say(id, invite, said);
+                }
             }
         }
     }
@@ -209,16 +218,21 @@ impl Answerer {
         }
     }
 
-    fn on_ack(&mut self, now: Timestamp, scan: &Scan<'_>) {
+    fn on_ack(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>) {
         let (talk_max, timing) = (self.config.talk_max, self.config.timing);
         // RFC 3261 §17.1.1.3: the ACK to a refusal is part of the INVITE's transaction;
         // §13.2.2.4: that to a 2xx belongs to the dialog only.
         let id = self.calls.find(self.key(scan)).or_else(|| self.dialog(scan));
-        let acknowledged =
-            id.and_then(|id| self.calls.change(id, |call| call.on_ack(now, talk_max, &timing))?);
+        let acknowledged = id.and_then(|id| {
+            self.calls.change(id, |call| Some((call.on_ack(now, talk_max, &timing)?, call.came)))?
+        });
         match acknowledged {
-            Some(true) => self.stats.acknowledged += 1,
-            Some(false) => {}
+            Some((true, came)) => {
+                let in_time = received.arrived.since(came) <= self.config.deadline;
+                self.stats.acknowledged += 1;
+                self.stats.acknowledged_in_time += u64::from(in_time);
+            }
+            Some((false, _)) => {}
             None => self.stats.stray += 1,
         }
     }

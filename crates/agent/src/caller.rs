@@ -4,10 +4,12 @@
 //! advance. A response finds its call by the mark in its branch; what belongs to a
 //! call that is over is still acknowledged, without any state.
 
+mod begin;
 mod call;
 mod config;
 mod report;
 mod request;
+mod sample;
 mod stats;
 
 use std::collections::VecDeque;
@@ -24,11 +26,13 @@ use crate::dialog::{self, Dialog};
 use crate::identity::{Mark, Namer};
 use crate::response;
 use crate::table::{Id, Table};
-use call::{Act, Answer, Call, Intent, Outcome};
+use begin::HeldBack;
+use call::{Act, Answer, Call, Outcome};
 use request::{Branch, Requests};
 
 pub use config::{CallerConfig, Impossible, Routing};
 pub use report::{CallerReport, Usage};
+pub use sample::CallerSample;
 pub use stats::{CallerStats, Failure, Failures, Measured, Repeated, TooSlow};
 
 /// Calls begun, and alarms fired, by one `handle_timeout` at the most: after a stall the
@@ -43,6 +47,8 @@ pub struct Caller {
     arrivals: Option<Arrivals>,
     /// The next call's intended moment.
     next_arrival: Option<Timestamp>,
+    /// Calls whose moment has come and that wait for another to end.
+    held_back: VecDeque<HeldBack>,
     /// How long the next call waits and is held. One of each is drawn for every call when it
     /// begins: what becomes of it changes nothing for those after it.
     patience: Stream,
@@ -61,20 +67,22 @@ impl Caller {
     /// # Errors
     /// When the configuration is [`Impossible`].
     pub fn new(
-        config: CallerConfig,
+        mut config: CallerConfig,
         seed: Seed,
         element: u32,
         start: Timestamp,
         pool: Pool,
     ) -> Result<Self, Impossible> {
         config.check()?;
-        let mut arrivals = Arrivals::new(config.load, start, seed, element);
+        config.timing.reliable |= !config.retransmissions;
+        let mut arrivals = Arrivals::new(&config.load, start, seed, element);
         let next_arrival = arrivals.next();
         Ok(Self {
             requests: Requests::new(config.local, config.callers, &config.uri),
             namer: Namer::new(seed, element),
             arrivals: Some(arrivals),
             next_arrival,
+            held_back: VecDeque::new(),
             patience: seed.stream(Purpose::Patience, element),
             hold: seed.stream(Purpose::Hold, element),
             calls: Table::new(config.open_max),
@@ -88,47 +96,12 @@ impl Caller {
 
     /// Every call was offered and is over.
     pub fn is_done(&self) -> bool {
-        self.next_arrival.is_none() && self.calls.len() == 0
+        self.next_arrival.is_none() && self.held_back.is_empty() && self.calls.len() == 0
     }
 
     /// What happened so far.
     pub fn stats(&self) -> &CallerStats {
         &self.stats
-    }
-
-    fn begin_due(&mut self, now: Timestamp) {
-        for _ in 0..BURST {
-            let Some(intended) = self.next_arrival.filter(|&at| at <= now) else { return };
-            self.next_arrival = self.arrivals.as_mut().and_then(Iterator::next);
-            self.begin(now, intended);
-        }
-    }
-
-    fn begin(&mut self, now: Timestamp, intended: Timestamp) {
-        self.stats.offered += 1;
-        self.stats.last_intended = intended;
-        let behind_warm_up = self.is_measured(intended);
-        self.stats.measured.offered += u64::from(behind_warm_up);
-        let intent = Intent {
-            patience: self.config.patience.draw(&mut self.patience),
-            hold: self.config.hold.draw(&mut self.hold),
-        };
-        if self.calls.is_full() {
-            self.stats.not_begun += 1;
-            return;
-        }
-        self.stats.begun += 1;
-        self.stats.last_begun = now;
-        self.stats.lateness.record(now.since(intended));
-        let call = Call::new(intended, now, intent, &self.config.timing);
-        let id = self.calls.insert(call.due(), call);
-        self.stats.open = self.calls.len() as u64;
-        self.act(self.namer.mark(id), Act::Send(Method::Invite));
-    }
-
-    /// Whether a call of this intended moment lies behind the warm-up.
-    fn is_measured(&self, intended: Timestamp) -> bool {
-        intended >= self.stats.start + self.config.warm_up
     }
 
     /// Carries out what a call wants, and sets its alarm.
@@ -358,6 +331,7 @@ impl Core for Caller {
             },
             Err(_) => self.stats.malformed += 1,
         }
+        self.begin_held_back(now);
         self.calls.settle();
     }
 
@@ -374,6 +348,7 @@ impl Core for Caller {
             let act = call.on_timeout(now, &self.config.timing);
             self.act(self.namer.mark(id), act);
         }
+        self.begin_held_back(now);
         self.calls.settle();
     }
 
@@ -386,6 +361,7 @@ impl Core for Caller {
     fn on_drain(&mut self, _: Timestamp) {
         self.arrivals = None;
         self.next_arrival = None;
+        self.give_up_held_back();
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -393,7 +369,8 @@ impl Core for Caller {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let due = self.next_arrival.into_iter().chain(self.calls.next_due()).min();
+        let due = [self.next_arrival, self.calls.next_due(), self.gives_up_at()];
+        let due = due.into_iter().flatten().min();
         due.map(|at| at + self.config.slack)
     }
 

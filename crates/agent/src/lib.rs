@@ -2,6 +2,8 @@
 //!
 //! [`Caller`] begins calls at moments drawn in advance (an open loop: it is never
 //! slowed down by the answers it gets, or does not get), holds them and hangs up.
+//! A [`Load`] says when: a [`Process`] that is Poisson, uniform, bursty or a trace, whose rate
+//! changes over time by a [`Profile`].
 //! [`Answerer`] rings, answers, refuses or does not care, as a [`Mix`] says, and may hang up
 //! first. Both are pure state machines behind
 //! [`tidegate_world::Core`], so the same agents load a real server over real sockets and a
@@ -21,11 +23,13 @@ mod span;
 mod table;
 mod template;
 
-pub use answerer::{Answerer, AnswererConfig, AnswererStats, Behaviour, Mix, NoMix};
-pub use arrival::{Load, Process};
+pub use answerer::{
+    Answerer, AnswererConfig, AnswererSample, AnswererStats, Behaviour, Mix, NoMix,
+};
+pub use arrival::{Load, Mmpp, NoMmpp, NoProfile, NoTrace, Process, Profile, Trace};
 pub use caller::{
-    Caller, CallerConfig, CallerReport, CallerStats, Failure, Failures, Impossible, Measured,
-    Repeated, Routing, TooSlow, Usage,
+    Caller, CallerConfig, CallerReport, CallerSample, CallerStats, Failure, Failures, Impossible,
+    Measured, Repeated, Routing, TooSlow, Usage,
 };
 pub use delays::Delays;
 pub use span::Span;

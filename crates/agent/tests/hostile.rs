@@ -12,7 +12,7 @@ use tidegate_world::{Pool, Seed, Timestamp};
 const OPEN_MAX: usize = 4;
 
 fn caller() -> Script<Caller> {
-    let load = Load { process: Process::Uniform, rate_cps: 2.0, calls: 8, duration: Duration::MAX };
+    let load = Load { process: Process::Uniform, rate_cps: 2.0, calls: 8, ..Load::default() };
     let config = CallerConfig {
         load,
         open_max: OPEN_MAX,

@@ -10,7 +10,7 @@ use tidegate_world::{Cause, Core, Failure, Path, Pool, Seed, Timestamp};
 
 /// One call at 0 ms, held for 10 s.
 fn config() -> CallerConfig {
-    let load = Load { process: Process::Uniform, rate_cps: 1.0, calls: 1, duration: Duration::MAX };
+    let load = Load { process: Process::Uniform, rate_cps: 1.0, calls: 1, ..Load::default() };
     CallerConfig { load, hold: Duration::from_secs(10).into(), ..CallerConfig::new(uac(), uas()) }
 }
 

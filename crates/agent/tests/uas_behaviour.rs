@@ -179,6 +179,51 @@ fn provisional_responses_come_one_after_the_other() {
 }
 
 #[test]
+fn a_100_comes_first_if_asked_for() {
+    let said = |config: AnswererConfig| {
+        let mut script = answerer(AnswererConfig { trying: true, ..config });
+        script.tell(uac(), &invite());
+        script.sent().iter().map(|sent| sent.what().to_owned()).collect::<Vec<_>>()
+    };
+    // The seven messages of a call, with ACK, BYE and its 200.
+    assert_eq!(said(config()), ["100", "180", "200"]);
+    assert_eq!(
+        said(AnswererConfig { mix: Behaviour::Refuse(503).into(), ..config() }),
+        ["100", "503"]
+    );
+    assert!(said(AnswererConfig { mix: Behaviour::Silent.into(), ..config() }).is_empty());
+    // A call that rings, or will be answered after a while without ringing.
+    let ring = Duration::from_millis(100).into();
+    assert_eq!(said(AnswererConfig { ring, ..config() }), ["100", "180"]);
+    assert_eq!(said(AnswererConfig { ring, provisionals: vec![], ..config() }), ["100"]);
+    let ring = Duration::from_secs(1).into();
+    assert_eq!(said(AnswererConfig { ring, provisionals: vec![], ..config() }), ["100"]);
+}
+
+#[test]
+fn a_copy_gets_the_100_again_if_nothing_came_after_it() {
+    let ring = Duration::from_millis(100).into();
+    let mut script =
+        answerer(AnswererConfig { trying: true, ring, provisionals: vec![], ..config() });
+    script.tell(uac(), &invite());
+    script.until(50).tell(uac(), &invite());
+    assert_eq!(script.schedule(), at("100", &[0, 50]));
+}
+
+#[test]
+fn an_ack_counts_as_in_time_within_the_deadline_of_the_first_invite() {
+    for (ms, in_time) in [(1000, 1), (1001, 0)] {
+        let deadline = Duration::from_secs(1);
+        let mut script = answerer(AnswererConfig { deadline, ..config() });
+        script.tell(uac(), &invite()).until(400).tell(uac(), &invite());
+        let ok = script.sent().pop().unwrap();
+        script.until(ms).tell(uac(), &request("ACK", "2", &tag(&ok), 1));
+        let stats = script.agent.stats();
+        assert_eq!((stats.acknowledged, stats.acknowledged_in_time), (1, in_time));
+    }
+}
+
+#[test]
 fn a_server_that_fails_does_not_ring() {
     let ring = Duration::from_secs(4).into();
     for (status, sent) in [(500, &["500"][..]), (503, &["503"]), (603, &["180"]), (486, &["180"])] {

@@ -67,10 +67,11 @@ fn callers(point: &Point, local: SocketAddr, target: SocketAddr) -> CallerConfig
     let conditions = &point.conditions;
     CallerConfig {
         load: Load {
-            process: conditions.arrivals,
+            process: conditions.arrivals.clone(),
             rate_cps: point.rate_cps(),
             calls: u32::MAX,
             duration: point.warm_up + point.measured,
+            ..Load::default()
         },
         hold: Duration::from_secs_f64(conditions.hold_s).into(),
         patience: Duration::from_secs_f64(conditions.patience_s).into(),

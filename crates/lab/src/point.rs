@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher13};
-use tidegate_agent::Process;
 use tidegate_server::config::{emulate_toml, overload_toml};
 
 use crate::cost;
@@ -107,10 +106,7 @@ impl Point {
             queue_max,
             emulate,
         } = &self.conditions;
-        let arrivals = match arrivals {
-            Process::Poisson => "poisson",
-            Process::Uniform => "uniform",
-        };
+        let arrivals = arrivals.to_string();
         json!({
             "format": FORMAT,
             "program": program,

@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_agent::{CallerConfig, Load, Process};
+use tidegate_agent::{CallerConfig, Load};
 use tidegate_lab::real::{Answerers, Callers};
 use tidegate_world::Seed;
 
@@ -22,8 +22,7 @@ fn until(mut condition: impl FnMut() -> bool) {
 fn callers_reach_answerers_and_both_say_what_they_did() {
     let answerers = Answerers::start(2, Duration::ZERO, Seed(1)).unwrap();
     let target = answerers.addresses().next().unwrap();
-    let load =
-        Load { process: Process::Poisson, rate_cps: 500.0, calls: 100, duration: Duration::MAX };
+    let load = Load { rate_cps: 500.0, calls: 100, ..Load::default() };
     let configure = |local| CallerConfig {
         load,
         warm_up: Duration::from_millis(50),

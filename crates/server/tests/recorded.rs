@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
-use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Process};
+use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig};
 use tidegate_balance::{Policy, Pool as Backends};
 use tidegate_control::registry;
 use tidegate_io::{Clock, Crossings, Drive, Group, Limits, Listen, Shard, Stop, open};
@@ -136,12 +135,8 @@ fn recorded_run() -> (SocketAddr, [SocketAddr; 2], Vec<Entry>, Sent) {
         },
         |tapped| (tapped.core.into_log().into_log(), tapped.sent),
     );
-    let load = tidegate_agent::Load {
-        process: Process::Poisson,
-        rate_cps: 500.0,
-        calls: CALLS,
-        duration: Duration::MAX,
-    };
+    let load =
+        tidegate_agent::Load { rate_cps: 500.0, calls: CALLS, ..tidegate_agent::Load::default() };
     let stop = stop_calling.clone();
     let caller = drive(
         &calling,

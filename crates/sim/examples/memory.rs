@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 
 /// The INVITEs of so many calls, as our caller writes them.
 fn invites(calls: u32) -> Vec<Box<[u8]>> {
-    let load = Load { process: Process::Uniform, rate_cps: 1e6, calls, duration: Duration::MAX };
+    let load = Load { process: Process::Uniform, rate_cps: 1e6, calls, ..Load::default() };
     let config = CallerConfig {
         load,
         open_max: calls as usize,

@@ -29,6 +29,8 @@ pub enum Purpose {
     Ring,
     /// Whether and when a called party hangs up.
     HangUp,
+    /// In which state arrivals are that come in bursts, and for how long.
+    Modulation,
 }
 
 /// The seed of a whole run, from which every stream is derived.

@@ -54,6 +54,8 @@ pub(crate) struct Call {
     pub dialog: u128,
     /// Where responses go.
     pub path: Path,
+    /// When its first INVITE came.
+    pub came: Timestamp,
     /// How long we talk before we hang up, if we do not wait for the caller to.
     pub talk: Option<Duration>,
     pub phase: Phase,

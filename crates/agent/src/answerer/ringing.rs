@@ -25,8 +25,8 @@ pub(crate) struct Ringing {
     statuses: u8,
     /// Of these, those that were sent.
     sent: u8,
-    /// Whether it rings so long that it must say something.
-    is_slow: bool,
+    /// Whether it gets a 100 if nothing else: asked for, or because it rings for long.
+    says_trying: bool,
     /// Time from one of them to the next.
     step: Duration,
     /// When one is due, first or again.
@@ -57,12 +57,14 @@ pub(crate) enum Rang {
 
 impl Ringing {
     /// A call that begins to ring at `now`, sends the first of so many `statuses` at once and the
-    /// others at equal distances. It rings for `longest` at the most.
+    /// others at equal distances; a 100 if there are none and it `says_trying`. It rings for
+    /// `longest` at the most.
     pub fn new(
         now: Timestamp,
         invite: &[u8],
         intent: Intent,
         statuses: usize,
+        says_trying: bool,
         longest: Duration,
     ) -> Self {
         let statuses = u8::try_from(statuses).unwrap_or(u8::MAX);
@@ -76,7 +78,7 @@ impl Ringing {
             behaviour: intent.behaviour,
             statuses,
             sent: 0,
-            is_slow: end > now + TRYING,
+            says_trying: says_trying || end > now + TRYING,
             step,
             next: Timestamp::NEVER,
             end,
@@ -94,7 +96,7 @@ impl Ringing {
     pub fn said(&self) -> Said {
         match usize::from(self.sent).checked_sub(1) {
             Some(number) => Said::Progress(number),
-            None if self.is_slow => Said::Trying,
+            None if self.says_trying => Said::Trying,
             None => Said::Nothing,
         }
     }
@@ -127,7 +129,7 @@ mod tests {
     fn schedule(behaviour: Behaviour, ring: u64, statuses: usize) -> (Vec<(u64, usize)>, u64) {
         let intent = Intent { behaviour, ring: Duration::from_secs(ring), talk: None };
         let longest = Duration::from_secs(200);
-        let mut ringing = Ringing::new(Timestamp::ZERO, b"", intent, statuses, longest);
+        let mut ringing = Ringing::new(Timestamp::ZERO, b"", intent, statuses, false, longest);
         let mut sent = Vec::new();
         loop {
             let now = ringing.due();

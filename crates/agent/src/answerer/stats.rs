@@ -35,6 +35,13 @@ pub struct AnswererStats {
     pub forgotten: u64,
     /// Calls whose 200 was acknowledged.
     pub acknowledged: u64,
+    /// Of these, calls whose ACK came within [`deadline`](crate::AnswererConfig::deadline) of
+    /// the arrival of their first INVITE. 002 §4.2 counts as goodput the calls whose five messages
+    /// from INVITE to ACK are all delivered within 10 s. Only the callee sees the ACK arrive, and
+    /// only the caller knows when the INVITE was sent first: the caller's
+    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) has the way of the INVITE in it and
+    /// not that of the ACK, this the other way round. Neither is less than that goodput.
+    pub acknowledged_in_time: u64,
     /// Calls that are not over.
     pub open: u64,
     /// Final responses to an INVITE, and BYEs, sent again.
@@ -80,6 +87,7 @@ impl AnswererStats {
             not_acknowledged,
             forgotten,
             acknowledged,
+            acknowledged_in_time,
             open,
             repeated,
             byes_unanswered,
@@ -107,6 +115,7 @@ impl AnswererStats {
         self.not_acknowledged += not_acknowledged;
         self.forgotten += forgotten;
         self.acknowledged += acknowledged;
+        self.acknowledged_in_time += acknowledged_in_time;
         self.open += open;
         self.repeated += repeated;
         self.byes_unanswered += byes_unanswered;
@@ -131,6 +140,11 @@ impl fmt::Display for AnswererStats {
             f,
             "calls           {calls}: answered {answered}, refused {refused}, cancelled {cancelled}, \
              completed {completed}, hung up {hung_up}"
+        )?;
+        writeln!(
+            f,
+            "acknowledged    {}, in time {}",
+            self.acknowledged, self.acknowledged_in_time
         )?;
         writeln!(
             f,

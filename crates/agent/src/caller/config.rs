@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_transaction::Timing;
 
-use crate::arrival::{Load, Process};
+use crate::arrival::{Load, NoProfile, Process, Profile};
 use crate::span::Span;
 
 /// Length of the Request-URI at the most, in bytes.
@@ -54,10 +54,22 @@ pub struct CallerConfig {
     pub slack: Duration,
     /// Base values of the timers.
     pub timing: Timing,
+    /// Whether INVITE, CANCEL and BYE are sent again while nothing answers them (timers A and E).
+    /// If not, a call waits as long as ever (timers B and F), and for one copy. A 2xx that is sent
+    /// again is acknowledged again in any case. Default true.
+    pub retransmissions: bool,
     /// Route sets. Default [`Routing::Follow`].
     pub routing: Routing,
-    /// Calls that may be open at once. Default 100,000.
+    /// Calls that may be open at once: one more is not begun, and counted. SIPp's `-l` does the
+    /// same without counting (3.6.1; if not given it is what the rate opens in three times the
+    /// duration of the scenario, which counts as 1 s at least): a server that answers slowly is
+    /// offered less than was asked for, and nothing says so. Default 100,000.
     pub open_max: usize,
+    /// A closed loop: while so many calls are open, one whose moment comes is held back until
+    /// another ends, and begins late. Its set-up delay still counts from its moment, so that the
+    /// wait is not hidden. What is held back at the end of the [`Load`]'s duration is never begun.
+    /// Default: none, an open loop.
+    pub open_limit: Option<usize>,
 }
 
 impl CallerConfig {
@@ -67,12 +79,7 @@ impl CallerConfig {
             local,
             target,
             uri: format!("sip:service@{target}"),
-            load: Load {
-                process: Process::Poisson,
-                rate_cps: 10.0,
-                calls: 10,
-                duration: Duration::MAX,
-            },
+            load: Load::default(),
             callers: 1,
             hold: Span::ZERO,
             patience: Span::Fixed(Duration::from_secs(60)),
@@ -80,8 +87,10 @@ impl CallerConfig {
             warm_up: Duration::ZERO,
             slack: Duration::ZERO,
             timing: Timing::default(),
+            retransmissions: true,
             routing: Routing::Follow,
             open_max: 100_000,
+            open_limit: None,
         }
     }
 
@@ -89,12 +98,20 @@ impl CallerConfig {
         if !(self.load.rate_cps.is_finite() && self.load.rate_cps > 0.0) {
             return Err(Impossible::Rate(self.load.rate_cps));
         }
+        self.load.profile.check().map_err(Impossible::Profile)?;
+        if matches!(self.load.process, Process::Trace(_)) && self.load.profile != Profile::Constant
+        {
+            return Err(Impossible::TraceProfile);
+        }
         let readable = self.uri.bytes().all(|b| b.is_ascii_graphic() && !b"<>\"".contains(&b));
         if self.uri.is_empty() || self.uri.len() > URI_MAX || !readable {
             return Err(Impossible::Uri);
         }
         if self.callers == 0 {
             return Err(Impossible::Callers);
+        }
+        if self.open_limit == Some(0) {
+            return Err(Impossible::OpenLimit);
         }
         if self.timing.t1.is_zero() {
             return Err(Impossible::T1);
@@ -111,10 +128,16 @@ impl CallerConfig {
 pub enum Impossible {
     /// The rate is not a positive number.
     Rate(f64),
+    /// The profile has a value that none can have.
+    Profile(NoProfile),
+    /// A trace says all moments itself: it can have no profile.
+    TraceProfile,
     /// The Request-URI is empty, too long, or holds characters that no URI holds.
     Uri,
     /// There is no caller.
     Callers,
+    /// No call may be open: none would ever begin.
+    OpenLimit,
     /// T1 is zero: repetitions would never end.
     T1,
     /// Calls would begin too late.
@@ -125,8 +148,11 @@ impl fmt::Display for Impossible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rate(rate) => write!(f, "a rate of {rate} calls/s: it must be above zero"),
+            Self::Profile(why) => write!(f, "the profile: {why}"),
+            Self::TraceProfile => f.write_str("a trace with a profile: its moments are given"),
             Self::Uri => write!(f, "the Request-URI must be 1 to {URI_MAX} bytes of a SIP URI"),
             Self::Callers => f.write_str("no callers: there must be one at least"),
+            Self::OpenLimit => f.write_str("a limit of 0 open calls: none would ever begin"),
             Self::Slack => write!(f, "a slack of more than {} ms", SLACK_MAX.as_millis()),
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
         }

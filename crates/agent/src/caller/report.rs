@@ -24,8 +24,12 @@ pub struct Usage {
 /// A run in figures: [`Display`](fmt::Display) is the table, [`Serialize`] the JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallerReport {
-    /// Rate asked for, calls/s.
+    /// Rate asked for where the profile is 1, calls/s.
     pub asked_cps: f64,
+    /// The process by which calls arrived, as it is written.
+    pub arrivals: String,
+    /// The profile of their rate, as it is written.
+    pub profile: String,
     /// Rate as drawn, calls/s.
     pub intended_cps: f64,
     /// Rate reached, calls/s.
@@ -58,6 +62,8 @@ impl CallerReport {
     pub fn new(config: &CallerConfig, seed: u64, stats: CallerStats, usage: Usage) -> Self {
         Self {
             asked_cps: config.load.rate_cps,
+            arrivals: config.load.process.to_string(),
+            profile: config.load.profile.to_string(),
             intended_cps: stats.intended_cps(),
             begun_cps: stats.begun_cps(),
             goodput_cps: stats.goodput_cps(),
@@ -85,6 +91,8 @@ impl fmt::Display for CallerReport {
             offered,
             begun,
             not_begun,
+            expired,
+            held_back,
             set_up,
             set_up_in_time,
             completed,
@@ -108,6 +116,9 @@ impl fmt::Display for CallerReport {
         )?;
         if *not_begun > 0 {
             row(f, "not begun", format_args!("{not_begun} calls: too many were open"))?;
+        }
+        if *held_back > 0 {
+            row(f, "held back", format_args!("{held_back} calls, {expired} of them to the end"))?;
         }
         row(
             f,

@@ -159,7 +159,7 @@ impl Measured {
 }
 
 /// What a caller did and what came of it. Always:
-/// `offered = begun + not_begun` and `begun = completed + failed + open`.
+/// `offered = begun + not_begun + expired + waiting` and `begun = completed + failed + open`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CallerStats {
     /// Calls whose intended moment has come.
@@ -168,6 +168,13 @@ pub struct CallerStats {
     pub begun: u64,
     /// Of these, calls for which there was no room ([`open_max`](crate::CallerConfig::open_max)).
     pub not_begun: u64,
+    /// Of these, calls that were never begun since others were open until the end
+    /// ([`open_limit`](crate::CallerConfig::open_limit)).
+    pub expired: u64,
+    /// Of these, calls that wait for another to end.
+    pub waiting: u64,
+    /// Calls that had to wait for another to end, whatever became of them then.
+    pub held_back: u64,
     /// Calls that are not over.
     pub open: u64,
     /// Calls answered with 2xx while the caller was waiting.
@@ -184,7 +191,8 @@ pub struct CallerStats {
     pub repeated: Repeated,
     /// Intended moment to the arrival of the 2xx.
     pub set_up_delay: Delays,
-    /// Intended moment to that at which the INVITE was given to the driver.
+    /// Intended moment to that at which the INVITE was given to the driver, of the calls that were
+    /// not held back.
     pub lateness: Delays,
     /// The calls behind the warm-up.
     pub measured: Measured,
@@ -238,6 +246,8 @@ impl CallerStats {
         let intended = self.last_intended.since(self.start);
         let missing = self.not_begun as f64 / self.offered.max(1) as f64;
         let stretched = self.last_begun.since(self.start) > intended.mul_f64(1.01) + LATENESS_MAX;
+        // What was held back begins late on purpose.
+        let stretched = stretched && self.held_back == 0;
         (lateness_p99 > LATENESS_MAX || missing > 0.01 || stretched).then(|| TooSlow {
             lateness_p99,
             intended_cps: self.intended_cps(),
@@ -253,6 +263,9 @@ impl CallerStats {
         self.offered += other.offered;
         self.begun += other.begun;
         self.not_begun += other.not_begun;
+        self.expired += other.expired;
+        self.waiting += other.waiting;
+        self.held_back += other.held_back;
         self.open += other.open;
         self.set_up += other.set_up;
         self.set_up_in_time += other.set_up_in_time;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_agent::{
-    Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Process,
+    Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load,
 };
 use tidegate_world::{Core, Path, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit};
 
@@ -20,7 +20,7 @@ pub fn uas() -> SocketAddr {
 
 /// The defaults, for `calls` calls at `rate_cps`.
 pub fn calling(rate_cps: f64, calls: u32) -> CallerConfig {
-    let load = Load { process: Process::Poisson, rate_cps, calls, duration: Duration::MAX };
+    let load = Load { rate_cps, calls, ..Load::default() };
     CallerConfig { load, ..CallerConfig::new(uac(), uas()) }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_agent::{CallerConfig, CallerStats, Load, Process};
+use tidegate_agent::{CallerConfig, CallerStats, Load};
 use tidegate_world::Seed;
 
 use super::plan::{BACKENDS, CAPACITY_CPS, DEADLINE, MULTIPLES, Plan, Side};
@@ -34,10 +34,10 @@ impl Stage {
     /// Begins to offer a load. Both sides are offered the same calls.
     pub(super) fn call(&mut self, plan: &Plan, phase: usize, seed: u64) -> io::Result<()> {
         let load = Load {
-            process: Process::Poisson,
             rate_cps: MULTIPLES[phase] * CAPACITY_CPS,
             calls: u32::MAX,
             duration: plan.load,
+            ..Load::default()
         };
         let target = self.tidegate.address();
         let configure = |local| CallerConfig {

@@ -86,13 +86,13 @@ pub struct Choice<T: 'static> {
     pub reserved: &'static [&'static str],
 }
 
-impl<T: Copy> Choice<T> {
+impl<T> Choice<T> {
     fn names(&self) -> impl Iterator<Item = &'static str> {
         self.words.iter().map(|(name, _)| *name)
     }
 }
 
-impl<T: Copy> Shape for Choice<T> {
+impl<T: Clone> Shape for Choice<T> {
     type Value = T;
 
     fn describe(&self) -> String {
@@ -104,7 +104,7 @@ impl<T: Copy> Shape for Choice<T> {
             return wrong_type(self, key, value, report);
         };
         if let Some((_, found)) = self.words.iter().find(|(name, _)| name == written) {
-            return Some(*found);
+            return Some(found.clone());
         }
         let help = match nearest(written, self.names()) {
             Some(name) => format!("did you mean `\"{name}\"`?"),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load, Process};
+use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
@@ -79,12 +79,7 @@ impl Run {
     pub fn go(self) -> Outcome {
         let seed = Seed(self.seed);
         let config = CallerConfig {
-            load: Load {
-                process: Process::Poisson,
-                rate_cps: self.rate_cps,
-                calls: self.calls,
-                duration: Duration::MAX,
-            },
+            load: Load { rate_cps: self.rate_cps, calls: self.calls, ..Load::default() },
             hold: self.hold.into(),
             ..CallerConfig::new(address(CALLER), address(PROXY))
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::{
-    Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Process, Span,
+    Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Span,
 };
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
@@ -108,10 +108,10 @@ impl Traffic {
     fn callers(&self) -> CallerConfig {
         CallerConfig {
             load: Load {
-                process: Process::Poisson,
                 rate_cps: self.rate_cps,
                 calls: u32::MAX,
                 duration: self.lasts,
+                ..Load::default()
             },
             hold: Span::Exponential(Duration::from_secs(60)),
             patience: Span::Exponential(Duration::from_secs(60)),

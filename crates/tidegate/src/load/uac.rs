@@ -180,6 +180,7 @@ fn configure(args: &Args, local: SocketAddr) -> CallerConfig {
             rate_cps: args.rate,
             calls: args.calls.unwrap_or(u32::MAX),
             duration: args.duration.unwrap_or(Duration::MAX),
+            ..Load::default()
         },
         callers: args.callers,
         hold: args.hold,

@@ -1,0 +1,60 @@
+//! An answerer's counts at one moment, for a curve over time.
+
+use serde::Serialize;
+
+use super::stats::AnswererStats;
+
+/// The counts of [`AnswererStats`] that a curve over time is made of: take one now and then, and
+/// the difference of two says what happened between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AnswererSample {
+    /// New calls.
+    pub calls: u64,
+    /// Calls answered with 200.
+    pub answered: u64,
+    /// Of these, calls whose 200 was acknowledged.
+    pub acknowledged: u64,
+    /// Of these, in time.
+    pub acknowledged_in_time: u64,
+    /// Answered calls that the caller ended.
+    pub completed: u64,
+    /// Copies of an INVITE already seen.
+    pub invites_again: u64,
+    /// Final responses to an INVITE, and BYEs, sent again.
+    pub repeated: u64,
+    /// Calls that are not over at this moment.
+    pub open: u64,
+}
+
+impl AnswererSample {
+    /// What happened since `earlier`, a sample of the same answerer. `open` is still that of this
+    /// moment.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            calls: self.calls - earlier.calls,
+            answered: self.answered - earlier.answered,
+            acknowledged: self.acknowledged - earlier.acknowledged,
+            acknowledged_in_time: self.acknowledged_in_time - earlier.acknowledged_in_time,
+            completed: self.completed - earlier.completed,
+            invites_again: self.invites_again - earlier.invites_again,
+            repeated: self.repeated - earlier.repeated,
+            open: self.open,
+        }
+    }
+}
+
+impl AnswererStats {
+    /// The counts at this moment.
+    pub fn sample(&self) -> AnswererSample {
+        AnswererSample {
+            calls: self.calls,
+            answered: self.answered,
+            acknowledged: self.acknowledged,
+            acknowledged_in_time: self.acknowledged_in_time,
+            completed: self.completed,
+            invites_again: self.invites_again,
+            repeated: self.repeated,
+            open: self.open,
+        }
+    }
+}

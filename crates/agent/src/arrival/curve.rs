@@ -1,0 +1,201 @@
+//! The calls that a profile brings until a time, and the time that brings a number of calls.
+//!
+//! With Λ(t) = ∫₀ᵗ λ(s) ds, the moments Λ⁻¹(e₁), Λ⁻¹(e₁ + e₂), … are those of a Poisson process of
+//! rate λ(t), if the eᵢ are exponentially distributed with mean 1 (time rescaling: Çinlar,
+//! *Introduction to Stochastic Processes*, 1975, §4.7). So a call costs one draw, whatever the
+//! profile, and none is thrown away, as thinning would do. Calls at Λ⁻¹(0), Λ⁻¹(1), … are as
+//! evenly spaced as the profile lets them be.
+//!
+//! A piece of λ is a straight line, where Λ⁻¹ is the root of a quadratic equation, or an
+//! exponential decay to a floor, where Λ is concave and Newton's method closes in from below.
+
+use super::profile::Profile;
+
+/// Steps of Newton's method at the most. It doubles the digits that are right; the bound is for
+/// values at the edge of what a number can hold.
+const NEWTON_MAX: usize = 64;
+
+/// Λ of one profile at one rate.
+#[derive(Clone, Debug)]
+pub(crate) struct Curve {
+    /// In order of time, without gaps from 0 on; the last has no end.
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// When it begins, in seconds.
+    start_s: f64,
+    /// Calls before that.
+    calls: f64,
+    shape: Shape,
+}
+
+/// The rate in calls/s, as a function of the time since the piece began.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Line { from_cps: f64, to_cps: f64, length_s: f64 },
+    Decay { floor_cps: f64, excess_cps: f64, tau_s: f64 },
+}
+
+impl Curve {
+    /// That of `profile`, with `rate_cps` at factor 1.
+    pub fn new(profile: &Profile, rate_cps: f64) -> Self {
+        let mut curve = Drawing::default();
+        match profile {
+            Profile::Constant => curve.level(rate_cps, f64::INFINITY),
+            Profile::Gradual { up, hold, down } => {
+                curve.line(0.0, rate_cps, up.as_secs_f64());
+                curve.level(rate_cps, hold.as_secs_f64());
+                curve.line(rate_cps, 0.0, down.as_secs_f64());
+                curve.level(0.0, f64::INFINITY);
+            }
+            Profile::Instant { at } => {
+                curve.level(0.0, at.as_secs_f64());
+                curve.level(rate_cps, f64::INFINITY);
+            }
+            Profile::Steps(steps) => {
+                let mut cps = rate_cps;
+                for (at, factor) in steps.iter() {
+                    curve.level(cps, at.as_secs_f64() - curve.end_s);
+                    cps = rate_cps * factor;
+                }
+                curve.level(cps, f64::INFINITY);
+            }
+            Profile::Flash { at, peak, rise, decay } => {
+                curve.level(rate_cps, at.as_secs_f64());
+                curve.line(rate_cps, rate_cps * peak, rise.as_secs_f64());
+                let excess_cps = rate_cps * (peak - 1.0);
+                let tau_s = decay.as_secs_f64();
+                let shape = Shape::Decay { floor_cps: rate_cps, excess_cps, tau_s };
+                curve.push(shape, f64::INFINITY);
+            }
+            Profile::Avalanche { at, calls, within } => {
+                let within_s = within.as_secs_f64();
+                curve.level(rate_cps, at.as_secs_f64());
+                curve.level(rate_cps + f64::from(*calls) / within_s, within_s);
+                curve.level(rate_cps, f64::INFINITY);
+            }
+        }
+        Self { pieces: curve.pieces }
+    }
+
+    /// Calls expected until `at_s` seconds after the start: Λ.
+    pub fn calls_until(&self, at_s: f64) -> f64 {
+        let after = self.pieces.partition_point(|piece| piece.start_s <= at_s);
+        let piece = &self.pieces[after.max(1) - 1];
+        piece.calls + piece.shape.calls(at_s - piece.start_s)
+    }
+
+    /// Seconds after the start at which more than `calls` are expected for the first time: Λ⁻¹.
+    /// `None` if there never are so many.
+    pub fn time_of(&self, calls: f64) -> Option<f64> {
+        let after = self.pieces.partition_point(|piece| piece.calls <= calls);
+        let piece = &self.pieces[after.max(1) - 1];
+        let passed_s = piece.shape.time(calls - piece.calls)?;
+        Some(piece.start_s + passed_s)
+    }
+
+    /// The rate `at_s` seconds after the start, in calls/s: λ.
+    pub fn rate_cps(&self, at_s: f64) -> f64 {
+        let after = self.pieces.partition_point(|piece| piece.start_s <= at_s);
+        let piece = &self.pieces[after.max(1) - 1];
+        piece.shape.rate_cps(at_s - piece.start_s)
+    }
+
+    /// All calls that are ever expected; infinite, unless the rate falls to zero for good.
+    pub fn total(&self) -> f64 {
+        let last = self.pieces.last().expect("a curve has a last piece");
+        if last.shape.rate_cps(0.0) > 0.0 { f64::INFINITY } else { last.calls }
+    }
+}
+
+/// A curve that is being drawn.
+#[derive(Default)]
+struct Drawing {
+    pieces: Vec<Piece>,
+    end_s: f64,
+    calls: f64,
+}
+
+impl Drawing {
+    fn level(&mut self, cps: f64, length_s: f64) {
+        self.line(cps, cps, length_s);
+    }
+
+    fn line(&mut self, from_cps: f64, to_cps: f64, length_s: f64) {
+        self.push(Shape::Line { from_cps, to_cps, length_s }, length_s);
+    }
+
+    fn push(&mut self, shape: Shape, length_s: f64) {
+        if length_s == 0.0 {
+            return;
+        }
+        self.pieces.push(Piece { start_s: self.end_s, calls: self.calls, shape });
+        if length_s.is_finite() {
+            self.end_s += length_s;
+            self.calls += shape.calls(length_s);
+        }
+    }
+}
+
+impl Shape {
+    fn rate_cps(self, passed_s: f64) -> f64 {
+        match self {
+            Self::Line { from_cps, to_cps, length_s } => {
+                from_cps + slope(from_cps, to_cps, length_s) * passed_s
+            }
+            Self::Decay { floor_cps, excess_cps, tau_s } => {
+                floor_cps + excess_cps * (-passed_s / tau_s).exp()
+            }
+        }
+    }
+
+    /// Calls in the first `passed_s` seconds.
+    fn calls(self, passed_s: f64) -> f64 {
+        match self {
+            Self::Line { from_cps, to_cps, length_s } => {
+                (from_cps + slope(from_cps, to_cps, length_s) * passed_s / 2.0) * passed_s
+            }
+            Self::Decay { floor_cps, excess_cps, tau_s } => {
+                floor_cps * passed_s - excess_cps * tau_s * (-passed_s / tau_s).exp_m1()
+            }
+        }
+    }
+
+    /// Seconds until there were `calls`, from 0 up; `None` if the rate is zero throughout.
+    fn time(self, calls: f64) -> Option<f64> {
+        match self {
+            Self::Line { from_cps, to_cps, .. } if from_cps == 0.0 && to_cps == 0.0 => None,
+            Self::Line { .. } if calls == 0.0 => Some(0.0),
+            // The root of `from·u + slope·u²/2 = calls`, in the form that subtracts no equals.
+            Self::Line { from_cps, to_cps, length_s } => {
+                let slope = slope(from_cps, to_cps, length_s);
+                let end_cps = (from_cps * from_cps + 2.0 * slope * calls).max(0.0).sqrt();
+                Some((2.0 * calls / (from_cps + end_cps)).min(length_s))
+            }
+            Self::Decay { .. } => {
+                let mut passed_s = 0.0;
+                for _ in 0..NEWTON_MAX {
+                    let missing = calls - self.calls(passed_s);
+                    let next_s = passed_s + missing / self.rate_cps(passed_s);
+                    // Rounding ends the rise.
+                    if next_s <= passed_s {
+                        break;
+                    }
+                    passed_s = next_s;
+                }
+                Some(passed_s)
+            }
+        }
+    }
+}
+
+/// Change of the rate in a second; a level line may be without end.
+fn slope(from_cps: f64, to_cps: f64, length_s: f64) -> f64 {
+    (to_cps - from_cps) / length_s
+}
+
+#[cfg(test)]
+#[path = "curve_tests.rs"]
+mod tests;

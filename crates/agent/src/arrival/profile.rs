@@ -1,0 +1,293 @@
+//! How the rate of calls changes over time.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Steps of a [`Profile::Steps`] at the most.
+const STEPS_MAX: usize = 1024;
+
+/// A factor on the rate of calls, as a function of the time since the start.
+///
+/// [`Load::rate_cps`](crate::Load::rate_cps) is the rate at factor 1: what `constant` offers all
+/// the time, what `gradual` and `instant` rise to, what `flash` and `avalanche` rise from, and
+/// what `steps` are multiples of.
+///
+/// Read and written as `constant`, `gradual:UP,HOLD,DOWN`, `instant:AT`, `steps:T=F,T=F,…`,
+/// `flash:AT,PEAK,RISE,DECAY` and `avalanche:AT,N,WITHIN`, with times in seconds.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub enum Profile {
+    /// Factor 1.
+    #[default]
+    Constant,
+    /// A straight rise from 0 to 1, a time at 1, a straight fall to 0; nothing after that. Any of
+    /// the three may be zero. The gradual overload of 000 §6.4.1: 50 s, 30 s and 50 s at
+    /// 5,000 calls/s.
+    Gradual {
+        /// Duration of the rise.
+        up: Duration,
+        /// Time at factor 1.
+        hold: Duration,
+        /// Duration of the fall.
+        down: Duration,
+    },
+    /// Nothing before a moment, factor 1 after it: the instant overload of 000 §6.4.2.
+    Instant {
+        /// That moment.
+        at: Duration,
+    },
+    /// Each factor holds from its moment to the next one's, the last for ever. Before the first
+    /// moment it is 1. In order of time.
+    Steps(Arc<[(Duration, f64)]>),
+    /// A flash crowd: factor 1, a straight rise to the peak, and an exponential decay to 1:
+    /// `1 + (peak − 1)·e^(−u/decay)` at the time `u` after the peak.
+    Flash {
+        /// When the rise begins.
+        at: Duration,
+        /// The factor at the peak, 1 or more.
+        peak: f64,
+        /// Duration of the rise.
+        rise: Duration,
+        /// Time in which the excess falls to 1/e, above zero.
+        decay: Duration,
+    },
+    /// An avalanche restart: factor 1, and once `calls` more, since everybody comes back at the
+    /// same time. Each chooses a moment of a window, all of them alike: so the peak is known,
+    /// `calls / within` above the rate. Their number is exact if arrivals are uniform, and has
+    /// this mean if they are random.
+    Avalanche {
+        /// When the window begins.
+        at: Duration,
+        /// Calls in the window, beside those that come anyway.
+        calls: u32,
+        /// Length of the window, above zero.
+        within: Duration,
+    },
+}
+
+impl Profile {
+    /// Checks the values that a profile needs.
+    pub(crate) fn check(&self) -> Result<(), NoProfile> {
+        match self {
+            Self::Constant | Self::Gradual { .. } | Self::Instant { .. } => Ok(()),
+            Self::Steps(steps) if steps.is_empty() => Err(NoProfile::Form(STEPS)),
+            Self::Steps(steps) if steps.len() > STEPS_MAX => Err(NoProfile::TooMany),
+            Self::Steps(steps) if !steps.is_sorted_by(|a, b| a.0 < b.0) => Err(NoProfile::Order),
+            Self::Steps(steps) => {
+                let good = |factor: f64| factor.is_finite() && factor >= 0.0;
+                if steps.iter().all(|step| good(step.1)) { Ok(()) } else { Err(NoProfile::Factor) }
+            }
+            Self::Flash { peak, .. } if !(peak.is_finite() && *peak >= 1.0) => Err(NoProfile::Peak),
+            Self::Flash { decay: length, .. } | Self::Avalanche { within: length, .. } => {
+                if length.is_zero() { Err(NoProfile::Length) } else { Ok(()) }
+            }
+        }
+    }
+}
+
+const FORMS: &str = "constant, gradual:UP,HOLD,DOWN, instant:AT, steps:T=F,…, \
+                     flash:AT,PEAK,RISE,DECAY or avalanche:AT,N,WITHIN";
+const GRADUAL: &str = "gradual:UP,HOLD,DOWN";
+const INSTANT: &str = "instant:AT";
+const STEPS: &str = "steps:T=F,T=F,…";
+const FLASH: &str = "flash:AT,PEAK,RISE,DECAY";
+const AVALANCHE: &str = "avalanche:AT,N,WITHIN";
+
+impl FromStr for Profile {
+    type Err = NoProfile;
+
+    fn from_str(text: &str) -> Result<Self, NoProfile> {
+        let (name, values) = text.split_once(':').unwrap_or((text, ""));
+        let profile = match name {
+            "constant" if text == name => Self::Constant,
+            "gradual" => {
+                let [up, hold, down] = fields(values, GRADUAL)?;
+                Self::Gradual { up: seconds(up)?, hold: seconds(hold)?, down: seconds(down)? }
+            }
+            "instant" => {
+                let [at] = fields(values, INSTANT)?;
+                Self::Instant { at: seconds(at)? }
+            }
+            "steps" => {
+                let step = |text: &str| {
+                    let (at, factor) = text.split_once('=').ok_or(NoProfile::Form(STEPS))?;
+                    Ok((seconds(at)?, factor.parse().map_err(|_| NoProfile::Factor)?))
+                };
+                Self::Steps(values.split(',').map(step).collect::<Result<_, NoProfile>>()?)
+            }
+            "flash" => {
+                let [at, peak, rise, decay] = fields(values, FLASH)?;
+                Self::Flash {
+                    at: seconds(at)?,
+                    peak: peak.parse().map_err(|_| NoProfile::Peak)?,
+                    rise: seconds(rise)?,
+                    decay: seconds(decay)?,
+                }
+            }
+            "avalanche" => {
+                let [at, calls, within] = fields(values, AVALANCHE)?;
+                Self::Avalanche {
+                    at: seconds(at)?,
+                    calls: calls.parse().map_err(|_| NoProfile::Calls)?,
+                    within: seconds(within)?,
+                }
+            }
+            _ => return Err(NoProfile::Form(FORMS)),
+        };
+        profile.check()?;
+        Ok(profile)
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = Duration::as_secs_f64;
+        match self {
+            Self::Constant => f.write_str("constant"),
+            Self::Gradual { up, hold, down } => {
+                write!(f, "gradual:{},{},{}", s(up), s(hold), s(down))
+            }
+            Self::Instant { at } => write!(f, "instant:{}", s(at)),
+            Self::Steps(steps) => {
+                let mut separator = "steps:";
+                for (at, factor) in steps.iter() {
+                    write!(f, "{separator}{}={factor}", s(at))?;
+                    separator = ",";
+                }
+                Ok(())
+            }
+            Self::Flash { at, peak, rise, decay } => {
+                write!(f, "flash:{},{peak},{},{}", s(at), s(rise), s(decay))
+            }
+            Self::Avalanche { at, calls, within } => {
+                write!(f, "avalanche:{},{calls},{}", s(at), s(within))
+            }
+        }
+    }
+}
+
+/// Why something is no [`Profile`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoProfile {
+    /// It is not written as it should be: so.
+    Form(&'static str),
+    /// A time is not a number of seconds from 0 up.
+    Time,
+    /// A factor is not a number from 0 up.
+    Factor,
+    /// A peak is not a number from 1 up.
+    Peak,
+    /// A number of calls is none.
+    Calls,
+    /// The time of a decay, or a window, is zero.
+    Length,
+    /// Steps are not in order of time, each later than the one before.
+    Order,
+    /// There are too many steps.
+    TooMany,
+}
+
+impl fmt::Display for NoProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form(wanted) => write!(f, "{wanted} is wanted"),
+            Self::Time => f.write_str("a time must be a number of seconds from 0 up"),
+            Self::Factor => f.write_str("a factor must be a number from 0 up"),
+            Self::Peak => f.write_str("the peak must be a number from 1 up"),
+            Self::Calls => f.write_str("the calls must be a whole number from 0 up"),
+            Self::Length => f.write_str("a decay or a window must be longer than 0 s"),
+            Self::Order => f.write_str("each step must be later than the one before"),
+            Self::TooMany => write!(f, "more than {STEPS_MAX} steps"),
+        }
+    }
+}
+
+impl std::error::Error for NoProfile {}
+
+fn fields<'a, const N: usize>(
+    values: &'a str,
+    form: &'static str,
+) -> Result<[&'a str; N], NoProfile> {
+    let fields: Vec<&str> = values.split(',').collect();
+    fields.try_into().map_err(|_| NoProfile::Form(form))
+}
+
+fn seconds(text: &str) -> Result<Duration, NoProfile> {
+    let seconds = text.parse().map_err(|_| NoProfile::Time)?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| NoProfile::Time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    #[test]
+    fn a_profile_is_read_as_it_is_written() {
+        let steps = [(s(0.0), 0.5), (s(10.0), 2.0), (s(20.5), 0.0)];
+        let profiles = [
+            ("constant", Profile::Constant),
+            ("gradual:50,30,50", Profile::Gradual { up: s(50.0), hold: s(30.0), down: s(50.0) }),
+            ("instant:10", Profile::Instant { at: s(10.0) }),
+            ("steps:0=0.5,10=2,20.5=0", Profile::Steps(steps.into())),
+            (
+                "flash:5,8.5,0,20",
+                Profile::Flash { at: s(5.0), peak: 8.5, rise: s(0.0), decay: s(20.0) },
+            ),
+            (
+                "avalanche:5,9000,0.25",
+                Profile::Avalanche { at: s(5.0), calls: 9000, within: s(0.25) },
+            ),
+        ];
+        for (text, profile) in profiles {
+            assert_eq!(profile.to_string(), text);
+            assert_eq!(text.parse(), Ok(profile));
+        }
+    }
+
+    #[test]
+    fn what_is_no_profile_is_refused_with_what_is_wanted() {
+        let many: Vec<_> = (0..=STEPS_MAX).map(|at| format!("{at}=1")).collect();
+        let refused = [
+            ("", NoProfile::Form(FORMS)),
+            ("ramp:1", NoProfile::Form(FORMS)),
+            ("constant:1", NoProfile::Form(FORMS)),
+            ("gradual", NoProfile::Form(GRADUAL)),
+            ("gradual:1,2", NoProfile::Form(GRADUAL)),
+            ("gradual:1,2,3,4", NoProfile::Form(GRADUAL)),
+            ("gradual:1,2,x", NoProfile::Time),
+            ("instant:-1", NoProfile::Time),
+            ("instant:inf", NoProfile::Time),
+            ("instant:1,2", NoProfile::Form(INSTANT)),
+            ("steps:", NoProfile::Form(STEPS)),
+            ("steps:1=2,3", NoProfile::Form(STEPS)),
+            ("steps:1=2,1=3", NoProfile::Order),
+            ("steps:1=2,0=3", NoProfile::Order),
+            ("steps:1=-2", NoProfile::Factor),
+            ("steps:1=inf", NoProfile::Factor),
+            ("steps:1=x", NoProfile::Factor),
+            ("flash:1,2,3", NoProfile::Form(FLASH)),
+            ("flash:1,0.9,1,1", NoProfile::Peak),
+            ("flash:1,nan,1,1", NoProfile::Peak),
+            ("flash:1,inf,1,1", NoProfile::Peak),
+            ("flash:1,2,1,0", NoProfile::Length),
+            ("avalanche:1,2", NoProfile::Form(AVALANCHE)),
+            ("avalanche:1,-2,1", NoProfile::Calls),
+            ("avalanche:1,2,0", NoProfile::Length),
+            (&format!("steps:{}", many.join(",")), NoProfile::TooMany),
+        ];
+        for (text, why) in refused {
+            assert_eq!(text.parse::<Profile>(), Err(why), "{text}");
+        }
+        assert!(format!("steps:{}", many[..STEPS_MAX].join(",")).parse::<Profile>().is_ok());
+    }
+
+    #[test]
+    fn steps_made_elsewhere_are_checked_too() {
+        assert_eq!(Profile::Steps([].into()).check(), Err(NoProfile::Form(STEPS)));
+    }
+}

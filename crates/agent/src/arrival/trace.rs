@@ -1,0 +1,147 @@
+//! Recorded arrivals: the moments themselves.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Moments of a trace at the most.
+const MOMENTS_MAX: usize = 10_000_000;
+
+/// The moments at which calls begin, counted from the start, in order.
+///
+/// Read from a text of one moment a line, in seconds; empty lines, and what follows a `#`, are
+/// left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace(Arc<[Duration]>);
+
+impl Trace {
+    /// The calls at these moments.
+    ///
+    /// # Errors
+    /// When there are none, too many, or one is earlier than the one before; its line is its place
+    /// in the list, from 1 on.
+    pub fn new(moments: impl Into<Arc<[Duration]>>) -> Result<Self, NoTrace> {
+        let moments = moments.into();
+        if moments.is_empty() {
+            return Err(NoTrace::Empty);
+        }
+        if moments.len() > MOMENTS_MAX {
+            return Err(NoTrace::TooLong);
+        }
+        match moments.windows(2).position(|pair| pair[1] < pair[0]) {
+            Some(pair) => Err(NoTrace::Order { line: pair + 2 }),
+            None => Ok(Self(moments)),
+        }
+    }
+
+    /// The moments.
+    pub fn moments(&self) -> &[Duration] {
+        &self.0
+    }
+
+    /// Calls a second, from the start to the last of them; their number, if they are all at the
+    /// start.
+    pub fn mean_cps(&self) -> f64 {
+        let calls = self.0.len() as f64;
+        match self.0.last() {
+            Some(last) if !last.is_zero() => calls / last.as_secs_f64(),
+            _ => calls,
+        }
+    }
+}
+
+impl FromStr for Trace {
+    type Err = NoTrace;
+
+    fn from_str(text: &str) -> Result<Self, NoTrace> {
+        let mut moments: Vec<Duration> = Vec::new();
+        for (index, content) in text.lines().enumerate() {
+            let line = index + 1;
+            let content = content.split('#').next().unwrap_or_default().trim();
+            if content.is_empty() {
+                continue;
+            }
+            let moment = content.parse().map_err(|_| NoTrace::Moment { line })?;
+            let moment =
+                Duration::try_from_secs_f64(moment).map_err(|_| NoTrace::Moment { line })?;
+            if moments.last().is_some_and(|&last| moment < last) {
+                return Err(NoTrace::Order { line });
+            }
+            if moments.len() == MOMENTS_MAX {
+                return Err(NoTrace::TooLong);
+            }
+            moments.push(moment);
+        }
+        Self::new(moments)
+    }
+}
+
+/// Why something is no [`Trace`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoTrace {
+    /// It has no moments.
+    Empty,
+    /// It has too many.
+    TooLong,
+    /// A line, counted from 1, is not a number of seconds from 0 up.
+    Moment {
+        /// Which.
+        line: usize,
+    },
+    /// The moment of a line, counted from 1, is earlier than the one before.
+    Order {
+        /// Which.
+        line: usize,
+    },
+}
+
+impl fmt::Display for NoTrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a trace without a call"),
+            Self::TooLong => write!(f, "more than {MOMENTS_MAX} calls"),
+            Self::Moment { line } => write!(f, "line {line}: not a number of seconds from 0 up"),
+            Self::Order { line } => write!(f, "line {line}: earlier than the call before it"),
+        }
+    }
+}
+
+impl std::error::Error for NoTrace {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_one_moment_a_line() {
+        let text = "# seconds\n0\n\n 0.25 # the second\n0.25\r\n1e1\n";
+        let trace: Trace = text.parse().unwrap();
+        let ms: Vec<_> = trace.moments().iter().map(Duration::as_millis).collect();
+        assert_eq!(ms, [0, 250, 250, 10_000]);
+        assert_eq!(trace.mean_cps(), 0.4);
+        assert_eq!("0\n0\n".parse::<Trace>().unwrap().mean_cps(), 2.0);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_with_its_line() {
+        let refused = |text: &str| text.parse::<Trace>().unwrap_err();
+        assert_eq!(refused(""), NoTrace::Empty);
+        assert_eq!(refused("# nothing\n"), NoTrace::Empty);
+        for moment in ["x", "-1", "inf", "1 2"] {
+            let text = format!("0\n#\n{moment}\n");
+            assert_eq!(refused(&text), NoTrace::Moment { line: 3 }, "{moment}");
+        }
+        assert_eq!(refused("0\n#\n2\n1.5\n"), NoTrace::Order { line: 4 });
+        let s = Duration::from_secs;
+        assert_eq!(Trace::new([s(1), s(2), s(1)]), Err(NoTrace::Order { line: 3 }));
+    }
+
+    #[test]
+    fn a_trace_is_bounded() {
+        let moments = |n| vec![Duration::ZERO; n];
+        assert_eq!(Trace::new(moments(MOMENTS_MAX + 1)), Err(NoTrace::TooLong));
+        assert!(Trace::new(moments(MOMENTS_MAX)).is_ok());
+        assert_eq!("0\n".repeat(MOMENTS_MAX + 1).parse::<Trace>(), Err(NoTrace::TooLong));
+    }
+}

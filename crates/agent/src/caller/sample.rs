@@ -1,0 +1,68 @@
+//! A caller's counts at one moment, for a curve over time.
+
+use serde::Serialize;
+
+use crate::caller::stats::CallerStats;
+
+/// The counts of [`CallerStats`] that a curve over time is made of: take one now and then, and the
+/// difference of two says what happened between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CallerSample {
+    /// Calls whose intended moment has come.
+    pub offered: u64,
+    /// Calls whose INVITE was sent.
+    pub begun: u64,
+    /// Calls answered with 2xx while the caller was waiting.
+    pub set_up: u64,
+    /// Of these, in time.
+    pub set_up_in_time: u64,
+    /// Calls that were set up and ended.
+    pub completed: u64,
+    /// Calls refused by 503.
+    pub refused: u64,
+    /// Calls that failed, with those refused.
+    pub failed: u64,
+    /// INVITEs sent again.
+    pub repeated: u64,
+    /// Calls that are not over at this moment.
+    pub open: u64,
+    /// Calls that are held back at this moment.
+    pub waiting: u64,
+}
+
+impl CallerSample {
+    /// What happened since `earlier`, a sample of the same caller. `open` and `waiting` are still
+    /// those of this moment.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            offered: self.offered - earlier.offered,
+            begun: self.begun - earlier.begun,
+            set_up: self.set_up - earlier.set_up,
+            set_up_in_time: self.set_up_in_time - earlier.set_up_in_time,
+            completed: self.completed - earlier.completed,
+            refused: self.refused - earlier.refused,
+            failed: self.failed - earlier.failed,
+            repeated: self.repeated - earlier.repeated,
+            open: self.open,
+            waiting: self.waiting,
+        }
+    }
+}
+
+impl CallerStats {
+    /// The counts at this moment.
+    pub fn sample(&self) -> CallerSample {
+        CallerSample {
+            offered: self.offered,
+            begun: self.begun,
+            set_up: self.set_up,
+            set_up_in_time: self.set_up_in_time,
+            completed: self.completed,
+            refused: self.failed.status.get(&503).copied().unwrap_or(0),
+            failed: self.failed.total(),
+            repeated: self.repeated.invite,
+            open: self.open,
+            waiting: self.waiting,
+        }
+    }
+}
