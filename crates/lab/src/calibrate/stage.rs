@@ -136,6 +136,7 @@ pub(super) fn play(
         rate_cps: rate_cps * act.rate_factor(),
         calls: u32::MAX,
         duration: lasts,
+        ..Load::default()
     };
     let target = server.local();
     let configure = |local| {

@@ -103,7 +103,7 @@ impl Run {
         let lasted = network.now();
         let trace = network.into_parts().1.digest();
         let answered = answerers.iter().map(|a| a.stats().completed).collect();
-        let (log, _) = proxy.into_log();
+        let (log, _) = proxy.into_log().into_log();
         Outcome { summary, trace, lasted, caller, answered, backends, log }
     }
 }
