@@ -7,6 +7,7 @@
 pub mod calibrate;
 pub mod cost;
 pub mod costs_file;
+pub mod counterfactual;
 pub mod demo;
 pub mod experiment;
 pub mod export;
@@ -19,6 +20,7 @@ mod plots;
 pub mod point;
 pub mod progress;
 pub mod real;
+pub mod replay;
 pub mod runs;
 pub mod scenario;
 pub mod store;
