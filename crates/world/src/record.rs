@@ -357,6 +357,68 @@ mod tests {
         assert_eq!(log.iter().map(serves).collect::<Vec<_>>(), [false, true, false, true]);
     }
 
+    /// Works in a time of its own: a serve brings it up to `now`, and leaves nothing to do.
+    struct Clockwork {
+        due: Timestamp,
+    }
+
+    impl Core for Clockwork {
+        fn offer(&mut self, _: Timestamp, _: Received) {}
+        fn serve(&mut self, now: Timestamp) -> bool {
+            while self.due <= now {
+                self.due = self.due + std::time::Duration::from_nanos(10);
+            }
+            false
+        }
+        fn handle_timeout(&mut self, _: Timestamp) {}
+        fn on_failed(&mut self, _: Timestamp, _: Failure) {}
+        fn on_drain(&mut self, _: Timestamp) {}
+        fn poll_transmit(&mut self) -> Option<Transmit> {
+            None
+        }
+        fn poll_timeout(&self) -> Option<Timestamp> {
+            Some(self.due)
+        }
+        fn is_drained(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_serve_that_moves_a_core_in_its_own_time_is_noted() {
+        let clockwork = Clockwork { due: Timestamp::from_nanos(10) };
+        let mut recorder = Recorder::new(clockwork, Memory::new(10));
+        for now in [5, 9, 10, 19, 25] {
+            assert!(!recorder.serve(Timestamp::from_nanos(now)));
+        }
+        let (log, _) = recorder.into_log().into_log();
+        let times: Vec<_> = log.iter().map(|entry| entry.now.as_nanos()).collect();
+        assert_eq!(times, [10, 25]);
+    }
+
+    #[test]
+    fn what_is_sent_is_noted_with_the_time_of_the_last_input() {
+        struct Sent(Vec<(u64, Vec<u8>)>);
+        impl Log for Sent {
+            fn note(&mut self, _: Entry<&[u8]>) {}
+            fn sent(&mut self, now: Timestamp, transmit: &Transmit) {
+                self.0.push((now.as_nanos(), transmit.bytes.to_vec()));
+            }
+        }
+        let mut recorder = Recorder::new(Counting::new(), Sent(Vec::new()));
+        let pool = Pool::new();
+        for at in [7, 9] {
+            let now = Timestamp::from_nanos(at);
+            recorder.offer(now, Received::new(now, path(), pool.copy(b"x")));
+            assert!(recorder.serve(now));
+            recorder.handle_timeout(now);
+        }
+        let sent = std::iter::from_fn(|| recorder.poll_transmit()).map(|t| t.bytes.to_vec());
+        let sent: Vec<_> = sent.map(|bytes| (9, bytes)).collect();
+        assert_eq!(sent.len(), 2);
+        assert_eq!(recorder.into_log().0, sent);
+    }
+
     #[test]
     fn a_driver_cannot_tell_a_recorder_from_its_core() {
         let mut recorder = Recorder::new(Counting::new(), Memory::new(1000));

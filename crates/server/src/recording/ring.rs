@@ -58,6 +58,10 @@ impl Ring {
     /// to `size` bytes, at least [`SIZE_MIN`], and by its head.
     pub fn create(path: &Path, head: &Head, size: u64) -> io::Result<Self> {
         let slot = size.max(SIZE_MIN) / SLOTS;
+        // A pipe would block the opening, and a device must keep its mode.
+        if path.metadata().is_ok_and(|there| !there.is_file()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
+        }
         let file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         // One that was there keeps its mode.

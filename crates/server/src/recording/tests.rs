@@ -139,6 +139,17 @@ fn others_may_not_read_the_keys() {
 }
 
 #[test]
+fn what_is_no_file_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    for place in ["/dev/null".as_ref(), dir.path()] {
+        let before = place.metadata().unwrap().permissions();
+        let error = Recorder::start(place, &head(), SIZE_MIN).unwrap_err();
+        assert_eq!(error.to_string(), "not a file");
+        assert_eq!(place.metadata().unwrap().permissions(), before);
+    }
+}
+
+#[test]
 fn a_full_ring_keeps_the_last_of_it_and_says_what_is_gone() {
     // 25 MB in 16.
     let (_dir, file) = record(10_000, 5000);
