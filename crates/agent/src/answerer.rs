@@ -20,7 +20,6 @@ mod tag;
 use std::collections::VecDeque;
 
 use tidegate_sip::{Message, Method, Scan, ScanStart};
-use tidegate_transaction::OtherClient;
 use tidegate_world::{Core, Failure, Pool, Received, Seed, Timestamp, Transmit};
 
 use crate::SESSION;
@@ -30,7 +29,7 @@ use crate::table::Id;
 use call::{Act, Bye, Call, Ending, Phase};
 use calls::Calls;
 use config::NAME_MAX;
-use farewell::{Answer, Farewells};
+use farewell::Farewells;
 use intent::{Intent, Intents};
 use ringing::{Ringing, Said};
 use tag::Tags;
@@ -328,24 +327,6 @@ impl Answerer {
                 self.count(ending);
             }
             Some(Act::Drop) => self.calls.remove(id),
-        }
-    }
-
-    /// Sends a BYE, or lets the call end without one if none can be sent.
-    fn hang_up(&mut self, now: Timestamp, id: Id, answer: &Answer, ending: Ending) {
-        let timing = self.config.timing;
-        let Some(path) = self.calls.get(id).map(|call| call.path) else { return };
-        match self.farewells.write(answer, &self.namer.mark(id), path, &self.pool) {
-            Some(farewell) => {
-                let bytes = self.pool.copy(&farewell.bytes);
-                self.out.push_back(Transmit { path: farewell.path, bytes });
-                let bye = OtherClient::start(now, &timing);
-                self.calls.change(id, |call| call.phase = Phase::Leaving(bye, farewell, ending));
-            }
-            None => {
-                self.calls.change(id, |call| call.finish(now, &timing, None));
-                self.count(ending);
-            }
         }
     }
 

@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicBool;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::point::{Point, points};
-use crate::runs::{self, Observer, World};
+use crate::runs::{self, Observer};
 use crate::scenario::Scenario;
 use crate::store::Store;
 use crate::summary::{self, Row};
 use crate::verdict::{self, Verdict};
+use crate::worlds::{Kind, World};
 use crate::{export, plots};
 
 /// What came of a scenario.
@@ -26,8 +27,8 @@ pub struct Experiment {
     pub failed: Vec<(Point, String)>,
     /// The code that ran.
     pub program: String,
-    /// The machine it ran on.
-    pub machine: Machine,
+    /// The machine it ran on, if that matters: simulated time is the same on all.
+    pub machine: Option<Machine>,
 }
 
 /// Runs what is missing of `scenario` in `world`, `jobs` points at once, and writes tables and
@@ -47,7 +48,7 @@ pub fn perform(
     cancelled: &AtomicBool,
 ) -> io::Result<Option<Experiment>> {
     let store = Store::open(&folder.join("points"), program)?;
-    let all = points(scenario);
+    let all = points(scenario, world.kind());
     let count = all.len();
     let results = runs::run(all, &store, world, jobs, observer, cancelled);
     if results.len() < count {
@@ -57,11 +58,19 @@ pub fn perform(
         results.iter().filter_map(|(point, result)| Some((point, result.as_ref().ok()?))).collect();
     let rows = summary::rows(done.iter().copied());
     let verdicts = verdict::judge(&scenario.expectations, &rows);
-    let machine = Machine::this();
+    let machine = (world.kind() == Kind::Real).then(Machine::this);
 
     fs::write(folder.join("scenario.toml"), &scenario.text)?;
     fs::write(folder.join("results.csv"), export::csv(&done)?)?;
-    let json = export::json(scenario, store.program(), &machine, &done, &rows, &verdicts);
+    let json = export::json(
+        scenario,
+        world.kind(),
+        store.program(),
+        machine.as_ref(),
+        &done,
+        &rows,
+        &verdicts,
+    );
     fs::write(folder.join("results.json"), serde_json::to_vec_pretty(&json)?)?;
     for (name, figure) in plots::figures(scenario, &rows) {
         fs::write(folder.join(name).with_extension("svg"), figure.svg())?;

@@ -11,6 +11,7 @@ use crate::point::Point;
 use crate::scenario::{Axis, Scenario};
 use crate::summary::Row;
 use crate::verdict::Verdict;
+use crate::worlds::Kind;
 
 /// A row for each run.
 ///
@@ -41,7 +42,7 @@ pub fn csv(results: &[(&Point, &Outcome)]) -> io::Result<Vec<u8>> {
         "attempts",
         "tidegate_cpu_s",
     ];
-    let head = ["variant", "law", "decide", "queue"];
+    let head = ["world", "variant", "law", "decide", "queue"];
     writer.write_record(head.iter().chain(&swept).chain(&["repetition"]).chain(&measured))?;
     for (point, outcome) in results {
         writer.write_record(record(point, outcome))?;
@@ -58,6 +59,7 @@ fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
         outcome.set_up_delay.as_ref().map(value).map_or_else(String::new, |ms| ms.to_string())
     };
     let mut record = vec![
+        point.world.name().to_owned(),
         variant.label.clone(),
         variant.overload.gate.law.entry().name.to_owned(),
         variant.decide().to_owned(),
@@ -89,11 +91,13 @@ fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
     record
 }
 
-/// Everything there is to know of a scenario that was run. `program` names the code that ran.
+/// Everything there is to know of a scenario that was run in `world`. `program` names the code
+/// that ran.
 pub fn json(
     scenario: &Scenario,
+    world: Kind,
     program: &str,
-    machine: &Machine,
+    machine: Option<&Machine>,
     results: &[(&Point, &Outcome)],
     rows: &[Row],
     verdicts: &[Verdict],
@@ -113,6 +117,7 @@ pub fn json(
         "scenario": scenario.name,
         "title": scenario.title,
         "seed": scenario.schedule.seed,
+        "world": world,
         "program": program,
         "machine": machine,
         "capacity_cps": cost::capacity_cps(emulate),

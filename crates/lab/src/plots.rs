@@ -133,6 +133,7 @@ mod tests {
     use crate::outcome::Outcome;
     use crate::point::points;
     use crate::summary::rows;
+    use crate::worlds::Kind;
 
     #[test]
     fn a_panel_for_each_way_to_decide_and_a_line_for_each_law() {
@@ -141,7 +142,7 @@ mod tests {
                     [[variant]]\noverload = { law = \"none\" }\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
         let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let points = points(&scenario);
+        let points = points(&scenario, Kind::Real);
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
         let rows = rows(points.iter().map(|point| (point, &outcome)));
         let figures = figures(&scenario, &rows);
@@ -177,7 +178,7 @@ mod tests {
                     [[variant]]\nlabel = \"silent\"\n\
                     overload = { law = \"pi\", disposal = \"drop\" }\n";
         let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let points = points(&scenario);
+        let points = points(&scenario, Kind::Real);
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
         let rows = rows(points.iter().map(|point| (point, &outcome)));
         let figures = figures(&scenario, &rows);

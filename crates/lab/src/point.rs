@@ -12,13 +12,16 @@ use tidegate_server::config::{emulate_toml, overload_toml};
 
 use crate::cost;
 use crate::scenario::{Axis, Conditions, Scenario, Variant};
+use crate::worlds::Kind;
 
 /// Changed when results of older versions do not compare any more.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// One variant under one set of conditions, run once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
+    /// Where it is run.
+    pub world: Kind,
     /// How overload is met.
     pub variant: Variant,
     /// What holds during the run.
@@ -36,9 +39,9 @@ pub struct Point {
     pub seed: u64,
 }
 
-/// Every point of `scenario`. Repetitions come last, so that whoever stops half way has some
+/// Every point of `scenario` in `world`. Repetitions come last, so that whoever stops half way has some
 /// of everything.
-pub fn points(scenario: &Scenario) -> Vec<Point> {
+pub fn points(scenario: &Scenario, world: Kind) -> Vec<Point> {
     let schedule = scenario.schedule;
     let mut points = Vec::new();
     for repetition in 0..schedule.repetitions {
@@ -49,6 +52,7 @@ pub fn points(scenario: &Scenario) -> Vec<Point> {
                     axis.set(&mut conditions, value);
                 }
                 points.push(Point {
+                    world,
                     variant: variant.clone(),
                     conditions,
                     swept,
@@ -110,6 +114,7 @@ impl Point {
         json!({
             "format": FORMAT,
             "program": program,
+            "world": self.world,
             "overload": overload_toml(&self.variant.overload),
             "emulate": emulate_toml(emulate),
             "workload": {
@@ -133,17 +138,24 @@ impl Point {
         fingerprint(self.inputs(program).to_string().as_bytes())
     }
 
-    /// The configuration of the Tidegate of this run, before `backends`.
-    pub fn configuration(&self, state_dir: &Path, backends: &[SocketAddr]) -> String {
+    /// The configuration of the Tidegate of this run at `listen`, before `backends`.
+    pub fn configuration(
+        &self,
+        state_dir: Option<&Path>,
+        listen: SocketAddr,
+        backends: &[SocketAddr],
+    ) -> String {
         let Conditions { queue_max, emulate, .. } = &self.conditions;
-        let state_dir = state_dir.display().to_string();
+        // TOML escapes what Rust does, in the same way.
+        let state_dir = state_dir.map_or_else(String::new, |folder| {
+            format!("state_dir = {:?}\n", folder.display().to_string())
+        });
         let backends =
             backends.iter().map(|address| format!("[[pool.backend]]\nuri = \"sip:{address}\"\n"));
-        // TOML escapes what Rust does, in the same way.
         format!(
-            "[server]\nstate_dir = {state_dir:?}\nqueue_max = {queue_max}\ndrain_seconds = 0\n\n\
+            "[server]\n{state_dir}queue_max = {queue_max}\ndrain_seconds = 0\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
-             [[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\n\
+             [[listen]]\ntransport = \"udp\"\naddress = \"{listen}\"\n\n\
              [[pool]]\nname = \"app\"\npolicy = \"rr\"\nmode = \"stateless\"\n{}\n{}\n{}",
             backends.collect::<String>(),
             overload_toml(&self.variant.overload),
@@ -172,7 +184,7 @@ mod tests {
         [schedule]\nseed = 7\nrepetitions = 3\n";
 
     fn all() -> Vec<Point> {
-        points(&Scenario::parse(Path::new("s.toml"), SCENARIO.as_bytes()).unwrap())
+        points(&Scenario::parse(Path::new("s.toml"), SCENARIO.as_bytes()).unwrap(), Kind::Sim)
     }
 
     #[test]
@@ -212,7 +224,11 @@ mod tests {
     fn its_configuration_is_right() {
         for point in all() {
             let backends = ["127.0.0.1:5070".parse().unwrap(), "127.0.0.1:5071".parse().unwrap()];
-            let text = point.configuration(Path::new("/tmp/a \"b\""), &backends);
+            let text = point.configuration(
+                Some(Path::new("/tmp/a \"b\"")),
+                "127.0.0.1:5060".parse().unwrap(),
+                &backends,
+            );
             let config = Config::parse(Path::new("c"), text.as_bytes());
             let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
             assert_eq!(config.overload, point.variant.overload);

@@ -100,12 +100,13 @@ mod tests {
 
     use super::*;
     use crate::scenario::Scenario;
+    use crate::worlds::Kind;
 
     #[test]
     fn lines_tell_what_came_of_each_point() {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n";
         let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let point = crate::point::points(&scenario).remove(0);
+        let point = crate::point::points(&scenario, Kind::Real).remove(0);
         let mut out = Vec::new();
         let lines = Lines::new(&mut out);
         lines.begin(5, 3);

@@ -1,6 +1,5 @@
 //! Running the points of a scenario, several at once.
 
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -8,20 +7,11 @@ use std::thread;
 use crate::outcome::Outcome;
 use crate::point::Point;
 use crate::store::Store;
+use crate::worlds::World;
 
 /// A point is run so often at the most, until the generator keeps up: when the machine was
 /// busy with something else, the run tells nothing of the server.
 const ATTEMPTS_MAX: u32 = 3;
-
-/// Where points are run.
-pub trait World: Sync {
-    /// Runs `point`, leaving files of interest in `folder`. Gives up soon after `cancelled`
-    /// becomes true.
-    ///
-    /// # Errors
-    /// With what went wrong, in a sentence.
-    fn run(&self, point: &Point, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String>;
-}
 
 /// Who is told how it goes. Called by several threads.
 pub trait Observer: Sync {
@@ -98,10 +88,13 @@ fn run_one(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::outcome::Generator;
     use crate::point::points;
     use crate::scenario::Scenario;
+    use crate::worlds::Kind;
 
     /// Offers as many calls as the seed says; fails where that is 3.
     #[derive(Default)]
@@ -113,6 +106,10 @@ mod tests {
     }
 
     impl World for Fake {
+        fn kind(&self) -> Kind {
+            Kind::Real
+        }
+
         fn run(&self, point: &Point, _: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
             let runs = self.runs.fetch_add(1, SeqCst) + 1;
             if self.cancel_at == Some(runs) {
@@ -145,7 +142,7 @@ mod tests {
     fn six() -> Vec<Point> {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1\n[[variant]]\noverload = {}\n\
                     [schedule]\nrepetitions = 6\n";
-        points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap())
+        points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real)
     }
 
     fn store(folder: &Path) -> Store {

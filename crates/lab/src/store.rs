@@ -95,10 +95,11 @@ mod tests {
     use super::*;
     use crate::point::points;
     use crate::scenario::Scenario;
+    use crate::worlds::Kind;
 
     fn point() -> Point {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1\n[[variant]]\noverload = {}\n";
-        points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap()).remove(0)
+        points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real).remove(0)
     }
 
     fn entries(folder: &Path) -> usize {

@@ -86,6 +86,7 @@ mod tests {
     use crate::point::points;
     use crate::scenario::Scenario;
     use crate::summary::rows;
+    use crate::worlds::Kind;
 
     #[test]
     fn a_line_for_each_variant_and_load() {
@@ -93,7 +94,7 @@ mod tests {
                     [sweep]\nload = [1, 2]\n[schedule]\nrepetitions = 2\nmeasured_s = 100\n\
                     [[variant]]\noverload = { law = \"none\" }\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
-        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap());
+        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
         let outcome = |point: &crate::point::Point| {
             let pi = point.variant.label == "pi";
             let late = point.conditions.load > 1.0 && !pi;
@@ -128,7 +129,7 @@ mod tests {
     fn loads_under_one_set_of_conditions_stand_together() {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
                     queue_max = [300, 400]\n[[variant]]\noverload = { law = \"pi\" }\n";
-        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap());
+        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
         let text = render(&rows(points.iter().map(|point| (point, &outcome))));
         let lines: Vec<&str> = text.lines().skip(2).collect();

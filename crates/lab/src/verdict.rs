@@ -56,6 +56,7 @@ mod tests {
     use crate::point::points;
     use crate::scenario::Scenario;
     use crate::summary;
+    use crate::worlds::Kind;
 
     /// One run of 1,000 s at each load, with a goodput of these parts of the capacity, which is
     /// 100 calls/s; refusals cost nothing.
@@ -63,7 +64,7 @@ mod tests {
         let text = "title = \"t\"\n[emulate]\nserve_us = { default = 2000, invite = 0 }\n\
                     [sweep]\nload = [1, 2]\n[schedule]\nrepetitions = 1\nmeasured_s = 1000\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
-        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap());
+        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
         let outcomes: Vec<Outcome> = std::iter::zip(&points, goodput)
             .map(|(point, goodput)| Outcome {
                 offered: (point.conditions.load * 100_000.0) as u64,

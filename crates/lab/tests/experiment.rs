@@ -9,8 +9,8 @@ use tidegate_lab::experiment::{Experiment, perform};
 use tidegate_lab::outcome::{Outcome, Quantiles};
 use tidegate_lab::point::Point;
 use tidegate_lab::progress::Lines;
-use tidegate_lab::runs::World;
 use tidegate_lab::scenario::Scenario;
+use tidegate_lab::worlds::{Kind, World};
 
 const SCENARIO: &str = r#"
 title = "Reckoned"
@@ -37,6 +37,10 @@ goodput_of_bound_min = 0.8
 struct Reckoned(AtomicUsize);
 
 impl World for Reckoned {
+    fn kind(&self) -> Kind {
+        Kind::Real
+    }
+
     fn run(&self, point: &Point, folder: &Path, _: &AtomicBool) -> Result<Outcome, String> {
         self.0.fetch_add(1, SeqCst);
         fs::write(folder.join("tidegate.toml"), "x").map_err(|error| error.to_string())?;
@@ -77,7 +81,7 @@ fn results_are_written_and_what_was_run_is_not_run_again() {
     let read = |name: &str| fs::read(folder.path().join(name)).unwrap();
     let csv = String::from_utf8(read("results.csv")).unwrap();
     assert_eq!(csv.lines().count(), 25);
-    assert!(csv.starts_with("variant,law,decide,queue,load,repetition,seed,"), "{csv}");
+    assert!(csv.starts_with("world,variant,law,decide,queue,load,repetition,seed,"), "{csv}");
     let json: Value = serde_json::from_slice(&read("results.json")).unwrap();
     assert_eq!(json["rows"].as_array().unwrap().len(), 8);
     assert_eq!(json["conditions"][0]["held"], true);

@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_agent::{CallerConfig, Load};
+use tidegate_agent::{AnswererConfig, CallerConfig, Load};
 use tidegate_lab::real::{Answerers, Callers};
 use tidegate_world::Seed;
 
@@ -20,7 +20,7 @@ fn until(mut condition: impl FnMut() -> bool) {
 
 #[test]
 fn callers_reach_answerers_and_both_say_what_they_did() {
-    let answerers = Answerers::start(2, Duration::ZERO, Seed(1)).unwrap();
+    let answerers = Answerers::start(2, |_, at| AnswererConfig::new(at), Seed(1)).unwrap();
     let target = answerers.addresses().next().unwrap();
     let load = Load { rate_cps: 500.0, calls: 100, ..Load::default() };
     let configure = |local| CallerConfig {

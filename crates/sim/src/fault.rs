@@ -1,5 +1,7 @@
 //! Faults: what goes wrong, and when.
 
+mod plan;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::link::Link;
 use crate::micros;
 use crate::network::{NodeId, Silence};
+pub use plan::{Episode, Plan, Shape, Trouble};
 
 /// One thing that goes wrong, or that comes right again: see
 /// [`Network::apply`](crate::Network::apply).

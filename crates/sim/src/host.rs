@@ -9,8 +9,10 @@
 //! completion = max(completion of the work before, arrival) + cost
 //! ```
 //!
-//! That is the single server of queueing theory. The host is itself a [`Core`], so the same
-//! model runs in simulated time and behind real sockets.
+//! That is the single server of queueing theory, or, with [several
+//! cores](HostSettings::cores), one queue before several of them: a step begins when the first
+//! of them is free. The host is itself a [`Core`], so the same model runs in simulated time and
+//! behind real sockets.
 //!
 //! # Two times
 //!
@@ -28,6 +30,10 @@
 //! read later whose stamp is earlier, its cost is charged from the stamp on, but the core
 //! sees the time of the timer. A message from another shard arrives when it is handed over.
 //!
+//! In simulated time a driver is never late, but for a process that gets no processor
+//! ([`Network::stall`](crate::Network::stall)). There is nothing to be made up for then: a host
+//! that does not [catch up](HostSettings::catches_up) begins everything at the driver's `now`.
+//!
 //! # What a core can see
 //!
 //! - A step begins at its time, and what it sends leaves at its completion. Outputs keep
@@ -35,33 +41,40 @@
 //! - After each completion the core is asked to serve, at that very time. So the time from
 //!   one `serve` to the next is the cost of the first, as with a real driver, until `serve`
 //!   says that nothing waits.
+//!   With several cores that is the time between two services that overlap, too: what the
+//!   core takes for its cost is then that of the host, and it never learns that of one core.
+//!   What several cores send leaves in the order of its completion.
 //! - Timers fire when they are due, even while the processor is busy, and cost nothing.
 //!   Where a timer and a step fall together the timer comes first; where a completion and
 //!   an arrival do, the completion.
 //! - The load it is told ([`Core::on_load`]) is the model's: `busy` and `cpu` are the time
-//!   charged, of the step under way the part that has passed; `socket_fill` is that of the
-//!   fullest buffer. A reading comes before the first input that is [`SAMPLE`] after the
+//!   charged, of the steps under way the part that has passed, as a mean over the cores, and
+//!   what [others take](HostSettings::background); `socket_fill` is that of the fullest
+//!   buffer. A reading comes before the first input that is [`SAMPLE`] after the
 //!   last, and when the driver has one while the processor is busy. The driver's own
 //!   readings tell of another processor and are not handed on.
 //!
 //! # Order
 //!
-//! Datagrams wait in bounded buffers, as in the kernel ([`HostSettings::split`]), and what
-//! does not fit is dropped and counted. To offer comes before to serve, so that the core
+//! Datagrams wait in buffers, as in the kernel ([`HostSettings::split`]), bounded in number and,
+//! if wanted, in [bytes](HostSettings::buffer_bytes); what does not fit is dropped and counted. To offer comes before to serve, so that the core
 //! can refuse in time; but service has half the processor if it wants it. While both want
 //! it, offers go first until 64 have been made, then service until it has had as much time.
 //! A driver of sockets grants about the same, by turns.
 //!
 //! # Known bias
 //!
-//! The costs are constants: nothing gets cheaper in batches, and no cache gets cold. If the
-//! real machine is slower than the model it is to emulate, the real times count.
+//! The costs are constants, or [drawn](Variation) independently: nothing gets cheaper in
+//! batches, and no cache gets cold. If the real machine is slower than the model it is to
+//! emulate, the real times count.
 
+mod buffer;
 mod buffers;
 mod held;
 mod processor;
 mod settings;
 mod share;
+mod variation;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +86,8 @@ use held::Held;
 use processor::Processor;
 pub use settings::{Costs, HostSettings};
 use share::Share;
+pub use variation::Variation;
+use variation::Varying;
 
 /// The shortest model time between two readings of the load: that of the real driver.
 pub const SAMPLE: Duration = Duration::from_millis(2);
@@ -81,6 +96,8 @@ pub const SAMPLE: Duration = Duration::from_millis(2);
 pub struct Host<C> {
     core: C,
     costs: Costs,
+    varying: Varying,
+    catches_up: bool,
     buffers: Buffers,
     overflow: Arc<Counter>,
     processor: Processor,
@@ -88,8 +105,13 @@ pub struct Host<C> {
     /// Since when the core may have something to serve; `None` once it said that it has
     /// nothing.
     ready: Option<Timestamp>,
-    /// The latest time the core was given: how far the model has come.
+    /// Messages that the core may have kept and not yet served: no fewer than it has, unless a
+    /// timer brought some forth.
+    kept: usize,
+    /// The latest time the core was given.
     told: Timestamp,
+    /// How far the model has come.
+    reached: Timestamp,
     reading_due: Timestamp,
     transmits: Held<Transmit>,
     crossings: Held<Crossing>,
@@ -99,21 +121,26 @@ impl<C: Core> Host<C> {
     /// Puts `core` on a processor.
     ///
     /// # Panics
-    /// If `settings` has buffers for nothing, or a factor that is negative or not finite:
-    /// configuration is checked before it comes here.
+    /// If `settings` has buffers for nothing or no cores, a factor that is negative or not
+    /// finite, or leaves nothing of the processor: configuration is checked before it comes
+    /// here.
     pub fn new(core: C, settings: &HostSettings) -> Self {
         Self {
             core,
             costs: settings.charged(),
-            buffers: Buffers::new(settings.split, settings.buffer_max),
+            varying: Varying::new(settings.variation),
+            catches_up: settings.catches_up,
+            buffers: Buffers::new(settings.split, settings.buffer_max, settings.buffer_bytes),
             overflow: Arc::default(),
-            processor: Processor::default(),
+            processor: Processor::new(settings.cores, settings.background),
             share: Share::default(),
             ready: None,
+            kept: 0,
             told: Timestamp::ZERO,
+            reached: Timestamp::ZERO,
             reading_due: Timestamp::ZERO,
-            transmits: Held::default(),
-            crossings: Held::default(),
+            transmits: Held::new(settings.cores == 1),
+            crossings: Held::new(settings.cores == 1),
         }
     }
 
@@ -137,6 +164,8 @@ impl<C: Core> Host<C> {
     /// Lets the model go on until `limit`: every timer and every step up to then, in the
     /// order of their times.
     fn advance(&mut self, limit: Timestamp) {
+        self.reached = self.reached.max(limit);
+        let earliest = if self.catches_up { Timestamp::ZERO } else { limit };
         let mut timers = true;
         loop {
             let step = self.next_step().filter(|&at| at <= limit);
@@ -145,9 +174,9 @@ impl<C: Core> Host<C> {
                 (Some(timer), step) if step.is_none_or(|step| timer <= step) => {
                     // A core that leaves a timer due is called again by the driver; here it
                     // could keep the others waiting for ever.
-                    timers = self.fire(timer);
+                    timers = self.fire(timer.max(earliest));
                 }
-                (_, Some(step)) => self.step(step),
+                (_, Some(step)) => self.step(step.max(earliest)),
                 (_, None) => return,
             }
         }
@@ -181,29 +210,35 @@ impl<C: Core> Host<C> {
         if offer && !(serve && self.share.is_service_due()) {
             let received = self.buffers.take(at).expect("one waits");
             self.core.offer(now, received);
-            let cost = self.charge(at);
+            let (cost, completion) = self.charge(at);
+            self.kept += usize::from(self.core.last_work().refused.is_none());
+            self.ready = earlier(self.ready, Some(completion));
             if serve {
                 self.share.offered(cost);
             }
         } else if self.core.serve(now) {
-            let cost = self.charge(at);
+            let (cost, completion) = self.charge(at);
+            self.kept = self.kept.saturating_sub(1);
+            // Another core may serve what else is kept, and need not ask for what is not: it
+            // would seem to the core as if this service were complete.
+            self.ready = Some(if self.kept > 0 { at } else { completion });
             if offer {
                 self.share.served(cost);
             }
         } else {
             self.ready = None;
+            self.kept = 0;
             self.share = Share::default();
             self.collect(now);
         }
     }
 
-    /// Charges the step that began at `at`. Returns its cost.
-    fn charge(&mut self, at: Timestamp) -> Duration {
-        let cost = self.costs.of(self.core.last_work());
+    /// Charges the step that began at `at`. Returns its cost and when it is complete.
+    fn charge(&mut self, at: Timestamp) -> (Duration, Timestamp) {
+        let cost = self.varying.of(self.costs.of(self.core.last_work()));
         let completion = self.processor.work(at, cost);
-        self.ready = Some(completion);
         self.collect(completion);
-        cost
+        (cost, completion)
     }
 
     /// Comes to `at` and tells the core the load if it is due. Returns the core's `now`.
@@ -233,7 +268,8 @@ impl<C: Core> Host<C> {
 
 impl<C: Core> Core for Host<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
-        let arrived = if received.crossed > 0 { now } else { received.arrived.min(now) };
+        let on_time = received.crossed == 0 && self.catches_up;
+        let arrived = if on_time { received.arrived.min(now) } else { now };
         // No further than the arrival: others that came before `now` may be read next.
         self.advance(arrived);
         if self.buffers.push(arrived, received) {
@@ -275,11 +311,11 @@ impl<C: Core> Core for Host<C> {
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
-        self.transmits.pop(self.told)
+        self.transmits.pop(self.reached)
     }
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
-        self.crossings.pop(self.told)
+        self.crossings.pop(self.reached)
     }
 
     fn last_work(&self) -> Work {
@@ -287,8 +323,8 @@ impl<C: Core> Core for Host<C> {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        // What is held leaves at the completion, which is the next step.
-        earlier(self.core.poll_timeout(), self.next_step())
+        let release = earlier(self.transmits.next(), self.crossings.next());
+        earlier(earlier(self.core.poll_timeout(), self.next_step()), release)
     }
 
     fn is_drained(&self) -> bool {

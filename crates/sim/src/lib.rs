@@ -23,7 +23,7 @@ mod tap;
 
 pub use calendar::Calendar;
 pub use fault::Fault;
-pub use host::{Costs, Host, HostSettings};
+pub use host::{Costs, Host, HostSettings, Variation};
 pub use link::{Bandwidth, Link};
 pub use network::{Network, NodeId, STALL_BUFFER, Silence, Summary};
 pub use relay::{Carriage, Relay, RelayCounts, RelaySettings};

@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod impair;
+mod tune;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::num::NonZeroUsize;
@@ -12,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use tidegate_lab::experiment::{self, Experiment};
-use tidegate_lab::loopback::Loopback;
+use tidegate_lab::machine::Machine;
 use tidegate_lab::progress::{Bar, Lines};
 use tidegate_lab::runs::Observer;
 use tidegate_lab::scenario::Scenario;
-use tidegate_lab::{cost, costs_file};
-use tidegate_lab::{list, table};
+use tidegate_lab::worlds::{Loopback, Simulated, Speed};
+use tidegate_lab::{cost, costs_file, list, table, worlds};
 use tidegate_server::config::Diagnostics;
 use tidegate_server::signal::Signals;
 
@@ -35,6 +36,7 @@ enum Command {
     Run(RunArgs),
     List(ListArgs),
     Calibrate(calibrate::Args),
+    Tune(Box<tune::Args>),
     Impair(Box<impair::Args>),
 }
 
@@ -104,6 +106,9 @@ pub fn run(args: &Args) -> ExitCode {
         Command::Calibrate(args) => {
             calibrate::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab calibrate"))
         }
+        Command::Tune(args) => {
+            tune::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab tune"))
+        }
         Command::Impair(args) => {
             impair::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab impair"))
         }
@@ -127,9 +132,6 @@ fn run_scenario(args: &RunArgs) -> ExitCode {
         Ok(scenario) => scenario,
         Err(diagnostics) => return refuse(&diagnostics),
     };
-    if args.world == World::Sim {
-        return trouble(WRONG_USE, "`--world sim` comes with a later version");
-    }
     if let Some(file) = &args.costs {
         match costs_file::load(file) {
             Ok(emulate) => scenario.conditions.emulate = emulate,
@@ -153,12 +155,17 @@ fn run_scenario(args: &RunArgs) -> ExitCode {
     let observer: &dyn Observer =
         if stderr().is_terminal() { &Bar::new() } else { &Lines::new(stderr()) };
     print_head(&scenario);
-    let world = Loopback::new(program.clone());
+    let (loopback, simulated) = (Loopback::new(program.clone()), Simulated::new());
+    let world: &dyn worlds::World = match args.world {
+        World::Sim => &simulated,
+        World::Real => &loopback,
+    };
     let performed =
-        experiment::perform(&scenario, &out, &program, &world, jobs, observer, &cancelled);
+        experiment::perform(&scenario, &out, &program, world, jobs, observer, &cancelled);
     match performed {
         Ok(Some(experiment)) => {
             print(&experiment);
+            print_speed(simulated.speed());
             let _ = writeln!(anstream::stdout(), "results and figures: {}", out.display());
             let held = experiment.verdicts.iter().all(|verdict| verdict.held);
             if held && experiment.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -194,13 +201,13 @@ fn print_head(scenario: &Scenario) {
 
 fn print(experiment: &Experiment) {
     let Experiment { rows, verdicts, failed, program, machine } = experiment;
-    let mut text = format!(
-        "program {program}, {}, {} cores, Linux {}\n\n{}\n",
-        machine.processor,
-        machine.cores,
-        machine.kernel,
-        table::render(rows)
-    );
+    let place = match machine {
+        Some(Machine { processor, cores, kernel }) => {
+            format!("{processor}, {cores} cores, Linux {kernel}")
+        }
+        None => "simulated time".to_owned(),
+    };
+    let mut text = format!("program {program}, {place}\n\n{}\n", table::render(rows));
     for (point, what) in failed {
         text += &format!("failed  {}, {}: {what}\n", point.variant.name(), point.place());
     }
@@ -212,6 +219,19 @@ fn print(experiment: &Experiment) {
                  server.\n";
     }
     let _ = write!(anstream::stdout(), "{text}");
+}
+
+/// What simulating took, if anything was simulated.
+fn print_speed(speed: Speed) {
+    if speed.deliveries > 0 {
+        let _ = writeln!(
+            anstream::stdout(),
+            "{} deliveries in {:.1} s of CPU time, {:.0} in each",
+            speed.deliveries,
+            speed.cpu.as_secs_f64(),
+            speed.per_cpu_s()
+        );
+    }
 }
 
 /// Becomes true by SIGINT or SIGTERM.

@@ -1,5 +1,6 @@
 //! `tidegate load`: callers and answerers on real sockets.
 
+mod arrivals;
 mod uac;
 mod uas;
 

@@ -1,7 +1,7 @@
 //! `tidegate lab`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 
@@ -60,13 +60,39 @@ fn a_wrong_scenario_is_refused_with_its_place() {
     lab(&["run", "/nonexistent.toml"]).assert().code(2);
 }
 
+/// The paths and contents of all files under `folder`.
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            all.push((path.clone(), fs::read(path).unwrap()));
+        }
+    }
+    all.sort();
+    all
+}
+
 #[test]
-fn simulated_time_comes_later() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("few.toml");
-    fs::write(&file, format!("{SCENARIO}goodput_of_bound_min = 0.5\n")).unwrap();
-    let refused = lab(&["run", file.to_str().unwrap(), "--world", "sim"]).assert().code(2);
-    assert!(text(&refused.get_output().stderr).contains("comes with a later version"));
+fn simulated_results_are_the_same_to_the_byte_however_many_run_at_once() {
+    let results = [1, 2, 2].map(|jobs| {
+        let folder = tempfile::tempdir().unwrap();
+        let scenario = format!("{SCENARIO}goodput_of_bound_min = 0.01\n");
+        fs::write(folder.path().join("few.toml"), scenario).unwrap();
+        let jobs = jobs.to_string();
+        let mut command =
+            lab(&["run", "few.toml", "--world", "sim", "--out", "out", "--jobs", &jobs]);
+        let out = text(&command.current_dir(folder.path()).assert().code(0).get_output().stdout);
+        assert!(out.contains("simulated time") && out.contains("deliveries in "), "{out}");
+        let base = folder.path().join("out");
+        let name = |path: PathBuf| path.strip_prefix(&base).unwrap().to_owned();
+        let files = files(&base).into_iter().map(|(path, bytes)| (name(path), bytes));
+        files.collect::<Vec<_>>()
+    });
+    assert!(results[0].iter().filter(|(path, _)| path.ends_with("result.json")).count() == 2);
+    assert!(results[0] == results[1] && results[1] == results[2]);
 }
 
 #[test]

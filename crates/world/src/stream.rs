@@ -31,6 +31,8 @@ pub enum Purpose {
     HangUp,
     /// In which state arrivals are that come in bursts, and for how long.
     Modulation,
+    /// How long a step of a modelled processor takes.
+    Service,
 }
 
 /// The seed of a whole run, from which every stream is derived.

@@ -2,11 +2,11 @@
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, Scan};
-use tidegate_transaction::{Backoff, InviteServer};
+use tidegate_transaction::{Backoff, InviteServer, OtherClient};
 use tidegate_world::{Received, Timestamp, Transmit};
 
 use super::Answerer;
-use super::call::Phase;
+use super::call::{Ending, Phase};
 use super::farewell::Answer;
 use super::ringing::Said;
 use crate::dialog::HOPS_MAX;
@@ -84,6 +84,24 @@ impl Answerer {
         let transmit = Transmit { path, bytes: self.pool.copy(bytes) };
         self.out.push_back(transmit);
         self.stats.repeated += 1;
+    }
+
+    /// Sends a BYE, or lets the call end without one if none can be sent.
+    pub(super) fn hang_up(&mut self, now: Timestamp, id: Id, answer: &Answer, ending: Ending) {
+        let timing = self.config.timing;
+        let Some(path) = self.calls.get(id).map(|call| call.path) else { return };
+        match self.farewells.write(answer, &self.namer.mark(id), path, &self.pool) {
+            Some(farewell) => {
+                let bytes = self.pool.copy(&farewell.bytes);
+                self.out.push_back(Transmit { path: farewell.path, bytes });
+                let bye = OtherClient::start(now, &timing);
+                self.calls.change(id, |call| call.phase = Phase::Leaving(bye, farewell, ending));
+            }
+            None => {
+                self.calls.change(id, |call| call.finish(now, &timing, None));
+                self.count(ending);
+            }
+        }
     }
 
     /// A response to the INVITE of a call. `None` if it cannot be answered.

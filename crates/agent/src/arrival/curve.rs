@@ -11,8 +11,8 @@
 
 use super::profile::Profile;
 
-/// Steps of Newton's method at the most. It doubles the digits that are right; the bound is for
-/// values at the edge of what a number can hold.
+/// Steps of Newton's method at the most. Where the decay outweighs its floor a step goes as far as
+/// its time constant, then it doubles the digits that are right: so a peak of e⁵⁰ is within reach.
 const NEWTON_MAX: usize = 64;
 
 /// Λ of one profile at one rate.
@@ -82,24 +82,21 @@ impl Curve {
 
     /// Calls expected until `at_s` seconds after the start: Λ.
     pub fn calls_until(&self, at_s: f64) -> f64 {
-        let after = self.pieces.partition_point(|piece| piece.start_s <= at_s);
-        let piece = &self.pieces[after.max(1) - 1];
+        let piece = self.last_piece(|piece| piece.start_s <= at_s);
         piece.calls + piece.shape.calls(at_s - piece.start_s)
     }
 
     /// Seconds after the start at which more than `calls` are expected for the first time: Λ⁻¹.
     /// `None` if there never are so many.
     pub fn time_of(&self, calls: f64) -> Option<f64> {
-        let after = self.pieces.partition_point(|piece| piece.calls <= calls);
-        let piece = &self.pieces[after.max(1) - 1];
+        let piece = self.last_piece(|piece| piece.calls <= calls);
         let passed_s = piece.shape.time(calls - piece.calls)?;
         Some(piece.start_s + passed_s)
     }
 
     /// The rate `at_s` seconds after the start, in calls/s: λ.
     pub fn rate_cps(&self, at_s: f64) -> f64 {
-        let after = self.pieces.partition_point(|piece| piece.start_s <= at_s);
-        let piece = &self.pieces[after.max(1) - 1];
+        let piece = self.last_piece(|piece| piece.start_s <= at_s);
         piece.shape.rate_cps(at_s - piece.start_s)
     }
 
@@ -107,6 +104,11 @@ impl Curve {
     pub fn total(&self) -> f64 {
         let last = self.pieces.last().expect("a curve has a last piece");
         if last.shape.rate_cps(0.0) > 0.0 { f64::INFINITY } else { last.calls }
+    }
+
+    /// The last piece that has begun; the first has, at any time and number from 0 up.
+    fn last_piece(&self, has_begun: impl Fn(&Piece) -> bool) -> &Piece {
+        &self.pieces[self.pieces.partition_point(has_begun) - 1]
     }
 }
 
@@ -128,7 +130,7 @@ impl Drawing {
     }
 
     fn push(&mut self, shape: Shape, length_s: f64) {
-        if length_s == 0.0 {
+        if length_s <= 0.0 {
             return;
         }
         self.pieces.push(Piece { start_s: self.end_s, calls: self.calls, shape });

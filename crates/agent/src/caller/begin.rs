@@ -1,5 +1,7 @@
 //! Calls begin: at their moments, or when another ends.
 
+use std::time::Duration;
+
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
 
@@ -48,7 +50,7 @@ impl Caller {
 
     /// When those that are held back are given up; `None` if there are none, or never.
     pub(super) fn gives_up_at(&self) -> Option<Timestamp> {
-        let at = self.last_begin() + std::time::Duration::from_nanos(1);
+        let at = self.last_begin() + Duration::from_nanos(1);
         (!self.held_back.is_empty() && at < Timestamp::NEVER).then_some(at)
     }
 

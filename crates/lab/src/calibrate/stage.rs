@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use tidegate_agent::{CallerConfig, Load, Process};
+use tidegate_agent::{AnswererConfig, CallerConfig, Load};
 use tidegate_proxy::Mode;
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
@@ -113,7 +113,8 @@ pub(super) fn play(
     let seed = Seed(seed);
     // Who gives up does so before the answer.
     let ring = if act == Act::GivenUp { Duration::from_secs(60) } else { Duration::ZERO };
-    let answerers = Answerers::start(1, ring, seed)?;
+    let answerer = |_, local| AnswererConfig { ring: ring.into(), ..AnswererConfig::new(local) };
+    let answerers = Answerers::start(1, answerer, seed)?;
     let backend = answerers.addresses().next().expect("one was started");
     let socket = Socket::open(true)?;
     let text = configuration(act, order.mode, socket.local(), backend);
@@ -132,7 +133,6 @@ pub(super) fn play(
     )?;
     let lasts = Duration::from_secs_f64(seconds);
     let load = Load {
-        process: Process::Poisson,
         rate_cps: rate_cps * act.rate_factor(),
         calls: u32::MAX,
         duration: lasts,

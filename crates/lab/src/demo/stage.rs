@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_agent::{CallerConfig, CallerStats, Load};
+use tidegate_agent::{AnswererConfig, CallerConfig, CallerStats, Load};
 use tidegate_world::Seed;
 
 use super::plan::{BACKENDS, CAPACITY_CPS, DEADLINE, MULTIPLES, Plan, Side};
@@ -25,7 +25,7 @@ impl Stage {
     /// Starts the server of a side, which `program` is.
     pub(super) fn start(side: Side, program: &Path, seed: u64) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("tidegate-demo-").tempdir()?;
-        let answerers = Answerers::start(BACKENDS, Duration::ZERO, Seed(seed))?;
+        let answerers = Answerers::start(BACKENDS, |_, at| AnswererConfig::new(at), Seed(seed))?;
         let configuration = side.configuration(&folder.path().join("state"), answerers.addresses());
         let tidegate = Tidegate::start(program, folder.path(), &configuration)?;
         Ok(Self { tidegate, answerers, callers: None, _folder: folder })

@@ -96,18 +96,18 @@ impl Callers {
 pub struct Answerers(Vec<Seat<AnswererStats>>);
 
 impl Answerers {
-    /// Starts `count` of them. They ring for `ring` before they answer.
+    /// Starts `count` of them. `configure` is given the number of each, from 0, and its address.
     ///
     /// # Errors
     /// When there is no socket or no thread.
-    pub fn start(count: usize, ring: Duration, seed: Seed) -> io::Result<Self> {
+    pub fn start(
+        count: usize,
+        configure: impl Fn(usize, SocketAddr) -> AnswererConfig,
+        seed: Seed,
+    ) -> io::Result<Self> {
         let start = |element: usize| {
             let socket = Socket::open(false)?;
-            let config = AnswererConfig {
-                name: format!("answerer-{element}"),
-                ring: ring.into(),
-                ..AnswererConfig::new(socket.local())
-            };
+            let config = configure(element, socket.local());
             let element = 1 + element as u32;
             let make = move |pool| Answerer::new(config, seed, element, pool);
             Seat::start("answerer", socket, SLACK, make, |answerer: Answerer| answerer.stats())

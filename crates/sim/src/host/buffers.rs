@@ -1,8 +1,8 @@
 //! Receive buffers, as a kernel keeps them.
 
-use std::collections::VecDeque;
-
 use tidegate_world::{Received, Timestamp};
+
+use super::buffer::Buffer;
 
 /// Ordinary datagrams taken while INVITEs wait, before some of those: the default limits of
 /// a turn of the real driver.
@@ -15,19 +15,15 @@ pub(super) struct Buffers {
     ordinary: Buffer,
     invites: Buffer,
     split: bool,
-    max: usize,
     /// Ordinary datagrams, and then INVITEs, taken while both waited.
     turn: (usize, usize),
 }
 
-type Buffer = VecDeque<(Timestamp, Received)>;
-
 impl Buffers {
-    /// Two buffers, or one, for `max` datagrams each.
-    pub(super) fn new(split: bool, max: usize) -> Self {
-        assert!(max > 0, "a buffer for nothing");
-        let (ordinary, invites) = Default::default();
-        Self { ordinary, invites, split, max, turn: (0, 0) }
+    /// Two buffers, or one, for `max` datagrams each, of so many bytes as Linux charges them.
+    pub(super) fn new(split: bool, max: usize, bytes: Option<usize>) -> Self {
+        let [ordinary, invites] = [(); 2].map(|()| Buffer::new(max, bytes));
+        Self { ordinary, invites, split, turn: (0, 0) }
     }
 
     /// Keeps a datagram that has arrived at `at`. `false` if its buffer is full: then it is
@@ -35,29 +31,22 @@ impl Buffers {
     pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
         let is_invite = self.split && received.bytes.starts_with(b"INVI");
         let buffer = if is_invite { &mut self.invites } else { &mut self.ordinary };
-        let fits = buffer.len() < self.max;
-        if fits {
-            buffer.push_back((at, received));
-        }
-        fits
+        buffer.push(at, received)
     }
 
     /// When the one that waits longest in front of its buffer arrived.
     pub(super) fn earliest(&self) -> Option<Timestamp> {
-        [&self.ordinary, &self.invites]
-            .into_iter()
-            .filter_map(|buffer| buffer.front().map(|(at, _)| *at))
-            .min()
+        [&self.ordinary, &self.invites].into_iter().filter_map(Buffer::earliest).min()
     }
 
     /// Whether one can be taken that has arrived by `now`.
     pub(super) fn waits(&self, now: Timestamp) -> bool {
-        has_arrived(&self.ordinary, now) || has_arrived(&self.invites, now)
+        self.ordinary.waits(now) || self.invites.waits(now)
     }
 
     /// Takes the next that has arrived by `now`.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<Received> {
-        let [ordinary, invite] = [&self.ordinary, &self.invites].map(|b| has_arrived(b, now));
+        let [ordinary, invite] = [&self.ordinary, &self.invites].map(|buffer| buffer.waits(now));
         let buffer = match (ordinary, invite) {
             (true, true) if self.turn.0 < ORDINARY => {
                 self.turn.0 += 1;
@@ -76,21 +65,17 @@ impl Buffers {
                 &mut self.invites
             }
         };
-        buffer.pop_front().map(|(_, received)| received)
+        buffer.pop()
     }
 
     /// Fill of the fullest, 0 to 1.
     pub(super) fn fill(&self) -> f32 {
-        self.ordinary.len().max(self.invites.len()) as f32 / self.max as f32
+        self.ordinary.fill().max(self.invites.fill())
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.ordinary.is_empty() && self.invites.is_empty()
     }
-}
-
-fn has_arrived(buffer: &Buffer, now: Timestamp) -> bool {
-    buffer.front().is_some_and(|(at, _)| *at <= now)
 }
 
 #[cfg(test)]
@@ -116,7 +101,7 @@ mod tests {
     }
 
     fn filled(split: bool) -> Buffers {
-        let mut buffers = Buffers::new(split, 3);
+        let mut buffers = Buffers::new(split, 3, None);
         for (ns, text) in [(1, "INVITE"), (2, "BYE"), (3, "INV"), (4, "INVI"), (9, "ACK")] {
             buffers.push(at(ns), datagram(text));
         }
@@ -150,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_full_buffer_takes_no_more_and_the_other_still_does() {
-        let mut buffers = Buffers::new(true, 2);
+        let mut buffers = Buffers::new(true, 2, None);
         let fits: Vec<_> = ["INVITE", "INVITE", "INVITE", "BYE"]
             .map(|text| buffers.push(at(0), datagram(text)))
             .into();
@@ -159,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_others_leaves_invites_their_turn() {
-        let mut buffers = Buffers::new(true, 2048);
+        let mut buffers = Buffers::new(true, 2048, None);
         for text in ["INVITE", "BYE"] {
             (0..1000).for_each(|_| assert!(buffers.push(at(0), datagram(text))));
         }

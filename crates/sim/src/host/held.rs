@@ -1,33 +1,45 @@
 //! Outputs that wait for the completion of the work that made them.
 
-use std::collections::VecDeque;
-
 use tidegate_world::Timestamp;
 
-/// A queue of outputs and the times of their release. No longer than what the core brings
-/// forth in the inputs that the model has caught up with.
+use crate::calendar::Calendar;
+
+/// Outputs and the times of their release. No more than what the core brings forth in the
+/// inputs that the model has caught up with.
 #[derive(Debug)]
-pub(super) struct Held<T>(VecDeque<(Timestamp, T)>);
+pub(super) struct Held<T> {
+    outputs: Calendar<T>,
+    /// Whether they leave in the order in which they came.
+    in_order: bool,
+    last: Timestamp,
+}
 
 impl<T> Held<T> {
-    /// Holds `output` until `release`, and until those before it are released.
+    /// Holds nothing yet. `in_order`: an output waits for those before it.
+    pub(super) fn new(in_order: bool) -> Self {
+        Self { outputs: Calendar::new(), in_order, last: Timestamp::ZERO }
+    }
+
+    /// Holds `output` until `release`.
     pub(super) fn push(&mut self, release: Timestamp, output: T) {
-        self.0.push_back((release, output));
+        let release = if self.in_order { release.max(self.last) } else { release };
+        self.last = release;
+        self.outputs.push_in(0, release, output);
     }
 
     /// The next output, if it may leave by `now`.
     pub(super) fn pop(&mut self, now: Timestamp) -> Option<T> {
-        self.0.pop_front_if(|(release, _)| *release <= now).map(|(_, output)| output)
+        self.outputs.peek().filter(|(release, _)| *release <= now)?;
+        self.outputs.pop().map(|(_, output)| output)
+    }
+
+    /// When the next output may leave.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.outputs.peek().map(|(release, _)| release)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl<T> Default for Held<T> {
-    fn default() -> Self {
-        Self(VecDeque::new())
+        self.outputs.is_empty()
     }
 }
 
@@ -35,20 +47,29 @@ impl<T> Default for Held<T> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_output_leaves_at_its_release_and_never_before_an_earlier_one() {
-        let at = Timestamp::from_nanos;
-        let mut held = Held::default();
+    /// What leaves by each of these times, and whether nothing is left then.
+    fn left(in_order: bool, times: [u64; 4]) -> [(String, bool); 4] {
+        let mut held = Held::new(in_order);
         for (release, output) in [(5, 'a'), (9, 'b'), (7, 'c'), (12, 'd')] {
-            held.push(at(release), output);
+            held.push(Timestamp::from_nanos(release), output);
         }
-        let mut popped = |now| {
-            let outputs: String = std::iter::from_fn(|| held.pop(at(now))).collect();
-            (outputs, held.is_empty())
-        };
-        assert_eq!(popped(4), (String::new(), false));
-        assert_eq!(popped(8), ("a".into(), false));
-        assert_eq!(popped(9), ("bc".into(), false));
-        assert_eq!(popped(20), ("d".into(), true));
+        times.map(|now| {
+            let next = || held.pop(Timestamp::from_nanos(now));
+            (std::iter::from_fn(next).collect(), held.is_empty())
+        })
+    }
+
+    fn expected(texts: [&str; 4]) -> [(String, bool); 4] {
+        texts.map(|text| (text.to_owned(), text.ends_with('d')))
+    }
+
+    #[test]
+    fn an_output_leaves_at_its_release() {
+        assert_eq!(left(false, [4, 8, 9, 20]), expected(["", "ac", "b", "d"]));
+    }
+
+    #[test]
+    fn in_order_it_never_leaves_before_an_earlier_one() {
+        assert_eq!(left(true, [4, 8, 9, 20]), expected(["", "a", "bc", "d"]));
     }
 }

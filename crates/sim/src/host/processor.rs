@@ -1,33 +1,70 @@
-//! One processor, which does one thing after the other.
+//! The processor: each of its cores does one thing after the other.
 
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// A single server: when it is free, and how long it has been busy.
-#[derive(Debug, Default)]
+/// One server or several: when the first of them is free, and how long they have been busy.
+#[derive(Debug)]
 pub(super) struct Processor {
-    free_at: Timestamp,
+    /// When each core has completed what it was given.
+    cores: Vec<Timestamp>,
+    /// The least of them.
+    first: usize,
+    /// Time charged, on all cores together.
     charged: Duration,
+    /// The part of every core that others take.
+    background: f64,
 }
 
 impl Processor {
-    /// When the work it has taken is complete.
+    /// # Panics
+    /// Without cores, or if others take all of them.
+    pub(super) fn new(cores: u16, background: f64) -> Self {
+        assert!(cores > 0, "a processor without cores");
+        assert!((0.0..1.0).contains(&background), "a background load of {background}");
+        let cores = vec![Timestamp::ZERO; usize::from(cores)];
+        Self { cores, first: 0, charged: Duration::ZERO, background }
+    }
+
+    /// When a core is free.
     pub(super) fn free_at(&self) -> Timestamp {
-        self.free_at
+        self.cores[self.first]
     }
 
-    /// Takes work at `at`, when it is free. Returns when that is complete.
+    /// Takes work at `at`, when a core is free. Returns when that is complete.
     pub(super) fn work(&mut self, at: Timestamp, cost: Duration) -> Timestamp {
-        debug_assert!(at >= self.free_at, "it does one thing at a time");
-        self.free_at = at + cost;
+        debug_assert!(at >= self.free_at(), "a core does one thing at a time");
+        let completion = at + self.stretched(cost);
+        self.cores[self.first] = completion;
         self.charged = self.charged.saturating_add(cost);
-        self.free_at
+        // The first of equals: which core it is makes no difference.
+        let cores = self.cores.iter().enumerate();
+        self.first = cores.min_by_key(|(_, free_at)| **free_at).map_or(0, |(core, _)| core);
+        completion
     }
 
-    /// How long it has worked by `now`, which is not before its last work began.
+    /// How long a core has been busy by `now`, in the mean, with this work and that of others.
+    /// `now` is not before the last work began.
     pub(super) fn busy(&self, now: Timestamp) -> Duration {
-        self.charged.saturating_sub(self.free_at.since(now))
+        let to_come = self.cores.iter().map(|&free_at| self.own(free_at.since(now)));
+        let done = to_come.fold(self.charged, Duration::saturating_sub);
+        let others = now.since(Timestamp::ZERO) - self.own(now.since(Timestamp::ZERO));
+        done / self.cores.len() as u32 + others
+    }
+
+    /// How long work takes of which others leave it only a part of a core.
+    fn stretched(&self, cost: Duration) -> Duration {
+        if self.background == 0.0 {
+            return cost;
+        }
+        let seconds = cost.as_secs_f64() / (1.0 - self.background);
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+
+    /// The part of a time on a core that is not others'.
+    fn own(&self, time: Duration) -> Duration {
+        if self.background == 0.0 { time } else { time.mul_f64(1.0 - self.background) }
     }
 }
 
@@ -35,15 +72,54 @@ impl Processor {
 mod tests {
     use super::*;
 
+    fn at(ns: u64) -> Timestamp {
+        Timestamp::from_nanos(ns)
+    }
+
+    fn ns(ns: u64) -> Duration {
+        Duration::from_nanos(ns)
+    }
+
     #[test]
     fn of_the_work_under_way_the_part_that_has_passed_is_busy_time() {
-        let at = Timestamp::from_nanos;
-        let mut processor = Processor::default();
-        assert_eq!(processor.work(at(100), Duration::from_nanos(10)), at(110));
-        assert_eq!(processor.work(at(200), Duration::from_nanos(50)), at(250));
+        let mut processor = Processor::new(1, 0.0);
+        assert_eq!(processor.work(at(100), ns(10)), at(110));
+        assert_eq!(processor.work(at(200), ns(50)), at(250));
         for (now, busy) in [(200, 10), (201, 11), (249, 59), (250, 60), (1000, 60)] {
-            assert_eq!(processor.busy(at(now)), Duration::from_nanos(busy), "at {now}");
+            assert_eq!(processor.busy(at(now)), ns(busy), "at {now}");
         }
         assert_eq!(processor.free_at(), at(250));
+    }
+
+    #[test]
+    fn work_goes_to_the_core_that_is_free_first() {
+        let mut processor = Processor::new(3, 0.0);
+        for (begins, cost, completion, free_at) in
+            [(0, 30, 30, 0), (0, 10, 10, 0), (5, 15, 20, 10), (10, 50, 60, 20), (20, 1, 21, 21)]
+        {
+            assert_eq!(processor.work(at(begins), ns(cost)), at(completion));
+            assert_eq!(processor.free_at(), at(free_at));
+        }
+        // By 20 they had worked for 20, 10 + 10 and 15; at 60 for 106 in all.
+        assert_eq!(processor.busy(at(21)), ns((21 + 21 + 16) / 3));
+        assert_eq!(processor.busy(at(60)), ns(106 / 3));
+    }
+
+    #[test]
+    fn what_others_take_slows_the_work_and_is_busy_time() {
+        let mut processor = Processor::new(2, 0.75);
+        assert_eq!(processor.busy(at(1000)), ns(750));
+        assert_eq!(processor.work(at(1000), ns(100)), at(1400));
+        assert_eq!(processor.work(at(1000), ns(100)), at(1400));
+        // Saturated, it has no idle time.
+        assert_eq!(processor.busy(at(1200)), ns(950));
+        assert_eq!(processor.busy(at(1400)), ns(1150));
+        assert_eq!(processor.busy(at(2400)), ns(1900));
+    }
+
+    #[test]
+    #[should_panic(expected = "a background load of 1")]
+    fn a_processor_of_which_nothing_is_left_is_a_bug() {
+        Processor::new(1, 1.0);
     }
 }

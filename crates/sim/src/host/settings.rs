@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tidegate_world::Work;
 
+use super::variation::Variation;
+
 /// What work costs, by the class that the core gives it ([`Work`]): processor time.
 /// Nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,14 +49,49 @@ pub struct HostSettings {
     pub split: bool,
     /// Datagrams that a buffer holds; at least 1, default 2048.
     pub buffer_max: usize,
+    /// Bytes that a buffer holds, as Linux charges them: a datagram of 500 bytes counts for
+    /// 1,280. This is what `SO_RCVBUF` reads, twice what was asked for. `None`, the default:
+    /// only the number counts.
+    pub buffer_bytes: Option<usize>,
     /// Factor on every cost; default 1. A host at 2 has half the speed.
     pub cost_factor: f64,
+    /// Cores of its processor, at least 1, the default: as many steps can be under way. The
+    /// buffers and the core's own queue are one for all of them.
+    pub cores: u16,
+    /// The part of every core that others on the machine take, 0..1 without 1; default 0. This
+    /// is *d* in the model of a server's load
+    ///
+    /// ```text
+    /// C(t) = (1 - α(t)) r(t) + α(t) r(t) / β + d(t)
+    /// ```
+    ///
+    /// in which the admitted and the refused part of the rate *r* take their costs. A step takes
+    /// cost / (1 - d), and the load that the core is told has d in it, so that it reads 1 when
+    /// nothing of the processor is left.
+    pub background: f64,
+    /// How costs vary; default not at all.
+    pub variation: Variation,
+    /// Whether the model makes up for a driver that is late, as one behind real sockets must;
+    /// default true. If not, time in which the driver gave the host nothing is lost to it: so a
+    /// host can be stalled in simulated time, where a driver is never late otherwise. Of the
+    /// work that is under way then, no time is lost.
+    pub catches_up: bool,
 }
 
 impl HostSettings {
     /// A host with these costs, and the defaults.
     pub fn new(costs: Costs) -> Self {
-        Self { costs, split: true, buffer_max: 2048, cost_factor: 1.0 }
+        Self {
+            costs,
+            split: true,
+            buffer_max: 2048,
+            buffer_bytes: None,
+            cost_factor: 1.0,
+            cores: 1,
+            background: 0.0,
+            variation: Variation::Constant,
+            catches_up: true,
+        }
     }
 
     /// The costs with the factor applied, to the nanosecond.

@@ -5,6 +5,7 @@ mod echo;
 
 mod network;
 mod overload;
+mod processor;
 mod properties;
 mod script;
 

@@ -87,6 +87,38 @@ fn at_no_cost_nobody_can_tell_that_there_is_a_host() {
     assert_eq!(run(&fifo(0, 0, 0)), through(&mut Echo::new(), "BYE 0"));
 }
 
+/// Of a hundred packets, a millisecond apart, those that came back while or soon after their
+/// host got no processor from 30 to 40 ms.
+fn stalled(settings: &HostSettings) -> (Vec<Timestamp>, u64) {
+    let mut source = Source::new(100, "BYE 0");
+    let mut host = Host::new(Echo::new(), settings);
+    let link = Link::delaying(Duration::from_millis(5));
+    let mut network = Network::<&mut dyn Core>::new(Seed(1), link, ());
+    network.add(&["127.0.0.1:1".parse().unwrap()], &mut source);
+    let node = network.add(&["127.0.0.1:2".parse().unwrap()], &mut host);
+    network.run_until(at(30_000));
+    network.stall(node, at(40_000));
+    network.run_until(Timestamp::NEVER);
+    drop(network);
+    let back = source.back.into_iter().filter(|back| (at(35_500)..at(51_000)).contains(back));
+    (back.collect(), host.overflow().get())
+}
+
+#[test]
+fn a_stalled_host_has_lost_its_time_and_what_its_buffer_did_not_hold() {
+    let lost = HostSettings { catches_up: false, buffer_max: 6, ..fifo(0, 900, 0) };
+    // Packets from 31 to 40 ms wait: the first is begun then, six have room. The one of 30 ms
+    // was complete and could not leave.
+    let (back, overflow) = stalled(&lost);
+    let expected: Vec<_> = (0..7).map(|k| at(45_000 + k * 900)).collect();
+    assert_eq!((&back[..7], overflow), (&expected[..], 3));
+
+    // Behind real sockets the model makes up for a driver that is late.
+    let (back, overflow) = stalled(&HostSettings { catches_up: true, ..lost });
+    let expected = [[at(45_000); 10].as_slice(), &[at(45_900)]].concat();
+    assert_eq!((&back[..11], overflow), (&expected[..], 0));
+}
+
 #[test]
 fn what_is_for_another_shard_reaches_nobody_and_is_counted() {
     let (summary, back, _) = through(&mut Host::new(Echo::new(), &fifo(0, 2_500, 0)), "OVER 0");

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::{
-    Caller, CallerConfig, CallerReport, CallerStats, Load, Process, Routing, Span, Timing,
+    Caller, CallerConfig, CallerReport, CallerStats, Load, Process, Profile, Routing, Span, Timing,
 };
 use tidegate_lab::real::Watched;
 use tidegate_world::{Counter, Seed};
 
+use super::arrivals::parse_arrivals;
 use super::{parse_millis, parse_seconds, parse_span};
 use crate::json;
 use crate::stage::{Stage, parse_address, random_seed, towards};
@@ -23,6 +24,9 @@ const LEAD: Duration = Duration::from_millis(20);
 
 /// Offer calls at a rate that no answer changes
 ///
+/// The rate may change over time by a profile, and calls may come in bursts or by a trace. They
+/// wait for each other only with --open-limit.
+///
 /// Exit status: 0 if every call asked for was offered and completed, 1 if not, 2 if it could not
 /// be tried.
 #[derive(clap::Args)]
@@ -31,12 +35,12 @@ pub struct Args {
     #[arg(value_parser = parse_target)]
     target: Target,
 
-    /// Calls a second
+    /// Calls a second, where the profile is 1. A trace needs none
     #[arg(long, value_name = "R")]
-    rate: f64,
+    rate: Option<f64>,
 
-    /// Calls in all
-    #[arg(long, value_name = "N", required_unless_present = "duration")]
+    /// Calls in all. Not needed with --duration, a trace, or a profile that ends
+    #[arg(long, value_name = "N")]
     calls: Option<u32>,
 
     /// Offer no call later than S seconds after the first could begin
@@ -44,8 +48,35 @@ pub struct Args {
     duration: Option<Duration>,
 
     /// How calls arrive
-    #[arg(long, value_enum, default_value_t = Arrivals::Poisson)]
-    arrivals: Arrivals,
+    ///
+    /// poisson: independently of each other
+    /// uniform: with equal gaps
+    /// mmpp:F=S,F=S,…: in bursts, by 2 to 8 states, each with a factor on the rate
+    ///   and the mean time in seconds that it lasts; the mean rate is R all the same
+    /// trace:FILE: at given moments, one a line, in seconds after the start and in
+    ///   order, with # comments
+    #[arg(
+        long,
+        value_name = "HOW",
+        value_parser = parse_arrivals,
+        default_value = "poisson",
+        verbatim_doc_comment
+    )]
+    arrivals: Process,
+
+    /// How the rate changes over time, as factors on R
+    ///
+    /// constant: 1
+    /// gradual:UP,HOLD,DOWN: from 0 up to 1 in UP seconds, HOLD seconds at 1, down to
+    ///   0 in DOWN seconds, and no calls after that
+    /// instant:AT: 0, and from AT on 1
+    /// steps:T=F,T=F,…: from each T on its F; 1 before the first
+    /// flash:AT,PEAK,RISE,DECAY: 1, from AT on in RISE seconds up to PEAK, then back
+    ///   with the time constant DECAY
+    /// avalanche:AT,N,WITHIN: 1, and N calls more, spread over the WITHIN seconds
+    ///   after AT
+    #[arg(long, value_name = "HOW", default_value_t = Profile::Constant, verbatim_doc_comment)]
+    profile: Profile,
 
     /// Seconds that a call is held before we hang up; exp:S draws them from an exponential
     /// distribution of mean S
@@ -69,9 +100,15 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     callers: u32,
 
-    /// Calls that may be open at once; one more is not begun
+    /// Calls that may be open at once; one more is not begun, and counted. SIPp's -l does so
+    /// without counting
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     open_max: usize,
+
+    /// A closed loop: while N calls are open, others wait until one ends. Their set-up delay
+    /// counts from when they were meant to begin
+    #[arg(long, value_name = "N")]
+    open_limit: Option<usize>,
 
     /// Do everything up to MS milliseconds late, at most 1, so that several calls cost one wake
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0.2")]
@@ -80,6 +117,10 @@ pub struct Args {
     /// Send ACK and BYE where the INVITE went, whatever Record-Route and Contact say
     #[arg(long)]
     no_record_route: bool,
+
+    /// Send INVITE, CANCEL and BYE once, whatever is lost
+    #[arg(long)]
+    no_retransmissions: bool,
 
     /// Local address, ADDRESS[:PORT]; the one that leads to the target if not given
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
@@ -106,14 +147,6 @@ pub struct Args {
     progress: bool,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Arrivals {
-    /// Independent calls
-    Poisson,
-    /// Equal gaps
-    Uniform,
-}
-
 /// Who is called, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
@@ -130,7 +163,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         })?,
     };
     let stage = Stage::open(&[bind], args.slack)?;
-    let config = configure(args, stage.local());
+    let config = configure(args, stage.local(), load(args)?);
     let seed = match args.seed {
         Some(seed) => seed,
         None => random_seed()?,
@@ -168,20 +201,32 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     Ok(if fulfilled { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn configure(args: &Args, local: SocketAddr) -> CallerConfig {
-    let process = match args.arrivals {
-        Arrivals::Poisson => Process::Poisson,
-        Arrivals::Uniform => Process::Uniform,
+/// The calls that are asked for.
+fn load(args: &Args) -> Result<Load, Trouble> {
+    let load = match (&args.arrivals, args.rate) {
+        (Process::Trace(_), Some(_)) => {
+            return Err(Trouble::usage("a trace has its own rate: leave out --rate"));
+        }
+        (Process::Trace(trace), None) => Load::of_trace(trace.clone()),
+        (_, None) => return Err(Trouble::usage("--rate R is wanted: calls a second")),
+        (process, Some(rate_cps)) => Load { process: process.clone(), rate_cps, ..Load::default() },
     };
+    let load = Load {
+        profile: args.profile.clone(),
+        calls: args.calls.unwrap_or(u32::MAX),
+        duration: args.duration.unwrap_or(Duration::MAX),
+        ..load
+    };
+    if load.is_endless() {
+        return Err(Trouble::usage("these calls have no end: --calls N or --duration S is wanted"));
+    }
+    Ok(load)
+}
+
+fn configure(args: &Args, local: SocketAddr, load: Load) -> CallerConfig {
     CallerConfig {
         uri: args.target.uri.clone(),
-        load: Load {
-            process,
-            rate_cps: args.rate,
-            calls: args.calls.unwrap_or(u32::MAX),
-            duration: args.duration.unwrap_or(Duration::MAX),
-            ..Load::default()
-        },
+        load,
         callers: args.callers,
         hold: args.hold,
         patience: args.patience,
@@ -190,7 +235,9 @@ fn configure(args: &Args, local: SocketAddr) -> CallerConfig {
         slack: args.slack,
         timing: Timing { t1: args.t1, t2: args.t2, ..Timing::default() },
         routing: if args.no_record_route { Routing::Ignore } else { Routing::Follow },
+        retransmissions: !args.no_retransmissions,
         open_max: args.open_max,
+        open_limit: args.open_limit,
         ..CallerConfig::new(local, args.target.address)
     }
 }

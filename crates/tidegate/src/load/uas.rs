@@ -41,6 +41,10 @@ pub struct Args {
     #[arg(long, conflicts_with = "provisionals")]
     no_ringing: bool,
 
+    /// Send a 100 before anything else
+    #[arg(long)]
+    trying: bool,
+
     /// What becomes of calls, by weight: answer, busy (486), ring (until the caller gives up),
     /// silent (nothing is ever sent), or a final status, such as
     /// answer=70,busy=15,ring=10,503=4,silent=1; each call draws its own
@@ -67,6 +71,14 @@ pub struct Args {
     /// Seconds that a call is held before we hang up, or exp:S
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "0")]
     hold: Span,
+
+    /// A call counts as acknowledged in time if its ACK comes within MS milliseconds of its INVITE
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "10000")]
+    deadline: Duration,
+
+    /// Send final responses and BYEs once, whatever is lost
+    #[arg(long)]
+    no_retransmissions: bool,
 
     /// User of the Contact and beginning of each To-tag: who answered?
     #[arg(long, default_value = "answerer")]
@@ -113,9 +125,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         name: args.name.clone(),
         mix,
         provisionals: if args.no_ringing { Vec::new() } else { args.provisionals.clone() },
+        trying: args.trying,
         ring: args.ring,
         hangs_up: args.hang_up,
         hold: args.hold,
+        deadline: args.deadline,
+        retransmissions: !args.no_retransmissions,
         timing: Timing { t1: args.t1, ..Timing::default() },
         calls_max: args.calls_max,
         ..AnswererConfig::new(stage.local())

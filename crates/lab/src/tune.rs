@@ -1,0 +1,250 @@
+//! Tuning a law: its parameters are shaken and moved until what is wanted is best.
+//!
+//! Each step runs the scenario's points under one set of parameters, always with the same seeds,
+//! so that what differs is the parameters' doing. Parameters are sought by their logarithm: a gain
+//! of 5 is as far from 10 as one of 50 is from 100. What was found is judged by seeds of its own.
+
+mod picture;
+mod seek;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+use tidegate_control::Values;
+use tidegate_control::registry::{Entry, Param};
+
+use crate::cost;
+use crate::outcome::Outcome;
+use crate::point::{Point, points};
+use crate::runs::{self, Observer};
+use crate::scenario::{Scenario, Variant};
+use crate::store::Store;
+use crate::summary::Spread;
+use crate::worlds::{Kind, World};
+pub use picture::picture;
+pub use seek::{Seeker, Settings};
+
+/// Seeds of the judgement lie so far from those of the search.
+const JUDGED_BY: u64 = 1_000_000;
+
+/// What a run without any call in time counts for delay, in deadlines.
+const HOPELESS: f64 = 10.0;
+
+/// What is to be best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Objective {
+    /// Goodput as a part of the bound, the mean over the loads: as much as possible.
+    Goodput,
+    /// Set-up delay that 1 % of the calls exceed, in deadlines, the mean over the loads: as little
+    /// as possible.
+    Delay,
+}
+
+impl Objective {
+    /// What it is, with its unit.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Goodput => "goodput ÷ bound",
+            Self::Delay => "p99 of the set-up delay ÷ deadline",
+        }
+    }
+
+    fn of(self, point: &Point, outcome: &Outcome) -> f64 {
+        match self {
+            Self::Goodput => {
+                let capacity = cost::capacity_cps(&point.conditions.emulate);
+                let bound = point.bound(outcome.offered_cps() / capacity);
+                if bound > 0.0 { outcome.goodput_cps() / capacity / bound } else { 0.0 }
+            }
+            Self::Delay => {
+                let delay = outcome.set_up_delay.as_ref();
+                let deadlines = delay.map(|delay| delay.p99_ms / point.conditions.deadline_ms);
+                deadlines.unwrap_or(HOPELESS).min(HOPELESS)
+            }
+        }
+    }
+
+    /// What is sought is least.
+    fn cost(self, value: f64) -> f64 {
+        match self {
+            Self::Goodput => -value,
+            Self::Delay => value,
+        }
+    }
+}
+
+/// What is to be tuned.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Where it is tuned: its sweep and its seeds. Of its variants the first that has the law
+    /// counts, or else the first with the law in place of its own.
+    pub scenario: Scenario,
+    /// The law, with what its parameters are at the start.
+    pub start: Values,
+    /// The parameters that are sought; each is above 0 at the start.
+    pub sought: Vec<&'static Param>,
+    /// What is to be best.
+    pub objective: Objective,
+    /// Steps.
+    pub steps: u32,
+    /// How one seeks.
+    pub settings: Settings,
+}
+
+impl Order {
+    /// The parameters of `entry` that are sought when none is named: numbers above 0.
+    pub fn tunable(start: &Values) -> Vec<&'static Param> {
+        let is_number = |param: &Param| param.unit != "0 or 1";
+        let above = start.each().filter(|(param, value)| *value > 0.0 && is_number(param));
+        above.map(|(param, _)| param).collect()
+    }
+}
+
+/// One step of the way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// The sought parameters as they were tried, in the order of [`Order::sought`].
+    pub tried: Vec<f64>,
+    /// Where they are thought to be best, before this step.
+    pub estimate: Vec<f64>,
+    /// What came of those tried.
+    pub value: f64,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    /// All steps.
+    pub path: Vec<Step>,
+    /// The law as it was found best: the mean, by the logarithm, of the last quarter of the
+    /// estimates.
+    pub found: Values,
+    /// What is got with the values of the start, by seeds the search has not seen.
+    pub before: Spread,
+    /// What is got with those found, by the same seeds.
+    pub after: Spread,
+}
+
+/// Who is told of each step.
+pub trait Watcher {
+    /// A step was made.
+    fn step(&self, number: u32, step: &Step);
+}
+
+/// Where points are run, and how.
+pub struct Bench<'a> {
+    /// Where they are run.
+    pub world: &'a dyn World,
+    /// Where what came of them lies; what is there is not run again.
+    pub store: &'a Store,
+    /// How many at once.
+    pub jobs: usize,
+    /// Becomes true when it is to stop.
+    pub cancelled: &'a AtomicBool,
+}
+
+/// Tunes.
+///
+/// # Errors
+/// When a run failed or all were stopped, or parameters contradict each other.
+pub fn tune(order: &Order, bench: &Bench<'_>, watcher: &dyn Watcher) -> Result<Tuned, String> {
+    let logarithms = |values: &Values| order.sought.iter().map(|p| values.of(p).ln()).collect();
+    let mut seeker = Seeker::new(logarithms(&order.start), order.settings);
+    let mut path = Vec::new();
+    for number in 1..=order.steps {
+        let (tried, values) = order.values(&seeker.probe())?;
+        let (estimate, _) = order.values(seeker.estimate())?;
+        let results = bench.run(order.points(values, 0, bench.world.kind()))?;
+        let value = mean(order, &results);
+        seeker.learn(order.objective.cost(value));
+        let step = Step { tried, estimate, value };
+        watcher.step(number, &step);
+        path.push(step);
+    }
+    let (_, found) = order.values(&settled(&path, &logarithms(&order.start)))?;
+    let judge = |values: Values| -> Result<Spread, String> {
+        let results = bench.run(order.points(values, JUDGED_BY, bench.world.kind()))?;
+        let mut by_seed: Vec<(u64, Vec<(Point, Outcome)>)> = Vec::new();
+        for (point, outcome) in results {
+            match by_seed.iter_mut().find(|(seed, _)| *seed == point.seed) {
+                Some((_, group)) => group.push((point, outcome)),
+                None => by_seed.push((point.seed, vec![(point, outcome)])),
+            }
+        }
+        let of_seed = by_seed.iter().map(|(_, group)| mean(order, group));
+        Spread::of(of_seed).ok_or_else(|| "nothing was run".to_owned())
+    };
+    Ok(Tuned { path, found, before: judge(order.start)?, after: judge(found)? })
+}
+
+impl Order {
+    /// The parameters of these logarithms, within their bounds: the sought ones, and all.
+    fn values(&self, logarithms: &[f64]) -> Result<(Vec<f64>, Values), String> {
+        let bounded = |(param, ln): (&&Param, &f64)| ln.exp().clamp(param.min, param.max);
+        let sought: Vec<f64> = self.sought.iter().zip(logarithms).map(bounded).collect();
+        let mut given: Vec<(&str, f64)> =
+            self.start.each().map(|(param, value)| (param.name, value)).collect();
+        for (param, value) in self.sought.iter().zip(&sought) {
+            if let Some(entry) = given.iter_mut().find(|(name, _)| *name == param.name) {
+                entry.1 = *value;
+            }
+        }
+        let entry: &'static Entry = self.start.entry();
+        let values = entry.values(&given).map_err(|wrong| wrong.to_string())?;
+        Ok((sought, values))
+    }
+
+    /// The scenario's points under these values, with seeds that lie `seeds` further.
+    fn points(&self, values: Values, seeds: u64, world: Kind) -> Vec<Point> {
+        let mut scenario = self.scenario.clone();
+        let law = |variant: &&Variant| variant.overload.gate.law.entry().name;
+        let named = scenario.variants.iter().find(|v| law(v) == values.entry().name);
+        let mut variant = named.unwrap_or(&scenario.variants[0]).clone();
+        variant.overload.gate.law = values;
+        scenario.variants = vec![variant];
+        scenario.schedule.seed = scenario.schedule.seed.wrapping_add(seeds);
+        points(&scenario, world)
+    }
+}
+
+impl Bench<'_> {
+    fn run(&self, points: Vec<Point>) -> Result<Vec<(Point, Outcome)>, String> {
+        let count = points.len();
+        let results =
+            runs::run(points, self.store, self.world, self.jobs, &Unheard, self.cancelled);
+        if results.len() < count || self.cancelled.load(Ordering::SeqCst) {
+            return Err("stopped".to_owned());
+        }
+        results.into_iter().map(|(point, result)| Ok((point, result?))).collect()
+    }
+}
+
+fn mean(order: &Order, results: &[(Point, Outcome)]) -> f64 {
+    let sum: f64 = results.iter().map(|(p, outcome)| order.objective.of(p, outcome)).sum();
+    sum / results.len().max(1) as f64
+}
+
+/// Where the estimates stay in the end: their mean by the logarithm over the last quarter, so that
+/// their circling does not count.
+fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
+    let last = &path[path.len() - path.len().div_ceil(4)..];
+    let mean = |i: usize| {
+        let sum: f64 = last.iter().map(|step| step.estimate[i].ln()).sum();
+        sum / last.len() as f64
+    };
+    if last.is_empty() { start.to_vec() } else { (0..start.len()).map(mean).collect() }
+}
+
+/// Nobody is told of single points.
+struct Unheard;
+
+impl Observer for Unheard {
+    fn begin(&self, _: usize, _: usize) {}
+    fn point(&self, _: &Point, _: &Result<Outcome, String>) {}
+    fn end(&self) {}
+}
+
+#[cfg(test)]
+#[path = "tune/tests.rs"]
+mod tests;

@@ -1,0 +1,155 @@
+//! Extremum seeking: the minimum of a function of which nothing is known but its values.
+//!
+//! Every coordinate is shaken by a cosine of its own frequency. Where the value follows the
+//! shaking of a coordinate, the product of the two has a mean, which is proportional to the slope
+//! along it; the estimate moves against it. What is constant in the value is taken away by a
+//! filter before.
+//!
+//! N. Killingsworth, M. Krstić, PID tuning using extremum seeking, IEEE Control Systems 26(1),
+//! 2006, for discrete time; paper 001 §4.1 found the gains of `pi` with it:
+//!
+//! ```text
+//! ζ_k  = −h·ζ_(k−1) + J_(k−1)
+//! θ̂_i ← θ̂_i − γ·α·cos(ω_i·k)·(J_k − (1 + h)·ζ_k)
+//! θ_i  = θ̂_i + α·cos(ω_i·(k + 1)),   ω_i = a^i·π
+//! ```
+//!
+//! The value before the last one belongs into ζ: with J_k the filter would turn the sign of what
+//! it lets pass, and the search would climb.
+//!
+//! # Known bias
+//!
+//! It finds the next minimum, not the deepest one, and does not stand still on it: the estimate
+//! circles at a distance that grows with α and γ. Where the function is flat nothing moves.
+
+use std::f64::consts::PI;
+
+/// How one seeks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// α: how far a coordinate is shaken, above 0.
+    pub amplitude: f64,
+    /// γ: how far the estimate moves for a slope, above 0. The default suits values that change by
+    /// a fraction of 1 when a coordinate changes by 1.
+    pub gain: f64,
+    /// h: the filter's, 0 to 1. It delays what it lets pass, the more the nearer to 1, so that a
+    /// product with the shaking may have the wrong sign: at 0.5 a search in three coordinates
+    /// runs away, at 0.3 it does not.
+    pub filter: f64,
+    /// a: each coordinate is shaken so much more slowly than the one before; above 0, below 1.
+    pub slowing: f64,
+    /// How far one step may move a coordinate, above 0: a cliff does not throw the estimate away.
+    pub step_max: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { amplitude: 0.15, gain: 25.0, filter: 0.3, slowing: 0.8, step_max: 0.15 }
+    }
+}
+
+/// A search under way.
+#[derive(Clone, Debug)]
+pub struct Seeker {
+    settings: Settings,
+    estimate: Vec<f64>,
+    zeta: f64,
+    last: Option<f64>,
+    steps: u32,
+}
+
+impl Seeker {
+    /// A search that begins at `start`.
+    pub fn new(start: Vec<f64>, settings: Settings) -> Self {
+        Self { settings, estimate: start, zeta: 0.0, last: None, steps: 0 }
+    }
+
+    /// Where the minimum is thought to be.
+    pub fn estimate(&self) -> &[f64] {
+        &self.estimate
+    }
+
+    /// Where the function is to be evaluated next.
+    pub fn probe(&self) -> Vec<f64> {
+        let shaken = |(i, estimate): (usize, &f64)| estimate + self.shake(i);
+        self.estimate.iter().enumerate().map(shaken).collect()
+    }
+
+    /// Takes the function's value at [`probe`](Self::probe).
+    pub fn learn(&mut self, value: f64) {
+        let Settings { gain, filter, step_max, .. } = self.settings;
+        // As if the first value had been there for ever, so that it passes for constant.
+        let last = self.last.unwrap_or(value);
+        if self.last.is_none() {
+            self.zeta = value / (1.0 + filter);
+        }
+        self.zeta = last - filter * self.zeta;
+        let passed = value - (1.0 + filter) * self.zeta;
+        for i in 0..self.estimate.len() {
+            let step = gain * self.shake(i) * passed;
+            self.estimate[i] -= step.clamp(-step_max, step_max);
+        }
+        self.last = Some(value);
+        self.steps += 1;
+    }
+
+    /// How far coordinate `i` is from its estimate.
+    fn shake(&self, i: usize) -> f64 {
+        let frequency = self.settings.slowing.powi(i as i32 + 1) * PI;
+        self.settings.amplitude * (frequency * f64::from(self.steps)).cos()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sought(start: &[f64], steps: u32, function: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+        // The bowls here are steep.
+        let settings = Settings { gain: 4.0, ..Settings::default() };
+        let mut seeker = Seeker::new(start.to_vec(), settings);
+        for _ in 0..steps {
+            let value = function(&seeker.probe());
+            seeker.learn(value);
+        }
+        seeker.estimate().to_vec()
+    }
+
+    /// With its minimum of 0.3 at (1, −2, 0.5).
+    fn bowl(at: &[f64]) -> f64 {
+        0.3 + (at[0] - 1.0).powi(2) + 0.5 * (at[1] + 2.0).powi(2) + 0.8 * (at[2] - 0.5).powi(2)
+    }
+
+    #[test]
+    fn the_bottom_of_a_bowl_is_found_from_anywhere() {
+        for start in [[0.0, 0.0, 0.0], [3.0, -4.0, 2.0], [1.0, -2.0, 0.5]] {
+            let found = sought(&start, 2000, bowl);
+            for (found, bottom) in found.iter().zip([1.0, -2.0, 0.5]) {
+                assert!((found - bottom).abs() < 0.15, "{found} from {start:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_flat_moves_nothing() {
+        let start = [0.3, -0.2];
+        let found = sought(&start, 100, |_| 7.0);
+        assert!(found.iter().zip(start).all(|(found, start)| (found - start).abs() < 1e-9));
+    }
+
+    #[test]
+    fn a_cliff_moves_the_estimate_by_a_step_at_the_most() {
+        let mut seeker = Seeker::new(vec![0.0], Settings::default());
+        for value in [0.0, 1e9, -1e9] {
+            let before = seeker.estimate()[0];
+            seeker.learn(value);
+            assert!((seeker.estimate()[0] - before).abs() <= 0.15 + 1e-12);
+        }
+    }
+
+    #[test]
+    fn the_first_probe_is_a_whole_amplitude_away() {
+        let seeker = Seeker::new(vec![1.0, 2.0], Settings::default());
+        assert_eq!(seeker.probe(), [1.15, 2.15]);
+    }
+}

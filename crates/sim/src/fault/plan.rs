@@ -1,0 +1,219 @@
+//! Plans: faults and their times, written or drawn.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidegate_world::{Purpose, Seed, Stream, Timestamp};
+
+use super::Fault;
+use crate::link::{Bandwidth, Link};
+use crate::micros;
+use crate::network::{NodeId, Silence};
+
+/// Something that goes wrong for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Episode {
+    /// When it begins; in text, in microseconds.
+    #[serde(rename = "begins_us", with = "micros")]
+    pub begins: Timestamp,
+    /// How long it lasts; in text, in microseconds.
+    #[serde(rename = "lasts_us", with = "micros")]
+    pub lasts: Duration,
+    /// What goes wrong.
+    pub trouble: Trouble,
+}
+
+/// What goes wrong in an episode.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Trouble {
+    /// A node crashes, and is restarted at the end.
+    Crash {
+        /// Which.
+        node: NodeId,
+        /// What its senders hear meanwhile.
+        silence: Silence,
+    },
+    /// A node gets no processor.
+    Stall {
+        /// Which.
+        node: NodeId,
+    },
+    /// Nothing gets through between two nodes.
+    Partition {
+        /// One of them.
+        a: NodeId,
+        /// The other.
+        b: NodeId,
+    },
+    /// A worse link stands in for one.
+    Impair {
+        /// Whose packets suffer.
+        from: NodeId,
+        /// Where they go.
+        to: NodeId,
+        /// What they travel by.
+        link: Link,
+    },
+}
+
+/// Episodes: a value that can be shown, kept and, by leaving some out, shrunk.
+///
+/// Episodes of the same trouble with the same nodes should not overlap: the first that ends
+/// ends both.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Plan {
+    /// In any order.
+    pub episodes: Vec<Episode>,
+}
+
+/// What a random plan may do, to whom, and when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shape {
+    /// Nodes that may crash or stall.
+    pub nodes: Vec<NodeId>,
+    /// Pairs that may be partitioned, and whose links may worsen, each way for itself.
+    pub pairs: Vec<(NodeId, NodeId)>,
+    /// No episode begins earlier.
+    pub begins: Timestamp,
+    /// No episode ends later.
+    pub ends: Timestamp,
+    /// The longest episode.
+    pub lasts_max: Duration,
+    /// The most episodes.
+    pub episodes_max: usize,
+}
+
+impl Plan {
+    /// Draws a plan: up to `episodes_max` episodes, in the order of their beginnings. No two
+    /// that concern the same node, or the same pair, overlap. Times are whole milliseconds.
+    pub fn random(seed: Seed, shape: &Shape) -> Self {
+        let mut stream = seed.stream(Purpose::Fault, ELEMENT);
+        let mut episodes: Vec<Episode> = Vec::new();
+        let wanted = stream.below(shape.episodes_max as u64 + 1);
+        for _ in 0..wanted {
+            let Some(episode) = draw(&mut stream, shape) else { continue };
+            if !episodes.iter().any(|other| clash(other, &episode)) {
+                episodes.push(episode);
+            }
+        }
+        episodes.sort_by_key(|episode| episode.begins);
+        Self { episodes }
+    }
+
+    /// What to [apply](crate::Network::apply), and when, in the order of time. Of what falls
+    /// together the ends are first.
+    pub fn steps(&self) -> Vec<(Timestamp, Fault)> {
+        let ends = self.episodes.iter().filter_map(Episode::end);
+        let begins = self.episodes.iter().map(|episode| (episode.begins, episode.begin()));
+        let mut steps: Vec<_> = ends.chain(begins).collect();
+        steps.sort_by_key(|(at, _)| *at);
+        steps
+    }
+}
+
+impl Episode {
+    fn begin(&self) -> Fault {
+        match self.trouble {
+            Trouble::Crash { node, silence } => Fault::Crash { node, silence },
+            Trouble::Stall { node } => Fault::Stall { node, lasts: self.lasts },
+            Trouble::Partition { a, b } => Fault::Partition { a, b },
+            Trouble::Impair { from, to, link } => Fault::Impair { from, to, link },
+        }
+    }
+
+    /// A stall ends by itself.
+    fn end(&self) -> Option<(Timestamp, Fault)> {
+        let fault = match self.trouble {
+            Trouble::Crash { node, .. } => Fault::Restart { node },
+            Trouble::Stall { .. } => return None,
+            Trouble::Partition { a, b } => Fault::Heal { a, b },
+            Trouble::Impair { from, to, .. } => Fault::Restore { from, to },
+        };
+        Some((self.begins + self.lasts, fault))
+    }
+
+    /// The one or two nodes it concerns.
+    fn nodes(&self) -> (NodeId, NodeId) {
+        match self.trouble {
+            Trouble::Crash { node, .. } | Trouble::Stall { node } => (node, node),
+            Trouble::Partition { a, b } => (a.min(b), a.max(b)),
+            Trouble::Impair { from, to, .. } => (from.min(to), from.max(to)),
+        }
+    }
+}
+
+/// Not that of any node or agent, which inject faults of their own.
+const ELEMENT: u32 = u32::MAX;
+
+/// Whether two episodes concern the same and overlap.
+fn clash(a: &Episode, b: &Episode) -> bool {
+    let overlap = a.begins <= b.begins + b.lasts && b.begins <= a.begins + a.lasts;
+    overlap && a.nodes() == b.nodes()
+}
+
+/// An episode; `None` if there is nobody it could concern, or no time for it.
+fn draw(stream: &mut Stream, shape: &Shape) -> Option<Episode> {
+    let whole_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let room = whole_ms(shape.ends.since(shape.begins));
+    let lasts = 1 + stream.below(whole_ms(shape.lasts_max).min(room));
+    let begins = stream.below(room.saturating_sub(lasts) + 1);
+    let trouble = trouble(stream, shape)?;
+    (lasts <= room).then(|| Episode {
+        begins: shape.begins + Duration::from_millis(begins),
+        lasts: Duration::from_millis(lasts),
+        trouble,
+    })
+}
+
+fn trouble(stream: &mut Stream, Shape { nodes, pairs, .. }: &Shape) -> Option<Trouble> {
+    // As many kinds for a node as for a pair.
+    let of_node = match (nodes.is_empty(), pairs.is_empty()) {
+        (true, true) => return None,
+        (false, false) => stream.below(2) == 0,
+        (_, no_pairs) => no_pairs,
+    };
+    Some(if of_node {
+        let node = nodes[stream.below(nodes.len() as u64) as usize];
+        match stream.below(3) {
+            0 => Trouble::Crash { node, silence: Silence::Refused },
+            1 => Trouble::Crash { node, silence: Silence::Silent },
+            _ => Trouble::Stall { node },
+        }
+    } else {
+        let (a, b) = pairs[stream.below(pairs.len() as u64) as usize];
+        let (from, to) = if stream.below(2) == 0 { (a, b) } else { (b, a) };
+        match stream.below(3) {
+            0 => Trouble::Partition { a, b },
+            _ => Trouble::Impair { from, to, link: worse(stream) },
+        }
+    })
+}
+
+/// A link that loses, delays, reorders, doubles or throttles, or several of these.
+fn worse(stream: &mut Stream) -> Link {
+    let mut sometimes = |most: u64| match stream.below(2) {
+        0 => 0,
+        _ => 1 + stream.below(most),
+    };
+    let percent = |share: u64| share as f64 / 100.0;
+    Link {
+        delay: Duration::from_millis(sometimes(200)),
+        jitter: Duration::from_millis(sometimes(100)),
+        loss: percent(sometimes(30)),
+        reorder: percent(sometimes(20)),
+        duplicate: percent(sometimes(20)),
+        bandwidth: match sometimes(64) {
+            0 => None,
+            // From 64 kbit/s to 4 Mbit/s.
+            times => Some(Bandwidth { bits_per_s: 64_000 * times, queue_max_bytes: 65_536 }),
+        },
+        cut: false,
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,136 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn node(index: usize) -> NodeId {
+    NodeId::new(index)
+}
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(ms)
+}
+
+fn episode(begins_ms: u64, lasts_ms: u64, trouble: Trouble) -> Episode {
+    Episode { begins: at(begins_ms), lasts: Duration::from_millis(lasts_ms), trouble }
+}
+
+fn shape() -> Shape {
+    Shape {
+        nodes: vec![node(1), node(2)],
+        pairs: vec![(node(0), node(1)), (node(1), node(2))],
+        begins: at(1000),
+        ends: at(60_000),
+        lasts_max: Duration::from_secs(10),
+        episodes_max: 20,
+    }
+}
+
+fn written() -> Plan {
+    let crash = Trouble::Crash { node: node(1), silence: Silence::Refused };
+    let link = Link { loss: 0.5, ..Link::delaying(Duration::from_millis(3)) };
+    let impair = Trouble::Impair { from: node(0), to: node(1), link };
+    let episodes = vec![
+        episode(500, 250, Trouble::Partition { a: node(0), b: node(2) }),
+        episode(100, 400, crash),
+        episode(200, 50, Trouble::Stall { node: node(2) }),
+        episode(150, 100, impair),
+    ];
+    Plan { episodes }
+}
+
+#[test]
+fn an_episode_is_a_fault_and_its_end() {
+    let link = Link { loss: 0.5, ..Link::delaying(Duration::from_millis(3)) };
+    let expected = [
+        (at(100), Fault::Crash { node: node(1), silence: Silence::Refused }),
+        (at(150), Fault::Impair { from: node(0), to: node(1), link }),
+        (at(200), Fault::Stall { node: node(2), lasts: Duration::from_millis(50) }),
+        (at(250), Fault::Restore { from: node(0), to: node(1) }),
+        (at(500), Fault::Restart { node: node(1) }),
+        (at(500), Fault::Partition { a: node(0), b: node(2) }),
+        (at(750), Fault::Heal { a: node(0), b: node(2) }),
+    ];
+    assert_eq!(written().steps(), expected);
+}
+
+#[test]
+fn a_plan_and_its_faults_keep_their_text() {
+    let text = serde_json::to_string(&written()).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), written());
+    let begin = r#"[{"begins_us":500000,"lasts_us":250000,"trouble":{"partition":{"a":0,"b":2}}}"#;
+    assert!(text.starts_with(begin), "{text}");
+    for (_, fault) in written().steps() {
+        let text = serde_json::to_string(&fault).unwrap();
+        assert_eq!(serde_json::from_str::<Fault>(&text).unwrap(), fault, "{text}");
+    }
+}
+
+#[test]
+fn over_many_seeds_every_kind_of_trouble_comes_up() {
+    let plans: Vec<_> = (0..200).map(|seed| Plan::random(Seed(seed), &shape())).collect();
+    let troubles = || plans.iter().flat_map(|plan| &plan.episodes).map(|e| e.trouble);
+    let count = |kind: fn(&Trouble) -> bool| troubles().filter(kind).count();
+    let silence = |wanted| {
+        let crash = |t: &Trouble| matches!(t, Trouble::Crash { silence, .. } if *silence == wanted);
+        troubles().filter(crash).count()
+    };
+    let links = || {
+        troubles().filter_map(|trouble| match trouble {
+            Trouble::Impair { link, .. } => Some(link),
+            _ => None,
+        })
+    };
+    let counts = [
+        silence(Silence::Refused),
+        silence(Silence::Silent),
+        count(|t| matches!(t, Trouble::Stall { .. })),
+        count(|t| matches!(t, Trouble::Partition { .. })),
+        links().filter(|link| link.loss > 0.0).count(),
+        links().filter(|link| !link.delay.is_zero()).count(),
+        links().filter(|link| !link.jitter.is_zero()).count(),
+        links().filter(|link| link.reorder > 0.0).count(),
+        links().filter(|link| link.duplicate > 0.0).count(),
+        links().filter(|link| link.bandwidth.is_some()).count(),
+    ];
+    // Some 2,000 are drawn, of which half clash.
+    assert!(counts.iter().all(|&count| count > 50), "{counts:?}");
+    assert!(plans.iter().any(|plan| plan.episodes.is_empty()));
+}
+
+#[test]
+fn where_nobody_may_suffer_there_is_no_plan() {
+    let nobody = Shape { nodes: Vec::new(), pairs: Vec::new(), ..shape() };
+    assert_eq!(Plan::random(Seed(1), &nobody), Plan::default());
+    let no_time = Shape { ends: at(1000), ..shape() };
+    assert_eq!(Plan::random(Seed(1), &no_time), Plan::default());
+}
+
+proptest! {
+    #[test]
+    fn a_random_plan_keeps_its_shape(
+        seed: u64,
+        (room_ms, lasts_max_ms) in (1..100_000u64, 0..20_000u64),
+        episodes_max in 0..40usize,
+    ) {
+        let shape = Shape {
+            ends: at(1000 + room_ms),
+            lasts_max: Duration::from_millis(lasts_max_ms),
+            episodes_max,
+            ..shape()
+        };
+        let plan = Plan::random(Seed(seed), &shape);
+        prop_assert_eq!(&plan, &Plan::random(Seed(seed), &shape));
+        prop_assert!(plan.episodes.len() <= episodes_max);
+        let lasts_max = shape.lasts_max.max(Duration::from_millis(1));
+        for (index, episode) in plan.episodes.iter().enumerate() {
+            prop_assert!(episode.begins >= shape.begins);
+            prop_assert!(episode.begins + episode.lasts <= shape.ends);
+            prop_assert!(!episode.lasts.is_zero() && episode.lasts <= lasts_max);
+            prop_assert!(!plan.episodes[..index].iter().any(|other| clash(other, episode)));
+        }
+        prop_assert!(plan.episodes.is_sorted_by_key(|episode| episode.begins));
+        // What begins ends: as many steps come right again as go wrong, but for stalls.
+        let stalls = plan.episodes.iter().filter(|e| matches!(e.trouble, Trouble::Stall { .. }));
+        prop_assert_eq!(plan.steps().len(), 2 * plan.episodes.len() - stalls.count());
+    }
+}

@@ -1,0 +1,115 @@
+//! Processors with several cores, shared with others, and of costs that vary.
+
+use std::time::Duration;
+
+use tidegate_sim::{HostSettings, Variation};
+use tidegate_world::{Load, Purpose, Seed, Timestamp};
+
+use crate::driver::Run;
+use crate::echo::Seen;
+use crate::{at, fifo, serving, span};
+
+fn datagrams(list: &[(u64, &str)]) -> Vec<(Timestamp, String)> {
+    list.iter().map(|&(us, text)| (at(us), text.to_string())).collect()
+}
+
+fn served(text: &str) -> Seen {
+    Seen::Serve(text.into())
+}
+
+/// Services and vain ones, and when they began.
+fn services(seen: Vec<(Timestamp, Seen)>) -> Vec<(Timestamp, Seen)> {
+    let services = seen.into_iter();
+    services.filter(|(_, seen)| matches!(seen, Seen::Serve(_) | Seen::Idle)).collect()
+}
+
+#[test]
+fn each_core_takes_the_next_message_when_it_is_free() {
+    let settings = HostSettings { cores: 2, ..serving(&[10, 30, 5]) };
+    let three = datagrams(&[(0, "A 0"), (0, "B 1"), (0, "C 2")]);
+    let outcome = Run::new(settings, &three).go();
+    let expected = [
+        (at(0), served("A 0")),
+        (at(0), served("B 1")),
+        (at(10), served("C 2")),
+        (at(15), Seen::Idle),
+    ];
+    assert_eq!(services(outcome.seen), expected);
+    assert_eq!(outcome.sent, datagrams(&[(10, "A 0"), (15, "C 2"), (30, "B 1")]));
+}
+
+#[test]
+fn a_core_that_is_free_asks_for_no_more_than_was_offered() {
+    let settings = HostSettings { cores: 2, ..fifo(2, 10, 0) };
+    let outcome = Run::new(settings, &datagrams(&[(0, "A 0"), (5, "B 0")])).go();
+    // Asked again at 2, the core would think that A took no time.
+    let expected = [(at(2), served("A 0")), (at(7), served("B 0")), (at(17), Seen::Idle)];
+    assert_eq!(services(outcome.seen), expected);
+    assert_eq!(outcome.sent, datagrams(&[(12, "A 0"), (17, "B 0")]));
+}
+
+#[test]
+fn a_timer_is_not_kept_waiting_by_the_work_of_several_cores() {
+    let settings = HostSettings { cores: 2, ..fifo(0, 10, 0) };
+    let one = datagrams(&[(0, "A 0")]);
+    let outcome = Run { timers: vec![at(3)], ..Run::new(settings, &one) }.go();
+    assert_eq!(outcome.sent, datagrams(&[(3, "timer"), (10, "A 0")]));
+}
+
+#[test]
+fn what_others_take_of_the_processor_is_seen_and_felt() {
+    let settings = HostSettings { background: 0.75, ..fifo(0, 1000, 0) };
+    let outcome = Run::new(settings, &datagrams(&[(8_000, "A 0"), (20_000, "B 0")])).go();
+    assert_eq!(outcome.sent, datagrams(&[(12_000, "A 0"), (24_000, "B 0")]));
+    let busy = outcome.seen.into_iter().filter_map(|(now, seen)| match seen {
+        Seen::Load(Load { busy, cpu, .. }) if busy == cpu => Some((now, busy)),
+        _ => None,
+    });
+    // Of the first 8 ms others had 6; then it worked for 4 ms, and nothing was left.
+    let expected = [(8_000, 6_000), (12_000, 10_000), (20_000, 16_000)];
+    assert_eq!(busy.take(3).collect::<Vec<_>>(), expected.map(|(now, busy)| (at(now), span(busy))));
+}
+
+#[test]
+fn a_limit_in_bytes_is_the_kernels() {
+    // Each is charged 832 bytes; the third oversteps the limit, the fourth is lost.
+    let settings = HostSettings { buffer_bytes: Some(2 * 832), ..fifo(0, 10, 0) };
+    let burst = datagrams(&[(1, "A 0"), (2, "B 0"), (3, "C 0"), (4, "D 0"), (5, "E 0")]);
+    let outcome = Run::new(settings, &burst).go();
+    assert_eq!(outcome.overflow, 1);
+    assert_eq!(outcome.sent.len(), 4);
+}
+
+/// Mean time from arrival to departure, in µs, of 100,000 datagrams of a Poisson process at
+/// half of the capacity of `cores` cores, each of which takes 100 µs in the mean.
+fn mean_sojourn_us(cores: u16, variation: Variation) -> f64 {
+    let mut arrivals = Seed(1).stream(Purpose::Arrivals, 0);
+    let mut now = Timestamp::ZERO;
+    let arrivals: Vec<_> = (0..100_000)
+        .map(|number| {
+            now = now + Duration::from_secs_f64(arrivals.exponential(200e-6 / f64::from(cores)));
+            (now, format!("A 0 {number}"))
+        })
+        .collect();
+    let settings = HostSettings { cores, variation, buffer_max: 100_000, ..fifo(0, 100, 0) };
+    let outcome = Run::new(settings, &arrivals).go();
+    let sojourn = outcome.sent.iter().map(|(left, text)| {
+        let number: usize = text.rsplit(' ').next().unwrap().parse().unwrap();
+        left.since(arrivals[number].0).as_secs_f64()
+    });
+    assert_eq!(outcome.sent.len(), arrivals.len());
+    sojourn.sum::<f64>() * 1e6 / arrivals.len() as f64
+}
+
+#[test]
+fn at_half_its_capacity_messages_stay_as_long_as_queueing_theory_says() {
+    let exponential = Variation::Exponential { seed: Seed(1), element: 0 };
+    // M/M/1: s / (1 - ρ). M/D/1: s + ρ s / 2 (1 - ρ). M/M/2: s / (1 - ρ²).
+    for (cores, variation, expected) in
+        [(1, exponential, 200.0), (1, Variation::Constant, 150.0), (2, exponential, 400.0 / 3.0)]
+    {
+        let mean = mean_sojourn_us(cores, variation);
+        // 100,000 samples, of which some ten in a row depend on each other: 1 %.
+        assert!((mean / expected - 1.0).abs() < 0.05, "{cores} {variation:?}: {mean}");
+    }
+}

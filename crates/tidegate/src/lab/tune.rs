@@ -1,0 +1,227 @@
+//! `tidegate lab tune`: the parameters of a law, sought by simulation.
+
+use std::fs;
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use serde_json::json;
+use tidegate_control::Values;
+use tidegate_control::registry::{self, Param};
+use tidegate_lab::scenario::Scenario;
+use tidegate_lab::store::Store;
+use tidegate_lab::tune::{self, Bench, Objective, Order, Settings, Step, Tuned, Watcher};
+use tidegate_lab::worlds::{Loopback, Simulated};
+
+use super::World;
+use crate::json;
+use crate::trouble::Trouble;
+
+/// Seek the parameters of a law that suit a scenario best
+///
+/// By extremum seeking: parameters are shaken a little and moved to where things get better. What
+/// is found is judged by seeds that the search has not seen. Exit status: 0 if it is better than
+/// the start or as good, 1 if not, 2 if it could not be tried.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The scenario: its sweep, its seeds, and the variant that has the law
+    scenario: PathBuf,
+
+    /// The law
+    #[arg(long, value_name = "NAME")]
+    law: String,
+
+    /// A parameter to seek; may be given several times. All numbers above 0 if not given
+    #[arg(long = "param", value_name = "NAME")]
+    params: Vec<String>,
+
+    /// Where a parameter starts, instead of its default, sought or not; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_from)]
+    from: Vec<(String, f64)>,
+
+    /// What is to be best
+    #[arg(long, value_enum, default_value_t = Wanted::Goodput)]
+    objective: Wanted,
+
+    /// Steps
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    steps: u32,
+
+    /// How far a parameter is shaken, by its natural logarithm: 0.15 is about 15 %
+    #[arg(long, value_name = "A", default_value_t = Settings::default().amplitude, value_parser = parse_positive)]
+    amplitude: f64,
+
+    /// How far an estimate moves for what the shaking shows
+    #[arg(long, value_name = "G", default_value_t = Settings::default().gain, value_parser = parse_positive)]
+    gain: f64,
+
+    /// Where points are run
+    #[arg(long, value_enum, default_value_t = World::Sim)]
+    world: World,
+
+    /// Where results go; out/tune/NAME-LAW if not given
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Points run at once; as many as there are cores if not given
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Wanted {
+    /// Goodput as a part of the bound, the mean over the loads
+    Goodput,
+    /// Set-up delay that 1 % of the calls exceed
+    Delay,
+}
+
+/// Seeks, prints the way and what was found, and draws it.
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let scenario = match Scenario::load(&args.scenario) {
+        Ok(scenario) => scenario,
+        Err(diagnostics) => return Ok(super::refuse(&diagnostics)),
+    };
+    let name = format!("{}-{}", scenario.name, args.law);
+    let order = order(args, scenario).map_err(Trouble::usage)?;
+    let out = args.out.clone().unwrap_or_else(|| ["out", "tune", &name].iter().collect());
+    let program = std::env::current_exe().map_err(Trouble::usage)?;
+    let store = Store::open(&out.join("points"), &program).map_err(Trouble::usage)?;
+    let cancelled = super::cancelled_by_signal().map_err(Trouble::failure)?;
+    let (simulated, loopback) = (Simulated::new(), Loopback::new(program));
+    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let bench = Bench {
+        world: match args.world {
+            World::Sim => &simulated,
+            World::Real => &loopback,
+        },
+        store: &store,
+        jobs: args.jobs.unwrap_or_else(cores).get(),
+        cancelled: &cancelled,
+    };
+    print_head(&order, bench.world.kind().name());
+    let teller = Teller { names: order.sought.iter().map(|param| param.name).collect() };
+    let tuned = tune::tune(&order, &bench, &teller).map_err(Trouble::failure)?;
+    write(&order, &tuned, &out)?;
+    print(&order, &tuned, &out);
+    Ok(if is_no_worse(order.objective, &tuned) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn order(args: &Args, scenario: Scenario) -> Result<Order, String> {
+    let entry = registry::find(&args.law)
+        .ok_or_else(|| format!("there is no law `{}`; see `tidegate lab list laws`", args.law))?;
+    let from: Vec<(&str, f64)> = args.from.iter().map(|(name, v)| (name.as_str(), *v)).collect();
+    let start = entry.values(&from).map_err(|wrong| wrong.to_string())?;
+    let named = |name: &String| -> Result<&'static Param, String> {
+        let param = start.each().find(|(param, _)| param.name == *name);
+        let (param, value) =
+            param.ok_or_else(|| format!("`{}` has no parameter `{name}`", args.law))?;
+        let from_zero = format!("`{name}` is {value}: only from above 0 can be sought; use --from");
+        if value > 0.0 { Ok(param) } else { Err(from_zero) }
+    };
+    let sought = match args.params.is_empty() {
+        true => Order::tunable(&start),
+        false => args.params.iter().map(named).collect::<Result<_, _>>()?,
+    };
+    if sought.is_empty() {
+        return Err(format!("`{}` has no parameter that can be sought", args.law));
+    }
+    let objective = match args.objective {
+        Wanted::Goodput => Objective::Goodput,
+        Wanted::Delay => Objective::Delay,
+    };
+    let settings = Settings { amplitude: args.amplitude, gain: args.gain, ..Settings::default() };
+    Ok(Order { scenario, start, sought, objective, steps: args.steps, settings })
+}
+
+fn is_no_worse(objective: Objective, tuned: &Tuned) -> bool {
+    match objective {
+        Objective::Goodput => tuned.after.median >= tuned.before.median - 0.005,
+        Objective::Delay => tuned.after.median <= tuned.before.median * 1.02,
+    }
+}
+
+fn print_head(order: &Order, world: &str) {
+    let names: Vec<&str> = order.sought.iter().map(|param| param.name).collect();
+    let _ = writeln!(
+        anstream::stdout(),
+        "{}, {world}: {} of `{}` are sought for {} in {} steps",
+        order.scenario.title,
+        names.join(", "),
+        order.start.entry().name,
+        order.objective.title(),
+        order.steps,
+    );
+}
+
+struct Teller {
+    names: Vec<&'static str>,
+}
+
+impl Watcher for Teller {
+    fn step(&self, number: u32, step: &Step) {
+        let tried = self.names.iter().zip(&step.tried);
+        let tried: Vec<_> = tried.map(|(name, value)| format!("{name} {value:.4}")).collect();
+        let _ =
+            writeln!(anstream::stdout(), "{number:>4}  {:.4}  {}", step.value, tried.join("  "));
+    }
+}
+
+fn print(order: &Order, tuned: &Tuned, out: &Path) {
+    let mut text = "\n             start      found\n".to_owned();
+    for param in &order.sought {
+        let [start, found] = [&order.start, &tuned.found].map(|values| values.of(param));
+        text += &format!("{:<10}{start:>8.4} {found:>10.4}  {}\n", param.name, param.unit);
+    }
+    text += &format!("{}, by other seeds: min / median / max\n", order.objective.title());
+    for (name, spread) in [("start", tuned.before), ("found", tuned.after)] {
+        let (min, median, max) = (spread.min, spread.median, spread.max);
+        text += &format!("  {name}  {min:.4} / {median:.4} / {max:.4}\n");
+    }
+    text += &format!("path and figure: {}\n", out.display());
+    let _ = write!(anstream::stdout(), "{text}");
+}
+
+fn write(order: &Order, tuned: &Tuned, out: &Path) -> Result<(), Trouble> {
+    let unwritten = |error| Trouble::failure(format!("{}: {error}", out.display()));
+    let names: Vec<&str> = order.sought.iter().map(|param| param.name).collect();
+    let mut csv = format!("step,value,{}", names.join(","));
+    csv.extend(names.iter().map(|name| format!(",estimate_{name}")));
+    csv.push('\n');
+    for (number, step) in (1..).zip(&tuned.path) {
+        let numbers = step.tried.iter().chain(&step.estimate).map(f64::to_string);
+        csv += &format!("{number},{},{}\n", step.value, numbers.collect::<Vec<_>>().join(","));
+    }
+    fs::write(out.join("path.csv"), csv).map_err(unwritten)?;
+    let values = |values: &Values| -> serde_json::Value {
+        values.each().map(|(param, value)| (param.name.to_owned(), json!(value))).collect()
+    };
+    let result = json!({
+        "scenario": order.scenario.name,
+        "law": order.start.entry().name,
+        "sought": names,
+        "objective": order.objective,
+        "start": values(&order.start),
+        "found": values(&tuned.found),
+        "before": tuned.before,
+        "after": tuned.after,
+        "path": tuned.path,
+    });
+    json::write(&out.join("tuned.json"), &result)?;
+    let figure = tune::picture(order, &tuned.path);
+    fs::write(out.join("tuning.svg"), figure.svg()).map_err(unwritten)?;
+    fs::write(out.join("tuning.png"), figure.png()).map_err(unwritten)
+}
+
+fn parse_positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "a number above 0 is wanted".to_owned())
+}
+
+fn parse_from(text: &str) -> Result<(String, f64), String> {
+    let wanted = "NAME=VALUE is wanted, such as k_pc=5";
+    let (name, value) = text.split_once('=').ok_or(wanted)?;
+    Ok((name.to_owned(), value.parse().map_err(|_| wanted)?))
+}

@@ -1,0 +1,72 @@
+//! When calls arrive, as the command line says it.
+
+use std::fs::File;
+use std::io::Read;
+
+use tidegate_agent::{Process, Trace};
+
+/// Bytes of a trace at the most: ten million lines of 26.
+const FILE_MAX: u64 = 1 << 28;
+
+/// `poisson`, `uniform`, `mmpp:F=S,F=S,…` or `trace:FILE`, which is read.
+pub fn parse_arrivals(text: &str) -> Result<Process, String> {
+    match text.split_once(':') {
+        None if text == "poisson" => Ok(Process::Poisson),
+        None if text == "uniform" => Ok(Process::Uniform),
+        Some(("mmpp", states)) => {
+            states.parse().map(Process::Mmpp).map_err(|error| error.to_string())
+        }
+        Some(("trace", file)) => match read(file) {
+            Ok(trace) => Ok(Process::Trace(trace)),
+            Err(error) => Err(format!("{file}: {error}")),
+        },
+        _ => Err("poisson, uniform, mmpp:F=S,F=S,… or trace:FILE is wanted".to_owned()),
+    }
+}
+
+fn read(file: &str) -> Result<Trace, Box<dyn std::error::Error>> {
+    let mut text = String::new();
+    File::open(file)?.take(FILE_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_MAX {
+        return Err(format!("more than {} MiB", FILE_MAX >> 20).into());
+    }
+    Ok(text.parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn arrivals_are_read_as_they_are_written() {
+        for text in ["poisson", "uniform", "mmpp:1=10,5=0.5"] {
+            assert_eq!(parse_arrivals(text).unwrap().to_string(), text);
+        }
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        write!(file, "0\n1.5 # late\n").unwrap();
+        let trace = Process::Trace("0\n1.5\n".parse().unwrap());
+        assert_eq!(parse_arrivals(&format!("trace:{}", file.path().display())), Ok(trace));
+    }
+
+    #[test]
+    fn what_is_no_process_is_refused() {
+        let refused = |text: &str| parse_arrivals(text).unwrap_err();
+        for text in ["", "poison", "poisson:", "trace", "mmpp"] {
+            assert!(refused(text).ends_with("is wanted"), "{text}");
+        }
+        assert_eq!(refused("mmpp:1=1"), "1 states: there must be 2 to 8");
+        assert!(refused("trace:/nonexistent").starts_with("/nonexistent: No such file"));
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        write!(file, "1\n0.5\n").unwrap();
+        let path = file.path().display();
+        let said = refused(&format!("trace:{path}"));
+        assert_eq!(said, format!("{path}: line 2: earlier than the call before it"));
+    }
+
+    #[test]
+    fn a_file_that_is_no_text_of_bounded_size_is_refused() {
+        assert!(parse_arrivals("trace:/dev/zero").unwrap_err().contains("more than 256 MiB"));
+    }
+}

@@ -1,0 +1,109 @@
+//! When calls come, and what is sent of them: profiles, traces, limits, agents that repeat nothing.
+
+use std::fs;
+use std::net::UdpSocket;
+
+use crate::stage::{PATIENCE, answerer, caller, json, scenario, sipp};
+
+#[test]
+fn sipp_answers_calls_by_a_profile() {
+    let (uas, address) = sipp(&["-sn", "uas", "-m", "300"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("uac.json");
+    // Half a second of each: 50, 200 and none; the last goes on until all are made.
+    let load = ["--rate", "100", "--calls", "300", "--arrivals", "uniform"];
+    let profile = ["--profile", "steps:0=1,0.5=4,1=0,1.5=2", "--json", file.to_str().unwrap()];
+    let done = caller(&address, &[&load[..], &profile].concat());
+    let table = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{table}");
+    let (status, text) = uas.end();
+    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    let report = json(&file);
+    assert_eq!(report["profile"], "steps:0=1,0.5=4,1=0,1.5=2");
+    // 250 in 1 s, the last 50 in .25 s from 1.5 s on.
+    let intended_cps = report["intended_cps"].as_f64().unwrap();
+    assert!((intended_cps - 300.0 / 1.745).abs() < 0.1, "{intended_cps}");
+}
+
+#[test]
+fn sipp_answers_calls_by_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, file) = (folder.path().join("trace"), folder.path().join("uac.json"));
+    let moments: String = (0..100).map(|call| format!("{}\n", f64::from(call) / 200.0)).collect();
+    fs::write(&trace, format!("# every 5 ms, and then a straggler\n{moments}1.25\n")).unwrap();
+    let (uas, address) = sipp(&["-sn", "uas", "-m", "101"]);
+    let arrivals = format!("trace:{}", trace.display());
+    let done = caller(&address, &["--arrivals", &arrivals, "--json", file.to_str().unwrap()]);
+    let table = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{table}");
+    let (status, text) = uas.end();
+    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    let report = json(&file);
+    assert_eq!(report["arrivals"], "trace of 101 calls");
+    assert_eq!(report["stats"]["completed"], 101);
+    assert_eq!(report["intended_cps"].as_f64().unwrap(), 101.0 / 1.25);
+}
+
+#[test]
+fn sipp_hears_a_100_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("uas.json");
+    let (uas, address) = answerer(&["--trying", "--json", file.to_str().unwrap()]);
+    // A scenario that fails without it.
+    let scenario = scenario("uac-trying");
+    let (uac, _) = sipp(&[&address, "-sf", &scenario, "-r", "100", "-m", "50"]);
+    let (status, text) = uac.end();
+    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    uas.terminate();
+    assert_eq!(uas.end().0, Some(0));
+    let stats = &json(&file)["stats"];
+    assert_eq!((&stats["completed"], &stats["acknowledged_in_time"]), (&50.into(), &50.into()));
+}
+
+#[test]
+fn sipp_is_called_by_a_closed_loop() {
+    let (uas, address) = sipp(&["-sn", "uas", "-m", "40"]);
+    // All at once, ten at a time, each held for 50 ms.
+    let load = ["--rate", "1000000", "--calls", "40", "--open-limit", "10", "--hold", "0.05"];
+    let done = caller(&address, &load);
+    let table = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{table}");
+    assert!(table.contains("held back       30 calls, 0 of them to the end"), "{table}");
+    let (status, text) = uas.end();
+    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+}
+
+#[test]
+fn what_is_lost_stays_lost_without_retransmissions() {
+    let (_uas, silent) = answerer(&["--silent"]);
+    let once = ["--no-retransmissions", "--t1", "20"];
+    let done = caller(&silent, &[&["--rate", "100", "--calls", "3"], &once[..]].concat());
+    let table = String::from_utf8(done.stdout).unwrap();
+    assert!(table.contains("failed          3 calls (timeout: 3)"), "{table}");
+    assert!(table.contains("sent again      INVITE 0, ACK 0, CANCEL 0, BYE 0"), "{table}");
+}
+
+#[test]
+fn a_2xx_that_is_not_acknowledged_comes_once_without_retransmissions() {
+    let (_uas, address) = answerer(&["--no-retransmissions", "--t1", "20"]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let local = socket.local_addr().unwrap();
+    let invite = format!(
+        "INVITE sip:{address} SIP/2.0\r\nVia: SIP/2.0/UDP {local};branch=z9hG4bK1\r\n\
+         From: <sip:{local}>;tag=a\r\nTo: <sip:{address}>\r\nCall-ID: 1@{local}\r\n\
+         CSeq: 1 INVITE\r\nContact: <sip:{local}>\r\nMax-Forwards: 70\r\n\
+         Content-Length: 0\r\n\r\n"
+    );
+    socket.send_to(invite.as_bytes(), address).unwrap();
+    let mut heard = Vec::new();
+    while heard.last().is_none_or(|start| start != "BYE") {
+        let mut bytes = [0; 4096];
+        let len = socket.recv(&mut bytes).unwrap();
+        let text = String::from_utf8_lossy(&bytes[..len]).into_owned();
+        let start = text.strip_prefix("SIP/2.0 ").unwrap_or(&text);
+        heard.push(start.split(' ').next().unwrap().to_owned());
+    }
+    // 64·T1 after the 200, of which nine copies would have come by then.
+    assert_eq!(heard, ["180", "200", "BYE"]);
+}

@@ -1,0 +1,101 @@
+//! Callers and callees, ours and SIPp, each a process that does not outlive its test.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// The program.
+pub const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
+
+/// What a run of 1,000 calls at 500 calls/s takes at the most, with SIPp's 4 s of linger.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that does not outlive its test.
+pub struct Running(Child);
+
+impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(child.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Asks it to stop.
+    pub fn terminate(&self) {
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+    }
+
+    /// Waits for its end: whether it was a success, and what it printed.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let mut text = String::new();
+        self.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        (status.code(), text)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An answerer of ours and its address.
+pub fn answerer(args: &[&str]) -> (Running, String) {
+    let mut command = Command::new(TIDEGATE);
+    command.args(["load", "uas", "--bind", "127.0.0.1"]).args(args);
+    let mut running = Running::start(&mut command);
+    let mut line = String::new();
+    let mut out = BufReader::new(running.0.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    running.0.stdout = Some(out.into_inner());
+    let address = line.trim().strip_prefix("answering at ").unwrap_or_else(|| panic!("{line}"));
+    (running, address.to_owned())
+}
+
+/// Our caller, run to its end.
+pub fn caller(target: &str, args: &[&str]) -> Output {
+    Command::new(TIDEGATE).args(["load", "uac", target]).args(args).output().unwrap()
+}
+
+/// What a program has written.
+pub fn json(file: &Path) -> Value {
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
+
+/// SIPp at a free port of its own.
+pub fn sipp(args: &[&str]) -> (Running, String) {
+    // The port is free again when SIPp binds it: a small gap, but SIPp cannot be asked
+    // which port it took.
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let mut command = Command::new("sipp");
+    command.args(args).args(["-i", "127.0.0.1", "-p", &port, "-nostdin", "-buff_size", "4000000"]);
+    let running = Running::start(&mut command);
+    let bound = format!(":{:04X} ", port.parse::<u16>().unwrap());
+    let deadline = Instant::now() + PATIENCE;
+    while !fs::read_to_string("/proc/net/udp").unwrap().contains(&bound) {
+        assert!(Instant::now() < deadline, "SIPp does not bind its port");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    (running, format!("127.0.0.1:{port}"))
+}
+
+/// A SIPp scenario of ours.
+pub fn scenario(name: &str) -> String {
+    format!("{}/../../tests/sipp/{name}.xml", env!("CARGO_MANIFEST_DIR"))
+}
