@@ -7,6 +7,7 @@
 pub mod calibrate;
 pub mod cost;
 pub mod costs_file;
+pub mod counterfactual;
 pub mod demo;
 pub mod experiment;
 pub mod export;
@@ -20,6 +21,7 @@ pub mod point;
 pub mod progress;
 pub mod real;
 pub mod recovery;
+pub mod replay;
 pub mod runs;
 pub mod scenario;
 pub mod store;
