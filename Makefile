@@ -50,7 +50,7 @@ release:
 	$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
-show-quota show-refusal: release
+show-quota show-refusal show-predict show-speed: release
 
 # Nothing else wants a browser.
 show-report: build
