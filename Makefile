@@ -52,6 +52,11 @@ release:
 # These measure CPU times.
 show-quota show-refusal show-predict show-speed: release
 
+# Nothing else wants a browser.
+show-report: build
+	@scripts/setup report
+	@scripts/show-report
+
 show-%: build
 	@scripts/setup test
 	@scripts/show-$*

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod calibrate;
+pub mod catalogue;
 pub mod cost;
 pub mod costs_file;
 pub mod counterfactual;
@@ -22,6 +23,7 @@ pub mod progress;
 pub mod real;
 pub mod recovery;
 pub mod replay;
+pub mod report;
 pub mod runs;
 pub mod scenario;
 pub mod store;
