@@ -22,6 +22,7 @@ pub mod real;
 pub mod recovery;
 pub mod runs;
 pub mod scenario;
+pub mod spread;
 pub mod store;
 pub mod summary;
 pub mod table;

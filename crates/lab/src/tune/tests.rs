@@ -32,7 +32,7 @@ impl World for Hill {
         let kept = goodput * point.bound(point.conditions.load) * 100.0 * point.capacity_cps();
         Ok(Outcome {
             offered: offered as u64,
-            set_up_in_time: kept as u64,
+            good: kept as u64,
             measured_s: 100.0,
             ..Outcome::default()
         })
