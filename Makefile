@@ -50,7 +50,12 @@ release:
 	$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
-show-quota show-refusal: release
+show-quota show-refusal show-predict show-speed: release
+
+# Nothing else wants a browser.
+show-report: build
+	@scripts/setup report
+	@scripts/show-report
 
 show-%: build
 	@scripts/setup test

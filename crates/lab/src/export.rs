@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::cost::Capacity;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
+use crate::plots;
 use crate::point::Point;
 use crate::scenario::{Axis, Scenario};
 use crate::summary::Row;
@@ -124,6 +125,7 @@ pub fn json(
         "machine": machine,
         "capacity_cps": capacity.cps,
         "call_s": capacity.call.as_secs_f64(),
+        "deadline_ms": scenario.conditions.deadline_ms,
         "rows": rows.iter().map(row).collect::<Value>(),
         "conditions": verdicts,
         "points": results.iter().map(point).collect::<Value>(),
@@ -133,6 +135,8 @@ pub fn json(
 fn row(row: &Row) -> Value {
     json!({
         "variant": row.variant.name(),
+        "label": row.variant.label,
+        "panel": plots::way(row),
         "swept": named(&row.swept),
         "load": row.load,
         "bound": row.bound,

@@ -5,8 +5,10 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod calibrate;
+pub mod catalogue;
 pub mod cost;
 pub mod costs_file;
+pub mod counterfactual;
 pub mod demo;
 pub mod experiment;
 pub mod export;
@@ -20,6 +22,8 @@ pub mod point;
 pub mod progress;
 pub mod real;
 pub mod recovery;
+pub mod replay;
+pub mod report;
 pub mod runs;
 pub mod scenario;
 pub mod spread;

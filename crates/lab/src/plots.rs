@@ -105,7 +105,8 @@ fn panels(
     (shared, facets)
 }
 
-fn title(row: &Row) -> String {
+/// How the variant of `row` decides, queues and disposes of calls, in words.
+pub fn way(row: &Row) -> String {
     let when = match row.variant.decide() {
         "service" => "decided at service",
         _ => "decided on arrival",
@@ -118,8 +119,12 @@ fn title(row: &Row) -> String {
         Disposal::Reject => "",
         Disposal::Drop => ", dropped in silence",
     };
+    format!("{when}, {how}{disposal}")
+}
+
+fn title(row: &Row) -> String {
     let swept = row.swept.iter().map(|(axis, value)| format!(", {} {value}", axis.title()));
-    format!("{when}, {how}{disposal}{}", swept.collect::<String>())
+    way(row) + &swept.collect::<String>()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod impair;
+mod report;
 mod tune;
 
 use std::io::{IsTerminal, Write, stderr};
@@ -19,7 +20,7 @@ use tidegate_lab::progress::{Bar, Lines};
 use tidegate_lab::runs::Observer;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Loopback, Simulated, Speed};
-use tidegate_lab::{costs_file, list, table, worlds};
+use tidegate_lab::{catalogue, costs_file, list, table, worlds};
 use tidegate_server::config::Diagnostics;
 use tidegate_server::signal::Signals;
 
@@ -35,6 +36,7 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     Run(RunArgs),
+    Report(report::Args),
     List(ListArgs),
     Calibrate(calibrate::Args),
     Tune(Box<tune::Args>),
@@ -80,11 +82,15 @@ enum World {
     Real,
 }
 
-/// List laws with their parameters, or policies
+/// List scenarios, laws with their parameters, or policies
 #[derive(clap::Args)]
 struct ListArgs {
     #[arg(value_enum)]
     what: Listed,
+
+    /// Where scenarios lie
+    #[arg(long, value_name = "DIR", default_value = "scenarios")]
+    dir: PathBuf,
 
     /// As JSON
     #[arg(long)]
@@ -93,6 +99,8 @@ struct ListArgs {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Listed {
+    /// Scenarios, with their runs and how long these take
+    Scenarios,
     /// Laws of overload control
     Laws,
     /// Policies of balancing
@@ -103,6 +111,7 @@ enum Listed {
 pub fn run(args: &Args) -> ExitCode {
     match &args.command {
         Command::Run(args) => run_scenario(args),
+        Command::Report(args) => report::run(args),
         Command::List(args) => list(args),
         Command::Calibrate(args) => {
             calibrate::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab calibrate"))
@@ -118,6 +127,11 @@ pub fn run(args: &Args) -> ExitCode {
 
 fn list(args: &ListArgs) -> ExitCode {
     let text = match (args.what, args.json) {
+        (Listed::Scenarios, as_json) => match catalogue::scenarios(&args.dir) {
+            Ok(entries) if as_json => format!("{:#}\n", catalogue::json(&entries)),
+            Ok(entries) => catalogue::text(&entries, cores().get()),
+            Err(error) => return trouble(WRONG_USE, &format!("{}: {error}", args.dir.display())),
+        },
         (Listed::Laws, false) => list::laws(),
         (Listed::Laws, true) => format!("{:#}\n", list::laws_json()),
         (Listed::Policies, false) => list::policies(),
@@ -126,6 +140,10 @@ fn list(args: &ListArgs) -> ExitCode {
     // A reader that has gone away has seen what it wanted.
     let _ = write!(anstream::stdout(), "{text}");
     ExitCode::SUCCESS
+}
+
+fn cores() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 fn run_scenario(args: &RunArgs) -> ExitCode {
@@ -143,7 +161,6 @@ fn run_scenario(args: &RunArgs) -> ExitCode {
         scenario.schedule.seed = seed;
     }
     let out = args.out.clone().unwrap_or_else(|| ["out", "lab", &scenario.name].iter().collect());
-    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let jobs = args.jobs.unwrap_or_else(cores).get();
     let program = match std::env::current_exe() {
         Ok(program) => program,

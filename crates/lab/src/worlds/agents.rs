@@ -15,7 +15,7 @@ const CALLED: &str = "sip:service@example.com";
 const MARGIN: Duration = Duration::from_millis(100);
 
 /// How long `point` lasts: its load, and the deadline of the last call.
-pub(super) fn lasts(point: &Point) -> Duration {
+pub(crate) fn lasts(point: &Point) -> Duration {
     point.warm_up + point.measured + deadline(point) + MARGIN
 }
 
