@@ -26,6 +26,7 @@ pub mod replay;
 pub mod report;
 pub mod runs;
 pub mod scenario;
+pub mod spread;
 pub mod store;
 pub mod summary;
 pub mod table;

@@ -18,7 +18,7 @@ pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)>
     let emulate = &scenario.conditions.emulate;
     let capacity = Capacity::under(&scenario.conditions);
     let (conditions, goodput) = panels(scenario, rows, |row| Some(row.goodput));
-    let (_, delay) = panels(scenario, rows, |row| row.p99_ms.map(|ms| scaled(ms, 1e-3)));
+    let (_, delay) = panels(scenario, rows, |row| row.p99_ms.map(|ms| ms.scaled(1e-3)));
     let (_, resent) = panels(scenario, rows, |row| Some(row.resent));
     let deadlines_s: Vec<f64> = conditions.iter().map(|panel| panel.deadline_s).collect();
     vec![
@@ -98,7 +98,7 @@ fn panels(
             series.push(Series { name: name.clone(), points: Vec::new() });
             series.len() - 1
         });
-        if let Some(Spread { min, median, max }) = value(row) {
+        if let Some(Spread { min, median, max, .. }) = value(row) {
             series[at].points.push(Point { x: row.load, min, median, max });
         }
     }
@@ -125,11 +125,6 @@ pub fn way(row: &Row) -> String {
 fn title(row: &Row) -> String {
     let swept = row.swept.iter().map(|(axis, value)| format!(", {} {value}", axis.title()));
     way(row) + &swept.collect::<String>()
-}
-
-fn scaled(spread: Spread, factor: f64) -> Spread {
-    let Spread { min, median, max } = spread;
-    Spread { min: min * factor, median: median * factor, max: max * factor }
 }
 
 #[cfg(test)]
