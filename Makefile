@@ -50,13 +50,18 @@ release:
 	$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
-show-quota show-refusal: release
+show-quota show-refusal show-predict: release
 show-speed: simulations
 
 .PHONY: simulations
 simulations:
 	@scripts/setup build
 	$(CARGO) build --release --package tidegate-sim --examples
+
+# Nothing else wants a browser.
+show-report: build
+	@scripts/setup report
+	@scripts/show-report
 
 show-%: build
 	@scripts/setup test

@@ -86,9 +86,10 @@ def run(
     profile: str = "debug",
     name: str = "tidegate",
     quota: Quota | None = None,
+    options: Sequence[str] = (),
 ) -> Process:
     """Starts `tidegate run` and returns once it listens."""
-    command = [built("tidegate", profile), "run", "--config", str(edge.configuration)]
+    command = [built("tidegate", profile), "run", "--config", str(edge.configuration), *options]
     return stage.serve(name, command, edge.port, quota=quota)
 
 

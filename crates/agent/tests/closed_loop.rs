@@ -113,6 +113,29 @@ fn each_call_is_held_as_long_as_if_nothing_had_been_held_back() {
 }
 
 #[test]
+fn what_is_held_back_is_bounded() {
+    use tidegate_agent::Caller;
+    use tidegate_world::{Core, Pool, Seed};
+    let mut config = limited(1_000_100);
+    config.load.rate_cps = 1e9;
+    let mut caller = Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).unwrap();
+    while caller.stats().offered < 1_000_100 {
+        caller.handle_timeout(after(0.1));
+    }
+    let stats = caller.stats();
+    balanced(stats);
+    assert_eq!((stats.begun, stats.waiting, stats.not_begun), (10, 1_000_000, 90));
+}
+
+#[test]
+fn calls_of_the_warm_up_are_not_measured() {
+    let config = CallerConfig { warm_up: Duration::from_millis(300), ..limited(100) };
+    let (stats, _) = Net::new(config, answering(), 7).run_out();
+    assert_eq!((stats.offered, stats.measured.offered), (100, 70));
+    assert_eq!((stats.set_up, stats.measured.set_up), (100, 70));
+}
+
+#[test]
 fn samples_tell_what_happened_between_them() {
     let mut net = Net::new(limited(100), answering(), 6);
     net.run(after(0.5));

@@ -14,7 +14,7 @@ use crate::{Counters, Listener, Outbox};
 const FAILURES_MAX: usize = 256;
 
 /// What a shard sends, gathered into batches, and what could not be sent.
-pub(crate) struct Dispatch {
+pub struct Dispatch {
     listeners: Rc<[Listener]>,
     outbox: Outbox,
     failures: VecDeque<Failure>,

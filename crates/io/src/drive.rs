@@ -2,22 +2,16 @@
 
 use std::fmt;
 use std::io;
-use std::num::NonZeroU64;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::thread::{ClockId, clock_nanosleep_relative, set_current_timer_slack};
 use tidegate_world::{Core, Counter, Pool, Timestamp};
 
-use crate::dispatch::Dispatch;
 use crate::load::Readings;
-use crate::reception::{Kind, LISTENERS_MAX, Ready, Reception, SOCKETS_MAX};
+use crate::machine::{Kind, Machine, Outlet, Ready};
+use crate::sockets::Sockets;
 use crate::stop::Party;
-use crate::{Clock, Counters, Crossings, Inbox, Limits, Listener, Pauses, Stop};
+use crate::{Clock, Counters, Crossings, Limits, Listener, Pauses, Stop};
 
 /// How long drops may go uncounted that no later datagram tells of.
 const SURVEY_AFTER: Duration = Duration::from_millis(100);
@@ -50,11 +44,9 @@ pub struct Shard {
 /// nothing left, the shard sleeps until a datagram, a crossing or the core's next timer;
 /// with anything left it takes the next turn at once. So no kind of work can keep another
 /// from its share.
-pub struct Drive {
-    clock: Clock,
+pub struct Drive<M = Sockets> {
+    machine: M,
     limits: Limits,
-    reception: Reception,
-    dispatch: Dispatch,
     crossings: Crossings,
     counters: Arc<Counters>,
     party: Party,
@@ -94,31 +86,44 @@ pub struct Summary {
 }
 
 impl Drive {
-    /// A driver for the calling thread.
+    /// A driver for the calling thread, whose timer slack it sets to the least there is.
     ///
     /// # Errors
     /// When a limit is out of bounds, or there are too many listeners.
     pub fn new(shard: Shard) -> io::Result<Self> {
         let Shard { clock, limits, listeners, crossings, counters, stop, pool } = shard;
-        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
-        limits.check().map_err(|error| invalid(error.to_string()))?;
-        if listeners.len() > LISTENERS_MAX {
-            let count = listeners.len();
-            return Err(invalid(format!("{count} listeners, but there may be {LISTENERS_MAX}")));
-        }
+        let inlet = Arc::clone(&counters);
+        let machine = Sockets::new(clock, listeners, &pool, inlet, limits.send_wait)?;
+        Self::on(machine, limits, crossings, counters, &stop, pool)
+    }
+}
+
+impl<M: Machine> Drive<M> {
+    /// A driver on another machine. What crosses from other shards is read into buffers of
+    /// `pool`.
+    ///
+    /// # Errors
+    /// When a limit is out of bounds.
+    pub fn on(
+        machine: M,
+        limits: Limits,
+        crossings: Crossings,
+        counters: Arc<Counters>,
+        stop: &Stop,
+        pool: Pool,
+    ) -> io::Result<Self> {
+        limits
+            .check()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
         let party = stop.join(crossings.waker().clone());
-        let listeners: Rc<[Listener]> = listeners.into();
-        let inbox = Inbox::new(&pool);
-        let now = clock.now();
+        let now = machine.now();
         Ok(Self {
-            reception: Reception::new(Rc::clone(&listeners), inbox, Arc::clone(&counters)),
-            dispatch: Dispatch::new(listeners, Arc::clone(&counters), limits.send_wait),
             pauses: Pauses::new(limits.coalesce, now),
-            readings: Readings::start(),
+            readings: Readings::start(machine.cpu()),
             accounted: now,
             survey_due: Timestamp::NEVER,
             draining: None,
-            clock,
+            machine,
             limits,
             crossings,
             counters,
@@ -127,21 +132,17 @@ impl Drive {
         })
     }
 
-    /// Turns `core` until a request to stop, and then until all shards have drained. Sets the
-    /// timer slack of the calling thread to the least there is.
+    /// Turns `core` until a request to stop, and then until all shards have drained.
     ///
     /// # Errors
     /// Those of system calls that no peer can cause, with the call's name.
     pub fn run<C: Core>(&mut self, core: &mut C) -> io::Result<Summary> {
-        // By default a sleep may last 50 µs longer than asked, to save wakes of an idle
-        // machine: a quarter of the longest pause. One nanosecond is the least possible.
-        set_current_timer_slack(NonZeroU64::new(1)).map_err(named("PR_SET_TIMERSLACK"))?;
         let mut ready = Ready::UNKNOWN;
         loop {
             if let Some(summary) = self.heed_stop(core) {
-                self.dispatch.flush();
-                self.reception.survey();
-                self.account(self.clock.now(), |c| &c.busy_ns);
+                self.machine.flush();
+                self.machine.survey();
+                self.account(self.machine.now(), |c| &c.busy_ns);
                 return Ok(summary);
             }
             let more = self.turn(core, ready)?;
@@ -149,17 +150,22 @@ impl Drive {
         }
     }
 
+    /// The machine, at the end.
+    pub fn into_machine(self) -> M {
+        self.machine
+    }
+
     /// One turn. Returns whether anything is left to do.
     fn turn<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<bool> {
-        let began = self.clock.now();
+        let began = self.machine.now();
         self.account(began, |c| &c.busy_ns);
         self.counters.turns.add(1);
         let busy = Duration::from_nanos(self.counters.busy_ns.get());
-        if let Some(load) = self.readings.take(began, busy, || self.reception.survey()) {
+        if let Some(load) = self.readings.take(began, busy, &mut self.machine) {
             core.on_load(began, load);
             self.gather(core);
         }
-        self.reception.rotate();
+        self.machine.begin_turn();
         let mut more = self.tell_failures(core, ready, began)?;
 
         let ordinary = self.receive(core, Kind::Ordinary, ready, self.limits.ordinary)?;
@@ -167,7 +173,7 @@ impl Drive {
             self.counters.limited_ordinary.add(1);
             more = true;
         }
-        let now = self.clock.now();
+        let now = self.machine.now();
         if core.poll_timeout().is_some_and(|due| due <= now) {
             core.handle_timeout(now);
             self.gather(core);
@@ -179,15 +185,15 @@ impl Drive {
             more = true;
         }
 
-        let now = self.clock.now();
+        let now = self.machine.now();
         let received = ordinary + invites;
         self.pauses.on_received(now, received);
         if received > 0 && self.survey_due == Timestamp::NEVER {
             self.survey_due = now + SURVEY_AFTER;
         }
         more |= self.serve(core, now, now.since(began));
-        self.dispatch.flush();
-        Ok(more || self.dispatch.failures() > 0)
+        self.machine.flush();
+        Ok(more || self.machine.failures() > 0)
     }
 
     fn receive<C: Core>(
@@ -197,13 +203,11 @@ impl Drive {
         ready: Ready,
         limit: usize,
     ) -> io::Result<usize> {
-        let Self { reception, dispatch, crossings, counters, clock, .. } = self;
-        reception
-            .receive(clock, kind, ready, limit, |now, received| {
-                core.offer(now, received);
-                gather(core, dispatch, crossings, counters);
-            })
-            .map_err(named("recvmmsg"))
+        let Self { machine, crossings, counters, .. } = self;
+        machine.receive(kind, ready, limit, |outlet, now, received| {
+            core.offer(now, received);
+            gather(core, outlet, crossings, counters);
+        })
     }
 
     /// Tells the core what could not be sent, and what the network reports.
@@ -214,19 +218,16 @@ impl Drive {
         now: Timestamp,
     ) -> io::Result<bool> {
         // A core that answers a failure by another packet may fail again: next turn.
-        for _ in 0..self.dispatch.failures() {
-            let Some(failure) = self.dispatch.take_failure() else { break };
+        for _ in 0..self.machine.failures() {
+            let Some(failure) = self.machine.take_failure() else { break };
             core.on_failed(now, failure);
             self.gather(core);
         }
-        let ready = if self.dispatch.take_report_sign() { ready.and_reports() } else { ready };
-        let Self { reception, dispatch, crossings, counters, limits, .. } = self;
-        reception
-            .reports(ready, limits.reports, |failure| {
-                core.on_failed(now, failure);
-                gather(core, dispatch, crossings, counters);
-            })
-            .map_err(named("recvmsg"))
+        let Self { machine, crossings, counters, limits, .. } = self;
+        machine.reports(ready, limits.reports, |outlet, failure| {
+            core.on_failed(now, failure);
+            gather(core, outlet, crossings, counters);
+        })
     }
 
     fn take_crossings<C: Core>(&mut self, core: &mut C) -> bool {
@@ -235,7 +236,7 @@ impl Drive {
                 self.counters.crossed_in.add(taken as u64);
                 return false;
             };
-            core.offer(self.clock.now(), received);
+            core.offer(self.machine.now(), received);
             self.gather(core);
         }
         self.counters.crossed_in.add(self.limits.crossings as u64);
@@ -258,7 +259,7 @@ impl Drive {
                 break false;
             }
             served += 1;
-            now = self.clock.now();
+            now = self.machine.now();
             if now >= until {
                 self.counters.limited_service.add(1);
                 break true;
@@ -269,16 +270,16 @@ impl Drive {
     }
 
     fn gather<C: Core>(&mut self, core: &mut C) {
-        gather(core, &mut self.dispatch, &self.crossings, &self.counters);
+        gather(core, self.machine.outlet(), &self.crossings, &self.counters);
     }
 
     /// Sleeps until a datagram, a wake, `timer`, or whatever else this shard waits for.
     /// Returns what is ready.
     fn rest(&mut self, timer: Option<Timestamp>) -> io::Result<Ready> {
-        let began = self.clock.now();
+        let began = self.machine.now();
         self.account(began, |c| &c.busy_ns);
         if self.survey_due <= began {
-            self.reception.survey();
+            self.machine.survey();
             self.survey_due = Timestamp::NEVER;
         }
         let drained = self.draining.map_or(Timestamp::NEVER, |draining| draining.until);
@@ -289,21 +290,17 @@ impl Drive {
         let ready = match self.pauses.pause() {
             Some(pause) => {
                 self.counters.pauses.add(1);
-                // An interrupted pause is a shorter one.
-                let _ = clock_nanosleep_relative(
-                    ClockId::Monotonic,
-                    &timespec(pause.min(until.since(began))),
-                );
+                self.machine.pause(pause.min(until.since(began)));
                 Ready::UNKNOWN
             }
             None => self.sleep(until, began)?,
         };
         self.counters.wakes.add(1);
-        self.account(self.clock.now(), |c| &c.idle_ns);
+        self.account(self.machine.now(), |c| &c.idle_ns);
         Ok(ready)
     }
 
-    fn sleep(&self, until: Timestamp, now: Timestamp) -> io::Result<Ready> {
+    fn sleep(&mut self, until: Timestamp, now: Timestamp) -> io::Result<Ready> {
         let waker = self.crossings.waker();
         waker.fall_asleep();
         let heeded = u32::from(self.draining.is_some());
@@ -312,17 +309,10 @@ impl Drive {
             waker.get_up(false);
             return Ok(Ready::NONE);
         }
-        let timeout = (until != Timestamp::NEVER).then(|| timespec(until.since(now)));
-        let mut fds: ArrayVec<PollFd<'_>, { SOCKETS_MAX + 1 }> = self.reception.poll_fds();
-        fds.push(PollFd::new(waker, PollFlags::IN));
-        let polled = poll(&mut fds, timeout.as_ref());
-        let bell = fds.pop();
-        waker.get_up(bell.is_some_and(|bell| bell.revents().contains(PollFlags::IN)));
-        match polled {
-            Ok(_) => Ok(Reception::ready(&fds)),
-            Err(Errno::INTR) => Ok(Ready::NONE),
-            Err(error) => Err(named("ppoll")(error)),
-        }
+        let timeout = (until != Timestamp::NEVER).then(|| until.since(now));
+        let (slept, rung) = self.machine.sleep(waker, timeout);
+        waker.get_up(rung);
+        slept
     }
 
     /// Has the core drain after the first request to stop. Returns the end, once it
@@ -332,7 +322,7 @@ impl Drive {
         if requests == 0 {
             return None;
         }
-        let now = self.clock.now();
+        let now = self.machine.now();
         let draining = match self.draining {
             Some(draining) => draining,
             None => {
@@ -367,12 +357,12 @@ impl Drive {
 /// Carries away what the core wants sent, or handed to another shard.
 fn gather<C: Core>(
     core: &mut C,
-    dispatch: &mut Dispatch,
+    outlet: &mut impl Outlet,
     crossings: &Crossings,
     counters: &Counters,
 ) {
     while let Some(transmit) = core.poll_transmit() {
-        dispatch.post(transmit);
+        outlet.post(transmit);
     }
     while let Some(crossing) = core.poll_crossing() {
         let handed = crossings.send(crossing);
@@ -380,20 +370,7 @@ fn gather<C: Core>(
     }
 }
 
-/// An error with the name of the call that failed.
-fn named<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> io::Error {
-    move |error| {
-        let error = error.into();
-        io::Error::new(error.kind(), format!("{call}: {error}"))
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    // Longer than the system can express is as long as it can.
-    Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
-}
-
-impl fmt::Debug for Drive {
+impl<M> fmt::Debug for Drive<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Drive").field("limits", &self.limits).finish_non_exhaustive()
     }

@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags};
 use tidegate_world::{Failure, Path, Received, Timestamp};
 
+use crate::machine::{Kind, Ready};
 use crate::{BATCH, Clock, Counters, ErrorQueue, Inbox, Listener, sockopt};
 
 /// Listening addresses of one shard at the most.
@@ -17,35 +18,6 @@ pub(crate) const LISTENERS_MAX: usize = 16;
 
 /// Sockets of one shard at the most.
 pub(crate) const SOCKETS_MAX: usize = 2 * LISTENERS_MAX;
-
-/// Which messages a socket receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Everything but new INVITEs.
-    Ordinary,
-    /// New INVITEs.
-    Invite,
-}
-
-/// Which sockets are worth a call: one bit each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ready {
-    readable: u32,
-    reporting: u32,
-}
-
-impl Ready {
-    /// None of them.
-    pub(crate) const NONE: Self = Self { readable: 0, reporting: 0 };
-    /// Unknown: every socket may have a datagram. Reports make themselves known by the
-    /// errors of other calls.
-    pub(crate) const UNKNOWN: Self = Self { readable: u32::MAX, reporting: 0 };
-
-    /// The same, and any may have ICMP reports.
-    pub(crate) fn and_reports(self) -> Self {
-        Self { reporting: u32::MAX, ..self }
-    }
-}
 
 /// The sockets of a shard, as they are read.
 pub(crate) struct Reception {

@@ -6,6 +6,8 @@
 //! proportions, so that the cost of each can be told ([`fit`]). A message costs its time in the
 //! core and that of its packets, as they cost in that run.
 //!
+//! How many INVITEs a listener's receive buffer holds is tried out ([`room`]).
+//!
 //! The runs: calls; calls that their callers give up, for CANCEL; calls refused by 503; calls
 //! dropped. All at a rate that keeps the server busy for [`BUSY`] of the time.
 //!
@@ -18,6 +20,7 @@
 mod costs;
 mod fit;
 mod metered;
+mod room;
 mod stage;
 
 use std::time::Duration;
@@ -114,7 +117,10 @@ pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Calibration, St
         }
         rounds.push(Round::of(acts)?);
     }
-    Ok(summarise(order, rate_cps, &rounds))
+    let invite_bytes = rounds.iter().flat_map(|round| &round.acts).map(|a| a.tally.invite_bytes);
+    let invite_bytes = invite_bytes.max().unwrap_or(0);
+    let socket_max = room::datagrams(invite_bytes).map_err(failed)?;
+    Ok(summarise(order, rate_cps, socket_max, &rounds))
 }
 
 /// The runs of a round.
@@ -143,7 +149,7 @@ impl Round {
     }
 }
 
-fn summarise(order: &Order, rate_cps: f64, rounds: &[Round]) -> Calibration {
+fn summarise(order: &Order, rate_cps: f64, socket_max: usize, rounds: &[Round]) -> Calibration {
     let spread = |value: &dyn Fn(&Round) -> f64| {
         Spread::of(rounds.iter().map(value)).expect("there is at least one round")
     };
@@ -151,12 +157,12 @@ fn summarise(order: &Order, rate_cps: f64, rounds: &[Round]) -> Calibration {
     let prices: Vec<Prices> = rounds.iter().map(|round| round.prices.clone()).collect();
     let prices = Prices::median(&prices);
     let us = |time: Duration| time.as_secs_f64() * 1e6;
-    let whole = prices.emulate(1.0);
+    let whole = prices.emulate(1.0, socket_max);
     Calibration {
         machine: Machine::this(),
         rate_cps,
         call_us: spread(&|round| round.each_us(Act::Calls)),
-        call_of_costs_us: us(cost::call(&whole)),
+        call_of_costs_us: us(cost::call(&whole, &cost::CALL)),
         refusal_us: spread(&|round| round.each_us(Act::Refused)),
         refusal_of_costs_us: us(cost::refusal(&whole, Disposal::Reject)),
         drop_us: spread(&|round| round.each_us(Act::Dropped)),
@@ -164,7 +170,7 @@ fn summarise(order: &Order, rate_cps: f64, rounds: &[Round]) -> Calibration {
         packet_out_us: spread(&|round| round.packet.sent_ns / 1e3),
         generator_load: acts().map(|played| played.generator_load).fold(0.0, f64::max),
         drops: acts().map(|played| played.drops).sum(),
-        emulate: prices.emulate(1.0 / order.share),
+        emulate: prices.emulate(1.0 / order.share, socket_max),
         share: order.share,
     }
 }

@@ -7,15 +7,18 @@ use tidegate_control::bound;
 use tidegate_proxy::{Class, Disposal};
 use tidegate_server::config::Emulate;
 
-/// The messages of a call that a server before answerers handles: INVITE, 180, 200, ACK, BYE,
-/// 200.
-const CALL: [Class; 6] =
+use crate::scenario::Conditions;
+use crate::topology::Topology;
+
+/// The messages of a call that a server without transactions handles before answerers: INVITE, 180,
+/// 200, ACK, BYE, 200.
+pub const CALL: [Class; 6] =
     [Class::Invite, Class::Provisional, Class::Final, Class::Ack, Class::Bye, Class::Final];
 
-/// s: what a whole call costs.
-pub fn call(costs: &Emulate) -> Duration {
-    let message = |class: Class| costs.offer[class as usize] + costs.serve[class as usize];
-    CALL.into_iter().map(message).sum()
+/// s: what a whole call of these messages costs.
+pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
+    let message = |class: &Class| costs.offer[*class as usize] + costs.serve[*class as usize];
+    messages.iter().map(message).sum()
 }
 
 /// r: what disposing of an unwanted call costs: of its INVITE, and of the ACK of its 503 if it
@@ -30,24 +33,54 @@ pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     }
 }
 
-/// C: the calls/s that keep the emulated processor busy.
-pub fn capacity_cps(costs: &Emulate) -> f64 {
-    1.0 / call(costs).as_secs_f64()
+/// What the servers under test can do: those that are full first decide.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacity {
+    /// C: calls/s offered to all servers together that keep such a one busy.
+    pub cps: f64,
+    /// s: what a whole call costs there.
+    pub call: Duration,
+    /// Messages of a call there.
+    pub messages: usize,
 }
 
-/// r/s.
-pub fn ratio(costs: &Emulate, disposal: Disposal) -> f64 {
-    refusal(costs, disposal).as_secs_f64() / call(costs).as_secs_f64()
-}
+impl Capacity {
+    /// The capacity of `topology` at these costs; of callees that send a 100 first if `trying`.
+    pub fn of(topology: &Topology, costs: &Emulate, trying: bool) -> Self {
+        let flows = topology.flows();
+        let nodes = topology.nodes().iter().enumerate();
+        let one = |place: usize| {
+            let messages = topology.messages(place, trying);
+            let call = call(costs, &messages);
+            let cps = 1.0 / (call.as_secs_f64() * flows[place]);
+            Self { cps, call, messages: messages.len() }
+        };
+        let tested = nodes.filter(|(_, node)| node.under_test).map(|(place, _)| one(place));
+        tested.min_by(|a, b| a.cps.total_cmp(&b.cps)).expect("a server is under test")
+    }
 
-/// The most goodput there can be, as a part of the capacity, at `load` times the capacity.
-pub fn bound(costs: &Emulate, disposal: Disposal, load: f64) -> f64 {
-    bound::goodput(load, ratio(costs, disposal))
+    /// The capacity under `conditions`.
+    pub fn under(conditions: &Conditions) -> Self {
+        Self::of(&conditions.topology, &conditions.emulate, conditions.trying)
+    }
+
+    /// r/s.
+    pub fn ratio(&self, costs: &Emulate, disposal: Disposal) -> f64 {
+        refusal(costs, disposal).as_secs_f64() / self.call.as_secs_f64()
+    }
+
+    /// The most goodput there can be, as a part of the capacity, at `load` times the capacity.
+    pub fn bound(&self, costs: &Emulate, disposal: Disposal, load: f64) -> f64 {
+        bound::goodput(load, self.ratio(costs, disposal))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_proxy::Mode;
+
     use super::*;
+    use crate::topology::{Next, Node};
 
     fn costs() -> Emulate {
         let us = |us: u64| [Duration::from_micros(us); 16];
@@ -57,20 +90,37 @@ mod tests {
         costs
     }
 
+    fn single() -> Topology {
+        Topology::single(Mode::Stateless)
+    }
+
     #[test]
-    fn a_call_costs_its_six_messages_and_a_refusal_two() {
+    fn a_call_costs_its_messages_and_a_refusal_two() {
         let us = Duration::from_micros;
-        assert_eq!(call(&costs()), us(6 * 800 + 50));
+        let capacity = |trying| Capacity::of(&single(), &costs(), trying);
+        assert_eq!(capacity(false).call, us(6 * 800 + 50));
+        assert_eq!((capacity(true).call, capacity(true).messages), (us(7 * 800 + 50), 7));
         assert_eq!(refusal(&costs(), Disposal::Reject), us(150 + 50 + 100));
         assert_eq!(refusal(&costs(), Disposal::Drop), us(150 + 50));
     }
 
     #[test]
     fn the_bound_falls_by_what_refusals_cost() {
-        assert!((capacity_cps(&costs()) - 1e6 / 4850.0).abs() < 1e-9);
+        let capacity = Capacity::of(&single(), &costs(), false);
+        assert!((capacity.cps - 1e6 / 4850.0).abs() < 1e-9);
         let ratio = 300.0 / 4850.0;
         let expected = (1.0 - 2.0 * ratio) / (1.0 - ratio);
-        assert!((bound(&costs(), Disposal::Reject, 2.0) - expected).abs() < 1e-12);
-        assert!(bound(&costs(), Disposal::Drop, 2.0) > expected);
+        let bound = |disposal| capacity.bound(&costs(), disposal, 2.0);
+        assert!((bound(Disposal::Reject) - expected).abs() < 1e-12);
+        assert!(bound(Disposal::Drop) > expected);
+    }
+
+    #[test]
+    fn the_server_that_is_full_first_is_the_capacity() {
+        let server = single().nodes()[0].clone();
+        let node = |share, to: &[Next]| Node { share, to: to.to_vec(), ..server.clone() };
+        let nodes = vec![node(3.0, &[Next::Answerers]), node(1.0, &[Next::Answerers])];
+        let capacity = Capacity::of(&Topology::new(nodes).unwrap(), &costs(), false);
+        assert!((capacity.cps * 0.75 - 1e6 / 4850.0).abs() < 1e-9);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::point::{Point, points};
+use crate::report::Report;
 use crate::runs::{self, Observer};
 use crate::scenario::Scenario;
 use crate::store::Store;
@@ -32,8 +33,8 @@ pub struct Experiment {
 }
 
 /// Runs what is missing of `scenario` in `world`, `jobs` points at once, and writes tables and
-/// figures of all of it to `folder`: `results.csv`, `results.json`, `*.svg` and `*.png`, the
-/// scenario itself, and a folder for each point in `points`. `None` if it was cancelled; what
+/// figures of all of it to `folder`: `results.csv`, `results.json`, `*.svg`, `*.png`,
+/// `report.html`, the scenario itself, and a folder for each point in `points`. `None` if it was cancelled; what
 /// was run by then is kept.
 ///
 /// # Errors
@@ -76,6 +77,8 @@ pub fn perform(
         fs::write(folder.join(name).with_extension("svg"), figure.svg())?;
         fs::write(folder.join(name).with_extension("png"), figure.png())?;
     }
+    let report = Report::read(&[folder]).map_err(io::Error::other)?;
+    fs::write(folder.join("report.html"), report.html())?;
     let program = store.program().to_owned();
     let failed = results.into_iter().filter_map(|(point, result)| Some((point, result.err()?)));
     let failed = failed.collect();

@@ -4,9 +4,10 @@ use std::io;
 
 use serde_json::{Value, json};
 
-use crate::cost;
+use crate::cost::Capacity;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
+use crate::plots;
 use crate::point::Point;
 use crate::scenario::{Axis, Scenario};
 use crate::summary::Row;
@@ -35,6 +36,7 @@ pub fn csv(results: &[(&Point, &Outcome)]) -> io::Result<Vec<u8>> {
         "p90_ms",
         "p99_ms",
         "max_ms",
+        "recovery_s",
         "caller_load",
         "answerer_load",
         "drops",
@@ -52,7 +54,7 @@ pub fn csv(results: &[(&Point, &Outcome)]) -> io::Result<Vec<u8>> {
 
 fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
     let variant = &point.variant;
-    let capacity = cost::capacity_cps(&point.conditions.emulate);
+    let capacity = point.capacity_cps();
     let bound = point.bound(outcome.offered_cps() / capacity);
     let share = outcome.goodput_cps() / capacity / bound;
     let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
@@ -81,6 +83,7 @@ fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
         delay(|d| d.p90_ms),
         delay(|d| d.p99_ms),
         delay(|d| d.max_ms),
+        outcome.recovery_s.map_or_else(String::new, |s| s.to_string()),
         generator.caller_load.to_string(),
         generator.answerer_load.to_string(),
         generator.drops.to_string(),
@@ -102,7 +105,7 @@ pub fn json(
     rows: &[Row],
     verdicts: &[Verdict],
 ) -> Value {
-    let emulate = &scenario.conditions.emulate;
+    let capacity = Capacity::under(&scenario.conditions);
     let point = |(point, outcome): &(&Point, &Outcome)| {
         json!({
             "variant": point.variant.name(),
@@ -120,8 +123,9 @@ pub fn json(
         "world": world,
         "program": program,
         "machine": machine,
-        "capacity_cps": cost::capacity_cps(emulate),
-        "call_s": cost::call(emulate).as_secs_f64(),
+        "capacity_cps": capacity.cps,
+        "call_s": capacity.call.as_secs_f64(),
+        "deadline_ms": scenario.conditions.deadline_ms,
         "rows": rows.iter().map(row).collect::<Value>(),
         "conditions": verdicts,
         "points": results.iter().map(point).collect::<Value>(),
@@ -131,6 +135,8 @@ pub fn json(
 fn row(row: &Row) -> Value {
     json!({
         "variant": row.variant.name(),
+        "label": row.variant.label,
+        "panel": plots::way(row),
         "swept": named(&row.swept),
         "load": row.load,
         "bound": row.bound,
@@ -141,6 +147,7 @@ fn row(row: &Row) -> Value {
         "refused": row.refused,
         "p50_ms": row.p50_ms,
         "p99_ms": row.p99_ms,
+        "recovery_s": row.recovery_s,
         "generator_load": row.generator_load,
         "drops": row.drops,
         "too_slow": row.too_slow,

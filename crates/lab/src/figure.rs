@@ -10,6 +10,8 @@ mod raster;
 
 use std::ops::RangeInclusive;
 
+pub(crate) use ink::PALETTE;
+
 /// A figure of one or more panels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
@@ -72,6 +74,9 @@ pub struct Line {
 pub enum Stroke {
     /// Measured: a coloured line, a mark at each point and a band from minimum to maximum.
     Measured,
+    /// Measured in another way than a line of the same name, which it lies beside: a dashed line of
+    /// the same colour, hollow marks, and no name of its own.
+    Beside,
     /// Calculated: dashed and grey, without marks.
     Reference,
 }

@@ -5,24 +5,33 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod calibrate;
+pub mod catalogue;
 pub mod cost;
 pub mod costs_file;
+pub mod counterfactual;
 pub mod demo;
 pub mod experiment;
 pub mod export;
 pub mod figure;
 pub mod list;
 pub mod machine;
+pub mod network;
 pub mod outcome;
 mod plots;
 pub mod point;
 pub mod progress;
 pub mod real;
+pub mod recovery;
+pub mod replay;
+pub mod report;
 pub mod runs;
 pub mod scenario;
+pub mod spread;
 pub mod store;
 pub mod summary;
 pub mod table;
+pub mod timeline;
+pub mod topology;
 pub mod tune;
 pub mod verdict;
 pub mod worlds;

@@ -2,7 +2,7 @@
 
 use tidegate_proxy::Disposal;
 
-use crate::cost;
+use crate::cost::Capacity;
 use crate::figure::overload::{Facet, Heading, Series};
 use crate::figure::{Figure, Point, overload};
 use crate::scenario::Scenario;
@@ -16,15 +16,16 @@ pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)>
         note: format!("{note}{also}"),
     };
     let emulate = &scenario.conditions.emulate;
+    let capacity = Capacity::under(&scenario.conditions);
     let (conditions, goodput) = panels(scenario, rows, |row| Some(row.goodput));
-    let (_, delay) = panels(scenario, rows, |row| row.p99_ms.map(|ms| scaled(ms, 1e-3)));
+    let (_, delay) = panels(scenario, rows, |row| row.p99_ms.map(|ms| ms.scaled(1e-3)));
     let (_, resent) = panels(scenario, rows, |row| Some(row.resent));
     let deadlines_s: Vec<f64> = conditions.iter().map(|panel| panel.deadline_s).collect();
     vec![
         (
             "goodput",
             overload::goodput(heading("goodput", &of_bound(scenario)), &goodput, |panel, load| {
-                cost::bound(emulate, conditions[panel].disposal, load)
+                capacity.bound(emulate, conditions[panel].disposal, load)
             }),
         ),
         (
@@ -41,7 +42,8 @@ pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)>
 
 /// What disposing of a call costs, for each way to do so that a variant has.
 fn of_bound(scenario: &Scenario) -> String {
-    let ratio = |disposal| cost::ratio(&scenario.conditions.emulate, disposal);
+    let capacity = Capacity::under(&scenario.conditions);
+    let ratio = |disposal| capacity.ratio(&scenario.conditions.emulate, disposal);
     let has = |disposal| scenario.variants.iter().any(|v| v.overload.disposal == disposal);
     [(Disposal::Reject, "refusing"), (Disposal::Drop, "dropping")]
         .into_iter()
@@ -55,12 +57,12 @@ fn note(scenario: &Scenario) -> String {
         1 => "One run".to_owned(),
         n => format!("Median, least and greatest of {n} runs"),
     };
-    let emulate = &scenario.conditions.emulate;
+    let capacity = Capacity::under(&scenario.conditions);
     format!(
         "{runs} of {} s · a call costs {:.1} ms: {:.0} calls/s",
         scenario.schedule.measured.as_secs_f64(),
-        cost::call(emulate).as_secs_f64() * 1e3,
-        cost::capacity_cps(emulate),
+        capacity.call.as_secs_f64() * 1e3,
+        capacity.cps,
     )
 }
 
@@ -96,14 +98,15 @@ fn panels(
             series.push(Series { name: name.clone(), points: Vec::new() });
             series.len() - 1
         });
-        if let Some(Spread { min, median, max }) = value(row) {
+        if let Some(Spread { min, median, max, .. }) = value(row) {
             series[at].points.push(Point { x: row.load, min, median, max });
         }
     }
     (shared, facets)
 }
 
-fn title(row: &Row) -> String {
+/// How the variant of `row` decides, queues and disposes of calls, in words.
+pub fn way(row: &Row) -> String {
     let when = match row.variant.decide() {
         "service" => "decided at service",
         _ => "decided on arrival",
@@ -116,13 +119,12 @@ fn title(row: &Row) -> String {
         Disposal::Reject => "",
         Disposal::Drop => ", dropped in silence",
     };
-    let swept = row.swept.iter().map(|(axis, value)| format!(", {} {value}", axis.title()));
-    format!("{when}, {how}{disposal}{}", swept.collect::<String>())
+    format!("{when}, {how}{disposal}")
 }
 
-fn scaled(spread: Spread, factor: f64) -> Spread {
-    let Spread { min, median, max } = spread;
-    Spread { min: min * factor, median: median * factor, max: max * factor }
+fn title(row: &Row) -> String {
+    let swept = row.swept.iter().map(|(axis, value)| format!(", {} {value}", axis.title()));
+    way(row) + &swept.collect::<String>()
 }
 
 #[cfg(test)]

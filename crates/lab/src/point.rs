@@ -8,14 +8,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher13};
+use tidegate_agent::Process;
+use tidegate_proxy::Mode;
 use tidegate_server::config::{emulate_toml, overload_toml};
 
-use crate::cost;
+use crate::cost::Capacity;
 use crate::scenario::{Axis, Conditions, Scenario, Variant};
+use crate::topology::Node;
 use crate::worlds::Kind;
 
 /// Changed when results of older versions do not compare any more.
 const FORMAT: u32 = 2;
+
+/// Moments at which a run is looked at, at the most.
+const SAMPLES_MAX: u32 = 10_000;
 
 /// One variant under one set of conditions, run once.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +38,8 @@ pub struct Point {
     pub warm_up: Duration,
     /// Time of which all calls are measured.
     pub measured: Duration,
+    /// How often servers and callers are to be looked at, if it is said.
+    pub sample_asked: Option<Duration>,
     /// Which of the runs that differ in their seed only, from 0.
     pub repetition: u32,
     /// Seed of the run. Variants are run under the same ones, so that they are offered the
@@ -58,6 +66,7 @@ pub fn points(scenario: &Scenario, world: Kind) -> Vec<Point> {
                     swept,
                     warm_up: schedule.warm_up,
                     measured: schedule.measured,
+                    sample_asked: schedule.sample,
                     repetition,
                     seed: schedule.seed.wrapping_add(u64::from(repetition)),
                 });
@@ -81,14 +90,20 @@ fn combinations(sweep: &[(Axis, Vec<f64>)]) -> Vec<Vec<(Axis, f64)>> {
 }
 
 impl Point {
-    /// Calls offered a second.
+    /// Calls/s that are its capacity.
+    pub fn capacity_cps(&self) -> f64 {
+        Capacity::under(&self.conditions).cps
+    }
+
+    /// Calls offered a second, where the profile is 1.
     pub fn rate_cps(&self) -> f64 {
-        self.conditions.load * cost::capacity_cps(&self.conditions.emulate)
+        self.conditions.load * self.capacity_cps()
     }
 
     /// The most goodput there can be at `load`, as a part of the capacity.
     pub fn bound(&self, load: f64) -> f64 {
-        cost::bound(&self.conditions.emulate, self.variant.overload.disposal, load)
+        let capacity = Capacity::under(&self.conditions);
+        capacity.bound(&self.conditions.emulate, self.variant.overload.disposal, load)
     }
 
     /// What tells it from other runs of its variant, for people: `load 2, run 1`.
@@ -102,15 +117,24 @@ impl Point {
         let Conditions {
             load,
             arrivals,
+            profile,
             hold_s,
+            hold,
             patience_s,
             deadline_ms,
+            goodput,
+            retransmissions,
+            open_max,
+            open_limit,
             t1_ms,
             answerers,
+            trying,
             queue_max,
             emulate,
+            topology,
+            links,
+            faults,
         } = &self.conditions;
-        let arrivals = arrivals.to_string();
         json!({
             "format": FORMAT,
             "program": program,
@@ -119,16 +143,28 @@ impl Point {
             "emulate": emulate_toml(emulate),
             "workload": {
                 "load": load,
-                "arrivals": arrivals,
+                "arrivals": arrivals.to_string(),
+                "trace": trace(arrivals),
+                "profile": profile.to_string(),
                 "hold_s": hold_s,
+                "hold": hold,
                 "patience_s": patience_s,
                 "deadline_ms": deadline_ms,
+                "goodput": goodput,
+                "retransmissions": retransmissions,
+                "open_max": open_max,
+                "open_limit": open_limit,
                 "t1_ms": t1_ms,
                 "answerers": answerers,
+                "trying": trying,
             },
             "server": { "queue_max": queue_max },
+            "nodes": topology.nodes().iter().map(node).collect::<Value>(),
+            "links": **links,
+            "faults": **faults,
             "warm_up_s": self.warm_up.as_secs_f64(),
             "measured_s": self.measured.as_secs_f64(),
+            "sample_s": self.sample().as_secs_f64(),
             "seed": self.seed,
         })
     }
@@ -138,29 +174,76 @@ impl Point {
         fingerprint(self.inputs(program).to_string().as_bytes())
     }
 
-    /// The configuration of the Tidegate of this run at `listen`, before `backends`.
+    /// How often servers and callers are looked at.
+    pub fn sample(&self) -> Duration {
+        let asked = self.sample_asked.unwrap_or(match self.world {
+            Kind::Sim => Duration::from_millis(100),
+            Kind::Real => Duration::from_millis(250),
+        });
+        asked.max((self.warm_up + self.measured) / SAMPLES_MAX)
+    }
+
+    /// The configuration of the server at `place` of the topology, which listens at `listen` and
+    /// sends to `targets`.
     pub fn configuration(
         &self,
+        place: usize,
         state_dir: Option<&Path>,
         listen: SocketAddr,
-        backends: &[SocketAddr],
+        targets: &[SocketAddr],
     ) -> String {
-        let Conditions { queue_max, emulate, .. } = &self.conditions;
+        let Conditions { queue_max, topology, emulate, .. } = &self.conditions;
+        let node = &topology.nodes()[place];
+        let (overload, emulate) = match node.under_test {
+            true => (&self.variant.overload, Some(emulate)),
+            false => (&node.overload, node.emulate.as_ref()),
+        };
         // TOML escapes what Rust does, in the same way.
         let state_dir = state_dir.map_or_else(String::new, |folder| {
             format!("state_dir = {:?}\n", folder.display().to_string())
         });
-        let backends =
-            backends.iter().map(|address| format!("[[pool.backend]]\nuri = \"sip:{address}\"\n"));
+        let targets =
+            targets.iter().map(|address| format!("[[pool.backend]]\nuri = \"sip:{address}\"\n"));
         format!(
             "[server]\n{state_dir}queue_max = {queue_max}\ndrain_seconds = 0\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
              [[listen]]\ntransport = \"udp\"\naddress = \"{listen}\"\n\n\
-             [[pool]]\nname = \"app\"\npolicy = \"rr\"\nmode = \"stateless\"\n{}\n{}\n{}",
-            backends.collect::<String>(),
-            overload_toml(&self.variant.overload),
-            emulate_toml(emulate),
+             [[pool]]\nname = \"app\"\npolicy = \"rr\"\nmode = \"{}\"\n{}\n{}\n{}",
+            mode_word(node.mode),
+            targets.collect::<String>(),
+            overload_toml(overload),
+            emulate.map_or_else(String::new, emulate_toml),
         )
+    }
+}
+
+/// What is different from other servers.
+fn node(node: &Node) -> Value {
+    let Node { name, to, share, mode, under_test, overload, emulate } = node;
+    json!({
+        "name": name,
+        "to": to,
+        "share": share,
+        "mode": mode_word(*mode),
+        "under_test": under_test,
+        "overload": (!under_test).then(|| overload_toml(overload)),
+        "emulate": emulate.as_ref().filter(|_| !under_test).map(emulate_toml),
+    })
+}
+
+/// A name of the trace, if it is one.
+fn trace(arrivals: &Process) -> Option<String> {
+    let Process::Trace(trace) = arrivals else { return None };
+    let bytes: Vec<u8> =
+        trace.moments().iter().flat_map(|moment| moment.as_nanos().to_le_bytes()).collect();
+    Some(fingerprint(&bytes))
+}
+
+/// As it is written.
+fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Stateless => "stateless",
+        Mode::Transaction => "transaction",
     }
 }
 
@@ -225,6 +308,7 @@ mod tests {
         for point in all() {
             let backends = ["127.0.0.1:5070".parse().unwrap(), "127.0.0.1:5071".parse().unwrap()];
             let text = point.configuration(
+                0,
                 Some(Path::new("/tmp/a \"b\"")),
                 "127.0.0.1:5060".parse().unwrap(),
                 &backends,

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cost;
 use crate::outcome::Outcome;
 use crate::point::Point;
 use crate::runs::Observer;
@@ -86,7 +85,7 @@ impl<W: std::io::Write + Send> Observer for Lines<W> {
 }
 
 fn line(point: &Point, result: &Result<Outcome, String>) -> String {
-    let capacity = cost::capacity_cps(&point.conditions.emulate);
+    let capacity = point.capacity_cps();
     let came = match result {
         Ok(outcome) => format!("goodput {:.2} of the capacity", outcome.goodput_cps() / capacity),
         Err(what) => format!("failed: {what}"),
@@ -110,7 +109,7 @@ mod tests {
         let mut out = Vec::new();
         let lines = Lines::new(&mut out);
         lines.begin(5, 3);
-        let outcome = Outcome { set_up_in_time: 250, measured_s: 3.0, ..Outcome::default() };
+        let outcome = Outcome { good: 250, measured_s: 3.0, ..Outcome::default() };
         lines.point(&point, &Ok(outcome));
         lines.point(&point, &Err("no port".to_owned()));
         let expected = "5 runs, of which 3 were made before\n\

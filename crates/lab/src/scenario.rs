@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_proxy::Overload;
 use tidegate_server::config::{Diagnostics, decide_word, queue_word, schema};
 
-pub use conditions::{Axis, Conditions};
+pub use conditions::{Axis, Conditions, Goodput, Hold};
 pub use tables::reference;
 
 /// A scenario that was found right.
@@ -44,6 +44,8 @@ pub struct Schedule {
     pub warm_up: Duration,
     /// Time of which all calls are measured.
     pub measured: Duration,
+    /// How often servers and callers are looked at; by the world if `None`.
+    pub sample: Option<Duration>,
     /// Runs of each point, at least 1.
     pub repetitions: u32,
     /// Seed of the first run; the next ones follow.

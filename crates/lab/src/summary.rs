@@ -1,37 +1,9 @@
 //! The runs of a point together: what is shown in tables and figures.
 
-use serde::Serialize;
-
-use crate::cost;
 use crate::outcome::Outcome;
 use crate::point::Point;
 use crate::scenario::{Axis, Variant};
-
-/// Several measurements of one quantity.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
-    /// The least.
-    pub min: f64,
-    /// The one in the middle, or the mean of the two there.
-    pub median: f64,
-    /// The greatest.
-    pub max: f64,
-}
-
-impl Spread {
-    /// The spread of `values`; `None` of nothing.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let half = values.len() / 2;
-        let median = match values.len() % 2 {
-            0 => f64::midpoint(values[half - 1], values[half]),
-            _ => values[half],
-        };
-        Some(Self { min, median, max })
-    }
-}
+pub use crate::spread::Spread;
 
 /// The runs of one variant under one set of conditions.
 #[derive(Clone, Debug)]
@@ -59,6 +31,8 @@ pub struct Row {
     pub p50_ms: Option<Spread>,
     /// Set-up delay that 1 % of the calls exceeded.
     pub p99_ms: Option<Spread>,
+    /// Time to recover from an overload that ended; `None` if none did, or no run recovered.
+    pub recovery_s: Option<Spread>,
     /// Use of a core by the busiest thread of the generator, the most of all runs.
     pub generator_load: f64,
     /// Datagrams that the generator lost, of all runs.
@@ -85,12 +59,11 @@ pub fn rows<'a>(results: impl IntoIterator<Item = (&'a Point, &'a Outcome)>) -> 
 
 fn row(runs: &[(&Point, &Outcome)]) -> Row {
     let (point, _) = runs[0];
-    let capacity = cost::capacity_cps(&point.conditions.emulate);
+    let capacity = point.capacity_cps();
     let outcomes = || runs.iter().map(|(_, outcome)| *outcome);
     let spread = |value: fn(&Outcome) -> f64| {
         Spread::of(outcomes().map(value)).expect("a group has at least one run")
     };
-    let Spread { min, median, max } = spread(Outcome::goodput_cps);
     let of_bound = outcomes().map(|outcome| {
         let bound = point.bound(outcome.offered_cps() / capacity);
         (bound > 0.0).then(|| outcome.goodput_cps() / capacity / bound)
@@ -106,27 +79,15 @@ fn row(runs: &[(&Point, &Outcome)]) -> Row {
         load: point.conditions.load,
         bound: point.bound(point.conditions.load),
         runs: runs.len(),
-        goodput: Spread { min: min / capacity, median: median / capacity, max: max / capacity },
+        goodput: spread(Outcome::goodput_cps).scaled(1.0 / capacity),
         of_bound: Spread::of(of_bound.collect::<Option<Vec<_>>>().into_iter().flatten()),
         resent: spread(Outcome::retransmission_ratio),
         refused: spread(Outcome::refused_part),
         p50_ms: delay(|delay| delay.p50_ms),
         p99_ms: delay(|delay| delay.p99_ms),
+        recovery_s: Spread::of(outcomes().filter_map(|outcome| outcome.recovery_s)),
         generator_load: outcomes().map(busiest).fold(0.0, f64::max),
         drops: outcomes().map(|outcome| outcome.generator.drops).sum(),
         too_slow: outcomes().filter(|outcome| outcome.generator.too_slow.is_some()).count(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spread_has_its_middle() {
-        let spread = |values: &[f64]| Spread::of(values.iter().copied());
-        assert_eq!(spread(&[]), None);
-        assert_eq!(spread(&[3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
-        assert_eq!(spread(&[4.0, 1.0]), Some(Spread { min: 1.0, median: 2.5, max: 4.0 }));
     }
 }

@@ -18,15 +18,18 @@ pub fn render(rows: &[Row]) -> String {
         "load",
         "goodput/C",
         "min–max",
+        "mean ±95 %",
         "bound",
         "of bound",
         "refused",
         "resent",
         "p50 ms",
         "p99 ms",
-        "generator",
-        "lost",
     ]);
+    // Most scenarios have no overload that ends.
+    let recovers = rows.iter().any(|row| row.recovery_s.is_some());
+    header.extend(recovers.then_some("recovery s"));
+    header.extend(["generator", "lost"]);
     table.set_header(header);
     let mut last = None;
     for row in rows {
@@ -35,7 +38,7 @@ pub fn render(rows: &[Row]) -> String {
         if first && last.is_some() {
             table.add_row(vec![""]);
         }
-        table.add_row(cells(row, first));
+        table.add_row(cells(row, first, recovers));
         last = Some(group);
     }
     for (index, column) in table.column_iter_mut().enumerate() {
@@ -47,21 +50,29 @@ pub fn render(rows: &[Row]) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-fn cells(row: &Row, first: bool) -> Vec<String> {
+fn cells(row: &Row, first: bool, recovers: bool) -> Vec<String> {
     let mut cells = vec![if first { row.variant.name() } else { String::new() }];
     cells.extend(row.swept.iter().map(|(_, value)| value.to_string()));
-    let Spread { min, median, max } = row.goodput;
+    let Spread { min, median, max, mean, ci95 } = row.goodput;
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
     cells.extend([
         row.load.to_string(),
         format!("{median:.3}"),
         format!("{min:.3}–{max:.3}"),
+        match ci95 {
+            Some([low, high]) => format!("{mean:.3} ±{:.3}", (high - low) / 2.0),
+            None => format!("{mean:.3}"),
+        },
         format!("{:.3}", row.bound),
         or_none(row.of_bound.map(|share| percent(share.median))),
         percent(row.refused.median),
         format!("{:.2}", row.resent.median),
         or_none(row.p50_ms.map(|delay| millis(delay.median))),
         or_none(row.p99_ms.map(|delay| millis(delay.median))),
+    ]);
+    let recovery = || or_none(row.recovery_s.map(|time| format!("{:.1}", time.median)));
+    cells.extend(recovers.then(recovery));
+    cells.extend([
         format!("{}{}", percent(row.generator_load), if row.too_slow > 0 { " slow" } else { "" }),
         row.drops.to_string(),
     ]);
@@ -100,7 +111,7 @@ mod tests {
             let late = point.conditions.load > 1.0 && !pi;
             Outcome {
                 offered: (point.conditions.load * 10_000.0) as u64,
-                set_up_in_time: if late { 0 } else { 9_000 + 500 * u64::from(point.repetition) },
+                good: if late { 0 } else { 9_000 + 500 * u64::from(point.repetition) },
                 refused: if pi { 1_000 } else { 0 },
                 repeated_invites: if late { 12_345 } else { 0 },
                 measured_s: 100.0,

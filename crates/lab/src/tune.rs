@@ -13,7 +13,6 @@ use serde::Serialize;
 use tidegate_control::Values;
 use tidegate_control::registry::{Entry, Param};
 
-use crate::cost;
 use crate::outcome::Outcome;
 use crate::point::{Point, points};
 use crate::runs::{self, Observer};
@@ -53,7 +52,7 @@ impl Objective {
     fn of(self, point: &Point, outcome: &Outcome) -> f64 {
         match self {
             Self::Goodput => {
-                let capacity = cost::capacity_cps(&point.conditions.emulate);
+                let capacity = point.capacity_cps();
                 let bound = point.bound(outcome.offered_cps() / capacity);
                 if bound > 0.0 { outcome.goodput_cps() / capacity / bound } else { 0.0 }
             }

@@ -68,7 +68,7 @@ mod tests {
         let outcomes: Vec<Outcome> = std::iter::zip(&points, goodput)
             .map(|(point, goodput)| Outcome {
                 offered: (point.conditions.load * 100_000.0) as u64,
-                set_up_in_time: (goodput * 100_000.0) as u64,
+                good: (goodput * 100_000.0) as u64,
                 measured_s: 1000.0,
                 ..Outcome::default()
             })

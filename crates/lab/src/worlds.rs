@@ -9,16 +9,17 @@ mod simulated;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::outcome::Outcome;
 use crate::point::Point;
 
+pub(crate) use agents::lasts;
 pub use loopback::Loopback;
 pub use simulated::{Simulated, Speed};
 
 /// The kind of a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Simulated time. What comes of a point depends on its inputs and on nothing else.
@@ -33,6 +34,14 @@ impl Kind {
         match self {
             Self::Sim => "sim",
             Self::Real => "real",
+        }
+    }
+
+    /// What people call it.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Sim => "simulated time",
+            Self::Real => "real sockets",
         }
     }
 }

@@ -50,7 +50,7 @@ impl World for Reckoned {
         let capacity = point.rate_cps() / load;
         Ok(Outcome {
             offered: (point.rate_cps() * 100.0) as u64,
-            set_up_in_time: (kept * capacity * 100.0 * (1.0 + point.seed as f64 / 500.0)) as u64,
+            good: (kept * capacity * 100.0 * (1.0 + point.seed as f64 / 500.0)) as u64,
             measured_s: 100.0,
             set_up_delay: (!collapses).then(Quantiles::default),
             ..Outcome::default()

@@ -28,7 +28,7 @@ fn callers_reach_answerers_and_both_say_what_they_did() {
         warm_up: Duration::from_millis(50),
         ..CallerConfig::new(local, target)
     };
-    let callers = Callers::start(configure, Seed(1)).unwrap();
+    let callers = Callers::start(configure, Seed(1), 0).unwrap();
     until(|| callers.gauges().offered.get() == 100 && callers.gauges().open.get() == 0);
     assert_eq!(callers.gauges().set_up.get(), 100);
     let called = callers.finish().unwrap();
@@ -48,7 +48,7 @@ fn whoever_calls_nobody_ends_at_once_when_told_to() {
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = nobody.local_addr().unwrap();
     let configure = |local| CallerConfig::new(local, target);
-    let callers = Callers::start(configure, Seed(1)).unwrap();
+    let callers = Callers::start(configure, Seed(1), 0).unwrap();
     until(|| callers.gauges().repeated.get() > 0);
     let called = callers.finish().unwrap();
     assert_eq!(called.stats.completed, 0);
@@ -59,6 +59,6 @@ fn whoever_calls_nobody_ends_at_once_when_told_to() {
 fn an_impossible_load_is_refused() {
     let target = "127.0.0.1:9".parse().unwrap();
     let impossible = |local| CallerConfig { callers: 0, ..CallerConfig::new(local, target) };
-    let error = Callers::start(impossible, Seed(1)).map(|_| ()).unwrap_err();
+    let error = Callers::start(impossible, Seed(1), 0).map(|_| ()).unwrap_err();
     assert_eq!(error.to_string(), "no callers: there must be one at least");
 }

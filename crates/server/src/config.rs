@@ -98,8 +98,15 @@ impl Config {
     /// # Errors
     /// When it cannot be read, or with everything that is wrong with it.
     pub fn load(path: &Path) -> Result<Self, Diagnostics> {
-        let bytes = document::read(path)?;
-        Self::parse(path, &bytes)
+        Self::parse(path, &Self::source(path)?)
+    }
+
+    /// The content of the file at `path`, for [`parse`](Self::parse).
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn source(path: &Path) -> Result<Vec<u8>, Diagnostics> {
+        document::read(path)
     }
 
     /// Reads `bytes`, the content of the file at `path`, which is only named.

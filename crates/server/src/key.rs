@@ -155,7 +155,7 @@ fn complaint(line: &[u8]) -> String {
     }
 }
 
-fn from_hex(line: &[u8]) -> Option<Key> {
+pub(crate) fn from_hex(line: &[u8]) -> Option<Key> {
     if line.len() != 64 || !line.iter().all(u8::is_ascii_hexdigit) {
         return None;
     }
@@ -166,7 +166,7 @@ fn from_hex(line: &[u8]) -> Option<Key> {
     Some(key)
 }
 
-fn to_hex(key: &Key) -> String {
+pub(crate) fn to_hex(key: &Key) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -8,6 +8,7 @@ mod error;
 pub mod key;
 pub mod metrics;
 pub mod phase;
+pub mod recording;
 mod run;
 pub mod signal;
 mod sources;
@@ -15,6 +16,6 @@ mod status;
 mod wiring;
 
 pub use error::StartError;
-pub use run::{Finish, RunError, Started, run};
+pub use run::{Ending, Finish, RunError, Started, run};
 pub use sources::ShardCounters;
 pub use status::Instruments;

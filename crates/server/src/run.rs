@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::key::Keys;
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
+use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
 use crate::signal::Signals;
 use crate::status::Instruments;
 use crate::{sources, wiring};
@@ -71,7 +72,17 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// Runs the process that `config` describes until a signal asks it to stop.
+/// The end of a process.
+#[derive(Debug)]
+pub struct Ending {
+    /// How it ended.
+    pub finish: Finish,
+    /// What was recorded, if anything was to be.
+    pub recorded: Option<Recorded>,
+}
+
+/// Runs the process that `config` describes until a signal asks it to stop, and records it if
+/// there is a place to `record` to.
 ///
 /// `started` is called once it takes calls.
 ///
@@ -80,9 +91,10 @@ impl std::error::Error for RunError {}
 pub fn run(
     config: &Config,
     keys: &Keys,
+    record: Option<&RecordTo>,
     signals: &Signals,
     started: impl FnOnce(&Started),
-) -> Result<Finish, RunError> {
+) -> Result<Ending, RunError> {
     let clock = Clock::start();
     let stop = Stop::new();
     let life = Arc::new(Life::new());
@@ -96,6 +108,11 @@ pub fn run(
     let mut metrics = Metrics::new();
     let (counters, pools) = (assembly.counters(), assembly.pools());
     sources::add(&mut metrics, counters.to_vec(), pools.to_vec(), clock);
+    let (recorder, mut journal) =
+        record.map(|to| begin_recording(to, config, keys, &listeners, seed)).transpose()?.unzip();
+    if let Some(recorder) = &recorder {
+        sources::add_recording(&mut metrics, Arc::clone(recorder.tally()));
+    }
     let status = status(&groups, assembly.instruments(), clock);
     let pages = Pages { life: Arc::clone(&life), metrics, status: Box::new(status) };
     let admin = config.admin.map(|address| Admin::start(address, pages)).transpose()?;
@@ -119,6 +136,7 @@ pub fn run(
             listeners: groups.iter().map(|group| group.listener(shard)).collect(),
             crossings,
             stop: stop.clone(),
+            journal: journal.take(),
         };
         let done = done.clone();
         thread::Builder::new()
@@ -153,7 +171,33 @@ pub fn run(
             },
         }
     }
-    failure.map_or(Ok(finish), |what| Err(RunError::Shard(what)))
+    let recorded = recorder.map(Recorder::finish);
+    failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
+}
+
+fn begin_recording(
+    to: &RecordTo,
+    config: &Config,
+    keys: &Keys,
+    listeners: &[SocketAddr],
+    seed: Seed,
+) -> Result<(Recorder, Journal), StartError> {
+    if config.server.shards != 1 {
+        // What shards share is touched by all of them, in an order that no log of one has.
+        let what = format!("{} shards cannot be recorded", config.server.shards);
+        return Err(StartError::new("--record", what, "record with `[server] shards = 1`"));
+    }
+    let head = Head {
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        configuration: to.configuration.clone(),
+        listeners: listeners.to_vec(),
+        seed,
+        keys: keys.clone(),
+    };
+    Recorder::start(&to.path, &head, to.size).map_err(|error| {
+        let remedy = "name a file in a directory where this user may write";
+        StartError::new(to.path.display(), error.to_string(), remedy)
+    })
 }
 
 impl Finish {
@@ -195,6 +239,7 @@ struct Thread {
     listeners: Vec<tidegate_io::Listener>,
     crossings: Crossings,
     stop: Stop,
+    journal: Option<Journal>,
 }
 
 impl Thread {
@@ -210,10 +255,14 @@ impl Thread {
     }
 
     fn drive(self) -> std::io::Result<Summary> {
-        let Self { part, clock, limits, listeners, crossings, stop } = self;
+        let Self { part, clock, limits, listeners, crossings, stop, journal } = self;
         let (pool, counters) = (Pool::new(), Arc::clone(&part.counters().io));
         let mut core = part.core(pool.clone());
         let shard = Shard { clock, limits, listeners, crossings, counters, stop, pool };
-        Drive::new(shard)?.run(&mut core)
+        let mut drive = Drive::new(shard)?;
+        match journal {
+            None => drive.run(&mut core),
+            Some(journal) => drive.run(&mut tidegate_world::Recorder::new(core, journal)),
+        }
     }
 }

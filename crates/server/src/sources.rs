@@ -9,6 +9,7 @@ use tidegate_proxy::{self as proxy, Class, DropReason, Gauges, REPLIES, SojournG
 use tidegate_world::Counter;
 
 use crate::metrics::{Family, Metrics, Samples, Unit};
+use crate::recording::Tally;
 
 /// What one shard counts in.
 #[derive(Clone, Default)]
@@ -43,6 +44,19 @@ pub(crate) fn add(
         }
     });
 }
+
+/// Adds what becomes of a recording.
+pub(crate) fn add_recording(metrics: &mut Metrics, tally: Arc<Tally>) {
+    metrics.add(move |samples| {
+        let Tally { written, unwritten, overrun } = &*tally;
+        samples.push(&RECORDED, &[], written.get());
+        samples.push(&UNRECORDED, &[], unwritten.get() + overrun.get());
+    });
+}
+
+static RECORDED: Family = Family::counter("recorded_inputs", "Inputs of the core recorded");
+static UNRECORDED: Family =
+    Family::counter("unrecorded_inputs", "Inputs of the core that a recording has lost");
 
 static RECEIVED: Family = Family::counter(
     "messages_received",

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidegate_balance as balance;
-use tidegate_control::Bucket;
-use tidegate_proxy::Gauges;
-use tidegate_world::Timestamp;
+use tidegate_control::{Bucket, Reason};
+use tidegate_proxy::{Class, Counters, DropReason, Gauges, REPLIES};
+use tidegate_world::{Counter, Timestamp};
 
 use crate::admin::Status;
 use crate::sources::{ShardCounters, sojourns};
@@ -49,7 +49,34 @@ fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
     of_shard["client_transactions"] = counters.client_transactions.get().into();
     of_shard["socket_drops"] = shard.io.overflow.get().into();
     of_shard["emulated_drops"] = shard.emulated_overflow.get().into();
+    of_shard["messages"] = messages(counters);
     of_shard
+}
+
+/// What became of messages since the start. Of what is told apart by a word, only those that
+/// there were.
+fn messages(counters: &Counters) -> Value {
+    let received = Class::ALL.map(|class| (class.name(), counters.received(class)));
+    let dropped = DropReason::ALL.map(|why| (why.name(), counters.dropped(why)));
+    let refused = Reason::ALL.map(|why| (why.name(), counters.refused(why)));
+    let replied = REPLIES.map(|status| (status.to_string(), counters.replied(status)));
+    json!({
+        "received": some(received),
+        "dropped": some(dropped),
+        "refused": some(refused),
+        "replied": some(replied),
+        "requests_forwarded": counters.requests_forwarded.get(),
+        "responses_forwarded": counters.responses_forwarded.get(),
+        "requests_resent": counters.requests_resent.get(),
+        "responses_resent": counters.responses_resent.get(),
+        "retransmissions": counters.retransmissions.get(),
+        "timeouts": counters.timeouts.get(),
+    })
+}
+
+fn some<'a, N: ToString>(counters: impl IntoIterator<Item = (N, &'a Counter)>) -> Value {
+    let counted = counters.into_iter().filter(|(_, counter)| counter.get() > 0);
+    counted.map(|(name, counter)| (name.to_string(), Value::from(counter.get()))).collect()
 }
 
 fn pool(pool: &balance::Pool, now: Timestamp) -> Value {

@@ -61,7 +61,9 @@ fn the_proxys_log_played_back_brings_out_the_same_bytes() {
     let played = |log: &[Entry]| {
         let mut sent = Vec::new();
         let mut proxy = proxy(Policy::Tlwl, backends());
-        replay(log, &mut proxy, &Pool::new(), |now, t| sent.push((now, t.path, t.bytes.to_vec())));
+        replay(log.to_vec(), &mut proxy, &Pool::new(), |now, t| {
+            sent.push((now, t.path, t.bytes.to_vec()))
+        });
         assert!(proxy.poll_transmit().is_none());
         sent
     };

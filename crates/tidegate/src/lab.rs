@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod impair;
+mod report;
 mod tune;
 
 use std::io::{IsTerminal, Write, stderr};
@@ -12,13 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use tidegate_lab::cost::{self, Capacity};
 use tidegate_lab::experiment::{self, Experiment};
 use tidegate_lab::machine::Machine;
 use tidegate_lab::progress::{Bar, Lines};
 use tidegate_lab::runs::Observer;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Loopback, Simulated, Speed};
-use tidegate_lab::{cost, costs_file, list, table, worlds};
+use tidegate_lab::{catalogue, costs_file, list, table, worlds};
 use tidegate_server::config::Diagnostics;
 use tidegate_server::signal::Signals;
 
@@ -34,6 +36,7 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     Run(RunArgs),
+    Report(report::Args),
     List(ListArgs),
     Calibrate(calibrate::Args),
     Tune(Box<tune::Args>),
@@ -79,11 +82,15 @@ enum World {
     Real,
 }
 
-/// List laws with their parameters, or policies
+/// List scenarios, laws with their parameters, or policies
 #[derive(clap::Args)]
 struct ListArgs {
     #[arg(value_enum)]
     what: Listed,
+
+    /// Where scenarios lie
+    #[arg(long, value_name = "DIR", default_value = "scenarios")]
+    dir: PathBuf,
 
     /// As JSON
     #[arg(long)]
@@ -92,6 +99,8 @@ struct ListArgs {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Listed {
+    /// Scenarios, with their runs and how long these take
+    Scenarios,
     /// Laws of overload control
     Laws,
     /// Policies of balancing
@@ -102,6 +111,7 @@ enum Listed {
 pub fn run(args: &Args) -> ExitCode {
     match &args.command {
         Command::Run(args) => run_scenario(args),
+        Command::Report(args) => report::run(args),
         Command::List(args) => list(args),
         Command::Calibrate(args) => {
             calibrate::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab calibrate"))
@@ -117,6 +127,11 @@ pub fn run(args: &Args) -> ExitCode {
 
 fn list(args: &ListArgs) -> ExitCode {
     let text = match (args.what, args.json) {
+        (Listed::Scenarios, as_json) => match catalogue::scenarios(&args.dir) {
+            Ok(entries) if as_json => format!("{:#}\n", catalogue::json(&entries)),
+            Ok(entries) => catalogue::text(&entries, cores().get()),
+            Err(error) => return trouble(WRONG_USE, &format!("{}: {error}", args.dir.display())),
+        },
         (Listed::Laws, false) => list::laws(),
         (Listed::Laws, true) => format!("{:#}\n", list::laws_json()),
         (Listed::Policies, false) => list::policies(),
@@ -125,6 +140,10 @@ fn list(args: &ListArgs) -> ExitCode {
     // A reader that has gone away has seen what it wanted.
     let _ = write!(anstream::stdout(), "{text}");
     ExitCode::SUCCESS
+}
+
+fn cores() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 fn run_scenario(args: &RunArgs) -> ExitCode {
@@ -142,7 +161,6 @@ fn run_scenario(args: &RunArgs) -> ExitCode {
         scenario.schedule.seed = seed;
     }
     let out = args.out.clone().unwrap_or_else(|| ["out", "lab", &scenario.name].iter().collect());
-    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let jobs = args.jobs.unwrap_or_else(cores).get();
     let program = match std::env::current_exe() {
         Ok(program) => program,
@@ -183,6 +201,7 @@ fn refuse(diagnostics: &Diagnostics) -> ExitCode {
 
 fn print_head(scenario: &Scenario) {
     let emulate = &scenario.conditions.emulate;
+    let capacity = Capacity::under(&scenario.conditions);
     let disposal = scenario.variants[0].overload.disposal;
     let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let _ = writeln!(
@@ -190,10 +209,10 @@ fn print_head(scenario: &Scenario) {
         "{}\na call costs s = {:.2} ms, refusing one r = {:.2} ms, r/s = {:.3}; the capacity is \
          C = {:.1} calls/s\n{} runs of each point, seed {}",
         scenario.title,
-        ms(cost::call(emulate)),
+        ms(capacity.call),
         ms(cost::refusal(emulate, disposal)),
-        cost::ratio(emulate, disposal),
-        cost::capacity_cps(emulate),
+        capacity.ratio(emulate, disposal),
+        capacity.cps,
         scenario.schedule.repetitions,
         scenario.schedule.seed,
     );

@@ -54,7 +54,7 @@ fn parse_span_millis(text: &str) -> Result<Span, String> {
 }
 
 /// Milliseconds, with fractions.
-fn parse_millis(text: &str) -> Result<Duration, String> {
+pub fn parse_millis(text: &str) -> Result<Duration, String> {
     let millis: f64 = text.parse().map_err(|_| "not a number of milliseconds".to_owned())?;
     Duration::try_from_secs_f64(millis / 1e3).map_err(|error| error.to_string())
 }

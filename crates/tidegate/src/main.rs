@@ -8,6 +8,7 @@ mod demo;
 mod json;
 mod lab;
 mod load;
+mod replay;
 mod run;
 mod stage;
 mod trouble;
@@ -28,6 +29,7 @@ enum Command {
     Check(check::Args),
     Demo(demo::Args),
     Run(run::Args),
+    Replay(replay::Args),
     Load(load::Args),
     Lab(lab::Args),
 }
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Load(args) => load::run(args),
         Command::Lab(args) => lab::run(&args),
     }

@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use tidegate_server::config::Config;
 use tidegate_server::key::{self, Keys};
+use tidegate_server::recording::{RecordTo, Recorded, SIZE_MIN};
 use tidegate_server::signal::Signals;
-use tidegate_server::{Finish, RunError, StartError, Started, run as serve};
+use tidegate_server::{Ending, Finish, RunError, StartError, Started, run as serve};
 
 use crate::WRONG_USE;
 
@@ -19,6 +20,20 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "/etc/tidegate/tidegate.toml")]
     config: PathBuf,
 
+    /// Record what enters the proxy in FILE, for `tidegate replay`. The file holds the secret key
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+
+    /// Megabytes that the recording may have; when it is full, the oldest is overwritten
+    #[arg(
+        long,
+        value_name = "MB",
+        requires = "record",
+        default_value_t = 256,
+        value_parser = clap::value_parser!(u64).range(SIZE_MIN >> 20..1 << 20)
+    )]
+    record_max: u64,
+
     /// End at once when the process PID, which must have started this one, ends
     #[arg(long, value_name = "PID", hide = true)]
     end_with: Option<u32>,
@@ -26,8 +41,10 @@ pub struct Args {
 
 /// Runs the process, and says where it can be reached and how it ended.
 pub fn run(args: &Args) -> ExitCode {
-    let config = match Config::load(&args.config) {
-        Ok(config) => config,
+    let read = Config::source(&args.config)
+        .and_then(|source| Ok((Config::parse(&args.config, &source)?, source)));
+    let (config, source) = match read {
+        Ok(read) => read,
         Err(diagnostics) => {
             let colour = stderr().is_terminal();
             let _ = write!(anstream::stderr(), "{}", diagnostics.render(colour));
@@ -40,7 +57,17 @@ pub fn run(args: &Args) -> ExitCode {
         say(&error);
         return ExitCode::from(WRONG_USE);
     }
-    match start(&config) {
+    let record = args.record.as_ref().map(|path| RecordTo {
+        path: path.clone(),
+        size: args.record_max << 20,
+        // A file of another encoding is no configuration.
+        configuration: String::from_utf8_lossy(&source).into_owned(),
+    });
+    let ended = start(&config, record.as_ref());
+    if let (Ok(Ending { recorded: Some(recorded), .. }), Some(to)) = (&ended, &record) {
+        tell_recorded(recorded, to);
+    }
+    match ended.map(|ending| ending.finish) {
         Ok(Finish::Drained(after)) => {
             say(&format!("stopped after {:.1} s; nothing was held", after.as_secs_f64()));
             ExitCode::SUCCESS
@@ -74,7 +101,18 @@ fn end_with(parent: u32) -> Result<(), String> {
     if is_parent { Ok(()) } else { Err(format!("--end-with {parent}: not the parent process")) }
 }
 
-fn start(config: &Config) -> Result<Finish, RunError> {
+fn tell_recorded(Recorded { inputs, lost, error }: &Recorded, to: &RecordTo) {
+    let path = to.path.display();
+    say(&format!("recorded {inputs} inputs in {path}"));
+    if let Some(error) = error {
+        say(&format!("the recording ended early: {error}"));
+    }
+    if *lost > 0 {
+        say(&format!("{lost} inputs are not in it: its replay will not be exact"));
+    }
+}
+
+fn start(config: &Config, record: Option<&RecordTo>) -> Result<Ending, RunError> {
     let state_dir = key::state_dir(config.server.state_dir.as_deref())?;
     let keys = Keys::load_or_create(&state_dir)?;
     let signals = Signals::catch().map_err(|error| {
@@ -84,7 +122,7 @@ fn start(config: &Config) -> Result<Finish, RunError> {
             remedy: "raise the limits of this process".to_owned(),
         })
     })?;
-    serve(config, &keys, &signals, |started: &Started| {
+    serve(config, &keys, record, &signals, |started: &Started| {
         for listener in &started.listeners {
             say(&format!("listening on udp {listener}"));
         }

@@ -96,6 +96,49 @@ fn simulated_results_are_the_same_to_the_byte_however_many_run_at_once() {
 }
 
 #[test]
+fn what_came_of_both_worlds_is_reported_in_one_page() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0\n"))
+        .unwrap();
+    for world in ["sim", "real"] {
+        let mut run = lab(&["run", "few.toml", "--world", world, "--out", world]);
+        run.current_dir(folder.path()).assert().code(0);
+        let page = fs::read_to_string(folder.path().join(world).join("report.html")).unwrap();
+        assert!(page.contains("<h1>Few calls</h1>"));
+    }
+    let mut report = lab(&["report", "sim", "real", "--out", "both/page.html"]);
+    let reported = report.current_dir(folder.path()).assert().code(0);
+    let out = text(&reported.get_output().stdout);
+    assert!(out.contains("error in goodput: median"), "{out}");
+    assert!(out.ends_with("report: both/page.html\n"), "{out}");
+    let page = fs::read_to_string(folder.path().join("both/page.html")).unwrap();
+    assert!(page.contains("Simulated time beside real sockets"));
+    for figure in ["worlds-goodput.svg", "worlds-set-up-delay.png"] {
+        assert!(folder.path().join("both").join(figure).exists(), "{figure}");
+    }
+
+    let refused = lab(&["report", "/nonexistent"]).assert().code(2);
+    let err = text(&refused.get_output().stderr);
+    assert!(err.contains("/nonexistent/results.json: No such file"), "{err}");
+}
+
+#[test]
+fn scenarios_are_listed_and_broken_ones_with_their_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0\n"))
+        .unwrap();
+    fs::write(folder.path().join("broken.toml"), "title = 5\n").unwrap();
+    let at = folder.path().to_str().unwrap();
+    let listed = lab(&["list", "scenarios", "--dir", at]).assert().code(0);
+    let out = text(&listed.get_output().stdout);
+    assert!(out.contains("Few calls") && out.contains("broken.toml is no scenario"), "{out}");
+    let listed = lab(&["list", "scenarios", "--dir", at, "--json"]).assert().code(0);
+    let json: serde_json::Value = serde_json::from_slice(&listed.get_output().stdout).unwrap();
+    assert!(json[0]["error"].is_string() && json[1]["points"] == 2, "{json}");
+    lab(&["list", "scenarios", "--dir", "/nonexistent"]).assert().code(2);
+}
+
+#[test]
 fn laws_and_policies_are_listed() {
     let listed = lab(&["list", "laws"]).assert().code(0);
     assert!(text(&listed.get_output().stdout).contains("001 §3"));

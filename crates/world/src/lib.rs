@@ -20,6 +20,6 @@ pub use core::{Core, Crossing};
 pub use counter::Counter;
 pub use load::{Load, Work};
 pub use packet::{Cause, Failure, Path, Received, Transmit, Transport};
-pub use record::{Entry, Input, Recorder, replay};
+pub use record::{Entry, Input, Log, Memory, Recorder, replay};
 pub use stream::{Purpose, Seed, Stream};
 pub use time::Timestamp;

@@ -58,3 +58,23 @@ impl AnswererStats {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_of_counts_and_not_of_what_is_there_now() {
+        let sample = |n: u64| AnswererSample {
+            calls: 8 * n,
+            answered: 7 * n,
+            acknowledged: 6 * n,
+            acknowledged_in_time: 5 * n,
+            completed: 4 * n,
+            invites_again: 3 * n,
+            repeated: 2 * n,
+            open: n,
+        };
+        assert_eq!(sample(5).since(&sample(2)), AnswererSample { open: 5, ..sample(3) });
+    }
+}

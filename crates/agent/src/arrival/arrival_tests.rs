@@ -150,9 +150,9 @@ fn equal_states_are_a_poisson_process() {
 
 #[test]
 fn a_trace_is_offered_as_it_is_until_calls_or_duration_end_it() {
-    let trace: Trace = "0.5\n0.5\n2\n3\n".parse().unwrap();
-    let load = Load::of_trace(trace);
-    assert_eq!(load.rate_cps, 4.0 / 3.0);
+    let many = Load::of_trace("1\n".repeat(1000).parse().unwrap());
+    assert_eq!((many.rate_cps, offsets(&many)), (1000.0, vec![1.0; 1000]));
+    let load = Load::of_trace("0.5\n0.5\n2\n3\n".parse().unwrap());
     assert_eq!(offsets(&load), [0.5, 0.5, 2.0, 3.0]);
     assert_eq!(offsets(&Load { calls: 3, ..load.clone() }), [0.5, 0.5, 2.0]);
     let duration = Duration::from_secs(2);

@@ -206,6 +206,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Mmpp>(), Err(why), "{text}");
         }
+        assert_eq!(NoMmpp::States(9).to_string(), "9 states: there must be 2 to 8");
         assert!("1=0.001,0=1".parse::<Mmpp>().is_ok());
         assert!("1=1,1=1,1=1,1=1,1=1,1=1,1=1,1=1".parse::<Mmpp>().is_ok());
     }

@@ -283,6 +283,7 @@ mod tests {
         for (text, why) in refused {
             assert_eq!(text.parse::<Profile>(), Err(why), "{text}");
         }
+        assert_eq!(NoProfile::Form(GRADUAL).to_string(), "gradual:UP,HOLD,DOWN is wanted");
         assert!(format!("steps:{}", many[..STEPS_MAX].join(",")).parse::<Profile>().is_ok());
     }
 

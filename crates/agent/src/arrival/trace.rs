@@ -133,6 +133,8 @@ mod tests {
             assert_eq!(refused(&text), NoTrace::Moment { line: 3 }, "{moment}");
         }
         assert_eq!(refused("0\n#\n2\n1.5\n"), NoTrace::Order { line: 4 });
+        let said = NoTrace::Order { line: 4 }.to_string();
+        assert_eq!(said, "line 4: earlier than the call before it");
         let s = Duration::from_secs;
         assert_eq!(Trace::new([s(1), s(2), s(1)]), Err(NoTrace::Order { line: 3 }));
     }

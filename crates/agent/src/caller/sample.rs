@@ -66,3 +66,26 @@ impl CallerStats {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_of_counts_and_not_of_what_is_there_now() {
+        let sample = |n: u64| CallerSample {
+            offered: 10 * n,
+            begun: 9 * n,
+            set_up: 8 * n,
+            set_up_in_time: 7 * n,
+            completed: 6 * n,
+            refused: 5 * n,
+            failed: 4 * n,
+            repeated: 3 * n,
+            open: 2 * n,
+            waiting: n,
+        };
+        let between = sample(5).since(&sample(2));
+        assert_eq!(between, CallerSample { open: 10, waiting: 5, ..sample(3) });
+    }
+}

@@ -10,10 +10,6 @@ use tidegate_world::Work;
 use super::fit::PerPacket;
 use super::metered::{Sum, Tally};
 
-/// Datagrams that the receive buffer of a real listener holds, about: 4 MiB of INVITEs as the
-/// kernel charges them (2,304 bytes each).
-const SOCKET_MAX: usize = 1820;
-
 /// Classes that the runs have no messages of, and those whose costs they are given.
 const ALIKE: [(Class, Class); 3] = [
     (Class::InDialog, Class::Bye),
@@ -79,9 +75,10 @@ impl Prices {
         }
     }
 
-    /// The table of the configuration, on a processor `factor` times as slow. Classes without
-    /// messages have the price of those [`ALIKE`].
-    pub fn emulate(&self, factor: f64) -> Emulate {
+    /// The table of the configuration, on a processor `factor` times as slow, with a receive
+    /// buffer for `socket_max` datagrams. Classes without messages have the price of those
+    /// [`ALIKE`].
+    pub fn emulate(&self, factor: f64, socket_max: usize) -> Emulate {
         let all = |prices: &[Option<f64>; Work::CLASSES_MAX]| {
             std::array::from_fn(|index| {
                 let alike = ALIKE.iter().find(|(class, _)| *class as usize == index);
@@ -94,7 +91,7 @@ impl Prices {
         let dispose: [Duration; Work::CLASSES_MAX] = all(&self.dispose_us);
         // A message that is refused was looked at first, which is paid for already.
         let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
-        Emulate { offer, serve: all(&self.serve_us), refuse, socket_max: SOCKET_MAX }
+        Emulate { offer, serve: all(&self.serve_us), refuse, socket_max }
     }
 }
 
@@ -157,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_table_is_slower_by_the_factor_and_has_a_price_for_all() {
-        let emulate = Prices::of(&tally(), PACKET).emulate(5.0);
+        let emulate = Prices::of(&tally(), PACKET).emulate(5.0, 2048);
         for class in [Class::Invite, Class::Register, Class::Other] {
             assert_eq!(emulate.serve[class as usize], Duration::from_nanos(40_500));
             assert_eq!(emulate.refuse[class as usize], Duration::from_nanos(15_000));

@@ -30,6 +30,8 @@ pub(super) struct Tally {
     pub rest: Sum,
     /// Packets that came.
     pub received: u64,
+    /// Bytes of the longest INVITE.
+    pub invite_bytes: usize,
     /// CPU time that metering took, about.
     pub metering_ns: u64,
 }
@@ -126,6 +128,9 @@ fn enter(tally: &mut Tally, work: Work, sum: Sum) {
 
 impl<C: Core> Core for Metered<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
+        if received.bytes.starts_with(b"INVITE") {
+            self.tally.invite_bytes = self.tally.invite_bytes.max(received.bytes.len());
+        }
         let ((), sum) = self.meter(|core| core.offer(now, received));
         self.tally.received += 1;
         enter(&mut self.tally, self.core.last_work(), sum);

@@ -143,7 +143,7 @@ pub(super) fn play(
         let patience = Duration::from_millis(if act == Act::GivenUp { 50 } else { 60_000 });
         CallerConfig { load, patience: patience.into(), ..CallerConfig::new(local, target) }
     };
-    let callers = Callers::start(configure, seed)?;
+    let callers = Callers::start(configure, seed, 0)?;
     thread::sleep(lasts + TAIL);
     let calls = callers.finish()?;
     let served = server.finish()?;

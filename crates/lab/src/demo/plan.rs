@@ -166,7 +166,7 @@ mod tests {
             let law = if side == Side::Protected { "pi" } else { "none" };
             assert_eq!(config.overload.gate.law.entry().name, law);
             let costs = config.emulate.expect("it is slowed down");
-            assert!((cost::call(&costs).as_secs_f64() - CALL_S).abs() < 1e-9);
+            assert!((cost::call(&costs, &cost::CALL).as_secs_f64() - CALL_S).abs() < 1e-9);
             let refusal = cost::refusal(&costs, Disposal::Reject).as_secs_f64();
             assert!((refusal - REFUSAL_S).abs() < 1e-9);
             assert_eq!(config.pool[0].backends.len(), BACKENDS);

@@ -27,7 +27,8 @@ impl Stage {
         let folder = tempfile::Builder::new().prefix("tidegate-demo-").tempdir()?;
         let answerers = Answerers::start(BACKENDS, |_, at| AnswererConfig::new(at), Seed(seed))?;
         let configuration = side.configuration(&folder.path().join("state"), answerers.addresses());
-        let tidegate = Tidegate::start(program, folder.path(), &configuration)?;
+        let tidegate =
+            Tidegate::start(program, &folder.path().join("tidegate.toml"), &configuration)?;
         Ok(Self { tidegate, answerers, callers: None, _folder: folder })
     }
 
@@ -47,7 +48,7 @@ impl Stage {
             ..CallerConfig::new(local, target)
         };
         let seed = Seed(seed.wrapping_add(phase as u64));
-        self.callers = Some(Callers::start(configure, seed)?);
+        self.callers = Some(Callers::start(configure, seed, 0)?);
         Ok(())
     }
 

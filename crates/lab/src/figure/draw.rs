@@ -70,12 +70,12 @@ fn draw_panel<DB: DrawingBackend>(panel: &Panel, all: &[Panel], page: &Page<'_, 
     page.text(&panel.y.label, (0.0, 33.0), BODY - 1.0, false, GREY, HPos::Left)?;
     draw_axes(panel, page)?;
     let (measured, calculated): (Vec<&Line>, Vec<&Line>) =
-        panel.lines.iter().partition(|line| line.stroke == Stroke::Measured);
+        panel.lines.iter().partition(|line| line.stroke != Stroke::Reference);
     for line in &measured {
         draw_band(line, &frame, page, colour(line, all))?;
     }
     for line in &calculated {
-        draw_dashes(line, &frame, page)?;
+        draw_dashes(line, &frame, page, GREY.stroke_width(page.width(1.6)))?;
     }
     for line in &measured {
         draw_line(line, &frame, page, colour(line, all))?;
@@ -121,11 +121,20 @@ fn draw_line<DB: DrawingBackend>(
     colour: RGBColor,
 ) -> Drawn<DB> {
     let places: Vec<_> = line.points.iter().map(|point| frame.place(point)).collect();
-    page.path(&places, colour.stroke_width(page.width(LINE)))?;
+    let style = colour.stroke_width(page.width(LINE));
+    let hollow = line.stroke == Stroke::Beside;
+    if hollow {
+        draw_dashes(line, frame, page, style)?;
+    } else {
+        page.path(&places, style)?;
+    }
     for place in places {
         let dots = |radius: f64| (radius * f64::from(DOTS)) as i32;
         page.area.draw(&Circle::new(page.dot(place), dots(MARK + 1.2), WHITE.filled()))?;
         page.area.draw(&Circle::new(page.dot(place), dots(MARK), colour.filled()))?;
+        if hollow {
+            page.area.draw(&Circle::new(page.dot(place), dots(MARK - 1.4), WHITE.filled()))?;
+        }
     }
     Ok(())
 }
@@ -135,8 +144,8 @@ fn draw_dashes<DB: DrawingBackend>(
     line: &Line,
     frame: &Frame<'_>,
     page: &Page<'_, DB>,
+    style: ShapeStyle,
 ) -> Drawn<DB> {
-    let style = GREY.stroke_width(page.width(1.6));
     let mut dash = Vec::new();
     let mut walked = 0.0;
     for pair in line.points.windows(2) {
@@ -168,6 +177,7 @@ fn draw_labels<DB: DrawingBackend>(
     let ends: Vec<(&Line, (f64, f64))> = panel
         .lines
         .iter()
+        .filter(|line| line.stroke != Stroke::Beside)
         .filter_map(|line| Some((line, frame.place(line.points.last()?))))
         .collect();
     let wanted: Vec<f64> = ends.iter().map(|(_, (_, y))| *y).collect();

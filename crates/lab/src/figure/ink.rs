@@ -19,14 +19,8 @@ pub(super) const PALE: RGBColor = RGBColor(226, 226, 226);
 
 /// Told apart by the colour-blind (Okabe and Ito, "Color Universal Design", 2008), without
 /// the yellow that is too light for a line.
-const PALETTE: [RGBColor; 6] = [
-    RGBColor(213, 94, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(0, 114, 178),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-];
+pub(crate) const PALETTE: [(u8, u8, u8); 6] =
+    [(213, 94, 0), (230, 159, 0), (0, 158, 115), (0, 114, 178), (204, 121, 167), (86, 180, 233)];
 
 /// The colour of `line`: measured ones in the order in which their names first appear.
 pub(super) fn colour(line: &Line, panels: &[Panel]) -> RGBColor {
@@ -35,12 +29,13 @@ pub(super) fn colour(line: &Line, panels: &[Panel]) -> RGBColor {
     }
     let mut names: Vec<&str> = Vec::new();
     for other in panels.iter().flat_map(|panel| &panel.lines) {
-        if other.stroke == Stroke::Measured && !names.contains(&&*other.name) {
+        if other.stroke != Stroke::Reference && !names.contains(&&*other.name) {
             names.push(&other.name);
         }
     }
     let place = names.iter().position(|name| *name == line.name).unwrap_or(0);
-    PALETTE[place % PALETTE.len()]
+    let (red, green, blue) = PALETTE[place % PALETTE.len()];
+    RGBColor(red, green, blue)
 }
 
 /// The family that texts are set in, known to the rasteriser.

@@ -10,6 +10,7 @@ use tidegate_world::{Counter, Pool, Seed};
 
 use super::seat::{Done, Seat, Socket};
 use super::watched::Watched;
+use crate::timeline::CallersReading;
 
 /// Between the start and the first call: the driver must be turning by then.
 const LEAD: Duration = Duration::from_millis(20);
@@ -45,6 +46,20 @@ impl Gauges {
     }
 }
 
+impl From<&Gauges> for CallersReading {
+    fn from(gauges: &Gauges) -> Self {
+        let Gauges { offered, set_up, set_up_in_time, refused, repeated, open } = gauges;
+        Self {
+            offered: offered.get(),
+            set_up: set_up.get(),
+            in_time: set_up_in_time.get(),
+            refused: refused.get(),
+            repeated: repeated.get(),
+            open: open.get(),
+        }
+    }
+}
+
 /// A crowd of callers behind one address of loopback.
 pub struct Callers {
     thread: Seat<CallerStats>,
@@ -52,13 +67,15 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Begins to call. `configure` is given the address the calls come from.
+    /// Begins to call. `configure` is given the address the calls come from; `element` tells these
+    /// callers from others of the same seed.
     ///
     /// # Errors
     /// When there is no socket or no thread, or the configuration is impossible.
     pub fn start(
         configure: impl FnOnce(SocketAddr) -> CallerConfig,
         seed: Seed,
+        element: u32,
     ) -> io::Result<Self> {
         let gauges = Arc::new(Gauges::default());
         let shown = Arc::clone(&gauges);
@@ -66,11 +83,11 @@ impl Callers {
         let config = CallerConfig { slack: SLACK, ..configure(socket.local()) };
         let start = socket.now() + LEAD;
         // Impossible ones are told here, and not by the thread.
-        Caller::new(config.clone(), seed, 0, start, Pool::new())
+        Caller::new(config.clone(), seed, element, start, Pool::new())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let make = move |pool| {
             let caller =
-                Caller::new(config, seed, 0, start, pool).expect("it was possible just now");
+                Caller::new(config, seed, element, start, pool).expect("it was possible just now");
             Watched::new(caller, move |caller: &Caller| shown.show(caller.stats()))
         };
         let stats = |watched: Watched<Caller, _>| watched.into_inner().stats().clone();

@@ -49,15 +49,14 @@ struct Reached {
 }
 
 impl Tidegate {
-    /// Runs `program` with this configuration, which is written into `folder`, and waits until
-    /// it takes calls. The configuration names one listener and an admin interface; their
+    /// Runs `program` with this configuration, which is written to `file`, and waits until it
+    /// takes calls. The configuration names one listener and an admin interface; their
     /// ports may be 0.
     ///
     /// # Errors
     /// When it cannot be started, or is not ready in time: with the end of what it said.
-    pub fn start(program: &Path, folder: &Path, configuration: &str) -> io::Result<Self> {
-        let file = folder.join("tidegate.toml");
-        fs::write(&file, configuration)?;
+    pub fn start(program: &Path, file: &Path, configuration: &str) -> io::Result<Self> {
+        fs::write(file, configuration)?;
         let mut child = Command::new(program)
             .args(["run".as_ref(), "--config".as_ref(), file.as_os_str()])
             .args(["--end-with", &std::process::id().to_string()])
@@ -146,6 +145,20 @@ impl Tidegate {
         }
         self.child.kill()?;
         self.child.wait()
+    }
+
+    /// Ends it at once, whatever it does.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn kill(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(|_| ())
+    }
+
+    /// Gives it no processor, or gives it back.
+    pub fn stall(&self, stalled: bool) {
+        self.signal(if stalled { Signal::STOP } else { Signal::CONT });
     }
 
     /// The end of what it said on standard error.

@@ -1,8 +1,10 @@
 //! The conditions of a run, and those of them that can be swept.
 
 use std::fmt;
+use std::sync::Arc;
 
-use tidegate_agent::Process;
+use serde::Serialize;
+use tidegate_agent::{Process, Profile};
 use tidegate_server::config::Emulate;
 use tidegate_server::config::schema::{
     Documented, Knob, List, Real, Report, Section, Shape, Whole,
@@ -11,6 +13,8 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::tables;
+use crate::network::{Fault, Way};
+use crate::topology::Topology;
 
 /// What holds during one run.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,20 +23,61 @@ pub struct Conditions {
     pub load: f64,
     /// How calls arrive.
     pub arrivals: Process,
+    /// How their rate changes.
+    pub profile: Profile,
     /// How long a call is held, in seconds.
     pub hold_s: f64,
+    /// How that is distributed.
+    pub hold: Hold,
     /// When a caller that is not answered hangs up, in seconds.
     pub patience_s: f64,
     /// Set-up delay up to which a call counts as goodput, in ms.
     pub deadline_ms: f64,
+    /// When a call is set up.
+    pub goodput: Goodput,
+    /// Whether agents repeat what is not answered.
+    pub retransmissions: bool,
+    /// Calls that may be open at once before one server.
+    pub open_max: usize,
+    /// Calls beyond which the next is held back, if there is such a limit.
+    pub open_limit: Option<usize>,
     /// T1 of RFC 3261, in ms.
     pub t1_ms: f64,
-    /// Back ends.
+    /// Those who are called.
     pub answerers: u32,
+    /// Whether they send a 100 first.
+    pub trying: bool,
     /// Messages that wait in one queue at the most.
     pub queue_max: u32,
-    /// What messages cost.
+    /// What messages cost at servers under test.
     pub emulate: Emulate,
+    /// The servers.
+    pub topology: Arc<Topology>,
+    /// How packets travel; of several for the same, the last counts.
+    pub links: Arc<[Way]>,
+    /// What goes wrong.
+    pub faults: Arc<[Fault]>,
+}
+
+/// How holding times are distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hold {
+    /// All the same.
+    Fixed,
+    /// Exponentially.
+    Exponential,
+}
+
+/// When a call is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Goodput {
+    /// When its 200 has come to the caller.
+    Answered,
+    /// When its ACK has come to the answerer (002 §4.2: "successful delivery of all five call
+    /// setup messages from INVITE to ACK").
+    Acknowledged,
 }
 
 /// A condition that is a number, so that it can be swept.

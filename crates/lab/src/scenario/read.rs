@@ -1,10 +1,15 @@
 //! From a file to a scenario.
 
+mod network;
+mod servers;
+mod workload;
+
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_agent::Process;
+use tidegate_agent::{Load, Process};
 use tidegate_server::config::schema::{
     Document, EMULATE, OVERLOAD, Report, Section, Table, alternatives, nearest, quoted,
     read_emulate, read_overload,
@@ -13,11 +18,15 @@ use tidegate_server::config::{Diagnostics, Emulate};
 use toml::Spanned;
 
 use super::tables::{
-    ARRIVALS, EXPECT, LABEL, LOADS, MEASURED_S, OF, OF_BOUND_MAX, OF_BOUND_MIN, REPETITIONS, ROOT,
-    SCHEDULE, SEED, SERVER, SWEEP, TITLE, VARIANT, WARM_UP_S, WORKLOAD,
+    EXPECT, FAULT, LABEL, LINK, LOADS, MEASURED_S, MODE, OF, OF_BOUND_MAX, OF_BOUND_MIN,
+    REPETITIONS, ROOT, SAMPLE_MS, SCHEDULE, SEED, SERVER, SWEEP, TITLE, VARIANT, WARM_UP_S,
+    WORKLOAD,
 };
 use super::{Axis, Conditions, Expectation, Scenario, Schedule, Variant};
-use crate::cost;
+use crate::cost::Capacity;
+use crate::topology::Topology;
+use network::{FaultDraft, WayDraft};
+use workload::Workload;
 
 /// Conditions and their values where they are not swept.
 type Base = Vec<(Axis, f64)>;
@@ -25,11 +34,16 @@ type Base = Vec<(Axis, f64)>;
 /// Points of one scenario at the most, repetitions counted.
 const POINTS_MAX: usize = 100_000;
 
+/// What to do without costs.
+const COSTS: &str = "write what messages cost, such as `offer_us = 100`, `serve_us = 700`, \
+                     `refuse_us = 100`: loads are multiples of the capacity that follows";
+
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> {
     let document = Document::parse(path, bytes)?;
     let mut report = Report::default();
     let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into());
-    match read(&document, &mut report) {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    match read(&document, folder, &mut report) {
         Some(scenario) if report.is_empty() => {
             let text = String::from_utf8_lossy(bytes).into_owned();
             Ok(Scenario { name, text, ..scenario })
@@ -39,13 +53,24 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> 
 }
 
 /// The scenario, still without its name and text, or `None` when something was reported.
-fn read(document: &Document<'_>, report: &mut Report) -> Option<Scenario> {
+fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<Scenario> {
     let root = Section::root(&ROOT, document.table(), report);
     let title = root.value(&TITLE, report).map(Spanned::into_inner);
     let emulate = read_costs(&root, report);
-    let (arrivals, workload) = root.read_one(&WORKLOAD, read_workload, report);
-    let server =
-        root.read_one(&SERVER, |section, report| read_axes(&SERVER, section, report), report);
+    let (workload, of_workload) = root.read_one(
+        &WORKLOAD,
+        |section, report| {
+            (workload::read(section, folder, report), read_axes(&WORKLOAD, section, report))
+        },
+        report,
+    );
+    let (mode, of_server) = root.read_one(
+        &SERVER,
+        |section, report| (section.value(&MODE, report), read_axes(&SERVER, section, report)),
+        report,
+    );
+    let links = root.read_all(&LINK, WayDraft::read, report);
+    let faults = root.read_all(&FAULT, FaultDraft::read, report);
     let sweep = root.read_one(&SWEEP, read_sweep, report);
     let variants = root.read_all(&VARIANT, read_variant, report);
     let schedule = root.read_one(&SCHEDULE, read_schedule, report);
@@ -57,22 +82,43 @@ fn read(document: &Document<'_>, report: &mut Report) -> Option<Scenario> {
     for expectation in &expectations {
         check_variant(expectation, &variants, report);
     }
+    let topology = servers::read(&root, mode?.into_inner(), report)?;
+    let links: Vec<_> = links.iter().map(|way| way.as_ref()?.finish(&topology, report)).collect();
+    let faults: Vec<_> =
+        faults.iter().map(|fault| fault.as_ref()?.finish(&topology, report)).collect();
     let (sweep, schedule) = (sweep?, schedule?);
     check_count(&sweep, variants.len(), schedule.repetitions, report);
 
+    let emulate = emulate?;
+    check_capacity(&topology, &emulate, report)?;
+    let workload = workload?;
+    let trace_load = trace_load(&workload, &topology, &emulate, &sweep, report);
     let mut conditions = Conditions {
         load: 0.0,
-        arrivals: arrivals?.into_inner(),
+        arrivals: workload.arrivals.into_inner(),
+        profile: workload.profile.into_inner(),
         hold_s: 0.0,
+        hold: workload.hold,
+        goodput: workload.goodput,
+        retransmissions: workload.retransmissions,
+        open_max: workload.open_max,
+        open_limit: workload.open_limit,
+        trying: workload.trying,
         patience_s: 0.0,
         deadline_ms: 0.0,
         t1_ms: 0.0,
         answerers: 0,
         queue_max: 0,
-        emulate: emulate?,
+        emulate: emulate.into_inner(),
+        topology: Arc::new(topology),
+        links: links.into_iter().collect::<Option<_>>()?,
+        faults: faults.into_iter().collect::<Option<_>>()?,
     };
-    for (axis, value) in workload?.into_iter().chain(server?) {
+    for (axis, value) in of_workload?.into_iter().chain(of_server?) {
         axis.set(&mut conditions, value);
+    }
+    if let Some(load) = trace_load {
+        conditions.load = load;
     }
     Some(Scenario {
         name: String::new(),
@@ -86,33 +132,54 @@ fn read(document: &Document<'_>, report: &mut Report) -> Option<Scenario> {
     })
 }
 
-fn read_costs(root: &Section<'_, '_>, report: &mut Report) -> Option<Emulate> {
+fn read_costs(root: &Section<'_, '_>, report: &mut Report) -> Option<Spanned<Emulate>> {
     let costs = root.read_all(
         &EMULATE,
-        |section, report| Some((section.span(), read_emulate(section, report)?)),
+        |section, report| Some(Spanned::new(section.span(), read_emulate(section, report)?)),
         report,
     );
-    const HELP: &str = "write what messages cost, such as `offer_us = 100`, `serve_us = 700`, \
-                        `refuse_us = 100`: loads are multiples of the capacity that follows";
     match costs.into_iter().next() {
         None => {
-            report.missing("no `[emulate]`", HELP);
+            report.missing("no `[emulate]`", COSTS);
             None
         }
-        Some(None) => None,
-        Some(Some((span, costs))) if cost::call(&costs).is_zero() => {
-            report.error(span, "a call costs nothing", "the capacity has no limit", HELP);
-            None
-        }
-        Some(Some((_, costs))) => Some(costs),
+        Some(costs) => costs,
     }
 }
 
-fn read_workload(
-    section: &Section<'_, '_>,
+fn check_capacity(
+    topology: &Topology,
+    costs: &Spanned<Emulate>,
     report: &mut Report,
-) -> (Option<Spanned<Process>>, Option<Base>) {
-    (section.value(&ARRIVALS, report), read_axes(&WORKLOAD, section, report))
+) -> Option<()> {
+    if Capacity::of(topology, costs.get_ref(), false).call.is_zero() {
+        let label = "the capacity has no limit";
+        report.error(costs.span(), "a call costs nothing", label, COSTS);
+        return None;
+    }
+    Some(())
+}
+
+/// The load that a trace is; `None` if there is no trace.
+fn trace_load(
+    workload: &Workload,
+    topology: &Topology,
+    costs: &Spanned<Emulate>,
+    sweep: &[(Axis, Vec<f64>)],
+    report: &mut Report,
+) -> Option<f64> {
+    let Process::Trace(trace) = workload.arrivals.get_ref() else { return None };
+    let mut refuse = |label, help| {
+        report.error(workload.arrivals.span(), "a trace says who calls when", label, help);
+    };
+    if sweep.iter().any(|(axis, _)| *axis == Axis::LOAD) {
+        refuse("the load is swept", "remove `load` from `[sweep]`");
+    }
+    if topology.entries().count() > 1 {
+        refuse("callers send to several nodes", "give only one of them a `share`");
+    }
+    let capacity = Capacity::of(topology, costs.get_ref(), workload.trying);
+    Some(Load::of_trace(trace.clone()).rate_cps / capacity.cps)
 }
 
 /// The values of those keys of `table` that can be swept, for when they are not.
@@ -167,11 +234,13 @@ fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanne
 fn read_schedule(section: &Section<'_, '_>, report: &mut Report) -> Option<Schedule> {
     let mut seconds = |knob| section.value(knob, report).map(Spanned::into_inner);
     let (warm_up, measured) = (seconds(&WARM_UP_S), seconds(&MEASURED_S));
+    let sample_ms = section.given(&SAMPLE_MS, report).map(Spanned::into_inner);
     let mut whole = |knob| section.value(knob, report).map(Spanned::into_inner);
     let (repetitions, seed) = (whole(&REPETITIONS), whole(&SEED));
     Some(Schedule {
         warm_up: Duration::from_secs_f64(warm_up?),
         measured: Duration::from_secs_f64(measured?),
+        sample: sample_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)),
         repetitions: u32::try_from(repetitions?).ok()?,
         seed: seed?,
     })

@@ -1,8 +1,21 @@
 //! Every table and every key of a scenario file.
 
-use tidegate_agent::Process;
+mod network;
+mod servers;
+mod workload;
+
 use tidegate_server::config::schema::{
-    Absent, Choice, EMULATE, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong, describe,
+    Absent, EMULATE, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong, describe,
+};
+
+pub(super) use network::{
+    AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAULT, FOR_S, FROM, JITTER_MS, KIND, Kind, LINK,
+    LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT, TO as LINK_TO,
+};
+pub(super) use servers::{MODE, NAME, NODE, NODE_MODE, QUEUE_MAX, SERVER, SHARE, TO, UNDER_TEST};
+pub(super) use workload::{
+    ANSWERERS, ARRIVALS, Arrivals, DEADLINE_MS, GOODPUT, HOLD, HOLD_S, LOAD, OPEN_LIMIT, OPEN_MAX,
+    PATIENCE_S, PROFILE, RETRANSMISSIONS, T1_MS, TRYING, WORKLOAD,
 };
 
 pub(super) static ROOT: Table = Table {
@@ -11,7 +24,9 @@ pub(super) static ROOT: Table = Table {
     count: 0..=1,
     doc: "",
     knobs: &[&TITLE],
-    tables: &[&WORKLOAD, &SERVER, &EMULATE, &SWEEP, &VARIANT, &SCHEDULE, &EXPECT],
+    tables: &[
+        &WORKLOAD, &SERVER, &NODE, &LINK, &FAULT, &EMULATE, &SWEEP, &VARIANT, &SCHEDULE, &EXPECT,
+    ],
     has_free_keys: false,
     reserved: &[],
 };
@@ -21,87 +36,6 @@ pub(super) static TITLE: Knob<Text<String>> = Knob {
     shape: Text { what: "a line of at most 100 characters", parse: line },
     absent: Absent::Required,
     doc: "What the scenario shows.",
-};
-
-pub(super) static WORKLOAD: Table = Table {
-    header: "[workload]",
-    name: "workload",
-    count: 0..=1,
-    doc: "The calls that are offered, whatever becomes of them.",
-    knobs: &[&LOAD, &ARRIVALS, &HOLD_S, &PATIENCE_S, &DEADLINE_MS, &T1_MS, &ANSWERERS],
-    tables: &[],
-    has_free_keys: false,
-    reserved: &["profile", "retransmissions"],
-};
-
-pub(super) static LOAD: Knob<Real> = Knob {
-    name: "load",
-    shape: Real(0.001..=1000.0),
-    absent: Absent::Default("1"),
-    doc: "Calls offered, as a multiple of the emulated capacity.",
-};
-
-pub(super) static ARRIVALS: Knob<Choice<Process>> = Knob {
-    name: "arrivals",
-    shape: Choice {
-        words: &[("poisson", Process::Poisson), ("uniform", Process::Uniform)],
-        reserved: &[],
-    },
-    absent: Absent::Default("\"poisson\""),
-    doc: "`poisson`: independent calls. `uniform`: equal gaps.",
-};
-
-pub(super) static HOLD_S: Knob<Real> = Knob {
-    name: "hold_s",
-    shape: Real(0.0..=3600.0),
-    absent: Absent::Default("0"),
-    doc: "Seconds that a call is held.",
-};
-
-pub(super) static PATIENCE_S: Knob<Real> = Knob {
-    name: "patience_s",
-    shape: Real(0.01..=3600.0),
-    absent: Absent::Default("60"),
-    doc: "Seconds after which a caller that is not answered hangs up.",
-};
-
-pub(super) static DEADLINE_MS: Knob<Real> = Knob {
-    name: "deadline_ms",
-    shape: Real(1.0..=60_000.0),
-    absent: Absent::Default("500"),
-    doc: "A call counts as goodput if its 200 arrives within this time of its intended moment.",
-};
-
-pub(super) static T1_MS: Knob<Real> = Knob {
-    name: "t1_ms",
-    shape: Real(1.0..=60_000.0),
-    absent: Absent::Default("500"),
-    doc: "T1 of RFC 3261, by which callers repeat what is not answered.",
-};
-
-pub(super) static ANSWERERS: Knob<Whole> = Knob {
-    name: "answerers",
-    shape: Whole(1..=64),
-    absent: Absent::Default("2"),
-    doc: "Back ends, which answer every call at once.",
-};
-
-pub(super) static SERVER: Table = Table {
-    header: "[server]",
-    name: "server",
-    count: 0..=1,
-    doc: "Tidegate, as its configuration says it.",
-    knobs: &[&QUEUE_MAX],
-    tables: &[],
-    has_free_keys: false,
-    reserved: &[],
-};
-
-pub(super) static QUEUE_MAX: Knob<Whole> = Knob {
-    name: "queue_max",
-    shape: Whole(256..=1_000_000),
-    absent: Absent::Default("1000"),
-    doc: "Messages that wait at the most: of each class, or of all in one queue.",
 };
 
 pub(super) static SWEEP: Table = Table {
@@ -140,7 +74,7 @@ pub(super) static SCHEDULE: Table = Table {
     name: "schedule",
     count: 0..=1,
     doc: "When and how often is measured.",
-    knobs: &[&WARM_UP_S, &MEASURED_S, &REPETITIONS, &SEED],
+    knobs: &[&WARM_UP_S, &MEASURED_S, &REPETITIONS, &SEED, &SAMPLE_MS],
     tables: &[],
     has_free_keys: false,
     reserved: &[],
@@ -172,6 +106,14 @@ pub(super) static SEED: Knob<Whole> = Knob {
     shape: Whole(0..=i64::MAX as u64),
     absent: Absent::Default("1"),
     doc: "Seed of the first run of each point; the next ones follow. `--seed` goes before it.",
+};
+
+pub(super) static SAMPLE_MS: Knob<Real> = Knob {
+    name: "sample_ms",
+    shape: Real(1.0..=60_000.0),
+    absent: Absent::Means("100 in simulated time, 250 on real sockets"),
+    doc: "How often servers and callers are looked at, for `timeline.csv` in the folder of each \
+          run; less often if a run would have more than 10,000 such moments.",
 };
 
 pub(super) static EXPECT: Table = Table {

@@ -1,8 +1,12 @@
+use std::fs;
 use std::path::Path;
 
 use tidegate_agent::Process;
+use tidegate_proxy::Mode;
+use tidegate_sim::Silence;
 
 use super::*;
+use crate::network::{Party, Trouble};
 
 const RIGHT: &str = r#"
 title = "Collapse and rescue"
@@ -55,7 +59,9 @@ fn a_right_scenario_is_read_with_its_defaults() {
     let names: Vec<_> = scenario.variants.iter().map(Variant::name).collect();
     assert_eq!(names, ["none (service, fifo)", "tuned (arrival, class)"]);
     assert_eq!(scenario.variants[1].overload.gate.law.entry().name, "pi");
-    let Schedule { warm_up, measured, repetitions, seed } = scenario.schedule;
+    let Schedule { warm_up, measured, repetitions, seed, sample: None } = scenario.schedule else {
+        panic!("nobody said how often to look")
+    };
     assert_eq!((warm_up.as_secs(), measured.as_secs(), repetitions, seed), (4, 8, 5, 1));
     assert_eq!(scenario.expectations[0].goodput_of_bound_min, Some(0.8));
     assert_eq!(scenario.expectations[0].loads, [2.0]);
@@ -116,4 +122,99 @@ fn a_sweep_without_end_is_refused() {
     assert!(parse(&text).is_ok(), "2 variants, 10,000 conditions, 5 runs: as many as may be");
     let said = refusal(&text.replace("repetitions = 5", "repetitions = 6"));
     assert!(said.contains("120000 runs are too many"), "{said}");
+}
+
+const NODES: &str = r#"
+[[node]]
+name = "edge"
+to = ["core"]
+overload = { law = "ohta" }
+[[node]]
+name = "core"
+to = ["answerers"]
+under_test = true
+mode = "transaction"
+"#;
+
+#[test]
+fn servers_links_and_faults_are_read() {
+    let text = format!(
+        "{RIGHT}{NODES}[[link]]\nloss = 0.1\n\
+         [[link]]\nfrom = \"edge\"\nto = \"core\"\ndelay_ms = 2.5\nbandwidth_mbps = 1\n\
+         [[fault]]\nkind = \"crash\"\nnode = \"core\"\nat_s = 1\nfor_s = 2\nsilent = true\n\
+         [[fault]]\nkind = \"partition\"\nfrom = \"callers\"\nto = \"edge\"\nat_s = 3\nfor_s = 1\n"
+    );
+    let Conditions { topology, links, faults, .. } =
+        parse(&text).unwrap_or_else(|wrong| panic!("{wrong}")).conditions;
+    let [edge, core] = topology.nodes() else { panic!("{topology:?}") };
+    assert_eq!((edge.share, edge.mode, edge.under_test), (1.0, Mode::Stateless, false));
+    assert_eq!(edge.overload.gate.law.entry().name, "ohta");
+    assert_eq!((core.share, core.mode, core.under_test), (0.0, Mode::Transaction, true));
+    assert_eq!((links[0].from, links[0].to, links[0].link.loss), (None, None, 0.1));
+    assert_eq!((links[1].from, links[1].to), (Some(Party::Node(0)), Some(Party::Node(1))));
+    assert_eq!(links[1].link.delay.as_micros(), 2500);
+    assert_eq!(links[1].link.bandwidth.unwrap().bits_per_s, 1_000_000);
+    assert_eq!(faults[0].what, Trouble::Crash { node: 1, silence: Silence::Silent });
+    assert_eq!(faults[0].end().as_secs(), 3);
+    assert_eq!(faults[1].what, Trouble::Partition { a: Party::Callers, b: Party::Node(0) });
+}
+
+#[test]
+fn what_is_wrong_with_servers_links_and_faults_is_shown() {
+    let fault = "[[fault]]\nat_s = 1\nfor_s = 1\n";
+    for (text, expected) in [
+        (NODES.replace("[\"core\"]", "[\"cor\"]"), "did you mean `\"core\"`?"),
+        (NODES.replace("[\"answerers\"]", "[\"edge\"]"), "a call would go round in a circle"),
+        (NODES.replace("[\"core\"]", "[\"answerers\"]") + "share = 1\n", "no call comes to a node"),
+        (NODES.replace("under_test = true\n", ""), "no node is under test"),
+        (NODES.replace("\"core\"\nto", "\"edge\"\nto"), "two nodes are called `edge`"),
+        (NODES.replace("name = \"core\"", "name = \"callers\""), "means others"),
+        (format!("{NODES}[[link]]\nfrom = \"edg\"\n"), "there is no node `edg`"),
+        (format!("{NODES}{fault}kind = \"crash\"\n"), "which node?"),
+        (format!("{fault}kind = \"crash\"\nloss = 0.5\n"), "`loss` means nothing to this kind"),
+        (
+            format!("{fault}kind = \"partition\"\nfrom = \"callers\"\n"),
+            "a partition is between two",
+        ),
+    ] {
+        let said = refusal(&format!("{RIGHT}{text}"));
+        assert!(said.contains(expected), "{expected} is not said:\n{said}");
+    }
+}
+
+#[test]
+fn a_workload_has_the_processes_and_profiles_of_agents() {
+    let with = |keys: &str| RIGHT.replace("arrivals = \"uniform\"", keys);
+    let text = with("arrivals = \"mmpp:1=2,3=4\"\nprofile = \"instant:3\"\nhold = \"exp\"");
+    let conditions = parse(&text).unwrap().conditions;
+    assert_eq!(conditions.arrivals.to_string(), "mmpp:1=2,3=4");
+    assert_eq!(conditions.profile.to_string(), "instant:3");
+    assert_eq!(conditions.hold, Hold::Exponential);
+    for (keys, expected) in [
+        ("arrivals = \"mmpp:1=2\"", "`arrivals` is not right"),
+        ("arrivals = \"random\"", "no such process"),
+        ("profile = \"flash:1\"", "flash:AT,PEAK,RISE,DECAY is wanted"),
+        ("arrivals = \"trace:/nonexistent\"", "is no trace"),
+    ] {
+        let said = refusal(&with(keys));
+        assert!(said.contains(expected), "{expected} is not said:\n{said}");
+    }
+}
+
+#[test]
+fn a_trace_says_the_load_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("calls.txt"), "1\n2\n3\n4 # the last\n").unwrap();
+    let parse = |text: &str| Scenario::parse(&folder.path().join("s.toml"), text.as_bytes());
+    let text = RIGHT.replace("\"uniform\"", "\"trace:calls.txt\"");
+    let said = parse(&text).expect_err("the load is swept").to_string();
+    assert!(said.contains("remove `load` from `[sweep]`"), "{said}");
+    let text = text.replace("load = [2, 0.5, 2]", "").replace("loads = [2]", "");
+    let conditions = parse(&text).unwrap().conditions;
+    // A call a second; 4 x 800 µs and 2 x 900 are 4.9 ms.
+    let s = 6.0 * 0.0008 + 0.0001;
+    assert!((conditions.load - s).abs() < 1e-9, "{}", conditions.load);
+    let profile = text.replace("[server]", "profile = \"instant:3\"\n[server]");
+    let said = parse(&profile).expect_err("both say when").to_string();
+    assert!(said.contains("a trace has no profile"), "{said}");
 }

@@ -29,13 +29,10 @@ impl World for Hill {
         let far = (value("k_pc") / 20.0).ln().powi(2) + (value("k_ic") / 1.0).ln().powi(2);
         let goodput = 0.9 * (-far / 8.0).exp();
         let offered = point.rate_cps() * 100.0;
-        let kept = goodput
-            * point.bound(point.conditions.load)
-            * 100.0
-            * cost::capacity_cps(&point.conditions.emulate);
+        let kept = goodput * point.bound(point.conditions.load) * 100.0 * point.capacity_cps();
         Ok(Outcome {
             offered: offered as u64,
-            set_up_in_time: kept as u64,
+            good: kept as u64,
             measured_s: 100.0,
             ..Outcome::default()
         })

@@ -3,41 +3,91 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_agent::{AnswererConfig, CallerConfig, Load, Timing};
+use tidegate_agent::{AnswererConfig, CallerConfig, Load, Span, Timing};
 
 use crate::point::Point;
+use crate::scenario::Hold;
+
+/// Who is called: a name, so that no server takes it for a stranger's address.
+const CALLED: &str = "sip:service@example.com";
 
 /// Beyond the deadline of the last call, for what is still on its way to be counted.
 const MARGIN: Duration = Duration::from_millis(100);
 
 /// How long `point` lasts: its load, and the deadline of the last call.
-pub(super) fn lasts(point: &Point) -> Duration {
-    point.warm_up + point.measured + millis(point.conditions.deadline_ms) + MARGIN
+pub(crate) fn lasts(point: &Point) -> Duration {
+    point.warm_up + point.measured + deadline(point) + MARGIN
 }
 
-/// Callers at `local` who call whoever is at `target`.
-pub(super) fn caller(point: &Point, local: SocketAddr, target: SocketAddr) -> CallerConfig {
+/// This part of the calls of `point`.
+pub(super) fn load(point: &Point, share: f64) -> Load {
+    Load {
+        process: point.conditions.arrivals.clone(),
+        profile: point.conditions.profile.clone(),
+        rate_cps: share * point.rate_cps(),
+        calls: u32::MAX,
+        duration: point.warm_up + point.measured,
+    }
+}
+
+/// Up to which set-up delay a call counts.
+pub(super) fn deadline(point: &Point) -> Duration {
+    millis(point.conditions.deadline_ms)
+}
+
+/// Callers at `local` who make this part of the calls, to whoever is at `target`.
+pub(super) fn caller(
+    point: &Point,
+    share: f64,
+    local: SocketAddr,
+    target: SocketAddr,
+) -> CallerConfig {
     let conditions = &point.conditions;
+    let hold = Duration::from_secs_f64(conditions.hold_s);
     CallerConfig {
-        load: Load {
-            process: conditions.arrivals.clone(),
-            rate_cps: point.rate_cps(),
-            calls: u32::MAX,
-            duration: point.warm_up + point.measured,
-            ..Load::default()
+        uri: CALLED.to_owned(),
+        load: load(point, share),
+        hold: match conditions.hold {
+            Hold::Fixed => Span::Fixed(hold),
+            Hold::Exponential => Span::Exponential(hold),
         },
-        hold: Duration::from_secs_f64(conditions.hold_s).into(),
         patience: Duration::from_secs_f64(conditions.patience_s).into(),
-        deadline: millis(conditions.deadline_ms),
+        deadline: deadline(point),
         warm_up: point.warm_up,
-        timing: Timing { t1: millis(conditions.t1_ms), ..Timing::default() },
+        timing: timing(point),
+        retransmissions: conditions.retransmissions,
+        open_max: conditions.open_max,
+        open_limit: conditions.open_limit,
         ..CallerConfig::new(local, target)
     }
 }
 
 /// The answerer numbered `index`, at `local`: it answers at once.
-pub(super) fn answerer(index: usize, local: SocketAddr) -> AnswererConfig {
-    AnswererConfig { name: format!("answerer-{index}"), ..AnswererConfig::new(local) }
+pub(super) fn answerer(point: &Point, index: usize, local: SocketAddr) -> AnswererConfig {
+    let conditions = &point.conditions;
+    AnswererConfig {
+        name: format!("answerer-{index}"),
+        trying: conditions.trying,
+        deadline: deadline(point),
+        timing: timing(point),
+        retransmissions: conditions.retransmissions,
+        ..AnswererConfig::new(local)
+    }
+}
+
+/// Number of the answerer at `index` among all agents, which draw from streams of their own.
+pub(super) fn answerer_element(index: usize) -> u32 {
+    1 + index as u32
+}
+
+/// The same of the callers of the entry at `index`; there are fewer than 65 answerers.
+pub(super) fn caller_element(index: usize) -> u32 {
+    if index == 0 { 0 } else { 64 + index as u32 }
+}
+
+/// The timers of agents.
+pub(super) fn timing(point: &Point) -> Timing {
+    Timing { t1: millis(point.conditions.t1_ms), ..Timing::default() }
 }
 
 fn millis(ms: f64) -> Duration {

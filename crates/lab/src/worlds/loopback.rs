@@ -1,20 +1,27 @@
-//! The world of real sockets: a point is run by a Tidegate of its own between callers and
+//! The world of real sockets: a point is run by Tidegates of its own between callers and
 //! answerers of its own, on this machine.
 
+mod server;
+
+use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_agent::{AnswererStats, CallerStats};
+use tidegate_sim::Link;
 use tidegate_world::Seed;
 
 use super::{Kind, World, agents, counted};
+use crate::network::Trouble;
 use crate::outcome::{Generator, Outcome};
 use crate::point::Point;
-use crate::real::{Answerers, Callers, Done, Tidegate};
+use crate::real::{Answerers, Callers, Done};
+use crate::scenario::Goodput;
+use crate::timeline::Timeline;
+use server::{Servers, Step};
 
 /// How often it looks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
@@ -38,50 +45,112 @@ impl World for Loopback {
     }
 
     fn run(&self, point: &Point, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
+        check(point)?;
         let generator = |error: io::Error| format!("the generator: {error}");
         let seed = Seed(point.seed);
         let count = point.conditions.answerers as usize;
-        let answerers = Answerers::start(count, agents::answerer, seed).map_err(generator)?;
+        let answerer = |index, at| agents::answerer(point, index, at);
+        let answerers = Answerers::start(count, answerer, seed).map_err(generator)?;
         let addresses: Vec<_> = answerers.addresses().collect();
 
-        let state_dir = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let configuration = point.configuration(Some(state_dir.path()), any, &addresses);
-        let tidegate = Tidegate::start(&self.program, folder, &configuration)
-            .map_err(|error| error.to_string())?;
+        let topology = &point.conditions.topology;
+        let mut servers = Servers::start(&self.program, folder, point, &addresses)?;
+        let entries: Vec<(usize, f64)> = topology.entries().collect();
+        let callers = entries.iter().enumerate().map(|(index, &(place, share))| {
+            let target = servers.address(place);
+            let configure = |local| agents::caller(point, share, local, target);
+            Callers::start(configure, seed, agents::caller_element(index)).map_err(generator)
+        });
+        let callers = callers.collect::<Result<Vec<_>, _>>()?;
 
-        let configure = |local| agents::caller(point, local, tidegate.address());
-        let callers = Callers::start(configure, seed).map_err(generator)?;
-        wait(agents::lasts(point), cancelled)?;
+        let names: Vec<&str> = topology.nodes().iter().map(|node| &*node.name).collect();
+        let entered = entries.iter().map(|&(place, _)| names[place]);
+        let mut timeline = Timeline::new(names.iter().copied(), entered);
+        let began = Instant::now();
+        for (at, step) in agenda(point) {
+            wait(began + at, cancelled)?;
+            // What is read late is told by its true time.
+            let at = began.elapsed();
+            match step {
+                Some(step) => servers.suffer(step)?,
+                None => {
+                    servers.look(at, &mut timeline)?;
+                    for (index, callers) in callers.iter().enumerate() {
+                        timeline.callers(index, at, callers.gauges().into());
+                    }
+                }
+            }
+        }
 
-        let silent = |error: io::Error| format!("Tidegate: {error}; it said:\n{}", tidegate.said());
-        let status = tidegate.status().map_err(silent)?;
-        let tidegate_cpu_s = tidegate.cpu().map_err(silent)?.as_secs_f64();
-        let calls = callers.finish().map_err(generator)?;
-        tidegate.stop().map_err(|error| format!("Tidegate: {error}"))?;
+        let calls = callers.into_iter().map(Callers::finish).collect::<io::Result<Vec<_>>>();
+        let calls = calls.map_err(generator)?;
+        let (nodes, cpu) = servers.finish()?;
         let answers = answerers.finish().map_err(generator)?;
+        let csv = timeline.csv().map_err(|error| error.to_string())?;
+        fs::write(folder.join(counted::TIMELINE), csv).map_err(|error| error.to_string())?;
+        let mut answered = AnswererStats::default();
+        answers.iter().for_each(|answer| answered.merge(&answer.stats));
+        let stats: Vec<CallerStats> = calls.iter().map(|done| done.stats.clone()).collect();
         Ok(Outcome {
             generator: used(&calls, &answers),
-            tidegate_cpu_s,
-            status,
-            ..counted::outcome(point, &calls.stats)
+            tidegate_cpu_s: cpu.as_secs_f64(),
+            nodes,
+            ..counted::outcome(point, &stats, &answered, &timeline)
         })
     }
 }
 
+/// Whether real sockets can show what `point` asks for.
+fn check(point: &Point) -> Result<(), String> {
+    let conditions = &point.conditions;
+    let only = |what: &str| Err(format!("{what} is for simulated time only: `--world sim`"));
+    if conditions.links.iter().any(|way| way.link != Link::default()) {
+        return only("a `[[link]]`");
+    }
+    if conditions.goodput == Goodput::Acknowledged {
+        return only("`goodput = \"acknowledged\"`");
+    }
+    let can = |what| matches!(what, Trouble::Crash { .. } | Trouble::Stall { .. });
+    if conditions.faults.iter().any(|fault| !can(fault.what)) {
+        return only("a `[[fault]]` of the network");
+    }
+    Ok(())
+}
+
+/// When to do what, in order; `None`: look at everybody.
+fn agenda(point: &Point) -> Vec<(Duration, Option<Step>)> {
+    let (every, end) = (point.sample(), agents::lasts(point));
+    let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
+    let mut acts: Vec<_> = looks.map(|at| (at, None)).collect();
+    for fault in point.conditions.faults.iter() {
+        let (wrong, right) = match fault.what {
+            Trouble::Crash { node, .. } => (Step::Kill(node), Step::Start(node)),
+            Trouble::Stall { node } => (Step::Stop(node), Step::Continue(node)),
+            Trouble::Partition { .. } | Trouble::Link(_) => continue,
+        };
+        acts.extend([(fault.at, Some(wrong)), (fault.end(), Some(right))]);
+    }
+    acts.retain(|(at, _)| *at <= end);
+    acts.sort_by_key(|(at, _)| *at);
+    acts
+}
+
 /// How the generator did.
-fn used(calls: &Done<CallerStats>, answers: &[Done<AnswererStats>]) -> Generator {
-    let load = |cpu: Duration, wall: Duration| cpu.as_secs_f64() / wall.as_secs_f64();
+fn used(calls: &[Done<CallerStats>], answers: &[Done<AnswererStats>]) -> Generator {
+    fn load<S>(done: &Done<S>) -> f64 {
+        done.cpu.as_secs_f64() / done.wall.as_secs_f64()
+    }
+    let too_slow = calls.iter().find_map(|done| done.stats.too_slow());
+    let drops = calls.iter().map(|done| done.drops).chain(answers.iter().map(|done| done.drops));
     Generator {
-        caller_load: load(calls.cpu, calls.wall),
-        answerer_load: answers.iter().map(|a| load(a.cpu, a.wall)).fold(0.0, f64::max),
-        drops: calls.drops + answers.iter().map(|answer| answer.drops).sum::<u64>(),
-        too_slow: calls.stats.too_slow().map(|too_slow| too_slow.to_string()),
+        caller_load: calls.iter().map(load).fold(0.0, f64::max),
+        answerer_load: answers.iter().map(load).fold(0.0, f64::max),
+        drops: drops.sum(),
+        too_slow: too_slow.map(|too_slow| too_slow.to_string()),
     }
 }
 
-fn wait(time: Duration, cancelled: &AtomicBool) -> Result<(), String> {
-    let until = Instant::now() + time;
+fn wait(until: Instant, cancelled: &AtomicBool) -> Result<(), String> {
     loop {
         if cancelled.load(Ordering::SeqCst) {
             return Err("cancelled".to_owned());

@@ -1,30 +1,21 @@
-//! The world of simulated time: the very server of a configuration file, and the callers and
+//! The world of simulated time: the very servers of configuration files, and the callers and
 //! answerers of the other world, in a network without sockets and clocks.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+mod actor;
+mod agenda;
+mod stage;
+mod traffic;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use serde_json::Value;
-use tidegate_agent::{Answerer, Caller};
-use tidegate_server::assembly::Assembly;
-use tidegate_server::config::Config;
-use tidegate_server::key::Keys;
-use tidegate_sim::{Link, Network};
-use tidegate_world::{Core, Pool, Seed, Timestamp};
 
-use super::{Kind, World, agents, counted};
+use super::{Kind, World};
 use crate::outcome::Outcome;
 use crate::point::Point;
-
-/// How much time passes in the simulation between two looks whether it was cancelled.
-const LOOK: Duration = Duration::from_millis(500);
-
-/// A file of a point: the configuration of its server.
-const CONFIGURATION: &str = "tidegate.toml";
+use stage::Stage;
 
 /// Simulated time.
 ///
@@ -73,65 +64,14 @@ impl World for Simulated {
 
     fn run(&self, point: &Point, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
         let began = thread_cpu();
-        let (outcome, deliveries) = simulate(point, folder, cancelled)?;
-        self.deliveries.fetch_add(deliveries, SeqCst);
+        let mut stage = Stage::new(point, folder)?;
+        stage.play(cancelled)?;
+        self.deliveries.fetch_add(stage.deliveries(), SeqCst);
+        let outcome = stage.finish(folder)?;
         let cpu = thread_cpu().saturating_sub(began);
         self.cpu_ns.fetch_add(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX), SeqCst);
         Ok(outcome)
     }
-}
-
-fn simulate(
-    point: &Point,
-    folder: &Path,
-    cancelled: &AtomicBool,
-) -> Result<(Outcome, u64), String> {
-    let seed = Seed(point.seed);
-    let count = point.conditions.answerers as u8;
-    let (server_at, callers_at) = (address(0, 1), address(2, 1));
-    let answerers_at: Vec<_> = (1..=count).map(|index| address(1, index)).collect();
-
-    let text = point.configuration(None, server_at, &answerers_at);
-    fs::write(folder.join(CONFIGURATION), &text).map_err(|error| error.to_string())?;
-    let config = Config::parse(Path::new(CONFIGURATION), text.as_bytes())
-        .map_err(|wrong| wrong.to_string())?;
-    // Nobody in here guesses.
-    let keys = Keys { current: [1; 32], previous: Vec::new() };
-    let assembly = Assembly::new(&config, &keys, vec![server_at], seed);
-    let mut server = assembly.part(0).core(Pool::new());
-
-    let config = agents::caller(point, callers_at, server_at);
-    let mut caller = Caller::new(config, seed, 0, Timestamp::ZERO, Pool::new())
-        .map_err(|error| error.to_string())?;
-    let answerer = |(index, &at): (usize, &SocketAddr)| {
-        Answerer::new(agents::answerer(index, at), seed, 1 + index as u32, Pool::new())
-    };
-    let mut answerers: Vec<_> = answerers_at.iter().enumerate().map(answerer).collect();
-
-    let mut network = Network::<&mut dyn Core>::new(seed, Link::default(), ());
-    network.add(&[callers_at], &mut caller);
-    network.add(&[server_at], &mut server);
-    for (&at, answerer) in answerers_at.iter().zip(&mut answerers) {
-        network.add(&[at], answerer);
-    }
-    let end = Timestamp::ZERO + agents::lasts(point);
-    let mut to = Timestamp::ZERO;
-    let mut deliveries = 0;
-    while to < end {
-        if cancelled.load(SeqCst) {
-            return Err("cancelled".to_owned());
-        }
-        to = (to + LOOK).min(end);
-        deliveries = network.run_until(to).delivered;
-    }
-    drop(network);
-    let status = Value::Object(assembly.instruments().read(end));
-    Ok((Outcome { status, ..counted::outcome(point, caller.stats()) }, deliveries))
-}
-
-/// Addresses of one kind of node.
-fn address(kind: u8, index: u8) -> SocketAddr {
-    (Ipv4Addr::new(10, 0, kind, index), 5060).into()
 }
 
 fn thread_cpu() -> Duration {

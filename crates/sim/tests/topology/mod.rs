@@ -11,7 +11,7 @@ use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
 use tidegate_sim::{Link, Network, Summary, Trace};
-use tidegate_world::{Core, Entry, Pool, Recorder, Seed, Timestamp};
+use tidegate_world::{Core, Entry, Memory, Pool, Recorder, Seed, Timestamp};
 
 pub const CALLER: &str = "127.0.0.1:5080";
 pub const PROXY: &str = "127.0.0.1:5060";
@@ -85,7 +85,7 @@ impl Run {
         };
         let mut caller = Caller::new(config, seed, 0, Timestamp::ZERO, Pool::new()).unwrap();
         let backends = backends();
-        let mut proxy = Recorder::new(proxy(self.policy, backends.clone()), 1_000_000);
+        let mut proxy = Recorder::new(proxy(self.policy, backends.clone()), Memory::new(1_000_000));
         let mut answerers: Vec<_> = (1..)
             .zip(BACKENDS)
             .map(|(element, at)| {
@@ -103,7 +103,7 @@ impl Run {
         let lasted = network.now();
         let trace = network.into_parts().1.digest();
         let answered = answerers.iter().map(|a| a.stats().completed).collect();
-        let (log, _) = proxy.into_log();
+        let (log, _) = proxy.into_log().into_log();
         Outcome { summary, trace, lasted, caller, answered, backends, log }
     }
 }

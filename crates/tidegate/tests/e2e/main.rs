@@ -17,6 +17,7 @@ mod impair;
 mod methods;
 mod overload;
 mod products;
+mod recording;
 mod restart;
 mod shards;
 mod starting;

@@ -89,11 +89,16 @@ pub struct Tidegate {
 impl Tidegate {
     /// Starts it, and waits until it says that it is ready.
     pub fn start(stage: &Stage, configuration: &Configuration) -> Self {
+        Self::start_with(stage, configuration, &[])
+    }
+
+    /// The same, with these arguments in addition.
+    pub fn start_with(stage: &Stage, configuration: &Configuration, more: &[&str]) -> Self {
         let file = configuration.write(stage, "tidegate.toml");
         let name = "tidegate";
         let said_before = fs::read_to_string(stage.path("tidegate.log")).unwrap_or_default().len();
-        let mut process =
-            stage.start(name, Command::new(TIDEGATE).args(["run", "--config"]).arg(file));
+        let mut process = stage
+            .start(name, Command::new(TIDEGATE).args(["run", "--config"]).arg(file).args(more));
         let log = process.wait_for("Tidegate is ready", |process| {
             let log = process.log().split_off(said_before);
             log.ends_with("tidegate: ready\n").then_some(log)
@@ -162,9 +167,10 @@ impl Tidegate {
     }
 }
 
-/// Runs `tidegate` to its end: status, and what it said on standard error.
+/// Runs `tidegate` to its end: status, and what it said.
 pub fn run_to_end(stage: &Stage, arguments: &[&str]) -> (Option<i32>, String) {
+    let said_before = fs::read_to_string(stage.path("brief.log")).unwrap_or_default().len();
     let mut process = stage.start("brief", Command::new(TIDEGATE).args(arguments));
     let status = process.exit();
-    (status.code(), process.log())
+    (status.code(), process.log().split_off(said_before))
 }

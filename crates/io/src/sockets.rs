@@ -1,0 +1,158 @@
+//! The real machine of a shard: its sockets, the monotonic clock, `ppoll`.
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroU64;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::thread::{ClockId, clock_nanosleep_relative, set_current_timer_slack};
+use rustix::time::clock_gettime;
+use tidegate_world::{Failure, Pool, Received, Timestamp, Transmit};
+
+use crate::dispatch::Dispatch;
+use crate::machine::{Kind, Machine, Outlet, Ready};
+use crate::reception::{LISTENERS_MAX, Reception, SOCKETS_MAX};
+use crate::{Clock, Counters, Inbox, Listener, Waker};
+
+/// Real sockets and real time, for the thread that made them.
+pub struct Sockets {
+    clock: Clock,
+    reception: Reception,
+    dispatch: Dispatch,
+}
+
+impl Sockets {
+    pub(crate) fn new(
+        clock: Clock,
+        listeners: Vec<Listener>,
+        pool: &Pool,
+        counters: Arc<Counters>,
+        send_wait: Duration,
+    ) -> io::Result<Self> {
+        if listeners.len() > LISTENERS_MAX {
+            let count = listeners.len();
+            let why = format!("{count} listeners, but there may be {LISTENERS_MAX}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        // By default a sleep may last 50 µs longer than asked, to save wakes of an idle
+        // machine: a quarter of the longest pause. One nanosecond is the least possible.
+        set_current_timer_slack(NonZeroU64::new(1)).map_err(named("PR_SET_TIMERSLACK"))?;
+        let listeners: Rc<[Listener]> = listeners.into();
+        let inbox = Inbox::new(pool);
+        let reception = Reception::new(Rc::clone(&listeners), inbox, Arc::clone(&counters));
+        Ok(Self { clock, reception, dispatch: Dispatch::new(listeners, counters, send_wait) })
+    }
+}
+
+impl Machine for Sockets {
+    type Outlet = Dispatch;
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn cpu(&self) -> Duration {
+        let read = clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::try_from(read).expect("a CPU clock is never negative")
+    }
+
+    fn begin_turn(&mut self) {
+        self.reception.rotate();
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        kind: Kind,
+        ready: Ready,
+        limit: usize,
+        mut offer: impl FnMut(&mut Dispatch, Timestamp, Received),
+    ) -> io::Result<usize> {
+        let Self { clock, reception, dispatch } = self;
+        reception
+            .receive(clock, kind, ready, limit, |now, received| offer(dispatch, now, received))
+            .map_err(named("recvmmsg"))
+    }
+
+    fn reports(
+        &mut self,
+        ready: Ready,
+        limit: usize,
+        mut tell: impl FnMut(&mut Dispatch, Failure),
+    ) -> io::Result<bool> {
+        let Self { reception, dispatch, .. } = self;
+        let ready = if dispatch.take_report_sign() { ready.and_reports() } else { ready };
+        reception.reports(ready, limit, |failure| tell(dispatch, failure)).map_err(named("recvmsg"))
+    }
+
+    fn outlet(&mut self) -> &mut Dispatch {
+        &mut self.dispatch
+    }
+
+    fn flush(&mut self) {
+        self.dispatch.flush();
+    }
+
+    fn failures(&self) -> usize {
+        self.dispatch.failures()
+    }
+
+    fn take_failure(&mut self) -> Option<Failure> {
+        self.dispatch.take_failure()
+    }
+
+    fn survey(&mut self) -> f32 {
+        self.reception.survey()
+    }
+
+    fn pause(&mut self, time: Duration) {
+        // An interrupted pause is a shorter one.
+        let _ = clock_nanosleep_relative(ClockId::Monotonic, &timespec(time));
+    }
+
+    fn sleep(&mut self, waker: &Waker, timeout: Option<Duration>) -> (io::Result<Ready>, bool) {
+        let timeout = timeout.map(timespec);
+        let mut fds: ArrayVec<PollFd<'_>, { SOCKETS_MAX + 1 }> = self.reception.poll_fds();
+        fds.push(PollFd::new(waker, PollFlags::IN));
+        let polled = poll(&mut fds, timeout.as_ref());
+        let bell = fds.pop();
+        let rung = bell.is_some_and(|bell| bell.revents().contains(PollFlags::IN));
+        let ready = match polled {
+            Ok(_) => Ok(Reception::ready(&fds)),
+            Err(Errno::INTR) => Ok(Ready::NONE),
+            Err(error) => Err(named("ppoll")(error)),
+        };
+        (ready, rung)
+    }
+}
+
+impl Outlet for Dispatch {
+    #[inline]
+    fn post(&mut self, transmit: Transmit) {
+        Self::post(self, transmit);
+    }
+}
+
+/// An error with the name of the call that failed.
+fn named<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> io::Error {
+    move |error| {
+        let error = error.into();
+        io::Error::new(error.kind(), format!("{call}: {error}"))
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    // Longer than the system can express is as long as it can.
+    Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
+}
+
+impl fmt::Debug for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sockets").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,59 @@
+"use strict";
+// What tells one line from another: its colour, the shape of its marks, and for the world it comes
+// from, its dashes.
+
+const SHAPES = [
+  // Circle, square, triangle, diamond, triangle upside down, cross: around 0 with a radius of 1.
+  (x, y, r) => `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0z`,
+  (x, y, r) => polygon(x, y, r * 0.9, [[-1, -1], [1, -1], [1, 1], [-1, 1]]),
+  (x, y, r) => polygon(x, y, r * 1.15, [[0, -1.1], [1, 0.8], [-1, 0.8]]),
+  (x, y, r) => polygon(x, y, r * 1.3, [[0, -1], [1, 0], [0, 1], [-1, 0]]),
+  (x, y, r) => polygon(x, y, r * 1.15, [[0, 1.1], [1, -0.8], [-1, -0.8]]),
+  (x, y, r) => polygon(x, y, r * 0.45, [
+    [-1, -3], [1, -3], [1, -1], [3, -1], [3, 1], [1, 1], [1, 3], [-1, 3], [-1, 1], [-3, 1], [-3, -1], [-1, -1],
+  ]),
+];
+
+const DASHES = [[], [7, 5], [2, 4], [10, 4, 2, 4]];
+
+function polygon(x, y, r, corners) {
+  return `M${corners.map(([dx, dy]) => `${x + dx * r} ${y + dy * r}`).join("L")}z`;
+}
+
+/** A colour of the page, as it is now. */
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+function seriesColour(index) {
+  return colour(`series-${index % 6}`);
+}
+
+function shape(index, x, y, radius) {
+  return SHAPES[index % SHAPES.length](x, y, radius);
+}
+
+function dashes(index) {
+  return DASHES[index % DASHES.length];
+}
+
+/** A short piece of a line with its mark, for keys. Without `index` it is grey and has no mark. */
+function key({ index, dash = 0 }) {
+  const NAMESPACE = "http://www.w3.org/2000/svg";
+  const made = document.createElementNS(NAMESPACE, "svg");
+  const stroke = index === undefined ? "var(--faint)" : `var(--series-${index % 6})`;
+  const part = (attributes) => {
+    const path = document.createElementNS(NAMESPACE, "path");
+    for (const [name, value] of Object.entries(attributes)) path.setAttribute(name, value);
+    made.append(path);
+  };
+  made.setAttribute("class", "key");
+  made.setAttribute("viewBox", "0 0 30 12");
+  made.setAttribute("aria-hidden", "true");
+  part({ d: "M0 6H30", fill: "none", stroke, "stroke-width": 2.2, "stroke-dasharray": dashes(dash).map((length) => length * 0.8).join(" ") });
+  if (index !== undefined) {
+    const ring = dash > 0;
+    part({ d: shape(index, 15, 6, 4), fill: ring ? "none" : stroke, stroke, "stroke-width": ring ? 1.6 : 0 });
+  }
+  return made;
+}

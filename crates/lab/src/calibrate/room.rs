@@ -1,0 +1,45 @@
+//! How many datagrams wait at a listener: the kernel charges a datagram more than its bytes, and
+//! how much more is its own affair.
+
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+
+use tidegate_io::{Listen, open};
+
+/// Datagrams sent: more than any buffer of a listener holds.
+const SENT: usize = 20_000;
+
+/// Datagrams of `bytes` that a listener's receive buffer holds, as large as it is by default: a
+/// listener is filled, and what it has then is counted.
+///
+/// # Errors
+/// Those of the sockets.
+pub(super) fn datagrams(bytes: usize) -> io::Result<usize> {
+    let any = (Ipv4Addr::LOCALHOST, 0).into();
+    // With one socket, so that all wait in the same.
+    let group = open(&Listen { split: false, ..Listen::new(any) }).map_err(io::Error::other)?;
+    let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    sender.connect(group.local())?;
+    let datagram = vec![b'x'; bytes.clamp(1, 60_000)];
+    for _ in 0..SENT {
+        sender.send(&datagram)?;
+    }
+    let listener = group.listener(0);
+    let socket = listener.ordinary();
+    socket.set_nonblocking(true)?;
+    let mut buffer = [0; 64];
+    let held = (0..SENT).take_while(|_| socket.recv(&mut buffer).is_ok()).count();
+    Ok(held.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_holds_more_small_datagrams_than_large_ones() {
+        let [small, large] = [100, 1400].map(|bytes| datagrams(bytes).unwrap());
+        assert!(small > large && large > 100, "{small} and {large}");
+        assert!(small < SENT, "a buffer has an end");
+    }
+}

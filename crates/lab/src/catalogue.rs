@@ -1,0 +1,200 @@
+//! The scenarios in a folder: what each shows and how long it takes.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, LineStyle, Table};
+use serde_json::{Value, json};
+
+use crate::point::{Point, points};
+use crate::scenario::Scenario;
+use crate::worlds::{self, Kind};
+
+/// A file that should be a scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The file.
+    pub path: PathBuf,
+    /// What it holds, or everything that is wrong with it.
+    pub content: Result<Content, String>,
+}
+
+/// A scenario in short.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Content {
+    /// Its name.
+    pub name: String,
+    /// What it shows, in one line.
+    pub title: String,
+    /// Variants and combinations of conditions.
+    pub points: usize,
+    /// Runs of all points together.
+    pub runs: usize,
+    /// All runs on real sockets, one after the other, without what it takes to start them.
+    pub real: Duration,
+    /// CPU time of all runs in simulated time, by a rough guess that is rather too long.
+    pub simulated: Duration,
+}
+
+/// Packets of a call that is set up: its six messages, on both sides of the server.
+const DELIVERIES_PER_CALL: f64 = 12.0;
+
+/// What the simulator delivers in a second of CPU time at least.
+const DELIVERIES_PER_S: f64 = 300_000.0;
+
+/// Every scenario in `folder` (`*.toml`), by name.
+///
+/// # Errors
+/// When the folder cannot be read. A file that is no scenario is no error.
+pub fn scenarios(folder: &Path) -> io::Result<Vec<Entry>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "toml") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths.into_iter().map(entry).collect())
+}
+
+fn entry(path: PathBuf) -> Entry {
+    let content = Scenario::load(&path).map(content).map_err(|wrong| wrong.to_string());
+    Entry { path, content }
+}
+
+fn content(scenario: Scenario) -> Content {
+    let runs = points(&scenario, Kind::Real);
+    Content {
+        points: runs.len() / scenario.schedule.repetitions.max(1) as usize,
+        runs: runs.len(),
+        real: runs.iter().map(worlds::lasts).sum(),
+        simulated: runs.iter().map(simulated).sum(),
+        name: scenario.name,
+        title: scenario.title,
+    }
+}
+
+fn simulated(point: &Point) -> Duration {
+    let calls = point.rate_cps() * (point.warm_up + point.measured).as_secs_f64();
+    Duration::from_secs_f64(calls * DELIVERIES_PER_CALL / DELIVERIES_PER_S)
+}
+
+/// The entries for people. `jobs` runs are made at once.
+pub fn text(entries: &[Entry], jobs: usize) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
+    table.set_header(["scenario", "points", "runs", "simulated", "on real sockets", "title"]);
+    for content in entries.iter().filter_map(|entry| entry.content.as_ref().ok()) {
+        table.add_row([
+            content.name.clone(),
+            content.points.to_string(),
+            content.runs.to_string(),
+            words(content.simulated.div_f64(jobs.max(1) as f64)),
+            words(content.real.div_f64(jobs.max(1) as f64)),
+            content.title.clone(),
+        ]);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if (1..=4).contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        column.set_padding((0, 2));
+    }
+    let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+    for entry in entries {
+        if let Err(wrong) = &entry.content {
+            text += &format!("\n{} is no scenario:\n{}\n", entry.path.display(), wrong.trim_end());
+        }
+    }
+    text
+}
+
+/// The entries for programs.
+pub fn json(entries: &[Entry]) -> Value {
+    let entry = |entry: &Entry| match &entry.content {
+        Ok(content) => json!({
+            "file": entry.path,
+            "name": content.name,
+            "title": content.title,
+            "points": content.points,
+            "runs": content.runs,
+            "worlds": [Kind::Sim, Kind::Real],
+            "sim_cpu_s": content.simulated.as_secs_f64(),
+            "real_s": content.real.as_secs_f64(),
+        }),
+        Err(wrong) => json!({ "file": entry.path, "error": wrong }),
+    };
+    entries.iter().map(entry).collect()
+}
+
+/// `12 min`
+fn words(time: Duration) -> String {
+    match time.as_secs_f64().ceil() as u64 {
+        seconds @ 0..100 => format!("{seconds} s"),
+        seconds @ 100..6000 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{} h", seconds.div_ceil(3600)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCENARIO: &str = "title = \"Two loads\"\n[emulate]\nserve_us = 1000\n\
+        [sweep]\nload = [1, 2]\n[workload]\ndeadline_ms = 400\n\
+        [schedule]\nwarm_up_s = 1\nmeasured_s = 8.5\nrepetitions = 3\n\
+        [[variant]]\noverload = { law = \"pi\" }\n[[variant]]\noverload = { law = \"none\" }\n";
+
+    fn listed() -> (tempfile::TempDir, Vec<Entry>) {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("two.toml", SCENARIO);
+        write("broken.toml", "title = 5\n");
+        write("notes.txt", "not a scenario");
+        let entries = scenarios(folder.path()).unwrap();
+        (folder, entries)
+    }
+
+    #[test]
+    fn scenarios_are_listed_with_what_they_ask_for() {
+        let (_folder, entries) = listed();
+        assert_eq!(entries.len(), 2);
+        let content = entries[1].content.as_ref().unwrap();
+        assert_eq!((content.points, content.runs), (4, 12));
+        assert_eq!((&*content.name, &*content.title), ("two", "Two loads"));
+        // Ten seconds each, with a deadline of 0.4 s and a margin of 0.1 s.
+        assert_eq!(content.real, Duration::from_secs(120));
+        let text = text(&entries, 2);
+        let words: Vec<&str> = text.lines().nth(2).unwrap().split_whitespace().collect();
+        assert_eq!(
+            words,
+            ["two", "4", "12", "1", "s", "60", "s", "Two", "loads"],
+            "two at once: {text}"
+        );
+        assert_eq!(json(&entries)[1]["real_s"], 120.0);
+        // Six messages of 1 ms: 166.7 calls/s at load 1, for 9.5 s; six runs of each load.
+        let expected = 6.0 * (1.0 + 2.0) * 9.5 / 0.006 * 12.0 / 300_000.0;
+        assert!((content.simulated.as_secs_f64() - expected).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_broken_file_is_listed_with_its_error() {
+        let (_folder, entries) = listed();
+        let wrong = entries[0].content.as_ref().unwrap_err();
+        assert!(wrong.contains("broken.toml:1"), "{wrong}");
+        assert!(text(&entries, 1).contains("broken.toml is no scenario:\n"));
+        assert!(json(&entries)[0]["error"].as_str().unwrap().contains("title"));
+        assert!(scenarios(Path::new("/nonexistent")).is_err());
+    }
+
+    #[test]
+    fn times_are_rounded_up() {
+        let said = [0.2, 99.0, 100.0, 5999.0, 6000.0, 7201.0]
+            .map(|seconds| words(Duration::from_secs_f64(seconds)));
+        assert_eq!(said, ["1 s", "99 s", "2 min", "100 min", "2 h", "3 h"]);
+    }
+}

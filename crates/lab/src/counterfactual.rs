@@ -1,0 +1,101 @@
+//! What would another law have made of the calls in a recording?
+//!
+//! The calls begin when they began, from where they came. What happens after that depends on
+//! the law, so it cannot be taken from the recording: a call that was refused would have been
+//! answered, one that was answered would have been repeated. It is simulated: callers that
+//! repeat and give up as RFC 3261 has it, callees that answer as the recorded ones did on
+//! average ([`Scene`]), and the proxy of the recording on an emulated processor.
+//!
+//! How much of the truth that is, the second row of the answer shows: the recorded law itself,
+//! simulated in the same way, beside what was recorded. All rows are measured alike, by what
+//! passes the proxy.
+
+mod figures;
+mod observer;
+mod scene;
+mod stage;
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_control::Values;
+use tidegate_server::config::{Config, Emulate};
+use tidegate_server::recording::Recording;
+use tidegate_world::Timestamp;
+
+pub use figures::{Figures, Row, render};
+pub use observer::{Call, Observer};
+pub use scene::Scene;
+
+/// What is asked of a recording.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// What messages cost, if the recorded server had no emulated costs of its own.
+    pub costs: Option<Emulate>,
+    /// Set-up delay up to which a call counts as set up in time.
+    pub deadline: Duration,
+    /// The laws to try, in place of the recorded one.
+    pub laws: Vec<Values>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Answer {
+    /// How callers and callees were found to be.
+    pub scene: Scene,
+    /// As recorded; the recorded law simulated; then each law.
+    pub rows: Vec<Row>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// It is not known what messages cost.
+    Costs,
+    /// No call began in it.
+    NoCalls,
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Costs => f.write_str(
+                "the recorded server had no [emulate], so it is not known what its messages cost: \
+                 measure it with `tidegate lab calibrate`, and name the file by --costs",
+            ),
+            Self::NoCalls => f.write_str("no call began in this recording"),
+        }
+    }
+}
+
+impl std::error::Error for NoAnswer {}
+
+/// Answers the question, from what was observed while the recording was replayed.
+///
+/// # Errors
+/// [`NoAnswer`].
+pub fn answer(
+    question: &Question,
+    recording: &Recording,
+    config: &Config,
+    recorded: &Observer,
+    end: Timestamp,
+) -> Result<Answer, NoAnswer> {
+    let mut config = config.clone();
+    config.emulate = question.costs.clone().or(config.emulate);
+    if config.emulate.is_none() {
+        return Err(NoAnswer::Costs);
+    }
+    let scene =
+        Scene::of(recorded, &config, &recording.head().listeners, end).ok_or(NoAnswer::NoCalls)?;
+    let figures = |observer: &Observer| Figures::of(observer, question.deadline, end);
+    let own = config.overload.gate.law;
+    let mut rows = vec![Row::new("as recorded", &own, figures(recorded))];
+    let laws = [("simulated", own)].into_iter();
+    for (how, law) in laws.chain(question.laws.iter().map(|law| ("simulated", *law))) {
+        config.overload.gate.law = law;
+        let simulated = stage::run(&scene, &config, recording.head(), end);
+        rows.push(Row::new(how, &law, figures(&simulated)));
+    }
+    Ok(Answer { scene, rows })
+}

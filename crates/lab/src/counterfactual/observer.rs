@@ -1,0 +1,238 @@
+//! What becomes of calls, as it is seen at the proxy.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_sip::{Method, Scan, ScanStart, scan};
+use tidegate_world::{Entry, Input, Log, Path, Timestamp, Transmit};
+
+/// A call that began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// When its first INVITE arrived.
+    pub arrived: Timestamp,
+    /// Whose it was.
+    pub caller: SocketAddr,
+    /// Where it arrived.
+    pub local: SocketAddr,
+    /// How often the INVITE came again.
+    pub repeated: u32,
+    /// When it was first sent on.
+    pub forwarded: Option<Timestamp>,
+    /// Whether somebody was heard to ring.
+    pub rang: bool,
+    /// The first final response that came for it, and when.
+    pub answered: Option<(u16, Timestamp)>,
+    /// The first final response that the caller was sent, and when.
+    pub decided: Option<(u16, Timestamp)>,
+    /// When the first BYE arrived.
+    pub ended: Option<Timestamp>,
+}
+
+impl Call {
+    /// From the first INVITE to the 2xx that was sent for it.
+    pub fn setup(&self) -> Option<Duration> {
+        let (status, at) = self.decided?;
+        (status < 300).then(|| at.since(self.arrived))
+    }
+
+    /// Refused by the proxy itself: nobody was asked.
+    pub fn is_refused(&self) -> bool {
+        self.forwarded.is_none() && self.decided.is_some_and(|(status, _)| status >= 300)
+    }
+}
+
+/// Watches what enters and leaves a proxy.
+#[derive(Debug, Default)]
+pub struct Observer {
+    calls: Vec<Call>,
+    by_id: HashMap<Box<[u8]>, usize>,
+    uris: HashMap<SocketAddr, String>,
+}
+
+impl Observer {
+    /// The calls, in the order in which they were read.
+    pub fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+
+    /// The Request-URI of a caller's first call.
+    pub fn uri(&self, caller: SocketAddr) -> Option<&str> {
+        self.uris.get(&caller).map(String::as_str)
+    }
+
+    /// An input.
+    pub fn see<B: AsRef<[u8]>>(&mut self, entry: &Entry<B>) {
+        let Input::Offer(arrived, path, bytes, _) = &entry.input else { return };
+        let Ok(scanned) = scan(bytes.as_ref()) else { return };
+        match scanned.start {
+            ScanStart::Request { method: Method::Invite, uri, .. } if scanned.to_tag.is_none() => {
+                self.invite(*arrived, path, &scanned, uri);
+            }
+            ScanStart::Request { method: Method::Bye, .. } => {
+                if let Some(call) = self.call(&scanned) {
+                    call.ended.get_or_insert(*arrived);
+                }
+            }
+            ScanStart::Response { status } if scanned.cseq_method == Method::Invite => {
+                let Some(call) = self.call(&scanned) else { return };
+                match status {
+                    100 => {}
+                    101..200 => call.rang = true,
+                    _ => _ = call.answered.get_or_insert((status, *arrived)),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A packet that was sent at `now`.
+    pub fn see_sent(&mut self, now: Timestamp, path: Path, bytes: &[u8]) {
+        let Ok(scanned) = scan(bytes) else { return };
+        let Some(call) = self.call(&scanned) else { return };
+        match scanned.start {
+            ScanStart::Request { method: Method::Invite, .. } if scanned.to_tag.is_none() => {
+                call.forwarded.get_or_insert(now);
+            }
+            ScanStart::Response { status }
+                if status >= 200
+                    && scanned.cseq_method == Method::Invite
+                    && path.remote == call.caller =>
+            {
+                call.decided.get_or_insert((status, now));
+            }
+            _ => {}
+        }
+    }
+
+    fn invite(&mut self, arrived: Timestamp, path: &Path, scanned: &Scan<'_>, uri: &[u8]) {
+        if let Some(call) = self.call(scanned) {
+            // A request that was looped back to us is no repetition.
+            call.repeated += u32::from(path.remote == call.caller);
+            return;
+        }
+        self.by_id.insert(scanned.call_id.into(), self.calls.len());
+        let first = || String::from_utf8_lossy(uri).into_owned();
+        self.uris.entry(path.remote).or_insert_with(first);
+        self.calls.push(Call {
+            arrived,
+            caller: path.remote,
+            local: path.local,
+            repeated: 0,
+            forwarded: None,
+            rang: false,
+            answered: None,
+            decided: None,
+            ended: None,
+        });
+    }
+
+    fn call(&mut self, scanned: &Scan<'_>) -> Option<&mut Call> {
+        self.by_id.get(scanned.call_id).map(|&index| &mut self.calls[index])
+    }
+}
+
+impl Log for Observer {
+    fn note(&mut self, entry: Entry<&[u8]>) {
+        self.see(&entry);
+    }
+
+    fn sent(&mut self, now: Timestamp, transmit: &Transmit) {
+        self.see_sent(now, transmit.path, &transmit.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALLER: &str = "127.0.0.1:1";
+    const PROXY: &str = "127.0.0.1:2";
+    const CALLEE: &str = "127.0.0.1:3";
+
+    fn message(start: &str, cseq: &str, to_tag: &str) -> String {
+        format!(
+            "{start}\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@h>;tag=1\r\n\
+             To: <sip:b@h>{to_tag}\r\nCall-ID: one\r\nCSeq: 1 {cseq}\r\nContent-Length: 0\r\n\r\n"
+        )
+    }
+
+    fn invite(to_tag: &str) -> String {
+        message("INVITE sip:b@h SIP/2.0", "INVITE", to_tag)
+    }
+
+    fn response(status: u16) -> String {
+        message(&format!("SIP/2.0 {status} X"), "INVITE", ";tag=2")
+    }
+
+    fn ms(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    fn path(remote: &str) -> Path {
+        Path::udp(PROXY.parse().unwrap(), remote.parse().unwrap())
+    }
+
+    fn arrives(observer: &mut Observer, at: u64, from: &str, text: &str) {
+        // Read a millisecond later.
+        let input = Input::Offer(ms(at), path(from), text.as_bytes(), 0);
+        observer.see(&Entry { now: ms(at + 1), input });
+    }
+
+    #[test]
+    fn a_call_is_followed_from_its_invite_to_its_bye() {
+        let mut observer = Observer::default();
+        arrives(&mut observer, 10, CALLER, &invite(""));
+        observer.see_sent(ms(12), path(CALLER), response(100).as_bytes());
+        observer.see_sent(ms(12), path(CALLEE), invite("").as_bytes());
+        arrives(&mut observer, 20, CALLER, &invite(""));
+        arrives(&mut observer, 21, CALLEE, &response(180));
+        arrives(&mut observer, 30, CALLEE, &response(200));
+        observer.see_sent(ms(33), path(CALLER), response(200).as_bytes());
+        observer.see_sent(ms(40), path(CALLER), response(200).as_bytes());
+        arrives(&mut observer, 45, CALLER, &invite(";tag=2"));
+        arrives(&mut observer, 50, CALLER, &message("BYE sip:b@h SIP/2.0", "BYE", ";tag=2"));
+        let [call] = observer.calls() else { panic!("{:?}", observer.calls()) };
+        let expected = Call {
+            arrived: ms(10),
+            caller: CALLER.parse().unwrap(),
+            local: PROXY.parse().unwrap(),
+            repeated: 1,
+            forwarded: Some(ms(12)),
+            rang: true,
+            answered: Some((200, ms(30))),
+            decided: Some((200, ms(33))),
+            ended: Some(ms(50)),
+        };
+        assert_eq!(call, &expected);
+        assert_eq!(call.setup(), Some(Duration::from_millis(23)));
+        assert!(!call.is_refused());
+        assert_eq!(observer.uri(call.caller), Some("sip:b@h"));
+    }
+
+    #[test]
+    fn a_call_is_refused_if_nobody_was_asked() {
+        let mut observer = Observer::default();
+        arrives(&mut observer, 10, CALLER, &invite(""));
+        observer.see_sent(ms(11), path(CALLER), response(503).as_bytes());
+        assert!(observer.calls()[0].is_refused());
+        assert_eq!(observer.calls()[0].setup(), None);
+        let mut busy = Observer::default();
+        arrives(&mut busy, 10, CALLER, &invite(""));
+        busy.see_sent(ms(11), path(CALLEE), invite("").as_bytes());
+        arrives(&mut busy, 12, CALLEE, &response(486));
+        busy.see_sent(ms(13), path(CALLER), response(486).as_bytes());
+        assert!(!busy.calls()[0].is_refused());
+    }
+
+    #[test]
+    fn what_is_no_sip_and_what_is_of_no_call_is_passed_over() {
+        let mut observer = Observer::default();
+        arrives(&mut observer, 1, CALLER, "x");
+        arrives(&mut observer, 1, CALLEE, &response(200));
+        arrives(&mut observer, 1, CALLER, &invite(";tag=2"));
+        observer.see_sent(ms(2), path(CALLER), response(481).as_bytes());
+        assert!(observer.calls().is_empty());
+    }
+}

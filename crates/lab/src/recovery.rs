@@ -1,0 +1,127 @@
+//! How long it takes a server to recover from an overload that has ended.
+
+use std::time::Duration;
+
+use tidegate_agent::Load;
+
+/// How finely the rate is looked at.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Over which goodput is taken.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// How long it must stay.
+const STAYS: Duration = Duration::from_secs(5);
+
+/// The part of what can be had that it must be.
+const ENOUGH: f64 = 0.9;
+
+/// When the rate of `load` last falls to the capacity or below it; `None` if it never is above, or
+/// is above in the end.
+pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
+    let is_over = |at| load.rate_at(at) > capacity_cps;
+    let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
+    if is_over(load.duration) {
+        return None;
+    }
+    let last = (0..steps).rev().find(|&step| is_over(STEP * step))?;
+    Some(STEP * (last + 1))
+}
+
+/// Time after `end`, when an overload ended, until the goodput of each second from then on was
+/// enough for 5 s: 90 % of the smaller of what was offered in it and the capacity. `offered` and
+/// `good` are counts since the start, at the same moments. `None` if that did not come.
+pub fn recovery(
+    offered: &[(Duration, u64)],
+    good: &[(Duration, u64)],
+    capacity_cps: f64,
+    end: Duration,
+) -> Option<Duration> {
+    let within = |counts: &[(Duration, u64)], from: usize, to: usize| {
+        counts[to].1.saturating_sub(counts[from].1) as f64
+    };
+    let mut since = None;
+    let mut from = 0;
+    for to in 0..good.len().min(offered.len()) {
+        let at = good[to].0;
+        while from < to && good[from + 1].0 + WINDOW <= at {
+            from += 1;
+        }
+        // Windows that begin in the overload tell nothing of what comes after it.
+        if good[from].0 < end || at < good[from].0 + WINDOW {
+            continue;
+        }
+        let seconds = (at - good[from].0).as_secs_f64();
+        let can = (within(offered, from, to) / seconds).min(capacity_cps);
+        if within(good, from, to) / seconds >= ENOUGH * can {
+            let begun = *since.get_or_insert(good[from].0);
+            if at >= begun + STAYS {
+                return Some(begun - end);
+            }
+        } else {
+            since = None;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_agent::Profile;
+
+    use super::*;
+
+    fn s(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    fn load(profile: &str) -> Load {
+        let profile: Profile = profile.parse().unwrap();
+        Load { profile, rate_cps: 100.0, duration: s(60.0), ..Load::default() }
+    }
+
+    #[test]
+    fn an_overload_ends_where_the_rate_last_falls_to_the_capacity() {
+        assert_eq!(overload_ends(&load("steps:0=0.5,10=3,20=0.5"), 100.0), Some(s(20.0)));
+        assert_eq!(overload_ends(&load("gradual:10,10,10"), 50.0), Some(s(25.0)));
+        assert_eq!(overload_ends(&load("steps:0=0.5"), 100.0), None);
+        assert_eq!(overload_ends(&load("instant:5"), 50.0), None);
+    }
+
+    /// Counts of each 100 ms, from the calls of each second.
+    fn counts(each_s: &[u64]) -> Vec<(Duration, u64)> {
+        let mut sum = 0;
+        let tenths = each_s.iter().flat_map(|&calls| [calls / 10; 10]).enumerate();
+        let count = |(index, calls): (usize, u64)| {
+            sum += calls;
+            (Duration::from_millis(100) * (index as u32 + 1), sum)
+        };
+        tenths.map(count).collect()
+    }
+
+    #[test]
+    fn it_has_recovered_once_each_second_is_good_for_five() {
+        let offered = counts(&[300; 20]);
+        let recovered = |good: &[u64]| {
+            let good = counts(good);
+            recovery(&offered, &good, 100.0, s(2.0)).map(|time| time.as_secs_f64())
+        };
+        assert_eq!(recovered(&[100; 20]), Some(0.0));
+        let mut late = [100; 20];
+        late[..7].fill(0);
+        let time = recovered(&late).unwrap();
+        assert!((4.8..=5.0).contains(&time), "90 % of a second from 7 s on: {time}");
+        late[9] = 50;
+        let time = recovered(&late).unwrap();
+        assert!((7.0..=8.0).contains(&time), "it fell back until 10 s: {time}");
+        assert_eq!(recovered(&[80; 20]), None);
+        late[14..].fill(0);
+        assert_eq!(recovered(&late), None, "not for long enough");
+    }
+
+    #[test]
+    fn less_is_enough_where_less_is_offered() {
+        let (offered, good) = (counts(&[20; 20]), counts(&[20; 20]));
+        assert_eq!(recovery(&offered, &good, 100.0, s(2.0)), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,118 @@
+//! One page that shows what came of one or several scenarios: a single HTML file that asks no
+//! other for anything, so that it can be sent, kept and printed.
+
+mod comparison;
+mod page;
+mod results;
+mod table;
+mod timeline;
+
+use std::path::{Path, PathBuf};
+
+pub use comparison::{Compared, Comparison, Pair};
+pub use results::{Results, Row, Spread, Unreadable};
+pub use timeline::Series;
+
+use crate::worlds::Kind;
+
+/// Values over time in one report: some four megabytes of a page. Runs beyond are left out, and
+/// the page says how many.
+const VALUES_MAX: usize = 500_000;
+
+/// What came of one or several scenarios.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// One for each scenario, in the order in which they were given.
+    pub experiments: Vec<Experiment>,
+}
+
+/// What came of one scenario, perhaps in both worlds.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The scenario's name.
+    pub name: String,
+    /// What it shows, in one line.
+    pub title: String,
+    /// Simulated time first.
+    pub sources: Vec<Source>,
+}
+
+/// Results of one world from one folder.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// What tells it from the others of its experiment.
+    pub label: String,
+    /// Where it was run.
+    pub world: Kind,
+    /// The folder's results.
+    pub results: Results,
+}
+
+impl Report {
+    /// What `folders` hold. Folders of one scenario are shown together.
+    ///
+    /// # Errors
+    /// When one of them holds no results, or such as are not understood.
+    pub fn read<P: AsRef<Path>>(folders: &[P]) -> Result<Self, Unreadable> {
+        let mut experiments: Vec<Experiment> = Vec::new();
+        for folder in folders {
+            let results = Results::read(folder.as_ref())?;
+            let at = experiments.iter().position(|one| one.name == results.scenario);
+            let at = at.unwrap_or_else(|| {
+                let (name, title) = (results.scenario.clone(), results.title.clone());
+                experiments.push(Experiment { name, title, sources: Vec::new() });
+                experiments.len() - 1
+            });
+            experiments[at].sources.extend(results.worlds().into_iter().map(|world| Source {
+                label: world.title().to_owned(),
+                world,
+                results: results.clone(),
+            }));
+        }
+        for experiment in &mut experiments {
+            experiment.sources.sort_by_key(|source| source.world);
+            name_apart(&mut experiment.sources);
+        }
+        Ok(Self { experiments })
+    }
+
+    /// The page.
+    pub fn html(&self) -> String {
+        page::html(self)
+    }
+
+    /// Simulated time beside real sockets, for each scenario that was run in both.
+    pub fn comparisons(&self) -> Vec<Comparison> {
+        self.experiments.iter().filter_map(Comparison::of).collect()
+    }
+}
+
+impl Source {
+    /// Its rows.
+    pub fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.results.rows_in(self.world)
+    }
+
+    /// The folders of its runs that come first when not all can be shown.
+    fn runs(&self) -> Vec<(&results::Point, PathBuf)> {
+        let folder = |point: &results::Point| self.results.folder.join(&point.folder);
+        let mut runs: Vec<_> =
+            self.results.points_in(self.world).map(|point| (point, folder(point))).collect();
+        runs.sort_by_key(|(point, _)| point.repetition);
+        runs
+    }
+}
+
+/// Adds the folder to the labels that several sources have.
+fn name_apart(sources: &mut [Source]) {
+    let worlds: Vec<Kind> = sources.iter().map(|source| source.world).collect();
+    for source in sources {
+        if worlds.iter().filter(|world| **world == source.world).count() > 1 {
+            source.label = format!("{}, {}", source.label, source.results.folder.display());
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "report/tests.rs"]
+mod tests;

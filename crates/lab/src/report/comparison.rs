@@ -1,0 +1,289 @@
+//! Simulated time beside real sockets: how far what the simulator says lies from what was
+//! measured.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, LineStyle, Table};
+
+use super::results::{Row, Spread, Swept, bound};
+use super::table::with_sign;
+use super::{Experiment, Source};
+use crate::figure::overload::{self, Facet, Heading, Series};
+use crate::figure::{Figure, Point, Stroke};
+use crate::worlds::Kind;
+
+/// One scenario in both worlds.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// The scenario's name.
+    pub name: String,
+    /// What it shows, in one line.
+    pub title: String,
+    /// A row for each variant and set of conditions that was run in both.
+    pub rows: Vec<Compared>,
+    /// What both worlds have, for figures.
+    both: Vec<(Row, Row)>,
+    deadline_ms: Option<f64>,
+}
+
+/// One variant under one set of conditions in both worlds. Medians of the runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// The variant's name.
+    pub variant: String,
+    /// The swept conditions but for the load.
+    pub swept: Swept,
+    /// Offered load as a multiple of the capacity.
+    pub load: f64,
+    /// Goodput as a part of the capacity.
+    pub goodput: Pair,
+    /// Set-up delay that 1 % of the calls exceeded; `None` if no call was set up in a world.
+    pub p99_ms: Option<Pair>,
+}
+
+/// One quantity in both worlds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    /// In simulated time.
+    pub sim: f64,
+    /// On real sockets.
+    pub real: f64,
+}
+
+impl Pair {
+    /// How much more simulated time says.
+    pub fn error(self) -> f64 {
+        self.sim - self.real
+    }
+
+    /// The same as a part of what was measured; `None` where that is 0.
+    pub fn relative_error(self) -> Option<f64> {
+        (self.real != 0.0).then(|| self.error() / self.real)
+    }
+}
+
+impl Comparison {
+    /// What `experiment` has in both worlds; `None` if it was run in one only.
+    pub fn of(experiment: &Experiment) -> Option<Self> {
+        let source = |world| experiment.sources.iter().find(|source| source.world == world);
+        let (sim, real) = (source(Kind::Sim)?, source(Kind::Real)?);
+        let both = paired(sim, real);
+        if both.is_empty() {
+            return None;
+        }
+        Some(Self {
+            name: experiment.name.clone(),
+            title: experiment.title.clone(),
+            rows: both.iter().map(compared).collect(),
+            both,
+            deadline_ms: real.results.deadline_ms,
+        })
+    }
+
+    /// The comparison as a table for a terminal, and what it comes to in a line each for goodput
+    /// and delay.
+    pub fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
+        table.set_header([
+            "variant",
+            "swept",
+            "load",
+            "goodput: sim",
+            "real",
+            "error",
+            "p99 ms: sim",
+            "real",
+            "error",
+        ]);
+        for row in &self.rows {
+            table.add_row(row.cells());
+        }
+        for (index, column) in table.column_iter_mut().enumerate() {
+            if index > 1 {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+            column.set_padding((0, 1));
+        }
+        let mut text = format!("{}: simulated time beside real sockets\n", self.title);
+        for line in table.lines() {
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        for line in self.verdict() {
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+
+    /// The errors in a line each for goodput and delay.
+    pub fn verdict(&self) -> Vec<String> {
+        let goodput: Vec<(f64, &Compared)> =
+            self.rows.iter().map(|row| (row.goodput.error().abs(), row)).collect();
+        let delay = self
+            .rows
+            .iter()
+            .filter_map(|row| Some((row.p99_ms?.relative_error()?.abs() * 100.0, row)));
+        let line = |what: &str, errors: &[(f64, &Compared)], unit: &str, digits: usize| {
+            let (worst, at) = errors.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+            let median = Spread::median_of(errors.iter().map(|(error, _)| *error))?;
+            Some(format!(
+                "error in {what}: median {median:.digits$} {unit}, greatest {worst:.digits$} \
+                 {unit} ({}, load {})",
+                at.variant, at.load
+            ))
+        };
+        [
+            line("goodput", &goodput, "of the capacity", 3),
+            line("p99 set-up delay", &delay.collect::<Vec<_>>(), "%", 0),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Both worlds in one figure each for goodput and delay, with the names of their files.
+    pub fn figures(&self) -> Vec<(&'static str, Figure)> {
+        let heading = |what: &str| Heading {
+            title: format!("{}: {what}", self.title),
+            note: "Full lines: simulated time · dashed lines: real sockets · medians, least and \
+                   greatest of the runs"
+                .to_owned(),
+        };
+        let bounds = self.bounds();
+        let goodput = self.facets(|row| Some(row.goodput), 1.0);
+        let delay = self.facets(|row| row.p99_ms, 1e-3);
+        let deadlines: Vec<f64> = self.deadlines_s();
+        let bound = |panel: usize, load: f64| between(&bounds[panel], load);
+        vec![
+            ("worlds-goodput", marked(overload::goodput(heading("goodput"), &goodput, bound))),
+            (
+                "worlds-set-up-delay",
+                marked(overload::set_up_delay(heading("set-up delay"), &delay, &deadlines)),
+            ),
+        ]
+    }
+
+    /// A panel for each way to meet overload, with each series twice: simulated, then real.
+    fn facets(&self, value: fn(&Row) -> Option<Spread>, factor: f64) -> Vec<Facet> {
+        let mut facets = Vec::new();
+        for rows in self.panels().values() {
+            let mut facet = Facet { title: panel(&rows[0].0), series: Vec::new() };
+            for (sim, real) in rows {
+                let first = facet.series.iter().position(|series| series.name == sim.label);
+                let first = first.unwrap_or_else(|| {
+                    let empty = Series { name: sim.label.clone(), points: Vec::new() };
+                    facet.series.extend([empty.clone(), empty]);
+                    facet.series.len() - 2
+                });
+                for (series, row) in [(first, sim), (first + 1, real)] {
+                    facet.series[series].points.extend(value(row).map(|spread| Point {
+                        x: row.load,
+                        min: spread.min * factor,
+                        median: spread.median * factor,
+                        max: spread.max * factor,
+                    }));
+                }
+            }
+            facets.push(facet);
+        }
+        facets
+    }
+
+    fn bounds(&self) -> Vec<Vec<(f64, f64)>> {
+        let last = self.rows.iter().map(|row| row.load).fold(0.0, f64::max);
+        self.panels().values().map(|rows| bound(rows.iter().map(|(sim, _)| sim), last)).collect()
+    }
+
+    fn deadlines_s(&self) -> Vec<f64> {
+        let deadline_ms = |row: &Row| row.swept.get("deadline_ms").copied().or(self.deadline_ms);
+        let panels = self.panels();
+        let deadlines = panels.values().map(|rows| deadline_ms(&rows[0].0));
+        deadlines.map_while(|ms| Some(ms? / 1e3)).collect()
+    }
+
+    fn panels(&self) -> BTreeMap<String, Vec<&(Row, Row)>> {
+        let mut panels = BTreeMap::<String, Vec<&(Row, Row)>>::new();
+        for rows in &self.both {
+            panels.entry(panel(&rows.0)).or_default().push(rows);
+        }
+        panels
+    }
+}
+
+impl Compared {
+    /// As a table shows it: variant, swept conditions, load, goodput simulated, real and the error,
+    /// delay simulated, real and the error.
+    pub fn cells(&self) -> Vec<String> {
+        let mut cells = vec![self.variant.clone(), swept(&self.swept), self.load.to_string()];
+        let Pair { sim, real } = self.goodput;
+        cells.extend([
+            format!("{sim:.3}"),
+            format!("{real:.3}"),
+            with_sign(self.goodput.error(), 3),
+        ]);
+        match self.p99_ms {
+            Some(delay) => cells.extend([
+                format!("{:.0}", delay.sim),
+                format!("{:.0}", delay.real),
+                delay
+                    .relative_error()
+                    .map_or_else(String::new, |error| with_sign(error * 100.0, 0) + " %"),
+            ]),
+            None => cells.extend(["–"; 3].map(str::to_owned)),
+        }
+        cells
+    }
+}
+
+/// What one of two rows has, the other has.
+fn paired(sim: &Source, real: &Source) -> Vec<(Row, Row)> {
+    let counterpart = |row: &Row| {
+        let alike = |other: &&Row| {
+            other.variant == row.variant && other.load == row.load && other.swept == row.swept
+        };
+        Some((row.clone(), real.rows().find(alike)?.clone()))
+    };
+    sim.rows().filter_map(counterpart).collect()
+}
+
+fn compared((sim, real): &(Row, Row)) -> Compared {
+    let pair = |sim: Spread, real: Spread| Pair { sim: sim.median, real: real.median };
+    Compared {
+        variant: sim.variant.clone(),
+        swept: sim.swept.clone(),
+        load: sim.load,
+        goodput: pair(sim.goodput, real.goodput),
+        p99_ms: sim.p99_ms.zip(real.p99_ms).map(|(sim, real)| pair(sim, real)),
+    }
+}
+
+/// The lines of the second world of each name are dashed.
+fn marked(mut figure: Figure) -> Figure {
+    for panel in &mut figure.panels {
+        let measured = panel.lines.iter_mut().filter(|line| line.stroke == Stroke::Measured);
+        measured.skip(1).step_by(2).for_each(|line| line.stroke = Stroke::Beside);
+    }
+    figure
+}
+
+/// The height at `x` of a line through `corners`, which are by increasing `x`.
+fn between(corners: &[(f64, f64)], x: f64) -> f64 {
+    let right = corners.partition_point(|corner| corner.0 < x).clamp(1, corners.len() - 1);
+    let ((x0, y0), (x1, y1)) = (corners[right - 1], corners[right]);
+    y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+}
+
+fn panel(row: &Row) -> String {
+    match swept(&row.swept) {
+        conditions if conditions.is_empty() => row.panel.clone(),
+        conditions => format!("{}, {conditions}", row.panel),
+    }
+}
+
+/// `queue_max 300, t1_ms 500`
+fn swept(swept: &Swept) -> String {
+    let words: Vec<String> = swept.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    words.join(", ")
+}

@@ -1,0 +1,331 @@
+//! The page: a template, what it shows as a table, and what its charts draw.
+
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, Value};
+use serde::Serialize;
+
+use super::results::{Condition, Row, Swept, bound};
+use super::table::{self, Table};
+use super::timeline::{self, Series};
+use super::{Experiment, Report, Source, VALUES_MAX};
+use crate::figure::PALETTE;
+use crate::worlds::Kind;
+
+const TEMPLATE: &str = include_str!("../../assets/report.html");
+const STYLES: [&str; 2] =
+    [include_str!("../../assets/uPlot.min.css"), include_str!("../../assets/report.css")];
+const LICENCE: &str = include_str!("../../assets/LICENSE-uPlot");
+const SCRIPTS: [&str; 9] = [
+    include_str!("../../assets/uPlot.iife.min.js"),
+    include_str!("../../assets/words.js"),
+    include_str!("../../assets/marks.js"),
+    include_str!("../../assets/tip.js"),
+    include_str!("../../assets/chart.js"),
+    include_str!("../../assets/table.js"),
+    include_str!("../../assets/loads.js"),
+    include_str!("../../assets/times.js"),
+    include_str!("../../assets/report.js"),
+];
+
+/// `report` as an HTML document.
+pub fn html(report: &Report) -> String {
+    let mut environment = Environment::new();
+    // Whatever comes from a scenario is text.
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    let page = environment.render_str(
+        TEMPLATE,
+        Value::from(Serde(Page {
+            title: title(report),
+            experiments: report.experiments.iter().map(Part::of).collect(),
+            data: island(&Data::of(report)),
+            palette: palette(),
+            styles: STYLES,
+            licence: LICENCE,
+            scripts: SCRIPTS,
+            version: env!("CARGO_PKG_VERSION"),
+        })),
+    );
+    page.expect("the template names what it is given")
+}
+
+/// `data` as JSON that does not end the element it stands in, whatever its texts hold. Outside of
+/// texts JSON has no `<`.
+fn island(data: &Data) -> String {
+    let json = serde_json::to_string(data).expect("its keys are texts");
+    json.replace('<', "\\u003c")
+}
+
+fn title(report: &Report) -> String {
+    let titles: Vec<&str> = report.experiments.iter().map(|one| &*one.title).collect();
+    titles.join(" · ")
+}
+
+/// The colours of figures, as CSS writes them.
+fn palette() -> Vec<String> {
+    PALETTE.iter().map(|(red, green, blue)| format!("#{red:02x}{green:02x}{blue:02x}")).collect()
+}
+
+/// What the template is given.
+#[derive(Serialize)]
+struct Page {
+    title: String,
+    experiments: Vec<Part>,
+    data: String,
+    palette: Vec<String>,
+    styles: [&'static str; STYLES.len()],
+    licence: &'static str,
+    scripts: [&'static str; SCRIPTS.len()],
+    version: &'static str,
+}
+
+/// What the template shows of an experiment.
+#[derive(Serialize)]
+struct Part {
+    name: String,
+    title: String,
+    sources: Vec<Facts>,
+    conditions: Vec<Judged>,
+    held: usize,
+    table: Table,
+    comparison: Option<Compared>,
+    texts: Vec<Text>,
+}
+
+/// Where results come from.
+#[derive(Serialize)]
+struct Facts {
+    label: String,
+    facts: Vec<(&'static str, String)>,
+}
+
+#[derive(Serialize)]
+struct Judged {
+    source: String,
+    #[serde(flatten)]
+    condition: Condition,
+}
+
+#[derive(Serialize)]
+struct Compared {
+    verdict: Vec<String>,
+    table: Table,
+}
+
+/// The text of a scenario.
+#[derive(Serialize)]
+struct Text {
+    label: String,
+    text: String,
+}
+
+impl Part {
+    fn of(experiment: &Experiment) -> Self {
+        let conditions: Vec<Judged> = experiment
+            .sources
+            .iter()
+            .flat_map(|source| {
+                let judged = |condition: &Condition| Judged {
+                    source: source.label.clone(),
+                    condition: condition.clone(),
+                };
+                source.results.conditions.iter().map(judged)
+            })
+            .collect();
+        let mut texts: Vec<Text> = Vec::new();
+        for source in &experiment.sources {
+            let text = &source.results.text;
+            if !text.is_empty() && texts.iter().all(|other| other.text != *text) {
+                texts.push(Text { label: source.label.clone(), text: text.clone() });
+            }
+        }
+        Self {
+            name: experiment.name.clone(),
+            title: experiment.title.clone(),
+            sources: experiment.sources.iter().map(facts).collect(),
+            held: conditions.iter().filter(|judged| judged.condition.held).count(),
+            conditions,
+            table: table::results(experiment),
+            comparison: super::Comparison::of(experiment).map(|comparison| Compared {
+                verdict: comparison.verdict(),
+                table: table::comparison(&comparison),
+            }),
+            texts,
+        }
+    }
+}
+
+fn facts(source: &Source) -> Facts {
+    let results = &source.results;
+    let mut facts = vec![
+        ("capacity", format!("{:.1} calls/s", results.capacity_cps)),
+        ("a call costs", format!("{:.2} ms", results.call_s * 1e3)),
+        ("runs", source.rows().map(|row| row.runs).sum::<usize>().to_string()),
+        ("first seed", results.seed.to_string()),
+    ];
+    if let Some(ms) = results.deadline_ms {
+        facts.insert(2, ("deadline", format!("{ms} ms")));
+    }
+    if let (Some(machine), Kind::Real) = (&results.machine, source.world) {
+        facts.push(("machine", format!("{}, {} cores", machine.processor, machine.cores)));
+        facts.push(("Linux", machine.kernel.clone()));
+    }
+    if let Some(commit) = &results.commit {
+        facts.push(("commit", commit.clone()));
+    }
+    facts.push(("program", results.program.clone()));
+    Facts { label: source.label.clone(), facts }
+}
+
+/// What the charts draw.
+#[derive(Serialize)]
+struct Data {
+    experiments: Vec<Drawn>,
+}
+
+#[derive(Serialize)]
+struct Drawn {
+    deadline_ms: Option<f64>,
+    sources: Vec<DrawnSource>,
+    bounds: Vec<Bound>,
+    /// Runs whose values over time did not fit in.
+    left_out: usize,
+}
+
+#[derive(Serialize)]
+struct DrawnSource {
+    label: String,
+    rows: Vec<Row>,
+    runs: Vec<Run>,
+}
+
+/// The bound in one panel under one set of conditions, as corners.
+#[derive(Serialize)]
+struct Bound {
+    panel: String,
+    swept: Swept,
+    corners: Vec<(f64, f64)>,
+}
+
+/// A run over time.
+#[derive(Serialize)]
+struct Run {
+    variant: String,
+    swept: Swept,
+    repetition: u32,
+    seed: u64,
+    /// Moments, which most series have in common.
+    times: Vec<Vec<f64>>,
+    series: Vec<DrawnSeries>,
+}
+
+/// One quantity of one node.
+#[derive(Serialize)]
+struct DrawnSeries {
+    node: String,
+    quantity: String,
+    /// Which of the run's times its values are of.
+    times: usize,
+    values: Vec<f64>,
+}
+
+impl Data {
+    fn of(report: &Report) -> Self {
+        let mut room = VALUES_MAX;
+        let experiments =
+            report.experiments.iter().map(|experiment| Drawn::of(experiment, &mut room));
+        Self { experiments: experiments.collect() }
+    }
+}
+
+impl Drawn {
+    fn of(experiment: &Experiment, room: &mut usize) -> Self {
+        let mut left_out = 0;
+        let sources = experiment.sources.iter().map(|source| DrawnSource {
+            label: source.label.clone(),
+            rows: source.rows().cloned().collect(),
+            runs: runs(source, room, &mut left_out),
+        });
+        Self {
+            deadline_ms: experiment.sources.iter().find_map(|source| source.results.deadline_ms),
+            sources: sources.collect(),
+            bounds: bounds(experiment),
+            left_out,
+        }
+    }
+}
+
+/// The runs that left a timeline, as long as there is `room` for values.
+fn runs(source: &Source, room: &mut usize, left_out: &mut usize) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for (point, folder) in source.runs() {
+        let series = timeline::read(&folder);
+        let values: usize = series.iter().map(|series| series.values.len()).sum();
+        if values > *room {
+            *left_out += 1;
+        } else if values > 0 {
+            *room -= values;
+            let (times, series) = by_time(series);
+            runs.push(Run {
+                variant: point.variant.clone(),
+                swept: point.swept.clone(),
+                repetition: point.repetition,
+                seed: point.seed,
+                times,
+                series,
+            });
+        }
+    }
+    runs
+}
+
+fn by_time(series: Vec<Series>) -> (Vec<Vec<f64>>, Vec<DrawnSeries>) {
+    let mut times: Vec<Vec<f64>> = Vec::new();
+    let drawn = series.into_iter().map(|Series { node, quantity, t_s, values }| {
+        let known = times.iter().position(|other| *other == t_s);
+        let at = known.unwrap_or_else(|| {
+            times.push(t_s);
+            times.len() - 1
+        });
+        DrawnSeries { node, quantity, times: at, values }
+    });
+    let drawn = drawn.collect();
+    (times, drawn)
+}
+
+fn bounds(experiment: &Experiment) -> Vec<Bound> {
+    let rows: Vec<&Row> = experiment.sources.iter().flat_map(Source::rows).collect();
+    let last = rows.iter().map(|row| row.load).fold(0.0, f64::max);
+    let mut bounds: Vec<Bound> = Vec::new();
+    for row in &rows {
+        let same = |panel: &str, swept: &Swept| row.panel == panel && row.swept == *swept;
+        if bounds.iter().any(|other| same(&other.panel, &other.swept)) {
+            continue;
+        }
+        let alike = rows.iter().copied().filter(|other| same(&other.panel, &other.swept));
+        bounds.push(Bound {
+            panel: row.panel.clone(),
+            swept: row.swept.clone(),
+            corners: bound(alike, last),
+        });
+    }
+    bounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{of, results};
+
+    #[test]
+    fn runs_for_which_there_is_no_room_are_counted() {
+        // The run has three values.
+        for (room, shown, over) in [(2, 0, 1), (3, 1, 0), (7, 1, 0)] {
+            let counted = of(&[results("sim", "t", 1.0)], |report| {
+                let (mut left, mut left_out) = (room, 0);
+                let shown = runs(&report.experiments[0].sources[0], &mut left, &mut left_out);
+                (shown.len(), left_out, room - left)
+            });
+            assert_eq!(counted, (shown, over, 3 * shown));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Tables of a page, cell by cell.
+
+use serde::Serialize;
+
+use super::comparison::{Compared, Comparison, Pair};
+use super::results::{Row, Spread, Swept};
+use super::{Experiment, Source};
+
+/// A table that can be sorted by each of its columns.
+#[derive(Serialize)]
+pub struct Table {
+    head: Vec<Column>,
+    body: Vec<Vec<Cell>>,
+}
+
+#[derive(Serialize)]
+struct Column {
+    title: String,
+    /// What it means, in a sentence; may be empty.
+    meaning: &'static str,
+    numeric: bool,
+}
+
+#[derive(Serialize, Default)]
+struct Cell {
+    text: String,
+    /// Beneath, in small letters; may be empty.
+    spread: String,
+    /// By what it is sorted, if not by its text.
+    order: Option<f64>,
+}
+
+fn text(title: &str) -> Column {
+    Column { title: title.to_owned(), meaning: "", numeric: false }
+}
+
+fn number(title: &str, meaning: &'static str) -> Column {
+    Column { title: title.to_owned(), meaning, numeric: true }
+}
+
+impl Cell {
+    fn text(text: &str) -> Self {
+        Self { text: text.to_owned(), ..Self::default() }
+    }
+
+    fn number(value: f64, digits: usize) -> Self {
+        Self { text: format!("{value:.digits$}"), order: Some(value), ..Self::default() }
+    }
+
+    fn exact(value: f64) -> Self {
+        Self { text: value.to_string(), order: Some(value), ..Self::default() }
+    }
+
+    /// Median over the least and the greatest, each times `factor`.
+    fn spread(spread: Option<Spread>, factor: f64, digits: usize) -> Self {
+        let Some(Spread { min, median, max, ci95 }) = spread else { return Self::text("–") };
+        let shown = |value: f64| format!("{:.digits$}", value * factor);
+        let mut beneath = String::new();
+        if min != max {
+            beneath = format!("{} – {}", shown(min), shown(max));
+        }
+        if let Some([low, high]) = ci95 {
+            beneath += &format!("; 95 %: {} – {}", shown(low), shown(high));
+        }
+        let spread = beneath.trim_start_matches("; ").to_owned();
+        Self { text: shown(median), spread, order: Some(median) }
+    }
+}
+
+/// Every row of every source.
+pub fn results(experiment: &Experiment) -> Table {
+    let rows = || experiment.sources.iter().flat_map(Source::rows);
+    let several = experiment.sources.len() > 1;
+    let recovers = rows().any(|row| row.recovery_s.is_some());
+    let mut head = Vec::new();
+    head.extend(several.then(|| text("results of")));
+    head.push(text("variant"));
+    head.extend(swept(rows().map(|row| &row.swept)));
+    head.extend([
+        number("load", "offered load ÷ capacity"),
+        number("goodput", "calls set up in time ÷ capacity: median, least and greatest run"),
+        number("bound", "the most goodput there can be at this load ÷ capacity"),
+        number("of bound, %", "goodput ÷ bound at the load the run was offered"),
+        number("refused, %", "calls refused ÷ calls offered"),
+        number("resent", "INVITEs sent again ÷ INVITEs sent first"),
+        number("p50, ms", "half of the calls were set up within"),
+        number("p99, ms", "99 % of the calls were set up within"),
+    ]);
+    head.extend(recovers.then(|| number("back after, s", "from the end of the overload")));
+    head.extend([
+        number("runs", "runs of this row"),
+        number("generator, %", "use of a core by its busiest thread"),
+        number("lost", "datagrams that the generator lost"),
+    ]);
+    let body = experiment.sources.iter().flat_map(|source| {
+        source.rows().map(move |row| {
+            let mut cells = Vec::new();
+            cells.extend(several.then(|| Cell::text(&source.label)));
+            cells.push(Cell::text(&row.variant));
+            cells.extend(row.swept.values().map(|value| Cell::exact(*value)));
+            cells.extend(measured(row));
+            cells.extend(recovers.then(|| Cell::spread(row.recovery_s, 1.0, 1)));
+            cells.extend([
+                Cell::exact(row.runs as f64),
+                generator(row),
+                Cell::exact(row.drops as f64),
+            ]);
+            cells
+        })
+    });
+    Table { head, body: body.collect() }
+}
+
+fn measured(row: &Row) -> [Cell; 8] {
+    [
+        Cell::exact(row.load),
+        Cell::spread(Some(row.goodput), 1.0, 3),
+        Cell::number(row.bound, 3),
+        Cell::spread(row.goodput_of_bound, 100.0, 0),
+        Cell::spread(Some(row.refused), 100.0, 0),
+        Cell::spread(Some(row.retransmission_ratio), 1.0, 2),
+        Cell::spread(row.p50_ms, 1.0, 0),
+        Cell::spread(row.p99_ms, 1.0, 0),
+    ]
+}
+
+fn generator(row: &Row) -> Cell {
+    let slow = match row.too_slow {
+        0 => String::new(),
+        runs => format!("too slow in {runs}"),
+    };
+    Cell { spread: slow, ..Cell::number(row.generator_load * 100.0, 0) }
+}
+
+/// Simulated time beside real sockets.
+pub fn comparison(comparison: &Comparison) -> Table {
+    let mut head = vec![text("variant")];
+    head.extend(swept(comparison.rows.iter().map(|row| &row.swept)));
+    head.extend([
+        number("load", "offered load ÷ capacity"),
+        number("goodput, simulated", "calls set up in time ÷ capacity, median of the runs"),
+        number("goodput, real", "calls set up in time ÷ capacity, median of the runs"),
+        number("error", "simulated − real"),
+        number("p99, simulated, ms", "99 % of the calls were set up within"),
+        number("p99, real, ms", "99 % of the calls were set up within"),
+        number("error, %", "(simulated − real) ÷ real"),
+    ]);
+    let body = comparison.rows.iter().map(|row: &Compared| {
+        let Pair { sim, real } = row.goodput;
+        let mut cells = vec![Cell::text(&row.variant)];
+        cells.extend(row.swept.values().map(|value| Cell::exact(*value)));
+        let error = row.goodput.error();
+        cells.extend([Cell::exact(row.load), Cell::number(sim, 3), Cell::number(real, 3)]);
+        cells.push(signed(Some(error), 3));
+        let delay = row.p99_ms;
+        let ms = |value: Option<f64>| value.map_or(Cell::text("–"), |ms| Cell::number(ms, 0));
+        cells.extend([ms(delay.map(|pair| pair.sim)), ms(delay.map(|pair| pair.real))]);
+        cells.push(signed(delay.and_then(Pair::relative_error).map(|part| part * 100.0), 0));
+        cells
+    });
+    Table { head, body: body.collect() }
+}
+
+fn signed(value: Option<f64>, digits: usize) -> Cell {
+    let Some(value) = value else { return Cell::text("–") };
+    Cell { text: with_sign(value, digits), order: Some(value), ..Cell::default() }
+}
+
+/// `+0.03`, `-4`; what rounds to nothing has no sign.
+pub fn with_sign(value: f64, digits: usize) -> String {
+    let text = format!("{value:+.digits$}");
+    match text.trim_start_matches(['+', '-']) {
+        nothing if nothing.bytes().all(|byte| matches!(byte, b'0' | b'.')) => nothing.to_owned(),
+        _ => text,
+    }
+}
+
+/// A column for each swept condition; all rows have the same ones.
+fn swept<'a>(mut rows: impl Iterator<Item = &'a Swept>) -> Vec<Column> {
+    let names = rows.next().into_iter().flat_map(|swept| swept.keys());
+    names.map(|name| number(name, "a swept condition, as the scenario names it")).collect()
+}

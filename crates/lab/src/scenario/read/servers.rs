@@ -1,0 +1,168 @@
+//! `[[node]]`: servers and who sends to whom.
+
+use std::ops::Range;
+
+use tidegate_proxy::{Mode, Overload};
+use tidegate_server::config::Emulate;
+use tidegate_server::config::schema::{
+    EMULATE, OVERLOAD, Report, Section, alternatives, nearest, quoted, read_emulate, read_overload,
+};
+use toml::Spanned;
+
+use crate::scenario::tables::{NAME, NODE, NODE_MODE, SHARE, TO, UNDER_TEST};
+use crate::topology::{Impossible, Next, Node, Topology};
+
+/// The name of those who are called.
+const ANSWERERS: &str = "answerers";
+
+/// The servers of the scenario `root`; one, of this `mode`, if it names none.
+pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> Option<Topology> {
+    let drafts = root.read_all(&NODE, Draft::read, report);
+    if drafts.is_empty() {
+        return Some(Topology::single(mode));
+    }
+    let drafts = drafts.into_iter().collect::<Option<Vec<_>>>()?;
+    let names: Vec<&str> = drafts.iter().map(|draft| &**draft.name.get_ref()).collect();
+    if !are_distinct(&drafts, report) {
+        return None;
+    }
+    // Every target is read before any is given up, so that all errors show.
+    let targets: Vec<_> = drafts.iter().map(|draft| targets(draft, &names, report)).collect();
+    let targets = targets.into_iter().collect::<Option<Vec<_>>>()?;
+    let shares = shares(&drafts, &targets);
+    let spans: Vec<_> = drafts.iter().map(|draft| draft.span.clone()).collect();
+    let nodes = drafts.into_iter().zip(targets).zip(shares);
+    let node = |((draft, to), share): ((Draft, Vec<Next>), f64)| Node {
+        name: draft.name.into_inner(),
+        to,
+        share,
+        mode: draft.mode.unwrap_or(mode),
+        under_test: draft.under_test,
+        overload: draft.overload.unwrap_or_default(),
+        emulate: draft.emulate,
+    };
+    match Topology::new(nodes.map(node).collect()) {
+        Ok(topology) => Some(topology),
+        Err(why) => {
+            refuse(why, &spans, report);
+            None
+        }
+    }
+}
+
+/// A `[[node]]` by itself.
+struct Draft {
+    span: Range<usize>,
+    name: Spanned<String>,
+    to: Spanned<Vec<Spanned<String>>>,
+    share: Option<f64>,
+    mode: Option<Mode>,
+    under_test: bool,
+    overload: Option<Overload>,
+    emulate: Option<Emulate>,
+}
+
+impl Draft {
+    fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Self> {
+        let (name, to) = (section.value(&NAME, report), section.value(&TO, report));
+        let share = section.given(&SHARE, report).map(Spanned::into_inner);
+        let mode = section.given(&NODE_MODE, report).map(Spanned::into_inner);
+        let under_test = section.value(&UNDER_TEST, report).map(Spanned::into_inner);
+        let overload = section.read_all(&OVERLOAD, read_overload, report).pop();
+        let emulate = section.read_all(&EMULATE, read_emulate, report).pop();
+        let to = to?;
+        if to.get_ref().is_empty() {
+            let help = format!("name a node or `\"{ANSWERERS}\"`");
+            report.error(to.span(), "a node sends to nobody", "empty", help);
+            return None;
+        }
+        Some(Self {
+            span: section.span(),
+            name: name?,
+            to,
+            share,
+            mode,
+            under_test: under_test?,
+            overload: overload.flatten(),
+            emulate: emulate.flatten(),
+        })
+    }
+}
+
+fn are_distinct(drafts: &[Draft], report: &mut Report) -> bool {
+    let twins = drafts.iter().enumerate().filter_map(|(index, draft)| {
+        let twin = drafts[..index].iter().find(|d| d.name.get_ref() == draft.name.get_ref())?;
+        Some((draft, twin))
+    });
+    let mut distinct = true;
+    for (draft, twin) in twins {
+        distinct = false;
+        report.clash(
+            format!("two nodes are called {}", quoted(draft.name.get_ref())),
+            (draft.name.span(), "used already"),
+            (twin.name.span(), "here"),
+            "give each a name of its own",
+        );
+    }
+    distinct
+}
+
+fn targets(draft: &Draft, names: &[&str], report: &mut Report) -> Option<Vec<Next>> {
+    let mut next = |name: &Spanned<String>| {
+        if name.get_ref() == ANSWERERS {
+            return Some(Next::Answerers);
+        }
+        let found = names.iter().position(|known| known == name.get_ref());
+        if found.is_none() {
+            report_unknown(name, names, &[ANSWERERS], report);
+        }
+        found.map(Next::Node)
+    };
+    let read: Vec<_> = draft.to.get_ref().iter().map(&mut next).collect();
+    read.into_iter().collect()
+}
+
+/// Reports a name that is neither a node's nor one of `others`.
+pub(super) fn report_unknown(
+    name: &Spanned<String>,
+    nodes: &[&str],
+    others: &[&str],
+    report: &mut Report,
+) {
+    let names = || nodes.iter().chain(others).copied();
+    let help = match nearest(name.get_ref(), names()) {
+        Some(near) => format!("did you mean `\"{near}\"`?"),
+        None => format!("write {}", alternatives(names())),
+    };
+    let title = format!("there is no node {}", quoted(name.get_ref()));
+    report.error(name.span(), title, "not a name of one", help);
+}
+
+/// As given; if none is, one for each that nobody sends to.
+fn shares(drafts: &[Draft], targets: &[Vec<Next>]) -> Vec<f64> {
+    if drafts.iter().any(|draft| draft.share.is_some()) {
+        return drafts.iter().map(|draft| draft.share.unwrap_or(0.0)).collect();
+    }
+    let is_sent_to = |place| targets.iter().flatten().any(|next| *next == Next::Node(place));
+    (0..drafts.len()).map(|place| if is_sent_to(place) { 0.0 } else { 1.0 }).collect()
+}
+
+fn refuse(why: Impossible, spans: &[Range<usize>], report: &mut Report) {
+    match why {
+        Impossible::Circle(place) => report.error(
+            spans[place].clone(),
+            "a call would go round in a circle",
+            "comes back to this node",
+            "remove a node from one of the lists `to`",
+        ),
+        Impossible::Idle(place) => report.error(
+            spans[place].clone(),
+            "no call comes to a node",
+            "this one",
+            "give it a `share`, or name it in a list `to`",
+        ),
+        Impossible::Untested => {
+            report.missing("no node is under test", "add `under_test = true` to one");
+        }
+    }
+}

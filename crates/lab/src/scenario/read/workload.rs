@@ -1,0 +1,94 @@
+//! `[workload]`.
+
+use std::path::Path;
+
+use tidegate_agent::{Process, Profile, Trace};
+use tidegate_server::config::schema::{Report, Section, quoted};
+use toml::Spanned;
+
+use crate::scenario::tables::{
+    ARRIVALS, Arrivals, GOODPUT, HOLD, OPEN_LIMIT, OPEN_MAX, PROFILE, RETRANSMISSIONS, TRYING,
+};
+use crate::scenario::{Goodput, Hold};
+
+/// Bytes of a trace file at the most.
+const TRACE_MAX: u64 = 256 << 20;
+
+/// What `[workload]` says beside what can be swept.
+pub(super) struct Workload {
+    pub arrivals: Spanned<Process>,
+    pub profile: Spanned<Profile>,
+    pub hold: Hold,
+    pub retransmissions: bool,
+    pub open_max: usize,
+    pub open_limit: Option<usize>,
+    pub trying: bool,
+    pub goodput: Goodput,
+}
+
+/// Reads it; files are beside the scenario in `folder`.
+pub(super) fn read(
+    section: &Section<'_, '_>,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<Workload> {
+    let arrivals = section.value(&ARRIVALS, report).and_then(|a| process(a, folder, report));
+    let profile = section.value(&PROFILE, report);
+    let hold = section.value(&HOLD, report).map(Spanned::into_inner);
+    let retransmissions = section.value(&RETRANSMISSIONS, report).map(Spanned::into_inner);
+    let open_max = section.value(&OPEN_MAX, report).map(Spanned::into_inner);
+    let open_limit = section.given(&OPEN_LIMIT, report).map(Spanned::into_inner);
+    let trying = section.value(&TRYING, report).map(Spanned::into_inner);
+    let goodput = section.value(&GOODPUT, report).map(Spanned::into_inner);
+    let (arrivals, profile) = (arrivals?, profile?);
+    if matches!(arrivals.get_ref(), Process::Trace(_)) && *profile.get_ref() != Profile::Constant {
+        report.clash(
+            "a trace has no profile",
+            (profile.span(), "changes the rate"),
+            (arrivals.span(), "says every moment"),
+            "remove one of them",
+        );
+        return None;
+    }
+    Some(Workload {
+        arrivals,
+        profile,
+        hold: hold?,
+        retransmissions: retransmissions?,
+        open_max: usize::try_from(open_max?).ok()?,
+        open_limit: open_limit.and_then(|limit| usize::try_from(limit).ok()),
+        trying: trying?,
+        goodput: goodput?,
+    })
+}
+
+/// The process that is meant, with its trace if it has one.
+fn process(
+    arrivals: Spanned<Arrivals>,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<Spanned<Process>> {
+    let span = arrivals.span();
+    let file = match arrivals.into_inner() {
+        Arrivals::Process(process) => return Some(Spanned::new(span, process)),
+        Arrivals::TraceFile(file) => folder.join(file),
+    };
+    match trace(&file) {
+        Ok(trace) => Some(Spanned::new(span, Process::Trace(trace))),
+        Err(why) => {
+            let title = format!("{} is no trace", quoted(&file.display().to_string()));
+            report.error(span, title, why, "write one moment a line, in seconds, in order");
+            None
+        }
+    }
+}
+
+fn trace(file: &Path) -> Result<Trace, String> {
+    let unread = |error: std::io::Error| error.to_string();
+    let length = std::fs::metadata(file).map_err(unread)?.len();
+    if length > TRACE_MAX {
+        return Err(format!("{length} bytes"));
+    }
+    let text = std::fs::read_to_string(file).map_err(unread)?;
+    text.parse::<Trace>().map_err(|why| why.to_string())
+}

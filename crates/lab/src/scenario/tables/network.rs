@@ -1,0 +1,179 @@
+//! `[[link]]` and `[[fault]]`: what lies between callers, servers and answerers, and what goes
+//! wrong.
+
+use tidegate_server::config::schema::{
+    Absent, Choice, Flag, Knob, Real, Table, Text, Whole, Wrong,
+};
+
+pub(in crate::scenario) static LINK: Table = Table {
+    header: "[[link]]",
+    name: "link",
+    count: 0..=256,
+    doc: "How packets travel; of several for the same, the last counts. Without any they arrive at \
+          once. On real sockets there is nothing but the network of the machine.",
+    knobs: &[
+        &FROM,
+        &TO,
+        &DELAY_MS,
+        &JITTER_MS,
+        &LOSS,
+        &REORDER,
+        &DUPLICATE,
+        &BANDWIDTH_MBPS,
+        &QUEUE_BYTES,
+    ],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+const PARTY: Text<String> =
+    Text { what: "the name of a node, `\"callers\"` or `\"answerers\"`", parse: any };
+
+pub(in crate::scenario) static FROM: Knob<Text<String>> = Knob {
+    name: "from",
+    shape: PARTY,
+    absent: Absent::Means("from everybody"),
+    doc: "From whom: a node, `callers` or `answerers`.",
+};
+
+pub(in crate::scenario) static TO: Knob<Text<String>> = Knob {
+    name: "to",
+    shape: PARTY,
+    absent: Absent::Means("to everybody"),
+    doc: "To whom. What goes back travels by another link.",
+};
+
+pub(in crate::scenario) static DELAY_MS: Knob<Real> = Knob {
+    name: "delay_ms",
+    shape: Real(0.0..=60_000.0),
+    absent: Absent::Default("0"),
+    doc: "Time that every packet takes.",
+};
+
+pub(in crate::scenario) static JITTER_MS: Knob<Real> = Knob {
+    name: "jitter_ms",
+    shape: Real(0.0..=60_000.0),
+    absent: Absent::Default("0"),
+    doc: "Time that it may take beyond that, uniformly distributed.",
+};
+
+pub(in crate::scenario) static LOSS: Knob<Real> = Knob {
+    name: "loss",
+    shape: Real(0.0..=1.0),
+    absent: Absent::Default("0"),
+    doc: "Part of the packets that are lost.",
+};
+
+pub(in crate::scenario) static REORDER: Knob<Real> = Knob {
+    name: "reorder",
+    shape: Real(0.0..=1.0),
+    absent: Absent::Default("0"),
+    doc: "Part of the packets that take no time and so overtake others.",
+};
+
+pub(in crate::scenario) static DUPLICATE: Knob<Real> = Knob {
+    name: "duplicate",
+    shape: Real(0.0..=1.0),
+    absent: Absent::Default("0"),
+    doc: "Part of the packets that arrive twice.",
+};
+
+pub(in crate::scenario) static BANDWIDTH_MBPS: Knob<Real> = Knob {
+    name: "bandwidth_mbps",
+    shape: Real(0.001..=1_000_000.0),
+    absent: Absent::Means("no limit"),
+    doc: "Megabits a second that the link takes, headers of IP and UDP included.",
+};
+
+pub(in crate::scenario) static QUEUE_BYTES: Knob<Whole> = Knob {
+    name: "queue_bytes",
+    shape: Whole(1500..=1_000_000_000),
+    absent: Absent::Default("262_144"),
+    doc: "Bytes that wait before a link of limited bandwidth; more are lost.",
+};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::scenario) enum Kind {
+    Crash,
+    Stall,
+    Partition,
+    Link,
+}
+
+pub(in crate::scenario) static FAULT: Table = Table {
+    header: "[[fault]]",
+    name: "fault",
+    count: 0..=256,
+    doc: "Something that goes wrong for a while. On real sockets, servers can crash and stall.",
+    knobs: &[
+        &KIND,
+        &AT_S,
+        &FOR_S,
+        &OF_NODE,
+        &SILENT,
+        &FROM,
+        &TO,
+        &DELAY_MS,
+        &JITTER_MS,
+        &LOSS,
+        &REORDER,
+        &DUPLICATE,
+        &BANDWIDTH_MBPS,
+        &QUEUE_BYTES,
+    ],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {
+    name: "kind",
+    shape: Choice {
+        words: &[
+            ("crash", Kind::Crash),
+            ("stall", Kind::Stall),
+            ("partition", Kind::Partition),
+            ("link", Kind::Link),
+        ],
+        reserved: &[],
+    },
+    absent: Absent::Required,
+    doc: "`crash`: `node` loses all it holds and is started again. `stall`: `node` gets no \
+          processor. `partition`: nothing gets through between `from` and `to`, both ways. \
+          `link`: from `from` to `to` packets travel as the other keys say.",
+};
+
+pub(in crate::scenario) static AT_S: Knob<Real> = Knob {
+    name: "at_s",
+    shape: Real(0.0..=90_000.0),
+    absent: Absent::Required,
+    doc: "When, in seconds after the start of the warm-up.",
+};
+
+pub(in crate::scenario) static FOR_S: Knob<Real> = Knob {
+    name: "for_s",
+    shape: Real(0.001..=90_000.0),
+    absent: Absent::Required,
+    doc: "For how many seconds.",
+};
+
+pub(in crate::scenario) static OF_NODE: Knob<Text<String>> = Knob {
+    name: "node",
+    shape: Text { what: "the name of a node", parse: any },
+    absent: Absent::Means("the only server"),
+    doc: "Which server crashes or stalls.",
+};
+
+pub(in crate::scenario) static SILENT: Knob<Flag> = Knob {
+    name: "silent",
+    shape: Flag,
+    absent: Absent::Default("false"),
+    doc: "Whether the whole machine of a server that crashes is gone, so that its senders hear \
+          nothing; else its ports are closed, and they are told so.",
+};
+
+fn any(text: &str) -> Result<String, Wrong> {
+    Ok(text.to_owned())
+}

@@ -1,0 +1,182 @@
+//! `[workload]`: the calls that are offered.
+
+use std::path::PathBuf;
+
+use tidegate_agent::{Mmpp, Process, Profile};
+use tidegate_server::config::schema::{
+    Absent, Choice, Flag, Knob, Real, Table, Text, Whole, Wrong,
+};
+
+use crate::scenario::{Goodput, Hold};
+
+pub(in crate::scenario) static WORKLOAD: Table = Table {
+    header: "[workload]",
+    name: "workload",
+    count: 0..=1,
+    doc: "The calls that are offered, whatever becomes of them.",
+    knobs: &[
+        &LOAD,
+        &ARRIVALS,
+        &PROFILE,
+        &HOLD_S,
+        &HOLD,
+        &PATIENCE_S,
+        &RETRANSMISSIONS,
+        &OPEN_MAX,
+        &OPEN_LIMIT,
+        &T1_MS,
+        &ANSWERERS,
+        &TRYING,
+        &DEADLINE_MS,
+        &GOODPUT,
+    ],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+pub(in crate::scenario) static LOAD: Knob<Real> = Knob {
+    name: "load",
+    shape: Real(0.001..=1000.0),
+    absent: Absent::Default("1"),
+    doc: "Calls offered, as a multiple of the emulated capacity, where the profile is 1.",
+};
+
+/// How calls arrive, as it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::scenario) enum Arrivals {
+    /// By a process that is known.
+    Process(Process),
+    /// At the moments in a file.
+    TraceFile(PathBuf),
+}
+
+pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
+    name: "arrivals",
+    shape: Text {
+        what: "`\"poisson\"`, `\"uniform\"`, `\"mmpp:F=S,F=S\"` or `\"trace:FILE\"`",
+        parse: arrivals,
+    },
+    absent: Absent::Default("\"poisson\""),
+    doc: "`poisson`: independent calls. `uniform`: equal gaps. `mmpp`: bursts; of each of 2 to 8 \
+          states the factor F on the rate and the mean stay of S seconds; the mean rate is that \
+          of `load`. `trace`: at the moments in a file, beside the scenario's unless it is an \
+          absolute path: one a line, in seconds, in order. A trace says the load itself; it needs \
+          one server that callers send to.",
+};
+
+pub(in crate::scenario) static PROFILE: Knob<Text<Profile>> = Knob {
+    name: "profile",
+    shape: Text {
+        what: "`\"constant\"`, `\"gradual:UP,HOLD,DOWN\"`, `\"instant:AT\"`, `\"steps:T=F,T=F\"`, \
+               `\"flash:AT,PEAK,RISE,DECAY\"` or `\"avalanche:AT,N,WITHIN\"`, times in seconds",
+        parse: profile,
+    },
+    absent: Absent::Default("\"constant\""),
+    doc: "How the rate of calls changes, as a factor on that of `load`; times count from the start \
+          of the warm-up. `gradual`: up from 0 to 1, and down to 0. `instant`: nothing until AT. \
+          `steps`: the factor F from T on, and 1 before the first. `flash`: from 1 up to PEAK \
+          within RISE, then down to 1 with the time constant DECAY. `avalanche`: N calls more \
+          within a window.",
+};
+
+pub(in crate::scenario) static HOLD_S: Knob<Real> = Knob {
+    name: "hold_s",
+    shape: Real(0.0..=3600.0),
+    absent: Absent::Default("0"),
+    doc: "Seconds that a call is held.",
+};
+
+pub(in crate::scenario) static HOLD: Knob<Choice<Hold>> = Knob {
+    name: "hold",
+    shape: Choice { words: &[("fixed", Hold::Fixed), ("exp", Hold::Exponential)], reserved: &[] },
+    absent: Absent::Default("\"fixed\""),
+    doc: "Whether every call is held for `hold_s`, or for exponentially distributed times of that \
+          mean.",
+};
+
+pub(in crate::scenario) static PATIENCE_S: Knob<Real> = Knob {
+    name: "patience_s",
+    shape: Real(0.01..=3600.0),
+    absent: Absent::Default("60"),
+    doc: "Seconds after which a caller that is not answered hangs up.",
+};
+
+pub(in crate::scenario) static RETRANSMISSIONS: Knob<Flag> = Knob {
+    name: "retransmissions",
+    shape: Flag,
+    absent: Absent::Default("true"),
+    doc: "Whether callers and answerers repeat what is not answered.",
+};
+
+pub(in crate::scenario) static OPEN_MAX: Knob<Whole> = Knob {
+    name: "open_max",
+    shape: Whole(1..=1_000_000),
+    absent: Absent::Default("100_000"),
+    doc: "Calls that may be open at once before one server; one more is not begun.",
+};
+
+pub(in crate::scenario) static OPEN_LIMIT: Knob<Whole> = Knob {
+    name: "open_limit",
+    shape: Whole(1..=1_000_000),
+    absent: Absent::Means("an open loop"),
+    doc: "A closed loop, as SIPp's: while so many calls are open before one server, the next is held \
+          back until one ends.",
+};
+
+pub(in crate::scenario) static T1_MS: Knob<Real> = Knob {
+    name: "t1_ms",
+    shape: Real(1.0..=60_000.0),
+    absent: Absent::Default("500"),
+    doc: "T1 of RFC 3261, by which callers and answerers repeat what is not answered.",
+};
+
+pub(in crate::scenario) static ANSWERERS: Knob<Whole> = Knob {
+    name: "answerers",
+    shape: Whole(1..=64),
+    absent: Absent::Default("2"),
+    doc: "Those who are called: they answer every call at once.",
+};
+
+pub(in crate::scenario) static TRYING: Knob<Flag> = Knob {
+    name: "trying",
+    shape: Flag,
+    absent: Absent::Default("false"),
+    doc: "Whether answerers send a 100 before anything else: one more message of each call.",
+};
+
+pub(in crate::scenario) static DEADLINE_MS: Knob<Real> = Knob {
+    name: "deadline_ms",
+    shape: Real(1.0..=60_000.0),
+    absent: Absent::Default("500"),
+    doc: "A call counts as goodput if it is set up within this time of its intended moment.",
+};
+
+pub(in crate::scenario) static GOODPUT: Knob<Choice<Goodput>> = Knob {
+    name: "goodput",
+    shape: Choice {
+        words: &[("answered", Goodput::Answered), ("acknowledged", Goodput::Acknowledged)],
+        reserved: &[],
+    },
+    absent: Absent::Default("\"answered\""),
+    doc: "When a call is set up: when its 200 has come to the caller, or when the ACK has come to \
+          the answerer as well, which only simulated time can see.",
+};
+
+fn arrivals(text: &str) -> Result<Arrivals, Wrong> {
+    let wrong = |why: String| Wrong::from(why);
+    Ok(match text.split_once(':') {
+        None if text == "poisson" => Arrivals::Process(Process::Poisson),
+        None if text == "uniform" => Arrivals::Process(Process::Uniform),
+        Some(("mmpp", states)) => {
+            let mmpp = states.parse::<Mmpp>().map_err(|why| wrong(why.to_string()))?;
+            Arrivals::Process(Process::Mmpp(mmpp))
+        }
+        Some(("trace", file)) if !file.is_empty() => Arrivals::TraceFile(file.into()),
+        _ => return Err("no such process".into()),
+    })
+}
+
+fn profile(text: &str) -> Result<Profile, Wrong> {
+    text.parse::<Profile>().map_err(|why| why.to_string().into())
+}

@@ -1,0 +1,100 @@
+//! Several measurements of one quantity.
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// What is sure of the mean: such a part of all samples has it in its interval.
+const CONFIDENCE: f64 = 0.95;
+
+/// Several measurements of one quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// The one in the middle, or the mean of the two there.
+    pub median: f64,
+    /// The greatest.
+    pub max: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The interval in which the mean of ever more of them is to be expected at 95 %, by Student's
+    /// t: it supposes that they are normally distributed and independent. `None` of one alone.
+    pub ci95: Option<[f64; 2]>,
+}
+
+impl Spread {
+    /// The spread of `values`; `None` of nothing.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let half = values.len() / 2;
+        let median = match values.len() % 2 {
+            0 => f64::midpoint(values[half - 1], values[half]),
+            _ => values[half],
+        };
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let around = |reach: f64| [mean - reach, mean + reach];
+        Some(Self { min, median, max, mean, ci95: reach(&values, mean).map(around) })
+    }
+
+    /// The same in a unit of which one makes `factor` of this one's.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        let Self { min, median, max, mean, ci95 } = self;
+        Self {
+            min: min * factor,
+            median: median * factor,
+            max: max * factor,
+            mean: mean * factor,
+            ci95: ci95.map(|ends| ends.map(|end| end * factor)),
+        }
+    }
+}
+
+/// How far the interval goes to each side of the mean.
+fn reach(values: &[f64], mean: f64) -> Option<f64> {
+    let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)? as f64;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom;
+    let t = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf((1.0 + CONFIDENCE) / 2.0);
+    Some(t * (variance / values.len() as f64).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(values: &[f64]) -> Spread {
+        Spread::of(values.iter().copied()).unwrap()
+    }
+
+    #[test]
+    fn a_spread_has_its_middle() {
+        assert_eq!(Spread::of([]), None);
+        let three = spread(&[3.0, 1.0, 2.0]);
+        assert_eq!((three.min, three.median, three.max, three.mean), (1.0, 2.0, 3.0, 2.0));
+        assert_eq!(spread(&[4.0, 1.0]).median, 2.5);
+    }
+
+    #[test]
+    fn the_interval_of_the_mean_is_that_of_the_tables() {
+        assert_eq!(spread(&[1.0]).ci95, None);
+        // t(0.975) is 12.706 for two values and 4.303 for three; here s/√n is 0.5 and 1/√3.
+        for (values, reach) in [(&[1.0, 2.0][..], 12.706 * 0.5), (&[1.0, 2.0, 3.0], 4.303 / 1.732)]
+        {
+            let Spread { mean, ci95: Some([low, high]), .. } = spread(values) else { panic!() };
+            assert!((mean - low - reach).abs() < 2e-3 && (high - mean - reach).abs() < 2e-3);
+        }
+        let Some([low, high]) = spread(&[5.0, 5.0]).ci95 else { panic!() };
+        assert_eq!((low, high), (5.0, 5.0));
+    }
+
+    #[test]
+    fn a_scaled_spread_is_that_of_scaled_values() {
+        let scaled = spread(&[1.0, 2.0, 4.0]).scaled(2.0);
+        let expected = spread(&[2.0, 4.0, 8.0]);
+        assert_eq!((scaled.median, scaled.mean), (expected.median, expected.mean));
+        let ends = [scaled, expected].map(|spread| spread.ci95.unwrap()[1]);
+        assert!((ends[0] - ends[1]).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,294 @@
+//! How a run went over time: what servers and callers counted, looked at again and again.
+
+use std::io;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Rows of a file at the most; what would come later is left out.
+const ROWS_MAX: usize = 4_000_000;
+
+/// What a server said of itself at one moment. Counts are since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ServerReading {
+    /// New sessions, each counted once.
+    pub offered: u64,
+    /// Of these, admitted.
+    pub admitted: u64,
+    /// Refusals.
+    pub refused: u64,
+    /// Repetitions of what was decided or waits.
+    pub repeated: u64,
+    /// Messages waiting.
+    pub waiting: u64,
+    /// Seconds of its processor that were occupied.
+    pub occupied_s: f64,
+    /// Share of new sessions that is admitted.
+    pub fraction: f64,
+    /// Rate at which new sessions are released, in calls/s; 0 if they are not paced.
+    pub release_cps: f64,
+    /// Datagrams lost at receive buffers.
+    pub socket_drops: u64,
+}
+
+/// What callers had counted at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallersReading {
+    /// Calls whose intended moment had come.
+    pub offered: u64,
+    /// Calls answered.
+    pub set_up: u64,
+    /// Of these, in time.
+    pub in_time: u64,
+    /// Calls refused by 503.
+    pub refused: u64,
+    /// INVITEs sent again.
+    pub repeated: u64,
+    /// Calls not over.
+    pub open: u64,
+}
+
+/// Readings of one run, in order of time.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    servers: Vec<Track<ServerReading>>,
+    callers: Vec<Track<CallersReading>>,
+}
+
+/// All readings of one server or of the callers before it.
+#[derive(Clone, Debug)]
+struct Track<R> {
+    name: String,
+    readings: Vec<(Duration, R)>,
+}
+
+impl ServerReading {
+    /// What is in a `/status`.
+    pub fn of(status: &Value) -> Self {
+        let mut reading = Self::default();
+        for (index, shard) in status["shards"].as_array().into_iter().flatten().enumerate() {
+            let whole = |value: &Value| value.as_u64().unwrap_or(0);
+            let real = |value: &Value| value.as_f64().unwrap_or(0.0);
+            let session = &shard["session"];
+            reading.offered += whole(&session["offered"]);
+            reading.admitted += whole(&session["admitted"]);
+            reading.refused += whole(&session["refused"]);
+            reading.repeated += whole(&session["repeated"]);
+            reading.waiting += whole(&shard["queued"]);
+            reading.occupied_s += real(&shard["occupied_s"]);
+            reading.release_cps += real(&shard["release_cps"]);
+            reading.socket_drops += whole(&shard["socket_drops"]) + whole(&shard["emulated_drops"]);
+            // The mean of the shards.
+            let before = index as f64;
+            let fraction = real(&session["fraction"]);
+            reading.fraction = (reading.fraction * before + fraction) / (before + 1.0);
+        }
+        reading
+    }
+}
+
+impl Timeline {
+    /// Without readings, of these servers and of the callers before those.
+    pub fn new<'a>(
+        servers: impl IntoIterator<Item = &'a str>,
+        entries: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        Self {
+            servers: servers.into_iter().map(|name| Track::new(name.to_owned())).collect(),
+            callers: entries.into_iter().map(|to| Track::new(format!("callers-{to}"))).collect(),
+        }
+    }
+
+    /// Adds what the server at `place` said at `at`, after the start of the load.
+    pub fn server(&mut self, place: usize, at: Duration, reading: ServerReading) {
+        self.servers[place].readings.push((at, reading));
+    }
+
+    /// Adds what the callers at the entry `index` had counted at `at`.
+    pub fn callers(&mut self, index: usize, at: Duration, reading: CallersReading) {
+        self.callers[index].readings.push((at, reading));
+    }
+
+    /// Calls answered in time by all callers together until each moment they were looked at.
+    pub fn in_time(&self) -> Vec<(Duration, u64)> {
+        self.sum(|reading| reading.in_time)
+    }
+
+    /// The same of calls offered.
+    pub fn offered(&self) -> Vec<(Duration, u64)> {
+        self.sum(|reading| reading.offered)
+    }
+
+    fn sum(&self, count: impl Fn(&CallersReading) -> u64) -> Vec<(Duration, u64)> {
+        let Some((first, others)) = self.callers.split_first() else { return Vec::new() };
+        let sum = |(index, (at, reading)): (usize, &(Duration, CallersReading))| {
+            let beside = others.iter().filter_map(|track| track.readings.get(index));
+            (*at, count(reading) + beside.map(|(_, reading)| count(reading)).sum::<u64>())
+        };
+        first.readings.iter().enumerate().map(sum).collect()
+    }
+
+    /// As CSV: a row for each moment, party and quantity. Rates are means since the moment before;
+    /// a server that was started anew meanwhile counts from its start.
+    ///
+    /// # Errors
+    /// None that a vector can give.
+    pub fn csv(&self) -> io::Result<Vec<u8>> {
+        let mut table = Table::new()?;
+        for track in &self.servers {
+            track.rows(&mut table, |elapsed, old, new| {
+                let rate = |count: fn(&ServerReading) -> u64| {
+                    let (old, new) = (count(old), count(new));
+                    new.checked_sub(old).unwrap_or(new) as f64 / elapsed
+                };
+                let busy_s = if new.occupied_s < old.occupied_s {
+                    new.occupied_s
+                } else {
+                    new.occupied_s - old.occupied_s
+                };
+                vec![
+                    ("offered_cps", rate(|r| r.offered)),
+                    ("admitted_cps", rate(|r| r.admitted)),
+                    ("refused_cps", rate(|r| r.refused)),
+                    ("repeated_cps", rate(|r| r.repeated)),
+                    ("waiting", new.waiting as f64),
+                    ("occupancy", busy_s / elapsed),
+                    ("fraction", new.fraction),
+                    ("release_cps", new.release_cps),
+                    ("socket_drops_per_s", rate(|r| r.socket_drops)),
+                ]
+            })?;
+        }
+        for track in &self.callers {
+            track.rows(&mut table, |elapsed, old, new| {
+                let rate = |count: fn(&CallersReading) -> u64| {
+                    (count(new) - count(old).min(count(new))) as f64 / elapsed
+                };
+                vec![
+                    ("offered_cps", rate(|r| r.offered)),
+                    ("set_up_cps", rate(|r| r.set_up)),
+                    ("in_time_cps", rate(|r| r.in_time)),
+                    ("refused_cps", rate(|r| r.refused)),
+                    ("repeated_cps", rate(|r| r.repeated)),
+                    ("open", new.open as f64),
+                ]
+            })?;
+        }
+        table.finish()
+    }
+}
+
+impl<R: Copy + Default> Track<R> {
+    fn new(name: String) -> Self {
+        Self { name, readings: Vec::new() }
+    }
+
+    fn rows(
+        &self,
+        table: &mut Table,
+        quantities: impl Fn(f64, &R, &R) -> Vec<(&'static str, f64)>,
+    ) -> io::Result<()> {
+        let mut last = (Duration::ZERO, R::default());
+        for &(at, reading) in &self.readings {
+            let elapsed = at.saturating_sub(last.0).as_secs_f64();
+            if elapsed <= 0.0 {
+                continue;
+            }
+            for (quantity, value) in quantities(elapsed, &last.1, &reading) {
+                table.row(at, &self.name, quantity, value)?;
+            }
+            last = (at, reading);
+        }
+        Ok(())
+    }
+}
+
+struct Table {
+    writer: csv::Writer<Vec<u8>>,
+    left: usize,
+}
+
+impl Table {
+    fn new() -> io::Result<Self> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(["t_s", "node", "quantity", "value"])?;
+        Ok(Self { writer, left: ROWS_MAX })
+    }
+
+    fn row(&mut self, at: Duration, node: &str, quantity: &str, value: f64) -> io::Result<()> {
+        let Some(left) = self.left.checked_sub(1) else { return Ok(()) };
+        self.left = left;
+        let (at, value) = (format!("{:.3}", at.as_secs_f64()), shown(value));
+        self.writer.write_record([&*at, node, quantity, &*value])?;
+        Ok(())
+    }
+
+    fn finish(self) -> io::Result<Vec<u8>> {
+        self.writer.into_inner().map_err(|error| error.into_error())
+    }
+}
+
+/// To a thousandth.
+fn shown(value: f64) -> String {
+    ((value * 1e3).round() / 1e3).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn rates_are_differences_and_a_new_life_counts_from_its_start() {
+        let mut timeline = Timeline::new(["a"], []);
+        let reading = |offered, occupied_s| ServerReading {
+            offered,
+            occupied_s,
+            waiting: 7,
+            ..ServerReading::default()
+        };
+        timeline.server(0, ms(500), reading(100, 0.25));
+        timeline.server(0, ms(1000), reading(110, 0.5));
+        timeline.server(0, ms(2000), reading(50, 0.1));
+        let csv = String::from_utf8(timeline.csv().unwrap()).unwrap();
+        let of = |quantity: &str| -> Vec<&str> {
+            let of = |line: &&str| line.split(',').nth(2) == Some(quantity);
+            csv.lines().filter(of).map(|line| line.rsplit(',').next().unwrap()).collect()
+        };
+        assert_eq!(csv.lines().next(), Some("t_s,node,quantity,value"));
+        assert_eq!(csv.lines().nth(1), Some("0.500,a,offered_cps,200"));
+        assert_eq!(of("offered_cps"), ["200", "20", "50"]);
+        assert_eq!(of("occupancy"), ["0.5", "0.5", "0.1"]);
+        assert_eq!(of("waiting"), ["7"; 3]);
+    }
+
+    #[test]
+    fn callers_of_all_servers_are_summed() {
+        let mut timeline = Timeline::new([], ["a", "b"]);
+        let reading = |in_time| CallersReading { in_time, ..CallersReading::default() };
+        for (at, counts) in [(100, [1, 10]), (200, [2, 20])] {
+            timeline.callers(0, ms(at), reading(counts[0]));
+            timeline.callers(1, ms(at), reading(counts[1]));
+        }
+        assert_eq!(timeline.in_time(), [(ms(100), 11), (ms(200), 22)]);
+        let csv = String::from_utf8(timeline.csv().unwrap()).unwrap();
+        assert!(csv.contains("0.200,callers-b,in_time_cps,100\n"), "{csv}");
+    }
+
+    #[test]
+    fn shards_are_added_and_their_fractions_have_a_mean() {
+        let shard = |offered: u64, fraction: f64| {
+            json!({ "session": { "offered": offered, "fraction": fraction },
+                    "queued": 3, "socket_drops": 1, "emulated_drops": 2 })
+        };
+        let status = json!({ "shards": [shard(5, 1.0), shard(7, 0.5)] });
+        let reading = ServerReading::of(&status);
+        assert_eq!((reading.offered, reading.waiting, reading.socket_drops), (12, 6, 6));
+        assert_eq!(reading.fraction, 0.75);
+    }
+}

@@ -1,0 +1,134 @@
+//! What is to be done to a simulated network, and when.
+
+use std::time::Duration;
+
+use tidegate_sim::{Fault, NodeId};
+
+use crate::network;
+use crate::network::{Party, Trouble, Way};
+
+/// Something to be done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Act {
+    /// Look at everybody.
+    Look,
+    /// Let something go wrong, or be right again.
+    Fault(Fault),
+}
+
+/// When to do what until `end`, in order. At one moment what comes right comes first, then what
+/// goes wrong, then the look. `who` are the nodes of a party.
+pub(super) fn agenda(
+    faults: &[network::Fault],
+    every: Duration,
+    end: Duration,
+    who: impl Fn(Party) -> Vec<NodeId>,
+) -> Vec<(Duration, Act)> {
+    let mut acts = Vec::new();
+    for fault in faults {
+        let (wrong, right) = pair(fault, &who);
+        acts.extend(right.into_iter().map(|right| (fault.end(), 0, Act::Fault(right))));
+        acts.extend(wrong.into_iter().map(|wrong| (fault.at, 1, Act::Fault(wrong))));
+    }
+    let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
+    acts.extend(looks.map(|at| (at, 2, Act::Look)));
+    acts.retain(|(at, ..)| *at <= end);
+    acts.sort_by_key(|&(at, order, _)| (at, order));
+    acts.into_iter().map(|(at, _, act)| (at, act)).collect()
+}
+
+/// What goes wrong with the nodes of a fault, and what makes it right again.
+fn pair(fault: &network::Fault, who: &impl Fn(Party) -> Vec<NodeId>) -> (Vec<Fault>, Vec<Fault>) {
+    let node = |place| who(Party::Node(place))[0];
+    match fault.what {
+        Trouble::Crash { node: place, silence } => {
+            let node = node(place);
+            (vec![Fault::Crash { node, silence }], vec![Fault::Restart { node }])
+        }
+        Trouble::Stall { node: place } => {
+            (vec![Fault::Stall { node: node(place), lasts: fault.lasts }], Vec::new())
+        }
+        Trouble::Partition { a, b } => {
+            let pairs = product(&who(a), &who(b));
+            let wrong = pairs.iter().map(|&(a, b)| Fault::Partition { a, b }).collect();
+            (wrong, pairs.iter().map(|&(a, b)| Fault::Heal { a, b }).collect())
+        }
+        Trouble::Link(way) => {
+            let pairs = pairs(way, who);
+            let impair = |&(from, to)| Fault::Impair { from, to, link: way.link };
+            let wrong = pairs.iter().map(impair).collect();
+            (wrong, pairs.iter().map(|&(from, to)| Fault::Restore { from, to }).collect())
+        }
+    }
+}
+
+/// Every pair of nodes whose packets travel this way.
+pub(super) fn pairs(way: Way, who: &impl Fn(Party) -> Vec<NodeId>) -> Vec<(NodeId, NodeId)> {
+    let nodes = |party: Option<Party>| match party {
+        Some(party) => who(party),
+        None => everybody(who),
+    };
+    product(&nodes(way.from), &nodes(way.to))
+}
+
+fn everybody(who: &impl Fn(Party) -> Vec<NodeId>) -> Vec<NodeId> {
+    let servers = (0..).map(|place| who(Party::Node(place))).take_while(|nodes| !nodes.is_empty());
+    [who(Party::Callers), who(Party::Answerers)].into_iter().chain(servers).flatten().collect()
+}
+
+fn product(from: &[NodeId], to: &[NodeId]) -> Vec<(NodeId, NodeId)> {
+    let with = |&from: &NodeId| to.iter().map(move |&to| (from, to));
+    from.iter().flat_map(with).filter(|(from, to)| from != to).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_sim::{Link, Silence};
+
+    use super::*;
+
+    /// Two crowds of callers, two servers, one answerer.
+    fn who(party: Party) -> Vec<NodeId> {
+        let nodes: &[usize] = match party {
+            Party::Callers => &[0, 1],
+            Party::Node(0) => &[2],
+            Party::Node(1) => &[3],
+            Party::Node(_) => &[],
+            Party::Answerers => &[4],
+        };
+        nodes.iter().map(|&index| NodeId::new(index)).collect()
+    }
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn faults_come_and_go_and_everybody_is_looked_at_in_between_and_at_the_end() {
+        let what = Trouble::Crash { node: 1, silence: Silence::Refused };
+        let fault = network::Fault { at: s(2), lasts: s(2), what };
+        let node = NodeId::new(3);
+        let crash = Act::Fault(Fault::Crash { node, silence: Silence::Refused });
+        let restart = Act::Fault(Fault::Restart { node });
+        let expected = [
+            (s(2), crash),
+            (s(2), Act::Look),
+            (s(4), restart),
+            (s(4), Act::Look),
+            (s(5), Act::Look),
+        ];
+        assert_eq!(agenda(&[fault], s(2), s(5), who), expected);
+        let never_over = network::Fault { lasts: s(9), ..fault };
+        assert_eq!(agenda(&[never_over], s(2), s(5), who)[..2], expected[..2]);
+    }
+
+    #[test]
+    fn a_way_is_that_of_every_pair_it_names() {
+        let way = |from, to| Way { from, to, link: Link::default() };
+        let count = |from, to| pairs(way(from, to), &who).len();
+        assert_eq!(count(Some(Party::Callers), Some(Party::Node(0))), 2);
+        assert_eq!(count(None, Some(Party::Answerers)), 4);
+        assert_eq!(count(None, None), 5 * 4);
+        assert!(!pairs(way(None, None), &who).iter().any(|(from, to)| from == to));
+    }
+}

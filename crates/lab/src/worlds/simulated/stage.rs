@@ -1,0 +1,274 @@
+//! The network of a point: who is in it, and how a run goes.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate_agent::{Answerer, AnswererStats, Caller, CallerStats};
+use tidegate_server::Instruments;
+use tidegate_server::assembly::Assembly;
+use tidegate_server::config::Config;
+use tidegate_server::key::Keys;
+use tidegate_sim::{Fault, Link, Network, NodeId};
+use tidegate_world::{Pool, Seed, Timestamp};
+
+use super::actor::Actor;
+use super::agenda::{self, Act};
+use super::traffic::{Limits, SetUp, Traffic};
+use crate::network::Party;
+use crate::outcome::{NodeOutcome, Outcome};
+use crate::point::Point;
+use crate::scenario::Goodput;
+use crate::timeline::{ServerReading, Timeline};
+use crate::topology::Next;
+use crate::worlds::{agents, counted};
+
+/// How much time passes at the most between two looks whether it was cancelled.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Everybody in the network of a point.
+pub(super) struct Stage<'p> {
+    point: &'p Point,
+    network: Network<Actor, Traffic>,
+    /// By their places in the topology.
+    servers: Vec<Seat>,
+    /// By the entries of the topology.
+    callers: Vec<NodeId>,
+    answerers: Vec<NodeId>,
+    timeline: Timeline,
+}
+
+/// Where a server is.
+struct Seat {
+    node: NodeId,
+    place: usize,
+    address: SocketAddr,
+    config: Config,
+    /// What the present one measures; `None` while there is none.
+    instruments: Option<Instruments>,
+    /// Of those before it.
+    past: NodeOutcome,
+}
+
+impl<'p> Stage<'p> {
+    /// Builds it. The configurations of its servers go into `folder`.
+    pub fn new(point: &'p Point, folder: &Path) -> Result<Self, String> {
+        let seed = Seed(point.seed);
+        let conditions = &point.conditions;
+        let topology = &conditions.topology;
+        let names: Vec<&str> = topology.nodes().iter().map(|node| &*node.name).collect();
+        let entries: Vec<(usize, f64)> = topology.entries().collect();
+        let link = Link::default();
+        let mut network = Network::new(seed, link, traffic(point));
+
+        let mut answerers = Vec::new();
+        for (index, at) in addresses(ANSWERERS).take(conditions.answerers as usize).enumerate() {
+            let element = agents::answerer_element(index);
+            let config = agents::answerer(point, index, at);
+            let answerer = Answerer::new(config, seed, element, Pool::new());
+            answerers.push(network.add(&[at], Actor::Answerer(Box::new(answerer))));
+            network.tap_mut().name(at, names.len() + 1);
+        }
+        let mut servers = Vec::new();
+        for (place, address) in addresses(SERVERS).take(names.len()).enumerate() {
+            let mut seat = Seat {
+                // Set below.
+                node: NodeId::new(0),
+                place,
+                address,
+                config: configuration(point, place, folder)?,
+                instruments: None,
+                past: NodeOutcome::new(names[place]),
+            };
+            seat.node = network.add(&[address], seat.start(seed));
+            network.tap_mut().name(address, place + 1);
+            servers.push(seat);
+        }
+        let mut callers = Vec::new();
+        for (index, (&(place, share), at)) in entries.iter().zip(addresses(CALLERS)).enumerate() {
+            let config = agents::caller(point, share, at, servers[place].address);
+            let element = agents::caller_element(index);
+            let caller = Caller::new(config, seed, element, Timestamp::ZERO, Pool::new())
+                .map_err(|impossible| impossible.to_string())?;
+            callers.push(network.add(&[at], Actor::Caller(Box::new(caller))));
+            network.tap_mut().name(at, 0);
+        }
+        let timeline =
+            Timeline::new(names.iter().copied(), entries.iter().map(|&(place, _)| names[place]));
+        let mut stage = Self { point, network, servers, callers, answerers, timeline };
+        for way in conditions.links.iter() {
+            for (from, to) in agenda::pairs(*way, &|party| stage.who(party)) {
+                stage.network.connect(from, to, way.link);
+            }
+        }
+        Ok(stage)
+    }
+
+    /// Lets it run to its end.
+    pub fn play(&mut self, cancelled: &AtomicBool) -> Result<(), String> {
+        let point = self.point;
+        let end = agents::lasts(point);
+        let acts =
+            agenda::agenda(&point.conditions.faults, point.sample(), end, |party| self.who(party));
+        let mut at = Duration::ZERO;
+        for (when, act) in acts {
+            while at < when {
+                if cancelled.load(SeqCst) {
+                    return Err("cancelled".to_owned());
+                }
+                at = (at + LOOK).min(when);
+                self.network.run_until(Timestamp::ZERO + at);
+            }
+            match act {
+                Act::Look => self.look(when),
+                Act::Fault(fault) => self.suffer(when, &fault),
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets handed to whom they were for.
+    pub fn deliveries(&self) -> u64 {
+        self.network.summary().delivered
+    }
+
+    /// What came of it; its course goes into `folder`.
+    pub fn finish(self, folder: &Path) -> Result<Outcome, String> {
+        let end = Timestamp::ZERO + agents::lasts(self.point);
+        let callers: Vec<CallerStats> =
+            self.callers.iter().map(|&node| self.caller(node).stats().clone()).collect();
+        let mut answered = AnswererStats::default();
+        for &node in &self.answerers {
+            if let Actor::Answerer(answerer) = self.network.core(node) {
+                answered.merge(&answerer.stats());
+            }
+        }
+        let life = |seat: Seat| {
+            let mut outcome = seat.past;
+            if let Some(instruments) = seat.instruments {
+                outcome.add(&Value::Object(instruments.read(end)));
+            }
+            outcome
+        };
+        let (good, flows) = (self.network.tap().good(), self.network.tap().flows());
+        let nodes = self.servers.into_iter().map(life).collect();
+        let outcome = counted::outcome(self.point, &callers, &answered, &self.timeline);
+        let csv = self.timeline.csv().map_err(|error| error.to_string())?;
+        fs::write(folder.join(counted::TIMELINE), csv).map_err(|error| error.to_string())?;
+        Ok(Outcome { good: good.unwrap_or(outcome.good), nodes, flows, ..outcome })
+    }
+
+    /// The nodes of a party; none of a place that there is not.
+    fn who(&self, party: Party) -> Vec<NodeId> {
+        match party {
+            Party::Callers => self.callers.clone(),
+            Party::Answerers => self.answerers.clone(),
+            Party::Node(place) => {
+                self.servers.get(place).map(|seat| seat.node).into_iter().collect()
+            }
+        }
+    }
+
+    fn caller(&self, node: NodeId) -> &Caller {
+        match self.network.core(node) {
+            Actor::Caller(caller) => caller,
+            _ => unreachable!("callers are where they were put"),
+        }
+    }
+
+    /// Reads what everybody measures.
+    fn look(&mut self, at: Duration) {
+        for (place, seat) in self.servers.iter().enumerate() {
+            if let Some(instruments) = &seat.instruments {
+                let status = Value::Object(instruments.read(Timestamp::ZERO + at));
+                self.timeline.server(place, at, ServerReading::of(&status));
+            }
+        }
+        for index in 0..self.callers.len() {
+            let reading = counted::reading(self.caller(self.callers[index]).stats());
+            self.timeline.callers(index, at, reading);
+        }
+    }
+
+    fn suffer(&mut self, at: Duration, fault: &Fault) {
+        let now = Timestamp::ZERO + at;
+        let seed = Seed(self.point.seed);
+        let servers = &mut self.servers;
+        let seat_of = |node| servers.iter().position(|seat: &Seat| seat.node == node);
+        let restarted = match *fault {
+            Fault::Restart { node } if !self.network.is_up(node) => seat_of(node),
+            _ => None,
+        };
+        let core = restarted.map(|place| servers[place].start(seed));
+        let crashed = self.network.apply(now, fault, |_| core.expect("a server starts again"));
+        if let (Fault::Crash { node, .. }, Some(_)) = (fault, crashed)
+            && let Some(place) = servers.iter().position(|seat| seat.node == *node)
+        {
+            servers[place].end(now);
+        }
+    }
+}
+
+impl Seat {
+    /// A server that begins without anything.
+    fn start(&mut self, seed: Seed) -> Actor {
+        // Each draws numbers of its own, and nobody in here guesses keys.
+        let seed = Seed(seed.0.wrapping_add((self.place as u64) << 32));
+        let keys = Keys { current: [1 + self.place as u8; 32], previous: Vec::new() };
+        let assembly = Assembly::new(&self.config, &keys, vec![self.address], seed);
+        self.instruments = Some(assembly.instruments());
+        Actor::Server(assembly.part(0).core(Pool::new()))
+    }
+
+    /// Keeps what one has counted that is no more.
+    fn end(&mut self, now: Timestamp) {
+        if let Some(instruments) = self.instruments.take() {
+            self.past.add(&Value::Object(instruments.read(now)));
+        }
+    }
+}
+
+/// Kinds of nodes, by the third number of their addresses.
+const SERVERS: u8 = 0;
+const ANSWERERS: u8 = 1;
+const CALLERS: u8 = 2;
+
+fn addresses(kind: u8) -> impl Iterator<Item = SocketAddr> {
+    (1..=254).map(move |index| (Ipv4Addr::new(10, 0, kind, index), 5060).into())
+}
+
+/// The configuration of the server at `place`, read as its process would, and kept in `folder`.
+fn configuration(point: &Point, place: usize, folder: &Path) -> Result<Config, String> {
+    let topology = &point.conditions.topology;
+    let at = |kind, index| addresses(kind).nth(index).expect("there are not so many");
+    let answerers = 0..point.conditions.answerers as usize;
+    let targets = topology.nodes()[place].to.iter().flat_map(|next| match *next {
+        Next::Node(next) => vec![at(SERVERS, next)],
+        Next::Answerers => answerers.clone().map(|index| at(ANSWERERS, index)).collect(),
+    });
+    let targets: Vec<SocketAddr> = targets.collect();
+    let text = point.configuration(place, None, at(SERVERS, place), &targets);
+    let file = counted::configuration_name(topology, place);
+    fs::write(folder.join(&file), &text).map_err(|error| error.to_string())?;
+    Config::parse(Path::new(&file), text.as_bytes()).map_err(|wrong| wrong.to_string())
+}
+
+/// What watches the messages of `point`. Callers come first, then the servers, then the answerers.
+fn traffic(point: &Point) -> Traffic {
+    let topology = &point.conditions.topology;
+    let servers = topology.nodes().iter().map(|node| node.name.clone());
+    let parties: Vec<String> =
+        ["callers".to_owned()].into_iter().chain(servers).chain(["answerers".to_owned()]).collect();
+    let answerers = parties.len() - 1;
+    let limits = Limits {
+        from: Timestamp::ZERO + point.warm_up,
+        to: Timestamp::ZERO + point.warm_up + point.measured,
+        deadline: agents::deadline(point),
+        repeats: agents::timing(point).patience(),
+    };
+    let asked = point.conditions.goodput == Goodput::Acknowledged;
+    Traffic::new(parties, asked.then(|| SetUp::new(0, answerers, limits)))
+}

@@ -1,0 +1,270 @@
+//! What travels in a simulated network: how many messages of which kind between whom, and which
+//! calls were set up to the last message.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_sim::{Loss, NodeId, Tap};
+use tidegate_sip::{Method, Scan, ScanStart, scan};
+use tidegate_world::{Path, Timestamp};
+
+use crate::outcome::Flow;
+
+/// Counts all messages.
+pub(super) struct Traffic {
+    /// Names of parties.
+    parties: Vec<String>,
+    addresses: BTreeMap<SocketAddr, usize>,
+    flows: BTreeMap<(usize, usize, Kind), Counted>,
+    set_up: Option<SetUp>,
+}
+
+/// A kind of message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    /// 0 of a request.
+    status: u16,
+    method: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    sent: u64,
+    lost: u64,
+}
+
+/// Follows calls from their first INVITE to the ACK that reaches whoever answered.
+pub(super) struct SetUp {
+    callers: usize,
+    answerers: usize,
+    limits: Limits,
+    /// Calls whose INVITE may still be repeated, and the same in the order of their beginning.
+    calls: HashMap<Box<[u8]>, Begun>,
+    order: VecDeque<(Timestamp, Box<[u8]>)>,
+    good: u64,
+}
+
+/// Which calls count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Those that begin from then on,
+    pub from: Timestamp,
+    /// not later than then,
+    pub to: Timestamp,
+    /// and are set up within this time.
+    pub deadline: Duration,
+    /// How long after its first INVITE a call may repeat it.
+    pub repeats: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    at: Timestamp,
+    is_set_up: bool,
+}
+
+impl SetUp {
+    /// Counts calls between these parties.
+    pub fn new(callers: usize, answerers: usize, limits: Limits) -> Self {
+        let (calls, order) = Default::default();
+        Self { callers, answerers, limits, calls, order, good: 0 }
+    }
+
+    fn begins(&mut self, now: Timestamp, call_id: &[u8]) {
+        let keep = self.limits.repeats.max(self.limits.deadline);
+        while self.order.front().is_some_and(|(at, _)| now.since(*at) > keep) {
+            if let Some((_, call_id)) = self.order.pop_front() {
+                self.calls.remove(&call_id);
+            }
+        }
+        if now <= self.limits.to && !self.calls.contains_key(call_id) {
+            self.calls.insert(call_id.into(), Begun { at: now, is_set_up: false });
+            self.order.push_back((now, call_id.into()));
+        }
+    }
+
+    fn is_set_up(&mut self, now: Timestamp, call_id: &[u8]) {
+        let Some(call) = self.calls.get_mut(call_id) else { return };
+        let first = !std::mem::replace(&mut call.is_set_up, true);
+        let in_time = now.since(call.at) <= self.limits.deadline;
+        self.good += u64::from(first && in_time && call.at >= self.limits.from);
+    }
+}
+
+impl Traffic {
+    /// Between parties of these names, of which each address belongs to one.
+    pub fn new(parties: Vec<String>, set_up: Option<SetUp>) -> Self {
+        Self { parties, addresses: BTreeMap::new(), flows: BTreeMap::new(), set_up }
+    }
+
+    /// Takes `address` as one of the party at this place.
+    pub fn name(&mut self, address: SocketAddr, party: usize) {
+        self.addresses.insert(address, party);
+    }
+
+    /// Calls set up in time, to their last message; `None` if that was not asked for.
+    pub fn good(&self) -> Option<u64> {
+        self.set_up.as_ref().map(|set_up| set_up.good)
+    }
+
+    /// All that was counted.
+    pub fn flows(&self) -> Vec<Flow> {
+        let flow = |(&(from, to, kind), counted): (&(usize, usize, Kind), &Counted)| Flow {
+            from: self.parties[from].clone(),
+            to: self.parties[to].clone(),
+            message: kind.to_string(),
+            sent: counted.sent,
+            lost: counted.lost,
+        };
+        self.flows.iter().map(flow).collect()
+    }
+
+    /// The count for a packet on this path, which is as its sender sees it.
+    fn counted(&mut self, path: Path, kind: Kind) -> Option<&mut Counted> {
+        let from = *self.addresses.get(&path.local)?;
+        let to = *self.addresses.get(&path.remote)?;
+        Some(self.flows.entry((from, to, kind)).or_default())
+    }
+}
+
+impl Tap for Traffic {
+    fn sent(&mut self, now: Timestamp, _: NodeId, path: Path, bytes: &[u8]) {
+        let scan = scan(bytes).ok();
+        if let (Some(set_up), Some(scan)) = (&mut self.set_up, &scan)
+            && Kind::of(Some(scan)) == Kind::INVITE
+            && self.addresses.get(&path.local) == Some(&set_up.callers)
+        {
+            set_up.begins(now, scan.call_id);
+        }
+        if let Some(counted) = self.counted(path, Kind::of(scan.as_ref())) {
+            counted.sent += 1;
+        }
+    }
+
+    fn delivered(&mut self, now: Timestamp, _: NodeId, path: Path, bytes: &[u8]) {
+        let Some(set_up) = &mut self.set_up else { return };
+        if self.addresses.get(&path.local) != Some(&set_up.answerers) {
+            return;
+        }
+        // Answerers refuse nothing here: each ACK is that of a 200.
+        if let Ok(scan) = scan(bytes)
+            && Kind::of(Some(&scan)) == Kind::ACK
+        {
+            set_up.is_set_up(now, scan.call_id);
+        }
+    }
+
+    fn lost(&mut self, _: Timestamp, _: Loss, path: Path, bytes: &[u8]) {
+        let kind = Kind::of(scan(bytes).ok().as_ref());
+        if let Some(counted) = self.counted(path, kind) {
+            counted.lost += 1;
+        }
+    }
+}
+
+impl Kind {
+    const INVITE: Self = Self { status: 0, method: Method::Invite.name() };
+    const ACK: Self = Self { status: 0, method: Method::Ack.name() };
+
+    fn of(scan: Option<&Scan<'_>>) -> Self {
+        let Some(scan) = scan else { return Self { status: 0, method: "" } };
+        match scan.start {
+            ScanStart::Request { method, .. } => Self { status: 0, method: method.name() },
+            ScanStart::Response { status } => Self { status, method: scan.cseq_method.name() },
+        }
+    }
+}
+
+/// `INVITE`, `180 INVITE`; `other` of what has no name.
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.status, self.method) {
+            (0, "") => f.write_str("other"),
+            (0, method) => f.write_str(method),
+            (status, method) => write!(f, "{status} {method}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: [&str; 3] = ["10.0.2.1:5060", "10.0.0.1:5060", "10.0.1.1:5060"];
+
+    /// Calls from 10 s to 20 s count, if they are set up within 10 s.
+    fn traffic() -> Traffic {
+        let s = |s: u64| Timestamp::ZERO + Duration::from_secs(s);
+        let [deadline, repeats] = [10, 32].map(Duration::from_secs);
+        let set_up = SetUp::new(0, 2, Limits { from: s(10), to: s(20), deadline, repeats });
+        let names = ["callers", "re", "answerers"].map(str::to_owned).to_vec();
+        let mut traffic = Traffic::new(names, Some(set_up));
+        for (party, address) in AT.into_iter().enumerate() {
+            traffic.name(address.parse().unwrap(), party);
+        }
+        traffic
+    }
+
+    fn message(start: &str, call_id: &str, cseq: &str) -> Vec<u8> {
+        format!(
+            "{start}\r\nVia: SIP/2.0/UDP 10.0.2.1;branch=z9hG4bK1\r\nCall-ID: {call_id}\r\n\
+             CSeq: 1 {cseq}\r\nTo: <sip:b>\r\nFrom: <sip:a>;tag=1\r\n\r\n"
+        )
+        .into_bytes()
+    }
+
+    fn path(from: usize, to: usize) -> Path {
+        Path::udp(AT[from].parse().unwrap(), AT[to].parse().unwrap())
+    }
+
+    #[test]
+    fn messages_are_counted_by_kind_and_pair() {
+        let mut traffic = traffic();
+        let ring = message("SIP/2.0 180 Ringing", "a", "INVITE");
+        let (now, node) = (Timestamp::ZERO, NodeId::new(0));
+        traffic.sent(now, node, path(2, 1), &ring);
+        traffic.sent(now, node, path(2, 1), &ring);
+        traffic.lost(now, Loss::Link, path(2, 1), &ring);
+        traffic.sent(now, node, path(0, 1), b"\r\n\r\n");
+        let shown = |flow: &Flow| {
+            format!("{} {} {} {}/{}", flow.from, flow.to, flow.message, flow.sent, flow.lost)
+        };
+        let flows: Vec<_> = traffic.flows().iter().map(shown).collect();
+        assert_eq!(flows, ["callers re other 1/0", "answerers re 180 INVITE 2/1"]);
+    }
+
+    #[test]
+    fn a_call_is_set_up_by_its_ack_within_the_deadline_of_its_first_invite() {
+        let mut traffic = traffic();
+        let node = NodeId::new(0);
+        let mut at = |s: u64, acked: bool, call_id: &str| {
+            let now = Timestamp::ZERO + Duration::from_secs(s);
+            if acked {
+                traffic.delivered(
+                    now,
+                    node,
+                    path(2, 1),
+                    &message("ACK sip:b SIP/2.0", call_id, "ACK"),
+                );
+            } else {
+                let invite = message("INVITE sip:b SIP/2.0", call_id, "INVITE");
+                traffic.sent(now, node, path(0, 1), &invite);
+                // What the server makes of it does not begin another.
+                traffic.sent(now, node, path(1, 2), &invite);
+            }
+            traffic.good().unwrap()
+        };
+        at(9, false, "early");
+        at(11, false, "early");
+        assert_eq!(at(12, true, "early"), 0, "it began in the warm-up");
+        at(10, false, "a");
+        at(15, false, "a");
+        at(15, false, "b");
+        assert_eq!(at(20, true, "a"), 1);
+        assert_eq!(at(20, true, "a"), 1, "once");
+        assert_eq!(at(26, true, "b"), 1, "too late");
+        at(21, false, "after");
+        assert_eq!(at(22, true, "after"), 1, "after the measured time");
+    }
+}

@@ -1,0 +1,187 @@
+//! Points in simulated time: topologies, faults, links, workloads.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use tidegate_lab::outcome::{NodeOutcome, Outcome};
+use tidegate_lab::point::points;
+use tidegate_lab::scenario::Scenario;
+use tidegate_lab::worlds::{Kind, Simulated, World};
+
+/// A call of six messages costs 6 ms: 166.7 calls/s.
+const COSTS: &str = "[emulate]\nserve_us = 1000\nrefuse_us = 100\n";
+
+const VARIANT: &str = "[[variant]]\noverload = { law = \"pi\" }\n";
+
+/// What comes of the only point of a scenario, and its course.
+fn run(text: &str) -> (Outcome, String) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("calls.txt"), "0.5\n1\n1\n2.5\n").unwrap();
+    let file = folder.path().join("s.toml");
+    let text = format!("title = \"t\"\n{text}\n{COSTS}{VARIANT}");
+    let scenario = Scenario::parse(&file, text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    let mut points = points(&scenario, Kind::Sim);
+    let point = points.remove(0);
+    let go_on = AtomicBool::new(false);
+    let outcome = Simulated::new().run(&point, folder.path(), &go_on).unwrap();
+    let csv = fs::read_to_string(folder.path().join("timeline.csv")).unwrap();
+    (outcome, csv)
+}
+
+fn node<'a>(outcome: &'a Outcome, name: &str) -> &'a NodeOutcome {
+    outcome.nodes.iter().find(|node| node.node == name).unwrap()
+}
+
+/// Messages of a kind from one to another: sent, and lost on the way.
+fn flow(outcome: &Outcome, from: &str, to: &str, message: &str) -> (u64, u64) {
+    let flow = |f: &&_| {
+        let tidegate_lab::outcome::Flow { from: a, to: b, message: m, .. } = f;
+        (&**a, &**b, &**m) == (from, to, message)
+    };
+    outcome.flows.iter().find(flow).map_or((0, 0), |flow| (flow.sent, flow.lost))
+}
+
+const TREE: &str = "[[node]]\nname = \"west\"\nto = [\"core\"]\nshare = 3\nmode = \"transaction\"\n\
+    [[node]]\nname = \"east\"\nto = [\"core\"]\nshare = 1\n\
+    [[node]]\nname = \"core\"\nto = [\"answerers\"]\nunder_test = true\n";
+
+#[test]
+fn calls_go_through_a_tree_of_servers_in_proportion_to_the_shares() {
+    let schedule = "[schedule]\nwarm_up_s = 0\nmeasured_s = 20\nrepetitions = 1\n";
+    let (outcome, csv) = run(&format!("[workload]\nload = 0.5\n{schedule}{TREE}"));
+    assert_eq!(outcome.good, outcome.offered);
+    let offered = outcome.offered as f64;
+    assert!((offered / 20.0 / 83.3 - 1.0).abs() < 0.1, "half of 166.7 calls/s: {offered} in 20 s");
+    let west = flow(&outcome, "callers", "west", "INVITE").0 as f64;
+    assert!((west / offered - 0.75).abs() < 0.05, "{west} of {offered}");
+    let callers: Vec<_> = outcome.callers.iter().map(|callers| &*callers.to).collect();
+    assert_eq!(callers, ["west", "east"]);
+    // Only who keeps transactions says 100, and all that begins with an INVITE ends with a BYE.
+    assert_eq!(flow(&outcome, "west", "callers", "100 INVITE").0, west as u64);
+    assert_eq!(flow(&outcome, "east", "callers", "100 INVITE").0, 0);
+    assert_eq!(flow(&outcome, "core", "answerers", "BYE").0, outcome.offered);
+    let core = node(&outcome, "core");
+    assert_eq!((core.received["invite"], core.starts), (outcome.offered, 1));
+    for row in ["20.500,core,occupancy,", "0.100,callers-east,offered_cps,"] {
+        assert!(csv.lines().any(|line| line.starts_with(row)), "{row}: {csv}");
+    }
+}
+
+const SHORT: &str = "[schedule]\nwarm_up_s = 0\nmeasured_s = 10\nrepetitions = 1\n";
+
+#[test]
+fn a_crash_takes_what_was_held_and_a_stall_gives_it_back() {
+    let fault = |kind: &str| {
+        let fault = format!("[[fault]]\nkind = \"{kind}\"\nat_s = 4\nfor_s = 2\n");
+        run(&format!("[workload]\nload = 0.3\ndeadline_ms = 4000\n{SHORT}{fault}")).0
+    };
+    let crashed = fault("crash");
+    let server = &crashed.nodes[0];
+    assert_eq!(server.starts, 2);
+    // ICMP told the callers, who repeat their INVITEs all the same.
+    let invites = flow(&crashed, "callers", "server", "INVITE");
+    assert!(invites.1 > 50 && invites.0 > crashed.offered + 50, "{invites:?}");
+    assert!(crashed.good > crashed.offered * 9 / 10, "{} of {}", crashed.good, crashed.offered);
+    assert_eq!(server.received["invite"], invites.0 - invites.1);
+
+    let stalled = fault("stall");
+    assert_eq!(stalled.nodes[0].starts, 1);
+    let invites = flow(&stalled, "callers", "server", "INVITE");
+    assert!(invites.1 == 0 && invites.0 > stalled.offered + 50, "{invites:?}");
+    // What waited is judged when it is read, and the law refuses some of so many at once.
+    assert_eq!(stalled.good + stalled.refused, stalled.offered);
+}
+
+#[test]
+fn a_partition_and_a_link_are_between_those_that_are_named() {
+    let (outcome, _) = run(&format!(
+        "[workload]\nload = 0.3\n{SHORT}\
+         [[link]]\nfrom = \"callers\"\nto = \"server\"\nloss = 0.25\n\
+         [[fault]]\nkind = \"partition\"\nat_s = 4\nfor_s = 1\nfrom = \"server\"\nto = \"answerers\"\n"
+    ));
+    let (sent, lost) = flow(&outcome, "callers", "server", "INVITE");
+    assert!((lost as f64 / sent as f64 - 0.25).abs() < 0.06, "{lost} of {sent}");
+    assert_eq!(flow(&outcome, "server", "callers", "200 INVITE").1, 0);
+    let (_, lost) = flow(&outcome, "server", "answerers", "INVITE");
+    assert!((20..120).contains(&lost), "a second of 50 calls/s and repetitions: {lost}");
+}
+
+#[test]
+fn the_time_to_recover_is_counted_from_the_end_of_the_overload() {
+    let schedule = "[schedule]\nwarm_up_s = 0\nmeasured_s = 30\nrepetitions = 1\n";
+    let burst = "load = 0.8\nprofile = \"steps:10=4,15=1\"\n";
+    let (outcome, _) = run(&format!("[workload]\n{burst}{schedule}"));
+    let recovery_s = outcome.recovery_s.expect("it recovers");
+    assert!(recovery_s < 2.0, "{recovery_s}");
+    let (steady, _) = run(&format!("[workload]\nload = 0.8\n{schedule}"));
+    assert_eq!(steady.recovery_s, None, "there was no overload");
+}
+
+#[test]
+fn a_trace_says_who_calls_when() {
+    let (outcome, csv) = run(&format!("[workload]\narrivals = \"trace:calls.txt\"\n{SHORT}"));
+    assert_eq!((outcome.offered, outcome.good), (4, 4));
+    assert!(csv.contains("0.500,callers-server,offered_cps,10\n"), "{csv}");
+    assert!(csv.contains("1.000,callers-server,offered_cps,20\n"), "{csv}");
+}
+
+#[test]
+fn a_call_that_is_acknowledged_counts_where_that_is_asked_for() {
+    let deaf = "[[link]]\nfrom = \"server\"\nto = \"answerers\"\nloss = 0.5\n";
+    let run = |goodput: &str| {
+        run(&format!(
+            "[workload]\nload = 0.1\ndeadline_ms = 1000\ngoodput = \"{goodput}\"\n{SHORT}{deaf}"
+        ))
+        .0
+    };
+    let (answered, acknowledged) = (run("answered"), run("acknowledged"));
+    assert_eq!(answered.good, answered.set_up_in_time);
+    assert_eq!(answered.set_up_in_time, acknowledged.set_up_in_time, "the same calls");
+    let part = acknowledged.good as f64 / answered.good as f64;
+    // Half of the ACKs are lost; some calls are in time by the repetition of the 200.
+    assert!((0.3..0.9).contains(&part), "{part}");
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    let text = "[workload]\nload = 2\narrivals = \"mmpp:1=0.5,5=0.1\"\nhold_s = 1\nhold = \"exp\"\n\
+                [[link]]\njitter_ms = 5\nloss = 0.01\n\
+                [schedule]\nwarm_up_s = 1\nmeasured_s = 3\nrepetitions = 1\n";
+    let (first, again) = (run(text), run(text));
+    assert_eq!(first, again);
+    let other = run(&format!("{text}seed = 2\n"));
+    assert_ne!(first, other);
+}
+
+#[test]
+fn an_open_call_is_not_begun_beyond_the_limit() {
+    let (outcome, _) =
+        run(&format!("[workload]\nload = 0.5\nhold_s = 100\nopen_max = 10\n{SHORT}"));
+    assert_eq!(outcome.set_up, 10);
+    assert!(outcome.offered > 500);
+}
+
+#[test]
+fn configurations_lie_beside_the_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("title = \"t\"\n{SHORT}{TREE}{COSTS}{VARIANT}");
+    let scenario = Scenario::parse(Path::new("s.toml"), text.as_bytes()).unwrap();
+    let point = points(&scenario, Kind::Sim).remove(0);
+    Simulated::new().run(&point, folder.path(), &AtomicBool::new(false)).unwrap();
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(read("core.toml").contains("law = \"pi\"") && read("core.toml").contains("[emulate]"));
+    assert!(
+        read("west.toml").contains("law = \"none\"") && !read("west.toml").contains("[emulate]")
+    );
+}
+
+#[test]
+fn a_run_that_is_cancelled_ends() {
+    let text = format!("title = \"t\"\n{COSTS}{VARIANT}");
+    let scenario = Scenario::parse(Path::new("s.toml"), text.as_bytes()).unwrap();
+    let point = points(&scenario, Kind::Sim).remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    let result = Simulated::new().run(&point, folder.path(), &AtomicBool::new(true));
+    assert_eq!(result, Err("cancelled".to_owned()));
+}

@@ -1,0 +1,129 @@
+//! Blocks: a bounded number of inputs, and the fingerprint of what came of them.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher13;
+use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13x128};
+
+/// Length of a block's header.
+pub(super) const HEADER: usize = 64;
+
+/// Inputs in a block at the most: the distance of checkpoints.
+pub(super) const INPUTS_MAX: u32 = 1000;
+
+/// Bytes at which a block is full. The input that fills it, and what is sent for that, come in
+/// addition.
+pub(super) const FULL: usize = 192 * 1024;
+
+/// Bytes of inputs that a block may have.
+pub(super) const PAYLOAD_MAX: usize = FULL + 128 * 1024;
+
+/// How every header begins. No datagram can be made to look like a block: its place is given by
+/// the blocks before it.
+pub(super) const MARK: [u8; 4] = *b"tgB\n";
+
+/// What stands before the inputs of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Bytes of its inputs.
+    pub len: u32,
+    /// Its number, from 0.
+    pub number: u64,
+    /// Inputs lost since the block before.
+    pub lost: u64,
+    /// How many inputs there are.
+    pub inputs: u32,
+    /// How many packets the core sent for them.
+    pub sent: u32,
+    /// Fingerprint of those packets.
+    pub output: u128,
+    /// Checksum of the inputs.
+    pub check: u64,
+}
+
+impl Header {
+    pub fn encode(&self) -> [u8; HEADER] {
+        let Self { len, number, lost, inputs, sent, output, check } = *self;
+        let mut bytes = [0; HEADER];
+        let mut at = 0;
+        let mut put = |field: &[u8]| {
+            bytes[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        };
+        put(&MARK);
+        put(&len.to_le_bytes());
+        put(&number.to_le_bytes());
+        put(&lost.to_le_bytes());
+        put(&inputs.to_le_bytes());
+        put(&sent.to_le_bytes());
+        put(&output.to_le_bytes());
+        put(&check.to_le_bytes());
+        let own = checksum(&bytes[..HEADER - 8]);
+        bytes[HEADER - 8..].copy_from_slice(&own.to_le_bytes());
+        bytes
+    }
+
+    /// The header at the beginning of `bytes`, if one stands there.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; HEADER] = bytes.first_chunk()?;
+        let (fields, own) = bytes.split_last_chunk::<8>()?;
+        if !fields.starts_with(&MARK) || u64::from_le_bytes(*own) != checksum(fields) {
+            return None;
+        }
+        let u32_at = |at: usize| u32::from_le_bytes(fields[at..at + 4].try_into().expect("four"));
+        let u64_at = |at: usize| u64::from_le_bytes(fields[at..at + 8].try_into().expect("eight"));
+        let header = Self {
+            len: u32_at(4),
+            number: u64_at(8),
+            lost: u64_at(16),
+            inputs: u32_at(24),
+            sent: u32_at(28),
+            output: u128::from(u64_at(32)) | u128::from(u64_at(40)) << 64,
+            check: u64_at(48),
+        };
+        (header.len as usize <= PAYLOAD_MAX && header.inputs > 0).then_some(header)
+    }
+}
+
+/// Detects what a disk or a hand has changed; it keeps nobody from forging.
+pub(super) fn checksum(bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Fingerprint of packets sent.
+pub(super) fn fingerprint(sent: &[u8]) -> u128 {
+    let mut hasher = SipHasher13x128::new();
+    hasher.write(sent);
+    hasher.finish128().as_u128()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_as_it_was_written_and_no_other_way() {
+        let header = Header {
+            len: 12,
+            number: 1 << 40,
+            lost: 3,
+            inputs: 4,
+            sent: 5,
+            output: 6 << 100 | 7,
+            check: 8,
+        };
+        let bytes = header.encode();
+        assert_eq!(Header::decode(&bytes), Some(header));
+        for at in 0..HEADER {
+            let mut other = bytes;
+            other[at] ^= 0x10;
+            assert_eq!(Header::decode(&other), None, "byte {at}");
+            assert_eq!(Header::decode(&bytes[..at]), None);
+        }
+        let long = Header { len: PAYLOAD_MAX as u32 + 1, ..header };
+        let empty = Header { inputs: 0, ..header };
+        assert!([long, empty].iter().all(|h| Header::decode(&h.encode()).is_none()));
+    }
+}

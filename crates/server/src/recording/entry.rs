@@ -1,0 +1,263 @@
+//! Inputs and packets as bytes. All numbers are little-endian.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+use tidegate_world::{
+    Cause, Entry, Failure, Input, LARGE, Load, Path, Timestamp, Transmit, Transport,
+};
+
+const OFFER: u8 = 0;
+const SERVE: u8 = 1;
+const TIMEOUT: u8 = 2;
+const FAILED: u8 = 3;
+const LOAD: u8 = 4;
+const DRAIN: u8 = 5;
+
+/// Appends an input: its kind, its time, and what belongs to its kind.
+pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
+    let mut begin = |kind: u8| {
+        out.push(kind);
+        put_time(out, *now);
+    };
+    match input {
+        Input::Offer(arrived, path, bytes, crossed) => {
+            begin(OFFER);
+            put_time(out, *arrived);
+            out.push(*crossed);
+            put_path(out, *path);
+            put_bytes(out, bytes);
+        }
+        Input::Serve => begin(SERVE),
+        Input::Timeout => begin(TIMEOUT),
+        Input::Failed(Failure { path, cause }) => {
+            begin(FAILED);
+            put_path(out, *path);
+            out.push(match cause {
+                Cause::Refused => 0,
+                Cause::Unreachable => 1,
+                Cause::TooLarge => 2,
+                Cause::Other => 3,
+            });
+        }
+        Input::Load(Load { busy, cpu, socket_fill }) => {
+            begin(LOAD);
+            for time in [busy, cpu] {
+                put_time(out, Timestamp::ZERO + *time);
+            }
+            out.extend(socket_fill.to_le_bytes());
+        }
+        Input::Drain => begin(DRAIN),
+    }
+}
+
+/// Appends a packet that was sent after an input at `now`.
+pub(super) fn put_sent(out: &mut Vec<u8>, now: Timestamp, Transmit { path, bytes }: &Transmit) {
+    put_time(out, now);
+    put_path(out, *path);
+    put_bytes(out, bytes);
+}
+
+/// Takes the next input from the front of `rest`; `None` if that is none.
+pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
+    let kind = take_u8(rest)?;
+    let now = take_time(rest)?;
+    let input = match kind {
+        OFFER => {
+            let arrived = take_time(rest)?;
+            let crossed = take_u8(rest)?;
+            Input::Offer(arrived, take_path(rest)?, take_bytes(rest)?, crossed)
+        }
+        SERVE => Input::Serve,
+        TIMEOUT => Input::Timeout,
+        FAILED => {
+            let path = take_path(rest)?;
+            let cause = match take_u8(rest)? {
+                0 => Cause::Refused,
+                1 => Cause::Unreachable,
+                2 => Cause::TooLarge,
+                3 => Cause::Other,
+                _ => return None,
+            };
+            Input::Failed(Failure { path, cause })
+        }
+        LOAD => {
+            let mut time = || take_time(rest).map(|at| Duration::from_nanos(at.as_nanos()));
+            let (busy, cpu) = (time()?, time()?);
+            Input::Load(Load { busy, cpu, socket_fill: f32::from_le_bytes(take_array(rest)?) })
+        }
+        DRAIN => Input::Drain,
+        _ => return None,
+    };
+    Some(Entry { now, input })
+}
+
+fn put_time(out: &mut Vec<u8>, at: Timestamp) {
+    out.extend(at.as_nanos().to_le_bytes());
+}
+
+fn put_path(out: &mut Vec<u8>, Path { transport, local, remote }: Path) {
+    out.push(match transport {
+        Transport::Udp => 0,
+    });
+    for address in [local, remote] {
+        match address {
+            SocketAddr::V4(address) => {
+                out.push(4);
+                out.extend(address.ip().octets());
+            }
+            SocketAddr::V6(address) => {
+                out.push(6);
+                out.extend(address.ip().octets());
+                out.extend(address.flowinfo().to_le_bytes());
+                out.extend(address.scope_id().to_le_bytes());
+            }
+        }
+        out.extend(address.port().to_le_bytes());
+    }
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    // A datagram has at most 65,535 of them.
+    out.extend((bytes.len() as u32).to_le_bytes());
+    out.extend(bytes);
+}
+
+fn take_slice<'b>(rest: &mut &'b [u8], len: usize) -> Option<&'b [u8]> {
+    let (taken, behind) = rest.split_at_checked(len)?;
+    *rest = behind;
+    Some(taken)
+}
+
+fn take_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    take_slice(rest, N)?.try_into().ok()
+}
+
+fn take_u8(rest: &mut &[u8]) -> Option<u8> {
+    take_array::<1>(rest).map(|[byte]| byte)
+}
+
+fn take_time(rest: &mut &[u8]) -> Option<Timestamp> {
+    take_array(rest).map(u64::from_le_bytes).map(Timestamp::from_nanos)
+}
+
+fn take_path(rest: &mut &[u8]) -> Option<Path> {
+    let 0 = take_u8(rest)? else { return None };
+    Some(Path::udp(take_address(rest)?, take_address(rest)?))
+}
+
+fn take_address(rest: &mut &[u8]) -> Option<SocketAddr> {
+    match take_u8(rest)? {
+        4 => {
+            let ip = IpAddr::V4(Ipv4Addr::from(take_array::<4>(rest)?));
+            Some(SocketAddr::new(ip, u16::from_le_bytes(take_array(rest)?)))
+        }
+        6 => {
+            let ip = Ipv6Addr::from(take_array::<16>(rest)?);
+            let [flow, scope] = [take_array(rest)?, take_array(rest)?].map(u32::from_le_bytes);
+            let port = u16::from_le_bytes(take_array(rest)?);
+            Some(SocketAddrV6::new(ip, port, flow, scope).into())
+        }
+        _ => None,
+    }
+}
+
+fn take_bytes<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let len = u32::from_le_bytes(take_array(rest)?) as usize;
+    (len <= LARGE).then(|| take_slice(rest, len)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn address() -> impl Strategy<Value = SocketAddr> {
+        let v6 = |(ip, port, flow, scope): ([u8; 16], _, _, _)| {
+            SocketAddrV6::new(ip.into(), port, flow, scope).into()
+        };
+        prop_oneof![
+            any::<([u8; 4], u16)>().prop_map(SocketAddr::from),
+            any::<([u8; 16], u16, u32, u32)>().prop_map(v6)
+        ]
+    }
+
+    fn path() -> impl Strategy<Value = Path> {
+        (address(), address()).prop_map(|(local, remote)| Path::udp(local, remote))
+    }
+
+    fn cause() -> impl Strategy<Value = Cause> {
+        prop_oneof![
+            Just(Cause::Refused),
+            Just(Cause::Unreachable),
+            Just(Cause::TooLarge),
+            Just(Cause::Other)
+        ]
+    }
+
+    fn input() -> impl Strategy<Value = Input> {
+        let offer = |(at, path, bytes, crossed)| {
+            Input::Offer(Timestamp::from_nanos(at), path, bytes, crossed)
+        };
+        let load = |(busy, cpu, socket_fill): (u64, u64, u16)| {
+            let [busy, cpu] = [busy, cpu].map(Duration::from_nanos);
+            Input::Load(Load { busy, cpu, socket_fill: f32::from(socket_fill) / 65_536.0 })
+        };
+        prop_oneof![
+            (any::<u64>(), path(), prop::collection::vec(any::<u8>(), 0..3000), any::<u8>())
+                .prop_map(offer),
+            Just(Input::Serve),
+            Just(Input::Timeout),
+            (path(), cause()).prop_map(|(path, cause)| Input::Failed(Failure { path, cause })),
+            any::<(u64, u64, u16)>().prop_map(load),
+            Just(Input::Drain),
+        ]
+    }
+
+    fn borrowed(Entry { now, input }: &Entry) -> Entry<&[u8]> {
+        let input = match input {
+            Input::Offer(arrived, path, bytes, crossed) => {
+                Input::Offer(*arrived, *path, &bytes[..], *crossed)
+            }
+            Input::Serve => Input::Serve,
+            Input::Timeout => Input::Timeout,
+            Input::Failed(failure) => Input::Failed(*failure),
+            Input::Load(load) => Input::Load(*load),
+            Input::Drain => Input::Drain,
+        };
+        Entry { now: *now, input }
+    }
+
+    proptest! {
+        #[test]
+        fn inputs_are_read_as_they_were_written(
+            inputs in prop::collection::vec((any::<u64>(), input()), 1..8)
+        ) {
+            let mut bytes = Vec::new();
+            let entries: Vec<_> = inputs
+                .into_iter()
+                .map(|(now, input)| Entry { now: Timestamp::from_nanos(now), input })
+                .collect();
+            entries.iter().for_each(|entry| put(&mut bytes, &borrowed(entry)));
+            let mut rest = &bytes[..];
+            for entry in &entries {
+                prop_assert_eq!(take(&mut rest), Some(borrowed(entry)));
+            }
+            prop_assert!(rest.is_empty() && take(&mut rest).is_none());
+        }
+
+        #[test]
+        fn an_input_that_is_cut_short_is_none(input in input(), cut in any::<prop::sample::Index>()) {
+            let mut bytes = Vec::new();
+            put(&mut bytes, &borrowed(&Entry { now: Timestamp::ZERO, input }));
+            prop_assert_eq!(take(&mut &bytes[..cut.index(bytes.len())]), None);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut rest = &bytes[..];
+            while take(&mut rest).is_some() {}
+        }
+    }
+}

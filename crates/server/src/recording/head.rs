@@ -1,0 +1,128 @@
+//! The head of a recording: how its core was built.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+
+use serde_json::{Value, json};
+use tidegate_world::Seed;
+
+use super::Unreadable;
+use super::block::checksum;
+use super::ring::Layout;
+use crate::key::{Key, Keys, from_hex, to_hex};
+
+/// The version of the file's format.
+pub const VERSION: u32 = 1;
+
+/// How every recording begins.
+const MAGIC: [u8; 16] = *b"Tidegate record\n";
+
+/// Before the text of the head: magic, version, length, checksum.
+const FRAME: usize = 32;
+
+/// Bytes of the text at the most: a configuration of 1 MiB may grow sixfold by escapes.
+const TEXT_MAX: usize = 8 << 20;
+
+/// What a core is built from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The version of the program that recorded.
+    pub program: String,
+    /// The configuration, as it was read.
+    pub configuration: String,
+    /// Addresses of the listeners, in the order of the configuration.
+    pub listeners: Vec<SocketAddr>,
+    /// The seed of all that is random in the core.
+    pub seed: Seed,
+    /// The keys of the tokens.
+    pub keys: Keys,
+}
+
+impl Head {
+    /// The head as it stands at the beginning of a file, with where its slots are.
+    pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
+        let Self { program, configuration, listeners, seed, keys } = self;
+        let text = json!({
+            "program": program,
+            "configuration": configuration,
+            "listeners": listeners,
+            "seed": seed.0,
+            "keys": ([&keys.current].into_iter().chain(&keys.previous))
+                .map(to_hex)
+                .collect::<Vec<_>>(),
+            "slot": layout.slot,
+        })
+        .to_string();
+        let mut bytes = Vec::with_capacity(FRAME + text.len());
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend((text.len() as u32).to_le_bytes());
+        bytes.extend(checksum(text.as_bytes()).to_le_bytes());
+        bytes.extend(text.as_bytes());
+        bytes
+    }
+
+    /// Reads the head of `file`.
+    pub(super) fn read(file: &File) -> Result<(Self, Layout), Unreadable> {
+        let mut frame = [0; FRAME];
+        read_exact_at(file, &mut frame, 0)?.ok_or(Unreadable::Foreign)?;
+        if !frame.starts_with(&MAGIC) {
+            return Err(Unreadable::Foreign);
+        }
+        let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().expect("four"));
+        let version = word(16);
+        if version != VERSION {
+            return Err(Unreadable::Version(version));
+        }
+        let corrupt = |what| Unreadable::Corrupt(FRAME as u64, what);
+        let len = word(20) as usize;
+        if len > TEXT_MAX {
+            return Err(Unreadable::Corrupt(20, "the length of the head"));
+        }
+        // No more than there is: a wrong length costs no memory.
+        if (FRAME + len) as u64 > file.metadata()?.len() {
+            return Err(corrupt("the head is cut short"));
+        }
+        let mut text = vec![0; len];
+        read_exact_at(file, &mut text, FRAME as u64)?
+            .ok_or_else(|| corrupt("the head is cut short"))?;
+        if frame[24..] != checksum(&text).to_le_bytes() {
+            return Err(corrupt("the checksum of the head"));
+        }
+        let value: Value =
+            serde_json::from_slice(&text).map_err(|_| corrupt("the head is not JSON"))?;
+        let head = Self::parse(&value).ok_or_else(|| corrupt("the head lacks something"))?;
+        let layout = value["slot"].as_u64().and_then(|slot| Layout::of(FRAME + len, slot));
+        Ok((head, layout.ok_or_else(|| corrupt("the size of a slot"))?))
+    }
+
+    fn parse(value: &Value) -> Option<Self> {
+        let text = |name: &str| value[name].as_str().map(str::to_owned);
+        let listener = |value: &Value| value.as_str()?.parse().ok();
+        let key = |value: &Value| from_hex(value.as_str()?.as_bytes());
+        let keys: Vec<Key> = value["keys"].as_array()?.iter().map(key).collect::<Option<_>>()?;
+        let (current, previous) = keys.split_first()?;
+        Some(Self {
+            program: text("program")?,
+            configuration: text("configuration")?,
+            listeners: value["listeners"]
+                .as_array()?
+                .iter()
+                .map(listener)
+                .collect::<Option<_>>()?,
+            seed: Seed(value["seed"].as_u64()?),
+            keys: Keys { current: *current, previous: previous.to_vec() },
+        })
+    }
+}
+
+/// Fills `buffer`; `None` where the file ends before.
+pub(super) fn read_exact_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<Option<()>> {
+    match file.read_exact_at(buffer, at) {
+        Ok(()) => Ok(Some(())),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,117 @@
+//! The core's side of a recording: blocks in the making.
+
+use std::mem;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+use tidegate_world::{Entry, Log, Timestamp, Transmit};
+
+use super::block::{FULL, INPUTS_MAX};
+use super::entry;
+use super::writer::Tally;
+
+/// The longest time that a block covers, if anything happens at all: a process that is killed
+/// loses the block in the making.
+const SPAN_NS: u64 = 1_000_000_000;
+
+/// A block in the making.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    /// Inputs lost before it.
+    pub lost: u64,
+    /// How many inputs it has.
+    pub count: u32,
+    /// They.
+    pub inputs: Vec<u8>,
+    /// How many packets were sent for them.
+    pub sent_count: u32,
+    /// They.
+    pub sent: Vec<u8>,
+}
+
+impl Draft {
+    /// Adds an input.
+    pub fn note(&mut self, entry: &Entry<&[u8]>) {
+        entry::put(&mut self.inputs, entry);
+        self.count += 1;
+    }
+
+    /// Adds a packet sent for the last of them.
+    pub fn note_sent(&mut self, now: Timestamp, transmit: &Transmit) {
+        entry::put_sent(&mut self.sent, now, transmit);
+        self.sent_count += 1;
+    }
+
+    /// Makes it empty, and keeps its memory.
+    pub fn clear(&mut self) {
+        self.inputs.clear();
+        self.sent.clear();
+        (self.lost, self.count, self.sent_count) = (0, 0, 0);
+    }
+
+    fn is_full(&self) -> bool {
+        self.count >= INPUTS_MAX || self.inputs.len() + self.sent.len() >= FULL
+    }
+}
+
+/// Notes what enters a core and hands it on in blocks. Never waits, but when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    draft: Draft,
+    began: Timestamp,
+    full: Sender<Draft>,
+    /// Drafts to be used again.
+    empty: Receiver<Draft>,
+    tally: Arc<Tally>,
+}
+
+impl Journal {
+    pub(super) fn new(full: Sender<Draft>, empty: Receiver<Draft>, tally: Arc<Tally>) -> Self {
+        Self { draft: Draft::default(), began: Timestamp::ZERO, full, empty, tally }
+    }
+
+    fn hand_on(&mut self) {
+        let next = self.empty.try_recv().unwrap_or_default();
+        let draft = mem::replace(&mut self.draft, next);
+        if let Err(refused) = self.full.try_send(draft) {
+            let mut draft = refused.into_inner();
+            let lost = draft.lost + u64::from(draft.count);
+            self.tally.overrun.add(u64::from(draft.count));
+            draft.clear();
+            draft.lost = lost;
+            self.draft = draft;
+        }
+    }
+}
+
+impl Log for Journal {
+    fn note(&mut self, entry: Entry<&[u8]>) {
+        // Before the input, so that all that was sent for the last one is in its block.
+        let old = entry.now.since(self.began).as_nanos() >= u128::from(SPAN_NS);
+        if self.draft.is_full() || (old && self.draft.count > 0) {
+            self.hand_on();
+        }
+        if self.draft.count == 0 {
+            self.began = entry.now;
+        }
+        self.draft.note(&entry);
+    }
+
+    fn sent(&mut self, now: Timestamp, transmit: &Transmit) {
+        // Blocks are handed on before an input, so this one has the input it was sent for.
+        // What a core sends before its first input belongs to no block.
+        if self.draft.count > 0 {
+            self.draft.note_sent(now, transmit);
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if self.draft.count > 0 {
+            // The core is at its end, and waits as long as the writer needs; one that has
+            // ended has closed the channel.
+            let _ = self.full.send(mem::take(&mut self.draft));
+        }
+    }
+}

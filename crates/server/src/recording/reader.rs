@@ -1,0 +1,206 @@
+//! Reading a recording.
+
+use std::fs::File;
+use std::path::Path;
+
+use memchr::memmem;
+
+use super::Unreadable;
+use super::block::{HEADER, Header, MARK, PAYLOAD_MAX, checksum};
+use super::head::{Head, read_exact_at};
+use super::ring::{Layout, SLOTS};
+
+/// A recording whose blocks were all looked at.
+#[derive(Debug)]
+pub struct Recording {
+    file: File,
+    head: Head,
+    /// In the order of their numbers, each with the offset of its header.
+    blocks: Vec<Placed>,
+    cut: Option<u64>,
+}
+
+/// A block whose checksum is right.
+#[derive(Debug)]
+pub struct Checked {
+    pub(super) header: Header,
+    pub(super) payload: Vec<u8>,
+    /// Offset of its first input.
+    pub(super) offset: u64,
+}
+
+impl Recording {
+    /// Opens the recording at `path`, and checks it from its beginning to its end.
+    ///
+    /// # Errors
+    /// When it cannot be read, is none, or has been changed.
+    pub fn open(path: &Path) -> Result<Self, Unreadable> {
+        let file = File::open(path)?;
+        if !file.metadata()?.is_file() {
+            // A pipe cannot be read at offsets.
+            return Err(Unreadable::Foreign);
+        }
+        let (head, layout) = Head::read(&file)?;
+        let (blocks, cut) = survey(&file, &layout)?;
+        Ok(Self { file, head, blocks, cut })
+    }
+
+    /// How its core was built.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Blocks before the first that was kept: overwritten by later ones.
+    pub fn overwritten(&self) -> u64 {
+        self.blocks.first().map_or(0, |(_, header)| header.number)
+    }
+
+    /// Inputs lost between blocks, because the disk was slower than the core.
+    pub fn lost(&self) -> u64 {
+        // Those before the first block went with the blocks they stood between.
+        self.blocks.iter().skip(1).map(|(_, header)| header.lost).sum()
+    }
+
+    /// Where the file ends in the midst of a block, as one of a machine that crashed may: all
+    /// that was written before is whole.
+    pub fn cut(&self) -> Option<u64> {
+        self.cut
+    }
+
+    /// Inputs that it holds.
+    pub fn inputs(&self) -> u64 {
+        self.blocks.iter().map(|(_, header)| u64::from(header.inputs)).sum()
+    }
+
+    /// Its blocks in their order.
+    pub fn blocks(&self) -> impl Iterator<Item = Result<Checked, Unreadable>> + '_ {
+        self.blocks.iter().map(|&(at, header)| {
+            let changed = Unreadable::Corrupt(at, "a block that was whole when it was opened");
+            checked(&self.file, at, header)?.ok_or(changed)
+        })
+    }
+}
+
+/// The block with this header, which stands at `at`; `None` if its inputs are not those that
+/// were written.
+fn checked(file: &File, at: u64, header: Header) -> Result<Option<Checked>, Unreadable> {
+    let offset = at + HEADER as u64;
+    let mut payload = vec![0; header.len as usize];
+    let read = read_exact_at(file, &mut payload, offset)?;
+    let whole = read.is_some() && checksum(&payload) == header.check;
+    Ok(whole.then_some(Checked { header, payload, offset }))
+}
+
+/// A block's header, with its offset.
+type Placed = (u64, Header);
+
+/// All blocks in their order, and where the last one is cut, if it is.
+fn survey(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unreadable> {
+    let mut slots = Vec::new();
+    for index in 0..SLOTS {
+        slots.push((index, Slot::read(file, layout, index)?));
+    }
+    let newest = slots.iter().filter_map(|(i, slot)| Some((slot.first()?, *i))).max();
+    let newest = newest.map(|(_, index)| index);
+    let mut cut = None;
+    for (index, slot) in &slots {
+        let Some(at) = slot.broken else { continue };
+        // The slot written last may end in the midst of a block, or the one that was to be
+        // written next begin with one.
+        let last = match newest {
+            None => *index == 0,
+            Some(newest) if slot.blocks.is_empty() => *index == (newest + 1) % SLOTS,
+            Some(newest) => *index == newest,
+        };
+        if !last || slot.goes_on {
+            return Err(Unreadable::Corrupt(at, "the checksum of a block"));
+        }
+        cut = Some(at);
+    }
+    slots.sort_by_key(|(_, slot)| slot.first());
+    let blocks: Vec<_> = slots.into_iter().flat_map(|(_, slot)| slot.blocks).collect();
+    for pair in blocks.windows(2) {
+        let [(_, before), (at, header)] = [pair[0], pair[1]];
+        if header.number != before.number + 1 {
+            return Err(Unreadable::Corrupt(at, "a block is missing before this one"));
+        }
+    }
+    Ok((blocks, cut))
+}
+
+/// What a slot holds.
+struct Slot {
+    blocks: Vec<Placed>,
+    /// Where something stands that is neither a block nor the end.
+    broken: Option<u64>,
+    /// Whether a later block stands behind that.
+    goes_on: bool,
+}
+
+impl Slot {
+    fn first(&self) -> Option<u64> {
+        self.blocks.first().map(|(_, header)| header.number)
+    }
+
+    fn read(file: &File, layout: &Layout, index: u64) -> Result<Self, Unreadable> {
+        let (mut at, end) = (layout.offset(index), layout.offset(index + 1));
+        let mut slot = Self { blocks: Vec::new(), broken: None, goes_on: false };
+        let file_len = file.metadata()?.len();
+        while at + HEADER as u64 <= end.min(file_len) {
+            let mut header = [0; HEADER];
+            read_exact_at(file, &mut header, at)?;
+            let expected = slot.blocks.last().map(|(_, last): &Placed| last.number + 1);
+            if header == [0; HEADER] {
+                // The end, if it is one.
+                if later(file, at + 1, end, expected.unwrap_or(0))? {
+                    (slot.broken, slot.goes_on) = (Some(at), true);
+                }
+                return Ok(slot);
+            }
+            let next = Header::decode(&header);
+            let fits = |h: &Header| {
+                expected.is_none_or(|number| number == h.number)
+                    && at + HEADER as u64 + u64::from(h.len) <= end
+            };
+            let whole = match next.filter(fits) {
+                Some(header) => checked(file, at, header)?.map(|_| header),
+                None => None,
+            };
+            let Some(header) = whole else {
+                slot.broken = Some(at);
+                slot.goes_on = later(file, at + 1, end, expected.unwrap_or(0))?;
+                return Ok(slot);
+            };
+            slot.blocks.push((at, header));
+            at += HEADER as u64 + u64::from(header.len);
+        }
+        // Behind the last block of a slot there is an end mark, if there is room for one.
+        if !slot.blocks.is_empty() && at + (HEADER as u64) <= end {
+            slot.broken = Some(at);
+        }
+        Ok(slot)
+    }
+}
+
+/// Whether a block of a number above `number` begins between `at` and `end`. What the slot held
+/// before has lower numbers.
+fn later(file: &File, at: u64, end: u64, number: u64) -> Result<bool, Unreadable> {
+    const WINDOW: usize = PAYLOAD_MAX;
+    let mut at = at;
+    let mut window = Vec::new();
+    while at + HEADER as u64 <= end {
+        window.resize(WINDOW.min((end - at) as usize), 0);
+        let read = std::os::unix::fs::FileExt::read_at(file, &mut window, at)?;
+        if read < HEADER {
+            return Ok(false);
+        }
+        window.truncate(read);
+        let decoded = |offset: usize| Header::decode(&window[offset..]);
+        if memmem::find_iter(&window, &MARK).filter_map(decoded).any(|h| h.number > number) {
+            return Ok(true);
+        }
+        // A header may lie across two windows.
+        at += (read - HEADER + 1) as u64;
+    }
+    Ok(false)
+}

@@ -1,0 +1,153 @@
+//! Playing a recording back, and comparing what comes of it.
+
+use tidegate_world::{Core, Entry, Input, Path, Pool, Timestamp};
+
+use super::Unreadable;
+use super::block::fingerprint;
+use super::entry;
+use super::journal::Draft;
+use super::reader::{Checked, Recording};
+
+/// How many inputs there were, by kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Inputs {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Turns of service.
+    pub serves: u64,
+    /// Timers.
+    pub timeouts: u64,
+    /// Failed deliveries.
+    pub failures: u64,
+    /// Readings of the load.
+    pub loads: u64,
+    /// Requests to drain.
+    pub drains: u64,
+}
+
+impl Inputs {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let Self { datagrams, serves, timeouts, failures, loads, drains } = *self;
+        datagrams + serves + timeouts + failures + loads + drains
+    }
+
+    fn count<B>(&mut self, input: &Input<B>) {
+        *match input {
+            Input::Offer(..) => &mut self.datagrams,
+            Input::Serve => &mut self.serves,
+            Input::Timeout => &mut self.timeouts,
+            Input::Failed(_) => &mut self.failures,
+            Input::Load(_) => &mut self.loads,
+            Input::Drain => &mut self.drains,
+        } += 1;
+    }
+}
+
+/// A block for whose inputs the core sent something else than it did when it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Its number.
+    pub block: u64,
+    /// Its first input, counted from the first of the recording.
+    pub first_input: u64,
+    /// Time of its first input.
+    pub from: Timestamp,
+    /// Packets the core sent when it was recorded.
+    pub recorded: u32,
+    /// Packets it sent now.
+    pub sent: u32,
+}
+
+/// What came of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Verdict {
+    /// What was fed.
+    pub inputs: Inputs,
+    /// What the core sent.
+    pub packets: u64,
+    /// Checkpoints: blocks compared.
+    pub blocks: u64,
+    /// Checkpoints at which it sent something else.
+    pub differing: u64,
+    /// The first of them.
+    pub difference: Option<Difference>,
+    /// Times of the first and the last input.
+    pub span: Option<(Timestamp, Timestamp)>,
+}
+
+/// What passes a core that is fed a recording.
+#[derive(Clone, Copy, Debug)]
+pub enum Passing<'b> {
+    /// An input.
+    In(Entry<&'b [u8]>),
+    /// A packet that it wants sent: the time of the input before, where to, what.
+    Out(Timestamp, Path, &'b [u8]),
+}
+
+impl Recording {
+    /// Feeds the recording to `core`, built from its head, with packets from `pool`. `see` is
+    /// told of all that passes.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or holds something that is no input.
+    pub fn replay(
+        &self,
+        core: &mut impl Core,
+        pool: &Pool,
+        mut see: impl FnMut(Passing<'_>),
+    ) -> Result<Verdict, Unreadable> {
+        let mut verdict = Verdict::default();
+        let mut draft = Draft::default();
+        for block in self.blocks() {
+            let block = block?;
+            let first_input = verdict.inputs.total();
+            draft.clear();
+            let mut from = None;
+            block.each(|entry| {
+                from.get_or_insert(entry.now);
+                verdict.inputs.count(&entry.input);
+                see(Passing::In(entry));
+                entry.give(core, pool);
+                while let Some(transmit) = core.poll_transmit() {
+                    see(Passing::Out(entry.now, transmit.path, &transmit.bytes));
+                    draft.note_sent(entry.now, &transmit);
+                }
+                // There are no other shards.
+                while core.poll_crossing().is_some() {}
+                let (begin, _) = verdict.span.unwrap_or((entry.now, entry.now));
+                verdict.span = Some((begin, entry.now));
+            })?;
+            verdict.packets += u64::from(draft.sent_count);
+            verdict.blocks += 1;
+            let Checked { header, .. } = block;
+            if (header.sent, header.output) != (draft.sent_count, fingerprint(&draft.sent)) {
+                verdict.differing += 1;
+                verdict.difference.get_or_insert(Difference {
+                    block: header.number,
+                    first_input,
+                    from: from.unwrap_or_default(),
+                    recorded: header.sent,
+                    sent: draft.sent_count,
+                });
+            }
+        }
+        Ok(verdict)
+    }
+}
+
+impl Checked {
+    /// Gives every input to `take`.
+    fn each(&self, mut take: impl FnMut(Entry<&[u8]>)) -> Result<(), Unreadable> {
+        let mut rest = &self.payload[..];
+        let wrong = |rest: &[u8]| {
+            let at = self.offset + (self.payload.len() - rest.len()) as u64;
+            Unreadable::Corrupt(at, "not an input")
+        };
+        for _ in 0..self.header.inputs {
+            let at = rest;
+            take(entry::take(&mut rest).ok_or_else(|| wrong(at))?);
+        }
+        if rest.is_empty() { Ok(()) } else { Err(wrong(rest)) }
+    }
+}

@@ -1,0 +1,94 @@
+//! The ring of slots in a recording's file.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use super::block::{HEADER, Header, PAYLOAD_MAX};
+use super::head::Head;
+
+/// Slots of a file. The oldest is overwritten, so 15 of 16 parts of the size hold the last of
+/// what happened.
+pub const SLOTS: u64 = 16;
+
+/// Bytes that a recording may have at the least.
+pub const SIZE_MIN: u64 = 16 << 20;
+
+/// Where the slots are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Offset of the first.
+    pub first: u64,
+    /// Bytes of each.
+    pub slot: u64,
+}
+
+impl Layout {
+    /// Slots of `slot` bytes behind a head of `head` bytes; `None` if no file has such slots.
+    pub fn of(head: usize, slot: u64) -> Option<Self> {
+        const PAGE: u64 = 4096;
+        let fits = (SIZE_MIN / SLOTS..1 << 40).contains(&slot);
+        fits.then_some(Self { first: (head as u64).next_multiple_of(PAGE), slot })
+    }
+
+    /// Offset of slot `index`.
+    pub fn offset(&self, index: u64) -> u64 {
+        self.first + index * self.slot
+    }
+}
+
+const _: () = assert!((HEADER + PAYLOAD_MAX) as u64 <= SIZE_MIN / SLOTS, "a block fits a slot");
+
+/// A file to be filled with blocks.
+#[derive(Debug)]
+pub(super) struct Ring {
+    file: File,
+    layout: Layout,
+    /// The slot that is written.
+    slot: u64,
+    /// Offset in it.
+    at: u64,
+    /// A block in the making, header first.
+    frame: Vec<u8>,
+}
+
+impl Ring {
+    /// Makes the file, which only its owner may read, in place of one that was there. It grows
+    /// to `size` bytes, at least [`SIZE_MIN`], and by its head.
+    pub fn create(path: &Path, head: &Head, size: u64) -> io::Result<Self> {
+        let slot = size.max(SIZE_MIN) / SLOTS;
+        // A pipe would block the opening, and a device must keep its mode.
+        if path.metadata().is_ok_and(|there| !there.is_file()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
+        }
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        // One that was there keeps its mode.
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        // The length of the head does not depend on where the slots begin.
+        let draft = Layout { first: 0, slot };
+        let bytes = head.encode(&draft);
+        let too_big = || io::Error::new(io::ErrorKind::InvalidInput, "too large a size");
+        let layout = Layout::of(bytes.len(), slot).ok_or_else(too_big)?;
+        file.write_all_at(&bytes, 0)?;
+        Ok(Self { file, layout, slot: 0, at: 0, frame: Vec::new() })
+    }
+
+    /// Writes a block. What follows it in the file is no block.
+    pub fn write(&mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
+        let len = (HEADER + payload.len()) as u64;
+        if self.at + len > self.layout.slot {
+            self.slot = (self.slot + 1) % SLOTS;
+            self.at = 0;
+        }
+        let end_mark = (self.layout.slot - self.at - len).min(HEADER as u64) as usize;
+        self.frame.clear();
+        self.frame.extend(header.encode());
+        self.frame.extend(payload);
+        self.frame.resize(self.frame.len() + end_mark, 0);
+        self.file.write_all_at(&self.frame, self.layout.offset(self.slot) + self.at)?;
+        self.at += len;
+        Ok(())
+    }
+}

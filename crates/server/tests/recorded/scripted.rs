@@ -1,0 +1,138 @@
+//! The driver of sockets, on a machine whose time and datagrams are scripted.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_io::{Crossings, Drive, Kind, Limits, Machine, Outlet, Ready, Stop, Waker};
+use tidegate_world::{Core, Failure, Pool, Received, Timestamp, Transmit};
+
+use super::{Arrival, Timed};
+
+/// Gives the arrivals to `core`, and asks it to stop at `end`. Returns what it sent.
+pub fn run(mut core: impl Core, arrivals: &[Arrival], end: Timestamp) -> Timed {
+    let (stop, pool) = (Stop::new(), Pool::new());
+    let script = Script {
+        now: Timestamp::ZERO,
+        arrivals: arrivals.iter().cloned().collect(),
+        end,
+        posted: Posted::default(),
+        sent: Vec::new(),
+        stop: stop.clone(),
+        pool: pool.clone(),
+    };
+    let mut drive = Drive::on(
+        script,
+        Limits::default(),
+        Crossings::alone().unwrap(),
+        Arc::default(),
+        &stop,
+        pool,
+    )
+    .unwrap();
+    drive.run(&mut core).unwrap();
+    drive.into_machine().sent
+}
+
+/// A machine on which work takes no time.
+struct Script {
+    now: Timestamp,
+    arrivals: VecDeque<Arrival>,
+    end: Timestamp,
+    posted: Posted,
+    sent: Timed,
+    stop: Stop,
+    pool: Pool,
+}
+
+/// What leaves with the next flush.
+#[derive(Default)]
+struct Posted(Vec<Transmit>);
+
+impl Outlet for Posted {
+    fn post(&mut self, transmit: Transmit) {
+        self.0.push(transmit);
+    }
+}
+
+impl Machine for Script {
+    type Outlet = Posted;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn cpu(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn begin_turn(&mut self) {}
+
+    fn receive(
+        &mut self,
+        kind: Kind,
+        _: Ready,
+        limit: usize,
+        mut offer: impl FnMut(&mut Posted, Timestamp, Received),
+    ) -> io::Result<usize> {
+        for taken in 0..limit {
+            let is_next = |arrival: &mut Arrival| {
+                let is_invite = arrival.bytes.starts_with(b"INVI");
+                arrival.at <= self.now && is_invite == (kind == Kind::Invite)
+            };
+            let Some(Arrival { at, path, bytes }) = self.arrivals.pop_front_if(is_next) else {
+                return Ok(taken);
+            };
+            let received = Received::new(at, path, self.pool.copy(&bytes));
+            offer(&mut self.posted, self.now, received);
+        }
+        Ok(limit)
+    }
+
+    fn reports(
+        &mut self,
+        _: Ready,
+        _: usize,
+        _: impl FnMut(&mut Posted, Failure),
+    ) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn outlet(&mut self) -> &mut Posted {
+        &mut self.posted
+    }
+
+    fn flush(&mut self) {
+        let now = self.now;
+        self.sent.extend(self.posted.0.drain(..).map(|t| (now, t.path, t.bytes.to_vec())));
+    }
+
+    fn failures(&self) -> usize {
+        0
+    }
+
+    fn take_failure(&mut self) -> Option<Failure> {
+        None
+    }
+
+    fn survey(&mut self) -> f32 {
+        0.0
+    }
+
+    fn pause(&mut self, time: Duration) {
+        unreachable!("a pause of {time:?}: nothing here makes one worth it");
+    }
+
+    fn sleep(&mut self, _: &Waker, timeout: Option<Duration>) -> (io::Result<Ready>, bool) {
+        let arrival = self.arrivals.front().map_or(Timestamp::NEVER, |arrival| arrival.at);
+        let timer = timeout.map_or(Timestamp::NEVER, |timeout| self.now + timeout);
+        self.now = arrival.min(timer).min(self.end);
+        if self.now == self.end && self.stop.requests() == 0 {
+            self.stop.request();
+            // What is still held then is let go.
+            self.stop.request();
+        }
+        (Ok(Ready::UNKNOWN), false)
+    }
+}

@@ -1,0 +1,87 @@
+//! Simulated time: a network, and in it a processor that takes no time.
+
+use std::collections::VecDeque;
+
+use tidegate_proxy::Proxy;
+use tidegate_sim::{Host, HostSettings, Link, Network, NodeId, Tap};
+use tidegate_world::{Core, Failure, Path, Pool, Received, Seed, Timestamp, Transmit};
+
+use super::{Arrival, Place, Timed};
+
+/// Gives the arrivals to `proxy`, and asks it to stop at `end`. Returns what it sent.
+pub fn run(proxy: Proxy, place: Place, arrivals: &[Arrival], end: Timestamp) -> Timed {
+    let mut peers: Vec<_> = arrivals.iter().map(|arrival| arrival.path.remote).collect();
+    peers.extend(place.backends);
+    peers.sort_unstable();
+    peers.dedup();
+    let player = Player {
+        arrivals: arrivals.iter().cloned().collect(),
+        due: VecDeque::new(),
+        pool: Pool::new(),
+    };
+    let mut network: Network<Box<dyn Core>, Sent> =
+        Network::new(Seed(0), Link::default(), Sent::default());
+    let host = Host::new(proxy, &HostSettings::default());
+    let node = network.add(&[place.proxy], Box::new(host));
+    network.tap_mut().of = Some(node);
+    network.add(&peers, Box::new(player));
+    network.run_until(end);
+    network.drain(node);
+    let (_, sent) = network.into_parts();
+    sent.packets
+}
+
+/// What one node sends.
+#[derive(Default)]
+struct Sent {
+    of: Option<NodeId>,
+    packets: Timed,
+}
+
+impl Tap for Sent {
+    fn sent(&mut self, now: Timestamp, from: NodeId, path: Path, bytes: &[u8]) {
+        if self.of == Some(from) {
+            self.packets.push((now, path, bytes.to_vec()));
+        }
+    }
+}
+
+/// All peers at once: sends what they sent when they sent it, and listens to nobody.
+struct Player {
+    arrivals: VecDeque<Arrival>,
+    due: VecDeque<Transmit>,
+    pool: Pool,
+}
+
+impl Core for Player {
+    fn offer(&mut self, _: Timestamp, _: Received) {}
+
+    fn serve(&mut self, _: Timestamp) -> bool {
+        false
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        while let Some(Arrival { path, bytes, .. }) =
+            self.arrivals.pop_front_if(|arrival| arrival.at <= now)
+        {
+            let path = Path { local: path.remote, remote: path.local, ..path };
+            self.due.push_back(Transmit { path, bytes: self.pool.copy(&bytes) });
+        }
+    }
+
+    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
+
+    fn on_drain(&mut self, _: Timestamp) {}
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.due.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.arrivals.front().map(|arrival| arrival.at)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.arrivals.is_empty()
+    }
+}

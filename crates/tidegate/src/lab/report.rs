@@ -1,0 +1,62 @@
+//! `tidegate lab report`: one page of one or several folders of results.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tidegate_lab::report::Report;
+
+use super::trouble;
+use crate::WRONG_USE;
+
+/// Write one page that shows what came of one or several runs
+///
+/// The page is a single file that asks no other for anything. Results of one scenario from
+/// simulated time and from real sockets are shown in the same charts; how far they lie apart is
+/// printed, and drawn beside the page as worlds-goodput.svg and worlds-set-up-delay.svg (and .png).
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folders that `tidegate lab run` left, such as out/lab/overload-local
+    #[arg(required = true, value_name = "DIR")]
+    folders: Vec<PathBuf>,
+
+    /// Where the page goes; report.html in the first folder if not given
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Writes the page.
+pub fn run(args: &Args) -> ExitCode {
+    let report = match Report::read(&args.folders) {
+        Ok(report) => report,
+        Err(error) => return trouble(WRONG_USE, &error.to_string()),
+    };
+    let out = args.out.clone().unwrap_or_else(|| args.folders[0].join("report.html"));
+    match write(&report, &out) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => trouble(1, &format!("{}: {error}", out.display())),
+    }
+}
+
+fn write(report: &Report, out: &Path) -> io::Result<()> {
+    let folder = out.parent().unwrap_or(Path::new(""));
+    fs::create_dir_all(folder)?;
+    fs::write(out, report.html())?;
+    let comparisons = report.comparisons();
+    let mut text = String::new();
+    for comparison in &comparisons {
+        text += &format!("{}\n", comparison.text());
+        for (name, figure) in comparison.figures() {
+            // Their names would be the same.
+            let prefix =
+                if comparisons.len() > 1 { format!("{}-", comparison.name) } else { String::new() };
+            let file = folder.join(format!("{prefix}{name}"));
+            fs::write(file.with_extension("svg"), figure.svg())?;
+            fs::write(file.with_extension("png"), figure.png())?;
+        }
+    }
+    // A reader that has gone away has seen what it wanted.
+    let _ = writeln!(anstream::stdout(), "{text}report: {}", out.display());
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! What a replay brought out, for people and for programs.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+use tidegate_control::Bucket;
+use tidegate_lab::replay::Replayed;
+use tidegate_proxy::Class;
+use tidegate_server::config::Config;
+use tidegate_server::recording::{Inputs, Recording, Verdict};
+
+/// What a replay brought out.
+pub struct Report<'r> {
+    recording: &'r Recording,
+    law: &'static str,
+    replayed: &'r Replayed,
+}
+
+/// The version of this program.
+const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+
+impl<'r> Report<'r> {
+    /// A report on a replay of `recording`, whose configuration is `config`.
+    pub fn new(recording: &'r Recording, config: &Config, replayed: &'r Replayed) -> Self {
+        Self { recording, law: config.overload.gate.law.entry().name, replayed }
+    }
+
+    /// Whether nothing speaks against the program: what could be compared was alike.
+    pub fn holds(&self) -> bool {
+        !self.is_comparable() || self.replayed.verdict.difference.is_none()
+    }
+
+    /// Whether the core was fed all that it was fed when it was recorded.
+    fn is_comparable(&self) -> bool {
+        self.recording.overwritten() == 0 && self.recording.lost() == 0
+    }
+
+    fn received(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counters = &self.replayed.counters.proxy;
+        Class::ALL.into_iter().map(|class| (class.name(), counters.received(class).get()))
+    }
+
+    /// All of it.
+    pub fn to_json(&self) -> Value {
+        let Verdict { inputs, packets, blocks, differing, difference, span } =
+            self.replayed.verdict;
+        let Inputs { datagrams, serves, timeouts, failures, loads, drains } = inputs;
+        let recording = self.recording;
+        json!({
+            "recorded_by": recording.head().program,
+            "replayed_by": PROGRAM,
+            "law": self.law,
+            "seed": recording.head().seed.0,
+            "inputs": {
+                "datagrams": datagrams,
+                "serves": serves,
+                "timeouts": timeouts,
+                "failures": failures,
+                "loads": loads,
+                "drains": drains,
+            },
+            "span_s": span.map(|(first, last)| [first.as_secs_f64(), last.as_secs_f64()]),
+            "packets": packets,
+            "received": self.received().map(|(name, n)| (name.to_owned(), n.into()))
+                .collect::<serde_json::Map<_, _>>(),
+            "status": self.replayed.status,
+            "blocks_overwritten": recording.overwritten(),
+            "inputs_lost": recording.lost(),
+            "cut_at": recording.cut(),
+            "checkpoints": blocks,
+            "checkpoints_differing": differing,
+            "exact": self.is_comparable() && difference.is_none(),
+            "first_difference": difference.map(|d| json!({
+                "checkpoint": d.block,
+                "first_input": d.first_input,
+                "from_s": d.from.as_secs_f64(),
+                "packets_recorded": d.recorded,
+                "packets_replayed": d.sent,
+            })),
+        })
+    }
+
+    fn verdict(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Verdict { packets, blocks, differing, difference, .. } = self.replayed.verdict;
+        let recording = self.recording;
+        if let Some(at) = recording.cut() {
+            writeln!(f, "the file is cut short at byte {at}: replayed up to there")?;
+        }
+        let (overwritten, lost) = (recording.overwritten(), recording.lost());
+        if overwritten > 0 {
+            writeln!(
+                f,
+                "not exact: the beginning was overwritten ({overwritten} blocks), so an empty \
+                 proxy was fed what follows"
+            )?;
+        }
+        if lost > 0 {
+            writeln!(f, "not exact: {lost} inputs were lost while it was recorded")?;
+        }
+        match difference {
+            _ if !self.is_comparable() => {
+                writeln!(f, "  {} of {blocks} checkpoints alike", blocks - differing)
+            }
+            None => writeln!(f, "exact: every one of {packets} packets alike"),
+            Some(first) => {
+                writeln!(
+                    f,
+                    "DIFFERS at checkpoint {} of {blocks}, after input {} ({:.6} s): {} packets \
+                     were recorded, {} came now; {differing} checkpoints differ",
+                    first.block,
+                    first.first_input,
+                    first.from.as_secs_f64(),
+                    first.recorded,
+                    first.sent
+                )?;
+                let program = &recording.head().program;
+                if program == PROGRAM {
+                    return Ok(());
+                }
+                writeln!(f, "  tidegate {program} recorded it, and this is tidegate {PROGRAM}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Verdict { inputs, packets, blocks, span, .. } = self.replayed.verdict;
+        let head = self.recording.head();
+        let listeners: Vec<_> = head.listeners.iter().map(ToString::to_string).collect();
+        writeln!(
+            f,
+            "{:<12}tidegate {}, law {}, at {}",
+            "recorded",
+            head.program,
+            self.law,
+            listeners.join(", ")
+        )?;
+        writeln!(
+            f,
+            "{:<12}{}: {} datagrams, {} serves, {} timers, {} loads, {} failures",
+            "inputs",
+            inputs.total(),
+            inputs.datagrams,
+            inputs.serves,
+            inputs.timeouts,
+            inputs.loads,
+            inputs.failures
+        )?;
+        if let Some((first, last)) = span {
+            let (first, last) = (first.as_secs_f64(), last.as_secs_f64());
+            writeln!(f, "{:<12}{:.3} s, from {first:.3} to {last:.3}", "time", last - first)?;
+        }
+        let received = self.received().filter(|(_, n)| *n > 0);
+        let received: Vec<_> = received.map(|(name, n)| format!("{name} {n}")).collect();
+        writeln!(f, "{:<12}{}", "received", received.join(", "))?;
+        let flow = &self.replayed.counters.proxy.overload.flows[Bucket::Session as usize];
+        writeln!(
+            f,
+            "{:<12}offered {}, admitted {}, refused {}, repeated {}",
+            "new calls",
+            flow.offered.get(),
+            flow.admitted.get(),
+            flow.refused.get(),
+            flow.repeated.get()
+        )?;
+        writeln!(f, "{:<12}{packets} packets, at {blocks} checkpoints", "sent")?;
+        self.verdict(f)
+    }
+}
