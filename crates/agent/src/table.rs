@@ -7,8 +7,8 @@
 //! stale entry behind; when those outnumber the calls they are swept out.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
+use dary_heap::OctonaryHeap;
 use slab::Slab;
 use tidegate_world::Timestamp;
 
@@ -34,7 +34,8 @@ struct Entry<T> {
 /// A bounded set of calls.
 pub(crate) struct Table<T> {
     entries: Slab<Entry<T>>,
-    alarms: BinaryHeap<Reverse<(Timestamp, Id)>>,
+    /// Eight children to a node: among many calls each level costs a miss of the cache.
+    alarms: OctonaryHeap<Reverse<(Timestamp, Id)>>,
     serial: u32,
     len_max: usize,
 }
@@ -43,7 +44,7 @@ impl<T> Table<T> {
     /// A table of at most `len_max` calls.
     pub fn new(len_max: usize) -> Self {
         let len_max = len_max.min(u32::MAX as usize);
-        Self { entries: Slab::new(), alarms: BinaryHeap::new(), serial: 0, len_max }
+        Self { entries: Slab::new(), alarms: OctonaryHeap::new(), serial: 0, len_max }
     }
 
     pub fn len(&self) -> usize {

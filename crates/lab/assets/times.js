@@ -1,6 +1,22 @@
 "use strict";
 // One run over time: a chart for each quantity, with a line for each node.
 
+// Quantities of a timeline as people call them; others stand as they are.
+const TITLES = {
+  offered_cps: "offered, calls/s",
+  admitted_cps: "admitted, calls/s",
+  refused_cps: "refused, calls/s",
+  repeated_cps: "INVITEs repeated, 1/s",
+  waiting: "messages waiting",
+  occupancy: "occupancy of the processor",
+  fraction: "share admitted by the law",
+  release_cps: "released by the law, calls/s",
+  socket_drops_per_s: "lost at receive buffers, 1/s",
+  set_up_cps: "set up, calls/s",
+  in_time_cps: "goodput, calls/s",
+  open: "calls open",
+};
+
 /** Shows the runs of `experiment` that left a timeline in `section`. */
 function showTimes(experiment, section) {
   const runs = experiment.sources.flatMap((source) =>
@@ -15,7 +31,10 @@ function showTimes(experiment, section) {
     ...Object.keys(runs[0].swept).map((name) => [name, (run) => run.swept[name]]),
     ["run", (run) => run.repetition],
   ];
-  const chosen = choices.map(() => undefined);
+  // The greatest load is what tells most.
+  const load = (run) => run.swept.load ?? 0;
+  const first = runs.reduce((a, b) => (load(b) > load(a) ? b : a));
+  const chosen = choices.map(([, of]) => of(first));
   const draw = () => {
     let left = runs;
     const selectors = choices.map(([title, of], place) => {
@@ -46,21 +65,25 @@ const NODE_COLOURS = [3, 0, 2, 4, 1, 5];
 function timeCharts(run, linked) {
   const nodes = distinct(run.series.map((series) => series.node));
   const indexOf = (node) => NODE_COLOURS[nodes.indexOf(node) % NODE_COLOURS.length];
-  const last = Math.max(...run.series.map((series) => series.t_s.at(-1)));
-  const figures = distinct(run.series.map((series) => series.quantity)).map((quantity) => {
+  const last = Math.max(...run.times.map((times) => times.at(-1)));
+  const quantities = distinct(run.series.map((series) => series.quantity));
+  const isNothing = (quantity) => run.series.every((series) =>
+    series.quantity !== quantity || series.values.every((value) => value === 0));
+  const title = (quantity) => TITLES[quantity] ?? quantity;
+  const figures = quantities.filter((quantity) => !isNothing(quantity)).map((quantity) => {
     const of = run.series.filter((series) => series.quantity === quantity);
     const lines = of.map((series) => ({
       name: series.node,
       index: indexOf(series.node),
       dash: 0,
       marks: false,
-      points: series.t_s.map((x, at) => ({ x, y: series.values[at], min: series.values[at], max: series.values[at] })),
+      points: series.values.map((y, at) => ({ x: run.times[series.times][at], y, min: y, max: y })),
     }));
     const highest = Math.max(...of.flatMap((series) => series.values), 0);
     const lowest = Math.min(...of.flatMap((series) => series.values), 0);
     const spec = {
-      title: quantity,
-      describe: `${quantity} over time; ${lines.length} lines.`,
+      title: title(quantity),
+      describe: `${title(quantity)} over time; ${lines.length} lines.`,
       height: 190,
       x: { label: "time (s)", format: number, tell: (x) => `${number(x)} s`, min: 0, max: last || 1 },
       y: { label: "", format: number, min: lowest * 1.08, max: highest * 1.08 || 1 },
@@ -71,5 +94,7 @@ function timeCharts(run, linked) {
   });
   const names = nodes.map((node) => element("span", {}, key({ index: indexOf(node) }), node));
   const keys = element("p", { class: "controls" }, ...names);
-  return [keys, element("div", { class: "panels small" }, ...figures)];
+  const nothing = quantities.filter(isNothing).map(title).join("; ");
+  const hint = element("p", { class: "hint" }, nothing && `0 throughout: ${nothing}`);
+  return [keys, element("div", { class: "panels small" }, ...figures), hint];
 }

@@ -15,9 +15,9 @@ pub use timeline::Series;
 
 use crate::worlds::Kind;
 
-/// Values over time in one report: some ten megabytes of a page. Runs beyond are left out, and
+/// Values over time in one report: some four megabytes of a page. Runs beyond are left out, and
 /// the page says how many.
-const VALUES_MAX: usize = 1_000_000;
+const VALUES_MAX: usize = 500_000;
 
 /// What came of one or several scenarios.
 #[derive(Clone, Debug)]

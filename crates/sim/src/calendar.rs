@@ -82,8 +82,17 @@ impl<E> Calendar<E> {
 
     /// Takes the next event.
     pub fn pop(&mut self) -> Option<(Timestamp, E)> {
+        self.pop_by(Timestamp::NEVER)
+    }
+
+    /// Takes the next event, if it is at `end` or earlier.
+    #[inline]
+    pub fn pop_by(&mut self, end: Timestamp) -> Option<(Timestamp, E)> {
         let mut top = self.heap.peek_mut()?;
         let Entry { moment, place } = top.0;
+        if moment.0 > end {
+            return None;
+        }
         self.len -= 1;
         let event = match place {
             Place::Loose(slot) => {
@@ -164,13 +173,13 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Push { lane: Option<u32>, at: u64 },
-        Pop,
+        Pop { by: u64 },
     }
 
     fn step() -> impl Strategy<Value = Step> {
         let push =
             (prop::option::of(0..4u32), 0..50u64).prop_map(|(lane, at)| Step::Push { lane, at });
-        prop_oneof![3 => push, 2 => Just(Step::Pop)]
+        prop_oneof![3 => push, 2 => (0..60u64).prop_map(|by| Step::Pop { by })]
     }
 
     proptest! {
@@ -190,11 +199,14 @@ mod tests {
                             None => calendar.push(at, number),
                         }
                     }
-                    Step::Pop => {
+                    Step::Pop { by } => {
+                        let by = Timestamp::from_nanos(by);
                         list.sort();
-                        let first = (!list.is_empty()).then(|| list.remove(0));
+                        let first = list.first().copied();
                         prop_assert_eq!(calendar.peek().map(|(at, &event)| (at, event)), first);
-                        prop_assert_eq!(calendar.pop(), first);
+                        let due = first.filter(|(at, _)| *at <= by);
+                        prop_assert_eq!(calendar.pop_by(by), due);
+                        list.drain(..usize::from(due.is_some()));
                     }
                 }
                 prop_assert_eq!(calendar.len(), list.len());

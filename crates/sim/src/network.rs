@@ -130,15 +130,22 @@ impl<N: Core, T: Tap> Network<N, T> {
 
     /// Nothing is left to happen.
     pub fn is_over(&mut self) -> bool {
-        self.next().is_none()
+        while let Some((at, event)) = self.calendar.peek() {
+            if !self.is_stale(at, event) {
+                return false;
+            }
+            self.calendar.pop();
+        }
+        true
     }
 
     /// Lets things happen until nothing is left to happen, or until `end`.
     pub fn run_until(&mut self, end: Timestamp) -> Summary {
-        while self.next().is_some_and(|at| at <= end) {
-            let Some((at, event)) = self.calendar.pop() else { break };
-            self.now = at;
-            self.happen(event);
+        while let Some((at, event)) = self.calendar.pop_by(end) {
+            if !self.is_stale(at, &event) {
+                self.now = at;
+                self.happen(event);
+            }
         }
         // With events left the run was cut at `end`; else time stands at the last one.
         if !self.is_over() {
@@ -157,20 +164,13 @@ impl<N: Core, T: Tap> Network<N, T> {
         (self.nodes.into_iter().map(|node| node.core.ok()).collect(), self.tap)
     }
 
-    /// When something happens next. A timer that came nearer, or whose node crashed, has left
-    /// its entry behind, at which nothing happens: it is dropped here.
-    fn next(&mut self) -> Option<Timestamp> {
-        loop {
-            let (at, event) = self.calendar.peek()?;
-            let stale = match event {
-                Event::Timer { node } => self.nodes[node.index()].armed != Some(at),
-                Event::Resumed { node } => self.nodes[node.index()].stalled_until != at,
-                _ => false,
-            };
-            if !stale {
-                return Some(at);
-            }
-            self.calendar.pop();
+    /// Whether nothing happens at an entry of the calendar: a timer that came nearer, or whose
+    /// node crashed, leaves one behind.
+    fn is_stale(&self, at: Timestamp, event: &Event) -> bool {
+        match event {
+            Event::Timer { node } => self.nodes[node.index()].armed != Some(at),
+            Event::Resumed { node } => self.nodes[node.index()].stalled_until != at,
+            Event::Arrival { .. } | Event::Failed { .. } => false,
         }
     }
 
@@ -192,15 +192,26 @@ impl<N: Core, T: Tap> Network<N, T> {
         match &node.core {
             Err(Silence::Silent) => self.lose(Loss::Down, back(path), &bytes),
             Err(Silence::Refused) => self.bounce(way, Loss::Down, path, &bytes),
-            Ok(_) if self.now < node.stalled_until && node.datagrams >= STALL_BUFFER => {
-                self.lose(Loss::Stalled, back(path), &bytes);
-            }
+            Ok(_) if node.is_full(self.now) => self.lose(Loss::Stalled, back(path), &bytes),
             Ok(_) => {
                 self.summary.delivered += 1;
                 self.tap.delivered(self.now, to, path, &bytes);
-                self.give(to, Input::Packet(Received::new(self.now, path, bytes)));
+                self.offer(to, Received::new(self.now, path, bytes));
             }
         }
+    }
+
+    /// Gives a node a packet, now or when it goes on.
+    fn offer(&mut self, id: NodeId, received: Received) {
+        let node = &mut self.nodes[id.index()];
+        let Ok(core) = &mut node.core else { return };
+        if self.now < node.stalled_until {
+            node.keep(Input::Packet(received));
+            return;
+        }
+        core.offer(self.now, received);
+        while core.serve(self.now) {}
+        self.settle(id);
     }
 
     /// Gives a node an input, now or when it goes on. Who has crashed gets nothing.
@@ -212,10 +223,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             return;
         }
         match input {
-            Input::Packet(received) => {
-                core.offer(self.now, received);
-                while core.serve(self.now) {}
-            }
+            Input::Packet(received) => return self.offer(id, received),
             Input::Failure(failure) => core.on_failed(self.now, failure),
             Input::Drain => core.on_drain(self.now),
         }

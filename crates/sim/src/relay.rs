@@ -174,8 +174,7 @@ impl Relay {
 
     /// Sends what has reached its time.
     fn deliver(&mut self, now: Timestamp) {
-        while self.under_way.peek().is_some_and(|(at, _)| at <= now) {
-            let Some((_, (direction, transmit))) = self.under_way.pop() else { break };
+        while let Some((_, (direction, transmit))) = self.under_way.pop_by(now) {
             self.counts.carriage(direction).sent += 1;
             self.out.push_back(transmit);
         }

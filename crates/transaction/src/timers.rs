@@ -1,8 +1,8 @@
 //! Which timer fires next, among some that no longer count.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
+use dary_heap::OctonaryHeap;
 use tidegate_world::Timestamp;
 
 use crate::Handle;
@@ -10,7 +10,9 @@ use crate::Handle;
 /// Timers in the order in which they fire; of those that fire together, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    heap: BinaryHeap<Reverse<(Timestamp, u32, u16)>>,
+    // Of a hundred thousand, few are in the cache: a heap with eight children to a node touches
+    // a third of a binary heap's levels.
+    heap: OctonaryHeap<Reverse<(Timestamp, u32, u16)>>,
 }
 
 impl Timers {

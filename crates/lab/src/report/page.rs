@@ -213,7 +213,19 @@ struct Run {
     swept: Swept,
     repetition: u32,
     seed: u64,
-    series: Vec<Series>,
+    /// Moments, which most series have in common.
+    times: Vec<Vec<f64>>,
+    series: Vec<DrawnSeries>,
+}
+
+/// One quantity of one node.
+#[derive(Serialize)]
+struct DrawnSeries {
+    node: String,
+    quantity: String,
+    /// Which of the run's times its values are of.
+    times: usize,
+    values: Vec<f64>,
 }
 
 impl Data {
@@ -252,16 +264,32 @@ fn runs(source: &Source, room: &mut usize, left_out: &mut usize) -> Vec<Run> {
             *left_out += 1;
         } else if values > 0 {
             *room -= values;
+            let (times, series) = by_time(series);
             runs.push(Run {
                 variant: point.variant.clone(),
                 swept: point.swept.clone(),
                 repetition: point.repetition,
                 seed: point.seed,
+                times,
                 series,
             });
         }
     }
     runs
+}
+
+fn by_time(series: Vec<Series>) -> (Vec<Vec<f64>>, Vec<DrawnSeries>) {
+    let mut times: Vec<Vec<f64>> = Vec::new();
+    let drawn = series.into_iter().map(|Series { node, quantity, t_s, values }| {
+        let known = times.iter().position(|other| *other == t_s);
+        let at = known.unwrap_or_else(|| {
+            times.push(t_s);
+            times.len() - 1
+        });
+        DrawnSeries { node, quantity, times: at, values }
+    });
+    let drawn = drawn.collect();
+    (times, drawn)
 }
 
 fn bounds(experiment: &Experiment) -> Vec<Bound> {
@@ -281,4 +309,23 @@ fn bounds(experiment: &Experiment) -> Vec<Bound> {
         });
     }
     bounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{of, results};
+
+    #[test]
+    fn runs_for_which_there_is_no_room_are_counted() {
+        // The run has three values.
+        for (room, shown, over) in [(2, 0, 1), (3, 1, 0), (7, 1, 0)] {
+            let counted = of(&[results("sim", "t", 1.0)], |report| {
+                let (mut left, mut left_out) = (room, 0);
+                let shown = runs(&report.experiments[0].sources[0], &mut left, &mut left_out);
+                (shown.len(), left_out, room - left)
+            });
+            assert_eq!(counted, (shown, over, 3 * shown));
+        }
+    }
 }

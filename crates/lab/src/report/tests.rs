@@ -12,7 +12,7 @@ use super::*;
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)> \"'<!-- & {{ 1 }} -->";
 
 /// Results of one variant at two loads, as a run leaves them.
-fn results(world: &str, title: &str, factor: f64) -> Value {
+pub(super) fn results(world: &str, title: &str, factor: f64) -> Value {
     let spread =
         |median: f64| json!({ "min": median * 0.9, "median": median, "max": median * 1.1 });
     let row = |load: f64, bound: f64| {
@@ -42,14 +42,16 @@ fn folder(results: &Value, scenario: &str) -> tempfile::TempDir {
     fs::write(folder.path().join("results.json"), results.to_string()).unwrap();
     fs::write(folder.path().join("scenario.toml"), scenario).unwrap();
     fs::create_dir_all(folder.path().join("points/a")).unwrap();
-    let timeline =
-        format!("t_s,node,quantity,value\n0,re,\"{}\",1\n", HOSTILE.replace('"', "\"\""));
+    let timeline = format!(
+        "t_s,node,quantity,value\n0,re,\"{}\",1\n0,re,b,2\n1,re,c,3\n",
+        HOSTILE.replace('"', "\"\"")
+    );
     fs::write(folder.path().join("points/a/timeline.csv"), timeline).unwrap();
     folder
 }
 
 /// What `what` says of a report of `results`, while their folders are there.
-fn of<T>(results: &[Value], what: impl Fn(&Report) -> T) -> T {
+pub(super) fn of<T>(results: &[Value], what: impl Fn(&Report) -> T) -> T {
     let folders: Vec<_> = results.iter().map(|results| folder(results, HOSTILE)).collect();
     let paths: Vec<&Path> = folders.iter().map(tempfile::TempDir::path).collect();
     what(&Report::read(&paths).unwrap())
@@ -138,7 +140,14 @@ fn charts_are_given_every_row_with_its_bound_and_timeline() {
     assert_eq!(experiment["sources"][0]["rows"][1]["goodput"]["median"], 0.81);
     // A refusal costs 1/11 of a call.
     assert_eq!(experiment["bounds"][0]["corners"], json!([[0.0, 0.0], [1.0, 1.0], [2.0, 0.9]]));
-    assert_eq!(experiment["sources"][0]["runs"][0]["series"][0]["values"], json!([1.0]));
+    let run = &experiment["sources"][0]["runs"][0];
+    assert_eq!(run["times"], json!([[0.0], [1.0]]));
+    let series: Vec<_> =
+        run["series"].as_array().unwrap().iter().map(|s| (&s["times"], &s["values"])).collect();
+    assert_eq!(
+        series,
+        [(&json!(0), &json!([1.0])), (&json!(0), &json!([2.0])), (&json!(1), &json!([3.0]))]
+    );
     assert_eq!(experiment["left_out"], 0);
 }
 

@@ -1,22 +1,22 @@
 //! What happened in a run over time (`timeline.csv` in its folder: time, node, quantity, value),
 //! made small enough for a page.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// The file that holds it.
 const TIMELINE: &str = "timeline.csv";
 
-/// Lines of a file that are read: an hour of ten nodes with ten quantities each second.
-const LINES_MAX: usize = 360_000;
+/// Lines of a file that are read: more than a run writes.
+const LINES_MAX: usize = 4_000_000;
 
 /// Samples of a series that are shown; more are averaged, since a screen has no more columns.
 pub const SAMPLES_MAX: usize = 500;
 
 /// One quantity of one node over time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// The node.
     pub node: String,
@@ -36,17 +36,23 @@ struct Sample {
     value: f64,
 }
 
-/// The series in the folder of a run, by quantity and node; none if it left none.
+/// The series in the folder of a run, in the order of their first samples; none if it left none.
 pub fn read(folder: &Path) -> Vec<Series> {
     let Ok(reader) = csv::Reader::from_path(folder.join(TIMELINE)) else { return Vec::new() };
     let samples = reader.into_deserialize().take(LINES_MAX).filter_map(Result::ok);
-    let mut series = BTreeMap::<(String, String), Vec<(f64, f64)>>::new();
+    let mut places = HashMap::<(String, String), usize>::new();
+    let mut series = Vec::<(String, String, Vec<(f64, f64)>)>::new();
     for Sample { t_s, node, quantity, value } in samples {
-        if t_s.is_finite() && value.is_finite() {
-            series.entry((quantity, node)).or_default().push((t_s, value));
+        if !(t_s.is_finite() && value.is_finite()) {
+            continue;
         }
+        let place = *places.entry((node.clone(), quantity.clone())).or_insert_with(|| {
+            series.push((node, quantity, Vec::new()));
+            series.len() - 1
+        });
+        series[place].2.push((t_s, value));
     }
-    let series = series.into_iter().map(|((quantity, node), mut samples)| {
+    let series = series.into_iter().map(|(node, quantity, mut samples)| {
         samples.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (t_s, values) = thinned(&samples).unzip();
         Series { node, quantity, t_s, values }
@@ -90,7 +96,7 @@ mod tests {
         let found: Vec<_> =
             series.iter().map(|s| (&*s.quantity, &*s.node, s.values.clone())).collect();
         let expected =
-            [("busy", "a", vec![0.5]), ("queue", "a", vec![2.0, 3.0]), ("queue", "b", vec![1.0])];
+            [("queue", "b", vec![1.0]), ("queue", "a", vec![2.0, 3.0]), ("busy", "a", vec![0.5])];
         assert_eq!(found, expected);
         assert_eq!(series[1].t_s, [0.0, 1.0]);
     }

@@ -29,8 +29,7 @@ impl<T> Held<T> {
 
     /// The next output, if it may leave by `now`.
     pub(super) fn pop(&mut self, now: Timestamp) -> Option<T> {
-        self.outputs.peek().filter(|(release, _)| *release <= now)?;
-        self.outputs.pop().map(|(_, output)| output)
+        self.outputs.pop_by(now).map(|(_, output)| output)
     }
 
     /// When the next output may leave.

@@ -77,16 +77,16 @@ impl<N> Node<N> {
         }
     }
 
-    /// Keeps what a stalled node is to be given. `false` if it has no room for a packet.
-    pub fn keep(&mut self, input: Input) -> bool {
-        if let Input::Packet(_) = input {
-            if self.datagrams >= STALL_BUFFER {
-                return false;
-            }
-            self.datagrams += 1;
-        }
+    /// Keeps what a stalled node is to be given.
+    pub fn keep(&mut self, input: Input) {
+        self.datagrams += usize::from(matches!(input, Input::Packet(_)));
         self.waiting.push_back(input);
-        true
+    }
+
+    /// Whether it would not hear of a packet that comes at `now`: it is stalled, and as many wait
+    /// for it as have room.
+    pub fn is_full(&self, now: Timestamp) -> bool {
+        now < self.stalled_until && self.datagrams >= STALL_BUFFER
     }
 
     /// Forgets what it was to be given, and its timer.
