@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use tidegate_server::config::emulate_toml;
+
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::point::{Point, points};
@@ -34,8 +36,8 @@ pub struct Experiment {
 
 /// Runs what is missing of `scenario` in `world`, `jobs` points at once, and writes tables and
 /// figures of all of it to `folder`: `results.csv`, `results.json`, `*.svg`, `*.png`,
-/// `report.html`, the scenario itself, and a folder for each point in `points`. `None` if it was cancelled; what
-/// was run by then is kept.
+/// `report.html`, the scenario's text and the costs, and a folder for each point in `points`.
+/// `None` if it was cancelled; what was run by then is kept.
 ///
 /// # Errors
 /// When something cannot be written.
@@ -62,6 +64,7 @@ pub fn perform(
     let machine = (world.kind() == Kind::Real).then(Machine::this);
 
     fs::write(folder.join("scenario.toml"), &scenario.text)?;
+    fs::write(folder.join("costs.toml"), emulate_toml(&scenario.conditions.emulate))?;
     fs::write(folder.join("results.csv"), export::csv(&done)?)?;
     let json = export::json(
         scenario,
