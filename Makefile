@@ -50,7 +50,13 @@ release:
 	$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
-show-quota show-refusal show-predict show-speed: release
+show-quota show-refusal show-predict: release
+show-speed: simulations
+
+.PHONY: simulations
+simulations:
+	@scripts/setup build
+	$(CARGO) build --release --package tidegate-sim --examples
 
 # Nothing else wants a browser.
 show-report: build

@@ -9,7 +9,8 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, LineStyle, Table};
 use serde_json::{Value, json};
 
-use crate::point::{Point, points};
+use crate::point::points;
+use crate::prediction;
 use crate::scenario::Scenario;
 use crate::worlds::{self, Kind};
 
@@ -35,15 +36,9 @@ pub struct Content {
     pub runs: usize,
     /// All runs on real sockets, one after the other, without what it takes to start them.
     pub real: Duration,
-    /// CPU time of all runs in simulated time, by a rough guess that is rather too long.
+    /// CPU time of all runs in simulated time, by a rough guess.
     pub simulated: Duration,
 }
-
-/// Packets of a call that is set up: its six messages, on both sides of the server.
-const DELIVERIES_PER_CALL: f64 = 12.0;
-
-/// What the simulator delivers in a second of CPU time at least.
-const DELIVERIES_PER_S: f64 = 300_000.0;
 
 /// Every scenario in `folder` (`*.toml`), by name.
 ///
@@ -72,15 +67,10 @@ fn content(scenario: Scenario) -> Content {
         points: runs.len() / scenario.schedule.repetitions.max(1) as usize,
         runs: runs.len(),
         real: runs.iter().map(worlds::lasts).sum(),
-        simulated: runs.iter().map(simulated).sum(),
+        simulated: runs.iter().map(prediction::simulated).sum(),
         name: scenario.name,
         title: scenario.title,
     }
-}
-
-fn simulated(point: &Point) -> Duration {
-    let calls = point.rate_cps() * (point.warm_up + point.measured).as_secs_f64();
-    Duration::from_secs_f64(calls * DELIVERIES_PER_CALL / DELIVERIES_PER_S)
 }
 
 /// The entries for people. `jobs` runs are made at once.
@@ -177,7 +167,7 @@ mod tests {
         );
         assert_eq!(json(&entries)[1]["real_s"], 120.0);
         // Six messages of 1 ms: 166.7 calls/s at load 1, for 9.5 s; six runs of each load.
-        let expected = 6.0 * (1.0 + 2.0) * 9.5 / 0.006 * 12.0 / 300_000.0;
+        let expected = 6.0 * (1.0 + 2.0) * 9.5 / 0.006 * 12.0 / 250_000.0;
         assert!((content.simulated.as_secs_f64() - expected).abs() < 1e-6);
     }
 

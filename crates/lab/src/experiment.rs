@@ -9,7 +9,7 @@ use tidegate_server::config::emulate_toml;
 
 use crate::machine::Machine;
 use crate::outcome::Outcome;
-use crate::point::{Point, points};
+use crate::point::{Point, Shard, points};
 use crate::report::Report;
 use crate::runs::{self, Observer};
 use crate::scenario::Scenario;
@@ -34,56 +34,86 @@ pub struct Experiment {
     pub machine: Option<Machine>,
 }
 
-/// Runs what is missing of `scenario` in `world`, `jobs` points at once, and writes tables and
-/// figures of all of it to `folder`: `results.csv`, `results.json`, `*.svg`, `*.png`,
-/// `report.html`, the scenario's text and the costs, and a folder for each point in `points`.
-/// `None` if it was cancelled; what was run by then is kept.
-///
-/// # Errors
-/// When something cannot be written.
-pub fn perform(
-    scenario: &Scenario,
-    folder: &Path,
-    program: &Path,
-    world: &dyn World,
-    jobs: usize,
-    observer: &dyn Observer,
-    cancelled: &AtomicBool,
-) -> io::Result<Option<Experiment>> {
-    let store = Store::open(&folder.join("points"), program)?;
-    let all = points(scenario, world.kind());
-    let count = all.len();
-    let results = runs::run(all, &store, world, jobs, observer, cancelled);
-    if results.len() < count {
-        return Ok(None);
-    }
-    let done: Vec<(&Point, &Outcome)> =
-        results.iter().filter_map(|(point, result)| Some((point, result.as_ref().ok()?))).collect();
-    let rows = summary::rows(done.iter().copied());
-    let verdicts = verdict::judge(&scenario.expectations, &rows);
-    let machine = (world.kind() == Kind::Real).then(Machine::this);
+/// Who runs scenarios, and where what comes of them lies.
+pub struct Runner<'a> {
+    /// The folder of results; points lie in `points` within it.
+    pub folder: &'a Path,
+    /// The code that runs.
+    pub program: &'a Path,
+    /// Where points are run.
+    pub world: &'a dyn World,
+    /// How many at once.
+    pub jobs: usize,
+    /// Who is told how it goes.
+    pub observer: &'a dyn Observer,
+    /// Becomes true when it is to stop.
+    pub cancelled: &'a AtomicBool,
+}
 
-    fs::write(folder.join("scenario.toml"), &scenario.text)?;
-    fs::write(folder.join("costs.toml"), emulate_toml(&scenario.conditions.emulate))?;
-    fs::write(folder.join("results.csv"), export::csv(&done)?)?;
-    let json = export::json(
-        scenario,
-        world.kind(),
-        store.program(),
-        machine.as_ref(),
-        &done,
-        &rows,
-        &verdicts,
-    );
-    fs::write(folder.join("results.json"), serde_json::to_vec_pretty(&json)?)?;
-    for (name, figure) in plots::figures(scenario, &rows) {
-        fs::write(folder.join(name).with_extension("svg"), figure.svg())?;
-        fs::write(folder.join(name).with_extension("png"), figure.png())?;
+impl Runner<'_> {
+    /// Runs what is missing of `scenario`, and writes tables and figures of all of it:
+    /// `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario itself, the costs, and a
+    /// folder for each point. `None` if it was cancelled; what was run by then is kept.
+    ///
+    /// # Errors
+    /// When something cannot be written.
+    pub fn perform(&self, scenario: &Scenario) -> io::Result<Option<Experiment>> {
+        let (folder, kind) = (self.folder, self.world.kind());
+        let store = self.store()?;
+        let Some(results) = self.run(points(scenario, kind), &store) else { return Ok(None) };
+        let done: Vec<(&Point, &Outcome)> = results
+            .iter()
+            .filter_map(|(point, result)| Some((point, result.as_ref().ok()?)))
+            .collect();
+        let rows = summary::rows(done.iter().copied());
+        let verdicts = verdict::judge(&scenario.expectations, &rows);
+        let machine = (kind == Kind::Real).then(Machine::this);
+
+        fs::write(folder.join("scenario.toml"), &scenario.text)?;
+        fs::write(folder.join("costs.toml"), emulate_toml(&scenario.conditions.emulate))?;
+        fs::write(folder.join("results.csv"), export::csv(&done)?)?;
+        let program = store.program();
+        let json = export::json(scenario, kind, program, machine.as_ref(), &done, &rows, &verdicts);
+        fs::write(folder.join("results.json"), serde_json::to_vec_pretty(&json)?)?;
+        for (name, figure) in plots::figures(scenario, &rows) {
+            fs::write(folder.join(name).with_extension("svg"), figure.svg())?;
+            fs::write(folder.join(name).with_extension("png"), figure.png())?;
+        }
+        let report = Report::read(&[folder]).map_err(io::Error::other)?;
+        fs::write(folder.join("report.html"), report.html())?;
+        let (program, failed) = (program.to_owned(), failed(results));
+        Ok(Some(Experiment { rows, verdicts, failed, program, machine }))
     }
-    let report = Report::read(&[folder]).map_err(io::Error::other)?;
-    fs::write(folder.join("report.html"), report.html())?;
-    let program = store.program().to_owned();
+
+    /// Runs what is missing of the points of `scenario` that are `shard`'s. Once all shards were
+    /// run into one folder, [`perform`](Self::perform) finds every point there. The points that
+    /// failed, and why; `None` if it was cancelled.
+    ///
+    /// # Errors
+    /// When something cannot be written.
+    pub fn contribute(
+        &self,
+        scenario: &Scenario,
+        shard: Shard,
+    ) -> io::Result<Option<Vec<(Point, String)>>> {
+        let own = shard.of(points(scenario, self.world.kind()));
+        Ok(self.run(own, &self.store()?).map(failed))
+    }
+
+    fn store(&self) -> io::Result<Store> {
+        Store::open(&self.folder.join("points"), self.program)
+    }
+
+    /// What came of `points`; `None` if some were not run.
+    fn run(&self, points: Vec<Point>, store: &Store) -> Option<Vec<runs::Run>> {
+        let count = points.len();
+        let results =
+            runs::run(points, store, self.world, self.jobs, self.observer, self.cancelled);
+        (results.len() == count).then_some(results)
+    }
+}
+
+fn failed(results: Vec<runs::Run>) -> Vec<(Point, String)> {
     let failed = results.into_iter().filter_map(|(point, result)| Some((point, result.err()?)));
-    let failed = failed.collect();
-    Ok(Some(Experiment { rows, verdicts, failed, program, machine }))
+    failed.collect()
 }

@@ -19,6 +19,7 @@ pub mod network;
 pub mod outcome;
 mod plots;
 pub mod point;
+pub mod prediction;
 pub mod progress;
 pub mod real;
 pub mod recovery;

@@ -4,6 +4,7 @@
 use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -74,6 +75,33 @@ pub fn points(scenario: &Scenario, world: Kind) -> Vec<Point> {
         }
     }
     points
+}
+
+/// Every so many-th of a list of points, for several processes that share them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    number: usize,
+    of: usize,
+}
+
+impl Shard {
+    /// Those of `points` that are its own.
+    pub fn of(self, points: Vec<Point>) -> Vec<Point> {
+        points.into_iter().skip(self.number - 1).step_by(self.of).collect()
+    }
+}
+
+/// `K/N`, K from 1 to N.
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(number, of)| {
+            Some(Self { number: number.parse().ok()?, of: of.parse().ok()? })
+        });
+        let possible = |shard: &Self| (1..=shard.of).contains(&shard.number);
+        numbers.filter(possible).ok_or_else(|| "K/N is wanted, K from 1 to N".to_owned())
+    }
 }
 
 /// Every combination of values, the last axis varying fastest.
@@ -283,6 +311,20 @@ mod tests {
         assert_eq!(points[23].place(), "queue 400, load 2, run 3");
         // Six messages of 1 ms.
         assert!((points[1].rate_cps() - 2.0 / 0.006).abs() < 1e-9);
+    }
+
+    #[test]
+    fn shards_share_all_points_and_none_twice() {
+        let shards = ["1/3", "2/3", "3/3"].map(|text| text.parse::<Shard>().unwrap());
+        let mut shared: Vec<String> =
+            shards.iter().flat_map(|shard| shard.of(all())).map(|point| point.id("p")).collect();
+        let mut expected: Vec<String> = all().iter().map(|point| point.id("p")).collect();
+        shared.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(shared, expected);
+        for wrong in ["", "1", "0/3", "4/3", "1/0", "a/b"] {
+            assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

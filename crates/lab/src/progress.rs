@@ -8,20 +8,29 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::outcome::Outcome;
 use crate::point::Point;
+use crate::prediction;
 use crate::runs::Observer;
+use crate::worlds::Kind;
 
-/// A bar with the time left.
+/// A bar with the time left, by what each point is expected to take.
 #[derive(Debug)]
-pub struct Bar(ProgressBar);
+pub struct Bar {
+    bar: ProgressBar,
+    total: AtomicUsize,
+    done: AtomicUsize,
+}
 
 impl Bar {
     /// A bar on standard error.
     pub fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        let style =
-            ProgressStyle::with_template("{bar:32} {pos}/{len} runs, {eta} left  {wide_msg}");
+        let style = ProgressStyle::with_template("{bar:32} {prefix}, {eta} left  {wide_msg}");
         bar.set_style(style.expect("a template of known keys").progress_chars("━╸─"));
-        Self(bar)
+        Self { bar, total: AtomicUsize::new(0), done: AtomicUsize::new(0) }
+    }
+
+    fn count(&self, done: usize) {
+        self.bar.set_prefix(format!("{done}/{} runs", self.total.load(SeqCst)));
     }
 }
 
@@ -32,22 +41,47 @@ impl Default for Bar {
 }
 
 impl Observer for Bar {
-    fn begin(&self, total: usize, found: usize) {
-        self.0.set_length((total - found) as u64);
-        self.0.enable_steady_tick(Duration::from_millis(500));
+    fn begin(&self, missing: &[&Point], found: usize) {
+        self.total.store(missing.len(), SeqCst);
+        self.bar.set_length(missing.iter().map(|point| weight(point)).sum());
+        self.count(0);
+        self.bar.println(head(missing, found));
+        self.bar.enable_steady_tick(Duration::from_millis(500));
     }
 
     fn point(&self, point: &Point, result: &Result<Outcome, String>) {
-        self.0.inc(1);
+        self.count(self.done.fetch_add(1, SeqCst) + 1);
+        self.bar.inc(weight(point));
         match result {
-            Ok(_) => self.0.set_message(line(point, result)),
-            Err(_) => self.0.println(line(point, result)),
+            Ok(_) => self.bar.set_message(line(point, result)),
+            Err(_) => self.bar.println(line(point, result)),
         }
     }
 
     fn end(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
+}
+
+/// What a point takes, in ms; at least 1.
+fn weight(point: &Point) -> u64 {
+    1 + (prediction::seconds(point) * 1e3) as u64
+}
+
+/// What is to be done, and what that takes.
+fn head(missing: &[&Point], found: usize) -> String {
+    let mut head = format!("{} runs, of which {found} were made before", found + missing.len());
+    let simulated = || missing.iter().filter(|point| point.world == Kind::Sim);
+    if simulated().next().is_some() {
+        let deliveries: f64 = simulated().map(|point| prediction::deliveries(point)).sum();
+        let cpu: Duration = simulated().map(|point| prediction::simulated(point)).sum();
+        head += &format!(
+            "; {:.1} million deliveries expected, about {:.0} s of CPU time",
+            deliveries / 1e6,
+            cpu.as_secs_f64().ceil()
+        );
+    }
+    head
 }
 
 /// A line for each point, for what is no terminal.
@@ -70,9 +104,9 @@ impl<W: std::io::Write> Lines<W> {
 }
 
 impl<W: std::io::Write + Send> Observer for Lines<W> {
-    fn begin(&self, total: usize, found: usize) {
-        self.total.store(total - found, SeqCst);
-        self.write(&format!("{total} runs, of which {found} were made before"));
+    fn begin(&self, missing: &[&Point], found: usize) {
+        self.total.store(missing.len(), SeqCst);
+        self.write(&head(missing, found));
     }
 
     fn point(&self, point: &Point, result: &Result<Outcome, String>) {
@@ -99,7 +133,17 @@ mod tests {
 
     use super::*;
     use crate::scenario::Scenario;
-    use crate::worlds::Kind;
+
+    #[test]
+    fn what_simulating_takes_is_told_before() {
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\n\
+                    measured_s = 600\n[[variant]]\noverload = {}\n";
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+        let point = crate::point::points(&scenario, Kind::Sim).remove(0);
+        let expected = "2 runs, of which 1 were made before; 1.2 million deliveries expected, \
+                        about 5 s of CPU time";
+        assert_eq!(head(&[&point], 1), expected);
+    }
 
     #[test]
     fn lines_tell_what_came_of_each_point() {
@@ -108,7 +152,7 @@ mod tests {
         let point = crate::point::points(&scenario, Kind::Real).remove(0);
         let mut out = Vec::new();
         let lines = Lines::new(&mut out);
-        lines.begin(5, 3);
+        lines.begin(&[&point, &point], 3);
         let outcome = Outcome { good: 250, measured_s: 3.0, ..Outcome::default() };
         lines.point(&point, &Ok(outcome));
         lines.point(&point, &Err("no port".to_owned()));

@@ -15,8 +15,8 @@ const ATTEMPTS_MAX: u32 = 3;
 
 /// Who is told how it goes. Called by several threads.
 pub trait Observer: Sync {
-    /// Of `total` points, `found` had been run before.
-    fn begin(&self, total: usize, found: usize);
+    /// These points are to be run; `found` others had been run before.
+    fn begin(&self, missing: &[&Point], found: usize);
 
     /// A point is over.
     fn point(&self, point: &Point, result: &Result<Outcome, String>);
@@ -24,6 +24,9 @@ pub trait Observer: Sync {
     /// All are.
     fn end(&self);
 }
+
+/// A point, and what came of it or why nothing did.
+pub type Run = (Point, Result<Outcome, String>);
 
 /// What came of `points`, in their order: what `store` has, and the rest run in `world`, `jobs`
 /// at once. Those that were not begun when `cancelled` became true are left out.
@@ -34,11 +37,12 @@ pub fn run(
     jobs: usize,
     observer: &dyn Observer,
     cancelled: &AtomicBool,
-) -> Vec<(Point, Result<Outcome, String>)> {
+) -> Vec<Run> {
     let mut results: Vec<Option<Result<Outcome, String>>> =
         points.iter().map(|point| store.find(point).map(Ok)).collect();
     let missing: Vec<usize> = (0..points.len()).filter(|&i| results[i].is_none()).collect();
-    observer.begin(points.len(), points.len() - missing.len());
+    let begun: Vec<&Point> = missing.iter().map(|&index| &points[index]).collect();
+    observer.begin(&begun, points.len() - missing.len());
 
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
@@ -128,8 +132,8 @@ mod tests {
     struct Heard(Mutex<Vec<String>>);
 
     impl Observer for Heard {
-        fn begin(&self, total: usize, found: usize) {
-            self.0.lock().unwrap().push(format!("{found} of {total}"));
+        fn begin(&self, missing: &[&Point], found: usize) {
+            self.0.lock().unwrap().push(format!("{found} of {}", found + missing.len()));
         }
         fn point(&self, point: &Point, result: &Result<Outcome, String>) {
             self.0.lock().unwrap().push(format!("{} {}", point.seed, result.is_ok()));

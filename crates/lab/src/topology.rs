@@ -135,6 +135,13 @@ impl Topology {
         messages
     }
 
+    /// The responses of a call that whoever sends to the server at `place` gets: a 100 if there is
+    /// one, 180, 200, and the 200 to the BYE.
+    pub fn responses_above(&self, place: usize, trying: bool) -> usize {
+        let is_stateful = self.nodes[place].mode == Mode::Transaction;
+        3 + usize::from(is_stateful || self.hears_trying(place, trying))
+    }
+
     /// Whether a 100 comes to the server at `place`. It goes no further than one hop, but for
     /// servers without transactions, which forward it (RFC 3261 §16.11).
     fn hears_trying(&self, place: usize, trying: bool) -> bool {

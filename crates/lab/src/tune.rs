@@ -240,7 +240,7 @@ fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
 struct Unheard;
 
 impl Observer for Unheard {
-    fn begin(&self, _: usize, _: usize) {}
+    fn begin(&self, _: &[&Point], _: usize) {}
     fn point(&self, _: &Point, _: &Result<Outcome, String>) {}
     fn end(&self) {}
 }

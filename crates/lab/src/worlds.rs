@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::outcome::Outcome;
 use crate::point::Point;
 
-pub(crate) use agents::lasts;
+pub(crate) use agents::{lasts, load};
 pub use loopback::Loopback;
 pub use simulated::{Simulated, Speed};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use serde_json::Value;
-use tidegate_lab::experiment::{Experiment, perform};
+use tidegate_lab::experiment::{Experiment, Runner};
 use tidegate_lab::outcome::{Outcome, Quantiles};
 use tidegate_lab::point::Point;
 use tidegate_lab::progress::Lines;
@@ -62,10 +62,15 @@ fn perform_in(folder: &Path, world: &Reckoned) -> Experiment {
     let scenario = Scenario::parse(Path::new("reckoned.toml"), SCENARIO.as_bytes()).unwrap();
     let program = std::env::current_exe().unwrap();
     let observer = Lines::new(std::io::sink());
-    let go_on = AtomicBool::new(false);
-    perform(&scenario, folder, &program, world, 2, &observer, &go_on)
-        .unwrap()
-        .expect("not cancelled")
+    let runner = Runner {
+        folder,
+        program: &program,
+        world,
+        jobs: 2,
+        observer: &observer,
+        cancelled: &AtomicBool::new(false),
+    };
+    runner.perform(&scenario).unwrap().expect("not cancelled")
 }
 
 #[test]

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use tidegate_lab::cost::{self, Capacity};
-use tidegate_lab::experiment::{self, Experiment};
+use tidegate_lab::experiment::{Experiment, Runner};
 use tidegate_lab::machine::Machine;
+use tidegate_lab::point::Shard;
 use tidegate_lab::progress::{Bar, Lines};
 use tidegate_lab::runs::Observer;
 use tidegate_lab::scenario::Scenario;
@@ -25,6 +26,9 @@ use tidegate_server::config::Diagnostics;
 use tidegate_server::signal::Signals;
 
 use crate::WRONG_USE;
+
+/// What is said of a run that a signal ended.
+const STOPPED: &str = "stopped; the runs that were done are kept";
 
 /// Run scenarios of overload, list what they can compare, and impair a network
 #[derive(clap::Args)]
@@ -72,6 +76,11 @@ struct RunArgs {
     /// Points run at once; as many as there are cores if not given
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+
+    /// Run the K-th of N parts of the points and write no tables: several processes, on one
+    /// machine or on many with one DIR, share the work, and a run without this puts it together
+    #[arg(long, value_name = "K/N")]
+    shard: Option<Shard>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -178,9 +187,17 @@ fn run_scenario(args: &RunArgs) -> ExitCode {
         World::Sim => &simulated,
         World::Real => &loopback,
     };
-    let performed =
-        experiment::perform(&scenario, &out, &program, world, jobs, observer, &cancelled);
-    match performed {
+    let runner =
+        Runner { folder: &out, program: &program, world, jobs, observer, cancelled: &cancelled };
+    if let Some(shard) = args.shard {
+        return match runner.contribute(&scenario, shard) {
+            Ok(Some(failed)) if failed.is_empty() => ExitCode::SUCCESS,
+            Ok(Some(_)) => ExitCode::FAILURE,
+            Ok(None) => trouble(1, STOPPED),
+            Err(error) => trouble(1, &format!("{}: {error}", out.display())),
+        };
+    }
+    match runner.perform(&scenario) {
         Ok(Some(experiment)) => {
             print(&experiment);
             print_speed(simulated.speed());
@@ -188,7 +205,7 @@ fn run_scenario(args: &RunArgs) -> ExitCode {
             let held = experiment.verdicts.iter().all(|verdict| verdict.held);
             if held && experiment.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Ok(None) => trouble(1, "stopped; the runs that were done are kept"),
+        Ok(None) => trouble(1, STOPPED),
         Err(error) => trouble(1, &format!("{}: {error}", out.display())),
     }
 }

@@ -139,6 +139,62 @@ fn scenarios_are_listed_and_broken_ones_with_their_fault() {
 }
 
 #[test]
+fn shards_fill_one_folder_and_a_run_finds_all_points_there() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0.01\n"))
+        .unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = lab(&["run", "few.toml", "--world", "sim", "--out", "out"]);
+        let done = command.args(arguments).current_dir(folder.path()).assert().code(0);
+        text(&done.get_output().stderr)
+    };
+    for shard in ["1/2", "2/2"] {
+        assert!(run(&["--shard", shard]).contains("1 runs, of which 0 were made before"));
+    }
+    assert!(!folder.path().join("out/results.csv").exists());
+    assert!(run(&[]).contains("2 runs, of which 2 were made before"));
+    assert!(folder.path().join("out/results.csv").exists());
+    lab(&["run", "few.toml", "--shard", "3/2"]).current_dir(folder.path()).assert().code(2);
+}
+
+#[test]
+fn servers_in_a_row_are_run_on_real_sockets_and_one_crashes() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = "[[node]]\nname = \"edge\"\nto = [\"core\"]\n\
+                 [[node]]\nname = \"core\"\nto = [\"answerers\"]\nunder_test = true\n\
+                 [[fault]]\nkind = \"crash\"\nnode = \"core\"\nat_s = 0.4\nfor_s = 0.2\n";
+    let scenario = SCENARIO.replace("[emulate]", &format!("{nodes}[emulate]"));
+    fs::write(folder.path().join("few.toml"), format!("{scenario}goodput_of_bound_min = 0.01\n"))
+        .unwrap();
+    let mut command = lab(&["run", "few.toml", "--out", "out"]);
+    command.current_dir(folder.path()).assert().code(0);
+    for (path, bytes) in files(&folder.path().join("out/points")) {
+        if path.ends_with("result.json") {
+            let kept: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+            let nodes = &kept["outcome"]["nodes"];
+            assert_eq!((&nodes[0]["node"], &nodes[0]["starts"]), (&"edge".into(), &1.into()));
+            assert_eq!((&nodes[1]["node"], &nodes[1]["starts"]), (&"core".into(), &2.into()));
+            assert!(nodes[1]["received"]["invite"].as_u64() > Some(0), "{nodes}");
+        }
+        if path.ends_with("timeline.csv") {
+            let csv = text(&bytes);
+            assert!(
+                csv.contains(",core,occupancy,") && csv.contains(",callers-edge,open,"),
+                "{csv}"
+            );
+        }
+    }
+
+    let link = scenario.replace("[emulate]", "[[link]]\nloss = 0.5\n[emulate]");
+    fs::write(folder.path().join("few.toml"), format!("{link}goodput_of_bound_min = 0.01\n"))
+        .unwrap();
+    let mut command = lab(&["run", "few.toml", "--out", "out"]);
+    let refused = command.current_dir(folder.path()).assert().code(1);
+    let out = text(&refused.get_output().stdout);
+    assert!(out.contains("a `[[link]]` is for simulated time only"), "{out}");
+}
+
+#[test]
 fn laws_and_policies_are_listed() {
     let listed = lab(&["list", "laws"]).assert().code(0);
     assert!(text(&listed.get_output().stdout).contains("001 §3"));

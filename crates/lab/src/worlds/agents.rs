@@ -20,7 +20,7 @@ pub(crate) fn lasts(point: &Point) -> Duration {
 }
 
 /// This part of the calls of `point`.
-pub(super) fn load(point: &Point, share: f64) -> Load {
+pub(crate) fn load(point: &Point, share: f64) -> Load {
     Load {
         process: point.conditions.arrivals.clone(),
         profile: point.conditions.profile.clone(),

@@ -1,0 +1,86 @@
+//! What running a point takes, before it is run.
+
+use std::time::Duration;
+
+use crate::point::Point;
+use crate::worlds::{self, Kind};
+
+/// What the simulator delivers in a second of CPU time, about.
+const DELIVERIES_PER_CPU_S: f64 = 250_000.0;
+
+/// Packets delivered in simulated time if every call is set up at once. Calls that are refused need
+/// fewer, and those of a server that collapses more.
+pub fn deliveries(point: &Point) -> f64 {
+    let end = worlds::lasts(point);
+    let calls = worlds::load(point, 1.0).calls_until(end.min(point.warm_up + point.measured));
+    calls * deliveries_per_call(point)
+}
+
+/// The CPU time that takes, as a rough guess.
+pub fn simulated(point: &Point) -> Duration {
+    Duration::from_secs_f64(deliveries(point) / DELIVERIES_PER_CPU_S)
+}
+
+/// What running `point` takes in its world, in seconds: of a processor in simulated time, of the
+/// clock on real sockets.
+pub fn seconds(point: &Point) -> f64 {
+    match point.world {
+        Kind::Sim => simulated(point).as_secs_f64(),
+        Kind::Real => worlds::lasts(point).as_secs_f64(),
+    }
+}
+
+/// What servers, callers and answerers get of one call, in the mean.
+fn deliveries_per_call(point: &Point) -> f64 {
+    let topology = &point.conditions.topology;
+    let trying = point.conditions.trying;
+    let at_servers: f64 = topology
+        .flows()
+        .into_iter()
+        .enumerate()
+        .map(|(place, flow)| flow * topology.messages(place, trying).len() as f64)
+        .sum();
+    let at_callers: f64 = topology
+        .entries()
+        .map(|(place, share)| share * topology.responses_above(place, trying) as f64)
+        .sum();
+    // INVITE, ACK, BYE.
+    let at_answerers = 3.0;
+    at_servers + at_callers + at_answerers
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::point::points;
+    use crate::scenario::Scenario;
+
+    fn predicted(text: &str) -> f64 {
+        let text = format!(
+            "title = \"t\"\n{text}[emulate]\nserve_us = {{ default = 2000, invite = 0 }}\n\
+             [schedule]\nwarm_up_s = 10\nmeasured_s = 90\n[[variant]]\noverload = {{}}\n"
+        );
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+        deliveries(&points(&scenario, Kind::Sim)[0])
+    }
+
+    #[test]
+    fn a_call_is_delivered_twelve_times_by_one_server() {
+        // 100 calls/s for 100 s.
+        assert!((predicted("") - 120_000.0).abs() < 1e-6);
+        let profile = "[workload]\nprofile = \"steps:0=0,50=1\"\n";
+        assert!((predicted(profile) - 60_000.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn each_hop_and_each_100_counts() {
+        let two = "[workload]\ntrying = true\n[server]\nmode = \"transaction\"\n\
+                   [[node]]\nname = \"a\"\nto = [\"b\"]\nunder_test = true\n\
+                   [[node]]\nname = \"b\"\nto = [\"answerers\"]\n";
+        // 12 ms at a: 83.3 calls/s; 7 messages at each server, 4 responses, 3 requests.
+        let expected = 100.0 / 0.012 * 21.0;
+        assert!((predicted(two) - expected).abs() < 1e-6, "{}", predicted(two));
+    }
+}
