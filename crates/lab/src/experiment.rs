@@ -52,8 +52,9 @@ pub struct Runner<'a> {
 
 impl Runner<'_> {
     /// Runs what is missing of `scenario`, and writes tables and figures of all of it:
-    /// `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario itself, the costs, and a
-    /// folder for each point. `None` if it was cancelled; what was run by then is kept.
+    /// `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario's text, the
+    /// costs, and a folder for each point. `None` if it was cancelled; what was run by then is
+    /// kept.
     ///
     /// # Errors
     /// When something cannot be written.
