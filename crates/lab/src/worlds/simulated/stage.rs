@@ -51,6 +51,8 @@ struct Seat {
     instruments: Option<Instruments>,
     /// Of those before it.
     past: NodeOutcome,
+    /// How many there have been.
+    lives: u64,
 }
 
 impl<'p> Stage<'p> {
@@ -82,6 +84,7 @@ impl<'p> Stage<'p> {
                 config: configuration(point, place, folder)?,
                 instruments: None,
                 past: NodeOutcome::new(names[place]),
+                lives: 0,
             };
             seat.node = network.add(&[address], seat.start(seed));
             network.tap_mut().name(address, place + 1);
@@ -215,8 +218,10 @@ impl<'p> Stage<'p> {
 impl Seat {
     /// A server that begins without anything.
     fn start(&mut self, seed: Seed) -> Actor {
-        // Each draws numbers of its own, and nobody in here guesses keys.
-        let seed = Seed(seed.0.wrapping_add((self.place as u64) << 32));
+        // Each draws numbers of its own, in each of its lives: a process that starts again does
+        // not take the branches of the one before it for its own. Nobody in here guesses keys.
+        let seed = Seed(seed.0.wrapping_add((self.place as u64) << 32 | self.lives << 48));
+        self.lives += 1;
         let keys = Keys { current: [1 + self.place as u8; 32], previous: Vec::new() };
         let assembly = Assembly::new(&self.config, &keys, vec![self.address], seed);
         self.instruments = Some(assembly.instruments());
