@@ -66,6 +66,10 @@ show-report: build
 	@scripts/setup report
 	@scripts/show-report
 
+show-parallel: build
+	@scripts/setup parallel
+	@scripts/show-parallel
+
 show-%: build
 	@scripts/setup test
 	@scripts/show-$*

@@ -93,6 +93,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::Quantiles;
     use crate::point::points;
     use crate::scenario::Scenario;
     use crate::worlds::Kind;
@@ -125,6 +126,19 @@ mod tests {
 
         fs::write(&program, "two").unwrap();
         assert_eq!(Store::open(&points, &program).unwrap().find(&point()), None);
+    }
+
+    #[test]
+    fn numbers_are_read_to_the_last_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &std::env::current_exe().unwrap()).unwrap();
+        // Of the numbers beside these the shortest text is not read exactly without care.
+        let values = [27.134999999999998, 14.623000000000001, 1766.3990000000001];
+        let [p50_ms, p90_ms, p99_ms] = values;
+        let delay = Quantiles { p50_ms, p90_ms, p99_ms, max_ms: 0.0 };
+        let outcome = Outcome { set_up_delay: Some(delay), ..Outcome::default() };
+        store.keep(&point(), &outcome, store.workshop().unwrap()).unwrap();
+        assert_eq!(store.find(&point()), Some(outcome));
     }
 
     #[test]

@@ -158,11 +158,12 @@ pub(super) static OF_BOUND_MAX: Knob<Real> = Knob {
 const HEAD: &str = "\
 # Scenarios
 
-Generated from the program: change the items in `crates/lab/src/scenario/tables.rs`, then run
+Generated from the program: change the items in `crates/lab/src/scenario/tables`, then run
 `TIDEGATE_BLESS=1 cargo test -p tidegate-lab --test reference`.
 
 A scenario is one experiment: a workload, the ways to meet it that are compared, and what is
-varied. `tidegate lab run FILE` runs it. `scenarios/` holds those of this project. `[emulate]`,
+varied. `tidegate lab run FILE` runs it, in simulated time or on real sockets
+([the laboratory](laboratory.md)). `scenarios/` holds those of this project. `[emulate]`,
 and `overload` of a variant, are the tables of that name in [the configuration](configuration.md).
 
 A file begins with `title = \"…\"`, what the scenario shows in one line.

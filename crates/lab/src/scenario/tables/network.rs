@@ -141,8 +141,9 @@ pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {
     },
     absent: Absent::Required,
     doc: "`crash`: `node` loses all it holds and is started again. `stall`: `node` gets no \
-          processor. `partition`: nothing gets through between `from` and `to`, both ways. \
-          `link`: from `from` to `to` packets travel as the other keys say.",
+          processor; an emulated one makes up for that time as soon as it can. `partition`: \
+          nothing gets through between `from` and `to`, both ways. `link`: from `from` to `to` \
+          packets travel as the other keys say.",
 };
 
 pub(in crate::scenario) static AT_S: Knob<Real> = Knob {
