@@ -5,7 +5,7 @@ CARGO ?= cargo
 export PATH := $(PATH):/usr/sbin:$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo run test check bench release
+.PHONY: help setup build demo run test check swarm bench release
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ check: ## the fast part of `make test`, for every commit
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace --lib
 
+swarm: build ## draw worlds from seeds and check what must always hold, until stopped; SWARM="..."
+	@$(or $(CARGO_TARGET_DIR),target)/debug/tidegate lab swarm $(SWARM)
+
 bench: release ## instructions a message; CPU per call against a relay and Kamailio; BENCH="..."
 	@scripts/setup bench
 	bench/instructions
@@ -50,7 +53,13 @@ release:
 	$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
-show-quota show-refusal show-predict show-speed: release
+show-quota show-refusal show-predict: release
+show-speed: simulations
+
+.PHONY: simulations
+simulations:
+	@scripts/setup build
+	$(CARGO) build --release --package tidegate-sim --examples
 
 # Nothing else wants a browser.
 show-report: build

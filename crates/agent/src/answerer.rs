@@ -148,6 +148,7 @@ impl Answerer {
             path: received.path,
             came: received.arrived,
             talk: None,
+            cancelled: None,
             phase: Phase::New,
         };
         if let Some(status) = within {
@@ -220,8 +221,11 @@ impl Answerer {
     fn on_ack(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>) {
         let (talk_max, timing) = (self.config.talk_max, self.config.timing);
         // RFC 3261 §17.1.1.3: the ACK to a refusal is part of the INVITE's transaction;
-        // §13.2.2.4: that to a 2xx belongs to the dialog only.
-        let id = self.calls.find(self.key(scan)).or_else(|| self.dialog(scan));
+        // §13.2.2.4: that to a 2xx belongs to the dialog only. Where a proxy without transactions
+        // has sent a repetition of an INVITE elsewhere, the ACK to another's refusal may come here.
+        let id = self.calls.find(self.key(scan));
+        let id = id.filter(|&id| self.calls.get(id).is_some_and(|call| call.is_refused()));
+        let id = id.or_else(|| self.dialog(scan));
         let acknowledged = id.and_then(|id| {
             self.calls.change(id, |call| Some((call.on_ack(now, talk_max, &timing)?, call.came)))?
         });
@@ -276,6 +280,8 @@ impl Answerer {
         let tag = self.tags.of_call(id);
         let ok = response::to(&cancel, received.path, 200, Some(&tag), &[], &self.pool);
         self.out.extend(ok);
+        let timing = self.config.timing;
+        self.calls.change(id, |call| call.on_cancel(now, &timing));
         if let Some(ringing) = self.calls.change(id, Call::stop_ringing).flatten() {
             let invite = Message::parse(&ringing.invite).expect("it was parsed before");
             let cancelled = self.send_final(now, id, &invite, 487);

@@ -297,10 +297,18 @@ impl Caller {
     /// copy of that which ended it (RFC 3261 §17.2.2), or has crossed ours. Nobody else knows the
     /// tag of a call of ours.
     fn on_request(&mut self, received: &Received, scan: &Scan<'_>, method: Method) {
+        let Ok(request) = Message::parse(&received.bytes) else {
+            self.stats.malformed += 1;
+            return;
+        };
+        let Ok(from) = request.from() else {
+            self.stats.malformed += 1;
+            return;
+        };
         let mark = self.namer.recognise(scan.call_id).filter(|m| scan.to_tag == Some(&m.tag));
         let status = match (method, mark) {
             (Method::Bye, Some(mark)) => {
-                match self.calls.get(mark.id).map(|call| call.on_bye()) {
+                match self.calls.get(mark.id).map(|call| call.on_bye(from.tag())) {
                     Some(act) => self.act(mark, act),
                     None => self.stats.late += 1,
                 }
@@ -315,9 +323,7 @@ impl Caller {
                 return;
             }
         };
-        let reply = Message::parse(&received.bytes).ok().and_then(|request| {
-            response::to(&request, received.path, status, None, &[], &self.pool)
-        });
+        let reply = response::to(&request, received.path, status, None, &[], &self.pool);
         self.out.extend(reply);
     }
 }

@@ -109,6 +109,11 @@ impl Dialog {
         &self.text[self.routes_end..]
     }
 
+    /// The tag of the other end.
+    pub fn remote_tag(&self) -> Option<&[u8]> {
+        NameAddr::parse(self.remote())?.tag()
+    }
+
     /// The next hop, if its address is numeric: there is no DNS here.
     pub fn hop(&self) -> Option<SocketAddr> {
         self.hop

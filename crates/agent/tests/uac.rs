@@ -332,6 +332,47 @@ fn a_second_dialog_of_a_fork_is_acknowledged_and_ended() {
     assert_eq!(script.agent.stats().unexpected, 0);
 }
 
+/// RFC 3261 §8.1.1.7: the branch is "unique across space and time for all requests sent by the
+/// UA". The BYEs to two forks had one branch, and a proxy absorbed the second as a copy.
+#[test]
+fn each_dialog_of_a_fork_has_branches_of_its_own() {
+    let (mut script, invite) = calling(config());
+    script.until(20).tell(uas(), &ok(&invite));
+    let mut branches = vec![script.sent_one().branch().to_owned()];
+    for tag in [";tag=c", ";tag=d"] {
+        let fork = response(&invite, 200, tag, "Contact: <sip:carol@192.0.2.33>\n");
+        script.tell(uas(), &fork);
+        let sent = script.sent();
+        assert_eq!(sent.iter().map(Sent::what).collect::<Vec<_>>(), ["ACK", "BYE"]);
+        branches.extend(sent.iter().map(|sent| sent.branch().to_owned()));
+    }
+    branches.sort_unstable();
+    let count = branches.len();
+    branches.dedup();
+    assert_eq!((count, branches.len()), (5, 5), "{branches:#?}");
+}
+
+/// RFC 3261 §12: a dialog is known by both tags. The BYE of a fork that the call does not keep
+/// ended the call.
+#[test]
+fn the_bye_of_another_fork_does_not_end_the_call() {
+    let (mut script, invite) = calling(config());
+    script.until(20).tell(uas(), &ok(&invite)).sent();
+    let bye = |tag: &str| {
+        format!(
+            "BYE sip:caller-0@192.0.2.1:5060 SIP/2.0\nVia: SIP/2.0/UDP 192.0.2.2;branch=z9hG4bK{tag}\n\
+             From: <sip:service@192.0.2.2:5060>;tag={tag}\nTo: {}\nCall-ID: {}\nCSeq: 7 BYE\n\n",
+            invite.header("From"),
+            invite.header("Call-ID")
+        )
+    };
+    script.tell(uas(), &bye("c"));
+    assert_eq!(script.sent_one().what(), "200");
+    assert!(!script.agent.is_done());
+    script.tell(uas(), &bye("b"));
+    assert_eq!((script.agent.stats().hung_up, script.agent.is_done()), (1, true));
+}
+
 #[test]
 fn a_2xx_after_timer_b_does_not_leave_the_other_side_hanging() {
     let (mut script, invite) = calling(config());

@@ -212,6 +212,45 @@ fn cancel_ends_a_ringing_call() {
     assert_eq!((stats.cancelled, stats.answered, stats.open, stats.stray), (1, 0, 0, 0));
 }
 
+/// RFC 3261 §17.2.2: "any retransmissions of the request" get the final response again until
+/// Timer J fires, 64·T1. The copy of a CANCEL got 481 when its INVITE was acknowledged for T4.
+#[test]
+fn a_copy_of_a_cancel_is_answered_as_the_first_for_64_t1() {
+    let mut script = answerer(AnswererConfig { ring: Duration::from_secs(9).into(), ..config() });
+    script.tell(uac(), &invite()).until(1000).tell(uac(), &request("CANCEL", "1", "", 1));
+    let sent = script.sent();
+    let refusal = sent.last().unwrap();
+    script.tell(uac(), &request("ACK", "1", &tag(refusal), 1));
+    script.until(32_999).tell(uac(), &request("CANCEL", "1", "", 1));
+    assert_eq!(script.sent_one().what(), "200");
+    script.until(33_000);
+    assert_eq!(script.agent.held(), 0);
+
+    // One that comes after the ACK has its time as well.
+    let mut script = answerer(refusing());
+    script.tell(uac(), &invite());
+    let busy = script.sent().pop().unwrap();
+    script.tell(uac(), &request("ACK", "1", &tag(&busy), 1));
+    for ms in [1000, 32_999] {
+        script.until(ms).tell(uac(), &request("CANCEL", "1", "", 1));
+        assert_eq!(script.sent_one().what(), "200", "at {ms}");
+    }
+    script.until(33_000);
+    assert_eq!(script.agent.held(), 0);
+}
+
+/// RFC 3261 §13.2.2.4: the ACK to a 2xx belongs to the dialog. A proxy without transactions that
+/// has sent a repetition of the INVITE elsewhere brought us the ACK to another's refusal, and we
+/// took the call for set up.
+#[test]
+fn the_ack_to_anothers_refusal_does_not_acknowledge_ours() {
+    let (mut script, ok) = answered(config());
+    script.tell(uac(), &request("ACK", "1", ";tag=another", 1));
+    assert_eq!((script.agent.stats().acknowledged, script.agent.stats().stray), (0, 1));
+    script.tell(uac(), &request("ACK", "2", &tag(&ok), 1));
+    assert_eq!(script.agent.stats().acknowledged, 1);
+}
+
 #[test]
 fn cancel_does_not_touch_an_answered_call_and_finds_no_unknown_one() {
     // §9.2: "If it has [sent a final response], the CANCEL request has no effect".

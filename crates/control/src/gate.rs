@@ -67,6 +67,13 @@ pub struct Ticket {
     again: bool,
 }
 
+impl Ticket {
+    /// What the work's repetitions have in common with it, if that is known.
+    pub fn fingerprint(&self) -> Option<u64> {
+        self.fingerprint
+    }
+}
+
 /// Why work is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -267,6 +274,12 @@ impl Gate {
         self.signals.flow_mut(bucket).taken += 1;
         self.remember(now, fingerprint, Decision::Served);
         None
+    }
+
+    /// New work that was admitted is refused after all by whoever was to do it: there is no room
+    /// for it, or nobody behind. Its repetitions are refused as well.
+    pub fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
+        self.remember(now, Some(fingerprint), Decision::Refused);
     }
 
     /// Whether a new session that arrives now is likely to be refused.

@@ -133,6 +133,17 @@ fn refused_work_is_refused_again_and_offered_once() {
     assert_eq!(flow, Flow { arrived: 2, offered: 1, refused: 1, repeated: 1, ..Flow::default() });
 }
 
+// What was admitted found no room in a table. Its repetition might; but its sender was told.
+#[test]
+fn work_that_comes_to_nothing_is_refused_again() {
+    let mut gate = gate(&[]);
+    let ticket = enters(&mut gate, at(0), CALL);
+    let fingerprint = ticket.fingerprint().unwrap();
+    gate.on_taken(at(1), ticket);
+    gate.on_refused(at(1), fingerprint);
+    assert_eq!(arrives(&mut gate, at(500), CALL, 0), Verdict::Refuse(Reason::Again));
+}
+
 #[test]
 fn a_repetition_of_what_waits_is_absorbed_and_of_what_was_served_is_served() {
     let mut gate = gate(&[]);

@@ -42,8 +42,11 @@ const BUSY: f64 = 0.6;
 /// Calls/s by which the first estimate is made.
 const LIGHT_CPS: f64 = 500.0;
 
-/// Calls/s at the most: one thread of callers can offer them.
+/// Calls/s at the most: one thread of callers can offer twice as many, which are refused.
 const RATE_MAX_CPS: f64 = 6000.0;
+
+/// Use of a core from which a thread of the generator may have waited for it.
+const GENERATOR_BUSY: f64 = 0.9;
 
 /// What is to be measured.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +108,8 @@ pub trait Observer {
 pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Calibration, String> {
     let failed = |error: std::io::Error| error.to_string();
     let light = stage::play(Act::Calls, order, LIGHT_CPS, 1.0, order.seed).map_err(failed)?;
-    let rate_cps = (BUSY / light.each_us() * 1e6).min(RATE_MAX_CPS);
+    // A call that seems to cost nothing is as good as a cheap one.
+    let rate_cps = (BUSY * 1e6 / light.each_us().max(1.0)).min(RATE_MAX_CPS);
     let mut rounds = Vec::new();
     for round in 0..order.rounds {
         let seed = order.seed.wrapping_add(u64::from(round));
@@ -219,6 +223,9 @@ impl std::fmt::Display for Calibration {
             "the generator's busiest thread used {:.2} of a core; {} datagrams were lost",
             self.generator_load, self.drops
         )?;
+        if self.drops > 0 || self.generator_load > GENERATOR_BUSY {
+            write!(f, "\nThe costs are in doubt: measure again while nothing else runs.")?;
+        }
         if self.share < 1.0 {
             let times = 1.0 / self.share;
             write!(

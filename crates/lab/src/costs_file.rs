@@ -7,6 +7,8 @@ use tidegate_server::config::schema::{
 };
 use tidegate_server::config::{Diagnostics, Emulate};
 
+use crate::cost::{self, CALL};
+
 static ROOT: Table = Table {
     header: "",
     name: "",
@@ -36,7 +38,13 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Emulate, Diagnostics> {
     let root = Section::root(&ROOT, document.table(), &mut report);
     let tables = root.read_all(&EMULATE, read_emulate, &mut report);
     match tables.into_iter().next() {
-        Some(Some(emulate)) if report.is_empty() => Ok(emulate),
+        Some(Some(emulate)) if report.is_empty() && !cost::call(&emulate, &CALL).is_zero() => {
+            Ok(emulate)
+        }
+        Some(Some(_)) if report.is_empty() => {
+            report.missing("a call costs nothing", "write what messages cost, in µs");
+            Err(document.refuse(report))
+        }
         None if report.is_empty() => {
             report.missing("no `[emulate]`", "name a file that `tidegate lab calibrate` wrote");
             Err(document.refuse(report))
@@ -58,6 +66,7 @@ mod tests {
         assert!(wrong("").contains("no `[emulate]`"));
         assert!(wrong("[emulate]\nserve_us = 1\n[pool]\n").contains("pool"));
         assert!(wrong("[emulate]\nserve_us = -1\n").contains("serve_us"));
+        assert!(wrong("[emulate]\nserve_us = 0\n").contains("a call costs nothing"));
         let costs = parse(Path::new("c"), b"[emulate]\nserve_us = 2\n").unwrap();
         assert_eq!(costs.serve[0], std::time::Duration::from_micros(2));
     }

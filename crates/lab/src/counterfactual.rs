@@ -3,8 +3,8 @@
 //! The calls begin when they began, from where they came. What happens after that depends on
 //! the law, so it cannot be taken from the recording: a call that was refused would have been
 //! answered, one that was answered would have been repeated. It is simulated: callers that
-//! repeat and give up as RFC 3261 has it, callees that answer as the recorded ones did on
-//! average ([`Scene`]), and the proxy of the recording on an emulated processor.
+//! repeat as RFC 3261 has it and are as patient as the recorded ones, callees that answer as
+//! these did on average ([`Scene`]), and the proxy of the recording on an emulated processor.
 //!
 //! How much of the truth that is, the second row of the answer shows: the recorded law itself,
 //! simulated in the same way, beside what was recorded. All rows are measured alike, by what
@@ -30,7 +30,7 @@ pub use scene::Scene;
 /// What is asked of a recording.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What messages cost, if the recorded server had no emulated costs of its own.
+    /// What messages cost, instead of the recorded server's emulated costs.
     pub costs: Option<Emulate>,
     /// Set-up delay up to which a call counts as set up in time.
     pub deadline: Duration,

@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use tidegate_server::config::emulate_toml;
+
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::point::{Point, Shard, points};
@@ -50,8 +52,9 @@ pub struct Runner<'a> {
 
 impl Runner<'_> {
     /// Runs what is missing of `scenario`, and writes tables and figures of all of it:
-    /// `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario itself, and a
-    /// folder for each point. `None` if it was cancelled; what was run by then is kept.
+    /// `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario's text, the
+    /// costs, and a folder for each point. `None` if it was cancelled; what was run by then is
+    /// kept.
     ///
     /// # Errors
     /// When something cannot be written.
@@ -68,6 +71,7 @@ impl Runner<'_> {
         let machine = (kind == Kind::Real).then(Machine::this);
 
         fs::write(folder.join("scenario.toml"), &scenario.text)?;
+        fs::write(folder.join("costs.toml"), emulate_toml(&scenario.conditions.emulate))?;
         fs::write(folder.join("results.csv"), export::csv(&done)?)?;
         let program = store.program();
         let json = export::json(scenario, kind, program, machine.as_ref(), &done, &rows, &verdicts);

@@ -30,6 +30,7 @@ pub mod scenario;
 pub mod spread;
 pub mod store;
 pub mod summary;
+pub mod swarm;
 pub mod table;
 pub mod timeline;
 pub mod topology;

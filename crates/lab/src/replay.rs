@@ -38,13 +38,14 @@ pub fn configuration(head: &Head) -> Result<Config, Diagnostics> {
 /// that passes.
 ///
 /// # Errors
-/// When the recording cannot be read.
+/// When the recording cannot be read, or its head contradicts itself.
 pub fn replay(
     recording: &Recording,
     config: &Config,
     see: impl FnMut(Passing<'_>),
 ) -> Result<Replayed, Unreadable> {
     let head = recording.head();
+    check(head, config)?;
     let assembly = Assembly::new(config, &head.keys, head.listeners.clone(), head.seed);
     let pool = Pool::new();
     let mut core = assembly.part(0).core(pool.clone());
@@ -52,4 +53,41 @@ pub fn replay(
     let end = verdict.span.map_or(Timestamp::ZERO, |(_, last)| last);
     let status = assembly.instruments().read(end);
     Ok(Replayed { verdict, counters: assembly.counters()[0].clone(), status })
+}
+
+/// Whoever sends a recording may have made it up: what is recorded has a listener for each of its
+/// configuration, and one shard.
+fn check(head: &Head, config: &Config) -> Result<(), Unreadable> {
+    if head.listeners.len() == config.listen.len() && config.server.shards == 1 {
+        return Ok(());
+    }
+    Err(Unreadable::Corrupt(0, "the listeners or shards are not those of its configuration"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_server::key::Keys;
+    use tidegate_world::Seed;
+
+    use super::*;
+
+    #[test]
+    fn a_head_that_contradicts_its_configuration_is_refused() {
+        let checked = |server: &str, listeners: usize| {
+            let head = Head {
+                program: "1".to_owned(),
+                configuration: format!(
+                    "{server}[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:1\"\n\
+                     [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:3\"\n"
+                ),
+                listeners: vec!["127.0.0.1:1".parse().unwrap(); listeners],
+                seed: Seed(1),
+                keys: Keys { current: [0; 32], previous: Vec::new() },
+            };
+            check(&head, &configuration(&head).unwrap()).is_ok()
+        };
+        assert!(checked("", 1));
+        assert!(!checked("", 0) && !checked("", 2));
+        assert!(!checked("[server]\nshards = 2\n", 1));
+    }
 }

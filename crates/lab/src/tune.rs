@@ -149,7 +149,8 @@ pub struct Bench<'a> {
 /// When a run failed or all were stopped, or parameters contradict each other.
 pub fn tune(order: &Order, bench: &Bench<'_>, watcher: &dyn Watcher) -> Result<Tuned, String> {
     let logarithms = |values: &Values| order.sought.iter().map(|p| values.of(p).ln()).collect();
-    let mut seeker = Seeker::new(logarithms(&order.start), order.settings);
+    let bounds = order.sought.iter().map(|param| param.min.ln()..=param.max.ln()).collect();
+    let mut seeker = Seeker::new(logarithms(&order.start), bounds, order.settings);
     let mut path = Vec::new();
     for number in 1..=order.steps {
         let (tried, values) = order.values(&seeker.probe())?;

@@ -142,7 +142,6 @@ impl Calls {
             slots: Vec::new(),
             free: Vec::new(),
             by_fingerprint: HashTable::new(),
-            // Eight children to a node: among many calls each level costs a miss of the cache.
             timers: OctonaryHeap::new(),
             over: VecDeque::new(),
             // u32::MAX is CallRef::NONE.

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tidegate_control::{Decide, Gate, Reason, Release, Verdict};
+use tidegate_control::{Decide, Gate, Reason, Release, Ticket, Verdict};
 use tidegate_sip::Malformed;
 use tidegate_world::{Load, Received, Timestamp, Transmit};
 
@@ -32,8 +32,8 @@ pub enum Queueing {
 pub(crate) enum Fate {
     /// It waits to be served.
     Queued,
-    /// It is to be served.
-    Serve(Received),
+    /// It is to be served; with what its repetitions have in common, if it is new work.
+    Serve(Received, Option<u64>),
     /// It is gone.
     Drop(DropReason),
     /// It is not admitted, and this is to be sent.
@@ -103,6 +103,15 @@ impl Ingress {
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         self.gate.handle_timeout(now, self.new_sessions());
+    }
+
+    /// New work could not be begun, and was refused.
+    ///
+    /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method
+    /// would always result in the same response if the requests are identical." A table that is
+    /// full now may have room for the repetition, whose sender has been told to go elsewhere.
+    pub(crate) fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
+        self.gate.on_refused(now, fingerprint);
     }
 
     /// What waits in the queue that the law controls.
@@ -247,8 +256,9 @@ impl Ingress {
         let Waiting { received, class, ticket, .. } = waiting;
         let sojourn = now.since(received.arrived);
         self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
+        let fingerprint = ticket.as_ref().and_then(Ticket::fingerprint);
         let fate = match ticket.and_then(|ticket| self.gate.on_taken(now, ticket)) {
-            None => Fate::Serve(received),
+            None => Fate::Serve(received, fingerprint),
             Some(reason) => {
                 let rejects = self.disposal == Disposal::Reject;
                 let reply = if rejects { endpoint.refusal(&received) } else { None };

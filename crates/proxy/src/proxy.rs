@@ -66,13 +66,18 @@ impl Proxy {
                 self.work.refused = number;
                 self.endpoint.refuse_malformed(&received, malformed);
             }
-            Fate::Serve(received) => {
+            Fate::Serve(received, fingerprint) => {
                 self.work.served = number;
                 match class {
                     Some(Class::Final | Class::Provisional) => {
                         self.endpoint.serve_response(now, received);
                     }
-                    _ => self.endpoint.serve_request(now, received),
+                    _ => {
+                        let refused = self.endpoint.serve_request(now, received);
+                        if let Some(fingerprint) = fingerprint.filter(|_| refused) {
+                            self.ingress.on_refused(now, fingerprint);
+                        }
+                    }
                 }
             }
         }
@@ -106,7 +111,7 @@ impl Core for Proxy {
             self.counters.overload.publish_flows(self.ingress.gate());
             return false;
         };
-        if let (Fate::Serve(_), Some(class)) = (&judged.fate, judged.class) {
+        if let (Fate::Serve(..), Some(class)) = (&judged.fate, judged.class) {
             self.in_service = Some((class, now));
         }
         self.carry_out(now, judged);

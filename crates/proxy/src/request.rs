@@ -72,27 +72,32 @@ impl<'a> Request<'a> {
 }
 
 impl Endpoint {
-    /// Forwards or answers a request.
-    pub(crate) fn serve_request(&mut self, now: Timestamp, received: Received) {
+    /// Forwards or answers a request. `true` if it was refused for a reason that may pass: 503.
+    pub(crate) fn serve_request(&mut self, now: Timestamp, received: Received) -> bool {
         // The message borrows the packet, which a crossing gives away.
-        if let Some(shard) = self.try_request(now, &received) {
-            self.cross(shard, received);
+        match self.try_request(now, &received) {
+            Served::Here => false,
+            Served::Refused => true,
+            Served::Elsewhere(shard) => {
+                self.cross(shard, received);
+                false
+            }
         }
     }
 
-    /// Likewise; or names the shard that knows more.
-    fn try_request(&mut self, now: Timestamp, received: &Received) -> Option<u16> {
+    fn try_request(&mut self, now: Timestamp, received: &Received) -> Served {
         let message = match Message::parse(&received.bytes) {
             Ok(message) => message,
             Err(malformed) => {
                 self.refuse_malformed(received, malformed);
-                return None;
+                return Served::Here;
             }
         };
         let done = self.take_request(now, received, &message);
-        let Err(instead) = done else { return None };
+        let Err(instead) = done else { return Served::Here };
+        let is_refused = matches!(instead, Instead::Reply(503, _));
         match instead {
-            Instead::Cross(shard) => return Some(shard),
+            Instead::Cross(shard) => return Served::Elsewhere(shard),
             Instead::Drop(why) => self.drop_counted(why),
             // RFC 3261 §17.1.1.3: nothing answers an ACK.
             Instead::Reply(status, _) if message.method() == Some(Method::Ack) => {
@@ -113,7 +118,7 @@ impl Endpoint {
             }
             Instead::Capabilities => self.answer(received, &message, 200, &CAPABILITIES),
         }
-        None
+        if is_refused { Served::Refused } else { Served::Here }
     }
 
     fn take_request(
@@ -195,6 +200,16 @@ impl Endpoint {
             _ => self.forward(now, received, request, &hop),
         }
     }
+}
+
+/// What was done with a request.
+enum Served {
+    /// What it asked for.
+    Here,
+    /// It was answered with 503.
+    Refused,
+    /// Nothing: another shard knows more.
+    Elsewhere(u16),
 }
 
 /// RFC 3261 §11.2: what an OPTIONS to ourselves is told. We are no end of a session:

@@ -226,3 +226,22 @@ fn a_408_of_one_branch_does_not_silence_another() {
     let up = s.one(BACKEND_B, &sent[1].answer("501 Not Implemented"));
     assert_eq!(up.start(), "SIP/2.0 501 Not Implemented");
 }
+
+/// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method would
+/// always result in the same response if the requests are identical." A call for which there was
+/// no room got a 503; if that was lost, or a copy was under way, its repetition was set up.
+#[test]
+fn what_was_refused_for_want_of_room_is_refused_again() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        s.refused(BACKEND_A);
+        s.refused(BACKEND_B);
+        let refused = s.one(CALLER, &invite("c1"));
+        assert!(refused.start().contains(" 503 "), "{mode:?}");
+        // Both are thought to be up again.
+        s.pass(Duration::from_secs(6));
+        let again = s.one(CALLER, &invite("c1"));
+        assert_eq!((again.start(), again.header("To")), (refused.start(), refused.header("To")));
+        assert_eq!(starts(&s.send(CALLER, &invite("c2"))).last().unwrap().0, BACKEND_A);
+    }
+}

@@ -195,7 +195,7 @@ fn begin_recording(
         keys: keys.clone(),
     };
     Recorder::start(&to.path, &head, to.size).map_err(|error| {
-        let remedy = "name a file in a directory where this user may write";
+        let remedy = "name a new file, or an old recording, where this user may write";
         StartError::new(to.path.display(), error.to_string(), remedy)
     })
 }

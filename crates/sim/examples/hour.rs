@@ -5,6 +5,8 @@
 //! MODE is `transaction` or `stateless`.
 #![allow(clippy::disallowed_methods)] // It measures how long the simulation takes.
 
+#[path = "../tests/measure/mod.rs"]
+mod measure;
 #[path = "../tests/topology/mod.rs"]
 mod topology;
 #[path = "../tests/traffic/mod.rs"]
@@ -13,6 +15,7 @@ mod traffic;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use measure::{cpu_s, rss_peak_kib};
 use serde_json::{Value, json};
 use tidegate_proxy::Mode;
 use traffic::{Outcome, Sizes, Traffic};
@@ -81,18 +84,4 @@ fn sizes(sizes: Sizes) -> Value {
         "server_transactions": sizes.server_transactions,
         "client_transactions": sizes.client_transactions,
     })
-}
-
-/// Time this process, which has one thread, has been on a processor.
-fn cpu_s() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let ns = stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
-    ns.unwrap_or(f64::NAN) / 1e9
-}
-
-/// The most memory this process had, proxy and agents together.
-fn rss_peak_kib() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }

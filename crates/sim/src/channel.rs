@@ -37,12 +37,12 @@ impl Channel {
     /// # Errors
     /// If it is lost.
     pub fn carry(&mut self, now: Timestamp, bytes: usize) -> Result<Carried, Loss> {
-        let link = self.impaired.unwrap_or(self.link);
+        let link = self.impaired.as_ref().unwrap_or(&self.link);
         if self.partitioned || link.cut {
             return Err(Loss::Partition);
         }
         let waits = match link.bandwidth {
-            Some(bandwidth) => self.transmit(now, bytes, bandwidth)?,
+            Some(bandwidth) => transmit(&mut self.free_at, now, bytes, bandwidth)?,
             None => Duration::ZERO,
         };
         let (mut first, mut copy) = link.trips(&mut self.stream).ok_or(Loss::Link)?;
@@ -53,26 +53,27 @@ impl Channel {
         }
         Ok(Carried { first, copy })
     }
+}
 
-    /// Puts a packet on the link after those before it. Returns when it is, from now on.
-    fn transmit(
-        &mut self,
-        now: Timestamp,
-        bytes: usize,
-        Bandwidth { bits_per_s, queue_max_bytes }: Bandwidth,
-    ) -> Result<Duration, Loss> {
-        let rate = u128::from(bits_per_s.max(1));
-        let backlog = self.free_at.since(now);
-        // Rounded up: of the packet that is being transmitted the rest counts.
-        let waiting_bytes = (backlog.as_nanos() * rate).div_ceil(8 * NANOS);
-        if waiting_bytes + bytes as u128 > queue_max_bytes as u128 {
-            return Err(Loss::Queue);
-        }
-        let takes = (bytes as u128 * 8 * NANOS).div_ceil(rate);
-        let takes = Duration::from_nanos(u64::try_from(takes).unwrap_or(u64::MAX));
-        self.free_at = self.free_at.max(now) + takes;
-        Ok(self.free_at.since(now))
+/// Puts a packet on the link after those before it, which are there at `free_at`. Returns how
+/// long it takes from now on.
+fn transmit(
+    free_at: &mut Timestamp,
+    now: Timestamp,
+    bytes: usize,
+    Bandwidth { bits_per_s, queue_max_bytes }: Bandwidth,
+) -> Result<Duration, Loss> {
+    let rate = u128::from(bits_per_s.max(1));
+    let backlog = free_at.since(now);
+    // Rounded up: of the packet that is being transmitted the rest counts.
+    let waiting_bytes = (backlog.as_nanos() * rate).div_ceil(8 * NANOS);
+    if waiting_bytes + bytes as u128 > queue_max_bytes as u128 {
+        return Err(Loss::Queue);
     }
+    let takes = (bytes as u128 * 8 * NANOS).div_ceil(rate);
+    let takes = Duration::from_nanos(u64::try_from(takes).unwrap_or(u64::MAX));
+    *free_at = (*free_at).max(now) + takes;
+    Ok(free_at.since(now))
 }
 
 const NANOS: u128 = 1_000_000_000;

@@ -13,6 +13,7 @@
 
 mod calendar;
 mod channel;
+pub mod check;
 pub mod fault;
 pub mod host;
 mod link;

@@ -112,8 +112,11 @@ fn a_stalled_node_keeps_as_many_packets_as_it_has_room_for() {
     assert_eq!(pair.got(pair.b), []);
     assert_eq!(summary.delivered, STALL_BUFFER as u64);
     assert_eq!(summary.stalled, 2 * 3999 - STALL_BUFFER as u64);
-    pair.network.run_until(at(4000, 5));
+    let stalled = pair.network.run_until(at(4000, 5)).stalled;
     assert_eq!(pair.got(pair.b), vec![at(4000, 0); STALL_BUFFER]);
+    // There is room again.
+    pair.network.stall(pair.b, at(4010, 0));
+    assert_eq!(pair.network.run_until(at(4009, 500)).stalled, stalled);
 }
 
 #[test]

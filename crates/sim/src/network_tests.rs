@@ -207,6 +207,27 @@ fn what_a_link_draws_disturbs_no_other() {
 }
 
 #[test]
+fn each_direction_of_each_pair_draws_for_itself() {
+    // A sends to one of two who answer.
+    let lost = |to: &str, back: bool| {
+        let mut pair = Pair::tapped(1, Link::default(), to, Noting::default());
+        let third = pair.network.add(&[NOBODY.parse().unwrap()], Ping::new(NOBODY, A, 0));
+        let other = if to == B { pair.b } else { third };
+        let (from, to) = if back { (other, pair.a) } else { (pair.a, other) };
+        pair.network.connect(from, to, Link { loss: 0.5, ..Link::default() });
+        pair.run();
+        let Noting(seen) = pair.network.into_parts().1;
+        let lost = seen.into_iter().filter(|line| line.1 == "lost");
+        lost.map(|(now, ..)| now).collect::<Vec<_>>()
+    };
+    let fates = [lost(B, false), lost(B, true), lost(NOBODY, false), lost(NOBODY, true)];
+    for (index, fate) in fates.iter().enumerate() {
+        assert!((25..75).contains(&fate.len()), "{fate:?}");
+        assert!(!fates[..index].contains(fate), "number {index}");
+    }
+}
+
+#[test]
 fn a_packet_that_is_doubled_arrives_twice() {
     let mut pair = Pair::new(1, Link { duplicate: 1.0, ..Link::delaying(DELAY) }, B);
     let summary = pair.run();

@@ -25,7 +25,7 @@ impl<'a> NameAddr<'a> {
     /// which ends the value for the next reader. RFC 4475 §3.1.2.15: a proxy "must not propagate
     /// the error into the request it forwards".
     #[inline]
-    pub(crate) fn parse(element: &'a [u8]) -> Option<Self> {
+    pub fn parse(element: &'a [u8]) -> Option<Self> {
         if element.first() == Some(&b'"') {
             let (quoted, rest) = element.split_at(quoted_end(element)?);
             return Self::bracketed(element, Some(&quoted[1..quoted.len() - 1]), trim_start(rest));

@@ -3,6 +3,7 @@
 mod calibrate;
 mod impair;
 mod report;
+mod swarm;
 mod tune;
 
 use std::io::{IsTerminal, Write, stderr};
@@ -45,6 +46,7 @@ enum Command {
     Calibrate(calibrate::Args),
     Tune(Box<tune::Args>),
     Impair(Box<impair::Args>),
+    Swarm(swarm::Args),
 }
 
 /// Run a scenario, and show what came of it
@@ -131,6 +133,7 @@ pub fn run(args: &Args) -> ExitCode {
         Command::Impair(args) => {
             impair::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab impair"))
         }
+        Command::Swarm(args) => swarm::run(args),
     }
 }
 

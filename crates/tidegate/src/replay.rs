@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidegate_lab::costs_file;
-use tidegate_lab::counterfactual::{self, Answer, Observer, Question};
+use tidegate_lab::counterfactual::{self, Answer, NoAnswer, Observer, Question};
 use tidegate_lab::replay::{self, Replayed};
 use tidegate_server::config::{Config, Diagnostics};
 use tidegate_server::recording::{Passing, Recording};
@@ -93,6 +93,10 @@ fn try_run(args: &Args) -> Result<ExitCode, Wrong> {
     let unreadable = |error| Trouble::usage(format!("{}: {error}", args.file.display()));
     let recording = Recording::open(&args.file).map_err(unreadable)?;
     let config = replay::configuration(recording.head())?;
+    // A long recording takes minutes: what is missing is said before.
+    if !laws.is_empty() && costs.is_none() && config.emulate.is_none() {
+        return Err(Trouble::usage(NoAnswer::Costs).into());
+    }
 
     let mut dump = args.dump.as_deref().map(Dump::create).transpose()?;
     // Nothing is watched that nobody asks for: it takes memory for every call.

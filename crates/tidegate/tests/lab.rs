@@ -202,3 +202,102 @@ fn laws_and_policies_are_listed() {
     let json: serde_json::Value = serde_json::from_slice(&listed.get_output().stdout).unwrap();
     assert_eq!(json[0]["name"], "rr");
 }
+
+#[test]
+fn costs_are_measured_and_scenarios_run_with_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let short = ["calibrate", "--seconds", "0.5", "--rounds", "1", "--json", "costs.json"];
+    let measured = lab(&short).current_dir(folder.path()).assert().code(0);
+    let out = text(&measured.get_output().stdout);
+    assert!(out.contains("a refused call") && out.ends_with("costs: costs.toml\n"), "{out}");
+    let json = fs::read(folder.path().join("costs.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let us = |class: &str, what: &str| json["classes"][class][what].as_f64().unwrap();
+    assert!(us("invite", "serve_us") > 0.0 && us("ack", "offer_us") > 0.0, "{json}");
+    assert_eq!(us("register", "serve_us"), us("invite", "serve_us"));
+
+    let costs = fs::read_to_string(folder.path().join("costs.toml")).unwrap();
+    assert!(costs.contains("# register was not measured"), "{costs}");
+    fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0\n"))
+        .unwrap();
+    let with_costs = ["run", "few.toml", "--world", "sim", "--costs", "costs.toml", "--out", "out"];
+    let run = lab(&with_costs).current_dir(folder.path()).assert().code(0);
+    let out = text(&run.get_output().stdout);
+    assert!(!out.contains("C = 166.7 calls/s"), "{out}");
+    // What was run with lies beside the scenario, and means the same.
+    let again = ["run", "few.toml", "--world", "sim", "--costs", "out/costs.toml", "--out", "out"];
+    let again = lab(&again).current_dir(folder.path()).assert().code(0);
+    let err = text(&again.get_output().stderr);
+    assert!(err.contains("2 runs, of which 2 were made before"), "{err}");
+}
+
+#[test]
+fn wrong_costs_are_refused_before_anything_is_run() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0\n"))
+        .unwrap();
+    for (costs, wrong) in [
+        ("[emulate]\nserve_us = 0\n", "a call costs nothing"),
+        ("[emulate]\nserve_us = -1\n", "`serve_us` is out of bounds"),
+        ("[pool]\n", "unknown key `pool`"),
+        ("", "no `[emulate]`"),
+    ] {
+        fs::write(folder.path().join("costs.toml"), costs).unwrap();
+        let run = ["run", "few.toml", "--world", "sim", "--costs", "costs.toml", "--out", "out"];
+        let refused = lab(&run).current_dir(folder.path()).assert().code(2);
+        let err = text(&refused.get_output().stderr);
+        assert!(err.contains(wrong) && err.contains("costs.toml"), "{err}");
+    }
+    assert!(!folder.path().join("out").exists());
+    lab(&["run", "scenario.toml", "--costs", "/nonexistent"]).assert().code(2);
+
+    for (option, value) in [("--share", "0"), ("--seconds", "nan"), ("--rounds", "0")] {
+        lab(&["calibrate", option, value]).assert().code(2);
+    }
+    let refused = lab(&["calibrate", "--out", "/nonexistent/costs.toml"]).assert().code(2);
+    let err = text(&refused.get_output().stderr);
+    assert_eq!(
+        err,
+        "tidegate lab calibrate: /nonexistent/costs.toml: No such file or directory \
+                     (os error 2)\n"
+    );
+}
+
+#[test]
+fn parameters_are_tuned_by_simulation() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0\n"))
+        .unwrap();
+    let tune = |arguments: &[&str]| {
+        let mut command = lab(&["tune", "few.toml", "--law", "pi"]);
+        command.args(arguments).current_dir(folder.path()).assert()
+    };
+    let tuned = tune(&["--param", "k_pc", "--steps", "3", "--out", "out"]).code(0);
+    let out = text(&tuned.get_output().stdout);
+    assert!(out.contains("k_pc of `pi`") && out.contains("by other seeds"), "{out}");
+    let path = fs::read_to_string(folder.path().join("out/path.csv")).unwrap();
+    let lines: Vec<&str> = path.lines().collect();
+    assert!(lines.len() == 4 && lines[0] == "step,value,k_pc,estimate_k_pc", "{path}");
+    let json = fs::read(folder.path().join("out/tuned.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["path"].as_array().unwrap().len(), 3);
+    assert!(folder.path().join("out/tuning.svg").exists());
+
+    for (arguments, wrong) in [
+        (&["--param", "k_x"][..], "`pi` has no parameter `k_x`"),
+        (&["--param", "k_pc", "--param", "k_pc"], "--param k_pc is given twice"),
+        (&["--from", "k_pc=-1"], "k_pc = -1, but it may be 0 to 10000"),
+        (&["--from", "k_pc"], "NAME=VALUE is wanted"),
+        (&["--param", "t_q"], "only from above 0 can be sought"),
+        (&["--out", "few.toml/out"], "few.toml/out: Not a directory"),
+        (&["--steps", "0"], "0 is not in 1..=10000"),
+    ] {
+        let refused = tune(arguments).code(2);
+        let err = text(&refused.get_output().stderr);
+        assert!(err.contains(wrong), "{err}");
+    }
+    let mut unknown = lab(&["tune", "few.toml", "--law", "x"]);
+    let refused = unknown.current_dir(folder.path()).assert().code(2);
+    let err = text(&refused.get_output().stderr);
+    assert!(err.contains("there is no law `x`"), "{err}");
+}

@@ -58,6 +58,8 @@ pub(crate) struct Call {
     pub came: Timestamp,
     /// How long we talk before we hang up, if we do not wait for the caller to.
     pub talk: Option<Duration>,
+    /// Until when a copy of its CANCEL is answered as the first was, if there was one.
+    pub cancelled: Option<Timestamp>,
     pub phase: Phase,
 }
 
@@ -109,6 +111,11 @@ impl Call {
 
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Ignored(_) | Phase::Over(..))
+    }
+
+    /// Whether its refusal waits for the ACK.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.phase, Phase::Refused(..))
     }
 
     /// What [`due`](Self::due) was waiting for has not come.
@@ -193,8 +200,10 @@ impl Call {
                 Some(true)
             }
             Phase::Refused(..) => {
-                // RFC 3261 §17.2.1: the Confirmed state absorbs further ACKs for T4 (timer I).
-                self.phase = Phase::Over(now + timing.t4, None);
+                // RFC 3261 §17.2.1: the Confirmed state absorbs further ACKs for T4 (timer I);
+                // §17.2.2: the response to a CANCEL is given again for 64·T1 (timer J).
+                let until = (now + timing.t4).max(self.cancelled.unwrap_or_default());
+                self.phase = Phase::Over(until, None);
                 Some(false)
             }
             other => {
@@ -217,6 +226,14 @@ impl Call {
             }
             Phase::Over(_, Some(ended)) if ended == cseq => Bye::Again,
             _ => Bye::Unknown,
+        }
+    }
+
+    /// A CANCEL was answered; its copies are for 64·T1 (RFC 3261 §17.2.2, timer J).
+    pub fn on_cancel(&mut self, now: Timestamp, timing: &Timing) {
+        let until = *self.cancelled.get_or_insert(now + timing.patience());
+        if let Phase::Over(at, _) = &mut self.phase {
+            *at = until.max(*at);
         }
     }
 

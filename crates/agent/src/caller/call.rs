@@ -195,8 +195,13 @@ impl Call {
         }
     }
 
-    /// The other side has hung up.
-    pub fn on_bye(&self) -> Act {
+    /// A party with this tag has hung up.
+    pub fn on_bye(&self, tag: Option<&[u8]>) -> Act {
+        // RFC 3261 §12: a dialog is known by both tags. A fork may have answered as well whose
+        // dialog the call does not keep.
+        if self.dialog.as_ref().is_some_and(|dialog| dialog.remote_tag() != tag) {
+            return Act::Wait;
+        }
         match self.phase {
             Phase::Held(_) => Act::HungUp,
             // Both hung up at once: the dialog is over, whatever becomes of our BYE. Had it been

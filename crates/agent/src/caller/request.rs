@@ -1,13 +1,16 @@
 //! The requests of a call, each as one text with gaps.
 
+use std::hash::Hasher;
 use std::net::SocketAddr;
 
+use arrayvec::ArrayVec;
+use siphasher::sip::SipHasher13;
 use tidegate_transaction::COOKIE;
 use tidegate_world::Buffer;
 
 use crate::SESSION;
 use crate::dialog::Dialog;
-use crate::identity::{MARK, Mark};
+use crate::identity::{MARK, Mark, hex};
 use crate::template::{Template, Values};
 
 const INVITE: &str = "INVITE {uri} SIP/2.0
@@ -61,6 +64,9 @@ Content-Length: 0
 
 ";
 
+/// Length of the longest branch.
+const BRANCH_MAX: usize = COOKIE.len() + 1 + MARK + 16;
+
 /// Which transaction of a call a branch belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Branch {
@@ -86,11 +92,22 @@ impl Branch {
         }
     }
 
-    fn text(self, mark: &Mark) -> [u8; COOKIE.len() + 1 + MARK] {
-        let mut text = [0; COOKIE.len() + 1 + MARK];
-        text[..COOKIE.len()].copy_from_slice(COOKIE);
-        text[COOKIE.len()] = self.letter();
-        text[COOKIE.len() + 1..].copy_from_slice(&mark.text);
+    /// Its text, in the dialog with `remote` if it is within one.
+    fn text(self, mark: &Mark, remote: &[u8]) -> ArrayVec<u8, BRANCH_MAX> {
+        let mut text = ArrayVec::new();
+        text.extend(COOKIE.iter().copied());
+        text.push(self.letter());
+        text.extend(mark.text);
+        // RFC 3261 §8.1.1.7: a branch is "unique across space and time for all requests sent by
+        // the UA". An INVITE that forks leads to several dialogs, each with an ACK, and a BYE to
+        // all but one: a proxy would take the second for a copy of the first.
+        if matches!(self, Self::Ack | Self::StrayBye) {
+            let mut hasher = SipHasher13::new();
+            hasher.write(remote);
+            let mut digits = [0; 16];
+            hex(hasher.finish(), &mut digits);
+            text.extend(digits);
+        }
         text
     }
 
@@ -98,7 +115,10 @@ impl Branch {
     pub fn split(branch: &[u8]) -> Option<(Self, &[u8])> {
         let (&letter, mark) = branch.strip_prefix(COOKIE)?.split_first()?;
         let kind = Self::ALL.into_iter().find(|kind| kind.letter() == letter)?;
-        Some((kind, mark))
+        match kind {
+            Self::Ack | Self::StrayBye => Some((kind, mark.get(..MARK)?)),
+            Self::Invite | Self::Bye => Some((kind, mark)),
+        }
     }
 }
 
@@ -184,7 +204,7 @@ impl Requests {
     ) {
         let mut caller = itoa::Buffer::new();
         let values = Values {
-            branch: &branch.text(mark),
+            branch: &branch.text(mark, values.to),
             caller: caller.format(mark.id.serial % self.callers).as_bytes(),
             tag: &mark.tag,
             call_id: &mark.text,

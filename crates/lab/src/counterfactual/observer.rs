@@ -26,6 +26,8 @@ pub struct Call {
     pub answered: Option<(u16, Timestamp)>,
     /// The first final response that the caller was sent, and when.
     pub decided: Option<(u16, Timestamp)>,
+    /// When the first CANCEL arrived.
+    pub given_up: Option<Timestamp>,
     /// When the first BYE arrived.
     pub ended: Option<Timestamp>,
 }
@@ -73,6 +75,11 @@ impl Observer {
             ScanStart::Request { method: Method::Bye, .. } => {
                 if let Some(call) = self.call(&scanned) {
                     call.ended.get_or_insert(*arrived);
+                }
+            }
+            ScanStart::Request { method: Method::Cancel, .. } => {
+                if let Some(call) = self.call(&scanned) {
+                    call.given_up.get_or_insert(*arrived);
                 }
             }
             ScanStart::Response { status } if scanned.cseq_method == Method::Invite => {
@@ -124,6 +131,7 @@ impl Observer {
             rang: false,
             answered: None,
             decided: None,
+            given_up: None,
             ended: None,
         });
     }
@@ -203,6 +211,7 @@ mod tests {
             rang: true,
             answered: Some((200, ms(30))),
             decided: Some((200, ms(33))),
+            given_up: None,
             ended: Some(ms(50)),
         };
         assert_eq!(call, &expected);
@@ -224,6 +233,17 @@ mod tests {
         arrives(&mut busy, 12, CALLEE, &response(486));
         busy.see_sent(ms(13), path(CALLER), response(486).as_bytes());
         assert!(!busy.calls()[0].is_refused());
+    }
+
+    #[test]
+    fn a_call_is_given_up_by_the_first_cancel() {
+        let mut observer = Observer::default();
+        arrives(&mut observer, 10, CALLER, &invite(""));
+        for at in [30, 40] {
+            let cancel = message("CANCEL sip:b@h SIP/2.0", "CANCEL", "");
+            arrives(&mut observer, at, CALLER, &cancel);
+        }
+        assert_eq!(observer.calls()[0].given_up, Some(ms(30)));
     }
 
     #[test]

@@ -34,12 +34,14 @@ pub struct Scene {
     pub crowds: Vec<Crowd>,
     /// Where the callees are.
     pub callees: Vec<SocketAddr>,
-    /// What becomes of calls that reach a callee: the shares observed.
-    pub mix: Mix,
+    /// What becomes of calls that reach a callee, by how many of those observed.
+    pub behaviours: Vec<(Behaviour, usize)>,
     /// How long it takes a callee to answer: the median observed.
     pub ring: Duration,
     /// Whether callees say that they ring.
     pub rings: bool,
+    /// How long a caller waits for an answer: the median, as far as it was observed.
+    pub patience: Option<Duration>,
     /// How long a call is held: the median observed, or for ever if none ended.
     pub hold: Option<Duration>,
     /// Where the proxy is reached, and what it sends from.
@@ -76,16 +78,25 @@ impl Scene {
             let (_, from) = call.decided.filter(|(status, _)| *status < 300)?;
             Some(call.ended?.since(from))
         };
+        let ring = median(asked.iter().filter_map(ring)).unwrap_or_default();
         (!crowds.is_empty()).then(|| Self {
             crowds,
-            mix: mix(asked.iter().filter_map(|call| call.answered).map(|(status, _)| status)),
-            ring: median(asked.iter().filter_map(ring)).unwrap_or_default(),
+            behaviours: counted(asked.iter().filter_map(|call| behaviour(call, ring))),
+            ring,
             rings: 2 * rang >= asked.len(),
+            patience: patience(&inward, end),
             hold: median(inward.iter().filter_map(held)),
             left_out: outward.len(),
             callees: callees.into_iter().collect(),
             proxy: proxy.into_iter().collect(),
         })
+    }
+
+    /// What becomes of calls that reach a callee. If none was observed, all are answered.
+    pub fn mix(&self) -> Mix {
+        let weight = |&(behaviour, calls): &(Behaviour, usize)| (behaviour, calls as f64);
+        let weights: Vec<_> = self.behaviours.iter().map(weight).collect();
+        Mix::new(&weights).unwrap_or_else(|_| Behaviour::Answer.into())
     }
 }
 
@@ -96,6 +107,10 @@ impl fmt::Display for Scene {
         let calls: usize = self.crowds.iter().map(|crowd| crowd.moments.moments().len()).sum();
         writeln!(f, "arrivals as recorded; what callers do after them is simulated:")?;
         writeln!(f, "  {calls} calls from {} addresses, by RFC 3261's timers", self.crowds.len())?;
+        if let Some(patience) = self.patience {
+            let patience = ms(patience);
+            writeln!(f, "  callers give up after {patience:.1} ms, the median observed")?;
+        }
         let rings = if self.rings { "after a 180, " } else { "" };
         writeln!(
             f,
@@ -103,6 +118,15 @@ impl fmt::Display for Scene {
             self.callees.len(),
             ms(self.ring)
         )?;
+        let total: usize = self.behaviours.iter().map(|(_, calls)| calls).sum();
+        for (behaviour, calls) in &self.behaviours {
+            let share = 100.0 * *calls as f64 / total as f64;
+            match behaviour {
+                Behaviour::Refuse(status) => writeln!(f, "  or refuse by {status}: {share:.1} %")?,
+                Behaviour::Ring => writeln!(f, "  or let it ring: {share:.1} %")?,
+                Behaviour::Answer | Behaviour::Silent => {}
+            }
+        }
         match self.hold {
             Some(hold) => writeln!(f, "  calls are held {:.1} ms, the median observed", ms(hold))?,
             None => writeln!(f, "  no call ended: they are held beyond the end")?,
@@ -133,20 +157,54 @@ fn crowds(observer: &Observer, calls: &[&Call], end: Timestamp) -> Vec<Crowd> {
     by_address.into_iter().filter_map(crowd).collect()
 }
 
-/// Shares of the final statuses; if there were none, everything is answered.
-fn mix(statuses: impl Iterator<Item = u16>) -> Mix {
-    let mut shares: BTreeMap<u16, f64> = BTreeMap::new();
-    for status in statuses {
-        *shares.entry(if status < 300 { 200 } else { status.min(699) }).or_default() += 1.0;
+/// What the callee of a call did that got a final response; callees ring for `ring`. A 487 is the
+/// caller's doing (RFC 3261 §9.2): it tells of the callee only that it had not answered yet, and
+/// nothing if others had not either by then.
+fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
+    match call.answered? {
+        (..300, _) => Some(Behaviour::Answer),
+        (487, at) if call.given_up.is_some() => {
+            let rang = at.since(call.forwarded?);
+            (rang >= ring).then_some(Behaviour::Ring)
+        }
+        (status, _) => Some(Behaviour::Refuse(status.min(699))),
     }
-    let weights: Vec<_> = shares
-        .into_iter()
-        .map(|(status, share)| match status {
-            200 => (Behaviour::Answer, share),
-            refused => (Behaviour::Refuse(refused), share),
-        })
-        .collect();
-    Mix::new(&weights).unwrap_or_else(|_| Behaviour::Answer.into())
+}
+
+/// Each behaviour with how often it occurs, in the order in which they occur first.
+fn counted(behaviours: impl Iterator<Item = Behaviour>) -> Vec<(Behaviour, usize)> {
+    let mut counts: Vec<(Behaviour, usize)> = Vec::new();
+    for behaviour in behaviours {
+        match counts.iter_mut().find(|(known, _)| *known == behaviour) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((behaviour, 1)),
+        }
+    }
+    counts
+}
+
+/// The median of the times after which callers give up; `None` if fewer than half would have. A
+/// call that was decided, or was still open at `end`, shows only that its caller waited so long,
+/// which is what the estimator of Kaplan and Meier (1958) reckons with.
+fn patience(calls: &[&Call], end: Timestamp) -> Option<Duration> {
+    let waited = |call: &&Call| {
+        let decided = call.decided.map(|(_, at)| at);
+        let until = call.given_up.or(decided).unwrap_or(end);
+        (until.since(call.arrived), call.given_up.is_none())
+    };
+    // At the same moment, those that gave up first.
+    let mut waited: Vec<(Duration, bool)> = calls.iter().map(waited).collect();
+    waited.sort_unstable();
+    let mut waiting = 1.0;
+    for (left, (time, _)) in
+        (1..=waited.len()).rev().zip(&waited).filter(|(_, (_, is_patient))| !is_patient)
+    {
+        waiting *= 1.0 - 1.0 / left as f64;
+        if waiting <= 0.5 {
+            return Some(*time);
+        }
+    }
+    None
 }
 
 fn median(times: impl Iterator<Item = Duration>) -> Option<Duration> {
@@ -235,9 +293,51 @@ mod tests {
         assert_eq!(scene.ring, Duration::from_millis(20), "of those that were answered");
         assert_eq!(scene.hold, Some(Duration::from_millis(1000)));
         assert!(scene.rings);
+        assert_eq!(scene.behaviours, [(Behaviour::Answer, 3), (Behaviour::Refuse(486), 1)]);
         let mix = Mix::new(&[(Behaviour::Answer, 3.0), (Behaviour::Refuse(486), 1.0)]).unwrap();
-        assert_eq!(scene.mix, mix);
+        assert_eq!(scene.mix(), mix);
+        assert_eq!(scene.patience, None);
+        assert!(scene.to_string().contains("or refuse by 486: 25.0 %"), "{scene}");
         assert_eq!(scene.callees, [CALLEE.parse().unwrap()]);
+    }
+
+    /// A call that begins at `at` and is given up after `patience`.
+    fn given_up(at: u64, patience: u64) -> Vec<(u64, bool, &'static str, String)> {
+        let cancel = message("CANCEL sip:b@h SIP/2.0", at, "CANCEL");
+        let mut call = call(at, 487, patience, 0);
+        call.insert(3, (at + patience, true, CALLER, cancel));
+        call
+    }
+
+    #[test]
+    fn who_gives_up_is_not_refused() {
+        // Two answer after 100 ms; one caller gave up sooner, two later.
+        let passing = [
+            call(0, 200, 100, 10),
+            call(1, 200, 100, 10),
+            given_up(2, 50),
+            given_up(3, 300),
+            given_up(4, 400),
+        ]
+        .concat();
+        let scene = scene(&passing, 5000).unwrap();
+        assert_eq!(scene.behaviours, [(Behaviour::Answer, 2), (Behaviour::Ring, 2)]);
+        // Of five four wait longer than 50 ms, and of the two that are left one, than 300 ms.
+        assert_eq!(scene.patience, Some(Duration::from_millis(300)));
+        assert!(scene.to_string().contains("or let it ring: 50.0 %"), "{scene}");
+        // Without a CANCEL it is the callee's doing.
+        let refused = self::scene(&call(0, 487, 10, 0), 5000).unwrap();
+        assert_eq!(refused.behaviours, [(Behaviour::Refuse(487), 1)]);
+    }
+
+    #[test]
+    fn few_who_give_up_do_not_make_all_impatient() {
+        let mut passing = given_up(0, 50);
+        for at in 1..10 {
+            passing.extend(call(at, 200, 10, 10));
+            passing.extend(call(1000 + at, 200, 100, 10));
+        }
+        assert_eq!(scene(&passing, 5000).unwrap().patience, None);
     }
 
     #[test]
@@ -251,7 +351,7 @@ mod tests {
         let only = scene(&passing, 5000).unwrap();
         assert_eq!((only.crowds.len(), only.left_out), (1, 2));
         assert_eq!((only.ring, only.hold), (Duration::ZERO, None));
-        assert_eq!(only.mix, Behaviour::Answer.into());
+        assert_eq!(only.mix(), Behaviour::Answer.into());
         assert!(scene(&passing, 0).is_none() && scene(&[], 0).is_none());
     }
 

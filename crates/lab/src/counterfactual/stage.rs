@@ -22,7 +22,7 @@ pub(super) fn run(scene: &Scene, config: &Config, head: &Head, end: Timestamp) -
     let mut element = || elements.next().expect("fewer than 2^32 agents");
     for &local in &scene.callees {
         let answerer = AnswererConfig {
-            mix: scene.mix.clone(),
+            mix: scene.mix(),
             ring: scene.ring.into(),
             provisionals: if scene.rings { vec![180] } else { Vec::new() },
             ..AnswererConfig::new(local)
@@ -35,6 +35,7 @@ pub(super) fn run(scene: &Scene, config: &Config, head: &Head, end: Timestamp) -
             uri: crowd.uri.clone(),
             load: Load::of_trace(crowd.moments.clone()),
             hold: scene.hold.unwrap_or(end.since(Timestamp::ZERO)).into(),
+            patience: scene.patience.map_or(plain.patience, Into::into),
             open_max: crowd.moments.moments().len(),
             ..plain.clone()
         };

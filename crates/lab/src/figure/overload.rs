@@ -35,12 +35,14 @@ pub struct Facet {
 pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) -> f64) -> Figure {
     let loads = loads(facets);
     let top = highest(facets).max(1.0) * 1.03;
+    // Fifths, unless a capacity that is none makes the goodput a multiple of it.
+    let step = nice_step(top / 8.0).max(0.2);
     let y = Axis {
         label: "goodput ÷ capacity".to_owned(),
         range: 0.0..=top,
         scale: Scale::Linear,
-        ticks: (0..=(top * 5.0) as u32)
-            .map(|fifth| f64::from(fifth) / 5.0)
+        ticks: (0..=(top / step) as u32)
+            .map(|number| f64::from(number) * step)
             .map(|value| (value, format!("{value:.1}")))
             .collect(),
     };

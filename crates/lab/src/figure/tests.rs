@@ -113,6 +113,16 @@ fn a_ratio_axis_has_a_few_round_ticks() {
 }
 
 #[test]
+fn a_goodput_axis_has_few_ticks_however_far_it_goes() {
+    for (highest, ticks) in [(0.9, 6), (1.5, 8), (5.0, 6), (1e300, 6)] {
+        let mut facet = facets().remove(0);
+        facet.series[0].points[0].max = highest;
+        let figure = goodput(heading(), &[facet], bound);
+        assert_eq!(figure.panels[0].y.ticks.len(), ticks, "{highest}");
+    }
+}
+
+#[test]
 fn figures_without_any_data_are_drawn_too() {
     let figure = goodput(heading(), &[], bound);
     assert!(figure.panels.is_empty() && figure.svg().contains("Goodput under overload"));

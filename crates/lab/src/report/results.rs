@@ -11,7 +11,7 @@ use crate::worlds::Kind;
 
 /// The file that holds them.
 const RESULTS: &str = "results.json";
-/// The scenario as it was run.
+/// The scenario that was run.
 const SCENARIO: &str = "scenario.toml";
 
 /// What a folder of results says, but for what no report shows.

@@ -23,6 +23,7 @@
 //! circles at a distance that grows with α and γ. Where the function is flat nothing moves.
 
 use std::f64::consts::PI;
+use std::ops::RangeInclusive;
 
 /// How one seeks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,15 +54,17 @@ impl Default for Settings {
 pub struct Seeker {
     settings: Settings,
     estimate: Vec<f64>,
+    bounds: Vec<RangeInclusive<f64>>,
     zeta: f64,
     last: Option<f64>,
     steps: u32,
 }
 
 impl Seeker {
-    /// A search that begins at `start`.
-    pub fn new(start: Vec<f64>, settings: Settings) -> Self {
-        Self { settings, estimate: start, zeta: 0.0, last: None, steps: 0 }
+    /// A search that begins at `start`, each coordinate within its bounds. Beyond them its value
+    /// is that of the bound, so that nothing would bring back what has drifted there.
+    pub fn new(start: Vec<f64>, bounds: Vec<RangeInclusive<f64>>, settings: Settings) -> Self {
+        Self { settings, estimate: start, bounds, zeta: 0.0, last: None, steps: 0 }
     }
 
     /// Where the minimum is thought to be.
@@ -87,7 +90,8 @@ impl Seeker {
         let passed = value - (1.0 + filter) * self.zeta;
         for i in 0..self.estimate.len() {
             let step = gain * self.shake(i) * passed;
-            self.estimate[i] -= step.clamp(-step_max, step_max);
+            let moved = self.estimate[i] - step.clamp(-step_max, step_max);
+            self.estimate[i] = moved.clamp(*self.bounds[i].start(), *self.bounds[i].end());
         }
         self.last = Some(value);
         self.steps += 1;
@@ -104,10 +108,15 @@ impl Seeker {
 mod tests {
     use super::*;
 
+    fn seeker(start: &[f64], settings: Settings) -> Seeker {
+        let bounds = vec![-10.0..=10.0; start.len()];
+        Seeker::new(start.to_vec(), bounds, settings)
+    }
+
     fn sought(start: &[f64], steps: u32, function: impl Fn(&[f64]) -> f64) -> Vec<f64> {
         // The bowls here are steep.
         let settings = Settings { gain: 4.0, ..Settings::default() };
-        let mut seeker = Seeker::new(start.to_vec(), settings);
+        let mut seeker = seeker(start, settings);
         for _ in 0..steps {
             let value = function(&seeker.probe());
             seeker.learn(value);
@@ -139,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_cliff_moves_the_estimate_by_a_step_at_the_most() {
-        let mut seeker = Seeker::new(vec![0.0], Settings::default());
+        let mut seeker = seeker(&[0.0], Settings::default());
         for value in [0.0, 1e9, -1e9] {
             let before = seeker.estimate()[0];
             seeker.learn(value);
@@ -149,7 +158,22 @@ mod tests {
 
     #[test]
     fn the_first_probe_is_a_whole_amplitude_away() {
-        let seeker = Seeker::new(vec![1.0, 2.0], Settings::default());
+        let seeker = seeker(&[1.0, 2.0], Settings::default());
         assert_eq!(seeker.probe(), [1.15, 2.15]);
+    }
+
+    #[test]
+    fn an_estimate_stays_within_its_bounds_and_comes_back_from_them() {
+        let mut seeker = Seeker::new(vec![0.0], vec![-1.0..=1.0], Settings::default());
+        let mut follow = |slope: f64, steps: u32| {
+            for _ in 0..steps {
+                let at = seeker.probe()[0];
+                seeker.learn(slope * at);
+                assert!((-1.0..=1.0).contains(&seeker.estimate()[0]));
+            }
+            seeker.estimate()[0]
+        };
+        assert!(follow(-1.0, 300) > 0.8);
+        assert!(follow(1.0, 100) < 0.0);
     }
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tidegate_world::Seed;
@@ -62,6 +63,13 @@ impl Head {
         bytes.extend(checksum(text.as_bytes()).to_le_bytes());
         bytes.extend(text.as_bytes());
         bytes
+    }
+
+    /// Whether the file at `path` begins as a recording does, of whatever version.
+    pub(super) fn begins(path: &Path) -> io::Result<bool> {
+        let mut magic = MAGIC.map(|_| 0);
+        let whole = read_exact_at(&File::open(path)?, &mut magic, 0)?.is_some();
+        Ok(whole && magic == MAGIC)
     }
 
     /// Reads the head of `file`.

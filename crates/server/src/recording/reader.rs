@@ -58,7 +58,8 @@ impl Recording {
     /// Inputs lost between blocks, because the disk was slower than the core.
     pub fn lost(&self) -> u64 {
         // Those before the first block went with the blocks they stood between.
-        self.blocks.iter().skip(1).map(|(_, header)| header.lost).sum()
+        let lost = self.blocks.iter().skip(1).map(|(_, header)| header.lost);
+        lost.fold(0, u64::saturating_add)
     }
 
     /// Where the file ends in the midst of a block, as one of a machine that crashed may: all
@@ -121,7 +122,7 @@ fn survey(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Un
     let blocks: Vec<_> = slots.into_iter().flat_map(|(_, slot)| slot.blocks).collect();
     for pair in blocks.windows(2) {
         let [(_, before), (at, header)] = [pair[0], pair[1]];
-        if header.number != before.number + 1 {
+        if before.number.checked_add(1) != Some(header.number) {
             return Err(Unreadable::Corrupt(at, "a block is missing before this one"));
         }
     }
@@ -149,7 +150,9 @@ impl Slot {
         while at + HEADER as u64 <= end.min(file_len) {
             let mut header = [0; HEADER];
             read_exact_at(file, &mut header, at)?;
-            let expected = slot.blocks.last().map(|(_, last): &Placed| last.number + 1);
+            let last = slot.blocks.last().map(|(_, last): &Placed| last.number);
+            // Behind the last number there is none.
+            let expected = last.map(|last| last.saturating_add(1));
             if header == [0; HEADER] {
                 // The end, if it is one.
                 if later(file, at + 1, end, expected.unwrap_or(0))? {

@@ -1,8 +1,8 @@
 //! The ring of slots in a recording's file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::block::{HEADER, Header, PAYLOAD_MAX};
@@ -54,18 +54,11 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Makes the file, which only its owner may read, in place of one that was there. It grows
-    /// to `size` bytes, at least [`SIZE_MIN`], and by its head.
+    /// Makes the file, which only its owner may read, in place of a recording that was there. It
+    /// grows to `size` bytes, at least [`SIZE_MIN`], and by its head.
     pub fn create(path: &Path, head: &Head, size: u64) -> io::Result<Self> {
         let slot = size.max(SIZE_MIN) / SLOTS;
-        // A pipe would block the opening, and a device must keep its mode.
-        if path.metadata().is_ok_and(|there| !there.is_file()) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
-        }
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        // One that was there keeps its mode.
-        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        let file = new_file(path)?;
         // The length of the head does not depend on where the slots begin.
         let draft = Layout { first: 0, slot };
         let bytes = head.encode(&draft);
@@ -91,4 +84,20 @@ impl Ring {
         self.at += len;
         Ok(())
     }
+}
+
+/// A file that was not there before, so that nobody who had the old one open, or owned it, sees
+/// the keys. Only an empty file or an older recording makes way for it; a link is not followed.
+fn new_file(path: &Path) -> io::Result<File> {
+    let occupied = |what| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+    match path.symlink_metadata() {
+        Ok(there) if !there.is_file() => return occupied("not a file"),
+        Ok(there) if there.len() > 0 && !Head::begins(path)? => {
+            return occupied("not a recording, so it is not overwritten");
+        }
+        Ok(_) => fs::remove_file(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }

@@ -126,27 +126,42 @@ fn what_was_recorded_is_replayed_exactly() {
 
 #[test]
 fn others_may_not_read_the_keys() {
+    use std::io::Read;
     use std::os::unix::fs::PermissionsExt;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("recording");
-    fs::write(&file, "there before").unwrap();
+    let (_dir, file) = record(2, 300);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let mut open_before = fs::File::open(&file).unwrap();
     let (recorder, journal) = Recorder::start(&file, &head(), SIZE_MIN).unwrap();
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     drop(journal);
     recorder.finish();
     assert_eq!(Recording::open(&file).unwrap().inputs(), 0);
+    // Who had the old one open has the old one.
+    let mut seen = Vec::new();
+    open_before.read_to_end(&mut seen).unwrap();
+    assert!(seen.len() as u64 > fs::metadata(&file).unwrap().len());
 }
 
 #[test]
-fn what_is_no_file_is_left_alone() {
+fn what_is_no_recording_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
-    for place in ["/dev/null".as_ref(), dir.path()] {
-        let before = place.metadata().unwrap().permissions();
+    let refused = |place: &std::path::Path| {
+        let before = place.metadata().unwrap();
         let error = Recorder::start(place, &head(), SIZE_MIN).unwrap_err();
-        assert_eq!(error.to_string(), "not a file");
-        assert_eq!(place.metadata().unwrap().permissions(), before);
+        let after = place.metadata().unwrap();
+        assert_eq!((after.permissions(), after.len()), (before.permissions(), before.len()));
+        error.to_string()
+    };
+    for place in ["/dev/null".as_ref(), dir.path()] {
+        assert_eq!(refused(place), "not a file");
     }
+    let [text, empty, link] = ["text", "empty", "link"].map(|name| dir.path().join(name));
+    fs::write(&text, "listen = 5060").unwrap();
+    fs::write(&empty, "").unwrap();
+    std::os::unix::fs::symlink(&empty, &link).unwrap();
+    assert_eq!(refused(&text), "not a recording, so it is not overwritten");
+    assert_eq!(refused(&link), "not a file");
+    assert!(Recorder::start(&empty, &head(), SIZE_MIN).is_ok());
 }
 
 #[test]
@@ -228,6 +243,24 @@ fn a_block_that_is_whole_and_holds_no_inputs_is_refused_when_it_is_fed() {
     let recording = Recording::open(&file).unwrap();
     let error = recording.replay(&mut Answering::new(0), &Pool::new(), |_| {}).unwrap_err();
     assert_eq!(error.to_string(), format!("corrupt at byte {}: not an input", payload.start));
+}
+
+#[test]
+fn numbers_that_no_recorder_reaches_do_no_harm() {
+    let (_dir, file) = record(3000, 300);
+    let mut bytes = fs::read(&file).unwrap();
+    let places = places(&Recording::open(&file).unwrap());
+    let mut written = |numbers: [u64; 3]| {
+        for (&(at, header), number) in places.iter().zip(numbers) {
+            let header = Header { number, lost: u64::MAX, ..header }.encode();
+            bytes[at as usize..][..HEADER].copy_from_slice(&header);
+        }
+        fs::write(&file, &bytes).unwrap();
+        Recording::open(&file)
+    };
+    let last = written([u64::MAX - 2, u64::MAX - 1, u64::MAX]).unwrap();
+    assert_eq!((last.overwritten(), last.lost()), (u64::MAX - 2, u64::MAX));
+    assert!(matches!(written([u64::MAX; 3]).unwrap_err(), Unreadable::Corrupt(..)));
 }
 
 #[test]

@@ -120,6 +120,17 @@ fn a_stalled_host_has_lost_its_time_and_what_its_buffer_did_not_hold() {
 }
 
 #[test]
+fn what_a_stalled_host_has_not_begun_it_begins_when_it_goes_on() {
+    // One packet a millisecond, each of which takes 2.5: many wait when the stall begins.
+    let busy = HostSettings { catches_up: false, ..fifo(0, 2_500, 0) };
+    let (back, _) = stalled(&busy);
+    // Begun at 5, 7.5, …, 30: the last before the stall is complete in it.
+    let expected: Vec<_> = (0..5).map(|k| at(45_000 + k * 2_500)).collect();
+    assert_eq!(back.iter().filter(|&&back| back >= at(45_000)).count(), 3, "{back:?}");
+    assert_eq!(back[back.len() - 3..], expected[..3]);
+}
+
+#[test]
 fn what_is_for_another_shard_reaches_nobody_and_is_counted() {
     let (summary, back, _) = through(&mut Host::new(Echo::new(), &fifo(0, 2_500, 0)), "OVER 0");
     assert_eq!((summary.crossings, back.len()), (100, 0));

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,7 +106,8 @@ impl Outcome {
 }
 
 impl Traffic {
-    fn callers(&self) -> CallerConfig {
+    /// A crowd of callers at an address, who are sent to another.
+    pub fn callers(&self, local: SocketAddr, target: SocketAddr) -> CallerConfig {
         CallerConfig {
             load: Load {
                 rate_cps: self.rate_cps,
@@ -116,11 +118,12 @@ impl Traffic {
             hold: Span::Exponential(Duration::from_secs(60)),
             patience: Span::Exponential(Duration::from_secs(60)),
             open_max: CALLS_MAX,
-            ..CallerConfig::new(address(CALLER), address(PROXY))
+            ..CallerConfig::new(local, target)
         }
     }
 
-    fn answerer(&self, at: &str) -> AnswererConfig {
+    /// Those who are called at an address.
+    pub fn called(&self, at: SocketAddr) -> AnswererConfig {
         AnswererConfig {
             mix: OUTCOMES.parse().unwrap(),
             provisionals: vec![183, 180],
@@ -128,15 +131,15 @@ impl Traffic {
             hangs_up: 0.4,
             hold: Span::Exponential(Duration::from_secs(60)),
             calls_max: CALLS_MAX,
-            ..AnswererConfig::new(address(at))
+            ..AnswererConfig::new(at)
         }
     }
 
     /// Runs until nothing is left to happen.
     pub fn go(self) -> Outcome {
         let seed = Seed(self.seed);
-        let mut caller =
-            Caller::new(self.callers(), seed, 0, Timestamp::ZERO, Pool::new()).unwrap();
+        let callers = self.callers(address(CALLER), address(PROXY));
+        let mut caller = Caller::new(callers, seed, 0, Timestamp::ZERO, Pool::new()).unwrap();
         let backends = backends();
         let pool =
             PoolSettings { mode: self.mode, ..PoolSettings::new(backends.clone(), Policy::Tlwl) };
@@ -144,7 +147,9 @@ impl Traffic {
         let mut proxy = Proxy::new(settings(pool), Arc::clone(&counters), Pool::new());
         let mut answerers: Vec<_> = (1..)
             .zip(BACKENDS)
-            .map(|(element, at)| Answerer::new(self.answerer(at), seed, element, Pool::new()))
+            .map(|(element, at)| {
+                Answerer::new(self.called(address(at)), seed, element, Pool::new())
+            })
             .collect();
 
         let link = Link { loss: self.loss, ..Link::delaying(Duration::from_millis(1)) };

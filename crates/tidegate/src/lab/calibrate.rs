@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
 use tidegate_lab::calibrate::{self, Calibration, Observer, Order};
 use tidegate_proxy::{Class, Mode};
 
@@ -66,12 +67,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         share: args.share,
         seed: args.seed,
     };
+    // Measuring takes a while: where the costs cannot go is said before.
+    let unwritten = |error| format!("{}: {error}", args.out.display());
+    let touched = fs::OpenOptions::new().append(true).create(true).open(&args.out);
+    touched.map_err(|error| Trouble::usage(unwritten(error)))?;
     let calibration = calibrate::measure(&order, &Teller).map_err(Trouble::failure)?;
     let _ = write!(anstream::stdout(), "{}", show(&calibration));
-    fs::write(&args.out, calibration.file())
-        .map_err(|error| Trouble::failure(format!("{}: {error}", args.out.display())))?;
+    fs::write(&args.out, calibration.file()).map_err(|error| Trouble::failure(unwritten(error)))?;
     if let Some(file) = &args.json {
-        json::write(file, &serde_json::to_value(&calibration).map_err(Trouble::failure)?)?;
+        json::write(file, &figures(&calibration)?)?;
     }
     let _ = writeln!(anstream::stdout(), "costs: {}", args.out.display());
     Ok(ExitCode::SUCCESS)
@@ -84,6 +88,17 @@ fn show(calibration: &Calibration) -> String {
         text += &format!("{:<12}{offer:>8.2} {serve:>8.2} {refuse:>8.2}\n", class.name());
     }
     text
+}
+
+fn figures(calibration: &Calibration) -> Result<Value, Trouble> {
+    let mut figures = serde_json::to_value(calibration).map_err(Trouble::failure)?;
+    let costs = |class: &Class| {
+        let [offer, serve, refuse] = calibration.of(*class);
+        let of_class = json!({ "offer_us": offer, "serve_us": serve, "refuse_us": refuse });
+        (class.name().to_owned(), of_class)
+    };
+    figures["classes"] = Class::ALL.iter().map(costs).collect();
+    Ok(figures)
 }
 
 /// Tells of each run as it ends.

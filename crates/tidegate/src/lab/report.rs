@@ -47,16 +47,33 @@ fn write(report: &Report, out: &Path) -> io::Result<()> {
     let mut text = String::new();
     for comparison in &comparisons {
         text += &format!("{}\n", comparison.text());
+        // Their figures would have the same names.
+        let prefix = if comparisons.len() > 1 { prefix(&comparison.name) } else { String::new() };
         for (name, figure) in comparison.figures() {
-            // Their names would be the same.
-            let prefix =
-                if comparisons.len() > 1 { format!("{}-", comparison.name) } else { String::new() };
-            let file = folder.join(format!("{prefix}{name}"));
-            fs::write(file.with_extension("svg"), figure.svg())?;
-            fs::write(file.with_extension("png"), figure.png())?;
+            fs::write(folder.join(format!("{prefix}{name}.svg")), figure.svg())?;
+            fs::write(folder.join(format!("{prefix}{name}.png")), figure.png())?;
         }
     }
     // A reader that has gone away has seen what it wanted.
     let _ = writeln!(anstream::stdout(), "{text}report: {}", out.display());
     Ok(())
+}
+
+/// What the files of this scenario begin with. Its name comes from a file of results: it must not
+/// lead into another folder.
+fn prefix(scenario: &str) -> String {
+    let kept = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    scenario.chars().map(kept).chain(['-']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_results_names_a_file_in_the_folder() {
+        assert_eq!(prefix("load-1.5"), "load-1.5-");
+        assert_eq!(prefix("../../etc/x"), ".._.._etc_x-");
+        assert_eq!(prefix("/etc/x\0"), "_etc_x_-");
+    }
 }

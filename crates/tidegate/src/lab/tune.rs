@@ -88,7 +88,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let order = order(args, scenario).map_err(Trouble::usage)?;
     let out = args.out.clone().unwrap_or_else(|| ["out", "tune", &name].iter().collect());
     let program = std::env::current_exe().map_err(Trouble::usage)?;
-    let store = Store::open(&out.join("points"), &program).map_err(Trouble::usage)?;
+    let unmade = |error| Trouble::usage(format!("{}: {error}", out.display()));
+    let store = Store::open(&out.join("points"), &program).map_err(unmade)?;
     let cancelled = super::cancelled_by_signal().map_err(Trouble::failure)?;
     let (simulated, loopback) = (Simulated::new(), Loopback::new(program));
     let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -125,6 +126,11 @@ fn order(args: &Args, scenario: Scenario) -> Result<Order, String> {
         true => Order::tunable(&start),
         false => args.params.iter().map(named).collect::<Result<_, _>>()?,
     };
+    if let Some((_, name)) =
+        args.params.iter().enumerate().find(|(at, name)| args.params[..*at].contains(name))
+    {
+        return Err(format!("--param {name} is given twice"));
+    }
     if sought.is_empty() {
         return Err(format!("`{}` has no parameter that can be sought", args.law));
     }

@@ -138,14 +138,15 @@ impl fmt::Display for Report<'_> {
         )?;
         writeln!(
             f,
-            "{:<12}{}: {} datagrams, {} serves, {} timers, {} loads, {} failures",
+            "{:<12}{}: {} datagrams, {} serves, {} timers, {} loads, {} failures, {} drains",
             "inputs",
             inputs.total(),
             inputs.datagrams,
             inputs.serves,
             inputs.timeouts,
             inputs.loads,
-            inputs.failures
+            inputs.failures,
+            inputs.drains
         )?;
         if let Some((first, last)) = span {
             let (first, last) = (first.as_secs_f64(), last.as_secs_f64());

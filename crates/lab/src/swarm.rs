@@ -1,0 +1,20 @@
+//! Whole worlds from seeds: drawn, run in simulated time, watched by every checker, and made
+//! small when something does not hold.
+//!
+//! A [`World`] is a value: a topology of proxies, crowds that call, servers that answer, links,
+//! and what goes wrong. It is [drawn](draw::draw) from a seed, and prints as a file that
+//! [`run`](run::run) runs again. The proxies are those that `tidegate run` would start from the
+//! configuration that the world [writes](configuration) for them.
+
+pub mod configuration;
+pub mod draw;
+pub mod hunt;
+mod node;
+pub mod run;
+pub mod shrink;
+pub mod world;
+
+pub use hunt::{Failed, Hunt, Progress, Tally, hunt};
+pub use run::{Finding, Ran, run};
+pub use shrink::{Shrunk, shrink};
+pub use world::World;

@@ -1,0 +1,239 @@
+//! A world from a seed.
+//!
+//! Every choice is one draw of one stream, so a seed names a world for as long as this file stays
+//! as it is; what is to be kept is kept as a file. Worlds are small, so that a run takes a second
+//! or two of processor time: a few hundred calls, tables and queues that they fill, a capacity
+//! that they exceed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_control::registry::LAWS;
+use tidegate_sim::fault::{Plan, Shape};
+use tidegate_sim::{Bandwidth, Link, NodeId};
+use tidegate_world::{Purpose, Seed, Stream, Timestamp};
+
+use super::world::{Crowd, Place, Proxy, Server, Setting, World};
+
+/// Calls of a world, over all crowds.
+const CALLS: [u64; 2] = [20, 1500];
+
+/// Messages that a call takes at a proxy, for estimating its capacity: INVITE, 100, 180, 200, ACK,
+/// BYE, 200.
+const MESSAGES: f64 = 7.0;
+
+/// Not that of any node, nor that of a plan of faults.
+const ELEMENT: u32 = u32::MAX - 1;
+
+/// The world of a seed.
+pub fn draw(seed: u64) -> World {
+    let mut dice = Dice(Seed(seed).stream(Purpose::Fault, ELEMENT));
+    let widths = layers(&mut dice);
+    let answerers = dice.between([1, 5]) as usize;
+    let emulated = dice.happens(0.6);
+    let inner = widths.len() - 1;
+    let mut proxies = Vec::new();
+    for (layer, &width) in widths.iter().enumerate() {
+        for _ in 0..width {
+            let behind = if layer == inner { answerers } else { widths[layer + 1] };
+            proxies.push(proxy(&mut dice, layer, behind, emulated));
+        }
+    }
+    let capacity_cps = capacity_cps(&proxies);
+    let callers = crowds(&mut dice, widths[0], capacity_cps);
+    let answerers = (0..answerers).map(|_| server(&mut dice)).collect();
+    let link = link(&mut dice);
+    let mut world = World { seed, link, callers, proxies, answerers, faults: Vec::new() };
+    if dice.happens(0.6) {
+        world.faults = Plan::random(Seed(seed), &shape(&world)).episodes;
+    }
+    world
+}
+
+/// What may go wrong in a world: anything but a crowd.
+fn shape(world: &World) -> Shape {
+    let nodes = (0..world.nodes()).map(NodeId::new);
+    let is_server =
+        |node: &NodeId| !matches!(world.place(node.index()), None | Some(Place::Caller(_)));
+    Shape {
+        nodes: nodes.filter(is_server).collect(),
+        pairs: world.neighbours(),
+        begins: Timestamp::ZERO,
+        ends: Timestamp::ZERO + world.offered_for() + Duration::from_secs(10),
+        lasts_max: Duration::from_secs(20),
+        episodes_max: 6,
+    }
+}
+
+struct Dice(Stream);
+
+impl Dice {
+    fn happens(&mut self, share: f64) -> bool {
+        self.0.unit() < share
+    }
+
+    /// A whole number between these two, both included.
+    fn between(&mut self, [least, most]: [u64; 2]) -> u64 {
+        least + self.0.below(most - least + 1)
+    }
+
+    /// A number between these two whose logarithm is uniform.
+    fn scale(&mut self, [least, most]: [f64; 2]) -> f64 {
+        least * (most / least).powf(self.0.unit())
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.0.below(of.len() as u64) as usize]
+    }
+
+    fn word(&mut self, of: &[&str]) -> Setting {
+        Setting::Word(self.one(of).to_owned())
+    }
+}
+
+/// How many proxies each layer has: one, a row, a fan out, a fan in, a mesh.
+fn layers(dice: &mut Dice) -> Vec<usize> {
+    const SHAPES: [&[usize]; 8] =
+        [&[1], &[1], &[2], &[1, 1], &[1, 1, 1], &[1, 2], &[2, 1], &[2, 2]];
+    dice.one(&SHAPES).to_vec()
+}
+
+fn proxy(dice: &mut Dice, layer: usize, behind: usize, emulated: bool) -> Proxy {
+    let mut this = Proxy { layer, ..Proxy::default() };
+    let stateful = dice.happens(0.7);
+    let forks = stateful && behind > 1 && dice.happens(0.25);
+    let mode = if stateful { "transaction" } else { "stateless" };
+    this.pool.insert("mode".into(), Setting::Word(mode.into()));
+    let policy = if forks {
+        Setting::Word("fork".into())
+    } else {
+        dice.word(&["rr", "hash", "cjsq", "tlwl"])
+    };
+    this.pool.insert("policy".into(), policy);
+    if stateful {
+        let after = dice.one(&[500, 1000, 4000, 20_000]);
+        this.pool.insert("failover_after_ms".into(), Setting::Number(after));
+        this.pool.insert("tries_max".into(), Setting::Number(dice.between([1, 4])));
+    }
+    for (key, values) in [
+        ("queue_max", [8, 64, 4096]),
+        ("calls_max", [20, 200, 10_000]),
+        ("transactions_max", [20, 200, 10_000]),
+        ("backend_pause_seconds", [0, 1, 5]),
+        ("call_idle_seconds", [60, 120, 600]),
+    ] {
+        if dice.happens(0.5) {
+            this.server.insert(key.into(), dice.one(&values));
+        }
+    }
+    overload(dice, &mut this);
+    if emulated {
+        let serve = dice.scale([200.0, 5000.0]) as u64;
+        this.emulate.insert("offer_us".into(), dice.between([0, serve / 4]));
+        this.emulate.insert("serve_us".into(), serve);
+        this.emulate.insert("refuse_us".into(), dice.between([0, serve / 2]));
+        this.emulate.insert("socket_max".into(), dice.one(&[16, 256, 2048]));
+    }
+    this
+}
+
+fn overload(dice: &mut Dice, this: &mut Proxy) {
+    if dice.happens(0.3) {
+        return;
+    }
+    let law = dice.one(&LAWS);
+    let set = &mut this.overload;
+    set.insert("law".into(), Setting::Word(law.name.into()));
+    set.insert("decide".into(), dice.word(&["arrival", "service"]));
+    set.insert("queue".into(), dice.word(&["class", "class", "fifo"]));
+    set.insert("throttle".into(), dice.word(&["deterministic", "random"]));
+    set.insert("disposal".into(), dice.word(&["reject", "reject", "reject", "drop"]));
+    set.insert("sticky".into(), Setting::Flag(dice.happens(0.8)));
+    let mut given: BTreeMap<String, f64> = BTreeMap::new();
+    for param in law.params {
+        if dice.happens(0.5) {
+            let value = match param.default {
+                0.0 => dice.one(&[0.0, 0.0, 0.05, 0.5]),
+                usual => usual * dice.scale([0.2, 2.0]),
+            };
+            // Whole numbers are asked for where the default is one above 1.
+            let value = if param.default >= 1.0 { value.round() } else { value };
+            given.insert(param.name.into(), value.clamp(param.min, param.max));
+        }
+    }
+    let named: Vec<_> = given.iter().map(|(name, &value)| (name.as_str(), value)).collect();
+    if law.values(&named).is_ok() {
+        this.params = given;
+    }
+}
+
+/// Calls/s that the slowest emulated proxy carries.
+fn capacity_cps(proxies: &[Proxy]) -> f64 {
+    let serve = |proxy: &Proxy| proxy.emulate.get("serve_us").copied();
+    let slowest = proxies.iter().filter_map(serve).max();
+    slowest.map_or(100.0, |us| 1e6 / (us as f64 * MESSAGES))
+}
+
+fn crowds(dice: &mut Dice, doors: usize, capacity_cps: f64) -> Vec<Crowd> {
+    let count = dice.between([1, 3]);
+    let rate_cps = capacity_cps * dice.scale([0.2, 3.0]) / count as f64;
+    let calls = dice.scale(CALLS.map(|calls| calls as f64)) as u32 / count as u32;
+    let hold_ms = dice.one(&[0, 500, 5000, 20_000]);
+    let patience_ms = dice.one(&[1000, 10_000, 60_000, 60_000]);
+    let crowd = |dice: &mut Dice| Crowd {
+        to: dice.between([0, doors as u64 - 1]) as usize,
+        rate_cps: (rate_cps * 100.0).round().max(10.0) / 100.0,
+        calls: calls.max(5),
+        hold_ms,
+        patience_ms,
+        follow_routes: dice.happens(0.85),
+    };
+    (0..count).map(|_| crowd(dice)).collect()
+}
+
+fn server(dice: &mut Dice) -> Server {
+    const MIXES: [&str; 7] = [
+        "answer",
+        "answer",
+        "answer=76,busy=9,ring=8,404=2,480=2,500=1.9,503=0.1,silent=1",
+        "answer=60,busy=20,302=10,603=10",
+        "answer=50,503=50",
+        "answer=70,silent=30",
+        "answer=50,ring=50",
+    ];
+    Server {
+        mix: dice.one(&MIXES).into(),
+        ring_ms: dice.one(&[0, 0, 100, 2000, 10_000]),
+        hangs_up: dice.one(&[0.0, 0.0, 0.4, 1.0]),
+        hold_ms: dice.one(&[0, 1000, 10_000]),
+        calls_max: dice.happens(0.15).then(|| dice.between([5, 100]) as usize),
+    }
+}
+
+fn link(dice: &mut Dice) -> Link {
+    let delay = Duration::from_micros(dice.scale([50.0, 50_000.0]) as u64);
+    let mut link = Link::delaying(delay);
+    if dice.happens(0.5) {
+        link.jitter = Duration::from_micros(dice.scale([10.0, 100_000.0]) as u64);
+    }
+    if dice.happens(0.5) {
+        link.loss = rounded(dice.scale([0.001, 0.2]));
+    }
+    if dice.happens(0.3) {
+        link.reorder = rounded(dice.scale([0.001, 0.2]));
+    }
+    if dice.happens(0.3) {
+        link.duplicate = rounded(dice.scale([0.001, 0.2]));
+    }
+    if dice.happens(0.15) {
+        link.bandwidth = Some(Bandwidth {
+            bits_per_s: dice.scale([200_000.0, 20_000_000.0]) as u64,
+            queue_max_bytes: dice.one(&[3000, 30_000, 300_000]),
+        });
+    }
+    link
+}
+
+fn rounded(share: f64) -> f64 {
+    (share * 1e4).round() / 1e4
+}

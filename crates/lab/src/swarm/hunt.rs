@@ -1,0 +1,156 @@
+//! Seed after seed, until something does not hold.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use serde::Serialize;
+
+use super::draw::draw;
+use super::run::{Finding, Ran, run, run_twice};
+use super::shrink::{Shrunk, shrink};
+use super::world::World;
+
+/// Every so many seeds, a world is run twice and both runs are compared.
+const TWICE: u64 = 10;
+
+/// Which seeds, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Hunt {
+    /// The first seed.
+    pub from: u64,
+    /// How many; `None`: until stopped.
+    pub seeds: Option<u64>,
+    /// Worlds run at once; at least 1.
+    pub jobs: usize,
+    /// Runs that making one failure smaller may take.
+    pub tries_max: u32,
+}
+
+/// What has come of a hunt so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Worlds run.
+    pub worlds: u64,
+    /// Of these, worlds in which something did not hold.
+    pub failed: u64,
+    /// Calls offered.
+    pub offered: u64,
+    /// Of these, set up.
+    pub set_up: u64,
+    /// Of these, completed.
+    pub completed: u64,
+    /// Packets that arrived.
+    pub delivered: u64,
+    /// Packets that did not.
+    pub missing: u64,
+    /// Things that happened in the runs: crashes, stalls, partitions, bad links.
+    pub faults: u64,
+    /// Requests, responses and calls that the checkers had no room to watch.
+    pub unwatched: u64,
+}
+
+/// A world in which something does not hold.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// Its seed.
+    pub seed: u64,
+    /// What was found in the world as it was drawn.
+    pub findings: Vec<Finding>,
+    /// The world, made smaller.
+    pub shrunk: Shrunk,
+}
+
+/// What a hunt tells on its way.
+#[derive(Debug)]
+pub enum Progress {
+    /// A world was run.
+    Ran(Tally),
+    /// Something does not hold. It was made smaller.
+    Failed(Box<Failed>),
+    /// The world of a seed cannot be run, which is a fault of how it was drawn.
+    Impossible(u64, String),
+}
+
+/// Runs worlds until all seeds are done or `stop` is set.
+pub fn hunt(hunt: Hunt, stop: &AtomicBool, mut tell: impl FnMut(Progress)) -> Tally {
+    let next = AtomicU64::new(hunt.from);
+    let end = hunt.seeds.map(|seeds| hunt.from.saturating_add(seeds));
+    let mut tally = Tally::default();
+    thread::scope(|scope| {
+        let (sender, receiver): (SyncSender<Done>, Receiver<Done>) = sync_channel(hunt.jobs * 4);
+        for _ in 0..hunt.jobs {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    let seed = next.fetch_add(1, Ordering::SeqCst);
+                    if end.is_some_and(|end| seed >= end) {
+                        return;
+                    }
+                    if sender.send(try_seed(seed, hunt.tries_max)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for done in receiver {
+            match done {
+                Ok((faults, ran, failed)) => {
+                    tally.add(faults, &ran);
+                    tell(Progress::Ran(tally));
+                    if let Some(failed) = failed {
+                        tell(Progress::Failed(Box::new(failed)));
+                    }
+                }
+                Err((seed, wrong)) => {
+                    tally.failed += 1;
+                    tell(Progress::Impossible(seed, wrong));
+                }
+            }
+        }
+    });
+    tally
+}
+
+type Done = Result<(u64, Ran, Option<Failed>), (u64, String)>;
+
+fn try_seed(seed: u64, tries_max: u32) -> Done {
+    let world = draw(seed);
+    let ran = if seed.is_multiple_of(TWICE) { run_twice(&world) } else { run(&world) };
+    let ran = ran.map_err(|wrong| (seed, wrong))?;
+    let faults = world.faults.len() as u64;
+    let failed = ran.findings.first().map(|first| Failed {
+        seed,
+        findings: ran.findings.clone(),
+        shrunk: shrink(world, &first.checker, tries_max, |world| {
+            run(world).map(|ran| ran.findings).unwrap_or_default()
+        }),
+    });
+    Ok((faults, ran, failed))
+}
+
+impl Tally {
+    fn add(&mut self, faults: u64, ran: &Ran) {
+        let [offered, set_up, completed] = ran.calls;
+        self.worlds += 1;
+        self.failed += u64::from(!ran.findings.is_empty());
+        self.offered += offered;
+        self.set_up += set_up;
+        self.completed += completed;
+        self.delivered += ran.summary.delivered;
+        self.missing += ran.summary.missing();
+        self.faults += faults;
+        self.unwatched += ran.unwatched;
+    }
+}
+
+/// The world of a file, run.
+///
+/// # Errors
+/// With what is wrong with the file.
+pub fn replay(text: &str) -> Result<(World, Ran), String> {
+    let world = World::parse(text)?;
+    let ran = run_twice(&world)?;
+    Ok((world, ran))
+}

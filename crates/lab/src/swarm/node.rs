@@ -1,0 +1,319 @@
+//! The nodes of a world: the cores, and what they say of themselves.
+
+use std::time::Duration;
+
+use tidegate_agent::{
+    Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Routing, Span,
+};
+use tidegate_balance as balance;
+use tidegate_proxy::{Class, DropReason, Mode, Queueing, REPLIES};
+use tidegate_server::ShardCounters;
+use tidegate_server::assembly::{Assembly, Server};
+use tidegate_server::config::Config;
+use tidegate_server::key::Keys;
+use tidegate_sim::HostSettings;
+use tidegate_sim::check::Role;
+use tidegate_sim::check::books::{AnswererBook, Book, CallerBook, Endings, Fill, Held, ProxyBook};
+use tidegate_world::{
+    Core, Crossing, Failure, Load as Busy, Pool, Purpose, Received, Seed, Timestamp, Transmit, Work,
+};
+
+use super::configuration;
+use super::world::{Place, World, address};
+
+/// Calls that a crowd may have open at once.
+const OPEN_MAX: usize = 100_000;
+
+/// Transactions that no world fills.
+const ROOMY: usize = 10_000;
+
+/// Calls that an answerer holds, if the world says nothing else.
+const HELD_MAX: usize = 100_000;
+
+/// Longer than a call takes from its first ring to its end.
+const TALK_MAX: Duration = Duration::from_secs(900);
+
+/// Lanes of a proxy's ingress.
+const LANES: usize = 5;
+
+/// A core, with what its book is read from.
+pub(super) enum Node {
+    Caller(Box<Caller>),
+    Answerer(Box<Answerer>, usize),
+    Proxy(Box<dyn Core>, Box<Instruments>),
+}
+
+/// What a proxy is measured by from outside.
+pub(super) struct Instruments {
+    counters: ShardCounters,
+    pools: Vec<balance::Pool>,
+    limits: Limits,
+}
+
+struct Limits {
+    calls: usize,
+    transactions: usize,
+    queued: usize,
+    remembered: usize,
+    /// Messages are lost at a full queue before they are read.
+    loses_unread: bool,
+}
+
+/// The proxy's core as it is put into the network: itself, or something around it.
+pub type Wrap<'a> = &'a dyn Fn(usize, Server) -> Box<dyn Core>;
+
+impl Node {
+    /// The node at a place, in the life numbered `life` from 0.
+    ///
+    /// # Errors
+    /// With what is wrong with the world.
+    pub(super) fn new(
+        world: &World,
+        place: Place,
+        life: u32,
+        now: Timestamp,
+        wrap: Wrap<'_>,
+    ) -> Result<Self, String> {
+        let element = world.node(place).index() as u32;
+        // Who begins anew makes other tags, branches and choices than before.
+        let seed = Seed(Seed(world.seed).stream(Purpose::Fault, element << 16 | life).next_u64());
+        match place {
+            Place::Caller(index) => {
+                let config = caller(world, index);
+                let caller = Caller::new(config, seed, element, now, Pool::new());
+                caller.map(|caller| Self::Caller(Box::new(caller))).map_err(|e| e.to_string())
+            }
+            Place::Answerer(index) => {
+                let config = answerer(world, index)?;
+                let held_max = config.calls_max;
+                let answerer = Answerer::new(config, seed, element, Pool::new());
+                Ok(Self::Answerer(Box::new(answerer), held_max))
+            }
+            Place::Proxy(index) => {
+                let config = configuration::config(world, index)?;
+                // The key outlives the process.
+                let mut key = [0; 32];
+                key[..8].copy_from_slice(&world.seed.to_le_bytes());
+                key[8] = index as u8;
+                let keys = Keys { current: key, previous: Vec::new() };
+                let assembly = Assembly::new(&config, &keys, vec![address(place)], seed);
+                let instruments = Instruments {
+                    counters: assembly.counters()[0].clone(),
+                    pools: assembly.pools().to_vec(),
+                    limits: Limits::of(&config),
+                };
+                let mut part = assembly.part(0);
+                if let Some(host) = part.host().cloned() {
+                    // Of a stalled process the time is lost.
+                    part = part.on(HostSettings { catches_up: false, ..host });
+                }
+                let core = wrap(index, part.core(Pool::new()));
+                Ok(Self::Proxy(core, Box::new(instruments)))
+            }
+        }
+    }
+
+    /// What it says of itself.
+    pub(super) fn book(&self) -> Book {
+        match self {
+            Self::Caller(caller) => Book::Caller(caller_book(caller.stats())),
+            Self::Answerer(answerer, held_max) => {
+                let held = answerer.held() as u64;
+                let book = answerer_book(&answerer.stats());
+                Book::Answerer(AnswererBook { held, held_max: *held_max as u64, ..book })
+            }
+            Self::Proxy(_, instruments) => Book::Proxy(instruments.book()),
+        }
+    }
+}
+
+/// What the checkers may ask of a node.
+pub(super) fn role(world: &World, place: Place) -> Result<Role, String> {
+    Ok(match place {
+        Place::Caller(_) => Role::Caller,
+        Place::Answerer(index) => {
+            Role::Answerer { roomy: world.answerers[index].calls_max.is_none() }
+        }
+        Place::Proxy(index) => {
+            let config = configuration::config(world, index)?;
+            Role::Proxy {
+                stateful: config.pool[0].mode == Mode::Transaction,
+                sticky: config.overload.gate.sticky,
+                roomy: config.server.transactions_max >= ROOMY,
+            }
+        }
+    })
+}
+
+fn caller(world: &World, index: usize) -> CallerConfig {
+    let crowd = &world.callers[index];
+    let target = address(Place::Proxy(world.layer(0)[crowd.to]));
+    CallerConfig {
+        // A name that every proxy takes for one of its own; an address would be somebody's.
+        uri: "sip:service@swarm.example".to_owned(),
+        load: Load { rate_cps: crowd.rate_cps, calls: crowd.calls, ..Load::default() },
+        callers: 10,
+        hold: span(crowd.hold_ms),
+        patience: span(crowd.patience_ms),
+        routing: if crowd.follow_routes { Routing::Follow } else { Routing::Ignore },
+        open_max: OPEN_MAX,
+        ..CallerConfig::new(address(Place::Caller(index)), target)
+    }
+}
+
+fn answerer(world: &World, index: usize) -> Result<AnswererConfig, String> {
+    let server = &world.answerers[index];
+    let mix = server.mix.parse().map_err(|wrong| format!("mix {:?}: {wrong}", server.mix))?;
+    Ok(AnswererConfig {
+        name: format!("answerer-{index}"),
+        mix,
+        ring: span(server.ring_ms),
+        hangs_up: server.hangs_up,
+        hold: span(server.hold_ms),
+        calls_max: server.calls_max.unwrap_or(HELD_MAX),
+        talk_max: TALK_MAX,
+        ..AnswererConfig::new(address(Place::Answerer(index)))
+    })
+}
+
+fn span(mean_ms: u64) -> Span {
+    match mean_ms {
+        0 => Span::ZERO,
+        ms => Span::Exponential(Duration::from_millis(ms)),
+    }
+}
+
+fn caller_book(stats: &CallerStats) -> CallerBook {
+    let failed = &stats.failed;
+    CallerBook {
+        offered: stats.offered,
+        not_begun: stats.not_begun,
+        begun: stats.begun,
+        open: stats.open,
+        open_max: OPEN_MAX as u64,
+        set_up: stats.set_up,
+        malformed: failed.malformed,
+        ended: Endings {
+            left: stats.completed - stats.hung_up,
+            hung_up: stats.hung_up,
+            abandoned: failed.abandoned,
+            unanswered: failed.timeout + failed.transport,
+            refused: failed.status.clone(),
+            bye_unanswered: failed.bye_timeout,
+            bye_refused: failed.bye_status.clone(),
+        },
+    }
+}
+
+fn answerer_book(stats: &AnswererStats) -> AnswererBook {
+    let a = stats;
+    AnswererBook {
+        calls: a.calls,
+        not_answered: a.overflowed
+            + a.silent
+            + a.unanswerable
+            + a.unanswered
+            + a.cancelled
+            + a.refused,
+        answered: a.answered,
+        acknowledged: a.acknowledged,
+        ended: a.completed + a.hung_up + a.not_acknowledged + a.forgotten,
+        open: a.open,
+        ..AnswererBook::default()
+    }
+}
+
+impl Limits {
+    fn of(config: &Config) -> Self {
+        let (server, overload) = (&config.server, &config.overload);
+        let fifo = overload.queueing == Queueing::Fifo;
+        Self {
+            calls: server.calls_max,
+            transactions: server.transactions_max,
+            // What a law paces waits apart from the one queue of all.
+            queued: server.queue_max * if fifo { 2 } else { LANES },
+            remembered: 2 * overload.gate.memory_max,
+            loses_unread: fifo && overload.gate.decide == tidegate_control::Decide::Service,
+        }
+    }
+}
+
+impl Instruments {
+    fn book(&self) -> ProxyBook {
+        let Self { counters: ShardCounters { proxy, emulated_overflow, .. }, pools, limits } = self;
+        let fill = |used: u64, max: usize| Fill { used, max: max as u64 };
+        let replied: u64 = REPLIES.iter().map(|&status| proxy.replied(status).get()).sum();
+        let lost_unread = proxy.dropped(DropReason::QueueFull).get();
+        let backends = pools.iter().flat_map(balance::Pool::backends);
+        let held = |backend: &std::sync::Arc<balance::Backend>| Held {
+            name: backend.name().to_owned(),
+            calls: backend.calls(),
+            work: backend.work(),
+        };
+        ProxyBook {
+            received: Class::ALL.iter().map(|&class| proxy.received(class).get()).sum(),
+            overflowed: emulated_overflow.get(),
+            perhaps_overflowed: if limits.loses_unread { lost_unread } else { 0 },
+            sent: proxy.requests_forwarded.get()
+                + proxy.requests_resent.get()
+                + proxy.responses_forwarded.get()
+                + proxy.responses_resent.get()
+                + replied,
+            cancels: proxy.cancels.get(),
+            calls: fill(proxy.calls.get(), limits.calls),
+            server_transactions: fill(proxy.server_transactions.get(), limits.transactions),
+            client_transactions: proxy.client_transactions.get(),
+            open: proxy.transactions_open.get(),
+            queued: fill(proxy.queued.get(), limits.queued),
+            remembered: fill(proxy.overload.remembered.get(), limits.remembered),
+            backends: backends.map(held).collect(),
+        }
+    }
+}
+
+/// Hands every call on to the core.
+macro_rules! each {
+    ($node:expr, $core:ident => $call:expr) => {
+        match $node {
+            Node::Caller($core) => $call,
+            Node::Answerer($core, _) => $call,
+            Node::Proxy($core, _) => $call,
+        }
+    };
+}
+
+impl Core for Node {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        each!(self, core => core.offer(now, received));
+    }
+    fn serve(&mut self, now: Timestamp) -> bool {
+        each!(self, core => core.serve(now))
+    }
+    fn handle_timeout(&mut self, now: Timestamp) {
+        each!(self, core => core.handle_timeout(now));
+    }
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        each!(self, core => core.on_failed(now, failure));
+    }
+    fn on_load(&mut self, now: Timestamp, load: Busy) {
+        each!(self, core => core.on_load(now, load));
+    }
+    fn on_drain(&mut self, now: Timestamp) {
+        each!(self, core => core.on_drain(now));
+    }
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        each!(self, core => core.poll_transmit())
+    }
+    fn poll_crossing(&mut self) -> Option<Crossing> {
+        each!(self, core => core.poll_crossing())
+    }
+    fn last_work(&self) -> Work {
+        each!(self, core => core.last_work())
+    }
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        each!(self, core => core.poll_timeout())
+    }
+    fn is_drained(&self) -> bool {
+        each!(self, core => core.is_drained())
+    }
+}

@@ -1,0 +1,214 @@
+//! Running a world, watched by the checkers.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidegate_server::assembly::Server;
+use tidegate_sim::check::{Checkers, Report};
+use tidegate_sim::fault::Plan;
+use tidegate_sim::{Fault, Network, NodeId, Summary, Trace};
+use tidegate_world::{Seed, Timestamp};
+
+use super::node::{Node, Wrap, role};
+use super::world::{Place, World, address};
+
+/// How often tables are looked at while calls are offered, and afterwards.
+const LOOK: Duration = Duration::from_millis(250);
+const LOOK_AFTERWARDS: Duration = Duration::from_secs(60);
+
+/// After the last call nothing goes on for longer: patience, ringing and talking (15 minutes each
+/// at the most), the idle time of the call table (3 hours by default), Timer C and the timers
+/// that follow it.
+const SETTLES_WITHIN: Duration = Duration::from_secs(4 * 3600);
+
+/// The checker's name for a core that panics.
+pub const PANIC: &str = "panic";
+
+/// The checker's name for two runs of one world that differ.
+pub const SAME: &str = "same";
+
+/// Something that did not hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The checker that found it.
+    pub checker: String,
+    /// What is wrong, where and when.
+    pub what: String,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ran {
+    /// What did not hold; empty if all did.
+    pub findings: Vec<Finding>,
+    /// Requests, responses and calls that the checkers had no room to watch.
+    pub unwatched: u64,
+    /// Packets.
+    pub summary: Summary,
+    /// A hash of all that was sent and when.
+    pub trace: u128,
+    /// Calls offered, set up, and of these completed.
+    pub calls: [u64; 3],
+    /// When it was over.
+    pub lasted: Timestamp,
+}
+
+/// Runs a world.
+///
+/// # Errors
+/// With what is wrong with it.
+pub fn run(world: &World) -> Result<Ran, String> {
+    run_with(world, &|_, server: Server| Box::new(server))
+}
+
+/// Runs a world, with each proxy's core wrapped.
+///
+/// # Errors
+/// With what is wrong with it.
+pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
+    // Nothing of a run that has panicked is used any more.
+    catch_unwind(AssertUnwindSafe(|| Run::new(world, wrap)?.go())).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let what = text.unwrap_or_else(|| "a core has panicked".to_owned());
+        Ok(Ran {
+            findings: vec![Finding { checker: PANIC.to_owned(), what }],
+            unwatched: 0,
+            summary: Summary::default(),
+            trace: 0,
+            calls: [0; 3],
+            lasted: Timestamp::ZERO,
+        })
+    })
+}
+
+/// Runs a world twice, and finds fault with two runs that differ.
+///
+/// # Errors
+/// With what is wrong with it.
+pub fn run_twice(world: &World) -> Result<Ran, String> {
+    let (mut ran, again) = (run(world)?, run(world)?);
+    if ran.trace != again.trace || ran.summary != again.summary {
+        let what = "two runs of one world send different bytes".to_owned();
+        ran.findings.push(Finding { checker: SAME.to_owned(), what });
+    }
+    Ok(ran)
+}
+
+struct Run<'a> {
+    world: &'a World,
+    wrap: Wrap<'a>,
+    network: Network<Node, (Trace, Checkers)>,
+    lives: Vec<u32>,
+}
+
+impl<'a> Run<'a> {
+    fn new(world: &'a World, wrap: Wrap<'a>) -> Result<Self, String> {
+        let mut checkers = Checkers::new();
+        let mut nodes = Vec::new();
+        for index in 0..world.nodes() {
+            let place = world.place(index).ok_or("a node that is nowhere")?;
+            checkers.watch(NodeId::new(index), role(world, place)?);
+            nodes.push((place, Node::new(world, place, 0, Timestamp::ZERO, wrap)?));
+        }
+        let tap = (Trace::new(), checkers);
+        let mut network = Network::new(Seed(world.seed), world.link, tap);
+        for (place, node) in nodes {
+            network.add(&[address(place)], node);
+        }
+        Ok(Self { world, wrap, network, lives: vec![0; world.nodes()] })
+    }
+
+    fn go(mut self) -> Result<Ran, String> {
+        let plan = Plan { episodes: self.world.faults.clone() };
+        for (at, fault) in plan.steps() {
+            self.watch_until(at);
+            self.apply(at, &fault)?;
+        }
+        let offered = Timestamp::ZERO + self.world.offered_for().mul_f64(1.5);
+        let end = self.network.now().max(offered) + SETTLES_WITHIN;
+        self.watch_until(offered);
+        while !self.network.is_over() && self.network.now() < end {
+            self.network.run_until((self.network.now() + LOOK_AFTERWARDS).min(end));
+            self.look();
+        }
+        Ok(self.finish())
+    }
+
+    fn watch_until(&mut self, until: Timestamp) {
+        while self.network.now() < until && !self.network.is_over() {
+            self.network.run_until((self.network.now() + LOOK).min(until));
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
+        let now = self.network.now();
+        for (node, book) in self.books() {
+            self.network.tap_mut().1.look(now, node, &book);
+        }
+    }
+
+    fn books(&self) -> Vec<(NodeId, tidegate_sim::check::books::Book)> {
+        let nodes = (0..self.world.nodes()).map(NodeId::new);
+        let up = nodes.filter(|&node| self.network.is_up(node));
+        up.map(|node| (node, self.network.core(node).book())).collect()
+    }
+
+    fn apply(&mut self, at: Timestamp, fault: &Fault) -> Result<(), String> {
+        let next = match fault {
+            Fault::Restart { node } if !self.network.is_up(*node) => {
+                let place = self.world.place(node.index()).ok_or("a node that is nowhere")?;
+                self.lives[node.index()] += 1;
+                let life = self.lives[node.index()];
+                Some(Node::new(self.world, place, life, at, self.wrap)?)
+            }
+            _ => None,
+        };
+        if let Fault::Stall { node, .. } = fault {
+            self.network.tap_mut().1.disturbed(*node);
+        }
+        let crashed = self.network.apply(at, fault, |_| next.expect("made for a restart"));
+        if let (Some(_), Fault::Crash { node, .. }) = (crashed, fault) {
+            self.network.tap_mut().1.crashed(at, *node);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Ran {
+        let (now, quiet) = (self.network.now(), self.network.is_over());
+        let books = self.books();
+        let calls = self.calls();
+        let summary = self.network.summary();
+        let (_, (trace, checkers)) = self.network.into_parts();
+        let Report { violations, further, unwatched } = checkers.finish(now, quiet, &books);
+        let mut findings: Vec<_> = violations
+            .iter()
+            .map(|violation| Finding {
+                checker: violation.checker.to_owned(),
+                what: violation.to_string(),
+            })
+            .collect();
+        if let (Some(last), 1..) = (findings.last_mut(), further) {
+            last.what += &format!("; and {further} more");
+        }
+        Ran { findings, unwatched, summary, trace: trace.digest(), calls, lasted: now }
+    }
+
+    fn calls(&self) -> [u64; 3] {
+        let mut calls = [0; 3];
+        for index in 0..self.world.callers.len() {
+            let node = self.world.node(Place::Caller(index));
+            if let Node::Caller(caller) = self.network.core(node) {
+                let stats = caller.stats();
+                for (sum, count) in
+                    calls.iter_mut().zip([stats.offered, stats.set_up, stats.completed])
+                {
+                    *sum += count;
+                }
+            }
+        }
+        calls
+    }
+}

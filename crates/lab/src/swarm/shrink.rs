@@ -1,0 +1,270 @@
+//! Making a failing world small: delta debugging.
+//!
+//! A world is reduced as long as the same checker still finds something: whole groups first
+//! (faults, crowds, proxies, answerers), then numbers (calls by halves), then everything that can
+//! be left at its default. What is left is what the failure needs.
+
+use super::run::Finding;
+use super::world::{Place, World};
+use tidegate_sim::fault::Trouble;
+use tidegate_sim::{Link, NodeId};
+
+/// A world made small.
+#[derive(Clone, Debug)]
+pub struct Shrunk {
+    /// What is left of it.
+    pub world: World,
+    /// What the checker found in that.
+    pub finding: Finding,
+    /// Runs that it took.
+    pub tries: u32,
+}
+
+/// Reduces `world`, in which `checker` finds something, with at most `tries_max` runs by `find`.
+pub fn shrink(
+    world: World,
+    checker: &str,
+    tries_max: u32,
+    find: impl Fn(&World) -> Vec<Finding>,
+) -> Shrunk {
+    let of = |findings: Vec<Finding>| findings.into_iter().find(|f| f.checker == checker);
+    let unknown = || Finding { checker: checker.to_owned(), what: "in its first run alone".into() };
+    let mut best = Shrunk { finding: of(find(&world)).unwrap_or_else(unknown), world, tries: 1 };
+    // Each round goes on from the smallest so far, until nothing more can be left out.
+    loop {
+        let mut smaller = false;
+        for step in STEPS {
+            let mut at = 0;
+            while best.tries < tries_max {
+                let Some(world) = step(&best.world, at) else { break };
+                if world == best.world {
+                    at += 1;
+                    continue;
+                }
+                best.tries += 1;
+                match of(find(&world)) {
+                    Some(finding) => {
+                        (best.world, best.finding, smaller) = (world, finding, true);
+                    }
+                    None => at += 1,
+                }
+            }
+        }
+        if !smaller || best.tries >= tries_max {
+            return best;
+        }
+    }
+}
+
+/// The reduction numbered from 0; `None` when there are no more. If it succeeds, the same number
+/// is asked for again.
+type Step = fn(&World, usize) -> Option<World>;
+
+const STEPS: [Step; 9] = [
+    without_faults,
+    with_fewer_calls,
+    without_crowd,
+    without_proxy,
+    without_answerer,
+    without_fault,
+    with_plain_link,
+    with_plain_parties,
+    with_default,
+];
+
+/// Chunks of faults: all, halves, quarters.
+fn without_faults(world: &World, at: usize) -> Option<World> {
+    const CHUNKS: [(usize, usize); 7] = [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)];
+    let &(parts, part) = CHUNKS.get(at)?;
+    let count = world.faults.len();
+    let mut world = world.clone();
+    world.faults.drain(part * count / parts..(part + 1) * count / parts);
+    Some(world)
+}
+
+fn without_fault(world: &World, at: usize) -> Option<World> {
+    let mut world = world.clone();
+    (at < world.faults.len()).then(|| world.faults.remove(at))?;
+    Some(world)
+}
+
+fn with_fewer_calls(world: &World, at: usize) -> Option<World> {
+    let mut world = world.clone();
+    let crowds = world.callers.len();
+    // By halves, then one by one.
+    let crowd = world.callers.get_mut(at % crowds).filter(|_| at < 2 * crowds)?;
+    crowd.calls = if at < crowds { crowd.calls.div_ceil(2) } else { crowd.calls - 1 }.max(1);
+    Some(world)
+}
+
+fn without_crowd(world: &World, at: usize) -> Option<World> {
+    let more = world.callers.len() > 1;
+    (more && at < world.callers.len()).then(|| without(world, Place::Caller(at)))
+}
+
+fn without_proxy(world: &World, at: usize) -> Option<World> {
+    let more = world.proxies.len() > 1;
+    (more && at < world.proxies.len()).then(|| without(world, Place::Proxy(at)))
+}
+
+fn without_answerer(world: &World, at: usize) -> Option<World> {
+    let more = world.answerers.len() > 1;
+    (more && at < world.answerers.len()).then(|| without(world, Place::Answerer(at)))
+}
+
+/// The world without a node, all others numbered anew.
+fn without(world: &World, place: Place) -> World {
+    let gone = world.node(place).index();
+    let renumbered = |node: NodeId| match node.index() {
+        index if index == gone => None,
+        index => Some(NodeId::new(index - usize::from(index > gone))),
+    };
+    let mut small = world.clone();
+    small.faults.retain_mut(|episode| match renumber(episode.trouble, renumbered) {
+        Some(trouble) => {
+            episode.trouble = trouble;
+            true
+        }
+        None => false,
+    });
+    match place {
+        Place::Caller(index) => {
+            small.callers.remove(index);
+        }
+        Place::Answerer(index) => {
+            small.answerers.remove(index);
+        }
+        Place::Proxy(index) => {
+            let Some(door) = world.layer(0).iter().position(|&at| at == index) else {
+                small.proxies.remove(index);
+                return closed_up(small);
+            };
+            small.proxies.remove(index);
+            let doors = small.layer(0).len().max(1);
+            for crowd in &mut small.callers {
+                crowd.to = (crowd.to - usize::from(crowd.to > door)).min(doors - 1);
+            }
+        }
+    }
+    closed_up(small)
+}
+
+/// Moves the layers behind an empty one up.
+fn closed_up(mut world: World) -> World {
+    let layers = world.proxies.iter().map(|proxy| proxy.layer).max().unwrap_or(0);
+    if let Some(empty) = (0..layers).find(|&layer| world.layer(layer).is_empty()) {
+        for proxy in world.proxies.iter_mut().filter(|proxy| proxy.layer > empty) {
+            proxy.layer -= 1;
+        }
+        let doors = world.layer(0).len().max(1);
+        for crowd in &mut world.callers {
+            crowd.to = crowd.to.min(doors - 1);
+        }
+    }
+    world
+}
+
+/// The same trouble with its nodes numbered anew; `None` if one of them is gone.
+fn renumber(trouble: Trouble, number: impl Fn(NodeId) -> Option<NodeId>) -> Option<Trouble> {
+    Some(match trouble {
+        Trouble::Crash { node, silence } => Trouble::Crash { node: number(node)?, silence },
+        Trouble::Stall { node } => Trouble::Stall { node: number(node)? },
+        Trouble::Partition { a, b } => Trouble::Partition { a: number(a)?, b: number(b)? },
+        Trouble::Impair { from, to, link } => {
+            Trouble::Impair { from: number(from)?, to: number(to)?, link }
+        }
+    })
+}
+
+fn with_plain_link(world: &World, at: usize) -> Option<World> {
+    let mut world = world.clone();
+    let plain = Link::delaying(world.link.delay);
+    let link = &mut world.link;
+    match at {
+        0 => *link = plain,
+        1 => link.jitter = plain.jitter,
+        2 => link.loss = plain.loss,
+        3 => link.reorder = plain.reorder,
+        4 => link.duplicate = plain.duplicate,
+        5 => link.bandwidth = plain.bandwidth,
+        _ => return None,
+    }
+    Some(world)
+}
+
+/// What the crowds and the answerers do, one trait after the other.
+fn with_plain_parties(world: &World, at: usize) -> Option<World> {
+    const OF_CROWD: usize = 2;
+    const OF_ANSWERER: usize = 5;
+    let mut world = world.clone();
+    let callers = world.callers.len() * OF_CROWD;
+    if at < callers {
+        let crowd = &mut world.callers[at / OF_CROWD];
+        match at % OF_CROWD {
+            0 => crowd.hold_ms = 0,
+            _ => crowd.follow_routes = true,
+        }
+        return Some(world);
+    }
+    let server = world.answerers.get_mut((at - callers) / OF_ANSWERER)?;
+    match (at - callers) % OF_ANSWERER {
+        0 => server.mix = "answer".to_owned(),
+        1 => server.ring_ms = 0,
+        2 => server.hangs_up = 0.0,
+        3 => server.hold_ms = 0,
+        _ => server.calls_max = None,
+    }
+    Some(world)
+}
+
+/// The key numbered `at` of all proxies' settings, left out.
+fn with_default(world: &World, at: usize) -> Option<World> {
+    let mut world = world.clone();
+    let mut at = at;
+    for proxy in &mut world.proxies {
+        // A law and its parameters go together.
+        if at == 0 {
+            proxy.overload.clear();
+            proxy.params.clear();
+            return Some(world);
+        }
+        at -= 1;
+        if at == 0 {
+            proxy.emulate.clear();
+            return Some(world);
+        }
+        at -= 1;
+        if take(&mut proxy.server, &mut at)
+            || take(&mut proxy.pool, &mut at)
+            || take(&mut proxy.params, &mut at)
+            || take(&mut proxy.emulate, &mut at)
+        {
+            return Some(world);
+        }
+        let law = proxy.overload.remove_entry("law");
+        let taken = take(&mut proxy.overload, &mut at);
+        proxy.overload.extend(law);
+        if taken {
+            return Some(world);
+        }
+    }
+    None
+}
+
+/// Takes out the entry numbered `at`, or counts `at` down by all there are.
+fn take<V>(map: &mut std::collections::BTreeMap<String, V>, at: &mut usize) -> bool {
+    match map.keys().nth(*at).cloned() {
+        Some(key) => {
+            map.remove(&key);
+            true
+        }
+        None => {
+            *at -= map.len();
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "shrink_tests.rs"]
+mod tests;

@@ -1,0 +1,264 @@
+//! A world as a value.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidegate_sim::fault::{Episode, Trouble};
+use tidegate_sim::{Link, NodeId};
+
+/// Everything that decides a run. Nodes are numbered in this order: crowds, proxies from the outer
+/// layer to the inner one, answerers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct World {
+    /// Seed of all that is drawn while it runs.
+    pub seed: u64,
+    /// Any two nodes have this link between them.
+    pub link: Link,
+    /// Who calls; at least one.
+    #[serde(rename = "caller")]
+    pub callers: Vec<Crowd>,
+    /// Proxies; in every layer up to the highest there is one.
+    #[serde(rename = "proxy")]
+    pub proxies: Vec<Proxy>,
+    /// Who is called; at least one.
+    #[serde(rename = "answerer")]
+    pub answerers: Vec<Server>,
+    /// What goes wrong, in the order of time.
+    #[serde(rename = "fault", default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Episode>,
+}
+
+/// A crowd of callers behind one address.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Crowd {
+    /// Which proxy of the outer layer it calls through.
+    pub to: usize,
+    /// Calls/s, Poisson.
+    pub rate_cps: f64,
+    /// Calls.
+    pub calls: u32,
+    /// Mean time for which a call is held; exponentially distributed.
+    #[serde(default)]
+    pub hold_ms: u64,
+    /// Mean time for which a caller waits for an answer; exponentially distributed.
+    pub patience_ms: u64,
+    /// Whether ACK and BYE go along the Record-Routes.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub follow_routes: bool,
+}
+
+/// A proxy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proxy {
+    /// Its layer, from 0. It sends to all proxies of the next one; from the last, to all
+    /// answerers.
+    pub layer: usize,
+    /// Keys of `[server]`, as numbers. Limits may be lower than a configuration allows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub server: BTreeMap<String, u64>,
+    /// Keys of `[[pool]]`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pool: BTreeMap<String, Setting>,
+    /// Keys of `[overload]`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub overload: BTreeMap<String, Setting>,
+    /// Keys of `[overload.params]`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub params: BTreeMap<String, f64>,
+    /// Keys of `[emulate]`; empty: as fast as can be.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub emulate: BTreeMap<String, u64>,
+}
+
+/// A value in a configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Setting {
+    /// `true` or `false`.
+    Flag(bool),
+    /// A whole number.
+    Number(u64),
+    /// A word.
+    Word(String),
+}
+
+/// A server that answers calls.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// What becomes of calls, as `tidegate load uas --mix` has it.
+    pub mix: String,
+    /// Mean time for which a call rings; exponentially distributed.
+    #[serde(default)]
+    pub ring_ms: u64,
+    /// Fraction of the answered calls that it ends, 0..1.
+    #[serde(default)]
+    pub hangs_up: f64,
+    /// Mean time after which it does; exponentially distributed.
+    #[serde(default)]
+    pub hold_ms: u64,
+    /// Calls that it holds at the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls_max: Option<usize>,
+}
+
+/// What a number of a node means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A crowd.
+    Caller(usize),
+    /// A proxy.
+    Proxy(usize),
+    /// An answerer.
+    Answerer(usize),
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => write!(f, "{flag}"),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Word(word) => write!(f, "\"{word}\""),
+        }
+    }
+}
+
+impl World {
+    /// Reads a world.
+    ///
+    /// # Errors
+    /// With what is wrong with it, in a sentence.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let world: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        world.check()?;
+        Ok(world)
+    }
+
+    /// As a file.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a world has no value that TOML lacks")
+    }
+
+    /// What the node numbered `index` is.
+    pub fn place(&self, index: usize) -> Option<Place> {
+        let (callers, proxies) = (self.callers.len(), self.proxies.len());
+        match index {
+            _ if index < callers => Some(Place::Caller(index)),
+            _ if index < callers + proxies => Some(Place::Proxy(index - callers)),
+            _ if index < self.nodes() => Some(Place::Answerer(index - callers - proxies)),
+            _ => None,
+        }
+    }
+
+    /// The node at a place.
+    pub fn node(&self, place: Place) -> NodeId {
+        let (callers, proxies) = (self.callers.len(), self.proxies.len());
+        NodeId::new(match place {
+            Place::Caller(index) => index,
+            Place::Proxy(index) => callers + index,
+            Place::Answerer(index) => callers + proxies + index,
+        })
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.callers.len() + self.proxies.len() + self.answerers.len()
+    }
+
+    /// The proxies of a layer, by their numbers.
+    pub fn layer(&self, layer: usize) -> Vec<usize> {
+        (0..self.proxies.len()).filter(|&index| self.proxies[index].layer == layer).collect()
+    }
+
+    /// Where a proxy sends what it admits.
+    pub fn behind(&self, proxy: usize) -> Vec<Place> {
+        let next = self.layer(self.proxies[proxy].layer + 1);
+        match next.is_empty() {
+            true => (0..self.answerers.len()).map(Place::Answerer).collect(),
+            false => next.into_iter().map(Place::Proxy).collect(),
+        }
+    }
+
+    /// Until when calls are offered, about.
+    pub fn offered_for(&self) -> Duration {
+        let lasts = |crowd: &Crowd| f64::from(crowd.calls) / crowd.rate_cps;
+        Duration::from_secs_f64(self.callers.iter().map(lasts).fold(0.0, f64::max))
+    }
+
+    /// The nodes that exchange packets.
+    pub fn neighbours(&self) -> Vec<(NodeId, NodeId)> {
+        let doors = self.layer(0);
+        let callers = self.callers.iter().enumerate();
+        let called = callers.map(|(at, crowd)| (Place::Caller(at), Place::Proxy(doors[crowd.to])));
+        let proxies = 0..self.proxies.len();
+        let asked = proxies.flat_map(|proxy| {
+            self.behind(proxy).into_iter().map(move |place| (Place::Proxy(proxy), place))
+        });
+        called.chain(asked).map(|(a, b)| (self.node(a), self.node(b))).collect()
+    }
+
+    /// Crowds are where calls are counted: they stay up.
+    fn can_have(&self, trouble: &Trouble) -> bool {
+        let is_there = |node: NodeId| self.place(node.index()).is_some();
+        let is_server =
+            |node: NodeId| !matches!(self.place(node.index()), None | Some(Place::Caller(_)));
+        match *trouble {
+            Trouble::Crash { node, .. } | Trouble::Stall { node } => is_server(node),
+            Trouble::Partition { a, b } => is_there(a) && is_there(b),
+            Trouble::Impair { from, to, .. } => is_there(from) && is_there(to),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let layers = self.proxies.iter().map(|proxy| proxy.layer).max().map_or(0, |top| top + 1);
+        let wrong = match self {
+            _ if self.callers.is_empty() || self.answerers.is_empty() => "nobody calls, or answers",
+            _ if layers == 0 => "there is no proxy",
+            _ if (0..layers).any(|layer| self.layer(layer).is_empty()) => "a layer is empty",
+            _ if self.nodes() > NODES_MAX => "there are more than 100 nodes",
+            _ if self.callers.iter().any(|crowd| crowd.to >= self.layer(0).len()) => {
+                "a crowd calls through a proxy that is none of the outer layer"
+            }
+            _ if !self.callers.iter().all(Crowd::is_possible) => "a crowd's rate is impossible",
+            _ if self.faults.iter().any(|episode| !self.can_have(&episode.trouble)) => {
+                "a fault concerns a node that there is not, or crashes a crowd"
+            }
+            _ => return Ok(()),
+        };
+        Err(wrong.to_owned())
+    }
+}
+
+/// Nodes of a world at the most.
+const NODES_MAX: usize = 100;
+
+impl Crowd {
+    fn is_possible(&self) -> bool {
+        (0.01..=1e6).contains(&self.rate_cps) && f64::from(self.calls) / self.rate_cps <= 86_400.0
+    }
+}
+
+/// The address of a place.
+pub fn address(place: Place) -> SocketAddr {
+    let (net, host) = match place {
+        Place::Caller(index) => (0, index),
+        Place::Proxy(index) => (1, index),
+        Place::Answerer(index) => (2, index),
+    };
+    SocketAddr::from((Ipv4Addr::new(10, 0, net, host as u8 + 1), 5060))
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_yes(flag: &bool) -> bool {
+    *flag
+}

@@ -1,0 +1,144 @@
+//! Every checker finds the fault that is made for it: proxies that misbehave in the packets they
+//! send. Faults in the source, of the kind that programmers make, are in `planted/`; `make
+//! show-planted` builds them one by one.
+
+mod meddler;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use meddler::{Meddler, Meddling};
+use tidegate_lab::swarm::World;
+use tidegate_lab::swarm::run::run_with;
+
+/// Two crowds, a proxy before two servers, every outcome; nothing is lost.
+fn world(mode: &str) -> World {
+    let text = format!(
+        "seed = 1\n[link]\ndelay_us = 1000\njitter_us = 0\n\
+         [[caller]]\nto = 0\nrate_cps = 20.0\ncalls = 100\nhold_ms = 1000\npatience_ms = 2000\n\
+         [[proxy]]\nlayer = 0\npool = {{ mode = \"{mode}\", policy = \"rr\" }}\n\
+         [[answerer]]\nmix = \"answer=40,busy=40,ring=20\"\nring_ms = 500\n\
+         [[answerer]]\nmix = \"answer\"\nhangs_up = 0.5\nhold_ms = 500\n"
+    );
+    World::parse(&text).unwrap()
+}
+
+/// What is found in a world whose proxy meddles.
+fn found(mode: &str, meddling: Meddling) -> Vec<String> {
+    let ran = run_with(&world(mode), &|_, server| Box::new(Meddler::new(server, meddling)));
+    ran.unwrap().findings.into_iter().map(|finding| finding.checker).collect()
+}
+
+#[track_caller]
+fn finds(checker: &str, mode: &str, meddling: Meddling) {
+    let found = found(mode, meddling);
+    assert!(found.iter().any(|found| found == checker), "{found:?}");
+}
+
+#[test]
+fn a_proxy_that_does_not_meddle_is_not_found_fault_with() {
+    for mode in ["transaction", "stateless"] {
+        assert_eq!(found(mode, |_, sent| vec![sent]), [""; 0], "{mode}");
+    }
+}
+
+#[test]
+fn a_second_final_response_is_found() {
+    finds("finals", "transaction", |_, sent| match sent.strip_prefix("SIP/2.0 486") {
+        Some(rest) if sent.contains("INVITE\r\n") => {
+            vec![sent.clone(), format!("SIP/2.0 480{rest}")]
+        }
+        _ => vec![sent],
+    });
+}
+
+#[test]
+fn a_request_that_is_taken_on_and_never_answered_is_found() {
+    finds("answers", "transaction", |_, sent| {
+        if sent.starts_with("SIP/2.0 486") { vec![] } else { vec![sent] }
+    });
+}
+
+#[test]
+fn an_answer_that_nobody_gave_is_found() {
+    finds("provenance", "transaction", |_, sent| {
+        vec![sent.replacen("SIP/2.0 486 Busy Here", "SIP/2.0 200 OK", 1)]
+    });
+    finds("calls", "transaction", |_, sent| {
+        let set_up = "SIP/2.0 200 OK\r\nContact: <sip:nobody@10.0.2.9>";
+        vec![sent.replacen("SIP/2.0 486 Busy Here", set_up, 1)]
+    });
+}
+
+#[test]
+fn what_goes_on_oftener_than_it_came_is_found() {
+    finds("provenance", "stateless", |count, sent| {
+        if count == 50 { vec![sent.clone(), sent] } else { vec![sent] }
+    });
+}
+
+#[test]
+fn a_request_that_loses_no_hop_is_found() {
+    finds("forwarding", "transaction", |_, sent| {
+        vec![sent.replacen("Max-Forwards: 69", "Max-Forwards: 70", 1)]
+    });
+}
+
+#[test]
+fn a_response_that_keeps_our_via_is_found() {
+    finds("forwarding", "transaction", |_, sent| {
+        vec![sent.replacen("\r\nVia:", "\r\nVia: SIP/2.0/UDP 10.0.1.1;branch=z9hG4bKx\r\nVia:", 1)]
+    });
+}
+
+#[test]
+fn an_ack_in_another_transaction_is_found() {
+    finds("hops", "transaction", |_, sent| match sent.starts_with("ACK") {
+        true => vec![sent.replacen("branch=", "branch=z9hG4bK.", 1)],
+        false => vec![sent],
+    });
+}
+
+#[test]
+fn an_invite_that_is_sent_too_often_is_found() {
+    finds("hops", "transaction", |_, sent| match sent.starts_with("INVITE") {
+        true => vec![sent; 8],
+        false => vec![sent],
+    });
+}
+
+#[test]
+fn what_a_node_does_not_count_is_found() {
+    finds("conservation", "transaction", |count, sent| {
+        if count == 50 { vec![sent.clone(), sent] } else { vec![sent] }
+    });
+}
+
+#[test]
+fn a_core_that_panics_is_found() {
+    finds("panic", "transaction", |count, sent| {
+        assert!(count < 50, "too many packets");
+        vec![sent]
+    });
+}
+
+/// `make show-planted` builds them; here it is seen that they still fit.
+#[test]
+fn every_patch_fits_the_source_and_names_its_checker() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut checkers = BTreeSet::new();
+    for entry in fs::read_dir(root.join("crates/lab/tests/planted")).unwrap() {
+        let patch = entry.unwrap().path();
+        let text = fs::read_to_string(&patch).unwrap();
+        let checker = text.lines().next().and_then(|line| line.strip_prefix("Checker: "));
+        checkers.insert(checker.expect("the first line names the checker").to_owned());
+        let mut apply = Command::new("git");
+        let fits = apply.args(["apply", "--check"]).arg(&patch).current_dir(&root).status();
+        assert!(fits.unwrap().success(), "{}", patch.display());
+    }
+    let all = ["answers", "bounds", "calls", "conservation", "counts", "finals", "forwarding"];
+    let all = all.into_iter().chain(["hops", "panic", "provenance", "same"]);
+    assert!(checkers.iter().eq(all), "{checkers:?}");
+}

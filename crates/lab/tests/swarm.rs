@@ -1,0 +1,59 @@
+//! Worlds drawn from seeds, and worlds that have once shown a fault.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use tidegate_lab::swarm::draw::draw;
+use tidegate_lab::swarm::hunt::replay;
+use tidegate_lab::swarm::{Hunt, Progress, World, hunt};
+
+#[test]
+fn everything_holds_in_the_worlds_of_twenty_seeds() {
+    let plan = Hunt { from: 1, seeds: Some(20), jobs: 2, tries_max: 50 };
+    let mut failed = Vec::new();
+    let tally = hunt(plan, &AtomicBool::new(false), |progress| match progress {
+        Progress::Ran(_) => {}
+        other => failed.push(format!("{other:#?}")),
+    });
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    assert_eq!((tally.worlds, tally.failed, tally.unwatched), (20, 0, 0));
+    // A hunt in which nothing happens finds nothing.
+    assert!(tally.completed > 100 && tally.missing > 1000 && tally.faults > 10, "{tally:?}");
+}
+
+#[test]
+fn nothing_is_found_any_more_in_the_worlds_that_have_shown_a_fault() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/swarm");
+    let mut files: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 5, "{files:?}");
+    for file in files {
+        let (_, ran) = replay(&fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(ran.findings, [], "{}", file.display());
+        assert!(ran.calls[0] > 0, "{} has no call", file.display());
+    }
+}
+
+#[test]
+fn a_world_is_read_as_it_is_written() {
+    for seed in 1..100 {
+        let world = draw(seed);
+        assert_eq!(World::parse(&world.to_toml()).as_ref(), Ok(&world), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_is_no_world_is_refused() {
+    let good = draw(1).to_toml();
+    for (from, to) in [
+        ("seed = 1", "sead = 1"),
+        ("to = 0", "to = 9"),
+        ("layer = 0", "layer = 7"),
+        ("calls = ", "calls = 4000000000 #"),
+    ] {
+        assert!(good.contains(from), "{good}");
+        assert!(World::parse(&good.replacen(from, to, 1)).is_err(), "{to}");
+    }
+}

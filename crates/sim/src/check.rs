@@ -1,0 +1,238 @@
+//! Checkers: what holds in every run, whatever the seed, the load and the faults.
+//!
+//! [`Checkers`] taps a [`Network`](crate::Network), reads every packet once and shows it to
+//! each checker; at the end it compares what was seen with what the nodes say of themselves
+//! ([`books`]). Nothing is assumed of a node but its [`Role`] and the RFC. Each file opens with
+//! what its checker asserts, why, and what it still asserts of a proxy that has crashed.
+//!
+//! | checker | asserts |
+//! | --- | --- |
+//! | [`calls`] | every call ends in exactly one way, and both ends' books agree with the wire |
+//! | [`finals`] | a request gets one final response, and nothing provisional after it |
+//! | [`answers`] | a request that a proxy holds a transaction of gets a final response |
+//! | [`provenance`] | a proxy sends nothing that it was not asked for |
+//! | [`forwarding`] | what passes a proxy is changed as RFC 3261 §16 says, and not otherwise |
+//! | [`hops`] | ACK and CANCEL of one hop, and how often a request is repeated |
+//! | [`conservation`] | packets neither vanish nor come from nowhere, and nodes count them all |
+//! | [`counts`] | when all is over every count has come back to zero |
+//! | [`bounds`] | no table and no queue is longer than its limit |
+//!
+//! All memory is bounded ([`Recent`](recent::Recent)): what is older than any timer of SIP is
+//! forgotten, and what finds no room is not watched, and counted.
+
+pub mod answers;
+pub mod books;
+pub mod bounds;
+pub mod calls;
+pub mod conservation;
+pub mod counts;
+pub mod finals;
+pub mod forwarding;
+pub mod hops;
+mod lives;
+pub mod provenance;
+mod recent;
+mod seen;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tidegate_world::{Path, Timestamp};
+
+use crate::network::NodeId;
+use crate::tap::{Loss, Tap};
+use books::Book;
+use lives::Lives;
+use provenance::Provenance;
+use seen::Seen;
+
+/// Violations that are kept; the others are counted.
+const VIOLATIONS_MAX: usize = 32;
+
+/// What a node is, as far as it changes what may be asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A crowd of callers.
+    Caller,
+    /// A user agent that takes calls.
+    Answerer {
+        /// It has room for all calls. If not, its 503s are left out of account: one whose table
+        /// is full has nowhere to remember whom it has refused.
+        roomy: bool,
+    },
+    /// A proxy.
+    Proxy {
+        /// It keeps transactions (RFC 3261 §16.2); else it forwards without (§16.11).
+        stateful: bool,
+        /// A repetition of a request that it has refused is refused again. If not, its 503s are
+        /// left out of account.
+        sticky: bool,
+        /// It has room for all transactions. If not, requests within a call go on without one, and
+        /// their final responses are left out.
+        roomy: bool,
+    },
+}
+
+/// Something that does not hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Violation {
+    /// The name of the checker that found it.
+    pub checker: &'static str,
+    /// When it was found.
+    pub at: Timestamp,
+    /// At which node, if at one.
+    pub node: Option<NodeId>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { checker, at, node, what } = self;
+        write!(f, "{checker}: {what} (at {at:?}")?;
+        match node {
+            Some(node) => write!(f, ", node {})", node.index()),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+/// What the checkers have found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    now: Timestamp,
+    kept: Vec<Violation>,
+    dropped: u64,
+}
+
+impl Findings {
+    /// Notes that something does not hold.
+    pub(crate) fn report(&mut self, checker: &'static str, node: Option<NodeId>, what: String) {
+        // The first of each checker is kept whatever else was found.
+        let is_first = self.kept.iter().all(|known| known.checker != checker);
+        if self.kept.len() < VIOLATIONS_MAX || is_first {
+            self.kept.push(Violation { checker, at: self.now, node, what });
+        } else {
+            self.dropped += 1;
+        }
+    }
+}
+
+/// All checkers, as a tap.
+#[derive(Default)]
+pub struct Checkers {
+    roles: BTreeMap<NodeId, Role>,
+    lives: Lives,
+    provenance: Provenance,
+    calls: calls::Calls,
+    finals: finals::Finals,
+    answers: answers::Answers,
+    hops: hops::Hops,
+    conservation: conservation::Conservation,
+    found: Findings,
+}
+
+impl Checkers {
+    /// Checkers that watch nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Declares what a node is. Nothing is asserted of nodes without a role.
+    pub fn watch(&mut self, node: NodeId, role: Role) {
+        self.roles.insert(node, role);
+    }
+
+    /// A node was crashed. What it held is lost, and nobody asks after it.
+    pub fn crashed(&mut self, now: Timestamp, node: NodeId) {
+        self.conservation.crashed(node);
+        self.lives.crashed(now, node);
+    }
+
+    /// A node was stalled or told to stop: it is slower than its timers, or refuses what it
+    /// would have taken.
+    pub fn disturbed(&mut self, node: NodeId) {
+        self.lives.disturbed(node);
+    }
+
+    /// Looks at a node while it runs.
+    pub fn look(&mut self, now: Timestamp, node: NodeId, book: &Book) {
+        self.found.now = now;
+        bounds::check(node, book, &mut self.found);
+    }
+
+    /// The run is over: `books` are those of the nodes that are up, and `quiet` says whether
+    /// nothing was left to happen.
+    pub fn finish(mut self, now: Timestamp, quiet: bool, books: &[(NodeId, Book)]) -> Report {
+        let found = &mut self.found;
+        found.now = now;
+        counts::check_quiet(quiet, found);
+        for (node, book) in books {
+            bounds::check(*node, book, found);
+            if quiet {
+                counts::check(*node, book, found);
+                self.conservation.compare(*node, book, found);
+            }
+        }
+        if quiet {
+            self.calls.finish(books, &self.lives, found);
+            self.answers.finish(books, &self.lives, found);
+            self.conservation.finish(found);
+        }
+        let unwatched = self.provenance.unwatched()
+            + self.finals.unwatched()
+            + self.answers.unwatched()
+            + self.hops.unwatched()
+            + self.conservation.unwatched()
+            + self.calls.unwatched();
+        Report { violations: self.found.kept, further: self.found.dropped, unwatched }
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What does not hold, in the order in which it was found.
+    pub violations: Vec<Violation>,
+    /// Further violations, which were only counted.
+    pub further: u64,
+    /// Requests, responses and calls that were not watched, for want of room.
+    pub unwatched: u64,
+}
+
+impl Tap for Checkers {
+    fn sent(&mut self, now: Timestamp, from: NodeId, path: Path, bytes: &[u8]) {
+        let found = &mut self.found;
+        found.now = now;
+        self.conservation.on_sent(now, from, path, bytes);
+        let Some(&role) = self.roles.get(&from) else { return };
+        let Some(seen) = Seen::read(now, from, role, bytes) else {
+            return found.report(provenance::NAME, Some(from), "it sends what is not SIP".into());
+        };
+        self.conservation.on_seen(&seen);
+        let origin = self.provenance.origin(&seen);
+        provenance::check(&seen, &origin, found);
+        forwarding::check(&seen, &origin, found);
+        self.finals.on_sent(&seen, &self.lives, found);
+        self.answers.on_sent(&seen);
+        self.hops.on_sent(&seen, origin.copies(), found);
+        self.calls.on_sent(&seen);
+    }
+
+    fn delivered(&mut self, now: Timestamp, to: NodeId, path: Path, bytes: &[u8]) {
+        let found = &mut self.found;
+        found.now = now;
+        self.conservation.on_delivered(now, to, path, bytes, found);
+        let Some(&role) = self.roles.get(&to) else { return };
+        let Some(seen) = Seen::read(now, to, role, bytes) else { return };
+        self.provenance.on_delivered(&seen);
+        self.finals.on_delivered(&seen);
+        self.hops.on_delivered(&seen);
+        self.calls.on_delivered(&seen, found);
+    }
+
+    fn lost(&mut self, now: Timestamp, why: Loss, path: Path, bytes: &[u8]) {
+        self.found.now = now;
+        self.conservation.on_lost(now, why, path, bytes, &mut self.found);
+    }
+}

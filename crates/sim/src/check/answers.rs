@@ -1,0 +1,69 @@
+//! `answers`: a request that a proxy takes on gets a final response.
+//!
+//! A proxy that keeps transactions sends its client a final response to every INVITE that it has
+//! answered with 100: its own if nothing better comes (RFC 3261 §16.7 item 6: "If there are no
+//! final responses in the context, the proxy MUST send a 408 (Request Timeout) response to the
+//! server transaction"; §16.8: Timer C ends those that only ring). Without it the
+//! caller waits until it loses patience: RFC 3261 §17.1.1.2 knows no timer after a 100.
+//!
+//! Nothing is asserted of INVITEs that a proxy had not taken on: what a full queue lost, or what
+//! was left without an answer on purpose. A crash forgets what was taken on, which callers notice
+//! by their own timers; so this is asserted of requests that came in the last life, and that the
+//! proxy was not stopped for.
+
+use tidegate_sip::Method;
+use tidegate_world::Timestamp;
+
+use super::Findings;
+use super::books::Book;
+use super::lives::Lives;
+use super::recent::Recent;
+use super::seen::{Seen, Transaction};
+use crate::network::NodeId;
+
+/// The checker's name.
+pub const NAME: &str = "answers";
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// When the 100 was sent.
+    at: Option<Timestamp>,
+    answered: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Answers(Recent<Transaction, Taken>);
+
+impl Answers {
+    pub(super) fn on_sent(&mut self, seen: &Seen) {
+        let Some(status) = seen.status() else { return };
+        if !seen.is_of_stateful() || seen.method != Method::Invite {
+            return;
+        }
+        let Some(taken) = self.0.entry(seen.now, seen.transaction()) else { return };
+        match status {
+            100 => taken.at = taken.at.or(Some(seen.now)),
+            ..200 => {}
+            _ => taken.answered = true,
+        }
+    }
+
+    pub(super) fn finish(&self, books: &[(NodeId, Book)], lives: &Lives, found: &mut Findings) {
+        for (node, _) in books {
+            let is_left = |taken: &Taken| {
+                let of_this_life = taken.at.is_some_and(|at| !lives.is_of_another_life(*node, at));
+                of_this_life && !taken.answered
+            };
+            let of_node = self.0.iter().filter(|((at, ..), _)| at == node);
+            let left = of_node.filter(|(_, taken)| is_left(taken)).count();
+            if left > 0 {
+                let what = format!("{left} INVITEs were answered with 100 and then not at all");
+                found.report(NAME, Some(*node), what);
+            }
+        }
+    }
+
+    pub(super) fn unwatched(&self) -> u64 {
+        self.0.unwatched()
+    }
+}

@@ -1,0 +1,35 @@
+//! `bounds`: no table and no queue is ever longer than its limit.
+//!
+//! Whoever sends to a proxy chooses how much it would have to hold, so everything it holds has a
+//! limit in its configuration, and what comes beyond is refused or counted. This checker looks at
+//! every node in intervals and at the end. It asserts the same of a proxy that has crashed: its
+//! next life has the same limits.
+
+use super::Findings;
+use super::books::{Book, Fill};
+use crate::network::NodeId;
+
+/// The checker's name.
+pub const NAME: &str = "bounds";
+
+pub(super) fn check(node: NodeId, book: &Book, found: &mut Findings) {
+    let mut at_most = |what: &str, Fill { used, max }: Fill| {
+        if used > max {
+            found.report(NAME, Some(node), format!("{used} {what}, where {max} have room"));
+        }
+    };
+    match book {
+        Book::Caller(book) => {
+            at_most("open calls", Fill { used: book.open, max: book.open_max });
+        }
+        Book::Answerer(book) => {
+            at_most("calls held", Fill { used: book.held, max: book.held_max });
+        }
+        Book::Proxy(book) => {
+            at_most("calls in the table", book.calls);
+            at_most("server transactions", book.server_transactions);
+            at_most("messages that wait", book.queued);
+            at_most("decisions remembered", book.remembered);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! `calls`: every call ends in exactly one way, and both ends' books agree with the wire.
+//!
+//! Goodput, the one figure that all of this project is about, is counted by the callers. So their
+//! books are audited: from the packets that leave and reach a crowd each call's ending is worked
+//! out anew, by the rules of RFC 3261 §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compared with
+//! what the crowd says. It asserts
+//!
+//! - of a crowd: every offered call was begun or had no room; every begun call ended, in one way;
+//!   as many ended in each way as the wire shows. None both completed and failed: its ending is
+//!   one value.
+//! - of an answerer: every call was answered or not; every answered call ended; as many were
+//!   acknowledged as the wire shows.
+//! - of both: a call that was set up was answered by an answerer, with the To-tag that the caller
+//!   saw. Nobody between them makes answers.
+//!
+//! User agents keep their promises whatever happens to the proxies between them, so all this holds
+//! after crashes too. Of an answerer that has crashed or was held up only that no more calls were
+//! acknowledged than the wire shows: its book is that of its last life.
+
+mod ending;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_sip::Method;
+use tidegate_world::Timestamp;
+
+use super::books::{AnswererBook, Book, CallerBook, Endings};
+use super::lives::Lives;
+use super::recent::Recent;
+use super::seen::{Kind, Seen};
+use super::{Findings, Role};
+use crate::network::NodeId;
+use ending::{Call, Ending};
+
+/// The checker's name.
+pub const NAME: &str = "calls";
+
+/// RFC 3261 §17.1.1.2 and §13.3.1.4: 64·T1, for which both ends wait for one another.
+const PATIENCE: Duration = Duration::from_secs(32);
+
+/// Calls that are watched at once, of all crowds.
+const OPEN_MAX: usize = 1 << 20;
+
+/// What the wire shows of a crowd.
+#[derive(Debug, Default)]
+struct Crowd {
+    begun: u64,
+    set_up: u64,
+    ended: Endings,
+}
+
+/// What the wire shows of an answered call at its answerer.
+#[derive(Debug, Default)]
+struct Answered {
+    /// When the first 2xx was sent.
+    since: Option<Timestamp>,
+    acknowledged: bool,
+    has_bye: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// Calls that are not over, by crowd and Call-ID.
+    open: BTreeMap<(NodeId, u64), Call>,
+    crowds: BTreeMap<NodeId, Crowd>,
+    /// Who has answered which Call-ID with which To-tag.
+    answered: Recent<(u64, u64), ()>,
+    /// The same by answerer.
+    taken: Recent<(NodeId, u64, u64), Answered>,
+    acknowledged: BTreeMap<NodeId, u64>,
+    unwatched: u64,
+}
+
+impl Calls {
+    pub(super) fn on_sent(&mut self, seen: &Seen) {
+        match (seen.role, seen.kind) {
+            (Role::Caller, Kind::Request) => self.caller_sends(seen),
+            (Role::Answerer { .. }, Kind::Response(200..300)) if seen.method == Method::Invite => {
+                let tag = seen.to_tag.unwrap_or_default();
+                let _ = self.answered.entry(seen.now, (seen.call, tag));
+                if let Some(taken) = self.taken.entry(seen.now, (seen.node, seen.call, tag)) {
+                    taken.since = taken.since.or(Some(seen.now));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_delivered(&mut self, seen: &Seen, found: &mut Findings) {
+        match seen.role {
+            Role::Caller => self.caller_gets(seen, found),
+            Role::Answerer { .. } if seen.is_request() => self.answerer_gets(seen),
+            _ => {}
+        }
+    }
+
+    fn caller_sends(&mut self, seen: &Seen) {
+        let key = (seen.node, seen.call);
+        let has_room = self.open.len() < OPEN_MAX;
+        match (self.open.get_mut(&key), seen.method) {
+            (Some(call), method) => call.on_sent(seen, method),
+            (None, Method::Invite) if has_room => {
+                self.crowds.entry(seen.node).or_default().begun += 1;
+                self.open.insert(key, Call::new(seen));
+            }
+            (None, Method::Invite) => self.unwatched += 1,
+            _ => {}
+        }
+    }
+
+    fn caller_gets(&mut self, seen: &Seen, found: &mut Findings) {
+        let Some(call) = self.open.get_mut(&(seen.node, seen.call)) else { return };
+        let sets_up = call.on_delivered(seen);
+        if sets_up {
+            self.crowds.entry(seen.node).or_default().set_up += 1;
+            let tag = seen.to_tag.unwrap_or_default();
+            if self.answered.get(seen.now, (seen.call, tag)).is_none() {
+                let what = "a call is set up that no answerer has answered".to_owned();
+                found.report(NAME, Some(seen.node), what);
+            }
+        }
+        self.settle(seen);
+    }
+
+    /// Closes the call if it is over.
+    fn settle(&mut self, seen: &Seen) {
+        let key = (seen.node, seen.call);
+        let Some(ending) = self.open.get(&key).and_then(Call::ending) else { return };
+        self.open.remove(&key);
+        self.crowds.entry(seen.node).or_default().count(ending);
+    }
+
+    fn answerer_gets(&mut self, seen: &Seen) {
+        let tag = seen.to_tag.unwrap_or_default();
+        let Some(taken) = self.taken.get(seen.now, (seen.node, seen.call, tag)) else { return };
+        match seen.method {
+            // RFC 3261 §15: a BYE ends the dialog, whether its ACK has come or not.
+            Method::Bye => taken.has_bye = true,
+            Method::Ack if !taken.acknowledged && !taken.has_bye => {
+                let in_time = taken.since.is_some_and(|at| seen.now < at + PATIENCE);
+                if in_time {
+                    taken.acknowledged = true;
+                    *self.acknowledged.entry(seen.node).or_default() += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn finish(&mut self, books: &[(NodeId, Book)], lives: &Lives, found: &mut Findings) {
+        for ((node, _), call) in std::mem::take(&mut self.open) {
+            self.crowds.entry(node).or_default().count(call.left());
+        }
+        for (node, book) in books {
+            let wrong = match book {
+                Book::Caller(book) => self.compare_crowd(*node, book),
+                Book::Answerer(book) => self.compare_answerer(*node, book, lives),
+                Book::Proxy(_) => Vec::new(),
+            };
+            for what in wrong {
+                found.report(NAME, Some(*node), what);
+            }
+        }
+    }
+
+    fn compare_crowd(&mut self, node: NodeId, book: &CallerBook) -> Vec<String> {
+        let CallerBook { offered, not_begun, begun, open, set_up, malformed, ended, .. } = book;
+        let mut wrong = Vec::new();
+        if *offered != not_begun + begun || *begun != ended.total() + malformed + open {
+            wrong.push(format!("its book does not add up: {book:?}"));
+        }
+        let crowd = self.crowds.entry(node).or_default();
+        let shown = (crowd.begun, crowd.set_up, &crowd.ended);
+        if shown != (*begun, *set_up, ended) {
+            wrong.push(format!(
+                "its book says {:?}, the wire {shown:?} (begun, set up, ended)",
+                (begun, set_up, ended)
+            ));
+        }
+        wrong
+    }
+
+    fn compare_answerer(&self, node: NodeId, book: &AnswererBook, lives: &Lives) -> Vec<String> {
+        let AnswererBook { calls, not_answered, answered, acknowledged, ended, open, .. } = *book;
+        let mut wrong = Vec::new();
+        if calls != not_answered + answered + open || answered != ended {
+            wrong.push(format!("its book does not add up: {book:?}"));
+        }
+        let shown = self.acknowledged.get(&node).copied().unwrap_or_default();
+        let exact = !lives.has_crashed(node) && !lives.is_disturbed(node);
+        if acknowledged > shown || exact && acknowledged != shown {
+            wrong.push(format!("{acknowledged} calls acknowledged, {shown} on the wire"));
+        }
+        wrong
+    }
+
+    pub(super) fn unwatched(&self) -> u64 {
+        self.answered.unwatched() + self.taken.unwatched() + self.unwatched
+    }
+}
+
+impl Crowd {
+    fn count(&mut self, ending: Ending) {
+        let ended = &mut self.ended;
+        *match ending {
+            Ending::Left => &mut ended.left,
+            Ending::HungUp => &mut ended.hung_up,
+            Ending::Abandoned => &mut ended.abandoned,
+            Ending::Unanswered => &mut ended.unanswered,
+            Ending::Refused(status) => ended.refused.entry(status).or_default(),
+            Ending::ByeUnanswered => &mut ended.bye_unanswered,
+            Ending::ByeRefused(status) => ended.bye_refused.entry(status).or_default(),
+        } += 1;
+    }
+}

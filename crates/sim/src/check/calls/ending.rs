@@ -1,0 +1,143 @@
+//! How a call ends, worked out from what its caller sends and gets.
+
+use tidegate_sip::Method;
+use tidegate_world::Timestamp;
+
+use super::PATIENCE;
+use crate::check::seen::{Kind, Seen};
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Left,
+    HungUp,
+    Abandoned,
+    Unanswered,
+    Refused(u16),
+    ByeUnanswered,
+    ByeRefused(u16),
+}
+
+/// A call that is not known to be over.
+#[derive(Debug)]
+pub(super) struct Call {
+    state: State,
+    /// The To-tag of the 2xx that counts.
+    remote: Option<u64>,
+    /// The caller had hung up before it was answered.
+    is_abandoned: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// INVITE sent, and since when nothing at all has come.
+    Inviting(Option<Timestamp>),
+    /// CANCEL sent.
+    Cancelling(Timestamp),
+    Held,
+    /// BYE sent: when, and its branch.
+    Leaving(Timestamp, u64),
+    Over(Ending),
+}
+
+impl Call {
+    /// A call whose INVITE is sent.
+    pub(super) fn new(seen: &Seen) -> Self {
+        Self { state: State::Inviting(Some(seen.now)), remote: None, is_abandoned: false }
+    }
+
+    /// The ending, if it is over.
+    pub(super) fn ending(&self) -> Option<Ending> {
+        match self.state {
+            State::Over(ending) => Some(ending),
+            _ => None,
+        }
+    }
+
+    /// The ending of a call of which nothing more is heard.
+    pub(super) fn left(&self) -> Ending {
+        match self.state {
+            State::Inviting(_) => Ending::Unanswered,
+            State::Cancelling(_) => Ending::Abandoned,
+            // Nobody has hung up: the call is still held, which no book counts as an ending.
+            State::Held => Ending::Left,
+            State::Leaving(..) => Ending::ByeUnanswered,
+            State::Over(ending) => ending,
+        }
+    }
+
+    pub(super) fn on_sent(&mut self, seen: &Seen, method: Method) {
+        self.state = match (self.state, method) {
+            (State::Inviting(_), Method::Cancel) => State::Cancelling(seen.now),
+            // A BYE to another To-tag leaves a dialog that the call does not keep.
+            (State::Held | State::Cancelling(_), Method::Bye) if seen.to_tag == self.remote => {
+                State::Leaving(seen.now, seen.vias[0])
+            }
+            (state, _) => state,
+        };
+    }
+
+    /// Whether that sets up the call.
+    pub(super) fn on_delivered(&mut self, seen: &Seen) -> bool {
+        let Kind::Response(status) = seen.kind else {
+            self.on_request(seen);
+            return false;
+        };
+        self.expire(seen.now);
+        let (next, sets_up) = match (self.state, seen.method, status) {
+            // RFC 3261 §17.1.1.2: from a provisional response on there is no Timer B.
+            (State::Inviting(_), Method::Invite, ..200) => (State::Inviting(None), false),
+            (State::Inviting(_), Method::Invite, 200..300) => {
+                self.remote = seen.to_tag;
+                (State::Held, true)
+            }
+            (State::Inviting(_), Method::Invite, _) => {
+                (State::Over(Ending::Refused(status)), false)
+            }
+            (State::Cancelling(since), Method::Invite, 200..300) => {
+                // The caller acknowledges it and leaves: RFC 3261 §9.1, §15.
+                (self.remote, self.is_abandoned) = (seen.to_tag, true);
+                (State::Cancelling(since), false)
+            }
+            (State::Cancelling(_), Method::Invite, 300..) => {
+                (State::Over(Ending::Abandoned), false)
+            }
+            (State::Leaving(_, branch), Method::Bye, 200..) if branch == seen.vias[0] => {
+                let ending = match status {
+                    _ if self.is_abandoned => Ending::Abandoned,
+                    ..300 => Ending::Left,
+                    _ => Ending::ByeRefused(status),
+                };
+                (State::Over(ending), false)
+            }
+            (state, ..) => (state, false),
+        };
+        self.state = next;
+        sets_up
+    }
+
+    /// The other side's BYE. RFC 3261 §12.2.2: a dialog is known by both tags.
+    fn on_request(&mut self, seen: &Seen) {
+        if seen.method != Method::Bye || seen.from_tag != self.remote {
+            return;
+        }
+        self.expire(seen.now);
+        self.state = match self.state {
+            State::Held => State::Over(Ending::HungUp),
+            State::Leaving(..) if self.is_abandoned => State::Over(Ending::Abandoned),
+            State::Leaving(..) => State::Over(Ending::Left),
+            state => state,
+        };
+    }
+
+    /// What has waited too long is over: RFC 3261 §17.1.1.2 Timer B, §17.1.2.2 Timer F, §9.1.
+    fn expire(&mut self, now: Timestamp) {
+        let ending = match self.state {
+            State::Inviting(Some(since)) if since + PATIENCE <= now => Ending::Unanswered,
+            State::Cancelling(since) if since + PATIENCE <= now => Ending::Abandoned,
+            State::Leaving(since, _) if since + PATIENCE <= now => Ending::ByeUnanswered,
+            _ => return,
+        };
+        self.state = State::Over(ending);
+    }
+}

@@ -1,0 +1,146 @@
+//! `conservation`: packets neither vanish nor come from nowhere, and nodes count them all.
+//!
+//! - On every link: what arrives or is lost was sent, at most twice as often (a link may double a
+//!   packet); and what was sent has arrived or is lost when nothing is under way any more.
+//! - At every proxy: what was delivered to it it has read, or counted as lost at a full buffer; and
+//!   what it has sent it has counted. An operator sees nothing else of a proxy than its counters:
+//!   a message that they do not show has, for him, not been.
+//!
+//! A crash takes what waits in the buffers and begins all counters anew, so a proxy's counters are
+//! compared for its last life. Packets under way arrive, or are lost at a node that is down, which
+//! the network itself reports.
+
+use std::collections::BTreeMap;
+
+use tidegate_sip::Method;
+use tidegate_world::{Path, Timestamp};
+
+use super::Findings;
+use super::books::{Book, ProxyBook};
+use super::recent::Recent;
+use super::seen::{Seen, hash};
+use crate::network::NodeId;
+use crate::tap::Loss;
+
+/// The checker's name.
+pub const NAME: &str = "conservation";
+
+/// Equal packets on one way.
+#[derive(Debug, Default)]
+struct Flight {
+    sent: u64,
+    ended: u64,
+}
+
+/// Packets of one life of a node.
+#[derive(Debug, Default)]
+struct Tally {
+    delivered: u64,
+    sent: u64,
+    /// ACKs of one hop, which no counter shows: each belongs to a response that one does.
+    acks: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Conservation {
+    flights: Recent<u64, Flight>,
+    tallies: BTreeMap<NodeId, Tally>,
+}
+
+impl Conservation {
+    pub(super) fn on_sent(&mut self, now: Timestamp, from: NodeId, path: Path, bytes: &[u8]) {
+        self.tallies.entry(from).or_default().sent += 1;
+        if let Some(flight) = self.flights.entry(now, key(path, bytes)) {
+            flight.sent += 1;
+        }
+    }
+
+    /// What was sent has been read.
+    pub(super) fn on_seen(&mut self, seen: &Seen) {
+        let of_hop = seen.is_request() && seen.vias.len() == 1 && seen.method == Method::Ack;
+        if of_hop && seen.is_of_stateful() {
+            self.tallies.entry(seen.node).or_default().acks += 1;
+        }
+    }
+
+    pub(super) fn on_delivered(
+        &mut self,
+        now: Timestamp,
+        to: NodeId,
+        path: Path,
+        bytes: &[u8],
+        found: &mut Findings,
+    ) {
+        self.tallies.entry(to).or_default().delivered += 1;
+        let path = Path { local: path.remote, remote: path.local, ..path };
+        self.end(now, path, bytes, found);
+    }
+
+    pub(super) fn on_lost(
+        &mut self,
+        now: Timestamp,
+        _: Loss,
+        path: Path,
+        bytes: &[u8],
+        found: &mut Findings,
+    ) {
+        self.end(now, path, bytes, found);
+    }
+
+    fn end(&mut self, now: Timestamp, path: Path, bytes: &[u8], found: &mut Findings) {
+        let Some(flight) = self.flights.entry(now, key(path, bytes)) else { return };
+        flight.ended += 1;
+        let what = match flight.sent {
+            0 => "arrives that was never sent",
+            sent if flight.ended > 2 * sent => {
+                "arrives oftener than twice for each time it was sent"
+            }
+            _ => return,
+        };
+        found.report(NAME, None, format!("a packet from {} to {} {what}", path.local, path.remote));
+    }
+
+    /// The node's counters begin anew.
+    pub(super) fn crashed(&mut self, node: NodeId) {
+        self.tallies.remove(&node);
+    }
+
+    /// Compares what a node has counted with what was seen of it.
+    pub(super) fn compare(&self, node: NodeId, book: &Book, found: &mut Findings) {
+        let (Book::Proxy(book), Some(tally)) = (book, self.tallies.get(&node)) else { return };
+        let ProxyBook { received, overflowed, perhaps_overflowed, sent, cancels, .. } = *book;
+        let counted = received + overflowed;
+        if !(counted..=counted + perhaps_overflowed).contains(&tally.delivered) {
+            let delivered = tally.delivered;
+            let what = format!(
+                "{delivered} packets were delivered, and it has read {received} and lost {overflowed}"
+            );
+            found.report(NAME, Some(node), what);
+        }
+        if tally.sent != sent + cancels + tally.acks {
+            let (seen, acks) = (tally.sent, tally.acks);
+            let what = format!(
+                "{seen} packets were sent, {acks} of them ACKs of one hop, and it has counted \
+                 {sent} and {cancels} CANCELs"
+            );
+            found.report(NAME, Some(node), what);
+        }
+    }
+
+    pub(super) fn finish(&self, found: &mut Findings) {
+        let vanished: u64 =
+            self.flights.iter().map(|(_, flight)| flight.sent.saturating_sub(flight.ended)).sum();
+        if vanished > 0 {
+            found.report(NAME, None, format!("{vanished} packets neither arrived nor were lost"));
+        }
+    }
+
+    pub(super) fn unwatched(&self) -> u64 {
+        self.flights.unwatched()
+    }
+}
+
+fn key(path: Path, bytes: &[u8]) -> u64 {
+    let ends = format!("{} {}", path.local, path.remote);
+    hash(&[ends.as_bytes(), bytes])
+}

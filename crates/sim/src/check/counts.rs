@@ -1,0 +1,50 @@
+//! `counts`: when all is over, every count has come back to zero.
+//!
+//! A count that is raised once and never lowered is a slow failure: a back end that seems to hold
+//! calls for ever gets fewer and fewer, a table fills with what nobody asks for any more. So when
+//! nothing is left to happen there are no calls, no transactions and no waiting messages
+//! anywhere, and no back end is believed to hold work. That it comes to this at all is asserted
+//! too: RFC 3261 gives every transaction an end (§17.1.1.2, §17.1.2.2, §17.2.1, §16.8 Timer C),
+//! and the call table an idle time.
+//!
+//! After a crash this holds of the life that followed. What the other ends of its calls hold is
+//! ended by their own timers, so it holds of them as well.
+
+use super::Findings;
+use super::books::Book;
+use crate::network::NodeId;
+
+/// The checker's name.
+pub const NAME: &str = "counts";
+
+pub(super) fn check_quiet(quiet: bool, found: &mut Findings) {
+    if !quiet {
+        found.report(NAME, None, "something is still to happen when all should be over".into());
+    }
+}
+
+pub(super) fn check(node: NodeId, book: &Book, found: &mut Findings) {
+    let mut none = |what: &str, left: u64| {
+        if left != 0 {
+            found.report(NAME, Some(node), format!("{left} {what} when all is over"));
+        }
+    };
+    match book {
+        Book::Caller(book) => none("open calls", book.open),
+        Book::Answerer(book) => {
+            none("open calls", book.open);
+            none("calls held", book.held);
+        }
+        Book::Proxy(book) => {
+            none("calls in the table", book.calls.used);
+            none("server transactions", book.server_transactions.used);
+            none("client transactions", book.client_transactions);
+            none("open transactions of calls", book.open);
+            none("messages that wait", book.queued.used);
+            for backend in &book.backends {
+                none(&format!("calls counted on back end {}", backend.name), backend.calls);
+                none(&format!("work counted on back end {}", backend.name), backend.work);
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `finals`: a request gets one final response, and nothing provisional after it.
+//!
+//! Watched at each answerer and each proxy that keeps transactions, on its upstream side: there a
+//! request is known by the branch and sent-by of its top Via and its method (RFC 3261 §17.2.3).
+//!
+//! - RFC 3261 §17.2.1, §17.2.2: a final response that is sent again is the same, byte for byte.
+//!   A 503 that is given without a transaction (§8.2.7) has the same To-tag; it need not name the
+//!   same cause again.
+//! - §16.7 item 5: after a final response only a 2xx to an INVITE may follow; forks may bring
+//!   several of these (§13.2.2.4), from different To-tags.
+//! - §17.2.1: a provisional response belongs to the Proceeding state, before any final one.
+//!
+//! A transaction ends: 64·T1 after its final response (Timers H, J and L), and T4 after the ACK to
+//! a refusal (Timer I). A copy that was under way or in a queue for longer begins another.
+//!
+//! A proxy without transactions passes on what comes (§16.11), so nothing is asserted of it here;
+//! [`provenance`](super::provenance) has its eye on it. Where a refusal is not remembered, 503s
+//! are left out: a repetition of the request is judged anew. After a crash the rules hold for
+//! requests that first came in the new life: a restarted proxy passes on answers to what its
+//! predecessor sent, and may have begun the same request again. So one BYE may reach an answerer in
+//! two transactions, the second of which outlives the call: BYEs are left out there.
+//!
+//! A 481 to a CANCEL is left out at proxies: ours answers a CANCEL for as long as it knows the
+//! INVITE, and passes on a copy that comes later (§16.10).
+
+use std::time::Duration;
+
+use tidegate_sip::Method;
+use tidegate_world::Timestamp;
+
+use super::lives::Lives;
+use super::recent::Recent;
+use super::seen::{Seen, Transaction};
+use super::{Findings, Role};
+
+/// The checker's name.
+pub const NAME: &str = "finals";
+
+/// Branches that may answer one INVITE with 2xx: as many as a pool has back ends to fork to.
+const FORKS_MAX: usize = 32;
+
+/// RFC 3261 §17.2.1, §17.2.2, RFC 6026 §8.7: Timers H, J and L over UDP, 64·T1; less a second, for
+/// they begin when the response is made, and an emulated processor sends it later.
+const LINGER: Duration = Duration::from_secs(31);
+
+/// RFC 3261 §17.2.1: Timer I over UDP, T4; likewise.
+const LINGER_ACKNOWLEDGED: Duration = Duration::from_secs(4);
+
+/// What a request was answered with.
+#[derive(Debug, Default)]
+struct Answered {
+    /// When the request first came.
+    asked: Timestamp,
+    /// When its transaction is over, once it has its final response.
+    over: Option<Timestamp>,
+    /// A final response other than 2xx to an INVITE: status, and what its copies have in common.
+    last: Option<(u16, u64)>,
+    /// 2xx to an INVITE: To-tag and hash.
+    successes: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Finals(Recent<Transaction, Answered>);
+
+impl Finals {
+    pub(super) fn on_delivered(&mut self, seen: &Seen) {
+        if !seen.is_request() {
+            return;
+        }
+        if seen.method == Method::Ack {
+            let (node, branch, _) = seen.transaction();
+            let invite = self.0.get(seen.now, (node, branch, Method::Invite as u32));
+            if let Some(invite) = invite.filter(|invite| invite.last.is_some()) {
+                let over = seen.now + LINGER_ACKNOWLEDGED;
+                invite.over = invite.over.map(|until| until.min(over));
+            }
+            return;
+        }
+        if let Some(answered) = self.0.entry(seen.now, seen.transaction())
+            && answered.asked == Timestamp::ZERO
+        {
+            answered.asked = seen.now;
+        }
+    }
+
+    pub(super) fn on_sent(&mut self, seen: &Seen, lives: &Lives, found: &mut Findings) {
+        let Some(status) = seen.status() else { return };
+        let exempt = match seen.role {
+            Role::Caller | Role::Proxy { stateful: false, .. } => true,
+            Role::Answerer { roomy } => {
+                !roomy && status == 503 || lives.has_any_crashed() && seen.method == Method::Bye
+            }
+            Role::Proxy { sticky, roomy, .. } => {
+                !sticky && status == 503
+                    || !roomy && seen.method == Method::Bye
+                    || seen.method == Method::Cancel && status == 481
+            }
+        };
+        if exempt {
+            return;
+        }
+        let Some(answered) = self.0.entry(seen.now, seen.transaction()) else { return };
+        if lives.is_of_another_life(seen.node, answered.asked) {
+            return;
+        }
+        if answered.over.is_some_and(|over| over <= seen.now) {
+            if answered.knows(seen, status) {
+                return;
+            }
+            *answered = Answered { asked: answered.asked, ..Answered::default() };
+        }
+        let wrong = answered.take(seen, status);
+        if status >= 200 && answered.over.is_none() {
+            answered.over = Some(seen.now + LINGER);
+        }
+        if let Some(wrong) = wrong {
+            let first = answered.over.unwrap_or(seen.now) - LINGER;
+            let what = format!("{:?} {}: {wrong} of {first:?}", seen.method, seen.cseq);
+            found.report(NAME, Some(seen.node), what);
+        }
+    }
+
+    pub(super) fn unwatched(&self) -> u64 {
+        self.0.unwatched()
+    }
+}
+
+impl Answered {
+    /// Whether it is a copy of what was sent.
+    fn knows(&self, seen: &Seen, status: u16) -> bool {
+        let success = (seen.to_tag.unwrap_or_default(), seen.whole);
+        self.last == Some((status, seen.whole)) || self.successes.contains(&success)
+    }
+
+    /// Takes note of a response; says what is wrong with it.
+    fn take(&mut self, seen: &Seen, status: u16) -> Option<String> {
+        let before = self.last.map(|(status, _)| status);
+        let before = before.or((!self.successes.is_empty()).then_some(200));
+        let identity = if status == 503 { seen.to_tag.unwrap_or_default() } else { seen.whole };
+        match status {
+            ..200 => before.map(|before| format!("{status} after its final response {before}")),
+            200..300 if seen.method == Method::Invite => {
+                let tag = seen.to_tag.unwrap_or_default();
+                match self.successes.iter().find(|(known, _)| *known == tag) {
+                    Some(&(_, whole)) if whole == seen.whole => None,
+                    Some(_) => Some(format!("two different {status} of one To-tag")),
+                    None if self.successes.len() == FORKS_MAX => {
+                        Some(format!("2xx from more than {FORKS_MAX} To-tags"))
+                    }
+                    None => {
+                        self.successes.push((tag, seen.whole));
+                        None
+                    }
+                }
+            }
+            _ => match (self.last, before) {
+                (Some(last), _) if last == (status, identity) => None,
+                (_, Some(before)) => Some(format!("{status} after its final response {before}")),
+                (_, None) => {
+                    self.last = Some((status, identity));
+                    None
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `forwarding`: what passes a proxy is changed as RFC 3261 §16 says, and not otherwise.
+//!
+//! - §16.6 item 3: Max-Forwards falls by one; a request without one gets 70. §16.3 item 3: one
+//!   that came with 0 does not go on.
+//! - §16.6 item 8: one Via is put on top of those that came, which stay.
+//! - §16.7 item 3: a response leaves with the Vias that it came with but the topmost.
+//! - §16.6: "the proxy MUST NOT [...] modify the message body"; the tags, by which the ends know
+//!   their dialog (§12), stay as well.
+//! - §16.3 item 4: nothing passes one proxy twice on its way. The topologies of the simulator have
+//!   no circles, so a spiral is a loop.
+//!
+//! None of this needs memory in the proxy, so a crash excuses nothing.
+
+use super::Findings;
+use super::provenance::Origin;
+use super::seen::{Kind, Seen};
+
+/// The checker's name.
+pub const NAME: &str = "forwarding";
+
+/// RFC 3261 §16.6 item 3.
+const MAX_FORWARDS: u32 = 70;
+
+pub(super) fn check(seen: &Seen, origin: &Origin, found: &mut Findings) {
+    let mut wrong = |what: &str| {
+        let what = format!("{:?} {:?} {}: {what}", seen.kind, seen.method, seen.cseq);
+        found.report(NAME, Some(seen.node), what);
+    };
+    let form = match origin {
+        Origin::Passed(form) => form,
+        Origin::Astray => return wrong("its Vias are not those that it came with"),
+        Origin::Foreign | Origin::Own | Origin::None => return,
+    };
+    if form.body != seen.body || form.from_tag != seen.from_tag {
+        wrong("its body or its From-tag is another one");
+    }
+    if seen.kind == Kind::Request {
+        let falls_to = match form.max_forwards {
+            Some(0) => None,
+            Some(left) => Some(left - 1),
+            None => Some(MAX_FORWARDS),
+        };
+        if seen.max_forwards != falls_to {
+            let (came, goes) = (form.max_forwards, seen.max_forwards);
+            wrong(&format!("it came with Max-Forwards {came:?} and goes on with {goes:?}"));
+        }
+        if seen.hosts[1..].contains(&seen.hosts[0]) {
+            wrong("it passes the same proxy again");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! `hops`: the ACK and the CANCEL of one hop, and how often a request is repeated.
+//!
+//! Watched at all that keeps client transactions: callers, answerers (their BYE) and stateful
+//! proxies.
+//!
+//! - RFC 3261 §17.1.1.3: the ACK to a final response other than 2xx has the branch of its INVITE
+//!   and the To-tag of that response, which has come.
+//! - §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be sent";
+//!   it has the branch and the Request-URI of its INVITE.
+//! - §17.1.1.2: Timer A doubles from T1 until Timer B fires at 64·T1: an INVITE is sent 7 times at
+//!   the most. §17.1.2.2: any other request 11 times, as Timer E stops doubling at T2. What a proxy
+//!   passes on without a transaction may come as often on top. The BYE of a caller is left out:
+//!   every copy of a 2xx whose dialog the call does not keep brings one (§13.2.2.4).
+//! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got, or it
+//!   would find no transaction behind. This is asserted where no back end was replaced.
+//!
+//! A restarted proxy knows nothing of what its predecessor sent and can neither acknowledge nor
+//! cancel it, so a crash excuses nothing.
+
+use tidegate_sip::Method;
+
+use super::recent::Recent;
+use super::seen::{Seen, Transaction};
+use super::{Findings, Role};
+use crate::network::NodeId;
+
+/// The checker's name.
+pub const NAME: &str = "hops";
+
+/// How often an INVITE is sent: at 0, 1, 3, 7, 15, 31 and 63 T1.
+const INVITES_MAX: u32 = 7;
+
+/// How often any other request is sent: at 0, 1, 3 and 7 T1, and then every T2 = 8·T1 up to 63.
+const OTHERS_MAX: u32 = 11;
+
+/// To-tags of refusals, and branches of one request, that are remembered.
+const REMEMBERED_MAX: usize = 32;
+
+/// A request that was sent, and what has come for it.
+#[derive(Debug, Default)]
+struct Sent {
+    times: u32,
+    uri: u64,
+    has_provisional: bool,
+    refusals: Vec<Option<u64>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Hops {
+    sent: Recent<Transaction, Sent>,
+    /// The branches that a stateless proxy has given an INVITE, by the Via that it came with.
+    given: Recent<(NodeId, u64), Vec<u64>>,
+}
+
+impl Hops {
+    pub(super) fn on_delivered(&mut self, seen: &Seen) {
+        let Some(status) = seen.status().filter(|_| seen.method == Method::Invite) else { return };
+        let Some(sent) = self.sent.get(seen.now, seen.transaction()) else { return };
+        match status {
+            ..200 => sent.has_provisional = true,
+            300.. if sent.refusals.len() < REMEMBERED_MAX => sent.refusals.push(seen.to_tag),
+            _ => {}
+        }
+    }
+
+    /// `copies` is how often the request has come itself, if it only passes.
+    pub(super) fn on_sent(&mut self, seen: &Seen, copies: u32, found: &mut Findings) {
+        if !seen.is_request() {
+            return;
+        }
+        let wrong = match seen.role {
+            Role::Proxy { stateful: false, .. } => self.passes(seen),
+            _ => self.begins(seen, copies),
+        };
+        if let Some(wrong) = wrong {
+            found.report(
+                NAME,
+                Some(seen.node),
+                format!("{:?} {}: {wrong}", seen.method, seen.cseq),
+            );
+        }
+    }
+
+    pub(super) fn unwatched(&self) -> u64 {
+        self.sent.unwatched() + self.given.unwatched()
+    }
+
+    /// A request of a client transaction, or the ACK of one.
+    fn begins(&mut self, seen: &Seen, copies: u32) -> Option<String> {
+        let of_hop = seen.vias.len() == 1;
+        let (node, branch, _) = seen.transaction();
+        let invite = self.sent.get(seen.now, (node, branch, Method::Invite as u32));
+        match (seen.method, invite) {
+            // To a 2xx: a transaction of its own, of which nothing is repeated here.
+            (Method::Ack, None) if !of_hop || seen.role == Role::Caller => return None,
+            (Method::Ack, None) => return Some("there is no such INVITE".into()),
+            (Method::Ack, Some(_)) if !of_hop => return Some("a 2xx has its own branch".into()),
+            (Method::Ack, Some(invite)) => {
+                let is_due = invite.refusals.contains(&seen.to_tag);
+                return (!is_due).then(|| "no such refusal has come".into());
+            }
+            // It goes on without a transaction: RFC 3261 §16.10.
+            (Method::Cancel, _) if !of_hop => return None,
+            (Method::Cancel, None) => return Some("there is no such INVITE".into()),
+            (Method::Cancel, Some(invite)) if !invite.has_provisional => {
+                return Some("no provisional response has come".into());
+            }
+            (Method::Cancel, Some(invite)) if invite.uri != seen.uri => {
+                return Some("its Request-URI is not that of the INVITE".into());
+            }
+            _ => {}
+        }
+        let sent = self.sent.entry(seen.now, seen.transaction())?;
+        (sent.times, sent.uri) = (sent.times + 1, seen.uri);
+        let times_max = match seen.method {
+            Method::Invite => INVITES_MAX,
+            // One for each copy of a 2xx whose dialog the call does not keep (§13.2.2.4).
+            Method::Bye if seen.role == Role::Caller => return None,
+            _ => OTHERS_MAX + copies,
+        };
+        (sent.times == times_max + 1).then(|| format!("it is sent more than {times_max} times"))
+    }
+
+    /// A request that passes a proxy without transactions.
+    fn passes(&mut self, seen: &Seen) -> Option<String> {
+        let key = (seen.node, *seen.vias.get(1)?);
+        match seen.method {
+            Method::Invite => {
+                let given = self.given.entry(seen.now, key)?;
+                if !given.contains(&seen.vias[0]) && given.len() < REMEMBERED_MAX {
+                    given.push(seen.vias[0]);
+                }
+                None
+            }
+            Method::Cancel => {
+                let given = self.given.get(seen.now, key)?;
+                let same = given.contains(&seen.vias[0]);
+                (!same).then(|| "its branch is not that of its INVITE".into())
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! `provenance`: a proxy sends nothing that it was not asked for.
+//!
+//! Every packet that leaves a proxy is one of these:
+//!
+//! - a request that it has received, with a Via of its own on top (RFC 3261 §16.6);
+//! - an ACK or a CANCEL with a Via of its own alone, for an INVITE that it has received
+//!   (§17.1.1.3, §9.1): only where transactions are kept;
+//! - a response that it has received, less its own Via (§16.7 item 3);
+//! - a response of its own to a request that it has received: a 100, a refusal, or the 200 to a
+//!   CANCEL (§16.10). Any other 2xx is for user agents alone to give.
+//!
+//! Where no transactions are kept, nothing is sent oftener than it came (§16.11: "A stateless
+//! proxy MUST NOT [...] retransmit").
+//!
+//! Whatever is sent otherwise is an invention: a call that nobody made, or an answer that nobody
+//! gave. What a proxy received before a crash still counts: its successor passes on answers to it.
+
+use tidegate_sip::Method;
+
+use super::recent::Recent;
+use super::seen::{Kind, Seen, hash};
+use super::{Findings, Role};
+use crate::network::NodeId;
+
+/// The checker's name.
+pub const NAME: &str = "provenance";
+
+/// Different messages of one request that are told apart at one node: more than any mesh and any
+/// fork make of it.
+const FORMS_MAX: usize = 64;
+
+/// A message as it came to a node, all its copies.
+#[derive(Clone, Debug)]
+pub(super) struct Form {
+    kind: Kind,
+    vias: u64,
+    /// Without the top one.
+    vias_below: u64,
+    to_tag: Option<u64>,
+    pub(super) from_tag: Option<u64>,
+    pub(super) max_forwards: Option<u32>,
+    pub(super) body: u64,
+    received: u32,
+    sent: u32,
+}
+
+/// What a message that a proxy sends is made from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// Not of a proxy.
+    Foreign,
+    /// It was received, and passed on.
+    Passed(Form),
+    /// It is the proxy's own.
+    Own,
+    /// Something like it was received, but with other Vias.
+    Astray,
+    /// Nothing like it was received.
+    None,
+}
+
+impl Origin {
+    /// How often it came.
+    pub(super) fn copies(&self) -> u32 {
+        match self {
+            Self::Passed(form) => form.received,
+            _ => 0,
+        }
+    }
+}
+
+/// What came to each proxy, by request.
+#[derive(Debug, Default)]
+pub(super) struct Provenance(Recent<(NodeId, u64), Vec<Form>>);
+
+impl Provenance {
+    pub(super) fn on_delivered(&mut self, seen: &Seen) {
+        if !seen.is_of_proxy() {
+            return;
+        }
+        let Some(forms) = self.0.entry(seen.now, (seen.node, seen.request())) else { return };
+        let vias = seen.vias_from(0);
+        let same =
+            |form: &&mut Form| form.kind == seen.kind && form.vias == vias && form.fits(seen);
+        let has_room = forms.len() < FORMS_MAX;
+        match forms.iter_mut().find(same) {
+            Some(form) => form.received += 1,
+            None if !has_room => {}
+            None => forms.push(Form {
+                kind: seen.kind,
+                vias,
+                vias_below: seen.vias_from(1),
+                to_tag: seen.to_tag,
+                from_tag: seen.from_tag,
+                max_forwards: seen.max_forwards,
+                body: seen.body,
+                received: 1,
+                sent: 0,
+            }),
+        }
+    }
+
+    /// What a message is made from; it counts as sent.
+    pub(super) fn origin(&mut self, seen: &Seen) -> Origin {
+        if !seen.is_of_proxy() {
+            return Origin::Foreign;
+        }
+        let is_hop = seen.is_request() && seen.vias.len() == 1;
+        let asked = if is_hop { invite_of(seen) } else { seen.request() };
+        let Some(forms) = self.0.get(seen.now, (seen.node, asked)) else { return Origin::None };
+        if is_hop {
+            return Origin::Own;
+        }
+        let (whole, below) = (seen.vias_from(0), seen.vias_from(1));
+        let passed = |form: &&mut Form| match seen.kind {
+            Kind::Request => form.fits(seen) && form.vias == below,
+            Kind::Response(_) => form.fits(seen) && form.vias_below == whole,
+        };
+        let is_asked = |form: &Form| form.kind == Kind::Request && form.vias == whole;
+        let may_be_own = !seen.is_request() && forms.iter().any(is_asked);
+        if let Some(form) = forms.iter_mut().find(passed) {
+            // A proxy may itself refuse as somebody behind it has refused before, with 481.
+            let may_refuse = may_be_own && matches!(seen.kind, Kind::Response(400..));
+            if form.sent < form.received || !may_refuse {
+                form.sent += 1;
+                return Origin::Passed(form.clone());
+            }
+        }
+        if seen.is_request() {
+            return Origin::Astray;
+        }
+        let has_come = |form: &Form| {
+            form.kind == seen.kind && form.to_tag == seen.to_tag && form.body == seen.body
+        };
+        match () {
+            () if may_be_own => Origin::Own,
+            () if forms.iter().any(has_come) => Origin::Astray,
+            () => Origin::None,
+        }
+    }
+
+    pub(super) fn unwatched(&self) -> u64 {
+        self.0.unwatched()
+    }
+}
+
+impl Form {
+    /// Whether it is the same but for its Vias.
+    fn fits(&self, seen: &Seen) -> bool {
+        self.kind == seen.kind && self.to_tag == seen.to_tag && self.body == seen.body
+    }
+}
+
+/// The INVITE that an ACK or a CANCEL is for.
+fn invite_of(seen: &Seen) -> u64 {
+    let (call, cseq) = (seen.call.to_le_bytes(), seen.cseq.to_le_bytes());
+    hash(&[&call, &cseq, &(Method::Invite as u32).to_le_bytes()])
+}
+
+pub(super) fn check(seen: &Seen, origin: &Origin, found: &mut Findings) {
+    let Role::Proxy { stateful, .. } = seen.role else { return };
+    let wrong = match (origin, seen.kind) {
+        (Origin::None, _) => Some("nobody asked for it"),
+        (Origin::Passed(form), _) if !stateful && form.sent > form.received => {
+            Some("it goes on oftener than it came")
+        }
+        (Origin::Own, Kind::Request) => {
+            let of_hop = matches!(seen.method, Method::Ack | Method::Cancel);
+            (!stateful || !of_hop).then_some("a request of its own")
+        }
+        (Origin::Own, Kind::Response(101..200)) => Some("a provisional response of its own"),
+        (Origin::Own, Kind::Response(200..400)) if seen.method != Method::Cancel => {
+            Some("an answer that nobody gave")
+        }
+        _ => None,
+    };
+    if let Some(wrong) = wrong {
+        let what = format!("{:?} {:?} {}: {wrong}", seen.kind, seen.method, seen.cseq);
+        found.report(NAME, Some(seen.node), what);
+    }
+}

@@ -1,0 +1,101 @@
+//! A bounded memory of what was seen lately.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+/// How long an entry that nobody touches is kept at least: longer than Timer C (RFC 3261 §16.6
+/// item 11, more than three minutes) and all the timers that follow it.
+const KEEP: Duration = Duration::from_secs(600);
+
+/// Entries in each of the two generations at the most.
+const LEN_MAX: usize = 1 << 20;
+
+/// Values by key, in two generations: an entry that is not touched in a whole generation goes.
+#[derive(Debug)]
+pub(super) struct Recent<K, V> {
+    young: BTreeMap<K, V>,
+    old: BTreeMap<K, V>,
+    turned: Timestamp,
+    unwatched: u64,
+}
+
+impl<K: Ord + Copy, V> Recent<K, V> {
+    /// The value of a key, if it is still known.
+    pub(super) fn get(&mut self, now: Timestamp, key: K) -> Option<&mut V> {
+        self.turn(now);
+        if !self.young.contains_key(&key) {
+            let value = self.old.remove(&key)?;
+            self.young.insert(key, value);
+        }
+        self.young.get_mut(&key)
+    }
+
+    /// The value of a key, made if it is not known; `None` if there is no room for it.
+    pub(super) fn entry(&mut self, now: Timestamp, key: K) -> Option<&mut V>
+    where
+        V: Default,
+    {
+        if self.get(now, key).is_none() {
+            if self.young.len() >= LEN_MAX {
+                self.unwatched += 1;
+                return None;
+            }
+            self.young.insert(key, V::default());
+        }
+        self.young.get_mut(&key)
+    }
+
+    /// How many entries had no room.
+    pub(super) fn unwatched(&self) -> u64 {
+        self.unwatched
+    }
+
+    /// All that is known, in no order that means anything but always the same one.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.young.iter().chain(&self.old)
+    }
+
+    fn turn(&mut self, now: Timestamp) {
+        if now.since(self.turned) >= KEEP {
+            self.turned = now;
+            self.old = std::mem::take(&mut self.young);
+        }
+    }
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        let (young, old) = (BTreeMap::new(), BTreeMap::new());
+        Self { young, old, turned: Timestamp::ZERO, unwatched: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_touched_stays_and_what_is_not_goes_after_two_generations() {
+        let at = |generations| Timestamp::ZERO + KEEP * generations;
+        let mut recent: Recent<u64, char> = Recent::default();
+        *recent.entry(at(0), 1).unwrap() = 'a';
+        *recent.entry(at(0), 2).unwrap() = 'b';
+        assert_eq!(recent.get(at(1), 1), Some(&mut 'a'));
+        assert_eq!(recent.iter().count(), 2);
+        assert_eq!(recent.get(at(2), 1), Some(&mut 'a'));
+        assert_eq!(recent.get(at(2), 2), None);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let mut recent: Recent<usize, ()> = Recent::default();
+        for key in 0..LEN_MAX {
+            assert!(recent.entry(Timestamp::ZERO, key).is_some());
+        }
+        assert!(recent.entry(Timestamp::ZERO, LEN_MAX).is_none());
+        assert!(recent.entry(Timestamp::ZERO, 7).is_some(), "what is known needs no room");
+        assert_eq!(recent.unwatched(), 1);
+    }
+}

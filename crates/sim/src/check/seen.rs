@@ -1,0 +1,130 @@
+//! A packet as the checkers see it: read once, by hashes.
+
+use std::hash::Hasher;
+
+use tidegate_sip::{Message, Method, StartLine};
+use tidegate_world::Timestamp;
+use twox_hash::XxHash3_64;
+
+use super::Role;
+use crate::network::NodeId;
+
+/// A hash of bytes. Nobody here chooses bytes so that they collide.
+pub(super) fn hash(parts: &[&[u8]]) -> u64 {
+    let mut hasher = XxHash3_64::new();
+    for part in parts {
+        hasher.write_usize(part.len());
+        hasher.write(part);
+    }
+    hasher.finish()
+}
+
+/// A request or a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Request,
+    Response(u16),
+}
+
+/// A message sent by or delivered to a node that is watched.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub now: Timestamp,
+    pub node: NodeId,
+    pub role: Role,
+    pub kind: Kind,
+    /// Of the request, or of that which is answered (CSeq).
+    pub method: Method,
+    pub cseq: u32,
+    pub call: u64,
+    /// Of each Via from the top: its branch and sent-by, which stay the same while it lives.
+    pub vias: Vec<u64>,
+    /// Of each Via from the top: its sent-by alone.
+    pub hosts: Vec<u64>,
+    pub from_tag: Option<u64>,
+    pub to_tag: Option<u64>,
+    pub max_forwards: Option<u32>,
+    pub uri: u64,
+    pub body: u64,
+    pub whole: u64,
+}
+
+/// A request as one node knows it: RFC 3261 §17.2.3, with the method for what shares the branch
+/// of an INVITE.
+pub(super) type Transaction = (NodeId, u64, u32);
+
+impl Seen {
+    /// Reads a packet; `None` if it is not SIP, or lacks what every message has.
+    pub(super) fn read(now: Timestamp, node: NodeId, role: Role, bytes: &[u8]) -> Option<Self> {
+        let message = Message::parse(bytes).ok()?;
+        let cseq = message.cseq().ok()?;
+        let (mut vias, mut hosts) = (Vec::new(), Vec::new());
+        for via in message.vias() {
+            let via = via.ok()?;
+            vias.push(hash(&[via.branch().unwrap_or_default(), via.sent_by]));
+            hosts.push(hash(&[via.sent_by]));
+        }
+        let (kind, uri) = match message.start() {
+            StartLine::Request { uri, .. } => (Kind::Request, hash(&[uri])),
+            StartLine::Response { .. } => (Kind::Response(message.status()?), 0),
+        };
+        let tag = |tag: &[u8]| hash(&[tag]);
+        (!vias.is_empty()).then_some(Self {
+            now,
+            node,
+            role,
+            kind,
+            method: cseq.method,
+            cseq: cseq.number,
+            call: hash(&[message.call_id().ok()?]),
+            vias,
+            hosts,
+            from_tag: message.from().ok()?.tag().map(tag),
+            to_tag: message.to().ok()?.tag().map(tag),
+            max_forwards: message.max_forwards().ok()?,
+            uri,
+            body: hash(&[message.body()]),
+            whole: hash(&[bytes]),
+        })
+    }
+
+    /// The transaction that its top Via names.
+    pub(super) fn transaction(&self) -> Transaction {
+        (self.node, self.vias[0], self.method as u32)
+    }
+
+    /// What all messages of one request have in common, however far it has come.
+    pub(super) fn request(&self) -> u64 {
+        let (call, cseq) = (self.call.to_le_bytes(), self.cseq.to_le_bytes());
+        hash(&[&call, &cseq, &(self.method as u32).to_le_bytes()])
+    }
+
+    /// A hash of the Vias from the one at `first` on.
+    pub(super) fn vias_from(&self, first: usize) -> u64 {
+        let mut hasher = XxHash3_64::new();
+        for &via in self.vias.iter().skip(first) {
+            hasher.write_u64(via);
+        }
+        hasher.finish()
+    }
+
+    pub(super) fn status(&self) -> Option<u16> {
+        match self.kind {
+            Kind::Response(status) => Some(status),
+            Kind::Request => None,
+        }
+    }
+
+    pub(super) fn is_request(&self) -> bool {
+        self.kind == Kind::Request
+    }
+
+    /// Whether a proxy that keeps transactions has to do with it.
+    pub(super) fn is_of_stateful(&self) -> bool {
+        matches!(self.role, Role::Proxy { stateful: true, .. })
+    }
+
+    pub(super) fn is_of_proxy(&self) -> bool {
+        matches!(self.role, Role::Proxy { .. })
+    }
+}

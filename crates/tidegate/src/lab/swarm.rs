@@ -1,0 +1,213 @@
+//! `tidegate lab swarm`: whole worlds from seeds, watched by the checkers.
+
+// It says how long it took; no world knows.
+#![allow(clippy::disallowed_methods)]
+
+use std::fs;
+use std::io::{IsTerminal, Write, stderr};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Instant;
+
+use serde_json::json;
+use tidegate_lab::swarm::hunt::replay;
+use tidegate_lab::swarm::{Failed, Finding, Hunt, Progress, Tally, hunt};
+
+use super::{cancelled_by_signal, trouble};
+use crate::WRONG_USE;
+
+/// Draw whole worlds from seeds, run them in simulated time, and check what must always hold
+///
+/// Each seed draws proxies, callers, servers, links and faults. A world in which a checker finds
+/// something is made as small as it goes and written to a file that --replay runs again. Exit
+/// status: 0 if everything held, 1 if not, 2 if it could not be tried.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Seeds to run; until stopped if not given
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+
+    /// The first seed
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    from: u64,
+
+    /// Worlds run at once; as many as there are cores if not given
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// Stop at the first world in which something does not hold
+    #[arg(long)]
+    first: bool,
+
+    /// Runs that making one failing world smaller may take
+    #[arg(long, value_name = "N", default_value_t = 400)]
+    tries: u32,
+
+    /// Where failing worlds are written
+    #[arg(long, value_name = "DIR", default_value = "out/swarm")]
+    out: PathBuf,
+
+    /// Run this world, and nothing else
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "from", "jobs", "first", "tries", "out"])]
+    replay: Option<PathBuf>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Hunts or replays.
+pub fn run(args: &Args) -> ExitCode {
+    match &args.replay {
+        Some(file) => replay_file(file, args.json),
+        None => hunt_seeds(args),
+    }
+}
+
+fn replay_file(file: &Path, as_json: bool) -> ExitCode {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => return trouble(WRONG_USE, &format!("{}: {error}", file.display())),
+    };
+    let ran = match replay(&text) {
+        Ok((_, ran)) => ran,
+        Err(wrong) => return trouble(WRONG_USE, &format!("{}: {wrong}", file.display())),
+    };
+    let trace = format!("{:032x}", ran.trace);
+    let mut out = anstream::stdout();
+    let _ = if as_json {
+        writeln!(out, "{}", json!({ "findings": ran.findings, "trace": trace }))
+    } else {
+        let [offered, set_up, completed] = ran.calls;
+        print_findings(&mut out, &ran.findings).and_then(|()| {
+            writeln!(
+                out,
+                "{offered} calls, {set_up} set up, {completed} completed; {} packets, trace {trace}",
+                ran.summary.sent
+            )
+        })
+    };
+    verdict(ran.findings.is_empty())
+}
+
+fn hunt_seeds(args: &Args) -> ExitCode {
+    let cancelled = match cancelled_by_signal() {
+        Ok(cancelled) => cancelled,
+        Err(error) => return trouble(1, &format!("signals cannot be caught: {error}")),
+    };
+    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let plan = Hunt {
+        from: args.from,
+        seeds: args.seeds,
+        jobs: args.jobs.unwrap_or_else(cores).get(),
+        tries_max: args.tries,
+    };
+    // What panics is a finding, printed with its world.
+    std::panic::set_hook(Box::new(|_| {}));
+    let started = Instant::now();
+    let mut failures = Vec::new();
+    let mut unwritten = None;
+    let tally = hunt(plan, &cancelled, |progress| match progress {
+        Progress::Ran(tally) => show_progress(&tally, args),
+        Progress::Failed(failed) => {
+            let file = args.out.join(format!("{}.toml", failed.seed));
+            if let Err(error) = write_world(&file, &failed) {
+                unwritten = Some(format!("{}: {error}", file.display()));
+            }
+            if !args.json {
+                let _ = print_failed(&mut anstream::stdout(), &failed, &file);
+            }
+            failures.push(failed_json(&failed, &file));
+            if args.first {
+                cancelled.store(true, Ordering::SeqCst);
+            }
+        }
+        Progress::Impossible(seed, wrong) => {
+            let _ = writeln!(anstream::stderr(), "seed {seed} draws an impossible world: {wrong}");
+        }
+    });
+    let _ = std::panic::take_hook();
+    clear_progress(args);
+    let seconds = started.elapsed().as_secs_f64();
+    let mut out = anstream::stdout();
+    let _ = if args.json {
+        writeln!(out, "{}", json!({ "tally": tally, "failures": failures, "wall_s": seconds }))
+    } else {
+        print_tally(&mut out, &tally, seconds)
+    };
+    match unwritten {
+        Some(wrong) => trouble(1, &wrong),
+        None => verdict(tally.failed == 0),
+    }
+}
+
+fn verdict(held: bool) -> ExitCode {
+    if held { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn write_world(file: &Path, failed: &Failed) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let Failed { seed, shrunk, .. } = failed;
+    let Finding { checker, what } = &shrunk.finding;
+    let head = format!("# From seed {seed}. {checker}:\n# {}\n", what.replace('\n', "\n# "));
+    fs::write(file, head + &shrunk.world.to_toml())
+}
+
+fn failed_json(failed: &Failed, file: &Path) -> serde_json::Value {
+    json!({
+        "seed": failed.seed,
+        "findings": failed.findings,
+        "world": failed.shrunk.world,
+        "finding": failed.shrunk.finding,
+        "tries": failed.shrunk.tries,
+        "file": file,
+    })
+}
+
+fn print_failed(out: &mut impl Write, failed: &Failed, file: &Path) -> std::io::Result<()> {
+    writeln!(out, "seed {}:", failed.seed)?;
+    print_findings(out, &failed.findings)?;
+    writeln!(out, "made smaller by {} runs:", failed.shrunk.tries)?;
+    writeln!(out, "  {}", failed.shrunk.finding.what)?;
+    for line in failed.shrunk.world.to_toml().lines() {
+        writeln!(out, "    {line}")?;
+    }
+    writeln!(out, "again: tidegate lab swarm --replay {}\n", file.display())
+}
+
+fn print_findings(out: &mut impl Write, findings: &[Finding]) -> std::io::Result<()> {
+    findings.iter().try_for_each(|finding| writeln!(out, "  {}: {}", finding.checker, finding.what))
+}
+
+fn print_tally(out: &mut impl Write, tally: &Tally, seconds: f64) -> std::io::Result<()> {
+    let Tally { worlds, failed, offered, set_up, completed, delivered, missing, faults, .. } =
+        tally;
+    writeln!(
+        out,
+        "{worlds} worlds in {seconds:.0} s, {failed} with findings: {offered} calls, {set_up} set \
+         up, {completed} completed; {delivered} packets arrived, {missing} did not; {faults} faults"
+    )?;
+    if tally.unwatched > 0 {
+        writeln!(out, "{} were not watched, for want of room", tally.unwatched)?;
+    }
+    Ok(())
+}
+
+fn show_progress(tally: &Tally, args: &Args) {
+    if stderr().is_terminal() && !args.json {
+        let of = args.seeds.map_or(String::new(), |seeds| format!(" of {seeds}"));
+        let Tally { worlds, failed, .. } = tally;
+        let _ = write!(anstream::stderr(), "\r{worlds}{of} worlds, {failed} with findings");
+    }
+}
+
+fn clear_progress(args: &Args) {
+    if stderr().is_terminal() && !args.json {
+        let _ = write!(anstream::stderr(), "\r\x1b[K");
+    }
+}
