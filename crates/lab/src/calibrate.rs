@@ -15,8 +15,9 @@
 //!
 //! A packet costs less the more of them come and go at once, so the costs are those of a server
 //! that is busy for [`BUSY`] of the time; an idle one spends more, and one at its capacity less.
-//! Under a quota, which lets packets gather, the real capacity was 1.45 times the predicted one. Reading the thread's clock disturbs the caches. What the sum
-//! of the costs of a call differs from the CPU time of a call measured whole is told beside them.
+//! Under a quota, which lets packets gather, the real capacity was 1.45 times the predicted one.
+//! Reading the thread's clock disturbs the caches. What the sum of the costs of a call differs from
+//! the CPU time of a call measured whole is told beside them.
 
 mod costs;
 mod fit;
