@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_world::{Load, Purpose, Seed, Timestamp};
+use tidegate_world::{Load, Purpose, Seed, Stream, Timestamp};
 
 use crate::signals::{BUCKETS, Reading};
 use crate::{
-    Bucket, Control, Decision, Law, Memory, Pacer, Signals, Throttle, ThrottleKind, Values,
+    Allowance, Bucket, Control, Decision, Law, Memory, Pacer, Service, Signals, Throttle,
+    ThrottleKind, Values,
 };
 
 /// When new work is judged.
@@ -46,6 +47,20 @@ pub struct Settings {
     pub memory_max: usize,
 }
 
+impl Settings {
+    /// Judged at arrival by `law`, deterministically, and remembered.
+    pub fn new(law: Values) -> Self {
+        Self {
+            law,
+            decide: Decide::Arrival,
+            throttle: ThrottleKind::Deterministic,
+            occupancy: Occupancy::Busy,
+            sticky: true,
+            memory_max: 1 << 20,
+        }
+    }
+}
+
 /// What becomes of a message that asks for new work.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -81,6 +96,8 @@ pub enum Reason {
     Law,
     /// It was refused before.
     Again,
+    /// Its rank is below the law's floor.
+    Rank,
     /// There is no room in the queue.
     QueueFull,
     /// The server is stopping.
@@ -89,13 +106,15 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Law, Self::Again, Self::QueueFull, Self::Stopping];
+    pub const ALL: [Self; 5] =
+        [Self::Law, Self::Again, Self::Rank, Self::QueueFull, Self::Stopping];
 
     /// Its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Law => "law",
             Self::Again => "again",
+            Self::Rank => "rank",
             Self::QueueFull => "queue_full",
             Self::Stopping => "stopping",
         }
@@ -109,6 +128,8 @@ pub struct Gate {
     signals: Signals,
     control: Control,
     throttles: [Throttle; BUCKETS],
+    /// Ranks of what has no fingerprint.
+    ranks: Stream,
     memory: Memory,
     pacer: Pacer,
     ticked: Timestamp,
@@ -133,6 +154,7 @@ impl Gate {
             signals: Signals::default(),
             control: Control::OPEN,
             throttles: Bucket::ALL.map(throttle),
+            ranks: seed.stream(Purpose::Rank, element),
             memory: Memory::new(settings.memory_max),
             pacer: Pacer::default(),
             ticked: Timestamp::ZERO,
@@ -140,6 +162,13 @@ impl Gate {
             stopping: false,
             settings,
         }
+    }
+
+    /// The same gate before a queue that holds `room` new sessions, or messages where all wait
+    /// in one.
+    pub fn with_room(mut self, room: usize) -> Self {
+        self.signals.queue.room = room;
+        self
     }
 
     /// What the server sees of itself.
@@ -155,6 +184,23 @@ impl Gate {
     /// What is remembered of earlier decisions.
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// The share of new work in a bucket that is admitted, 0 to 1, at the rate at which it
+    /// arrives and with what is in progress.
+    pub fn share(&self, bucket: Bucket) -> f64 {
+        let allowance = self.control.admit(bucket);
+        let left = match allowance {
+            Allowance::Window(window) => {
+                Allowance::Window(window - self.in_progress(bucket) as f64)
+            }
+            other => other,
+        };
+        let share = left.fraction(self.throttles[bucket as usize].arrival_rate());
+        match bucket {
+            Bucket::Session => share * (1.0 - self.control.rank_floor.clamp(0.0, 1.0)),
+            Bucket::Single => share,
+        }
     }
 
     /// When new work is judged.
@@ -222,7 +268,10 @@ impl Gate {
                 Verdict::Admit(Ticket { bucket, fingerprint, again: true })
             }
             Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
-            Some(Decision::Refused) => Verdict::Refuse(Reason::Again),
+            Some(Decision::Refused) => {
+                self.signals.messages_refused += 1;
+                Verdict::Refuse(Reason::Again)
+            }
         }
     }
 
@@ -244,12 +293,13 @@ impl Gate {
             return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
         }
         if self.settings.decide == Decide::Arrival {
-            if !self.passes(bucket) {
-                return self.refuse(now, bucket, fingerprint, Reason::Law);
+            if let Some(reason) = self.judge(now, bucket, fingerprint) {
+                return self.refuse(now, bucket, fingerprint, reason);
             }
             self.signals.flow_mut(bucket).admitted += 1;
         }
         self.signals.flow_mut(bucket).entered += 1;
+        self.signals.in_progress[bucket as usize] += 1;
         self.remember(now, fingerprint, Decision::Waits);
         Verdict::Admit(Ticket { bucket, fingerprint, again: false })
     }
@@ -264,10 +314,12 @@ impl Gate {
         if again {
             return None;
         }
+        let in_progress = &mut self.signals.in_progress[bucket as usize];
+        *in_progress = in_progress.saturating_sub(1);
         if self.settings.decide == Decide::Service {
-            if !self.passes(bucket) {
-                self.refuse(now, bucket, fingerprint, Reason::Law);
-                return Some(Reason::Law);
+            if let Some(reason) = self.judge(now, bucket, fingerprint) {
+                self.refuse(now, bucket, fingerprint, reason);
+                return Some(reason);
             }
             self.signals.flow_mut(bucket).admitted += 1;
         }
@@ -286,7 +338,7 @@ impl Gate {
     pub fn is_refusing(&self) -> bool {
         let Control { queue, .. } = &self.control;
         self.stopping
-            || self.control.admit(Bucket::Session).fraction() < 1.0
+            || self.share(Bucket::Session) < 1.0
             || self.signals.queue.waiting >= queue.waiting_max
     }
 
@@ -300,12 +352,14 @@ impl Gate {
     pub fn on_service(&mut self, now: Timestamp, is_new: bool, sojourn: Duration, waiting: usize) {
         self.signals.queue.waiting = waiting;
         self.signals.sojourn.record(now, is_new, sojourn);
+        self.signals.service = Service { is_new, sojourn, cost: Duration::ZERO };
         self.law.on_service(now, &self.signals, &mut self.control);
     }
 
     /// The service of a message of `class` is complete and took `cost`.
     pub fn on_completion(&mut self, now: Timestamp, class: u8, cost: Duration) {
         self.signals.costs.record(class, cost);
+        self.signals.service.cost = cost;
         self.law.on_completion(now, &self.signals, &mut self.control);
     }
 
@@ -332,8 +386,38 @@ impl Gate {
         (self.due != Timestamp::NEVER).then_some(self.due)
     }
 
-    fn passes(&mut self, bucket: Bucket) -> bool {
-        self.throttles[bucket as usize].passes(self.control.admit(bucket))
+    /// Why the law does not admit new work; `None` if it does.
+    fn judge(
+        &mut self,
+        now: Timestamp,
+        bucket: Bucket,
+        fingerprint: Option<u64>,
+    ) -> Option<Reason> {
+        let floor = self.control.rank_floor;
+        if bucket == Bucket::Session && floor > 0.0 && self.rank(fingerprint) < floor {
+            return Some(Reason::Rank);
+        }
+        let in_progress = self.in_progress(bucket);
+        let allowance = self.control.admit(bucket);
+        let passes = self.throttles[bucket as usize].passes(now, allowance, in_progress);
+        (!passes).then_some(Reason::Law)
+    }
+
+    /// What counts for a window. Judged at service, messages may wait that nobody has read.
+    fn in_progress(&self, bucket: Bucket) -> u64 {
+        let known = self.signals.in_progress(bucket);
+        match (bucket, self.settings.decide) {
+            (Bucket::Session, Decide::Service) => known.max(self.signals.queue.waiting as u64),
+            _ => known,
+        }
+    }
+
+    /// Uniform in 0 to 1: the fingerprint is a keyed hash.
+    fn rank(&mut self, fingerprint: Option<u64>) -> f64 {
+        match fingerprint {
+            Some(fingerprint) => (fingerprint >> 11) as f64 / (1u64 << 53) as f64,
+            None => self.ranks.unit(),
+        }
     }
 
     fn refuse(
@@ -344,6 +428,7 @@ impl Gate {
         reason: Reason,
     ) -> Verdict {
         self.signals.flow_mut(bucket).refused += 1;
+        self.signals.messages_refused += 1;
         self.remember(now, fingerprint, Decision::Refused);
         Verdict::Refuse(reason)
     }

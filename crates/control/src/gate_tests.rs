@@ -75,14 +75,7 @@ fn at(ms: u64) -> Timestamp {
 }
 
 fn settings(given: &[(&str, f64)]) -> Settings {
-    Settings {
-        law: ENTRY.values(given).unwrap(),
-        decide: Decide::Arrival,
-        throttle: ThrottleKind::Deterministic,
-        occupancy: Occupancy::Busy,
-        sticky: true,
-        memory_max: 1000,
-    }
+    Settings { memory_max: 1000, ..Settings::new(ENTRY.values(given).unwrap()) }
 }
 
 fn gate(given: &[(&str, f64)]) -> Gate {
@@ -434,7 +427,7 @@ fn a_rest_earns_no_credit() {
 #[test]
 fn reasons_have_the_names_of_metrics() {
     let names = Reason::ALL.map(Reason::name);
-    assert_eq!(names, ["law", "again", "queue_full", "stopping"]);
+    assert_eq!(names, ["law", "again", "rank", "queue_full", "stopping"]);
     assert_eq!(Bucket::ALL.map(Bucket::name), ["session", "single"]);
     let debug = format!("{:?}", closed());
     assert!(debug.contains("Fixed") && debug.contains("admit"), "{debug}");
@@ -450,4 +443,96 @@ fn the_longest_lag_since_the_last_tick_is_a_signal() {
     assert_eq!(gate.signals().queue.lag, Duration::from_millis(8));
     gate.handle_timeout(at(10), 0);
     assert_eq!(gate.signals().queue.lag, Duration::ZERO);
+}
+
+#[test]
+fn all_that_is_not_admitted_is_counted_with_its_repetitions() {
+    let mut gate = closed();
+    arrives(&mut gate, at(0), CALL, 0);
+    arrives(&mut gate, at(500), CALL, 0);
+    assert_eq!((gate.signals().messages, gate.signals().messages_refused), (2, 2));
+    let mut open = Gate::new(settings(&[]), Seed(1), 0);
+    let ticket = enters(&mut open, at(0), CALL);
+    arrives(&mut open, at(1), CALL, 0);
+    open.on_taken(at(2), ticket);
+    assert_eq!(open.signals().messages_refused, 0, "what is absorbed was not refused");
+}
+
+#[test]
+fn the_law_is_shown_the_message_in_service_and_the_room_of_the_queue() {
+    let mut gate = gate(&[]).with_room(77);
+    assert_eq!(gate.signals().queue.room, 77);
+    gate.on_service(at(1), true, MS * 2, 0);
+    let begun = Service { is_new: true, sojourn: MS * 2, cost: Duration::ZERO };
+    assert_eq!(gate.signals().service, begun);
+    gate.on_completion(at(4), 6, MS * 3);
+    assert_eq!(gate.signals().service, Service { cost: MS * 3, ..begun });
+    gate.on_service(at(4), false, MS, 0);
+    let next = Service { is_new: false, sojourn: MS, cost: Duration::ZERO };
+    assert_eq!(gate.signals().service, next);
+}
+
+// Judged at arrival it counts what waits; judged as it is taken, what is behind.
+#[test]
+fn a_window_counts_what_is_in_progress() {
+    for decide in [Decide::Arrival, Decide::Service] {
+        let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
+        gate.on_arrival(at(0), 0);
+        gate.control.admit_of_all(Allowance::Window(2.0));
+        assert_eq!(gate.share(Bucket::Session), 1.0);
+        let mut tickets: Vec<_> = (1..=4)
+            .filter_map(|call| match gate.on_new(at(0), Bucket::Session, Some(call), true) {
+                Verdict::Admit(ticket) => Some(ticket),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(gate.share(Bucket::Session), 0.0);
+        assert!(gate.is_refusing());
+        let entered = tickets.len() as u64;
+        assert_eq!(gate.signals().in_progress(Bucket::Session), entered);
+        tickets.reverse();
+        let refused: Vec<_> =
+            std::iter::from_fn(|| Some(gate.on_taken(at(1), tickets.pop()?).is_some())).collect();
+        match decide {
+            Decide::Arrival => assert_eq!(refused, [false, false]),
+            Decide::Service => assert_eq!(refused, [true, true, false, false]),
+        }
+        assert_eq!(gate.signals().in_progress(Bucket::Session), 0);
+    }
+}
+
+// In one queue of all messages, nobody knows which are new before they are taken.
+#[test]
+fn judged_at_service_a_window_counts_what_nobody_has_read() {
+    let mut gate = Gate::new(Settings { decide: Decide::Service, ..settings(&[]) }, Seed(1), 0);
+    gate.on_arrival(at(0), 5);
+    gate.control.admit_of_all(Allowance::Window(3.0));
+    for (call, behind, reason) in [(1, 3, Some(Reason::Law)), (2, 2, None)] {
+        gate.control.queue.waiting_max = 9;
+        let Verdict::Admit(ticket) = gate.on_new(at(0), Bucket::Session, Some(call), true) else {
+            panic!("it is judged later");
+        };
+        gate.on_service(at(0), true, MS, behind);
+        assert_eq!(gate.on_taken(at(0), ticket), reason, "{behind} behind it");
+    }
+}
+
+#[test]
+fn below_the_floor_a_session_is_refused_by_its_rank() {
+    let mut gate = gate(&[]);
+    gate.on_arrival(at(0), 0);
+    gate.control.rank_floor = 0.25;
+    let quarter = 1u64 << 62;
+    let mut verdict = |bucket, fingerprint| gate.on_new(at(0), bucket, Some(fingerprint), true);
+    for low in [0, quarter - (1 << 11)] {
+        assert_eq!(verdict(Bucket::Session, low), Verdict::Refuse(Reason::Rank), "{low:x}");
+        assert_eq!(verdict(Bucket::Session, low), Verdict::Refuse(Reason::Again));
+    }
+    assert!(matches!(verdict(Bucket::Session, quarter), Verdict::Admit(_)));
+    assert!(matches!(verdict(Bucket::Single, 1), Verdict::Admit(_)));
+    assert_eq!((gate.share(Bucket::Session), gate.share(Bucket::Single)), (0.75, 1.0));
+    let anonymous = |gate: &mut Gate| gate.on_new(at(0), Bucket::Session, None, true);
+    let refused = (0..1000).filter(|_| matches!(anonymous(&mut gate), Verdict::Refuse(_))).count();
+    // Standard deviation 14.
+    assert!((180..320).contains(&refused), "{refused}");
 }

@@ -20,6 +20,7 @@
 //! [`registry`] lists every law with its parameters; configuration and documentation are
 //! made from it. [`bound`] says how much goodput any such law can keep.
 
+mod arrival_rate;
 pub mod bound;
 mod control;
 mod cost;
@@ -33,13 +34,13 @@ mod signals;
 mod sojourn;
 mod throttle;
 
-pub use control::{Allowance, Control, QueueControl, Release};
+pub use control::{Allowance, Control, Order, QueueControl, Release};
 pub use cost::Costs;
 pub use gate::{Decide, Gate, Occupancy, Reason, Settings, Ticket, Verdict};
 pub use law::Law;
 pub use memory::{Decision, Memory};
 pub use pacer::Pacer;
 pub use registry::{Entry, Param, Values, Wrong};
-pub use signals::{Bucket, Flow, Queue, Reading, Signals};
+pub use signals::{Bucket, Flow, Queue, Reading, Service, Signals};
 pub use sojourn::{Sojourn, SojournWindow};
 pub use throttle::{Throttle, ThrottleKind};

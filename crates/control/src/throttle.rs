@@ -1,8 +1,9 @@
 //! Throttles: which pieces of new work pass, when only a share may.
 
-use tidegate_world::Stream;
+use tidegate_world::{Stream, Timestamp};
 
 use crate::Allowance;
+use crate::arrival_rate::ArrivalRate;
 
 /// How a throttle picks what passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +14,18 @@ pub enum ThrottleKind {
     Random,
 }
 
+/// Enforces an [`Allowance`] on the work of one bucket.
+#[derive(Clone, Debug)]
+pub struct Throttle {
+    arrivals: ArrivalRate,
+    pick: Pick,
+}
+
 /// One in fixed point: 0.1 ten times is less than 1 in floating point.
 const ONE: u64 = 1 << 32;
 
-/// Enforces an [`Allowance`] on the work of one bucket.
 #[derive(Clone, Debug)]
-pub enum Throttle {
+enum Pick {
     /// 000 §3.4: the shares that have not passed yet add up; when they make one, one
     /// passes. Of any n in a row it passes n·f, but for one.
     Deterministic {
@@ -33,23 +40,32 @@ pub enum Throttle {
 impl Throttle {
     /// A deterministic throttle.
     pub fn deterministic() -> Self {
-        Self::Deterministic { sum: 0 }
+        Self { arrivals: ArrivalRate::default(), pick: Pick::Deterministic { sum: 0 } }
     }
 
     /// A random throttle that draws from `stream`.
     pub fn random(stream: Stream) -> Self {
-        Self::Random(Box::new(stream))
+        Self { arrivals: ArrivalRate::default(), pick: Pick::Random(Box::new(stream)) }
     }
 
-    /// Whether the next piece of work passes.
-    pub fn passes(&mut self, allowance: Allowance) -> bool {
+    /// Pieces of work a second that come before it, as of the last.
+    pub fn arrival_rate(&self) -> f64 {
+        self.arrivals.rate()
+    }
+
+    /// Whether the next piece of work passes while so many are in progress.
+    pub fn passes(&mut self, now: Timestamp, allowance: Allowance, in_progress: u64) -> bool {
+        self.arrivals.on_arrival(now);
         let fraction = match allowance {
             Allowance::Open => return true,
             Allowance::Closed => return false,
-            Allowance::Fraction(fraction) => fraction.clamp(0.0, 1.0),
+            Allowance::Window(window) => return in_progress as f64 + 1.0 <= window,
+            Allowance::Fraction(_) | Allowance::Rate(_) => {
+                allowance.fraction(self.arrivals.rate()).clamp(0.0, 1.0)
+            }
         };
-        match self {
-            Self::Deterministic { sum } => {
+        match &mut self.pick {
+            Pick::Deterministic { sum } => {
                 *sum += (fraction * ONE as f64).round() as u64;
                 let passes = *sum >= ONE;
                 if passes {
@@ -57,7 +73,7 @@ impl Throttle {
                 }
                 passes
             }
-            Self::Random(stream) => stream.unit() < fraction,
+            Pick::Random(stream) => stream.unit() < fraction,
         }
     }
 }
@@ -69,8 +85,10 @@ mod tests {
 
     use super::*;
 
+    const NOW: Timestamp = Timestamp::ZERO;
+
     fn passed(throttle: &mut Throttle, fraction: f64, n: u32) -> u32 {
-        (0..n).map(|_| u32::from(throttle.passes(Allowance::Fraction(fraction)))).sum()
+        (0..n).map(|_| u32::from(throttle.passes(NOW, Allowance::Fraction(fraction), 0))).sum()
     }
 
     proptest! {
@@ -110,7 +128,34 @@ mod tests {
         for mut throttle in
             [Throttle::deterministic(), Throttle::random(Seed(1).stream(Purpose::Throttle, 0))]
         {
-            assert!(throttle.passes(Allowance::Open) && !throttle.passes(Allowance::Closed));
+            assert!(
+                throttle.passes(NOW, Allowance::Open, 9)
+                    && !throttle.passes(NOW, Allowance::Closed, 0)
+            );
+        }
+    }
+
+    #[test]
+    fn a_window_lets_so_many_be_in_progress() {
+        let mut throttle = Throttle::deterministic();
+        let passes =
+            |(window, in_progress)| throttle.passes(NOW, Allowance::Window(window), in_progress);
+        let cases = [(0.0, 0), (0.9, 0), (1.0, 0), (1.0, 1), (3.5, 2), (3.5, 3), (1e9, 5)];
+        assert_eq!(cases.map(passes), [false, false, true, false, true, false, true]);
+    }
+
+    #[test]
+    fn a_rate_is_the_share_that_it_is_of_what_arrives() {
+        for mut throttle in
+            [Throttle::deterministic(), Throttle::random(Seed(1).stream(Purpose::Throttle, 0))]
+        {
+            let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+            let mut passed = |from: u64, to| {
+                (from..to).filter(|&ms| throttle.passes(at(ms), Allowance::Rate(50.0), 0)).count()
+            };
+            // 1,000 a second, of which 50.
+            let counts = [passed(0, 1000), passed(1000, 11_000)];
+            assert!((30..80).contains(&counts[0]) && (430..570).contains(&counts[1]), "{counts:?}");
         }
     }
 }

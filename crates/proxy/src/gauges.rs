@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Allowance, Bucket, Control, Flow, Gate, Release, SojournWindow};
+use tidegate_control::{Bucket, Flow, Gate, Release, SojournWindow};
 use tidegate_world::{Counter, Timestamp};
 
 use crate::class::Class;
@@ -18,7 +18,8 @@ pub struct Gauges {
     pub occupied: Counter,
     /// Fill of the fullest receive buffer, in millionths.
     pub socket_fill: Counter,
-    /// Share of new work that is refused, in millionths, by bucket.
+    /// Share of new work that is refused, in millionths, by bucket: a gauge that nobody has set
+    /// yet says that nothing is.
     pub refusing: [Counter; Bucket::ALL.len()],
     /// Rate at which the queue of new calls is released, in thousandths of calls/s; zero when
     /// it is not paced.
@@ -76,7 +77,7 @@ impl Gauges {
             Release::Rate(rate) => (rate * 1e3) as u64,
         });
         for bucket in Bucket::ALL {
-            self.refusing[bucket as usize].set(refusing(control, bucket));
+            self.refusing[bucket as usize].set(millionths(1.0 - gate.share(bucket)));
         }
         self.publish_flows(gate);
         self.sojourn_of_new.publish(signals.sojourn.of_new());
@@ -119,13 +120,6 @@ impl SojournGauges {
         self.mean.set(nanos(window.mean));
         self.p99.set(nanos(window.p99));
     }
-}
-
-/// The share refused, not the share admitted: a gauge that nobody has set yet says that
-/// nothing is.
-fn refusing(control: &Control, bucket: Bucket) -> u64 {
-    let allowance: Allowance = control.admit(bucket);
-    millionths(1.0 - allowance.fraction())
 }
 
 fn millionths(share: f64) -> u64 {

@@ -70,7 +70,7 @@ enum Unsorted {
 impl Ingress {
     pub(crate) fn new(gate: Gate, overload: &Overload, queue_max: usize) -> Self {
         Self {
-            gate,
+            gate: gate.with_room(queue_max),
             queueing: overload.queueing,
             disposal: overload.disposal,
             lanes: Lanes::new(queue_max),

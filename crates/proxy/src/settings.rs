@@ -92,14 +92,7 @@ impl Default for Overload {
     fn default() -> Self {
         let none = control::registry::find("none").expect("it is registered");
         Self {
-            gate: control::Settings {
-                law: none.defaults(),
-                decide: control::Decide::Arrival,
-                throttle: control::ThrottleKind::Deterministic,
-                occupancy: control::Occupancy::Busy,
-                sticky: true,
-                memory_max: 1 << 20,
-            },
+            gate: control::Settings::new(none.defaults()),
             queueing: Queueing::Class,
             disposal: Disposal::Reject,
         }
