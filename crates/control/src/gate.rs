@@ -36,8 +36,10 @@ pub struct Settings {
     pub law: Values,
     /// When new work is judged.
     pub decide: Decide,
-    /// How a share of it is picked.
+    /// How what is admitted of it is picked.
     pub throttle: ThrottleKind,
+    /// Pieces that a throttle with a bucket lets pass at once.
+    pub burst: u32,
     /// The signal of the processor.
     pub occupancy: Occupancy,
     /// Whether a repetition gets the decision that was made before. As the papers' servers
@@ -54,6 +56,7 @@ impl Settings {
             law,
             decide: Decide::Arrival,
             throttle: ThrottleKind::Deterministic,
+            burst: 5,
             occupancy: Occupancy::Busy,
             sticky: true,
             memory_max: 1 << 20,
@@ -142,12 +145,10 @@ impl Gate {
     /// The gate of the server numbered `element`. It admits everything until its law says
     /// otherwise. Random throttles draw from `seed`.
     pub fn new(settings: Settings, seed: Seed, element: u32) -> Self {
-        let throttle = |bucket: Bucket| match settings.throttle {
-            ThrottleKind::Deterministic => Throttle::deterministic(),
-            ThrottleKind::Random => {
-                let number = element.wrapping_mul(BUCKETS as u32) + bucket as u32;
-                Throttle::random(seed.stream(Purpose::Throttle, number))
-            }
+        let throttle = |bucket: Bucket| {
+            let number = element.wrapping_mul(BUCKETS as u32) + bucket as u32;
+            let stream = seed.stream(Purpose::Throttle, number);
+            Throttle::new(settings.throttle, settings.burst, stream)
         };
         Self {
             law: (settings.law.entry().build)(&settings.law),
