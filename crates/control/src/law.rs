@@ -5,6 +5,7 @@ pub(crate) mod none;
 pub(crate) mod occupancy;
 pub(crate) mod ohta;
 pub(crate) mod pi;
+pub(crate) mod sired;
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -4,10 +4,11 @@
 use std::fmt;
 
 use crate::Law;
-use crate::law::{none, occupancy, ohta, pi};
+use crate::law::{none, occupancy, ohta, pi, sired};
 
-/// All laws.
-pub static LAWS: [&Entry; 4] = [&none::ENTRY, &occupancy::ENTRY, &ohta::ENTRY, &pi::ENTRY];
+/// All laws: those of the papers, then those of today's practice.
+pub static LAWS: [&Entry; 5] =
+    [&none::ENTRY, &occupancy::ENTRY, &sired::ENTRY, &ohta::ENTRY, &pi::ENTRY];
 
 /// The law of this name.
 pub fn find(name: &str) -> Option<&'static Entry> {
