@@ -1,6 +1,7 @@
 //! The laws: one file each, which opens with its signal, when it trips, how it recovers, its
 //! cold start, its known bias, and its source.
 
+pub(crate) mod acceptance;
 pub(crate) mod none;
 pub(crate) mod occupancy;
 pub(crate) mod ohta;

@@ -62,6 +62,11 @@ impl<T: Copy> Trail<T> {
         self.taken.push_back(newest);
         if self.taken.len() < self.k { None } else { self.taken.pop_front() }
     }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.taken.clear();
+    }
 }
 
 #[cfg(test)]
@@ -93,5 +98,7 @@ mod tests {
         assert_eq!(trail.push(3), Some(1));
         assert_eq!(trail.push(4), Some(2));
         assert_eq!(trail.newest(), Some(4));
+        trail.clear();
+        assert_eq!((trail.newest(), trail.push(5)), (None, None));
     }
 }
