@@ -2,6 +2,7 @@
 //! cold start, its known bias, and its source.
 
 pub(crate) mod acceptance;
+pub(crate) mod aro;
 pub(crate) mod none;
 pub(crate) mod occupancy;
 pub(crate) mod ohta;

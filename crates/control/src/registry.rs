@@ -4,11 +4,18 @@
 use std::fmt;
 
 use crate::Law;
-use crate::law::{acceptance, none, occupancy, ohta, pi, sired};
+use crate::law::{acceptance, aro, none, occupancy, ohta, pi, sired};
 
 /// All laws: those of the papers, then those of today's practice.
-pub static LAWS: [&Entry; 6] =
-    [&none::ENTRY, &occupancy::ENTRY, &acceptance::ENTRY, &sired::ENTRY, &ohta::ENTRY, &pi::ENTRY];
+pub static LAWS: [&Entry; 7] = [
+    &none::ENTRY,
+    &occupancy::ENTRY,
+    &acceptance::ENTRY,
+    &aro::ENTRY,
+    &sired::ENTRY,
+    &ohta::ENTRY,
+    &pi::ENTRY,
+];
 
 /// The law of this name.
 pub fn find(name: &str) -> Option<&'static Entry> {
