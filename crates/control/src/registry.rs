@@ -4,16 +4,17 @@
 use std::fmt;
 
 use crate::Law;
-use crate::law::{acceptance, aro, none, occupancy, ohta, pi, sired};
+use crate::law::{acceptance, aro, none, occ, occupancy, ohta, pi, sired};
 
 /// All laws: those of the papers, then those of today's practice.
-pub static LAWS: [&Entry; 7] = [
+pub static LAWS: [&Entry; 8] = [
     &none::ENTRY,
     &occupancy::ENTRY,
     &acceptance::ENTRY,
     &aro::ENTRY,
     &sired::ENTRY,
     &ohta::ENTRY,
+    &occ::ENTRY,
     &pi::ENTRY,
 ];
 
