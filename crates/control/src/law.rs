@@ -3,6 +3,7 @@
 
 pub(crate) mod acceptance;
 pub(crate) mod aro;
+pub(crate) mod codel;
 pub(crate) mod none;
 pub(crate) mod occ;
 pub(crate) mod occupancy;

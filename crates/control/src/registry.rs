@@ -4,10 +4,10 @@
 use std::fmt;
 
 use crate::Law;
-use crate::law::{acceptance, aro, none, occ, occupancy, ohta, pi, sired};
+use crate::law::{acceptance, aro, codel, none, occ, occupancy, ohta, pi, sired};
 
 /// All laws: those of the papers, then those of today's practice.
-pub static LAWS: [&Entry; 8] = [
+pub static LAWS: [&Entry; 9] = [
     &none::ENTRY,
     &occupancy::ENTRY,
     &acceptance::ENTRY,
@@ -16,6 +16,7 @@ pub static LAWS: [&Entry; 8] = [
     &ohta::ENTRY,
     &occ::ENTRY,
     &pi::ENTRY,
+    &codel::ENTRY,
 ];
 
 /// The law of this name.
