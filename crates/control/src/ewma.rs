@@ -44,6 +44,11 @@ impl Ewma {
     pub(crate) fn value(&self) -> f64 {
         self.value
     }
+
+    /// Multiplies the average.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        self.value *= factor;
+    }
 }
 
 #[cfg(test)]
@@ -56,6 +61,8 @@ mod tests {
         assert_eq!(average.update(8.0), 8.0);
         assert_eq!(average.update(4.0), 7.0);
         assert_eq!(average.value(), 7.0);
+        average.scale(0.5);
+        assert_eq!(average.update(3.5), 3.5);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 pub(crate) mod acceptance;
 pub(crate) mod aro;
 pub(crate) mod codel;
+pub(crate) mod gradient2;
 pub(crate) mod none;
 pub(crate) mod occ;
 pub(crate) mod occupancy;

@@ -4,10 +4,10 @@
 use std::fmt;
 
 use crate::Law;
-use crate::law::{acceptance, aro, codel, none, occ, occupancy, ohta, pi, sired};
+use crate::law::{acceptance, aro, codel, gradient2, none, occ, occupancy, ohta, pi, sired};
 
 /// All laws: those of the papers, then those of today's practice.
-pub static LAWS: [&Entry; 9] = [
+pub static LAWS: [&Entry; 10] = [
     &none::ENTRY,
     &occupancy::ENTRY,
     &acceptance::ENTRY,
@@ -17,6 +17,7 @@ pub static LAWS: [&Entry; 9] = [
     &occ::ENTRY,
     &pi::ENTRY,
     &codel::ENTRY,
+    &gradient2::ENTRY,
 ];
 
 /// The law of this name.
