@@ -4,10 +4,12 @@
 use std::fmt;
 
 use crate::Law;
-use crate::law::{acceptance, aro, codel, gradient2, none, occ, occupancy, ohta, pi, sired};
+use crate::law::{
+    acceptance, aro, breakwater, codel, gradient2, none, occ, occupancy, ohta, pi, sired,
+};
 
 /// All laws: those of the papers, then those of today's practice.
-pub static LAWS: [&Entry; 10] = [
+pub static LAWS: [&Entry; 11] = [
     &none::ENTRY,
     &occupancy::ENTRY,
     &acceptance::ENTRY,
@@ -18,6 +20,7 @@ pub static LAWS: [&Entry; 10] = [
     &pi::ENTRY,
     &codel::ENTRY,
     &gradient2::ENTRY,
+    &breakwater::ENTRY,
 ];
 
 /// The law of this name.
