@@ -5,6 +5,7 @@ pub(crate) mod acceptance;
 pub(crate) mod aro;
 pub(crate) mod breakwater;
 pub(crate) mod codel;
+pub(crate) mod dagor;
 pub(crate) mod gradient2;
 pub(crate) mod none;
 pub(crate) mod occ;

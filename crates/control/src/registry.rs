@@ -5,11 +5,11 @@ use std::fmt;
 
 use crate::Law;
 use crate::law::{
-    acceptance, aro, breakwater, codel, gradient2, none, occ, occupancy, ohta, pi, sired,
+    acceptance, aro, breakwater, codel, dagor, gradient2, none, occ, occupancy, ohta, pi, sired,
 };
 
 /// All laws: those of the papers, then those of today's practice.
-pub static LAWS: [&Entry; 11] = [
+pub static LAWS: [&Entry; 12] = [
     &none::ENTRY,
     &occupancy::ENTRY,
     &acceptance::ENTRY,
@@ -21,6 +21,7 @@ pub static LAWS: [&Entry; 11] = [
     &codel::ENTRY,
     &gradient2::ENTRY,
     &breakwater::ENTRY,
+    &dagor::ENTRY,
 ];
 
 /// The law of this name.
