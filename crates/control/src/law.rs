@@ -4,6 +4,7 @@
 pub(crate) mod acceptance;
 pub(crate) mod aro;
 pub(crate) mod breakwater;
+pub(crate) mod clearwater;
 pub(crate) mod codel;
 pub(crate) mod dagor;
 pub(crate) mod gradient2;

@@ -5,11 +5,12 @@ use std::fmt;
 
 use crate::Law;
 use crate::law::{
-    acceptance, aro, breakwater, codel, dagor, gradient2, none, occ, occupancy, ohta, pi, sired,
+    acceptance, aro, breakwater, clearwater, codel, dagor, gradient2, none, occ, occupancy, ohta,
+    pi, sired,
 };
 
 /// All laws: those of the papers, then those of today's practice.
-pub static LAWS: [&Entry; 12] = [
+pub static LAWS: [&Entry; 13] = [
     &none::ENTRY,
     &occupancy::ENTRY,
     &acceptance::ENTRY,
@@ -22,6 +23,7 @@ pub static LAWS: [&Entry; 12] = [
     &gradient2::ENTRY,
     &breakwater::ENTRY,
     &dagor::ENTRY,
+    &clearwater::ENTRY,
 ];
 
 /// The law of this name.
