@@ -8,6 +8,7 @@ pub(crate) mod clearwater;
 pub(crate) mod codel;
 pub(crate) mod dagor;
 pub(crate) mod gradient2;
+pub(crate) mod kamailio_feedback;
 pub(crate) mod none;
 pub(crate) mod occ;
 pub(crate) mod occupancy;

@@ -5,12 +5,12 @@ use std::fmt;
 
 use crate::Law;
 use crate::law::{
-    acceptance, aro, breakwater, clearwater, codel, dagor, gradient2, none, occ, occupancy, ohta,
-    pi, sired,
+    acceptance, aro, breakwater, clearwater, codel, dagor, gradient2, kamailio_feedback, none, occ,
+    occupancy, ohta, pi, sired,
 };
 
 /// All laws: those of the papers, then those of today's practice.
-pub static LAWS: [&Entry; 13] = [
+pub static LAWS: [&Entry; 14] = [
     &none::ENTRY,
     &occupancy::ENTRY,
     &acceptance::ENTRY,
@@ -24,6 +24,7 @@ pub static LAWS: [&Entry; 13] = [
     &breakwater::ENTRY,
     &dagor::ENTRY,
     &clearwater::ENTRY,
+    &kamailio_feedback::ENTRY,
 ];
 
 /// The law of this name.
