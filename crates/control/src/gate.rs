@@ -36,8 +36,10 @@ pub struct Settings {
     pub law: Values,
     /// When new work is judged.
     pub decide: Decide,
-    /// How a share of it is picked.
+    /// How what is admitted of it is picked.
     pub throttle: ThrottleKind,
+    /// Pieces that a throttle with a bucket lets pass at once.
+    pub burst: u32,
     /// The signal of the processor.
     pub occupancy: Occupancy,
     /// Whether a repetition gets the decision that was made before. As the papers' servers
@@ -54,6 +56,7 @@ impl Settings {
             law,
             decide: Decide::Arrival,
             throttle: ThrottleKind::Deterministic,
+            burst: 5,
             occupancy: Occupancy::Busy,
             sticky: true,
             memory_max: 1 << 20,
@@ -98,6 +101,8 @@ pub enum Reason {
     Again,
     /// Its rank is below the law's floor.
     Rank,
+    /// It has waited in the queue for longer than the law allows.
+    Stale,
     /// There is no room in the queue.
     QueueFull,
     /// The server is stopping.
@@ -106,8 +111,8 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Law, Self::Again, Self::Rank, Self::QueueFull, Self::Stopping];
+    pub const ALL: [Self; 6] =
+        [Self::Law, Self::Again, Self::Rank, Self::Stale, Self::QueueFull, Self::Stopping];
 
     /// Its name in metrics.
     pub const fn name(self) -> &'static str {
@@ -115,6 +120,7 @@ impl Reason {
             Self::Law => "law",
             Self::Again => "again",
             Self::Rank => "rank",
+            Self::Stale => "stale",
             Self::QueueFull => "queue_full",
             Self::Stopping => "stopping",
         }
@@ -142,12 +148,10 @@ impl Gate {
     /// The gate of the server numbered `element`. It admits everything until its law says
     /// otherwise. Random throttles draw from `seed`.
     pub fn new(settings: Settings, seed: Seed, element: u32) -> Self {
-        let throttle = |bucket: Bucket| match settings.throttle {
-            ThrottleKind::Deterministic => Throttle::deterministic(),
-            ThrottleKind::Random => {
-                let number = element.wrapping_mul(BUCKETS as u32) + bucket as u32;
-                Throttle::random(seed.stream(Purpose::Throttle, number))
-            }
+        let throttle = |bucket: Bucket| {
+            let number = element.wrapping_mul(BUCKETS as u32) + bucket as u32;
+            let stream = seed.stream(Purpose::Throttle, number);
+            Throttle::new(settings.throttle, settings.burst, stream)
         };
         Self {
             law: (settings.law.entry().build)(&settings.law),
@@ -304,8 +308,9 @@ impl Gate {
         Verdict::Admit(Ticket { bucket, fingerprint, again: false })
     }
 
-    /// New work is taken from the queue. It is judged, if it was not
-    /// [at its arrival](Decide::Arrival); `Some` says why it is not to be done after all.
+    /// New work whose [service begins](Self::on_service) is taken from the queue. It is judged,
+    /// if it was not [at its arrival](Decide::Arrival); `Some` says why it is not to be done
+    /// after all.
     pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
         let Ticket { bucket, fingerprint, again } = ticket;
         if bucket == Bucket::Session {
@@ -316,12 +321,28 @@ impl Gate {
         }
         let in_progress = &mut self.signals.in_progress[bucket as usize];
         *in_progress = in_progress.saturating_sub(1);
-        if self.settings.decide == Decide::Service {
-            if let Some(reason) = self.judge(now, bucket, fingerprint) {
-                self.refuse(now, bucket, fingerprint, reason);
-                return Some(reason);
+        let is_stale = self.is_stale(bucket);
+        match self.settings.decide {
+            Decide::Arrival if is_stale => {
+                self.signals.flow_mut(bucket).stale += 1;
+                self.signals.messages_refused += 1;
+                self.remember(now, fingerprint, Decision::Refused);
+                return Some(Reason::Stale);
             }
-            self.signals.flow_mut(bucket).admitted += 1;
+            Decide::Arrival => {}
+            Decide::Service => {
+                // What is too old is no use to the throttle, which others may pass.
+                let reason = if is_stale {
+                    Some(Reason::Stale)
+                } else {
+                    self.judge(now, bucket, fingerprint)
+                };
+                if let Some(reason) = reason {
+                    self.refuse(now, bucket, fingerprint, reason);
+                    return Some(reason);
+                }
+                self.signals.flow_mut(bucket).admitted += 1;
+            }
         }
         self.signals.flow_mut(bucket).taken += 1;
         self.remember(now, fingerprint, Decision::Served);
@@ -384,6 +405,12 @@ impl Gate {
     /// When a tick is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         (self.due != Timestamp::NEVER).then_some(self.due)
+    }
+
+    /// Whether what is taken from the queue has waited too long in it.
+    fn is_stale(&self, bucket: Bucket) -> bool {
+        let wait_max = self.control.queue.wait_max.unwrap_or(Duration::MAX);
+        bucket == Bucket::Session && !self.stopping && self.signals.service.sojourn > wait_max
     }
 
     /// Why the law does not admit new work; `None` if it does.

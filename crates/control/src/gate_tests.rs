@@ -427,7 +427,7 @@ fn a_rest_earns_no_credit() {
 #[test]
 fn reasons_have_the_names_of_metrics() {
     let names = Reason::ALL.map(Reason::name);
-    assert_eq!(names, ["law", "again", "rank", "queue_full", "stopping"]);
+    assert_eq!(names, ["law", "again", "rank", "stale", "queue_full", "stopping"]);
     assert_eq!(Bucket::ALL.map(Bucket::name), ["session", "single"]);
     let debug = format!("{:?}", closed());
     assert!(debug.contains("Fixed") && debug.contains("admit"), "{debug}");
@@ -535,4 +535,45 @@ fn below_the_floor_a_session_is_refused_by_its_rank() {
     let refused = (0..1000).filter(|_| matches!(anonymous(&mut gate), Verdict::Refuse(_))).count();
     // Standard deviation 14.
     assert!((180..320).contains(&refused), "{refused}");
+}
+
+#[test]
+fn what_waited_too_long_is_refused_when_its_turn_comes_and_so_are_its_repetitions() {
+    for decide in [Decide::Arrival, Decide::Service] {
+        let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
+        let tickets = [1, 2].map(|call| enters(&mut gate, at(0), Some(call)));
+        gate.control.queue.wait_max = Some(MS * 10);
+        let taken = tickets.into_iter().zip([10, 11]).map(|(ticket, ms)| {
+            gate.on_service(at(ms), true, MS * ms as u32, 0);
+            gate.control.queue.waiting_max = 9;
+            gate.on_taken(at(ms), ticket)
+        });
+        assert_eq!(taken.collect::<Vec<_>>(), [None, Some(Reason::Stale)], "{decide:?}");
+        assert_eq!(arrives(&mut gate, at(500), Some(2), 0), Verdict::Refuse(Reason::Again));
+        assert_eq!(gate.signals().messages_refused, 2);
+        let once =
+            Flow { arrived: 3, offered: 2, entered: 2, taken: 1, repeated: 1, ..flow(&gate) };
+        let judged = match decide {
+            Decide::Arrival => Flow { admitted: 2, refused: 0, stale: 1, ..once },
+            Decide::Service => Flow { admitted: 1, refused: 1, stale: 0, ..once },
+        };
+        assert_eq!(flow(&gate), judged, "{decide:?}");
+        assert_eq!(gate.signals().in_progress(Bucket::Session), 0);
+    }
+}
+
+// It is for callers who hang up; a stopping server owes an answer to all that it admitted.
+#[test]
+fn only_sessions_grow_stale_and_not_while_stopping() {
+    let mut gate = gate(&[]);
+    gate.on_arrival(at(0), 0);
+    gate.control.queue.wait_max = Some(MS);
+    let Verdict::Admit(single) = gate.on_new(at(0), Bucket::Single, Some(1), true) else {
+        panic!()
+    };
+    let session = enters(&mut gate, at(0), CALL);
+    gate.on_service(at(5), true, MS * 5, 0);
+    assert_eq!(gate.on_taken(at(5), single), None);
+    gate.stop();
+    assert_eq!(gate.on_taken(at(5), session), None);
 }

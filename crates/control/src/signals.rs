@@ -46,6 +46,9 @@ pub struct Flow {
     pub admitted: u64,
     /// Pieces that were refused.
     pub refused: u64,
+    /// Pieces that had been admitted, and were refused when their turn came: they had waited too
+    /// long. What is judged only then is among the refused.
+    pub stale: u64,
     /// Repetitions of what was decided, or waits.
     pub repeated: u64,
 }

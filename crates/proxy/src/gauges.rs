@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Bucket, Flow, Gate, Release, SojournWindow};
+use tidegate_control::{Bucket, Flow, Gate, Order, Release, SojournWindow};
 use tidegate_world::{Counter, Timestamp};
 
 use crate::class::Class;
@@ -24,6 +24,12 @@ pub struct Gauges {
     /// Rate at which the queue of new calls is released, in thousandths of calls/s; zero when
     /// it is not paced.
     pub release: Counter,
+    /// 1 while the newest of the new calls is taken first, else 0.
+    pub newest_first: Counter,
+    /// What has waited longer is refused when its turn comes, in ns; zero when nothing is.
+    pub wait_max: Counter,
+    /// The rank below which new calls are refused, in millionths.
+    pub rank_floor: Counter,
     /// New work, by bucket.
     pub flows: [FlowCounters; Bucket::ALL.len()],
     /// Sojourn of new work, in the last second.
@@ -76,6 +82,9 @@ impl Gauges {
             Release::Open => 0,
             Release::Rate(rate) => (rate * 1e3) as u64,
         });
+        self.newest_first.set(u64::from(control.queue.order == Order::Lifo));
+        self.wait_max.set(nanos(control.queue.wait_max.unwrap_or_default()));
+        self.rank_floor.set(millionths(control.rank_floor));
         for bucket in Bucket::ALL {
             self.refusing[bucket as usize].set(millionths(1.0 - gate.share(bucket)));
         }

@@ -6,6 +6,7 @@
 //! bounded queue of whatever arrives, in which a call waits behind all refusals before it.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{Decide, Gate, Reason, Release, Ticket, Verdict};
@@ -15,6 +16,7 @@ use tidegate_world::{Load, Received, Timestamp, Transmit};
 use crate::class::Class;
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
+use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
 use crate::reading::{Reading, Unread, read};
 use crate::settings::{Disposal, Overload};
@@ -116,7 +118,7 @@ impl Ingress {
 
     /// What waits in the queue that the law controls.
     fn new_sessions(&self) -> usize {
-        let paced = self.lanes.waiting_in(Lane::Invites);
+        let paced = self.lanes.invites();
         match (self.queueing, self.gate.control().queue.release) {
             (Queueing::Fifo, Release::Open) => paced + self.fifo.len(),
             _ => paced,
@@ -144,15 +146,17 @@ impl Ingress {
             }
             (Queueing::Fifo, Decide::Arrival) => {
                 let push = |ingress: &mut Self, waiting| {
+                    if ingress.fifo.len() >= ingress.fifo_max {
+                        return Fate::Drop(DropReason::QueueFull);
+                    }
                     ingress.fifo.push_back(Unsorted::Read(waiting));
+                    Fate::Queued
                 };
                 self.admit(now, received, endpoint, Self::fifo_has_room, push)
             }
             (Queueing::Class, _) => {
                 let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
-                self.admit(now, received, endpoint, room, |ingress, waiting| {
-                    ingress.lanes.push(waiting);
-                })
+                self.admit(now, received, endpoint, room, Self::push_to_lane)
             }
         };
         if judged.class == Some(Class::Invite) {
@@ -168,14 +172,36 @@ impl Ingress {
         self.fifo.len() + beside < self.fifo_max
     }
 
-    /// Reads a message, has it judged if it is new work, and queues it by `push`.
+    fn push_to_lane(&mut self, waiting: Waiting) -> Fate {
+        match self.keep_with_invite(waiting) {
+            ControlFlow::Break(fate) => fate,
+            ControlFlow::Continue(waiting) if self.lanes.has_room(waiting.lane) => {
+                self.lanes.push(waiting);
+                Fate::Queued
+            }
+            ControlFlow::Continue(_) => Fate::Drop(DropReason::QueueFull),
+        }
+    }
+
+    /// Has a CANCEL wait with its INVITE, if that waits in its lane; gives back all else.
+    fn keep_with_invite(&mut self, waiting: Waiting) -> ControlFlow<Fate, Waiting> {
+        let Some(fingerprint) = waiting.cancels else { return ControlFlow::Continue(waiting) };
+        match self.lanes.push_cancel(fingerprint, waiting) {
+            Cancelled::Waits => ControlFlow::Break(Fate::Queued),
+            Cancelled::Repeated => ControlFlow::Break(Fate::Drop(DropReason::Absorbed)),
+            Cancelled::Elsewhere(cancel) => ControlFlow::Continue(cancel),
+        }
+    }
+
+    /// Reads a message, has it judged if it is new work, and queues it by `push`. `has_room` says
+    /// whether that would find room for new work.
     fn admit(
         &mut self,
         now: Timestamp,
         received: Received,
         endpoint: &Endpoint,
         has_room: impl Fn(&Self, Lane) -> bool,
-        push: impl FnOnce(&mut Self, Waiting),
+        push: impl FnOnce(&mut Self, Waiting) -> Fate,
     ) -> Judged {
         let reading = match read(&received, endpoint, self.gate.is_refusing()) {
             Ok(reading) => reading,
@@ -187,37 +213,38 @@ impl Ingress {
                 return Judged { class: None, read: true, fate };
             }
         };
-        let Reading { class, lane, fingerprint, .. } = reading;
-        let has_room = has_room(self, lane);
+        let Reading { class, lane, fingerprint, cancels, .. } = reading;
         let judged = |fate| Judged { class: Some(class), read: true, fate };
         let ticket = match class.bucket() {
-            None if has_room => None,
-            None => return judged(Fate::Drop(DropReason::QueueFull)),
-            Some(bucket) => match self.gate.on_new(now, bucket, fingerprint, has_room) {
-                Verdict::Admit(ticket) => Some(ticket),
-                Verdict::Absorb => return judged(Fate::Drop(DropReason::Absorbed)),
-                Verdict::Refuse(reason) => {
-                    let reply = match (self.disposal, &reading.outline) {
-                        (Disposal::Drop, _) => None,
-                        (Disposal::Reject, Some(outline)) => {
-                            endpoint.refusal_of(&received, outline)
-                        }
-                        (Disposal::Reject, None) => endpoint.refusal(&received),
-                    };
-                    return judged(Fate::Refuse(reason, reply));
+            None => None,
+            Some(bucket) => {
+                let has_room = has_room(self, lane);
+                match self.gate.on_new(now, bucket, fingerprint, has_room) {
+                    Verdict::Admit(ticket) => Some(ticket),
+                    Verdict::Absorb => return judged(Fate::Drop(DropReason::Absorbed)),
+                    Verdict::Refuse(reason) => {
+                        let reply = match (self.disposal, &reading.outline) {
+                            (Disposal::Drop, _) => None,
+                            (Disposal::Reject, Some(outline)) => {
+                                endpoint.refusal_of(&received, outline)
+                            }
+                            (Disposal::Reject, None) => endpoint.refusal(&received),
+                        };
+                        return judged(Fate::Refuse(reason, reply));
+                    }
                 }
-            },
+            }
         };
-        push(self, Waiting { received, class, ticket, lane });
-        judged(Fate::Queued)
+        judged(push(self, Waiting { received, class, ticket, cancels, lane }))
     }
 
     /// The next message whose turn it is; `None` if none is to be served now.
     pub(crate) fn next(&mut self, now: Timestamp, endpoint: &Endpoint) -> Option<Judged> {
         let may_release = self.gate.may_release();
+        let order = self.gate.control().queue.order;
         let next = match self.queueing {
-            Queueing::Class => self.lanes.next(may_release),
-            Queueing::Fifo => self.lanes.next_invite(may_release),
+            Queueing::Class => self.lanes.next(order, may_release),
+            Queueing::Fifo => self.lanes.next_invite(order, may_release),
         };
         match next {
             Some(waiting) => Some(self.take(now, waiting, endpoint)),
@@ -233,6 +260,7 @@ impl Ingress {
                 let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
                 let judged = self.admit(now, received, endpoint, room, |_, waiting| {
                     read = Some(waiting);
+                    Fate::Queued
                 });
                 match read {
                     Some(waiting) => (waiting, true),
@@ -240,14 +268,17 @@ impl Ingress {
                 }
             }
         };
-        // A law that paces new sessions has them wait apart from all else, and a CANCEL behind
-        // its INVITE.
+        // A law that paces new sessions has them wait apart from all else, each with its CANCEL.
+        let class = Some(waiting.class);
         let paced = self.gate.control().queue.release != Release::Open;
         if paced && waiting.lane == Lane::Invites {
-            let class = Some(waiting.class);
             self.lanes.push(waiting);
             return Some(Judged { class, read, fate: Fate::Queued });
         }
+        let waiting = match self.keep_with_invite(waiting) {
+            ControlFlow::Continue(waiting) => waiting,
+            ControlFlow::Break(fate) => return Some(Judged { class, read, fate }),
+        };
         Some(Judged { read, ..self.take(now, waiting, endpoint) })
     }
 

@@ -16,6 +16,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) lane: Lane,
     /// What its repetitions have in common with it, if it is new work.
     pub(crate) fingerprint: Option<u64>,
+    /// The fingerprint of the INVITE that it cancels, if that has not been served.
+    pub(crate) cancels: Option<u64>,
     /// Where the lines stand that a refusal copies, if they were looked for.
     pub(crate) outline: Option<Outline<'a>>,
 }
@@ -43,7 +45,8 @@ pub(crate) fn read<'a>(
 ) -> Result<Reading<'a>, Unread> {
     let start = glance(&received.bytes)?;
     let by_start = Class::of_start(&start);
-    let reading = |class, lane| Reading { class, lane, fingerprint: None, outline: None };
+    let reading =
+        |class, lane| Reading { class, lane, fingerprint: None, cancels: None, outline: None };
     match by_start {
         Some(class @ (Class::Final | Class::Provisional | Class::Bye)) => {
             return Ok(reading(class, Lane::of(class)));
@@ -67,10 +70,14 @@ pub(crate) fn read<'a>(
         .unwrap_or_else(|| Class::of_request(method, endpoint.knows(method, &scan, received)));
     match class {
         // The CANCEL of an INVITE that still waits must not be served before it.
-        Class::Cancel if !endpoint.has_served(&scan) => Ok(reading(class, Lane::Invites)),
+        // RFC 3261 §9.1: it has Call-ID, topmost Via and the number in CSeq of its INVITE.
+        Class::Cancel if !endpoint.has_served(&scan) => {
+            let cancels = Some(endpoint.fingerprint(&scan));
+            Ok(Reading { cancels, ..reading(class, Lane::of(class)) })
+        }
         _ if class.is_new_work() => {
             let fingerprint = Some(endpoint.fingerprint(&scan));
-            Ok(Reading { class, lane: Lane::of(class), fingerprint, outline })
+            Ok(Reading { fingerprint, outline, ..reading(class, Lane::of(class)) })
         }
         _ => Ok(reading(class, Lane::of(class))),
     }

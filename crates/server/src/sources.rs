@@ -145,6 +145,17 @@ static RELEASE: Family = Family::gauge(
     "release_per_second",
     "Rate at which new calls are released from their queue; 0 if it is not paced",
 );
+static NEWEST_FIRST: Family = Family::gauge(
+    "newest_first",
+    "1 while the newest of the new calls in the queue is taken first, else 0",
+);
+static WAIT_MAX: Family = Family::gauge(
+    "wait_max",
+    "What has waited longer is refused when its turn comes; 0 if nothing is",
+)
+.in_unit(Unit::Seconds);
+static RANK_FLOOR: Family =
+    Family::gauge("rank_floor", "Rank, 0 to 1, below which new calls are refused");
 static OCCUPIED: Family = Family::counter(
     "processor_occupied",
     "Occupied time of the processor, as overload control sees it",
@@ -192,6 +203,9 @@ fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_
     }
     let labels = [("shard", shard)];
     samples.push(&RELEASE, &labels, gauges.release.get() as f64 / 1e3);
+    samples.push(&NEWEST_FIRST, &labels, gauges.newest_first.get());
+    samples.push(&WAIT_MAX, &labels, seconds(&gauges.wait_max));
+    samples.push(&RANK_FLOOR, &labels, gauges.rank_floor.get() as f64 / 1e6);
     samples.push(&OCCUPIED, &labels, seconds(&gauges.occupied));
     samples.push(&SOCKET_FILL, &labels, gauges.socket_fill.get() as f64 / 1e6);
     samples.push(&REMEMBERED, &labels, gauges.remembered.get());

@@ -58,7 +58,7 @@ fn overload_control_and_an_emulated_processor_are_read() {
     let Overload { gate, queueing, disposal } = &config.overload;
     assert_eq!((*queueing, *disposal), (Queueing::Fifo, Disposal::Drop));
     assert_eq!(gate.decide, Decide::Service);
-    assert_eq!(gate.throttle, ThrottleKind::Random);
+    assert_eq!((gate.throttle, gate.burst), (ThrottleKind::TokenBucket, 9));
     assert_eq!(gate.occupancy, Occupancy::Cpu);
     assert_eq!((gate.sticky, gate.memory_max), (false, 5000));
     let given = registry::find("pi").unwrap().values(&[("c_t", 0.8), ("k_pc", 3.0)]).unwrap();

@@ -12,8 +12,8 @@ use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
 use super::tables::{
-    CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE, REFUSE_US,
-    SERVE_US, SOCKET_MAX, STICKY, THROTTLE,
+    BURST, CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE,
+    REFUSE_US, SERVE_US, SOCKET_MAX, STICKY, THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -44,6 +44,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let decide = section.value(&DECIDE, report).map(Spanned::into_inner);
     let queueing = section.value(&QUEUE, report).map(Spanned::into_inner);
     let throttle = section.value(&THROTTLE, report).map(Spanned::into_inner);
+    let burst = section.value(&BURST, report).map(Spanned::into_inner);
     let disposal = section.value(&DISPOSAL, report).map(Spanned::into_inner);
     let occupancy = section.value(&OCCUPANCY, report).map(Spanned::into_inner);
     let sticky = section.value(&STICKY, report).map(Spanned::into_inner);
@@ -56,6 +57,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
             law: law?,
             decide: decide?,
             throttle: throttle?,
+            burst: u32::try_from(burst?).ok()?,
             occupancy: occupancy?,
             sticky: sticky?,
             memory_max: usize::try_from(memory_max?).ok()?,

@@ -22,6 +22,7 @@ pub static OVERLOAD: Table = Table {
         &QUEUE,
         &CLASSES,
         &THROTTLE,
+        &BURST,
         &DISPOSAL,
         &OCCUPANCY,
         &STICKY,
@@ -80,12 +81,31 @@ pub(in crate::config) static CLASSES: Knob<Choice<Classes>> = Knob {
 
 pub(in crate::config) static THROTTLE: Knob<Choice<ThrottleKind>> = Knob {
     name: "throttle",
-    shape: Choice {
-        words: &[("deterministic", ThrottleKind::Deterministic), ("random", ThrottleKind::Random)],
-        reserved: &[],
-    },
+    shape: Choice { words: &THROTTLES, reserved: &[] },
     absent: Absent::Default("\"deterministic\""),
-    doc: "How a share of new work is picked: evenly spread, or by a draw for each.",
+    doc: "How what is admitted is picked. By count: `deterministic`, evenly spread; `random`, by a \
+          draw for each. By time: `leaky-bucket` (RFC 7415 §3.5.1) and `token-bucket`, which let \
+          `burst` pass at once; `gapping`, a least time between two. A law that sets a share is \
+          obeyed by time as that share of what arrives, one that sets a rate by count as the part \
+          of what arrives that the rate is.",
+};
+
+static THROTTLES: [(&str, ThrottleKind); ThrottleKind::ALL.len()] = {
+    let mut words = [("", ThrottleKind::Deterministic); ThrottleKind::ALL.len()];
+    let mut i = 0;
+    while i < words.len() {
+        words[i] = (ThrottleKind::ALL[i].name(), ThrottleKind::ALL[i]);
+        i += 1;
+    }
+    words
+};
+
+pub(in crate::config) static BURST: Knob<Whole> = Knob {
+    name: "burst",
+    shape: Whole(1..=1000),
+    absent: Absent::Default("5"),
+    doc: "Calls that a throttle with a bucket lets pass at once. RFC 7415 §3.5.1 calls a tolerance \
+          of four intervals reasonable, which is a burst of 5.",
 };
 
 pub(in crate::config) static DISPOSAL: Knob<Choice<Disposal>> = Knob {
