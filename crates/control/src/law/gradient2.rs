@@ -11,12 +11,13 @@
 //! current time, it is taken down by a tenth with every call.
 //!
 //! Known bias: the law knows no absolute time. In an overload that lasts, the long average
-//! follows the current one, g goes to 1, and L drifts up to its maximum: then 200 calls wait
-//! at all times. What that takes to be served must be less than a caller's patience, whoever
-//! measures it. And a completion is seen only where another message is served right after it,
-//! which is whenever there is load enough to matter.
+//! follows the current one, and what is left to hold L down is that times vary. With a tolerance
+//! of 1.5, as later releases have it, that is not enough: L drifts up to its maximum, and 200
+//! calls wait at all times. What these take to be served must be less than a caller's patience.
+//! And a completion is seen only where another message is served right after it, which is
+//! whenever there is load enough to matter.
 //!
-//! Source: Netflix concurrency-limits, `Gradient2Limit.java`. Its tolerance of 1.5 came later.
+//! Source: Netflix concurrency-limits, `Gradient2Limit.java`.
 
 use tidegate_world::Timestamp;
 
@@ -80,9 +81,10 @@ static LONG: Param = Param {
 
 static TOLERANCE: Param = Param {
     name: "tolerance",
-    doc: "Factor by which a response may take longer than the average, unpunished.",
+    doc: "Factor by which a response may take longer than the average, unpunished. Later releases \
+          of its library have 1.5, which lets the window drift to its maximum.",
     unit: "1",
-    default: 1.5,
+    default: 1.0,
     min: 1.0,
     max: 100.0,
 };
@@ -236,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_tolerance_is_not_punished() {
-        let mut bench = Bench::new(&[("limit_start", 100.0)]);
+        let mut bench = Bench::new(&[("tolerance", 1.5), ("limit_start", 100.0)]);
         bench.serve(10, 10, 60);
         let before = bench.window();
         // The average is barely moved by one.
