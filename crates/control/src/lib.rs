@@ -21,13 +21,18 @@
 //! made from it. [`bound`] says how much goodput any such law can keep.
 
 mod arrival_rate;
+mod ban_list;
+mod bans;
 pub mod bound;
 mod control;
 mod cost;
 mod ewma;
+mod fairness;
 mod filter;
 mod gate;
 mod law;
+mod limits;
+mod max_min;
 mod measurement;
 mod memory;
 mod mix;
@@ -37,13 +42,20 @@ mod scheme;
 mod settings;
 mod signals;
 mod sojourn;
+mod source_table;
 mod throttle;
 mod verdict;
+mod watch;
 
+pub use ban_list::{BanList, BanView};
+pub use bans::{Ban, BanCause, Bans};
 pub use control::{Allowance, Control, Order, QueueControl, Release};
 pub use cost::Costs;
+pub use fairness::{Fairness, Pass, Source};
 pub use gate::Gate;
 pub use law::Law;
+pub use limits::{Limit, Limits, Per};
+pub use max_min::MaxMin;
 pub use memory::{Decision, Memory};
 pub use mix::Mix;
 pub use pacer::Pacer;
@@ -54,3 +66,4 @@ pub use signals::{Bucket, Flow, Queue, Reading, Service, Signals};
 pub use sojourn::{Sojourn, SojournWindow};
 pub use throttle::{Throttle, ThrottleKind};
 pub use verdict::{Reason, Ticket, Verdict};
+pub use watch::Watch;

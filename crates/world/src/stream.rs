@@ -37,6 +37,8 @@ pub enum Purpose {
     Rank,
     /// How long a refused sender is asked to wait.
     RetryAfter,
+    /// Keys of the tables of sources.
+    Sources,
 }
 
 /// The seed of a whole run, from which every stream is derived.
