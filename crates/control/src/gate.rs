@@ -124,6 +124,9 @@ impl Gate {
     pub fn on_arrival(&mut self, now: Timestamp, waiting: usize) {
         self.signals.messages += 1;
         self.signals.queue.waiting = waiting;
+        if self.settings.decide == Decide::Arrival {
+            self.control.admit_next = false;
+        }
         self.law.on_arrival(now, &self.signals, &mut self.control);
         if self.due == Timestamp::NEVER
             && let Some(tick) = self.law.tick()
@@ -153,6 +156,7 @@ impl Gate {
         has_room: bool,
     ) -> Verdict {
         self.signals.mix.record(now, class, true);
+        let exempt = std::mem::take(&mut self.control.admit_next);
         let decision = self.recall(now, fingerprint);
         let flow = self.signals.flow_mut(bucket);
         flow.arrived += 1;
@@ -162,10 +166,13 @@ impl Gate {
             flow.offered += 1;
         }
         match decision {
-            None => self.judge_new(now, bucket, class, fingerprint, has_room),
+            None => {
+                let ticket = Ticket { bucket, class, fingerprint, again: false, exempt };
+                self.judge_new(now, ticket, has_room)
+            }
             // Its original has been served: without room nothing is lost.
             Some(Decision::Served) if has_room => {
-                Verdict::Admit(Ticket { bucket, class, fingerprint, again: true })
+                Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt })
             }
             Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
             Some(Decision::Refused) => {
@@ -175,14 +182,8 @@ impl Gate {
         }
     }
 
-    fn judge_new(
-        &mut self,
-        now: Timestamp,
-        bucket: Bucket,
-        class: u8,
-        fingerprint: Option<u64>,
-        has_room: bool,
-    ) -> Verdict {
+    fn judge_new(&mut self, now: Timestamp, ticket: Ticket, has_room: bool) -> Verdict {
+        let Ticket { bucket, fingerprint, .. } = ticket;
         let waiting_max = match bucket {
             Bucket::Session => self.control.queue.waiting_max,
             Bucket::Single => usize::MAX,
@@ -194,7 +195,7 @@ impl Gate {
             return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
         }
         if self.settings.decide == Decide::Arrival {
-            if let Some(reason) = self.judge(now, bucket, class, fingerprint) {
+            if let Some(reason) = self.judge(now, &ticket) {
                 return self.refuse(now, bucket, fingerprint, reason);
             }
             self.signals.flow_mut(bucket).admitted += 1;
@@ -202,14 +203,15 @@ impl Gate {
         self.signals.flow_mut(bucket).entered += 1;
         self.signals.in_progress[bucket as usize] += 1;
         self.remember(now, fingerprint, Decision::Waits);
-        Verdict::Admit(Ticket { bucket, class, fingerprint, again: false })
+        Verdict::Admit(ticket)
     }
 
     /// A message of `class` that is no new work is judged: at its arrival, or when its service
     /// begins, as [`decide`](Self::decide) has it. Whether it is admitted.
     pub fn on_ongoing(&mut self, now: Timestamp, class: u8) -> bool {
         self.signals.mix.record(now, class, false);
-        let passes = self.stopping || self.passes(now, None, class);
+        let exempt = std::mem::take(&mut self.control.admit_next);
+        let passes = self.stopping || self.passes(now, None, class) || exempt;
         self.signals.messages_refused += u64::from(!passes);
         passes
     }
@@ -218,7 +220,7 @@ impl Gate {
     /// if it was not [at its arrival](Decide::Arrival); `Some` says why it is not to be done
     /// after all.
     pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
-        let Ticket { bucket, class, fingerprint, again } = ticket;
+        let Ticket { bucket, fingerprint, again, .. } = ticket;
         if bucket == Bucket::Session {
             self.pacer.on_released(self.control.queue.release);
         }
@@ -238,11 +240,7 @@ impl Gate {
             Decide::Arrival => {}
             Decide::Service => {
                 // What is too old is no use to the throttle, which others may pass.
-                let reason = if is_stale {
-                    Some(Reason::Stale)
-                } else {
-                    self.judge(now, bucket, class, fingerprint)
-                };
+                let reason = if is_stale { Some(Reason::Stale) } else { self.judge(now, &ticket) };
                 if let Some(reason) = reason {
                     self.refuse(now, bucket, fingerprint, reason);
                     return Some(reason);
@@ -320,19 +318,14 @@ impl Gate {
     }
 
     /// Why the law does not admit new work; `None` if it does.
-    fn judge(
-        &mut self,
-        now: Timestamp,
-        bucket: Bucket,
-        class: u8,
-        fingerprint: Option<u64>,
-    ) -> Option<Reason> {
+    fn judge(&mut self, now: Timestamp, ticket: &Ticket) -> Option<Reason> {
+        let Ticket { bucket, class, fingerprint, exempt, .. } = *ticket;
         self.judged[bucket as usize].on_arrival(now);
         let floor = self.control.rank_floor;
         if bucket == Bucket::Session && floor > 0.0 && self.rank(fingerprint) < floor {
             return Some(Reason::Rank);
         }
-        (!self.passes(now, Some(bucket), class)).then_some(Reason::Law)
+        (!self.passes(now, Some(bucket), class) && !exempt).then_some(Reason::Law)
     }
 
     fn passes(&mut self, now: Timestamp, bucket: Option<Bucket>, class: u8) -> bool {

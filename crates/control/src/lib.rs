@@ -22,13 +22,13 @@
 
 mod arrival_rate;
 pub mod bound;
+mod cadence;
 mod control;
 mod cost;
 mod ewma;
 mod filter;
 mod gate;
 mod law;
-mod measurement;
 mod memory;
 mod mix;
 mod pacer;
@@ -38,6 +38,7 @@ mod settings;
 mod signals;
 mod sojourn;
 mod throttle;
+mod trail;
 mod verdict;
 
 pub use control::{Allowance, Control, Order, QueueControl, Release};
