@@ -181,7 +181,9 @@ impl Fairness {
         account.fade(self.period);
         account.fill(now, level);
         // What is judged now is not among what came before it.
-        let pass = if (account.count - 1.0) / watched_s <= level {
+        let pass = if share <= 0.0 {
+            Pass::No
+        } else if (account.count - 1.0) / watched_s <= level {
             if self.credit > -room { Pass::Yes } else { Pass::No }
         } else if self.credit >= room || (self.credit >= 1.0 && account.tokens >= ONE) {
             Pass::Yes

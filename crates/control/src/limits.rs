@@ -33,6 +33,9 @@ pub struct Limit {
     pub burst: u32,
     /// Whose.
     pub per: Per,
+    /// Whether the repetition of a piece beyond it is refused as well. Else it is judged anew,
+    /// which takes no memory: for what is dropped in silence.
+    pub sticky: bool,
 }
 
 /// Limits, each known by its place.
@@ -63,6 +66,14 @@ impl Limits {
         }
     }
 
+    /// The limit at this place.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn get(&self, limit: usize) -> Limit {
+        self.limits[limit]
+    }
+
     /// Sources whose bucket is not full.
     pub fn sources(&self) -> usize {
         self.sources.len()
@@ -78,7 +89,7 @@ impl Limits {
     /// # Panics
     /// If there is no limit at this place.
     pub fn passes(&mut self, now: Timestamp, limit: usize, source: u128) -> bool {
-        let Limit { rate, burst, per } = self.limits[limit];
+        let Limit { rate, burst, per, .. } = self.limits[limit];
         if per == Per::Limit {
             return self.shared[limit].passes(now, rate);
         }
@@ -106,7 +117,8 @@ mod tests {
     use super::*;
 
     fn limits(sources_max: usize, limits: &[(f64, u32, Per)]) -> Limits {
-        let limits = limits.iter().map(|&(rate, burst, per)| Limit { rate, burst, per }).collect();
+        let limit = |&(rate, burst, per): &_| Limit { rate, burst, per, sticky: true };
+        let limits = limits.iter().map(limit).collect();
         Limits::new(limits, sources_max, &mut Seed(1).stream(Purpose::Sources, 0))
     }
 
