@@ -58,6 +58,12 @@ impl Bans {
         self.overflowed
     }
 
+    /// Whether nobody is banned.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bans.is_empty()
+    }
+
     /// Whether a source is banned.
     pub fn is_banned(&self, now: Timestamp, source: u128) -> bool {
         self.find(source).is_ok_and(|at| now < self.bans[at].until)

@@ -12,6 +12,7 @@ use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
 use crate::settings::Settings;
+use crate::sources::Watchman;
 
 /// The proxy: an ingress that decides what is admitted and what waits where, and an
 /// endpoint that does the work of RFC 3261 §16.
@@ -43,10 +44,18 @@ impl Proxy {
     /// name: configuration is checked before it comes here.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
-        let gate = Gate::new(overload.gate.clone(), settings.seed, settings.shard.into());
-        let waits = settings.seed.stream(Purpose::RetryAfter, settings.shard.into());
+        let shard = settings.shard.into();
+        let gate = Gate::new(overload.gate(), settings.seed, shard);
+        let waits = settings.seed.stream(Purpose::RetryAfter, shard);
+        let watchman = Watchman::new(
+            overload.sources.clone(),
+            overload.gate.sources.fair,
+            overload.gate.sources.sources_max,
+            settings.bans.clone(),
+            &mut settings.seed.stream(Purpose::Floods, shard),
+        );
         Self {
-            ingress: Ingress::new(gate, overload, settings.queue_max, waits),
+            ingress: Ingress::new(gate, overload, settings.queue_max, waits, watchman),
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
             counters,
             work: Work::default(),
@@ -98,6 +107,10 @@ impl Proxy {
                     self.counters.replied(503).add(1);
                     self.endpoint.transmit(reply);
                 }
+            }
+            Fate::NotUnderstood(received) => {
+                self.work.refused = number;
+                self.endpoint.refuse(&received, 417);
             }
             Fate::Malformed(received, malformed) => {
                 self.work.refused = number;
@@ -177,6 +190,7 @@ impl Core for Proxy {
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.ingress.on_load(now, &load);
         self.counters.overload.publish(now, self.ingress.gate());
+        self.counters.overload.sources_overflowed.set(self.ingress.sources_overflowed());
     }
 
     fn on_drain(&mut self, _now: Timestamp) {

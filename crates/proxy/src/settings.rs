@@ -6,12 +6,14 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tidegate_balance::{Policy, Pool};
 use tidegate_control as control;
+use tidegate_control::BanList;
 use tidegate_transaction::Timing;
 use tidegate_world::Seed;
 
 use crate::class::Class;
 use crate::ingress::Queueing;
 use crate::secret::Secret;
+use crate::sources::{SourceLimit, Sources};
 
 /// An address where requests arrive.
 #[derive(Clone, Debug)]
@@ -91,6 +93,19 @@ pub struct Overload {
     /// Least and most seconds of the Retry-After in a 503 to what is not admitted; `None`
     /// for none. The first is no more than the second.
     pub retry_after: Option<(u32, u32)>,
+    /// How those are told apart who send. Limits and priority are told to the gate from here.
+    pub sources: Sources,
+}
+
+impl Overload {
+    /// The gate's settings, with what it is to know of sources.
+    pub(crate) fn gate(&self) -> control::Settings {
+        let mut gate = self.gate.clone();
+        gate.sources.limits = self.sources.limits.iter().map(SourceLimit::limit).collect();
+        gate.sources.priority_cps =
+            self.sources.priority.as_ref().map_or(0.0, |priority| priority.rate_cps);
+        gate
+    }
 }
 
 impl Default for Overload {
@@ -109,6 +124,7 @@ impl Default for Overload {
             disposal: Disposal::Reject,
             reinvites: false,
             retry_after: None,
+            sources: Sources::default(),
         }
     }
 }
@@ -190,6 +206,8 @@ pub struct Settings {
     pub secret: Secret,
     /// How new work is admitted and waits.
     pub overload: Overload,
+    /// Who is banned, shared with the other shards.
+    pub bans: BanList,
     /// Seed of what is drawn.
     pub seed: Seed,
     /// Calls held at the same time by this shard.
@@ -223,6 +241,7 @@ impl Settings {
             }],
             secret,
             overload: Overload::default(),
+            bans: BanList::new(BANS_MAX),
             seed: Seed(0),
             calls_max: 1_000_000,
             transactions_max: 1_000_000,
@@ -233,6 +252,9 @@ impl Settings {
         }
     }
 }
+
+/// Sources that are banned at the same time, unless configured otherwise.
+pub const BANS_MAX: usize = 1024;
 
 /// The IPv4 address an IPv6 socket shows as `::ffff:a.b.c.d` is that IPv4 address.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {

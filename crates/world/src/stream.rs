@@ -37,8 +37,10 @@ pub enum Purpose {
     Rank,
     /// How long a refused sender is asked to wait.
     RetryAfter,
-    /// Keys of the tables of sources.
+    /// Keys of a gate's tables of sources.
     Sources,
+    /// Key of the table of those who may flood.
+    Floods,
 }
 
 /// The seed of a whole run, from which every stream is derived.
