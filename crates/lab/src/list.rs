@@ -88,8 +88,9 @@ mod tests {
             assert_eq!(listed["name"], law.name);
             assert_eq!(listed["params"].as_array().unwrap().len(), law.params.len());
             for param in law.params {
-                let line = text.lines().find(|line| line.trim_start().starts_with(param.name));
-                assert!(line.unwrap().contains(param.unit), "{}", param.name);
+                let is_its = |line: &str| line.split_whitespace().next() == Some(param.name);
+                let mut lines = text.lines().filter(|line| is_its(line));
+                assert!(lines.any(|line| line.contains(param.unit)), "{}", param.name);
             }
         }
     }
