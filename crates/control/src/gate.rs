@@ -6,10 +6,11 @@ use std::time::Duration;
 use tidegate_world::{Load, Purpose, Seed, Stream, Timestamp};
 
 use crate::arrival_rate::ArrivalRate;
+use crate::bound;
 use crate::signals::{BUCKETS, Reading};
 use crate::{
-    Allowance, Bucket, Control, Decide, Decision, Law, Memory, Occupancy, Pacer, Reason, Scheme,
-    Service, Settings, Signals, Throttle, Ticket, Verdict,
+    Allowance, Backlog, Bucket, Control, Decide, Decision, Law, Memory, Occupancy, Pacer, Reason,
+    Scheme, Service, Sessions, Settings, Signals, Throttle, Ticket, Verdict,
 };
 
 /// One server's gate.
@@ -44,7 +45,7 @@ impl Gate {
         };
         Self {
             law: (settings.law.entry().build)(&settings.law),
-            signals: Signals::default(),
+            signals: Signals { sessions: Sessions::new(settings.sessions), ..Signals::default() },
             control: Control::OPEN,
             throttles: (0..throttles).map(throttle).collect(),
             judged: Default::default(),
@@ -124,6 +125,9 @@ impl Gate {
     pub fn on_arrival(&mut self, now: Timestamp, waiting: usize) {
         self.signals.messages += 1;
         self.signals.queue.waiting = waiting;
+        if self.settings.decide == Decide::Arrival {
+            self.control.admit_next = false;
+        }
         self.law.on_arrival(now, &self.signals, &mut self.control);
         if self.due == Timestamp::NEVER
             && let Some(tick) = self.law.tick()
@@ -153,6 +157,7 @@ impl Gate {
         has_room: bool,
     ) -> Verdict {
         self.signals.mix.record(now, class, true);
+        let exempt = std::mem::take(&mut self.control.admit_next);
         let decision = self.recall(now, fingerprint);
         let flow = self.signals.flow_mut(bucket);
         flow.arrived += 1;
@@ -162,10 +167,13 @@ impl Gate {
             flow.offered += 1;
         }
         match decision {
-            None => self.judge_new(now, bucket, class, fingerprint, has_room),
+            None => {
+                let ticket = Ticket { bucket, class, fingerprint, again: false, exempt };
+                self.judge_new(now, ticket, has_room)
+            }
             // Its original has been served: without room nothing is lost.
             Some(Decision::Served) if has_room => {
-                Verdict::Admit(Ticket { bucket, class, fingerprint, again: true })
+                Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt })
             }
             Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
             Some(Decision::Refused) => {
@@ -175,14 +183,8 @@ impl Gate {
         }
     }
 
-    fn judge_new(
-        &mut self,
-        now: Timestamp,
-        bucket: Bucket,
-        class: u8,
-        fingerprint: Option<u64>,
-        has_room: bool,
-    ) -> Verdict {
+    fn judge_new(&mut self, now: Timestamp, ticket: Ticket, has_room: bool) -> Verdict {
+        let Ticket { bucket, fingerprint, .. } = ticket;
         let waiting_max = match bucket {
             Bucket::Session => self.control.queue.waiting_max,
             Bucket::Single => usize::MAX,
@@ -194,7 +196,7 @@ impl Gate {
             return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
         }
         if self.settings.decide == Decide::Arrival {
-            if let Some(reason) = self.judge(now, bucket, class, fingerprint) {
+            if let Some(reason) = self.judge(now, &ticket) {
                 return self.refuse(now, bucket, fingerprint, reason);
             }
             self.signals.flow_mut(bucket).admitted += 1;
@@ -202,15 +204,20 @@ impl Gate {
         self.signals.flow_mut(bucket).entered += 1;
         self.signals.in_progress[bucket as usize] += 1;
         self.remember(now, fingerprint, Decision::Waits);
-        Verdict::Admit(Ticket { bucket, class, fingerprint, again: false })
+        Verdict::Admit(ticket)
     }
 
     /// A message of `class` that is no new work is judged: at its arrival, or when its service
     /// begins, as [`decide`](Self::decide) has it. Whether it is admitted.
     pub fn on_ongoing(&mut self, now: Timestamp, class: u8) -> bool {
         self.signals.mix.record(now, class, false);
-        let passes = self.stopping || self.passes(now, None, class);
-        self.signals.messages_refused += u64::from(!passes);
+        let exempt = std::mem::take(&mut self.control.admit_next);
+        let passes = self.stopping || self.passes(now, None, class) || exempt;
+        if passes {
+            self.on_session_message(now, class, false);
+        } else {
+            self.signals.messages_refused += 1;
+        }
         passes
     }
 
@@ -218,11 +225,12 @@ impl Gate {
     /// if it was not [at its arrival](Decide::Arrival); `Some` says why it is not to be done
     /// after all.
     pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
-        let Ticket { bucket, class, fingerprint, again } = ticket;
+        let Ticket { bucket, class, fingerprint, again, .. } = ticket;
         if bucket == Bucket::Session {
             self.pacer.on_released(self.control.queue.release);
         }
         if again {
+            self.on_session_message(now, class, false);
             return None;
         }
         let in_progress = &mut self.signals.in_progress[bucket as usize];
@@ -238,11 +246,7 @@ impl Gate {
             Decide::Arrival => {}
             Decide::Service => {
                 // What is too old is no use to the throttle, which others may pass.
-                let reason = if is_stale {
-                    Some(Reason::Stale)
-                } else {
-                    self.judge(now, bucket, class, fingerprint)
-                };
+                let reason = if is_stale { Some(Reason::Stale) } else { self.judge(now, &ticket) };
                 if let Some(reason) = reason {
                     self.refuse(now, bucket, fingerprint, reason);
                     return Some(reason);
@@ -251,6 +255,9 @@ impl Gate {
             }
         }
         self.signals.flow_mut(bucket).taken += 1;
+        if bucket == Bucket::Session {
+            self.on_session_message(now, class, true);
+        }
         self.remember(now, fingerprint, Decision::Served);
         None
     }
@@ -290,6 +297,36 @@ impl Gate {
         self.law.on_completion(now, &self.signals, &mut self.control);
     }
 
+    /// It took `cost` to look at `looked` messages that arrived, and to refuse `refused` of them.
+    pub fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
+        self.signals.costs.record_looks(looked, refused, cost);
+    }
+
+    /// So much waits for service.
+    pub fn on_backlog(&mut self, backlog: Backlog) {
+        self.signals.backlog = backlog;
+    }
+
+    /// r: what it takes to dispose of a session that is not admitted, its repetitions and the
+    /// acknowledgements of its refusals included; `None` before the first. It lacks what the
+    /// operating system does for them.
+    pub fn refusal_cost(&self) -> Option<Duration> {
+        let Signals { costs, messages_refused, .. } = &self.signals;
+        let flows = Bucket::ALL.map(|bucket| self.signals.flow(bucket));
+        let pieces: u64 = flows.iter().map(|flow| flow.refused + flow.stale).sum();
+        let once = costs.refused()? + costs.looked().unwrap_or_default();
+        Some(once.mul_f64((*messages_refused as f64 / pieces.max(1) as f64).max(1.0)))
+    }
+
+    /// The most goodput that a law can keep at the load that is offered now, in multiples of the
+    /// capacity ([`bound`]); `None` while costs are not known.
+    pub fn bound(&self) -> Option<f64> {
+        let session_s = self.signals.sessions.cost()?.as_secs_f64();
+        let refusal_s = self.refusal_cost()?.as_secs_f64();
+        let offered = self.judged[Bucket::Session as usize].rate();
+        Some(bound::goodput(offered * session_s, (refusal_s / session_s).min(1.0)))
+    }
+
     /// Fires a tick that is due; `waiting` are in the queue of new sessions.
     pub fn handle_timeout(&mut self, now: Timestamp, waiting: usize) {
         if now < self.due {
@@ -320,19 +357,14 @@ impl Gate {
     }
 
     /// Why the law does not admit new work; `None` if it does.
-    fn judge(
-        &mut self,
-        now: Timestamp,
-        bucket: Bucket,
-        class: u8,
-        fingerprint: Option<u64>,
-    ) -> Option<Reason> {
+    fn judge(&mut self, now: Timestamp, ticket: &Ticket) -> Option<Reason> {
+        let Ticket { bucket, class, fingerprint, exempt, .. } = *ticket;
         self.judged[bucket as usize].on_arrival(now);
         let floor = self.control.rank_floor;
         if bucket == Bucket::Session && floor > 0.0 && self.rank(fingerprint) < floor {
             return Some(Reason::Rank);
         }
-        (!self.passes(now, Some(bucket), class)).then_some(Reason::Law)
+        (!self.passes(now, Some(bucket), class) && !exempt).then_some(Reason::Law)
     }
 
     fn passes(&mut self, now: Timestamp, bucket: Option<Bucket>, class: u8) -> bool {
@@ -369,6 +401,13 @@ impl Gate {
             other => other,
         };
         left.fraction(self.judged[bucket as usize].rate()).clamp(0.0, 1.0)
+    }
+
+    /// A message of a session is to be served, which begins it or not.
+    fn on_session_message(&mut self, now: Timestamp, class: u8, begins: bool) {
+        let cost = self.signals.costs.of(class);
+        self.signals.sessions.on_message(now, begins, cost);
+        self.signals.sessions.on_class(class);
     }
 
     /// What counts for a window. Judged at service, messages may wait that nobody has read.

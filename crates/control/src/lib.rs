@@ -22,22 +22,24 @@
 
 mod arrival_rate;
 pub mod bound;
+mod cadence;
 mod control;
 mod cost;
 mod ewma;
 mod filter;
 mod gate;
 mod law;
-mod measurement;
 mod memory;
 mod mix;
 mod pacer;
 pub mod registry;
 mod scheme;
+mod sessions;
 mod settings;
 mod signals;
 mod sojourn;
 mod throttle;
+mod trail;
 mod verdict;
 
 pub use control::{Allowance, Control, Order, QueueControl, Release};
@@ -49,6 +51,7 @@ pub use mix::Mix;
 pub use pacer::Pacer;
 pub use registry::{Entry, Param, Values, Wrong};
 pub use scheme::{Scheme, Shedding, Weight};
+pub use sessions::{Backlog, Estimation, SessionCheck, Sessions};
 pub use settings::{Decide, Occupancy, Settings};
 pub use signals::{Bucket, Flow, Queue, Reading, Service, Signals};
 pub use sojourn::{Sojourn, SojournWindow};
