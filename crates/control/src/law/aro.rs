@@ -180,7 +180,7 @@ mod tests {
         let share = bench.messages(60, 0, 1.0);
         assert!(share < 0.1 && !bench.law.is_at_rest(), "{share}");
         // The window is then the tick and an interval of 10 messages.
-        bench.pass(PATIENCE, 0.4);
+        bench.pass(bench.law.tick().unwrap(), 0.4);
         bench.law.on_tick(bench.now, &bench.signals, &mut bench.control);
         let occupancy = (0.01 + 0.4) / 1.01;
         assert_near(bench.share(), 0.5 / occupancy * share);

@@ -158,7 +158,8 @@ mod tests {
     fn a_full_processor_adds_five_percent_every_ten_seconds() {
         let mut bench = Bench::new(&[("setpoint", 0.75)]);
         assert_eq!(bench.law.tick(), Some(Duration::from_secs(10)));
-        // Whole percent: 6.25 and 12.5.
+        // Whole percent: 6.25 and 12.5. What was unused before is not summed up.
+        assert_eq!(bench.steps(3, 0.0), 0.0);
         assert_eq!(bench.steps(1, 1.0), 6.0);
         assert_eq!(bench.steps(1, 1.0), 12.0);
         assert_eq!(bench.steps(1, 0.75), 12.0);
