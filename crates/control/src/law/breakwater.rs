@@ -52,7 +52,7 @@ static INCREASE: Param = Param {
     doc: "Credits that are added in a step. Breakwater has 0.1 % of its clients, and 1 at least.",
     unit: "calls",
     default: 1.0,
-    min: 0.001,
+    min: 0.1,
     max: 10_000.0,
 };
 
