@@ -93,7 +93,7 @@ impl Desk {
             let State { gate, queue, .. } = &mut *state;
             gate.on_arrival(now, queue.len());
             if let Verdict::Admit(ticket) =
-                gate.on_new(now, Bucket::Session, None, queue.len() < QUEUE_MAX)
+                gate.on_new(now, Bucket::Session, 0, None, queue.len() < QUEUE_MAX)
             {
                 queue.push_back((Instant::now(), ticket));
             }

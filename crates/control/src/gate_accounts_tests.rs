@@ -59,7 +59,7 @@ proptest! {
                     messages += 1;
                     let bucket = if single { Bucket::Single } else { Bucket::Session };
                     gate.on_arrival(now, queue.len());
-                    match gate.on_new(now, bucket, call, room) {
+                    match gate.on_new(now, bucket, 0, call, room) {
                         Verdict::Admit(ticket) => queue.push(ticket),
                         Verdict::Absorb => {}
                         Verdict::Refuse(Reason::Again) => refused_again += 1,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::registry::{Entry, Param};
-use crate::{Allowance, Flow, Release};
+use crate::{Allowance, Flow, Release, Shedding, ThrottleKind, Values, Weight};
 
 #[path = "gate_accounts_tests.rs"]
 mod accounts;
@@ -90,7 +90,7 @@ fn closed() -> Gate {
 /// What becomes of a session that arrives where `waiting` wait.
 fn arrives(gate: &mut Gate, now: Timestamp, fingerprint: Option<u64>, waiting: usize) -> Verdict {
     gate.on_arrival(now, waiting);
-    gate.on_new(now, Bucket::Session, fingerprint, true)
+    gate.on_new(now, Bucket::Session, 0, fingerprint, true)
 }
 
 /// The ticket of a session that is admitted.
@@ -145,7 +145,7 @@ fn a_repetition_of_what_waits_is_absorbed_and_of_what_was_served_is_served() {
     gate.on_taken(at(600), ticket);
     let again = enters(&mut gate, at(1500), CALL);
     // Without room nothing is lost: the original was served.
-    assert_eq!(gate.on_new(at(1600), Bucket::Session, CALL, false), Verdict::Absorb);
+    assert_eq!(gate.on_new(at(1600), Bucket::Session, 0, CALL, false), Verdict::Absorb);
     gate.on_taken(at(1700), again);
     let once = Flow { offered: 1, entered: 1, taken: 1, admitted: 1, ..Flow::default() };
     assert_eq!(flow(&gate), Flow { arrived: 4, repeated: 3, ..once });
@@ -159,7 +159,7 @@ fn a_repetition_of_what_was_served_is_not_judged_again() {
         let ticket = enters(&mut gate, at(0), CALL);
         gate.on_taken(at(1), ticket);
         gate.control.admit_of_all(Allowance::Closed);
-        let Verdict::Admit(ticket) = gate.on_new(at(500), Bucket::Session, CALL, true) else {
+        let Verdict::Admit(ticket) = gate.on_new(at(500), Bucket::Session, 0, CALL, true) else {
             panic!("{decide:?}");
         };
         assert_eq!(gate.on_taken(at(501), ticket), None, "{decide:?}");
@@ -210,8 +210,8 @@ fn without_room_work_is_refused_whatever_the_law() {
     let mut gate = gate(&[]);
     gate.on_arrival(at(0), 0);
     let full = Verdict::Refuse(Reason::QueueFull);
-    assert_eq!(gate.on_new(at(0), Bucket::Single, CALL, false), full);
-    assert_eq!(gate.on_new(at(0), Bucket::Session, Some(8), false), full);
+    assert_eq!(gate.on_new(at(0), Bucket::Single, 0, CALL, false), full);
+    assert_eq!(gate.on_new(at(0), Bucket::Session, 0, Some(8), false), full);
     assert_eq!(flow(&gate).refused, 1);
 }
 
@@ -221,7 +221,7 @@ fn as_many_sessions_wait_as_the_law_allows() {
     let mut gate = gate(&[("waiting_max", 5.0)]);
     assert!(matches!(arrives(&mut gate, at(0), Some(1), 4), Verdict::Admit(_)));
     assert_eq!(arrives(&mut gate, at(0), Some(2), 5), Verdict::Refuse(Reason::QueueFull));
-    assert!(matches!(gate.on_new(at(0), Bucket::Single, Some(3), true), Verdict::Admit(_)));
+    assert!(matches!(gate.on_new(at(0), Bucket::Single, 0, Some(3), true), Verdict::Admit(_)));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn each_bucket_has_a_throttle_of_its_own() {
     let mut gate = gate(&[("share", 0.5)]);
     let mut passed = |bucket| {
         gate.on_arrival(at(0), 0);
-        matches!(gate.on_new(at(0), bucket, None, true), Verdict::Admit(_))
+        matches!(gate.on_new(at(0), bucket, 0, None, true), Verdict::Admit(_))
     };
     // One accumulator for both would let every second message pass: no session at all.
     let pairs: Vec<_> = (0..4).map(|_| Bucket::ALL.map(&mut passed)).collect();
@@ -243,7 +243,7 @@ fn random_throttles_draw_from_streams_of_their_own() {
         let mut gate = Gate::new(random(), Seed(seed), element);
         gate.on_arrival(at(0), 0);
         (0..64).fold(0u64, |bits, _| {
-            let passes = matches!(gate.on_new(at(0), bucket, None, true), Verdict::Admit(_));
+            let passes = matches!(gate.on_new(at(0), bucket, 0, None, true), Verdict::Admit(_));
             bits << 1 | u64::from(passes)
         })
     };
@@ -383,7 +383,9 @@ fn sessions_are_released_at_the_rate_of_the_law() {
 fn only_sessions_are_paced() {
     let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
     gate.on_arrival(at(0), 0);
-    let Verdict::Admit(single) = gate.on_new(at(0), Bucket::Single, None, true) else { panic!() };
+    let Verdict::Admit(single) = gate.on_new(at(0), Bucket::Single, 0, None, true) else {
+        panic!()
+    };
     gate.handle_timeout(at(10), 1);
     gate.on_taken(at(10), single);
     assert!(gate.may_release());
@@ -416,11 +418,29 @@ fn a_rest_earns_no_credit() {
     let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
     gate.on_arrival(at(0), 0);
     gate.handle_timeout(at(10), 0);
-    gate.on_taken(at(10), Ticket { bucket: Bucket::Session, fingerprint: None, again: false });
+    gate.on_taken(
+        at(10),
+        Ticket {
+            bucket: Bucket::Session,
+            class: 0,
+            fingerprint: None,
+            again: false,
+            exempt: false,
+        },
+    );
     gate.on_arrival(at(9_990), 0);
     gate.handle_timeout(at(10_000), 50);
     assert!(gate.may_release());
-    gate.on_taken(at(10_000), Ticket { bucket: Bucket::Session, fingerprint: None, again: false });
+    gate.on_taken(
+        at(10_000),
+        Ticket {
+            bucket: Bucket::Session,
+            class: 0,
+            fingerprint: None,
+            again: false,
+            exempt: false,
+        },
+    );
     assert!(!gate.may_release());
 }
 
@@ -481,7 +501,7 @@ fn a_window_counts_what_is_in_progress() {
         gate.control.admit_of_all(Allowance::Window(2.0));
         assert_eq!(gate.share(Bucket::Session), 1.0);
         let mut tickets: Vec<_> = (1..=4)
-            .filter_map(|call| match gate.on_new(at(0), Bucket::Session, Some(call), true) {
+            .filter_map(|call| match gate.on_new(at(0), Bucket::Session, 0, Some(call), true) {
                 Verdict::Admit(ticket) => Some(ticket),
                 _ => None,
             })
@@ -509,7 +529,8 @@ fn judged_at_service_a_window_counts_what_nobody_has_read() {
     gate.control.admit_of_all(Allowance::Window(3.0));
     for (call, behind, reason) in [(1, 3, Some(Reason::Law)), (2, 2, None)] {
         gate.control.queue.waiting_max = 9;
-        let Verdict::Admit(ticket) = gate.on_new(at(0), Bucket::Session, Some(call), true) else {
+        let Verdict::Admit(ticket) = gate.on_new(at(0), Bucket::Session, 0, Some(call), true)
+        else {
             panic!("it is judged later");
         };
         gate.on_service(at(0), true, MS, behind);
@@ -523,7 +544,7 @@ fn below_the_floor_a_session_is_refused_by_its_rank() {
     gate.on_arrival(at(0), 0);
     gate.control.rank_floor = 0.25;
     let quarter = 1u64 << 62;
-    let mut verdict = |bucket, fingerprint| gate.on_new(at(0), bucket, Some(fingerprint), true);
+    let mut verdict = |bucket, fingerprint| gate.on_new(at(0), bucket, 0, Some(fingerprint), true);
     for low in [0, quarter - (1 << 11)] {
         assert_eq!(verdict(Bucket::Session, low), Verdict::Refuse(Reason::Rank), "{low:x}");
         assert_eq!(verdict(Bucket::Session, low), Verdict::Refuse(Reason::Again));
@@ -531,7 +552,7 @@ fn below_the_floor_a_session_is_refused_by_its_rank() {
     assert!(matches!(verdict(Bucket::Session, quarter), Verdict::Admit(_)));
     assert!(matches!(verdict(Bucket::Single, 1), Verdict::Admit(_)));
     assert_eq!((gate.share(Bucket::Session), gate.share(Bucket::Single)), (0.75, 1.0));
-    let anonymous = |gate: &mut Gate| gate.on_new(at(0), Bucket::Session, None, true);
+    let anonymous = |gate: &mut Gate| gate.on_new(at(0), Bucket::Session, 0, None, true);
     let refused = (0..1000).filter(|_| matches!(anonymous(&mut gate), Verdict::Refuse(_))).count();
     // Standard deviation 14.
     assert!((180..320).contains(&refused), "{refused}");
@@ -568,7 +589,7 @@ fn only_sessions_grow_stale_and_not_while_stopping() {
     let mut gate = gate(&[]);
     gate.on_arrival(at(0), 0);
     gate.control.queue.wait_max = Some(MS);
-    let Verdict::Admit(single) = gate.on_new(at(0), Bucket::Single, Some(1), true) else {
+    let Verdict::Admit(single) = gate.on_new(at(0), Bucket::Single, 0, Some(1), true) else {
         panic!()
     };
     let session = enters(&mut gate, at(0), CALL);
@@ -576,4 +597,133 @@ fn only_sessions_grow_stale_and_not_while_stopping() {
     assert_eq!(gate.on_taken(at(5), single), None);
     gate.stop();
     assert_eq!(gate.on_taken(at(5), session), None);
+}
+
+fn schemed(scheme: Scheme, share: f64) -> Gate {
+    let mut gate = Gate::new(Settings { scheme, ..settings(&[]) }, Seed(1), 0);
+    gate.on_arrival(at(0), 0);
+    gate.control.admit_of_all(Allowance::Fraction(share));
+    gate
+}
+
+/// How many of ten messages of a class are admitted.
+fn of_ten(gate: &mut Gate, bucket: Option<Bucket>, class: u8) -> usize {
+    let mut admitted = || match bucket {
+        None => gate.on_ongoing(at(0), class),
+        Some(bucket) => {
+            let verdict = gate.on_new(at(0), bucket, class, None, true);
+            matches!(verdict, Verdict::Admit(_))
+        }
+    };
+    (0..10).filter(|_| admitted()).count()
+}
+
+const INVITE: u8 = 6;
+const BYE: u8 = 3;
+const SESSION: Option<Bucket> = Some(Bucket::Session);
+
+#[test]
+fn by_default_only_new_work_is_shed() {
+    let mut gate = schemed(Scheme::Simplified { scaled: false }, 0.0);
+    assert_eq!((of_ten(&mut gate, None, BYE), of_ten(&mut gate, SESSION, INVITE)), (10, 0));
+    assert_eq!(gate.signals().messages_refused, 10);
+    let shares = [(None, BYE), (SESSION, INVITE)].map(|(b, c)| gate.share_of_class(b, c));
+    assert_eq!(shares, [1.0, 0.0]);
+}
+
+#[test]
+fn scaled_new_work_sheds_what_all_would() {
+    let mut gate = schemed(Scheme::Simplified { scaled: true }, 1.0);
+    of_ten(&mut gate, SESSION, INVITE);
+    for _ in 0..3 {
+        of_ten(&mut gate, None, BYE);
+    }
+    // One in four is new: a tenth of all is four tenths of them.
+    gate.control.admit_of_all(Allowance::Fraction(0.9));
+    assert!((gate.share_of_class(SESSION, INVITE) - 0.6).abs() < 1e-9);
+    assert_eq!(gate.share_of_class(None, BYE), 1.0);
+}
+
+// 000 §6.6: "Single class overload controls treat all incoming packets equally".
+#[test]
+fn in_a_single_class_all_messages_share_one_throttle() {
+    let mut gate = schemed(Scheme::Single, 0.5);
+    let pairs: Vec<_> = (0..3)
+        .map(|_| {
+            let new = gate.on_new(at(0), Bucket::Session, INVITE, None, true);
+            (matches!(new, Verdict::Admit(_)), gate.on_ongoing(at(0), BYE))
+        })
+        .collect();
+    // Each with a throttle of its own, the first of both would be refused.
+    assert_eq!(pairs, [(false, true); 3]);
+    assert_eq!(gate.signals().messages_refused, 3);
+    assert_eq!(gate.share_of_class(None, BYE), 0.5);
+}
+
+#[test]
+fn in_several_classes_each_is_shed_by_a_throttle_of_its_own() {
+    let order = vec![BYE, INVITE];
+    let scheme = Scheme::Multi(Shedding { order, weight: Weight::Count });
+    let mut gate = schemed(scheme, 1.0);
+    assert_eq!(of_ten(&mut gate, SESSION, INVITE), 10);
+    assert_eq!(of_ten(&mut gate, None, BYE), 10);
+    for (share, bye, invite) in [(0.75, 0.5, 1.0), (0.5, 0.0, 1.0), (0.25, 0.0, 0.5)] {
+        gate.control.admit_of_all(Allowance::Fraction(share));
+        let shares = [(None, BYE), (SESSION, INVITE)].map(|(b, c)| gate.share_of_class(b, c));
+        assert_eq!(shares, [bye, invite], "{share}");
+    }
+    // One throttle for both would let some pass.
+    assert!((0..10).all(|_| !gate.on_ongoing(at(0), BYE)));
+    assert!(gate.on_ongoing(at(0), 0), "never what is not in the order");
+    gate.stop();
+    assert!(gate.on_ongoing(at(0), BYE), "what was begun is finished");
+}
+
+// A rate is of new sessions: the part of them that it is, is asked of all messages.
+#[test]
+fn a_scheme_of_all_messages_takes_a_rate_for_the_share_that_it_is() {
+    let mut gate = Gate::new(Settings { scheme: Scheme::Single, ..settings(&[]) }, Seed(1), 0);
+    gate.on_arrival(at(0), 0);
+    for ms in (0..1000).step_by(10) {
+        gate.on_new(at(ms), Bucket::Session, INVITE, None, true);
+        (0..5).for_each(|_| assert!(gate.on_ongoing(at(ms), BYE)));
+    }
+    gate.control.admit_of_all(Allowance::Rate(25.0));
+    assert!((gate.share_of_class(None, BYE) - 0.25).abs() < 0.01);
+    gate.control.admit_of_all(Allowance::Closed);
+    assert!(!gate.on_ongoing(at(1000), BYE));
+}
+
+// 000 §6.3: the packet at which a measurement is taken is always accepted.
+#[test]
+fn the_message_that_a_law_exempts_passes_and_no_other() {
+    for decide in [Decide::Arrival, Decide::Service] {
+        let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
+        gate.on_arrival(at(0), 0);
+        gate.control.admit_of_all(Allowance::Closed);
+        let mut passes = |exempt| {
+            gate.on_arrival(at(0), 0);
+            gate.control.admit_next = exempt;
+            match gate.on_new(at(0), Bucket::Session, 0, None, true) {
+                Verdict::Admit(ticket) => gate.on_taken(at(0), ticket).is_none(),
+                _ => false,
+            }
+        };
+        assert_eq!([true, false, true].map(&mut passes), [true, false, true], "{decide:?}");
+    }
+}
+
+// Else a call would pass for a BYE that was measured.
+#[test]
+fn an_exemption_is_gone_with_its_message() {
+    let mut gate = closed();
+    gate.on_arrival(at(0), 0);
+    gate.control.admit_next = true;
+    assert!(gate.on_ongoing(at(0), BYE));
+    assert!(matches!(gate.on_new(at(0), Bucket::Session, 0, None, true), Verdict::Refuse(_)));
+    gate.control.admit_next = true;
+    assert!(matches!(arrives(&mut gate, at(1), None, 0), Verdict::Refuse(_)));
+    let mut single = schemed(Scheme::Single, 0.0);
+    single.control.admit_next = true;
+    assert_eq!([0; 2].map(|_| single.on_ongoing(at(0), BYE)), [true, false]);
 }

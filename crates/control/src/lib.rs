@@ -22,27 +22,36 @@
 
 mod arrival_rate;
 pub mod bound;
+mod cadence;
 mod control;
 mod cost;
 mod ewma;
 mod filter;
 mod gate;
 mod law;
-mod measurement;
 mod memory;
+mod mix;
 mod pacer;
 pub mod registry;
+mod scheme;
+mod settings;
 mod signals;
 mod sojourn;
 mod throttle;
+mod trail;
+mod verdict;
 
 pub use control::{Allowance, Control, Order, QueueControl, Release};
 pub use cost::Costs;
-pub use gate::{Decide, Gate, Occupancy, Reason, Settings, Ticket, Verdict};
+pub use gate::Gate;
 pub use law::Law;
 pub use memory::{Decision, Memory};
+pub use mix::Mix;
 pub use pacer::Pacer;
 pub use registry::{Entry, Param, Values, Wrong};
+pub use scheme::{Scheme, Shedding, Weight};
+pub use settings::{Decide, Occupancy, Settings};
 pub use signals::{Bucket, Flow, Queue, Reading, Service, Signals};
 pub use sojourn::{Sojourn, SojournWindow};
 pub use throttle::{Throttle, ThrottleKind};
+pub use verdict::{Reason, Ticket, Verdict};

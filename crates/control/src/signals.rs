@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Costs, Sojourn};
+use crate::{Costs, Mix, Sojourn};
 
 /// Kinds of new work that are admitted separately, each by a throttle of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +121,8 @@ pub struct Signals {
     pub service: Service,
     /// What a message of each class costs.
     pub costs: Costs,
+    /// What arrives, by class.
+    pub mix: Mix,
 }
 
 impl Signals {

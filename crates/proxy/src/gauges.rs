@@ -21,6 +21,8 @@ pub struct Gauges {
     /// Share of new work that is refused, in millionths, by bucket: a gauge that nobody has set
     /// yet says that nothing is.
     pub refusing: [Counter; Bucket::ALL.len()],
+    /// Share of the messages of a class that is refused, in millionths.
+    pub refusing_of_class: [Counter; Class::ALL.len()],
     /// Rate at which the queue of new calls is released, in thousandths of calls/s; zero when
     /// it is not paced.
     pub release: Counter,
@@ -92,6 +94,8 @@ impl Gauges {
         self.sojourn_of_new.publish(signals.sojourn.of_new());
         self.sojourn_of_ongoing.publish(signals.sojourn.of_ongoing());
         for class in Class::ALL {
+            let share = gate.share_of_class(class.bucket(), class as u8);
+            self.refusing_of_class[class as usize].set(millionths(1.0 - share));
             let cost = signals.costs.of(class as u8).unwrap_or_default();
             self.costs[class as usize].set(nanos(cost));
         }

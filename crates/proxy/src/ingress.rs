@@ -10,15 +10,15 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{Decide, Gate, Reason, Release, Ticket, Verdict};
-use tidegate_sip::Malformed;
-use tidegate_world::{Load, Received, Timestamp, Transmit};
+use tidegate_sip::{Malformed, Outline};
+use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
 
 use crate::class::Class;
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
-use crate::reading::{Reading, Unread, read};
+use crate::reading::{Reading, Unread, Wanted, read};
 use crate::settings::{Disposal, Overload};
 
 /// How messages wait for service.
@@ -38,8 +38,10 @@ pub(crate) enum Fate {
     Serve(Received, Option<u64>),
     /// It is gone.
     Drop(DropReason),
-    /// It is not admitted, and this is to be sent.
+    /// It asks for new work and is not admitted, and this is to be sent.
     Refuse(Reason, Option<Transmit>),
+    /// It belongs to work that was begun and is not admitted, and this is to be sent.
+    Shed(Option<Transmit>),
     /// It is a request that breaks the grammar.
     Malformed(Received, Malformed),
 }
@@ -58,9 +60,21 @@ pub(crate) struct Ingress {
     gate: Gate,
     queueing: Queueing,
     disposal: Disposal,
+    reinvites: bool,
+    /// Bounds of Retry-After, in seconds.
+    retry_after: Option<(u32, u32)>,
+    /// Retry-After of what has no fingerprint.
+    waits: Stream,
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
+}
+
+/// A message that is not admitted.
+struct Refused<'a> {
+    received: &'a Received,
+    class: Class,
+    fingerprint: Option<u64>,
 }
 
 /// A message in the one queue of all.
@@ -70,11 +84,15 @@ enum Unsorted {
 }
 
 impl Ingress {
-    pub(crate) fn new(gate: Gate, overload: &Overload, queue_max: usize) -> Self {
+    /// An ingress whose Retry-After is drawn from `waits`.
+    pub(crate) fn new(gate: Gate, overload: &Overload, queue_max: usize, waits: Stream) -> Self {
         Self {
             gate: gate.with_room(queue_max),
             queueing: overload.queueing,
             disposal: overload.disposal,
+            reinvites: overload.reinvites,
+            retry_after: overload.retry_after,
+            waits,
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
             fifo_max: queue_max,
@@ -203,7 +221,8 @@ impl Ingress {
         has_room: impl Fn(&Self, Lane) -> bool,
         push: impl FnOnce(&mut Self, Waiting) -> Fate,
     ) -> Judged {
-        let reading = match read(&received, endpoint, self.gate.is_refusing()) {
+        let wanted = Wanted { outline: self.gate.is_refusing(), reinvites: self.reinvites };
+        let reading = match read(&received, endpoint, wanted) {
             Ok(reading) => reading,
             Err(Unread::Dropped(class, why)) => {
                 return Judged { class, read: true, fate: Fate::Drop(why) };
@@ -213,29 +232,63 @@ impl Ingress {
                 return Judged { class: None, read: true, fate };
             }
         };
-        let Reading { class, lane, fingerprint, cancels, .. } = reading;
+        let Reading { class, lane, bucket, fingerprint, cancels, .. } = reading;
         let judged = |fate| Judged { class: Some(class), read: true, fate };
-        let ticket = match class.bucket() {
-            None => None,
+        let ticket = match bucket {
+            None if self.gate.decide() == Decide::Service => None,
+            None if self.gate.on_ongoing(now, class as u8) => None,
+            None => {
+                let refused = Refused { received: &received, class, fingerprint };
+                return judged(Fate::Shed(self.reply(&refused, None, endpoint)));
+            }
             Some(bucket) => {
                 let has_room = has_room(self, lane);
-                match self.gate.on_new(now, bucket, fingerprint, has_room) {
+                match self.gate.on_new(now, bucket, class as u8, fingerprint, has_room) {
                     Verdict::Admit(ticket) => Some(ticket),
                     Verdict::Absorb => return judged(Fate::Drop(DropReason::Absorbed)),
                     Verdict::Refuse(reason) => {
-                        let reply = match (self.disposal, &reading.outline) {
-                            (Disposal::Drop, _) => None,
-                            (Disposal::Reject, Some(outline)) => {
-                                endpoint.refusal_of(&received, outline)
-                            }
-                            (Disposal::Reject, None) => endpoint.refusal(&received),
-                        };
+                        let outline = reading.outline.as_ref();
+                        let refused = Refused { received: &received, class, fingerprint };
+                        let reply = self.reply(&refused, outline, endpoint);
                         return judged(Fate::Refuse(reason, reply));
                     }
                 }
             }
         };
         judged(push(self, Waiting { received, class, ticket, cancels, lane }))
+    }
+
+    /// What is sent for a message that is not admitted.
+    fn reply(
+        &mut self,
+        refused: &Refused<'_>,
+        outline: Option<&Outline<'_>>,
+        endpoint: &Endpoint,
+    ) -> Option<Transmit> {
+        let Refused { received, class, fingerprint } = *refused;
+        match (self.disposal, class) {
+            // Nothing answers a response, or an ACK.
+            (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
+            (Disposal::Reject, _) => {
+                let wait = self.retry_after_s(fingerprint);
+                match outline {
+                    Some(outline) => endpoint.refusal_of(received, outline, wait),
+                    None => endpoint.refusal(received, wait),
+                }
+            }
+        }
+    }
+
+    /// After how many seconds one may ask again, uniform within the configured bounds: who is
+    /// refused together must not come back together. RFC 3261 §8.2.7 wants the same response to
+    /// the same request, so it is made of the fingerprint, a keyed hash, where there is one.
+    fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
+        let (least, most) = self.retry_after?;
+        let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());
+        // The upper half may rank it.
+        let span = u64::from(most.saturating_sub(least)) + 1;
+        let drawn = ((number & u64::from(u32::MAX)) * span) >> 32;
+        u32::try_from(drawn).ok().map(|drawn| least + drawn)
     }
 
     /// The next message whose turn it is; `None` if none is to be served now.
@@ -282,19 +335,27 @@ impl Ingress {
         Some(Judged { read, ..self.take(now, waiting, endpoint) })
     }
 
-    /// Serves a message, unless it is new work that is judged only now and not admitted.
+    /// Serves a message, unless it is judged only now and not admitted.
     fn take(&mut self, now: Timestamp, waiting: Waiting, endpoint: &Endpoint) -> Judged {
         let Waiting { received, class, ticket, .. } = waiting;
         let sojourn = now.since(received.arrived);
         self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
         let fingerprint = ticket.as_ref().and_then(Ticket::fingerprint);
-        let fate = match ticket.and_then(|ticket| self.gate.on_taken(now, ticket)) {
-            None => Fate::Serve(received, fingerprint),
-            Some(reason) => {
-                let rejects = self.disposal == Disposal::Reject;
-                let reply = if rejects { endpoint.refusal(&received) } else { None };
-                Fate::Refuse(reason, reply)
+        let fate = match ticket {
+            Some(ticket) => match self.gate.on_taken(now, ticket) {
+                None => Fate::Serve(received, fingerprint),
+                Some(reason) => {
+                    let refused = Refused { received: &received, class, fingerprint };
+                    Fate::Refuse(reason, self.reply(&refused, None, endpoint))
+                }
+            },
+            None if self.gate.decide() == Decide::Service
+                && !self.gate.on_ongoing(now, class as u8) =>
+            {
+                let refused = Refused { received: &received, class, fingerprint };
+                Fate::Shed(self.reply(&refused, None, endpoint))
             }
+            None => Fate::Serve(received, None),
         };
         Judged { class: Some(class), read: false, fate }
     }

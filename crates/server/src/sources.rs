@@ -141,6 +141,13 @@ static REPEATED: Family = Family::counter(
 static FRACTION: Family =
     Family::gauge("allowance", "Share of new work that is admitted, by bucket")
         .in_unit(Unit::Ratio);
+static CLASS_FRACTION: Family =
+    Family::gauge("class_allowance", "Share of messages that is admitted, by class")
+        .in_unit(Unit::Ratio);
+static SHED: Family = Family::counter(
+    "messages_shed",
+    "Messages of work that was begun and that were not admitted all the same, by class",
+);
 static RELEASE: Family = Family::gauge(
     "release_per_second",
     "Rate at which new calls are released from their queue; 0 if it is not paced",
@@ -194,6 +201,9 @@ fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_
     for class in Class::ALL {
         let labels = [("shard", shard), ("class", class.name())];
         samples.push(&SERVICE, &labels, seconds(&gauges.costs[class as usize]));
+        let refusing = gauges.refusing_of_class[class as usize].get() as f64 / 1e6;
+        samples.push(&CLASS_FRACTION, &labels, 1.0 - refusing);
+        samples.push(&SHED, &labels, counters.shed(class).get());
     }
     for (kind, [_, min, mean, p99]) in sojourns(gauges, now_ns) {
         for (statistic, ns) in [("min", min), ("mean", mean), ("p99", p99)] {

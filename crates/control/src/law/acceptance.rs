@@ -26,9 +26,10 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use super::occupancy::{FLOOR, K, MEASURE};
-use crate::measurement::{Cadence, PATIENCE, Trail};
+use super::occupancy::{FLOOR, K};
+use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
 use crate::registry::{Entry, Param};
+use crate::trail::Trail;
 use crate::{Allowance, Bucket, Control, Law, Signals, Values};
 
 pub(super) static TARGET: Param = Param {
@@ -57,11 +58,11 @@ pub(crate) static ENTRY: Entry = Entry {
     doc: "Every `measure` messages: α, the accepted share of the messages of the last `k` \
           measurements; the admitted share becomes clamp(`f_min`, (`alpha_targ`/α)·f, 1). It \
           refuses some calls without any load.",
-    params: &[&K, &MEASURE, &TARGET, &FLOOR, &SUSTAINABLE],
-    check: |_| Ok(()),
+    params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &SUSTAINABLE],
+    check: Cadence::check,
     build: |values: &Values| {
         Box::new(Acceptance {
-            cadence: Cadence::new(values.of(&MEASURE) as u64),
+            cadence: Cadence::new(values, values.of(&FLOOR), 1.0),
             estimate: Estimate::new(values),
             floor: values.of(&FLOOR),
             fraction: 1.0,
@@ -79,10 +80,10 @@ struct Acceptance {
 
 impl Acceptance {
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        if !self.cadence.is_due(now, signals.messages) {
+        if !self.cadence.is_due(now, signals) {
             return;
         }
-        let arrived = self.cadence.on_taken(now, signals.messages);
+        let arrived = self.cadence.on_taken(now, signals, control);
         if let Some(factor) = self.estimate.factor(now, arrived, signals) {
             self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
             control.admit_of_all(Allowance::Fraction(self.fraction));

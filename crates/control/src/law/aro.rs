@@ -26,7 +26,7 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::{acceptance, occupancy};
-use crate::measurement::{Cadence, PATIENCE};
+use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
 use crate::registry::Entry;
 use crate::{Allowance, Control, Law, Signals, Values};
 
@@ -39,17 +39,23 @@ pub(crate) static ENTRY: Entry = Entry {
           ρ smoothed with weight `w`. As printed it refuses some calls without any load.",
     params: &[
         &occupancy::K,
-        &occupancy::MEASURE,
+        &MEASURE,
+        &NOTICE,
+        &ACCEPT,
         &occupancy::TARGET,
         &acceptance::TARGET,
         &occupancy::FLOOR,
         &occupancy::WEIGHT,
         &acceptance::SUSTAINABLE,
     ],
-    check: |_| Ok(()),
+    check: Cadence::check,
     build: |values: &Values| {
         Box::new(Aro {
-            cadence: Cadence::new(values.of(&occupancy::MEASURE) as u64),
+            cadence: Cadence::new(
+                values,
+                values.of(&occupancy::FLOOR),
+                values.of(&occupancy::WEIGHT),
+            ),
             occupancy: occupancy::Estimate::new(values),
             acceptance: acceptance::Estimate::new(values),
             floor: values.of(&occupancy::FLOOR),
@@ -69,11 +75,10 @@ struct Aro {
 
 impl Aro {
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        if !self.cadence.is_due(now, signals.messages) || !self.occupancy.is_news(signals.processor)
-        {
+        if !self.cadence.is_due(now, signals) || !self.occupancy.is_news(signals.processor) {
             return;
         }
-        let arrived = self.cadence.on_taken(now, signals.messages);
+        let arrived = self.cadence.on_taken(now, signals, control);
         let factors = [
             self.occupancy.factor(signals.processor),
             self.acceptance.factor(now, arrived, signals),

@@ -21,10 +21,11 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
+use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
 use crate::ewma::Ewma;
-use crate::measurement::{Cadence, PATIENCE, Trail};
 use crate::registry::{Entry, Param};
 use crate::signals::Reading;
+use crate::trail::Trail;
 use crate::{Allowance, Control, Law, Signals, Values};
 
 pub(super) static K: Param = Param {
@@ -34,15 +35,6 @@ pub(super) static K: Param = Param {
     default: 25.0,
     min: 2.0,
     max: 1000.0,
-};
-
-pub(super) static MEASURE: Param = Param {
-    name: "measure",
-    doc: "Messages from one measurement to the next.",
-    unit: "messages",
-    default: 125.0,
-    min: 1.0,
-    max: 100_000.0,
 };
 
 pub(super) static TARGET: Param = Param {
@@ -78,11 +70,11 @@ pub(crate) static ENTRY: Entry = Entry {
     source: "000 §3.1",
     doc: "Every `measure` messages: ρ over the last `k` measurements, smoothed with weight `w`; \
           the admitted share becomes clamp(`f_min`, (`rho_targ`/ρ)·f, 1).",
-    params: &[&K, &MEASURE, &TARGET, &FLOOR, &WEIGHT],
-    check: |_| Ok(()),
+    params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &WEIGHT],
+    check: Cadence::check,
     build: |values: &Values| {
         Box::new(Occupancy {
-            cadence: Cadence::new(values.of(&MEASURE) as u64),
+            cadence: Cadence::new(values, values.of(&FLOOR), values.of(&WEIGHT)),
             estimate: Estimate::new(values),
             floor: values.of(&FLOOR),
             fraction: 1.0,
@@ -100,11 +92,10 @@ struct Occupancy {
 
 impl Occupancy {
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        if !self.cadence.is_due(now, signals.messages) || !self.estimate.is_news(signals.processor)
-        {
+        if !self.cadence.is_due(now, signals) || !self.estimate.is_news(signals.processor) {
             return;
         }
-        self.cadence.on_taken(now, signals.messages);
+        self.cadence.on_taken(now, signals, control);
         if let Some(factor) = self.estimate.factor(signals.processor) {
             self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
             control.admit_of_all(Allowance::Fraction(self.fraction));

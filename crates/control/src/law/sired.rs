@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use super::occupancy::{FLOOR, MEASURE};
+use super::occupancy::FLOOR;
+use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
 use crate::ewma::Ewma;
-use crate::measurement::{Cadence, PATIENCE};
 use crate::registry::{Entry, Param};
 use crate::{Allowance, Control, Law, Signals, Values};
 
@@ -62,13 +62,14 @@ pub(crate) static ENTRY: Entry = Entry {
           buffer, whichever is fuller, smoothed with weight `w`; the admitted share becomes \
           clamp(`f_min`, (`q_max` − q)/(`q_max` − `q_min`), 1). The size of the queue decides \
           how long is waited.",
-    params: &[&MEASURE, &Q_MIN, &Q_MAX, &WEIGHT, &FLOOR],
+    params: &[&MEASURE, &NOTICE, &ACCEPT, &Q_MIN, &Q_MAX, &WEIGHT, &FLOOR],
     check: |values| {
+        Cadence::check(values)?;
         if values.of(&Q_MIN) < values.of(&Q_MAX) { Ok(()) } else { Err("q_min < q_max") }
     },
     build: |values: &Values| {
         Box::new(Sired {
-            cadence: Cadence::new(values.of(&MEASURE) as u64),
+            cadence: Cadence::new(values, values.of(&FLOOR), values.of(&WEIGHT)),
             q_min: values.of(&Q_MIN),
             q_max: values.of(&Q_MAX),
             floor: values.of(&FLOOR),
@@ -92,10 +93,10 @@ struct Sired {
 
 impl Sired {
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        if !self.cadence.is_due(now, signals.messages) {
+        if !self.cadence.is_due(now, signals) {
             return;
         }
-        self.cadence.on_taken(now, signals.messages);
+        self.cadence.on_taken(now, signals, control);
         let queue = &signals.queue;
         let queued = if queue.room == 0 { 0.0 } else { queue.waiting as f64 / queue.room as f64 };
         let fill = self.fill.update(queued.max(signals.socket_fill).min(1.0));

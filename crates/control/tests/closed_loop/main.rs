@@ -8,6 +8,7 @@ mod curves;
 mod pi;
 mod plant;
 mod recovery;
+mod throttles;
 mod tuned;
 
 use std::time::Duration;

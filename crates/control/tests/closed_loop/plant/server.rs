@@ -252,7 +252,7 @@ impl<'a> Server<'a> {
         let fingerprint = (call as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let repeated = self.gate.signals().flow(Bucket::Session).repeated;
         let room = self.queue.len() < self.setup.queue_max;
-        match self.gate.on_new(self.now, Bucket::Session, Some(fingerprint), room) {
+        match self.gate.on_new(self.now, Bucket::Session, 0, Some(fingerprint), room) {
             Verdict::Refuse(_) => (Job::Refuse(call), look + refuse),
             Verdict::Absorb => (Job::Look, look),
             Verdict::Admit(ticket) => {
