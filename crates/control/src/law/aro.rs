@@ -168,6 +168,7 @@ mod tests {
     fn the_stricter_of_the_two_holds() {
         let mut bench = Bench::new();
         assert_near(bench.messages(29, 0, 0.1), 1.0);
+        assert!(bench.law.is_at_rest());
         // f_α = 0.8 of 1, and f_ρ = 5.
         assert_near(bench.messages(1, 0, 0.1), 0.8);
         // f_ρ = 0.5/0.55, and of the window 9 were refused: f_α = 0.8/0.55.
