@@ -47,7 +47,7 @@ pub use priority::{NAMESPACES, NoValue, Priority, ResourceValues};
 pub use proxy::Proxy;
 pub use secret::Secret;
 pub use settings::{
-    BANS_MAX, Choice, Disposal, FORK_MAX, Listener, Mode, Overload, PoolSettings, Rule, RuleTarget,
-    Senders, Settings, TRIES_MAX,
+    Choice, Disposal, FORK_MAX, Listener, Mode, Overload, PoolSettings, Rule, RuleTarget, Senders,
+    Settings, TRIES_MAX,
 };
-pub use sources::{Excess, Flood, SourceLimit, Sources, address_of, source_of};
+pub use sources::{BANS_MAX, Excess, Flood, SourceLimit, Sources, address_of, source_of};

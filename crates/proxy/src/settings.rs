@@ -13,7 +13,7 @@ use tidegate_world::Seed;
 use crate::class::Class;
 use crate::ingress::Queueing;
 use crate::secret::Secret;
-use crate::sources::{SourceLimit, Sources};
+use crate::sources::{BANS_MAX, SourceLimit, Sources};
 
 /// An address where requests arrive.
 #[derive(Clone, Debug)]
@@ -252,9 +252,6 @@ impl Settings {
         }
     }
 }
-
-/// Sources that are banned at the same time, unless configured otherwise.
-pub const BANS_MAX: usize = 1024;
 
 /// The IPv4 address an IPv6 socket shows as `::ffff:a.b.c.d` is that IPv4 address.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {

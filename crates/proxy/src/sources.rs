@@ -12,7 +12,7 @@ use crate::origin::Origin;
 use crate::priority::{Claim, Priority};
 
 /// How sources are told apart.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Sources {
     /// Calls that go before others.
     pub priority: Option<Priority>,
@@ -22,7 +22,25 @@ pub struct Sources {
     pub flood: Option<Flood>,
     /// Who is never banned, but by an operator. Back ends never are.
     pub never_ban: Vec<IpNet>,
+    /// Sources of the whole process that may be banned at the same time.
+    pub bans_max: usize,
 }
+
+impl Default for Sources {
+    /// They are not.
+    fn default() -> Self {
+        Self {
+            priority: None,
+            limits: Vec::new(),
+            flood: None,
+            never_ban: Vec::new(),
+            bans_max: BANS_MAX,
+        }
+    }
+}
+
+/// Sources that may be banned at the same time, unless configured otherwise.
+pub const BANS_MAX: usize = 1024;
 
 /// A limit on the new work of the sources in a network.
 #[derive(Clone, Copy, Debug, PartialEq)]
