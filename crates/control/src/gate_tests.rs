@@ -300,7 +300,7 @@ fn it_is_told_beforehand_that_new_sessions_are_likely_to_be_refused() {
 
 #[test]
 fn the_processor_is_read_by_the_clock_of_choice() {
-    let load = Load { busy: MS * 5, cpu: MS * 3, socket_fill: 0.25 };
+    let load = Load { busy: MS * 5, cpu: MS * 3, socket_fill: 0.25, ..Load::default() };
     for (occupancy, occupied) in [(Occupancy::Busy, MS * 5), (Occupancy::Cpu, MS * 3)] {
         let mut gate = Gate::new(Settings { occupancy, ..settings(&[]) }, Seed(1), 0);
         gate.on_load(at(9), &load);

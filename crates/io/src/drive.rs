@@ -161,9 +161,10 @@ impl<M: Machine> Drive<M> {
         self.account(began, |c| &c.busy_ns);
         self.counters.turns.add(1);
         let busy = Duration::from_nanos(self.counters.busy_ns.get());
-        if let Some(load) = self.readings.take(began, busy, &mut self.machine) {
+        if let Some(load) = self.readings.take(began, busy, &mut self.machine, &self.counters) {
             core.on_load(began, load);
             self.gather(core);
+            self.machine.shed(core.poll_shedding());
         }
         self.machine.begin_turn();
         let mut more = self.tell_failures(core, ready, began)?;

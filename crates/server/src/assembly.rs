@@ -10,7 +10,7 @@ use tidegate_proxy as proxy;
 use tidegate_proxy::Proxy;
 use tidegate_sim::{Costs, Host, HostSettings};
 use tidegate_world::{
-    Core, Crossing, Failure, Load, Pool, Received, Seed, Timestamp, Transmit, Work,
+    Core, Crossing, Failure, Load, Pool, Received, Seed, Shedding, Timestamp, Transmit, Work,
 };
 
 use crate::config::{self, Config, Emulate, Listen, Selection};
@@ -56,7 +56,11 @@ impl<'a> Assembly<'a> {
     pub fn part(&self, shard: u16) -> Part {
         Part {
             settings: self.settings(shard),
-            host: host(self.config),
+            host: host(self.config).map(|host| HostSettings {
+                seed: self.seed,
+                element: shard.into(),
+                ..host
+            }),
             counters: self.counters[usize::from(shard)].clone(),
         }
     }
@@ -125,7 +129,9 @@ impl Part {
             None => Server::Plain(Box::new(proxy)),
             Some(host) => {
                 let host = Host::new(proxy, &host);
-                Server::Emulated(Box::new(host.counting_overflow(self.counters.emulated_overflow)))
+                let ShardCounters { emulated_overflow, emulated_filtered, .. } = self.counters;
+                let host = host.counting_overflow(emulated_overflow);
+                Server::Emulated(Box::new(host.counting_filtered(emulated_filtered)))
             }
         }
     }
@@ -190,6 +196,10 @@ impl Core for Server {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         either!(self, core => core.poll_crossing())
+    }
+
+    fn poll_shedding(&self) -> &Shedding {
+        either!(self, core => core.poll_shedding())
     }
 
     fn last_work(&self) -> Work {

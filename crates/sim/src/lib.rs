@@ -20,6 +20,7 @@ mod link;
 mod micros;
 mod network;
 mod relay;
+mod shedder;
 mod tap;
 
 pub use calendar::Calendar;

@@ -12,6 +12,7 @@ use tidegate_world::{Buffer, Cause, Core, Failure, Path, Received, Seed, Timesta
 use crate::calendar::Calendar;
 use crate::channel::{Carried, on_the_wire};
 use crate::link::Link;
+use crate::shedder::Shedder;
 use crate::tap::{Loss, Tap};
 use node::{Input, Node};
 pub use node::{NodeId, STALL_BUFFER, Silence};
@@ -32,6 +33,8 @@ use ways::Ways;
 /// partitioned, or when its sender crashes, arrives as if nothing had happened. Whether its
 /// receiver is there is decided at its arrival: one that has restarted by then gets it.
 ///
+/// What a node's core wants [shed](Core::poll_shedding) is dropped at its arrival, stalled or not.
+///
 /// To a port that nobody listens at, ICMP answers: the sender is told ([`Core::on_failed`],
 /// [`Cause::Refused`]) after the time of the way back, unless that loses the answer.
 pub struct Network<N, T = ()> {
@@ -41,6 +44,7 @@ pub struct Network<N, T = ()> {
     tap: T,
     now: Timestamp,
     summary: Summary,
+    seed: Seed,
 }
 
 enum Event {
@@ -78,6 +82,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             tap,
             now: Timestamp::ZERO,
             summary: Summary::default(),
+            seed,
         }
     }
 
@@ -90,7 +95,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         for &address in addresses {
             self.ways.name(address, node);
         }
-        self.nodes.push(Node::new(core));
+        self.nodes.push(Node::new(core, Shedder::new(self.seed, node.index() as u32)));
         self.settle(node);
         node
     }
@@ -188,17 +193,22 @@ impl<N: Core, T: Tap> Network<N, T> {
         let Some(to) = self.ways.way(way).to else {
             return self.bounce(way, Loss::Nobody, path, &bytes);
         };
-        let node = &self.nodes[to.index()];
-        match &node.core {
-            Err(Silence::Silent) => self.lose(Loss::Down, back(path), &bytes),
-            Err(Silence::Refused) => self.bounce(way, Loss::Down, path, &bytes),
-            Ok(_) if node.is_full(self.now) => self.lose(Loss::Stalled, back(path), &bytes),
+        let received = Received::new(self.now, path, bytes);
+        let node = &mut self.nodes[to.index()];
+        let why = match &node.core {
+            Err(Silence::Silent) => Loss::Down,
+            Err(Silence::Refused) => {
+                return self.bounce(way, Loss::Down, path, &received.bytes);
+            }
+            Ok(core) if node.shedder.drops(core.poll_shedding(), &received) => Loss::Filtered,
+            Ok(_) if node.is_full(self.now) => Loss::Stalled,
             Ok(_) => {
                 self.summary.delivered += 1;
-                self.tap.delivered(self.now, to, path, &bytes);
-                self.offer(to, Received::new(self.now, path, bytes));
+                self.tap.delivered(self.now, to, path, &received.bytes);
+                return self.offer(to, received);
             }
-        }
+        };
+        self.lose(why, back(path), &received.bytes);
     }
 
     /// Gives a node a packet, now or when it goes on.

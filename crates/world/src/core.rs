@@ -1,6 +1,6 @@
 //! The contract between a core and its driver.
 
-use crate::{Failure, Load, Received, Timestamp, Transmit, Work};
+use crate::{Failure, Load, Received, Shedding, Timestamp, Transmit, Work};
 
 /// A message that belongs to another shard of the same process.
 #[derive(Debug)]
@@ -57,6 +57,13 @@ pub trait Core {
         None
     }
 
+    /// What is to be dropped before the core is given it. The driver asks at each
+    /// [`on_load`](Self::on_load), and it holds until another answer: while the core wants
+    /// anything dropped it arms a timer, or it would not be asked when nothing gets through.
+    fn poll_shedding(&self) -> &Shedding {
+        const { &Shedding::NONE }
+    }
+
     /// What the last `offer` or `serve` did, for whoever models its cost.
     fn last_work(&self) -> Work {
         Work::default()
@@ -97,6 +104,9 @@ macro_rules! forward {
         fn poll_crossing(&mut self) -> Option<Crossing> {
             (**self).poll_crossing()
         }
+        fn poll_shedding(&self) -> &Shedding {
+            (**self).poll_shedding()
+        }
         fn last_work(&self) -> Work {
             (**self).last_work()
         }
@@ -132,6 +142,7 @@ mod tests {
     struct Noting {
         called: RefCell<Vec<&'static str>>,
         pool: Pool,
+        shedding: Shedding,
     }
 
     impl Noting {
@@ -177,6 +188,10 @@ mod tests {
             let received = Received::new(Timestamp::ZERO, path(), self.bytes());
             Some(Crossing { shard: 1, received })
         }
+        fn poll_shedding(&self) -> &Shedding {
+            self.note("poll_shedding");
+            &self.shedding
+        }
         fn last_work(&self) -> Work {
             self.note("last_work");
             Work { offered: Some(3), ..Work::default() }
@@ -201,11 +216,12 @@ mod tests {
         core.on_load(now, Load::default());
         core.on_drain(now);
         assert!(core.poll_transmit().is_some() && core.poll_crossing().is_some());
+        assert_eq!(core.poll_shedding().share, 0.25);
         assert_eq!(core.last_work().offered, Some(3));
         assert!(core.poll_timeout().is_some() && core.is_drained());
     }
 
-    const ALL: [&str; 11] = [
+    const ALL: [&str; 12] = [
         "offer",
         "serve",
         "handle_timeout",
@@ -214,6 +230,7 @@ mod tests {
         "on_drain",
         "poll_transmit",
         "poll_crossing",
+        "poll_shedding",
         "last_work",
         "poll_timeout",
         "is_drained",
@@ -221,7 +238,8 @@ mod tests {
 
     #[test]
     fn behind_a_pointer_every_call_reaches_the_core() {
-        let mut core = Noting::default();
+        let shedding = Shedding { share: 0.25, ..Shedding::NONE };
+        let mut core = Noting { shedding, ..Noting::default() };
         let mut lent: &mut dyn Core = &mut core;
         call_all(&mut lent);
         assert_eq!(core.called.take(), ALL);

@@ -12,6 +12,7 @@ mod counter;
 mod load;
 mod packet;
 mod record;
+mod shedding;
 mod stream;
 mod time;
 
@@ -21,5 +22,6 @@ pub use counter::Counter;
 pub use load::{Load, Work};
 pub use packet::{Cause, Failure, Path, Received, Transmit, Transport};
 pub use record::{Entry, Input, Log, Memory, Recorder, replay};
+pub use shedding::Shedding;
 pub use stream::{Purpose, Seed, Stream};
 pub use time::Timestamp;

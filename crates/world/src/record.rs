@@ -3,7 +3,9 @@
 //! All that a core can know enters by the six inputs of [`Core`]; a log of them
 //! with their times, fed to a core built alike, brings out the same bytes.
 
-use crate::{Core, Crossing, Failure, Load, Path, Pool, Received, Timestamp, Transmit, Work};
+use crate::{
+    Core, Crossing, Failure, Load, Path, Pool, Received, Shedding, Timestamp, Transmit, Work,
+};
 
 /// One input of a core. `B` holds the bytes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -185,6 +187,10 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.core.poll_crossing()
+    }
+
+    fn poll_shedding(&self) -> &Shedding {
+        self.core.poll_shedding()
     }
 
     fn last_work(&self) -> Work {

@@ -33,6 +33,8 @@ pub enum Purpose {
     Modulation,
     /// How long a step of a modelled processor takes.
     Service,
+    /// Which datagrams are dropped before they are read.
+    Shedding,
 }
 
 /// The seed of a whole run, from which every stream is derived.

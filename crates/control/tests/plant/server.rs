@@ -121,7 +121,7 @@ impl<'a> Server<'a> {
             if at >= self.read + READING {
                 self.read = at;
                 let busy = self.busy_until_now();
-                self.gate.on_load(at, &Load { busy, cpu: busy, socket_fill: 0.0 });
+                self.gate.on_load(at, &Load { busy, cpu: busy, ..Load::default() });
             }
             if tick == Some(at) {
                 self.gate.handle_timeout(at, self.waiting());

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tidegate_world::{Core, Crossing, Failure, Load, Received, Timestamp, Transmit, Work};
+use tidegate_world::{
+    Core, Crossing, Failure, Load, Received, Shedding, Timestamp, Transmit, Work,
+};
 
 /// A sum over inputs of one kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,6 +167,10 @@ impl<C: Core> Core for Metered<C> {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.core.poll_crossing()
+    }
+
+    fn poll_shedding(&self) -> &Shedding {
+        self.core.poll_shedding()
     }
 
     fn last_work(&self) -> Work {

@@ -1,6 +1,6 @@
 //! An agent that others watch while it works.
 
-use tidegate_world::{Core, Crossing, Failure, Load, Received, Timestamp, Transmit};
+use tidegate_world::{Core, Crossing, Failure, Load, Received, Shedding, Timestamp, Transmit};
 
 /// A core, and what is to be done after each input that may have changed it.
 pub struct Watched<C, F> {
@@ -53,6 +53,10 @@ impl<C: Core, F: FnMut(&C)> Core for Watched<C, F> {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.core.poll_crossing()
+    }
+
+    fn poll_shedding(&self) -> &Shedding {
+        self.core.poll_shedding()
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

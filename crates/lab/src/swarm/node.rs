@@ -15,7 +15,8 @@ use tidegate_sim::HostSettings;
 use tidegate_sim::check::Role;
 use tidegate_sim::check::books::{AnswererBook, Book, CallerBook, Endings, Fill, Held, ProxyBook};
 use tidegate_world::{
-    Core, Crossing, Failure, Load as Busy, Pool, Purpose, Received, Seed, Timestamp, Transmit, Work,
+    Core, Crossing, Failure, Load as Busy, Pool, Purpose, Received, Seed, Shedding, Timestamp,
+    Transmit, Work,
 };
 
 use super::configuration;
@@ -240,7 +241,8 @@ impl Limits {
 
 impl Instruments {
     fn book(&self) -> ProxyBook {
-        let Self { counters: ShardCounters { proxy, emulated_overflow, .. }, pools, limits } = self;
+        let Self { counters, pools, limits } = self;
+        let proxy = &counters.proxy;
         let fill = |used: u64, max: usize| Fill { used, max: max as u64 };
         let replied: u64 = REPLIES.iter().map(|&status| proxy.replied(status).get()).sum();
         let lost_unread = proxy.dropped(DropReason::QueueFull).get();
@@ -252,7 +254,8 @@ impl Instruments {
         };
         ProxyBook {
             received: Class::ALL.iter().map(|&class| proxy.received(class).get()).sum(),
-            overflowed: emulated_overflow.get(),
+            overflowed: counters.emulated_overflow.get(),
+            filtered: counters.emulated_filtered.get(),
             perhaps_overflowed: if limits.loses_unread { lost_unread } else { 0 },
             sent: proxy.requests_forwarded.get()
                 + proxy.requests_resent.get()
@@ -306,6 +309,9 @@ impl Core for Node {
     }
     fn poll_crossing(&mut self) -> Option<Crossing> {
         each!(self, core => core.poll_crossing())
+    }
+    fn poll_shedding(&self) -> &Shedding {
+        each!(self, core => core.poll_shedding())
     }
     fn last_work(&self) -> Work {
         each!(self, core => core.last_work())

@@ -2,7 +2,9 @@
 
 use tidegate_agent::{Answerer, Caller};
 use tidegate_server::assembly::Server;
-use tidegate_world::{Core, Crossing, Failure, Load, Received, Timestamp, Transmit, Work};
+use tidegate_world::{
+    Core, Crossing, Failure, Load, Received, Shedding, Timestamp, Transmit, Work,
+};
 
 /// One of them.
 pub(super) enum Actor {
@@ -56,6 +58,10 @@ impl Core for Actor {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         any!(self, core => core.poll_crossing())
+    }
+
+    fn poll_shedding(&self) -> &Shedding {
+        any!(self, core => core.poll_shedding())
     }
 
     fn last_work(&self) -> Work {
