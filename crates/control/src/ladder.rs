@@ -243,7 +243,7 @@ impl Ladder {
         let overflows = period.overflow > OVERFLOW * arrived;
         if overflows {
             self.calm = 0.0;
-            self.ceiling = (BACK * period.asked).clamp(1.0, self.ceiling);
+            self.ceiling = (BACK * period.asked).max(1.0);
         } else {
             self.calm += period.seconds;
             self.ceiling *= (GROWTH * self.calm.exp2() * period.seconds).exp();

@@ -165,6 +165,29 @@ impl Plant {
 }
 
 #[test]
+fn it_trips_just_above_the_budget_by_what_refusals_and_their_acknowledgements_take() {
+    // In one second of which service takes 0.2, half of the messages had to do with refusals.
+    let after_a_second = |beside_ms: u64| {
+        let mut ladder = Ladder::new(LadderSettings::default());
+        ladder.on_reading(Timestamp::ZERO, Tally::default());
+        let tally = Tally {
+            messages: 4_000,
+            asked: 1_500,
+            refused: 1_000,
+            brought: 1_000,
+            occupied: Duration::from_millis(200 + beside_ms),
+            served: Duration::from_millis(200),
+            ..Tally::default()
+        };
+        ladder.on_reading(Timestamp::ZERO + Duration::from_secs(1), tally);
+        (ladder.rung(), ladder.load(), ladder.refusal_cost())
+    };
+    let cost = |us| Some(Duration::from_micros(us));
+    assert_eq!(after_a_second(780), (Rung::Reject, 0.39, cost(390)));
+    assert_eq!(after_a_second(820), (Rung::Thin, 0.41, cost(410)));
+}
+
+#[test]
 fn at_twenty_times_the_capacity_the_rest_of_the_goodput_stays() {
     let mut without = Plant::new(None);
     without.run(20.0, 3);
