@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Bucket, Flow, Gate, Order, Release, SojournWindow};
+use tidegate_control::{Bucket, Flow, Gate, Ladder, Order, Release, SojournWindow};
 use tidegate_world::{Counter, Timestamp};
 
 use crate::class::Class;
@@ -40,6 +40,10 @@ pub struct Gauges {
     pub sojourn_of_ongoing: SojournGauges,
     /// Mean service time by class, in ns; zero before the first.
     pub costs: [Counter; Class::ALL.len()],
+    /// Share of new INVITEs that the kernel is to drop, in millionths.
+    pub thinned: Counter,
+    /// Part of the processor that refusing takes, in millionths; zero unless it is bounded.
+    pub refusing_load: Counter,
     /// Decisions remembered.
     pub remembered: Counter,
     /// Decisions for which there was no room.
@@ -101,6 +105,11 @@ impl Gauges {
         }
         self.remembered.set(gate.memory().len() as u64);
         self.forgotten.set(gate.memory().overflowed());
+    }
+
+    pub(crate) fn publish_ladder(&self, ladder: &Ladder) {
+        self.thinned.set(millionths(ladder.share()));
+        self.refusing_load.set(millionths(ladder.load()));
     }
 
     /// The counts alone: what has come to rest must not be one short for ever.

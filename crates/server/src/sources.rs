@@ -182,6 +182,14 @@ static SOJOURN: Family = Family::gauge(
 static SERVICE: Family =
     Family::gauge("service", "Mean time that a message takes to serve, by class")
         .in_unit(Unit::Seconds);
+static THINNED: Family =
+    Family::gauge("thinned", "Share of new INVITEs that the kernel is to drop unread")
+        .in_unit(Unit::Ratio);
+static REFUSING: Family = Family::gauge(
+    "refusing",
+    "Part of the processor that refusing takes; 0 unless `disposal` bounds it",
+)
+.in_unit(Unit::Ratio);
 static REMEMBERED: Family =
     Family::gauge("decisions_remembered", "Decisions remembered for repetitions");
 static FORGOTTEN: Family =
@@ -222,6 +230,8 @@ fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_
     samples.push(&RANK_FLOOR, &labels, gauges.rank_floor.get() as f64 / 1e6);
     samples.push(&OCCUPIED, &labels, seconds(&gauges.occupied));
     samples.push(&SOCKET_FILL, &labels, gauges.socket_fill.get() as f64 / 1e6);
+    samples.push(&THINNED, &labels, gauges.thinned.get() as f64 / 1e6);
+    samples.push(&REFUSING, &labels, gauges.refusing_load.get() as f64 / 1e6);
     samples.push(&REMEMBERED, &labels, gauges.remembered.get());
     samples.push(&FORGOTTEN, &labels, gauges.forgotten.get());
 }

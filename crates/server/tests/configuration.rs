@@ -55,7 +55,7 @@ fn right_configurations_are_read() {
 #[test]
 fn overload_control_and_an_emulated_processor_are_read() {
     let config = parse(&files("good")[0].with_file_name("overload.toml")).unwrap();
-    let Overload { gate, queueing, disposal, reinvites, retry_after } = &config.overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after, .. } = &config.overload;
     assert_eq!((*reinvites, *retry_after), (true, Some((5, 15))));
     let order = vec![Class::Register as u8, Class::Provisional as u8];
     assert_eq!(gate.scheme, Scheme::Multi(Shedding { order, weight: Weight::Count }));

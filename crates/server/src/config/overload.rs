@@ -14,8 +14,8 @@ use super::section::Section;
 use super::shape::Real;
 use super::tables::{
     BURST, CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE,
-    REFUSE_US, REINVITES, RETRY_AFTER, SCALED, SERVE_US, SHED, SHED_BY, SOCKET_MAX, STICKY,
-    THROTTLE,
+    REFUSE_US, REFUSING_MAX, REINVITES, RETRY_AFTER, SCALED, SERVE_US, SHED, SHED_BY, SOCKET_MAX,
+    STICKY, THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -53,6 +53,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let throttle = section.value(&THROTTLE, report).map(Spanned::into_inner);
     let burst = section.value(&BURST, report).map(Spanned::into_inner);
     let disposal = section.value(&DISPOSAL, report).map(Spanned::into_inner);
+    let refusing_max = refusing_max(section, disposal, report);
     let occupancy = section.value(&OCCUPANCY, report).map(Spanned::into_inner);
     let sticky = section.value(&STICKY, report).map(Spanned::into_inner);
     let memory_max = section.value(&MEMORY_MAX, report).map(Spanned::into_inner);
@@ -73,6 +74,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
         disposal: disposal?,
         reinvites: reinvites?,
         retry_after: retry_after?,
+        refusing_max: refusing_max?,
     })
 }
 
@@ -114,6 +116,23 @@ fn scheme(section: &Section<'_, '_>, report: &mut Report) -> Option<Scheme> {
             weight: weight?.into_inner(),
         }),
     })
+}
+
+/// What refusing may take; `None` when something was reported.
+fn refusing_max(
+    section: &Section<'_, '_>,
+    disposal: Option<proxy::Disposal>,
+    report: &mut Report,
+) -> Option<f64> {
+    let given = section.value(&REFUSING_MAX, report)?;
+    let has_effect = disposal.is_none_or(|disposal| disposal == proxy::Disposal::Kernel);
+    if section.has(&REFUSING_MAX) && !has_effect {
+        let title = format!("`{}` has no effect", REFUSING_MAX.name);
+        let help = "remove it, or write `disposal = \"kernel\"`";
+        report.error(given.span(), title, "this disposal does not use it", help);
+        return None;
+    }
+    Some(given.into_inner())
 }
 
 /// Bounds of Retry-After, if there is to be one; `None` when something was reported.

@@ -2,7 +2,7 @@
 //! read again.
 
 use tidegate_control::{Decide, Scheme, Shedding};
-use tidegate_proxy::{Class, Overload, Queueing};
+use tidegate_proxy::{Class, Disposal, Overload, Queueing};
 use tidegate_world::Work;
 
 use super::overload::{Classes, Emulate};
@@ -11,11 +11,14 @@ use super::tables::{CLASSES, DECIDE, DISPOSAL, OCCUPANCY, QUEUE, SHED_BY, THROTT
 
 /// The tables `[overload]` and `[overload.params]`.
 pub fn overload_toml(overload: &Overload) -> String {
-    let Overload { gate, queueing, disposal, reinvites, retry_after } = overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after, refusing_max } = overload;
+    let refusing_max = (*disposal == Disposal::Kernel)
+        .then(|| format!("refusing_max = {refusing_max}\n"))
+        .unwrap_or_default();
     let mut text = format!(
         "[overload]\nlaw = \"{}\"\ndecide = \"{}\"\nqueue = \"{}\"\nthrottle = \"{}\"\n\
          burst = {}\n{}reinvites = {reinvites}\n{}\
-         disposal = \"{}\"\noccupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
+         disposal = \"{}\"\n{refusing_max}occupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
          [overload.params]\n",
         gate.law.entry().name,
         decide_word(gate.decide),
@@ -119,7 +122,8 @@ mod tests {
         let multi = "[overload]\nclasses = \"multi\"\nshed = [\"bye\", \"final\"]\n\
                      shed_by = \"count\"\nthrottle = \"gapping\"\n[emulate]\n";
         let scaled = "[overload]\nscaled = true\n[emulate]\n";
-        for text in [given, single, multi, scaled, "[emulate]\n"] {
+        let kernel = "[overload]\ndisposal = \"kernel\"\nrefusing_max = 0.25\n[emulate]\n";
+        for text in [given, single, multi, scaled, kernel, "[emulate]\n"] {
             let config = parse(text);
             let emulate = config.emulate.expect("it was given");
             let again = parse(&(overload_toml(&config.overload) + &emulate_toml(&emulate)));
