@@ -28,7 +28,8 @@
 //! not what takes the processor: no more than nine tenths of what was read then is let through.
 //! That limit grows, slowly at first and twice as fast with each second in which nothing
 //! overflows: one that was taken from a moment in which the process stood still is forgotten
-//! within some seconds.
+//! within some seconds. So is a cost that was measured then: as long as there is thinning and
+//! hardly anything to refuse, it is halved with each period.
 //!
 //! # How it recovers
 //!
@@ -38,10 +39,12 @@
 //!
 //! # Packets, not callers
 //!
-//! A caller that hears nothing sends again, up to seven packets in all (RFC 3261 §17.1.1.2), each
-//! thinned by itself: of the callers `1 − p^7` get through, after `(1 − p^7) / (1 − p)` packets
-//! each. `λ` is the rate of packets and grows up to sevenfold by the very thinning. That makes no
-//! trap: with `c` callers a second, of whom each is refused once he gets through,
+//! A caller that hears nothing sends again, up to seven packets in all (RFC 3261 §17.1.1.2), which
+//! thinning brings forth. Where all packets of a caller are thinned alike (they are the same
+//! bytes), what was read says how many were not: `λ` is taken for `1 / (1 − p)` of that at the
+//! most, and so is the rate of callers. Where each is thinned by itself, `1 − p^7` of the callers
+//! get through, after `(1 − p^7) / (1 − p)` packets each, and `λ` is up to seven times their rate.
+//! Even that makes no trap: with `c` callers a second, of whom each is refused once he gets through,
 //! `(1 − p)·λ = c·(1 − p^7)` is to be `B/r + a`, which no `p` above 0 satisfies once `c` is less
 //! than that; so `p` falls until it is 0. It takes as long as callers repeat what was thinned out,
 //! which is half a minute.
@@ -52,9 +55,8 @@
 //!
 //! # Known bias
 //!
-//! Thinning is blind: it takes repetitions, requests within a call that begin like new work, and
-//! calls that would have been admitted, all alike; those who get through do so late, when they
-//! repeat. What reception costs is attributed by number, as if all messages cost the same.
+//! Thinning is blind: it takes requests within a call that begin like new work and calls that would
+//! have been admitted, all alike. What reception costs is attributed by number, as if all messages cost the same.
 //!
 //! # Source
 //!
@@ -235,9 +237,13 @@ impl Ladder {
 
     fn decide(&mut self, now: Timestamp, period: &Period) {
         self.load = period.load;
-        if let Some(cost) = period.cost {
-            self.cost = Some(self.cost.map_or(cost, |mean| mean + WEIGHT * (cost - mean)));
-        }
+        self.cost = match (self.cost, period.cost) {
+            (None, measured) => measured,
+            (Some(mean), Some(cost)) => Some(mean + WEIGHT * (cost - mean)),
+            // More are let through until there are enough to measure.
+            (Some(mean), None) if self.share > 0.0 => Some(mean / 2.0),
+            (mean, None) => mean,
+        };
         let thinned = period.thinned(self.share);
         let arrived = period.asked + thinned + period.overflow;
         let overflows = period.overflow > OVERFLOW * arrived;

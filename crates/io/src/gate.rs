@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_world::Shedding;
 
 use crate::sockopt;
-use crate::steer::{self, Layout};
+use crate::steer::{self, Layout, Share};
 
 /// What has the kernel drop datagrams of one listening address. Clones are the same gate.
 #[derive(Clone, Debug)]
@@ -78,7 +78,8 @@ impl KernelGate {
         self.set(&Shedding::NONE)
     }
 
-    /// Drops this share of what comes to one shard, from now on. Sources that it bans are
+    /// Drops this share of what comes to one shard, from now on. All shards should have one key;
+    /// if not, that of the first holds. Sources that it bans are
     /// banned for all shards, for a source comes to each of them with some of its ports; of
     /// those of all shards together, the first [`Shedding::BANNED_MAX`] in the order of the
     /// shards count.
@@ -119,8 +120,9 @@ impl KernelGate {
         if wishes == state.wishes {
             return Ok(());
         }
-        let thresholds: Vec<u64> = wishes.iter().map(Shedding::threshold).collect();
-        let program = steer::program(self.0.layout, &thresholds, &all_banned(&wishes));
+        let key = wishes.iter().find(|wish| wish.threshold() > 0).map_or(0, |wish| wish.key);
+        let share = Share { key, thresholds: wishes.iter().map(Shedding::threshold).collect() };
+        let program = steer::program(self.0.layout, &share, &all_banned(&wishes));
         sockopt::attach_reuseport(self.0.member.as_fd(), &program)?;
         state.wishes = wishes;
         Ok(())

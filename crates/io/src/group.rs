@@ -12,7 +12,7 @@ use tidegate_world::Shedding;
 
 use crate::gate::KernelGate;
 use crate::sockopt;
-use crate::steer::{self, Family, Layout};
+use crate::steer::{self, Family, Layout, Share};
 
 /// Shards that one group can serve at the most.
 const SHARDS_MAX: u16 = 256;
@@ -196,7 +196,7 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
         sockets.push(join(new_socket(listen)?)?);
     }
     let steer = || {
-        let program = steer::program(layout, &[], &[]);
+        let program = steer::program(layout, &Share::default(), &[]);
         sockopt::attach_reuseport(sockets[0].as_fd(), &program)
             .map_err(failed("SO_ATTACH_REUSEPORT_CBPF"))
     };

@@ -37,11 +37,13 @@ impl Proxy {
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let gate = Gate::new(overload.gate.clone(), settings.seed, settings.shard.into());
+        // The same for all shards: they share a program of the kernel.
+        let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
         let waits = settings.seed.stream(Purpose::RetryAfter, settings.shard.into());
         Self {
             ingress: Ingress::new(gate, overload, settings.queue_max, waits),
             thinning: (overload.disposal == Disposal::Kernel)
-                .then(|| Thinning::new(overload.refusing_max)),
+                .then(|| Thinning::new(overload.refusing_max, key)),
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
             counters,
             work: Work::default(),

@@ -17,9 +17,14 @@ pub(crate) struct Thinning {
 
 impl Thinning {
     /// Refusing may take `refusing_max` of the processor, 0 to 1 without either.
-    pub(crate) fn new(refusing_max: f64) -> Self {
+    /// `key` picks the INVITEs that are dropped.
+    pub(crate) fn new(refusing_max: f64, key: u32) -> Self {
         let settings = LadderSettings { budget: refusing_max, ..LadderSettings::default() };
-        Self { ladder: Ladder::new(settings), tally: Tally::default(), shedding: Shedding::NONE }
+        Self {
+            ladder: Ladder::new(settings),
+            tally: Tally::default(),
+            shedding: Shedding { key, ..Shedding::NONE },
+        }
     }
 
     /// A message of this class was refused.

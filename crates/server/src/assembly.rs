@@ -56,11 +56,7 @@ impl<'a> Assembly<'a> {
     pub fn part(&self, shard: u16) -> Part {
         Part {
             settings: self.settings(shard),
-            host: host(self.config).map(|host| HostSettings {
-                seed: self.seed,
-                element: shard.into(),
-                ..host
-            }),
+            host: host(self.config),
             counters: self.counters[usize::from(shard)].clone(),
         }
     }

@@ -93,8 +93,6 @@ use share::Share;
 pub use variation::Variation;
 use variation::Varying;
 
-use crate::shedder::Shedder;
-
 /// The shortest model time between two readings of the load: that of the real driver.
 pub const SAMPLE: Duration = Duration::from_millis(2);
 
@@ -106,7 +104,6 @@ pub struct Host<C> {
     catches_up: bool,
     buffers: Buffers,
     overflow: Arc<Counter>,
-    shedder: Shedder,
     /// What is shed, as the core wanted it at the last reading.
     shedding: Shedding,
     filtered: Arc<Counter>,
@@ -142,7 +139,6 @@ impl<C: Core> Host<C> {
             catches_up: settings.catches_up,
             buffers: Buffers::new(settings.split, settings.buffer_max, settings.buffer_bytes),
             overflow: Arc::default(),
-            shedder: Shedder::new(settings.seed, settings.element),
             shedding: Shedding::NONE,
             filtered: Arc::default(),
             processor: Processor::new(settings.cores, settings.background),
@@ -302,7 +298,8 @@ impl<C: Core> Core for Host<C> {
         // No further than the arrival: others that came before `now` may be read next.
         self.advance(arrived);
         // What another shard hands over has passed its gate.
-        if received.crossed == 0 && self.shedder.drops(&self.shedding, &received) {
+        let source = received.path.remote.ip();
+        if received.crossed == 0 && self.shedding.drops(source, &received.bytes) {
             self.filtered.add(1);
         } else if self.buffers.push(arrived, received) {
             self.advance(arrived);

@@ -20,7 +20,6 @@ mod link;
 mod micros;
 mod network;
 mod relay;
-mod shedder;
 mod tap;
 
 pub use calendar::Calendar;

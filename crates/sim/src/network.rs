@@ -12,7 +12,6 @@ use tidegate_world::{Buffer, Cause, Core, Failure, Path, Received, Seed, Timesta
 use crate::calendar::Calendar;
 use crate::channel::{Carried, on_the_wire};
 use crate::link::Link;
-use crate::shedder::Shedder;
 use crate::tap::{Loss, Tap};
 use node::{Input, Node};
 pub use node::{NodeId, STALL_BUFFER, Silence};
@@ -44,7 +43,6 @@ pub struct Network<N, T = ()> {
     tap: T,
     now: Timestamp,
     summary: Summary,
-    seed: Seed,
 }
 
 enum Event {
@@ -82,7 +80,6 @@ impl<N: Core, T: Tap> Network<N, T> {
             tap,
             now: Timestamp::ZERO,
             summary: Summary::default(),
-            seed,
         }
     }
 
@@ -95,7 +92,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         for &address in addresses {
             self.ways.name(address, node);
         }
-        self.nodes.push(Node::new(core, Shedder::new(self.seed, node.index() as u32)));
+        self.nodes.push(Node::new(core));
         self.settle(node);
         node
     }
@@ -194,13 +191,15 @@ impl<N: Core, T: Tap> Network<N, T> {
             return self.bounce(way, Loss::Nobody, path, &bytes);
         };
         let received = Received::new(self.now, path, bytes);
-        let node = &mut self.nodes[to.index()];
+        let node = &self.nodes[to.index()];
         let why = match &node.core {
             Err(Silence::Silent) => Loss::Down,
             Err(Silence::Refused) => {
                 return self.bounce(way, Loss::Down, path, &received.bytes);
             }
-            Ok(core) if node.shedder.drops(core.poll_shedding(), &received) => Loss::Filtered,
+            Ok(core) if core.poll_shedding().drops(path.remote.ip(), &received.bytes) => {
+                Loss::Filtered
+            }
             Ok(_) if node.is_full(self.now) => Loss::Stalled,
             Ok(_) => {
                 self.summary.delivered += 1;

@@ -265,7 +265,7 @@ fn what_a_node_wants_shed_is_dropped_at_its_arrival_even_while_it_is_stalled() {
     pair.network.run_until(at(49, 500));
     let banned = vec!["127.0.0.1".parse().unwrap()];
     pair.network.crash(pair.b, Silence::Silent);
-    let choosy = Ping { shedding: Shedding { share: 0.0, banned }, ..Ping::new(B, A, 0) };
+    let choosy = Ping { shedding: Shedding { banned, ..Shedding::NONE }, ..Ping::new(B, A, 0) };
     pair.network.restart(pair.b, choosy);
     pair.network.stall(pair.b, at(60, 500));
     let summary = pair.run();

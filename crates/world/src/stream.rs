@@ -37,7 +37,7 @@ pub enum Purpose {
     Rank,
     /// How long a refused sender is asked to wait.
     RetryAfter,
-    /// Which datagrams are dropped before they are read.
+    /// The key by which datagrams are picked that are dropped before they are read.
     Shedding,
 }
 

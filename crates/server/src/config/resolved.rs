@@ -12,9 +12,10 @@ use super::tables::{CLASSES, DECIDE, DISPOSAL, OCCUPANCY, QUEUE, SHED_BY, THROTT
 /// The tables `[overload]` and `[overload.params]`.
 pub fn overload_toml(overload: &Overload) -> String {
     let Overload { gate, queueing, disposal, reinvites, retry_after, refusing_max } = overload;
-    let refusing_max = (*disposal == Disposal::Kernel)
-        .then(|| format!("refusing_max = {refusing_max}\n"))
-        .unwrap_or_default();
+    let refusing_max = match disposal {
+        Disposal::Kernel => format!("refusing_max = {refusing_max}\n"),
+        Disposal::Reject | Disposal::Drop => String::new(),
+    };
     let mut text = format!(
         "[overload]\nlaw = \"{}\"\ndecide = \"{}\"\nqueue = \"{}\"\nthrottle = \"{}\"\n\
          burst = {}\n{}reinvites = {reinvites}\n{}\

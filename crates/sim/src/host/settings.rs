@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Seed, Work};
+use tidegate_world::Work;
 
 use super::variation::Variation;
 
@@ -71,10 +71,6 @@ pub struct HostSettings {
     pub background: f64,
     /// How costs vary; default not at all.
     pub variation: Variation,
-    /// The seed of the run, for what is drawn of the datagrams that the core wants shed; default 0.
-    pub seed: Seed,
-    /// The number of the host, which has a stream of its own; default 0.
-    pub element: u32,
     /// Whether the model makes up for a driver that is late, as one behind real sockets must;
     /// default true. If not, time in which the driver gave the host nothing is lost to it: so a
     /// host can be stalled in simulated time, where a driver is never late otherwise. Of the
@@ -94,8 +90,6 @@ impl HostSettings {
             cores: 1,
             background: 0.0,
             variation: Variation::Constant,
-            seed: Seed(0),
-            element: 0,
             catches_up: true,
         }
     }

@@ -6,8 +6,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tidegate_world::{Failure, Received, Timestamp};
 
-use crate::shedder::Shedder;
-
 /// A node of a network: the number of its [`add`](super::Network::add), from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -51,8 +49,6 @@ pub const STALL_BUFFER: usize = 4096;
 pub(super) struct Node<N> {
     /// `Err` if it has crashed.
     pub core: Result<N, Silence>,
-    /// Of the place, whatever core is in it.
-    pub shedder: Shedder,
     /// The earliest timer entered in the calendar for it.
     pub armed: Option<Timestamp>,
     /// It gets nothing before this.
@@ -71,10 +67,9 @@ pub(super) enum Input {
 }
 
 impl<N> Node<N> {
-    pub fn new(core: N, shedder: Shedder) -> Self {
+    pub fn new(core: N) -> Self {
         Self {
             core: Ok(core),
-            shedder,
             armed: None,
             stalled_until: Timestamp::ZERO,
             waiting: VecDeque::new(),

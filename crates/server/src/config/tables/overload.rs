@@ -182,8 +182,8 @@ pub(in crate::config) static DISPOSAL: Knob<Choice<Disposal>> = Knob {
     doc: "What happens to work that is not admitted: a 503, or silence, after which its sender \
           repeats it up to six times. `kernel`: a 503, and if that takes more of the processor \
           than `refusing_max`, or receive buffers overflow, the kernel drops as large a share of \
-          the INVITEs as it must before they are read, those of callers that would have been \
-          admitted among them.",
+          the INVITEs as it must before they are read, with all their repetitions, those of \
+          callers that would have been admitted among them.",
 };
 
 pub(in crate::config) static REFUSING_MAX: Knob<Real> = Knob {
