@@ -286,7 +286,7 @@ impl<M: Machine> Drive<M> {
         self.account(began, |c| &c.busy_ns);
         if self.survey_due <= began {
             self.machine.survey();
-            self.survey_due = Timestamp::NEVER;
+            self.survey_due = if self.sheds { began + SURVEY_AFTER } else { Timestamp::NEVER };
         }
         let drained = self.draining.map_or(Timestamp::NEVER, |draining| draining.until);
         let until = timer.unwrap_or(Timestamp::NEVER).min(self.survey_due).min(drained);

@@ -120,6 +120,8 @@ fn what_a_core_wants_shed_is_dropped_and_counted_though_nothing_else_arrives() {
     // With the first turn it is asked; that is over when it has answered.
     peer.send_to(b"BYE", groups[0].local()).unwrap();
     cores::received(&peer);
+    // Longer than after its last datagram a shard looks for drops.
+    thread::sleep(Duration::from_millis(300));
     for number in 0..SENT {
         let to = groups[number as usize % 2].local();
         peer.send_to(invite(number as u32, 300).as_bytes(), to).unwrap();
@@ -128,6 +130,7 @@ fn what_a_core_wants_shed_is_dropped_and_counted_though_nothing_else_arrives() {
     while running.counters.filtered.get() < SENT && Instant::now() < patience {
         thread::sleep(Duration::from_millis(5));
     }
+    assert_eq!(running.counters.filtered.get(), SENT, "before the shard ends");
     let (_, counters) = running.end();
     assert_eq!((counters.filtered.get(), counters.received()), (SENT, 1));
     assert_eq!((counters.overflow.get(), counters.shed_errors.get()), (0, 0));
@@ -261,6 +264,9 @@ fn each_shard_sheds_what_it_wants_itself_and_a_ban_holds_for_all() {
     // All or none of fifty are shed with a chance of 2^-49.
     assert!(got[0] == 51 && (2..51).contains(&got[1]) && got[2] == 1, "{got:?}");
     gate.set_of(2, &Shedding::NONE).unwrap();
+    gate.set_of(0, &share(1.0)).unwrap();
+    let [first, second, third] = got_by_each()[..] else { unreachable!("three shards") };
+    assert_eq!((first, second, third), (1, got[1], 51));
     gate.set_of(1, &banned(&["127.0.0.1"])).unwrap();
     assert_eq!(got_by_each(), [0, 0, 0]);
     gate.clear().unwrap();
