@@ -280,7 +280,7 @@ impl Ingress {
         match (self.disposal, class) {
             // Nothing answers a response, or an ACK.
             (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
-            (Disposal::Reject, _) => {
+            (Disposal::Reject | Disposal::Kernel, _) => {
                 let wait = self.retry_after_s(fingerprint);
                 match outline {
                     Some(outline) => endpoint.refusal_of(received, outline, wait),

@@ -32,6 +32,7 @@ mod routing;
 mod secret;
 mod settings;
 mod stateful;
+mod thinning;
 mod token;
 mod transaction_branch;
 mod unreachable;

@@ -4,19 +4,22 @@ use std::sync::Arc;
 
 use tidegate_control::Gate;
 use tidegate_world::{
-    Core, Crossing, Failure, Load, Pool, Purpose, Received, Timestamp, Transmit, Work,
+    Core, Crossing, Failure, Load, Pool, Purpose, Received, Shedding, Timestamp, Transmit, Work,
 };
 
 use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
-use crate::settings::Settings;
+use crate::settings::{Disposal, Settings};
+use crate::thinning::Thinning;
 
 /// The proxy: an ingress that decides what is admitted and what waits where, and an
 /// endpoint that does the work of RFC 3261 §16.
 pub struct Proxy {
     ingress: Ingress,
+    /// If the kernel may be asked to drop.
+    thinning: Option<Thinning>,
     endpoint: Endpoint,
     counters: Arc<Counters>,
     work: Work,
@@ -44,9 +47,13 @@ impl Proxy {
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let gate = Gate::new(overload.gate.clone(), settings.seed, settings.shard.into());
+        // The same for all shards: they share a program of the kernel.
+        let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
         let waits = settings.seed.stream(Purpose::RetryAfter, settings.shard.into());
         Self {
             ingress: Ingress::new(gate, overload, settings.queue_max, waits),
+            thinning: (overload.disposal == Disposal::Kernel)
+                .then(|| Thinning::new(overload.refusing_max, key)),
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
             counters,
             work: Work::default(),
@@ -86,6 +93,9 @@ impl Proxy {
             Fate::Refuse(reason, reply) => {
                 self.work.refused = number;
                 self.counters.refused(reason).add(1);
+                if let Some(thinning) = &mut self.thinning {
+                    thinning.on_refused(class);
+                }
                 if let Some(reply) = reply {
                     self.counters.replied(503).add(1);
                     self.endpoint.transmit(reply);
@@ -143,7 +153,11 @@ impl Core for Proxy {
 
     fn serve(&mut self, now: Timestamp) -> bool {
         if let Some((class, since)) = self.in_service.take() {
-            self.ingress.on_completion(now, class, now.since(since));
+            let cost = now.since(since);
+            self.ingress.on_completion(now, class, cost);
+            if let Some(thinning) = &mut self.thinning {
+                thinning.on_completion(cost);
+            }
         }
         self.tell_looks(now);
         let Some(judged) = self.ingress.next(now, &self.endpoint) else {
@@ -166,6 +180,9 @@ impl Core for Proxy {
         self.in_service = None;
         self.looks = Looks::default();
         self.ingress.handle_timeout(now);
+        if let Some(thinning) = &mut self.thinning {
+            thinning.handle_timeout(now);
+        }
         self.endpoint.handle_timeout(now);
         self.publish();
     }
@@ -176,7 +193,12 @@ impl Core for Proxy {
 
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.ingress.on_load(now, &load);
-        self.counters.overload.publish(now, self.ingress.gate());
+        let Self { ingress, thinning, counters, .. } = self;
+        counters.overload.publish(now, ingress.gate());
+        if let Some(thinning) = thinning {
+            thinning.on_load(now, &load, ingress.gate(), counters);
+            counters.overload.publish_ladder(thinning.ladder());
+        }
     }
 
     fn on_drain(&mut self, _now: Timestamp) {
@@ -191,6 +213,10 @@ impl Core for Proxy {
         self.endpoint.poll_crossing()
     }
 
+    fn poll_shedding(&self) -> &Shedding {
+        self.thinning.as_ref().map_or(const { &Shedding::NONE }, Thinning::shedding)
+    }
+
     fn last_work(&self) -> Work {
         self.work
     }
@@ -199,7 +225,8 @@ impl Core for Proxy {
         let calls = self.endpoint.calls().poll_timeout();
         let transactions = self.endpoint.transactions().poll_timeout();
         let tick = self.ingress.gate().poll_timeout();
-        [calls, transactions, tick].into_iter().flatten().min()
+        let thinning = self.thinning.as_ref().and_then(|t| t.ladder().poll_timeout());
+        [calls, transactions, tick, thinning].into_iter().flatten().min()
     }
 
     fn is_drained(&self) -> bool {

@@ -75,6 +75,9 @@ pub enum Disposal {
     Reject,
     /// By silence: its sender repeats it.
     Drop,
+    /// By a 503, and of the new INVITEs by as much silence of the kernel as it takes for that to
+    /// stay within [`Overload::refusing_max`].
+    Kernel,
 }
 
 /// How new work is admitted and waits.
@@ -91,6 +94,9 @@ pub struct Overload {
     /// Least and most seconds of the Retry-After in a 503 to what is not admitted; `None`
     /// for none. The first is no more than the second.
     pub retry_after: Option<(u32, u32)>,
+    /// With [`Disposal::Kernel`], the share of the processor that refusing may take, 0 to 1
+    /// without either.
+    pub refusing_max: f64,
 }
 
 impl Default for Overload {
@@ -109,6 +115,7 @@ impl Default for Overload {
             disposal: Disposal::Reject,
             reinvites: false,
             retry_after: None,
+            refusing_max: control::LadderSettings::default().budget,
         }
     }
 }

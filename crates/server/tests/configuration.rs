@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{
-    Decide, Estimation, Occupancy, Scheme, SessionCheck, Shedding, ThrottleKind, Weight, registry,
+    Decide, Estimation, Occupancy, Scheme, SessionCheck, ShedOrder, ThrottleKind, Weight, registry,
 };
 use tidegate_proxy::{Class, Disposal, Overload, Queueing, RuleTarget, Senders};
 use tidegate_server::config::Config;
@@ -57,10 +57,10 @@ fn right_configurations_are_read() {
 #[test]
 fn overload_control_and_an_emulated_processor_are_read() {
     let config = parse(&files("good")[0].with_file_name("overload.toml")).unwrap();
-    let Overload { gate, queueing, disposal, reinvites, retry_after } = &config.overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after, .. } = &config.overload;
     assert_eq!((*reinvites, *retry_after), (true, Some((5, 15))));
     let order = vec![Class::Register as u8, Class::Provisional as u8];
-    assert_eq!(gate.scheme, Scheme::Multi(Shedding { order, weight: Weight::Count }));
+    assert_eq!(gate.scheme, Scheme::Multi(ShedOrder { order, weight: Weight::Count }));
     assert_eq!((*queueing, *disposal), (Queueing::Fifo, Disposal::Drop));
     assert_eq!(gate.decide, Decide::Service);
     assert_eq!((gate.throttle, gate.burst), (ThrottleKind::TokenBucket, 9));

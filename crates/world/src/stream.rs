@@ -37,6 +37,8 @@ pub enum Purpose {
     Rank,
     /// How long a refused sender is asked to wait.
     RetryAfter,
+    /// The key by which datagrams are picked that are dropped before they are read.
+    Shedding,
 }
 
 /// The seed of a whole run, from which every stream is derived.

@@ -1,8 +1,8 @@
 //! `[overload]` and `[emulate]` with every key written out: what was read, as it would be
 //! read again.
 
-use tidegate_control::{Decide, Estimation, Scheme, Shedding};
-use tidegate_proxy::{Class, Overload, Queueing};
+use tidegate_control::{Decide, Estimation, Scheme, ShedOrder};
+use tidegate_proxy::{Class, Disposal, Overload, Queueing};
 use tidegate_world::Work;
 
 use super::overload::{Classes, Emulate};
@@ -11,11 +11,15 @@ use super::tables::{CHECK, CLASSES, DECIDE, DISPOSAL, OCCUPANCY, QUEUE, SHED_BY,
 
 /// The table `[overload]`, with those in it.
 pub fn overload_toml(overload: &Overload) -> String {
-    let Overload { gate, queueing, disposal, reinvites, retry_after } = overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after, refusing_max } = overload;
+    let refusing_max = match disposal {
+        Disposal::Kernel => format!("refusing_max = {refusing_max}\n"),
+        Disposal::Reject | Disposal::Drop => String::new(),
+    };
     let mut text = format!(
         "[overload]\nlaw = \"{}\"\ndecide = \"{}\"\nqueue = \"{}\"\nthrottle = \"{}\"\n\
          burst = {}\n{}reinvites = {reinvites}\n{}\
-         disposal = \"{}\"\noccupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
+         disposal = \"{}\"\n{refusing_max}occupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
          [overload.params]\n",
         gate.law.entry().name,
         decide_word(gate.decide),
@@ -52,7 +56,7 @@ fn scheme_toml(scheme: &Scheme) -> String {
             format!("{}scaled = {scaled}\n", classes(Classes::Simplified))
         }
         Scheme::Single => classes(Classes::Single),
-        Scheme::Multi(Shedding { order, weight }) => {
+        Scheme::Multi(ShedOrder { order, weight }) => {
             let of_number =
                 |number: &u8| Class::ALL.into_iter().find(|class| *class as u8 == *number);
             let names = order.iter().filter_map(of_number);
@@ -129,7 +133,8 @@ mod tests {
         let multi = "[overload]\nclasses = \"multi\"\nshed = [\"bye\", \"final\"]\n\
                      shed_by = \"count\"\nthrottle = \"gapping\"\n[emulate]\n";
         let scaled = "[overload]\nscaled = true\n[emulate]\n";
-        for text in [given, single, multi, scaled, "[emulate]\n"] {
+        let kernel = "[overload]\ndisposal = \"kernel\"\nrefusing_max = 0.25\n[emulate]\n";
+        for text in [given, single, multi, scaled, kernel, "[emulate]\n"] {
             let config = parse(text);
             let emulate = config.emulate.expect("it was given");
             let again = parse(&(overload_toml(&config.overload) + &emulate_toml(&emulate)));
