@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tidegate_control::ThrottleKind;
 use tidegate_control::registry::LAWS;
 use tidegate_sim::fault::{Plan, Shape};
 use tidegate_sim::{Bandwidth, Link, NodeId};
@@ -146,7 +147,7 @@ fn overload(dice: &mut Dice, this: &mut Proxy) {
     set.insert("law".into(), Setting::Word(law.name.into()));
     set.insert("decide".into(), dice.word(&["arrival", "service"]));
     set.insert("queue".into(), dice.word(&["class", "class", "fifo"]));
-    set.insert("throttle".into(), dice.word(&["deterministic", "random"]));
+    set.insert("throttle".into(), dice.word(&ThrottleKind::ALL.map(ThrottleKind::name)));
     set.insert("disposal".into(), dice.word(&["reject", "reject", "kernel", "drop"]));
     set.insert("sticky".into(), Setting::Flag(dice.happens(0.8)));
     let mut given: BTreeMap<String, f64> = BTreeMap::new();
