@@ -125,7 +125,7 @@ impl Desk {
             let cost = began.elapsed();
             state = self.state.lock().expect("the submitter does not panic");
             state.busy += cost;
-            let load = Load { busy: state.busy, cpu: state.busy, socket_fill: 0.0 };
+            let load = Load { busy: state.busy, cpu: state.busy, ..Load::default() };
             let now = self.now();
             state.gate.on_load(now, &load);
             state.gate.on_completion(now, 0, cost);

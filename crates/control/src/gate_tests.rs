@@ -1,7 +1,7 @@
 use super::*;
 use crate::registry::{Entry, Param};
 use crate::{
-    Allowance, Estimation, Flow, Release, SessionCheck, Shedding, ThrottleKind, Values, Weight,
+    Allowance, Estimation, Flow, Release, SessionCheck, ShedOrder, ThrottleKind, Values, Weight,
 };
 
 #[path = "gate_accounts_tests.rs"]
@@ -298,7 +298,7 @@ fn it_is_told_beforehand_that_new_sessions_are_likely_to_be_refused() {
 
 #[test]
 fn the_processor_is_read_by_the_clock_of_choice() {
-    let load = Load { busy: MS * 5, cpu: MS * 3, socket_fill: 0.25 };
+    let load = Load { busy: MS * 5, cpu: MS * 3, socket_fill: 0.25, ..Load::default() };
     for (occupancy, occupied) in [(Occupancy::Busy, MS * 5), (Occupancy::Cpu, MS * 3)] {
         let mut gate = Gate::new(Settings { occupancy, ..settings(&[]) }, Seed(1), 0);
         gate.on_load(at(9), &load);
@@ -673,7 +673,7 @@ fn in_a_single_class_all_messages_share_one_throttle() {
 #[test]
 fn in_several_classes_each_is_shed_by_a_throttle_of_its_own() {
     let order = vec![BYE, INVITE];
-    let scheme = Scheme::Multi(Shedding { order, weight: Weight::Count });
+    let scheme = Scheme::Multi(ShedOrder { order, weight: Weight::Count });
     let mut gate = schemed(scheme, 1.0);
     assert_eq!(of_ten(&mut gate, SESSION, INVITE), 10);
     assert_eq!(of_ten(&mut gate, None, BYE), 10);

@@ -25,12 +25,12 @@ pub enum Scheme {
     /// All messages alike, by one throttle. Calls that were admitted break off; for comparison.
     Single,
     /// Some classes before others.
-    Multi(Shedding),
+    Multi(ShedOrder),
 }
 
 /// How the load that a law does not admit is taken off classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shedding {
+pub struct ShedOrder {
     /// The classes that are shed, each only when there is nothing left of those before it. All
     /// others are admitted always.
     pub order: Vec<u8>,
@@ -81,7 +81,7 @@ impl Scheme {
     }
 }
 
-impl Shedding {
+impl ShedOrder {
     /// The share that is admitted of `class`, 0 to 1, when `fraction` is admitted of all load.
     ///
     /// The load to shed is (1−f)·Σ p·s, where p is a class's share of the arrivals and s its
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn shares(order: &[u8], weight: Weight, fraction: f64, mix: &Mix, costs: &Costs) -> Vec<f64> {
-        let shedding = Shedding { order: order.to_vec(), weight };
+        let shedding = ShedOrder { order: order.to_vec(), weight };
         let share = |class| (shedding.share(class, fraction, mix, costs) * 1e6).round() / 1e6;
         (0..4).map(share).collect()
     }
@@ -214,7 +214,7 @@ mod tests {
             };
             let mix = mix(&by_class(&counts));
             let costs = costs(&(0..4).zip(us.iter().copied()).collect::<Vec<_>>());
-            let shedding = Shedding { order: order[..listed].to_vec(), weight: Weight::Cost };
+            let shedding = ShedOrder { order: order[..listed].to_vec(), weight: Weight::Cost };
             let load = |class: u8| {
                 f64::from(counts[usize::from(class)]) * us[usize::from(class)] as f64
             };

@@ -36,6 +36,11 @@ counters! {
     /// Datagrams the kernel dropped at the sockets, nearly all because their receive
     /// buffers were full.
     overflow,
+    /// Datagrams the kernel dropped because the core wanted it.
+    filtered,
+    /// Times the kernel would not be told what to drop; what held before holds on,
+    /// and it is told again with the next reading of the load.
+    shed_errors,
     /// Receive calls that failed, other than by an ICMP report.
     receive_errors,
     /// Datagrams sent.

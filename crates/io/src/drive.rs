@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_world::{Core, Counter, Pool, Timestamp};
+use tidegate_world::{Core, Counter, Pool, Shedding, Timestamp};
 
 use crate::load::Readings;
 use crate::machine::{Kind, Machine, Outlet, Ready};
@@ -56,6 +56,8 @@ pub struct Drive<M = Sockets> {
     /// Until when time is accounted as busy or idle.
     accounted: Timestamp,
     survey_due: Timestamp,
+    /// Datagrams may be dropped of which none that arrives tells.
+    sheds: bool,
     draining: Option<Draining>,
 }
 
@@ -122,6 +124,7 @@ impl<M: Machine> Drive<M> {
             readings: Readings::start(machine.cpu()),
             accounted: now,
             survey_due: Timestamp::NEVER,
+            sheds: false,
             draining: None,
             machine,
             limits,
@@ -161,9 +164,12 @@ impl<M: Machine> Drive<M> {
         self.account(began, |c| &c.busy_ns);
         self.counters.turns.add(1);
         let busy = Duration::from_nanos(self.counters.busy_ns.get());
-        if let Some(load) = self.readings.take(began, busy, &mut self.machine) {
+        if let Some(load) = self.readings.take(began, busy, &mut self.machine, &self.counters) {
             core.on_load(began, load);
             self.gather(core);
+            let shedding = core.poll_shedding();
+            self.sheds = *shedding != Shedding::NONE;
+            self.machine.shed(shedding);
         }
         self.machine.begin_turn();
         let mut more = self.tell_failures(core, ready, began)?;
@@ -188,7 +194,7 @@ impl<M: Machine> Drive<M> {
         let now = self.machine.now();
         let received = ordinary + invites;
         self.pauses.on_received(now, received);
-        if received > 0 && self.survey_due == Timestamp::NEVER {
+        if (received > 0 || self.sheds) && self.survey_due == Timestamp::NEVER {
             self.survey_due = now + SURVEY_AFTER;
         }
         more |= self.serve(core, now, now.since(began));
@@ -280,7 +286,7 @@ impl<M: Machine> Drive<M> {
         self.account(began, |c| &c.busy_ns);
         if self.survey_due <= began {
             self.machine.survey();
-            self.survey_due = Timestamp::NEVER;
+            self.survey_due = if self.sheds { began + SURVEY_AFTER } else { Timestamp::NEVER };
         }
         let drained = self.draining.map_or(Timestamp::NEVER, |draining| draining.until);
         let until = timer.unwrap_or(Timestamp::NEVER).min(self.survey_due).min(drained);

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use libc::c_int;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tidegate_world::Shedding;
 
+use crate::gate::KernelGate;
 use crate::sockopt;
-use crate::steer::{self, Family};
+use crate::steer::{self, Family, Layout, Share};
 
 /// Shards that one group can serve at the most.
 const SHARDS_MAX: u16 = 256;
@@ -31,12 +33,15 @@ pub struct Listen {
     /// such socket of a machine it takes some milliseconds until it does; until then a
     /// datagram is stamped when it is read.
     pub stamps: bool,
+    /// Whether the kernel can be told to drop some of the datagrams, which takes one more
+    /// socket a shard; default false.
+    pub gate: bool,
 }
 
 impl Listen {
     /// An address with the defaults.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, shards: 1, split: true, receive_buffer: 4 << 20, stamps: true }
+        Self { address, shards: 1, split: true, receive_buffer: 4 << 20, stamps: true, gate: false }
     }
 }
 
@@ -50,6 +55,7 @@ pub struct Group {
     sockets: Vec<Arc<UdpSocket>>,
     split: bool,
     receive_buffer: usize,
+    gate: Option<KernelGate>,
 }
 
 impl Group {
@@ -64,6 +70,11 @@ impl Group {
         self.receive_buffer
     }
 
+    /// What has the kernel drop datagrams; `None` unless it was [asked for](Listen::gate).
+    pub fn gate(&self) -> Option<&KernelGate> {
+        self.gate.as_ref()
+    }
+
     /// The sockets of one shard.
     ///
     /// # Panics
@@ -75,6 +86,8 @@ impl Group {
             local: self.local,
             ordinary: Arc::clone(&self.sockets[first]),
             invite: self.split.then(|| Arc::clone(&self.sockets[first + 1])),
+            gate: self.gate.clone(),
+            shard,
         }
     }
 }
@@ -85,6 +98,8 @@ pub struct Listener {
     local: SocketAddr,
     ordinary: Arc<UdpSocket>,
     invite: Option<Arc<UdpSocket>>,
+    gate: Option<KernelGate>,
+    shard: u16,
 }
 
 impl Listener {
@@ -101,6 +116,20 @@ impl Listener {
     /// The socket for new INVITEs, if they have one of their own.
     pub fn invite(&self) -> Option<&UdpSocket> {
         self.invite.as_deref()
+    }
+
+    /// The socket to which the kernel sends what is shed. It keeps no datagram, but ICMP
+    /// reports.
+    pub(crate) fn sink(&self) -> Option<&UdpSocket> {
+        self.gate.as_ref().map(|gate| gate.sink(self.shard))
+    }
+
+    /// Has the kernel drop what this shard wants shed, if the group has a gate.
+    ///
+    /// # Errors
+    /// Those of [`KernelGate::set_of`].
+    pub(crate) fn shed(&self, shedding: &Shedding) -> io::Result<()> {
+        self.gate.as_ref().map_or(Ok(()), |gate| gate.set_of(self.shard, shedding))
     }
 
     /// Whether it is bound to every address of the machine.
@@ -139,8 +168,9 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
         );
         return Err(failed("open")(error));
     }
-    let count = usize::from(listen.shards) * if listen.split { 2 } else { 1 };
     let family = if listen.address.is_ipv4() { Family::V4 } else { Family::V6 };
+    let layout = Layout { family, shards: listen.shards, split: listen.split };
+    let count = layout.read();
 
     // The first socket binds alone, so that the address is refused if anybody has it;
     // only then does it admit the others. Bound with SO_REUSEPORT, it would silently
@@ -153,23 +183,45 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
         .map_err(failed("getsockname"))?;
     let receive_buffer = first.recv_buffer_size().map_err(failed("SO_RCVBUF"))?;
     let mut sockets = Vec::with_capacity(count);
-    if count > 1 {
+    if count > 1 || listen.gate {
         first.set_reuse_port(true).map_err(failed("SO_REUSEPORT"))?;
     }
     sockets.push(first);
-    while sockets.len() < count {
-        let next = new_socket(listen)?;
+    let join = |next: Socket| {
         next.set_reuse_port(true).map_err(failed("SO_REUSEPORT"))?;
         next.bind(&SockAddr::from(local)).map_err(failed("bind"))?;
-        sockets.push(next);
+        Ok(next)
+    };
+    while sockets.len() < count {
+        sockets.push(join(new_socket(listen)?)?);
     }
-    if count > 1 {
-        let program = steer::program(family, listen.shards, listen.split);
+    let steer = || {
+        let program = steer::program(layout, &Share::default(), &[]);
         sockopt::attach_reuseport(sockets[0].as_fd(), &program)
-            .map_err(failed("SO_ATTACH_REUSEPORT_CBPF"))?;
+            .map_err(failed("SO_ATTACH_REUSEPORT_CBPF"))
+    };
+    // Before there are sinks, so that none gets what is not shed. A group begins with its
+    // second socket, and takes no program before: if that is a sink, what arrives meanwhile may
+    // be lost as it was until now.
+    if count > 1 {
+        steer()?;
     }
-    let sockets = sockets.into_iter().map(|socket| Arc::new(socket.into())).collect();
-    Ok(Group { local, sockets, split: listen.split, receive_buffer })
+    let mut sinks = Vec::new();
+    if listen.gate {
+        for _ in 0..listen.shards {
+            let sink = new_socket(listen)?;
+            sockopt::attach_filter(sink.as_fd(), &steer::DROP_ALL)
+                .map_err(failed("SO_ATTACH_FILTER"))?;
+            sinks.push(join(sink)?.into());
+        }
+        if count == 1 {
+            steer()?;
+        }
+    }
+    let sockets: Vec<Arc<UdpSocket>> =
+        sockets.into_iter().map(|socket| Arc::new(socket.into())).collect();
+    let gate = listen.gate.then(|| KernelGate::new(layout, Arc::clone(&sockets[0]), sinks));
+    Ok(Group { local, sockets, split: listen.split, receive_buffer, gate })
 }
 
 /// A socket with every option but the one that lets others bind beside it.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Load, Timestamp};
+use tidegate_world::{Counter, Load, Timestamp};
 
+use crate::Counters;
 use crate::machine::Machine;
 
 /// The shortest time between two readings. They are to be more frequent than the fastest
@@ -24,18 +25,22 @@ impl Readings {
         Self { due: Timestamp::ZERO, cpu_start: cpu }
     }
 
-    /// The load of `machine` at `now`, if a reading is due: `busy` as accounted until then.
+    /// The load of `machine` at `now`, if a reading is due: `busy` as accounted until then,
+    /// what was dropped as it has counted it.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
         busy: Duration,
         machine: &mut impl Machine,
+        counters: &Counters,
     ) -> Option<Load> {
         if now < self.due {
             return None;
         }
         self.due = now + SAMPLE;
         let cpu = machine.cpu().saturating_sub(self.cpu_start);
-        Some(Load { busy, cpu, socket_fill: machine.survey() })
+        let socket_fill = machine.survey();
+        let [filtered, overflow] = [&counters.filtered, &counters.overflow].map(Counter::get);
+        Some(Load { busy, cpu, socket_fill, filtered, overflow })
     }
 }

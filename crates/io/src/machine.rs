@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use tidegate_world::{Failure, Received, Timestamp, Transmit};
+use tidegate_world::{Failure, Received, Shedding, Timestamp, Transmit};
 
 use crate::Waker;
 
@@ -62,6 +62,10 @@ pub trait Machine {
     /// Counts what was dropped at full buffers. Returns the fill of the fullest, 0 to 1.
     fn survey(&mut self) -> f32;
 
+    /// Drops datagrams before they are received, as the core wants it, until it wants otherwise.
+    /// They are counted as filtered.
+    fn shed(&mut self, shedding: &Shedding);
+
     /// Lets time pass, whatever comes.
     fn pause(&mut self, time: Duration);
 
@@ -88,8 +92,8 @@ pub enum Kind {
 /// Which sockets are worth a call: one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    pub(crate) readable: u32,
-    pub(crate) reporting: u32,
+    pub(crate) readable: u64,
+    pub(crate) reporting: u64,
 }
 
 impl Ready {
@@ -97,10 +101,10 @@ impl Ready {
     pub const NONE: Self = Self { readable: 0, reporting: 0 };
     /// Unknown: every socket may have a datagram. Reports make themselves known by the
     /// errors of other calls.
-    pub const UNKNOWN: Self = Self { readable: u32::MAX, reporting: 0 };
+    pub const UNKNOWN: Self = Self { readable: u64::MAX, reporting: 0 };
 
     /// The same, and any may have ICMP reports.
     pub(crate) fn and_reports(self) -> Self {
-        Self { reporting: u32::MAX, ..self }
+        Self { reporting: u64::MAX, ..self }
     }
 }

@@ -17,7 +17,7 @@ use crate::{BATCH, Clock, Counters, ErrorQueue, Inbox, Listener, sockopt};
 pub(crate) const LISTENERS_MAX: usize = 16;
 
 /// Sockets of one shard at the most.
-pub(crate) const SOCKETS_MAX: usize = 2 * LISTENERS_MAX;
+pub(crate) const SOCKETS_MAX: usize = 3 * LISTENERS_MAX;
 
 /// The sockets of a shard, as they are read.
 pub(crate) struct Reception {
@@ -34,17 +34,32 @@ pub(crate) struct Reception {
 
 struct Watched {
     listener: usize,
-    kind: Kind,
+    role: Role,
     /// Datagrams the kernel has dropped there, modulo 2^32, as far as counted.
     drops: u32,
 }
 
+/// What a socket is there for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Datagrams are received from it.
+    Reads(Kind),
+    /// What is shed goes there. Its share of the ICMP reports comes there too: the kernel
+    /// picks a socket of the group for each by its own hash.
+    Sink,
+}
+
 impl Watched {
+    fn new(listener: usize, role: Role) -> Self {
+        Self { listener, role, drops: 0 }
+    }
+
     fn socket<'l>(&self, listeners: &'l [Listener]) -> &'l UdpSocket {
         let listener = &listeners[self.listener];
-        match self.kind {
-            Kind::Ordinary => listener.ordinary(),
-            Kind::Invite => listener.invite().expect("watched, so it exists"),
+        match self.role {
+            Role::Reads(Kind::Ordinary) => listener.ordinary(),
+            Role::Reads(Kind::Invite) => listener.invite().expect("watched, so it exists"),
+            Role::Sink => listener.sink().expect("watched, so it exists"),
         }
     }
 
@@ -54,7 +69,11 @@ impl Watched {
         let more = drops.wrapping_sub(self.drops);
         if more <= u32::MAX / 2 {
             self.drops = drops;
-            counters.overflow.add(more.into());
+            let counter = match self.role {
+                Role::Reads(_) => &counters.overflow,
+                Role::Sink => &counters.filtered,
+            };
+            counter.add(more.into());
         }
     }
 }
@@ -64,9 +83,12 @@ impl Reception {
     pub(crate) fn new(listeners: Rc<[Listener]>, inbox: Inbox, counters: Arc<Counters>) -> Self {
         let mut sockets = ArrayVec::new();
         for (listener, l) in listeners.iter().enumerate() {
-            sockets.push(Watched { listener, kind: Kind::Ordinary, drops: 0 });
+            sockets.push(Watched::new(listener, Role::Reads(Kind::Ordinary)));
             if l.invite().is_some() {
-                sockets.push(Watched { listener, kind: Kind::Invite, drops: 0 });
+                sockets.push(Watched::new(listener, Role::Reads(Kind::Invite)));
+            }
+            if l.sink().is_some() {
+                sockets.push(Watched::new(listener, Role::Sink));
             }
         }
         let errors = ErrorQueue::new();
@@ -97,7 +119,7 @@ impl Reception {
         let mut total = 0;
         for index in in_turn(self.first, self.sockets.len()) {
             let watched = &mut self.sockets[index];
-            if watched.kind != kind || ready.readable >> index & 1 == 0 {
+            if watched.role != Role::Reads(kind) || ready.readable >> index & 1 == 0 {
                 continue;
             }
             while total < limit {
@@ -140,7 +162,7 @@ impl Reception {
         mut hand_on: impl FnMut(Failure),
     ) -> io::Result<bool> {
         let signed = self.inbox.take_report_sign() | std::mem::take(&mut self.reports_left);
-        let reporting = if signed { u32::MAX } else { ready.reporting };
+        let reporting = if signed { u64::MAX } else { ready.reporting };
         if reporting == 0 {
             return Ok(false);
         }
@@ -179,7 +201,11 @@ impl Reception {
             // A kernel without SO_MEMINFO tells of drops by the datagrams alone.
             if let Ok(state) = sockopt::receive_buffer(watched.socket(&self.listeners).as_fd()) {
                 watched.count_drops(state.drops, &self.counters);
-                fullest = fullest.max(state.fill);
+                match watched.role {
+                    Role::Reads(_) => fullest = fullest.max(state.fill),
+                    // It keeps no datagram, so reports lie there, of which no other call tells.
+                    Role::Sink => self.reports_left |= state.fill > 0.0,
+                }
             }
         }
         fullest
@@ -187,7 +213,11 @@ impl Reception {
 
     /// What to poll, one entry a socket.
     pub(crate) fn poll_fds<const N: usize>(&self) -> ArrayVec<PollFd<'_>, N> {
-        let fd = |w: &Watched| PollFd::new(w.socket(&self.listeners), PollFlags::IN);
+        let fd = |w: &Watched| {
+            // Reports wake without being asked for.
+            let wanted = if w.role == Role::Sink { PollFlags::empty() } else { PollFlags::IN };
+            PollFd::new(w.socket(&self.listeners), wanted)
+        };
         self.sockets.iter().map(fd).collect()
     }
 
@@ -197,7 +227,7 @@ impl Reception {
             polled
                 .iter()
                 .enumerate()
-                .fold(0, |bits, (i, fd)| bits | u32::from(fd.revents().intersects(flag)) << i)
+                .fold(0, |bits, (i, fd)| bits | u64::from(fd.revents().intersects(flag)) << i)
         };
         // An invalid descriptor is readable too: the receive call then says what is wrong.
         let reporting = bits(PollFlags::ERR);
@@ -255,10 +285,12 @@ mod tests {
     #[test]
     fn reports_beyond_a_turns_limit_come_with_later_turns() {
         const SENT: usize = 20;
-        let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
+        // A sink gets some of them too.
+        let listen = Listen { gate: true, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
+        let group = open(&listen).unwrap();
         let listeners: Rc<[Listener]> = Rc::new([group.listener(0)]);
         for _ in 0..SENT {
-            // Each time another port, so that both sockets of the group get some.
+            // Each time another port, so that all sockets of the group get some.
             let closed = UdpSocket::bind("127.0.3.5:0").unwrap().local_addr().unwrap();
             while listeners[0].ordinary().send_to(b"BYE", closed).is_err() {}
         }
@@ -278,9 +310,32 @@ mod tests {
     }
 
     #[test]
+    fn a_survey_finds_the_reports_of_a_sink() {
+        let listen =
+            Listen { gate: true, split: false, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
+        let group = open(&listen).unwrap();
+        let listeners: Rc<[Listener]> = Rc::new([group.listener(0)]);
+        let mut reception =
+            Reception::new(Rc::clone(&listeners), Inbox::new(&Pool::new()), Arc::default());
+        let sink = group.gate().unwrap().sink(0);
+        while sockopt::receive_buffer(sink.as_fd()).unwrap().fill == 0.0 {
+            let closed = UdpSocket::bind("127.0.3.6:0").unwrap().local_addr().unwrap();
+            let _ = listeners[0].ordinary().send_to(b"BYE", closed);
+        }
+        let mut told = 0;
+        assert!(!reception.reports(Ready::UNKNOWN, 64, |_| told += 1).unwrap() && told == 0);
+        // What a sink holds is not the fill of a buffer.
+        let ordinary = sockopt::receive_buffer(listeners[0].ordinary().as_fd()).unwrap();
+        assert_eq!(reception.survey(), ordinary.fill);
+        reception.reports(Ready::UNKNOWN, 64, |_| told += 1).unwrap();
+        assert!(told > 0);
+    }
+
+    #[test]
     fn drops_are_counted_across_the_end_of_32_bits_and_never_twice() {
         let counters = Counters::default();
-        let mut watched = Watched { listener: 0, kind: Kind::Ordinary, drops: u32::MAX - 1 };
+        let mut watched =
+            Watched { drops: u32::MAX - 1, ..Watched::new(0, Role::Reads(Kind::Ordinary)) };
         for (drops, total) in [(u32::MAX, 1), (2, 4), (0, 4), (u32::MAX, 4), (2, 4), (3, 5)] {
             watched.count_drops(drops, &counters);
             assert_eq!(counters.overflow.get(), total, "at {drops}");

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::{ClockId, clock_nanosleep_relative, set_current_timer_slack};
 use rustix::time::clock_gettime;
-use tidegate_world::{Failure, Pool, Received, Timestamp, Transmit};
+use tidegate_world::{Failure, Pool, Received, Shedding, Timestamp, Transmit};
 
 use crate::dispatch::Dispatch;
 use crate::machine::{Kind, Machine, Outlet, Ready};
@@ -24,6 +24,10 @@ pub struct Sockets {
     clock: Clock,
     reception: Reception,
     dispatch: Dispatch,
+    listeners: Rc<[Listener]>,
+    counters: Arc<Counters>,
+    /// What the kernel drops. As long as the core wants another, it is told again.
+    shedding: Shedding,
 }
 
 impl Sockets {
@@ -45,7 +49,9 @@ impl Sockets {
         let listeners: Rc<[Listener]> = listeners.into();
         let inbox = Inbox::new(pool);
         let reception = Reception::new(Rc::clone(&listeners), inbox, Arc::clone(&counters));
-        Ok(Self { clock, reception, dispatch: Dispatch::new(listeners, counters, send_wait) })
+        let dispatch = Dispatch::new(Rc::clone(&listeners), Arc::clone(&counters), send_wait);
+        let shedding = Shedding::NONE;
+        Ok(Self { clock, reception, dispatch, listeners, counters, shedding })
     }
 }
 
@@ -73,7 +79,7 @@ impl Machine for Sockets {
         limit: usize,
         mut offer: impl FnMut(&mut Dispatch, Timestamp, Received),
     ) -> io::Result<usize> {
-        let Self { clock, reception, dispatch } = self;
+        let Self { clock, reception, dispatch, .. } = self;
         reception
             .receive(clock, kind, ready, limit, |now, received| offer(dispatch, now, received))
             .map_err(named("recvmmsg"))
@@ -108,6 +114,17 @@ impl Machine for Sockets {
 
     fn survey(&mut self) -> f32 {
         self.reception.survey()
+    }
+
+    fn shed(&mut self, shedding: &Shedding) {
+        if *shedding == self.shedding {
+            return;
+        }
+        let failed = self.listeners.iter().filter(|l| l.shed(shedding).is_err()).count();
+        self.counters.shed_errors.add(failed as u64);
+        if failed == 0 {
+            self.shedding.clone_from(shedding);
+        }
     }
 
     fn pause(&mut self, time: Duration) {

@@ -17,10 +17,19 @@ pub(crate) fn set(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -
 
 /// Attaches a classic-BPF program that picks a member of the socket's `SO_REUSEPORT` group.
 pub(crate) fn attach_reuseport(fd: BorrowedFd<'_>, program: &[sock_filter]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+/// Attaches a classic-BPF program that says how much of each datagram the socket keeps.
+pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[sock_filter]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_FILTER, program)
+}
+
+fn attach(fd: BorrowedFd<'_>, name: c_int, program: &[sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // The kernel only reads the instructions; the field is mutable by history.
     let value = sock_fprog { len, filter: program.as_ptr().cast_mut() };
-    set_value(fd, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &value)
+    set_value(fd, libc::SOL_SOCKET, name, &value)
 }
 
 /// The receive buffer of a socket, as the kernel accounts it.

@@ -7,20 +7,25 @@
 //! shard. The shard is a hash of source address and port, so that one peer's socket
 //! always finds the same shard, retransmissions and all. (The kernel's own hash,
 //! `RXHASH`, is 0 on the loopback interface.)
+//!
+//! What is to be shed goes to the shard's *sink*: the sinks follow all other sockets of the
+//! group, in the order of the shards. The program hashes the beginning of each INVITE as
+//! [`Shedding::hash`] does, and compares each source with those that are banned.
+
+use std::net::IpAddr;
 
 use libc::sock_filter;
+use tidegate_world::Shedding;
 
-/// Multipliers of the hash: odd, with well spread bits (2^32 divided by the golden
-/// ratio, and a constant of MurmurHash3).
-const MIX: [u32; 2] = [0x9e37_79b1, 0x85eb_ca6b];
+const MIX: [u32; 2] = Shedding::MIX;
 
 /// Where the network header begins, for loads relative to it.
 const NETWORK: u32 = libc::SKF_NET_OFF as u32;
 
 const UDP: u32 = libc::IPPROTO_UDP as u32;
 
-/// First four bytes of the method whose requests have a socket of their own.
-const INVI: u32 = u32::from_be_bytes(*b"INVI");
+/// First four bytes of the method whose requests have a socket of their own, and are shed.
+const INVI: u32 = u32::from_be_bytes(Shedding::PREFIX);
 
 /// Which IP header precedes the datagrams of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,20 +34,53 @@ pub(crate) enum Family {
     V6,
 }
 
-/// The program for `shards` shards (at least one), each of two sockets if `split`.
-pub(crate) fn program(family: Family, shards: u16, split: bool) -> Vec<sock_filter> {
+/// The sockets of a group: those that are read, shard by shard, and then the sinks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) family: Family,
+    /// At least one.
+    pub(crate) shards: u16,
+    /// Whether INVITEs have a socket of their own.
+    pub(crate) split: bool,
+}
+
+impl Layout {
+    /// Sockets that are read.
+    pub(crate) fn read(self) -> usize {
+        usize::from(self.shards) * if self.split { 2 } else { 1 }
+    }
+}
+
+/// What is to be shed of the INVITEs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Share {
+    pub(crate) key: u32,
+    /// Of each shard: which of the values of the hash, from 0 on, are shed.
+    pub(crate) thresholds: Vec<u64>,
+}
+
+/// The filter of a sink: it keeps no byte of anything.
+pub(crate) const DROP_ALL: [sock_filter; 1] =
+    [sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
+
+/// The program for a group, with what each shard wants shed. What one shard bans comes from
+/// anywhere, so it is banned for all: `banned` are the sources of all shards.
+pub(crate) fn program(layout: Layout, share: &Share, banned: &[IpAddr]) -> Vec<sock_filter> {
     let mut p = Program::default();
-    match family {
+    match layout.family {
         Family::V4 => p.hash_source_v4(),
         Family::V6 => p.hash_source_v6(),
     }
     p.finish_hash();
-    p.step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, u32::from(shards.max(1)));
-    if split {
+    p.step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, u32::from(layout.shards.max(1)));
+    let first_sink = layout.read() as u32;
+    p.shed_banned(layout.family, banned, first_sink);
+    p.shed_share(share, first_sink);
+    if layout.split {
         p.step(libc::BPF_ALU | libc::BPF_LSH | libc::BPF_K, 1);
         p.add_one_for_invite();
     }
-    p.step(libc::BPF_RET | libc::BPF_A, 0);
+    p.step(RETURN, 0);
     p.0
 }
 
@@ -57,6 +95,32 @@ const TO_X: u32 = libc::BPF_MISC | libc::BPF_TAX;
 const FROM_X: u32 = libc::BPF_MISC | libc::BPF_TXA;
 const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const IF_AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+const GO_ON: u32 = libc::BPF_JMP | libc::BPF_JA;
+const ADD: u32 = libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K;
+const RETURN: u32 = libc::BPF_RET | libc::BPF_A;
+const STORE: u32 = libc::BPF_ST;
+const RECALL: u32 = libc::BPF_LD | libc::BPF_MEM;
+const LENGTH: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
+
+/// Instructions that end in a sink.
+const SINK: u8 = 3;
+
+/// Where the shard and the hash are kept; an address of IPv6 is kept before them.
+const SHARD: u32 = 4;
+const HASH: u32 = 5;
+
+/// An address as the words of a header of that family, the last ones if there are fewer; none
+/// if it cannot stand in one.
+fn words_of(family: Family, ip: IpAddr) -> Option<[u32; 4]> {
+    match (family, ip) {
+        (Family::V4, IpAddr::V4(ip)) => Some([0, 0, 0, ip.to_bits()]),
+        (Family::V6, IpAddr::V6(ip)) => {
+            let bits = ip.to_bits();
+            Some([96, 64, 32, 0].map(|shift| (bits >> shift) as u32))
+        }
+        _ => None,
+    }
+}
 
 #[derive(Default)]
 struct Program(Vec<sock_filter>);
@@ -84,7 +148,7 @@ impl Program {
         self.step(BYTE_AT, NETWORK + 6);
         self.branch(IF_EQUAL, UDP, 0, 2);
         self.step(HALF_AT, NETWORK + 40);
-        self.branch(libc::BPF_JMP | libc::BPF_JA, 1, 0, 0);
+        self.step(GO_ON, 1);
         self.step(LOAD_CONSTANT, 0);
         for word in 0..4 {
             self.mix_in_word(NETWORK + 8 + 4 * word);
@@ -115,17 +179,127 @@ impl Program {
         self.step(XOR_X, 0);
     }
 
+    /// Ends with the sink of shard `A` if the source is one of `banned`; keeps `A`.
+    fn shed_banned(&mut self, family: Family, banned: &[IpAddr], first_sink: u32) {
+        let words: Vec<[u32; 4]> = banned.iter().filter_map(|&ip| words_of(family, ip)).collect();
+        if words.is_empty() {
+            return;
+        }
+        self.step(STORE, SHARD);
+        match family {
+            Family::V4 => {
+                self.step(WORD_AT, NETWORK + 12);
+                for [_, _, _, word] in words {
+                    self.branch(IF_EQUAL, word, 0, SINK);
+                    self.end_in_sink(first_sink);
+                }
+            }
+            Family::V6 => {
+                for word in 0..4 {
+                    self.step(WORD_AT, NETWORK + 8 + 4 * word);
+                    self.step(STORE, word);
+                }
+                for address in words {
+                    // The last words differ the most.
+                    for word in [3, 2, 1, 0u8] {
+                        self.step(RECALL, word.into());
+                        self.branch(IF_EQUAL, address[usize::from(word)], 0, 2 * word + SINK);
+                    }
+                    self.end_in_sink(first_sink);
+                }
+            }
+        }
+        self.step(RECALL, SHARD);
+    }
+
+    /// Ends with the sink of shard `A` if that wants an INVITE shed; keeps `A`.
+    fn shed_share(&mut self, share: &Share, first_sink: u32) {
+        let Share { key, ref thresholds } = *share;
+        if thresholds.iter().all(|&threshold| threshold == 0) {
+            return;
+        }
+        self.step(STORE, SHARD);
+        self.step(LENGTH, 0);
+        self.branch(IF_AT_LEAST, 4, 0, 2);
+        self.step(WORD_AT, 0);
+        self.branch(IF_EQUAL, INVI, 1, 0);
+        let over = self.jump();
+        self.hash_beginning(key);
+        if thresholds.iter().all(|threshold| *threshold == thresholds[0]) {
+            self.shed_below(thresholds[0], first_sink);
+        } else {
+            self.step(STORE, HASH);
+            for (shard, &threshold) in thresholds.iter().enumerate().filter(|(_, t)| **t > 0) {
+                self.step(RECALL, SHARD);
+                let comparing = if threshold > u64::from(u32::MAX) { 0 } else { 2 };
+                self.branch(IF_EQUAL, shard as u32, 0, comparing + SINK);
+                if comparing > 0 {
+                    self.step(RECALL, HASH);
+                }
+                self.shed_below(threshold, first_sink);
+            }
+        }
+        self.land(over);
+        self.step(RECALL, SHARD);
+    }
+
+    /// Ends with the shard's sink if `A` is below the threshold.
+    fn shed_below(&mut self, threshold: u64, first_sink: u32) {
+        if let Ok(threshold) = u32::try_from(threshold) {
+            self.branch(IF_AT_LEAST, threshold, SINK, 0);
+        }
+        self.end_in_sink(first_sink);
+    }
+
+    /// `A` = the hash of the datagram, which has a word at least.
+    fn hash_beginning(&mut self, key: u32) {
+        let mut hashed = Vec::new();
+        for len in Shedding::HASHED {
+            self.step(LENGTH, 0);
+            self.branch(IF_AT_LEAST, len as u32, 1, 0);
+            let shorter = self.jump();
+            self.step(LOAD_CONSTANT, key);
+            for at in (0..len as u32).step_by(4) {
+                self.mix_in_word(at);
+            }
+            hashed.push(self.jump());
+            self.land(shorter);
+        }
+        for jump in hashed {
+            self.land(jump);
+        }
+        self.finish_hash();
+    }
+
+    /// A jump to where it is to [land](Self::land): conditional ones reach no further than 255
+    /// instructions.
+    fn jump(&mut self) -> usize {
+        self.step(GO_ON, 0);
+        self.0.len() - 1
+    }
+
+    fn land(&mut self, jump: usize) {
+        self.0[jump].k = (self.0.len() - jump - 1) as u32;
+    }
+
+    /// Ends with the shard's sink: so many instructions as [`SINK`] says.
+    fn end_in_sink(&mut self, first_sink: u32) {
+        self.step(RECALL, SHARD);
+        self.step(ADD, first_sink);
+        self.step(RETURN, 0);
+    }
+
     fn add_one_for_invite(&mut self) {
         self.step(TO_X, 0);
         // A load beyond the datagram's end would end the program with index 0, on
         // whichever shard a two-byte keep-alive belongs.
-        self.step(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0);
+        self.step(LENGTH, 0);
         self.branch(IF_AT_LEAST, 4, 0, 5);
         self.step(WORD_AT, 0);
         self.branch(IF_EQUAL, INVI, 0, 3);
         self.step(FROM_X, 0);
-        self.step(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K, 1);
-        self.step(libc::BPF_RET | libc::BPF_A, 0);
+        self.step(ADD, 1);
+        self.step(RETURN, 0);
         self.step(FROM_X, 0);
     }
 }

@@ -12,6 +12,7 @@ const TITLES = {
   fraction: "share admitted by the law",
   release_cps: "released by the law, calls/s",
   socket_drops_per_s: "lost at receive buffers, 1/s",
+  filtered_per_s: "dropped on purpose, 1/s",
   set_up_cps: "set up, calls/s",
   in_time_cps: "goodput, calls/s",
   open: "calls open",

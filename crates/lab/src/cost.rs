@@ -24,13 +24,14 @@ pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
 
 /// r: what disposing of an unwanted call costs: of its INVITE, and of the ACK of its 503 if it
 /// gets one. A caller that gets none repeats the INVITE, which is not counted here, so that the
-/// bound remains one.
+/// bound remains one. What the kernel drops costs the model nothing.
 pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     let (invite, ack) = (Class::Invite as usize, Class::Ack as usize);
     let invite = costs.receive + costs.offer[invite] + costs.refuse[invite];
     match disposal {
         Disposal::Reject => invite + costs.receive + costs.offer[ack],
         Disposal::Drop => invite,
+        Disposal::Kernel => Duration::ZERO,
     }
 }
 

@@ -73,6 +73,10 @@ pub struct NodeOutcome {
     pub timeouts: u64,
     /// Datagrams lost at its receive buffers, real and emulated.
     pub socket_drops: u64,
+    /// Datagrams dropped on purpose before its receive buffers, real and emulated. What is sent to
+    /// it is received, lost or this.
+    #[serde(default)]
+    pub filtered: u64,
 }
 
 /// What callers did who send to one server.
@@ -189,6 +193,7 @@ impl NodeOutcome {
             for name in ["socket_drops", "emulated_drops"] {
                 self.socket_drops += shard[name].as_u64().unwrap_or(0);
             }
+            self.filtered += shard["filtered"].as_u64().unwrap_or(0);
         }
     }
 }
@@ -210,12 +215,14 @@ mod tests {
                 },
                 "socket_drops": 4,
                 "emulated_drops": 5,
+                "filtered": 7,
             }]})
         };
         let mut node = NodeOutcome::new("re");
         node.add(&life(10));
         node.add(&life(100));
         assert_eq!((node.starts, node.received["invite"], node.received["ack"]), (2, 110, 2));
-        assert_eq!((node.replied["503"], node.requests_forwarded, node.socket_drops), (4, 6, 18));
+        assert_eq!((node.replied["503"], node.requests_forwarded), (4, 6));
+        assert_eq!((node.socket_drops, node.filtered), (18, 14));
     }
 }

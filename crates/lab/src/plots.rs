@@ -45,11 +45,15 @@ fn of_bound(scenario: &Scenario) -> String {
     let capacity = Capacity::under(&scenario.conditions);
     let ratio = |disposal| capacity.ratio(&scenario.conditions.emulate, disposal);
     let has = |disposal| scenario.variants.iter().any(|v| v.overload.disposal == disposal);
-    [(Disposal::Reject, "refusing"), (Disposal::Drop, "dropping")]
-        .into_iter()
-        .filter(|(disposal, _)| has(*disposal))
-        .map(|(disposal, what)| format!(", {what} one costs {:.2} of it", ratio(disposal)))
-        .collect()
+    [
+        (Disposal::Reject, "refusing"),
+        (Disposal::Drop, "dropping"),
+        (Disposal::Kernel, "having the kernel drop"),
+    ]
+    .into_iter()
+    .filter(|(disposal, _)| has(*disposal))
+    .map(|(disposal, what)| format!(", {what} one costs {:.2} of it", ratio(disposal)))
+    .collect()
 }
 
 fn note(scenario: &Scenario) -> String {
@@ -118,6 +122,7 @@ pub fn way(row: &Row) -> String {
     let disposal = match row.variant.overload.disposal {
         Disposal::Reject => "",
         Disposal::Drop => ", dropped in silence",
+        Disposal::Kernel => ", thinned by the kernel",
     };
     format!("{when}, {how}{disposal}")
 }

@@ -29,6 +29,8 @@ pub struct ServerReading {
     pub release_cps: f64,
     /// Datagrams lost at receive buffers.
     pub socket_drops: u64,
+    /// Datagrams dropped on purpose before receive buffers.
+    pub filtered: u64,
 }
 
 /// What callers had counted at one moment.
@@ -78,6 +80,7 @@ impl ServerReading {
             reading.occupied_s += real(&shard["occupied_s"]);
             reading.release_cps += real(&shard["release_cps"]);
             reading.socket_drops += whole(&shard["socket_drops"]) + whole(&shard["emulated_drops"]);
+            reading.filtered += whole(&shard["filtered"]);
             // The mean of the shards.
             let before = index as f64;
             let fraction = real(&session["fraction"]);
@@ -156,6 +159,7 @@ impl Timeline {
                     ("fraction", new.fraction),
                     ("release_cps", new.release_cps),
                     ("socket_drops_per_s", rate(|r| r.socket_drops)),
+                    ("filtered_per_s", rate(|r| r.filtered)),
                 ]
             })?;
         }
@@ -284,11 +288,12 @@ mod tests {
     fn shards_are_added_and_their_fractions_have_a_mean() {
         let shard = |offered: u64, fraction: f64| {
             json!({ "session": { "offered": offered, "fraction": fraction },
-                    "queued": 3, "socket_drops": 1, "emulated_drops": 2 })
+                    "queued": 3, "socket_drops": 1, "emulated_drops": 2, "filtered": 5 })
         };
         let status = json!({ "shards": [shard(5, 1.0), shard(7, 0.5)] });
         let reading = ServerReading::of(&status);
-        assert_eq!((reading.offered, reading.waiting, reading.socket_drops), (12, 6, 6));
+        assert_eq!((reading.offered, reading.waiting), (12, 6));
+        assert_eq!((reading.socket_drops, reading.filtered), (6, 10));
         assert_eq!(reading.fraction, 0.75);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Bucket, Flow, Gate, Order, Release, SojournWindow};
+use tidegate_control::{Bucket, Flow, Gate, Ladder, Order, Release, SojournWindow};
 use tidegate_world::{Counter, Timestamp};
 
 use crate::class::Class;
@@ -54,6 +54,10 @@ pub struct Gauges {
     /// The part of the capacity that no goodput can exceed at the load that is offered, in
     /// millionths; zero while that is not known.
     pub bound: Counter,
+    /// Share of new INVITEs that the kernel is to drop, in millionths.
+    pub thinned: Counter,
+    /// Part of the processor that refusing takes, in millionths; zero unless it is bounded.
+    pub refusing_load: Counter,
     /// Decisions remembered.
     pub remembered: Counter,
     /// Decisions for which there was no room.
@@ -133,6 +137,11 @@ impl Gauges {
         self.bound.set(millionths(gate.bound().unwrap_or_default()));
         self.remembered.set(gate.memory().len() as u64);
         self.forgotten.set(gate.memory().overflowed());
+    }
+
+    pub(crate) fn publish_ladder(&self, ladder: &Ladder) {
+        self.thinned.set(millionths(ladder.share()));
+        self.refusing_load.set(millionths(ladder.load()));
     }
 
     /// The counts alone: what has come to rest must not be one short for ever.

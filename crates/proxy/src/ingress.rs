@@ -6,6 +6,7 @@
 //! bounded queue of whatever arrives, in which a call waits behind all refusals before it.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -118,6 +119,11 @@ impl Ingress {
     /// Times that a source was not told apart from others, for want of room.
     pub(crate) fn sources_overflowed(&self) -> u64 {
         self.gate.sources_overflowed() + self.watchman.overflowed()
+    }
+
+    /// Whose messages need not come here.
+    pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
+        self.watchman.banned(now, banned);
     }
 
     /// Messages that wait.
@@ -326,7 +332,7 @@ impl Ingress {
         match (self.disposal, class) {
             // Nothing answers a response, or an ACK.
             (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
-            (Disposal::Reject, _) => {
+            (Disposal::Reject | Disposal::Kernel, _) => {
                 let wait = self.retry_after_s(fingerprint);
                 match outline {
                     Some(outline) => endpoint.refusal_of(received, outline, wait),

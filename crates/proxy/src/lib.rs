@@ -34,6 +34,7 @@ mod secret;
 mod settings;
 mod sources;
 mod stateful;
+mod thinning;
 mod token;
 mod transaction_branch;
 mod unreachable;

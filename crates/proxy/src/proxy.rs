@@ -4,20 +4,25 @@ use std::sync::Arc;
 
 use tidegate_control::Gate;
 use tidegate_world::{
-    Core, Crossing, Failure, Load, Pool, Purpose, Received, Timestamp, Transmit, Work,
+    Core, Crossing, Failure, Load, Pool, Purpose, Received, Shedding, Timestamp, Transmit, Work,
 };
 
 use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
-use crate::settings::Settings;
+use crate::settings::{Disposal, Settings};
 use crate::sources::Watchman;
+use crate::thinning::Thinning;
 
 /// The proxy: an ingress that decides what is admitted and what waits where, and an
 /// endpoint that does the work of RFC 3261 §16.
 pub struct Proxy {
     ingress: Ingress,
+    /// If the kernel may be asked to drop.
+    thinning: Option<Thinning>,
+    /// What is to be kept from us.
+    shedding: Shedding,
     endpoint: Endpoint,
     counters: Arc<Counters>,
     work: Work,
@@ -54,8 +59,13 @@ impl Proxy {
             settings.bans.clone(),
             &mut settings.seed.stream(Purpose::Floods, shard),
         );
+        // The same for all shards: they share a program of the kernel.
+        let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
+        let thins = overload.disposal == Disposal::Kernel;
         Self {
             ingress: Ingress::new(gate, overload, settings.queue_max, waits, watchman),
+            thinning: thins.then(|| Thinning::new(overload.refusing_max)),
+            shedding: Shedding { key: if thins { key } else { 0 }, ..Shedding::NONE },
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
             counters,
             work: Work::default(),
@@ -95,6 +105,9 @@ impl Proxy {
             Fate::Refuse(reason, reply) => {
                 self.work.refused = number;
                 self.counters.refused(reason).add(1);
+                if let Some(thinning) = &mut self.thinning {
+                    thinning.on_refused(class);
+                }
                 if let Some(reply) = reply {
                     self.counters.replied(503).add(1);
                     self.endpoint.transmit(reply);
@@ -156,7 +169,11 @@ impl Core for Proxy {
 
     fn serve(&mut self, now: Timestamp) -> bool {
         if let Some((class, since)) = self.in_service.take() {
-            self.ingress.on_completion(now, class, now.since(since));
+            let cost = now.since(since);
+            self.ingress.on_completion(now, class, cost);
+            if let Some(thinning) = &mut self.thinning {
+                thinning.on_completion(cost);
+            }
         }
         self.tell_looks(now);
         let Some(judged) = self.ingress.next(now, &self.endpoint) else {
@@ -179,6 +196,10 @@ impl Core for Proxy {
         self.in_service = None;
         self.looks = Looks::default();
         self.ingress.handle_timeout(now);
+        if let Some(thinning) = &mut self.thinning {
+            thinning.handle_timeout(now);
+            self.shedding.share = thinning.ladder().share();
+        }
         self.endpoint.handle_timeout(now);
         self.publish();
     }
@@ -189,8 +210,15 @@ impl Core for Proxy {
 
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.ingress.on_load(now, &load);
-        self.counters.overload.publish(now, self.ingress.gate());
-        self.counters.overload.sources_overflowed.set(self.ingress.sources_overflowed());
+        let Self { ingress, thinning, shedding, counters, .. } = self;
+        counters.overload.publish(now, ingress.gate());
+        counters.overload.sources_overflowed.set(ingress.sources_overflowed());
+        if let Some(thinning) = thinning {
+            thinning.on_load(now, &load, ingress.gate(), counters);
+            counters.overload.publish_ladder(thinning.ladder());
+            shedding.share = thinning.ladder().share();
+        }
+        ingress.banned(now, &mut shedding.banned);
     }
 
     fn on_drain(&mut self, _now: Timestamp) {
@@ -205,6 +233,10 @@ impl Core for Proxy {
         self.endpoint.poll_crossing()
     }
 
+    fn poll_shedding(&self) -> &Shedding {
+        &self.shedding
+    }
+
     fn last_work(&self) -> Work {
         self.work
     }
@@ -213,7 +245,8 @@ impl Core for Proxy {
         let calls = self.endpoint.calls().poll_timeout();
         let transactions = self.endpoint.transactions().poll_timeout();
         let tick = self.ingress.gate().poll_timeout();
-        [calls, transactions, tick].into_iter().flatten().min()
+        let thinning = self.thinning.as_ref().and_then(|t| t.ladder().poll_timeout());
+        [calls, transactions, tick, thinning].into_iter().flatten().min()
     }
 
     fn is_drained(&self) -> bool {

@@ -77,6 +77,9 @@ pub enum Disposal {
     Reject,
     /// By silence: its sender repeats it.
     Drop,
+    /// By a 503, and of the new INVITEs by as much silence of the kernel as it takes for that to
+    /// stay within [`Overload::refusing_max`].
+    Kernel,
 }
 
 /// How new work is admitted and waits.
@@ -93,6 +96,9 @@ pub struct Overload {
     /// Least and most seconds of the Retry-After in a 503 to what is not admitted; `None`
     /// for none. The first is no more than the second.
     pub retry_after: Option<(u32, u32)>,
+    /// With [`Disposal::Kernel`], the share of the processor that refusing may take, 0 to 1
+    /// without either.
+    pub refusing_max: f64,
     /// How those are told apart who send. Limits and priority are told to the gate from here.
     pub sources: Sources,
 }
@@ -125,6 +131,7 @@ impl Default for Overload {
             reinvites: false,
             retry_after: None,
             sources: Sources::default(),
+            refusing_max: control::LadderSettings::default().budget,
         }
     }
 }

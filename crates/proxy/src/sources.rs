@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use tidegate_control::{Ban, BanCause, BanList, BanView, Limit, Per, Sender, Watch};
-use tidegate_world::{Received, Stream, Timestamp};
+use tidegate_world::{Received, Shedding, Stream, Timestamp};
 
 use crate::endpoint::Endpoint;
 use crate::origin::Origin;
@@ -79,6 +79,14 @@ pub struct Flood {
     pub ban: Duration,
 }
 
+impl Sources {
+    /// Whether anybody may come to be banned.
+    pub fn may_ban(&self) -> bool {
+        let bans = |limit: &SourceLimit| matches!(limit.then, Excess::Ban(_));
+        self.flood.is_some() || self.limits.iter().any(bans)
+    }
+}
+
 impl SourceLimit {
     /// As the gate has it.
     pub(crate) fn limit(&self) -> Limit {
@@ -136,6 +144,14 @@ impl Watchman {
     /// Times that a source was not watched, for want of room.
     pub(crate) fn overflowed(&self) -> u64 {
         self.watch.as_ref().map_or(0, Watch::overflowed)
+    }
+
+    /// Puts down the addresses that are banned, as many as a driver can heed. Networks are not
+    /// among them.
+    pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
+        banned.clear();
+        let addresses = self.bans.bans().each(now).map(|ban| address_of(ban.source));
+        banned.extend(addresses.filter(IpAddr::is_ipv4).take(Shedding::BANNED_MAX));
     }
 
     /// Whether the sender of a message is banned.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fixed::*;
 use script::*;
-use tidegate_control::{Reason, Scheme as Classes, Shedding, Weight};
+use tidegate_control::{Reason, Scheme as Classes, ShedOrder, Weight};
 use tidegate_proxy::{Class, Disposal, Settings};
 use tidegate_world::Load;
 
@@ -22,7 +22,7 @@ fn classes(classes: Classes) -> impl FnOnce(&mut Settings) {
 
 fn multi(order: &[Class]) -> Classes {
     let order = order.iter().map(|&class| class as u8).collect();
-    Classes::Multi(Shedding { order, weight: Weight::Count })
+    Classes::Multi(ShedOrder { order, weight: Weight::Count })
 }
 
 /// A call that is answered while everything is admitted: seven messages with its first BYE.

@@ -187,7 +187,7 @@ fn without_memory_each_repetition_is_judged_anew() {
 
 /// A reading of a shard that was busy for so long.
 fn load(busy: Duration) -> Load {
-    Load { busy, cpu: busy / 2, socket_fill: 0.25 }
+    Load { busy, cpu: busy / 2, socket_fill: 0.25, ..Load::default() }
 }
 
 #[test]

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use fixed::*;
 use script::*;
-use tidegate_control::{BanCause, Bucket, Per, Reason};
+use tidegate_control::{Ban, BanCause, BanList, Bucket, Per, Reason};
 use tidegate_proxy::{
     Class, DropReason, Excess, Flood, Priority, ResourceValues, Settings, SourceLimit, source_of,
 };
-use tidegate_world::Core;
+use tidegate_world::{Core, Load, Shedding};
 
 /// From here priority is believed.
 const TRUSTED: &str = "198.51.100.8:5060";
@@ -271,4 +271,30 @@ fn stopping_ends_priority_too() {
     script.proxy.on_drain(script.now);
     assert_eq!(script.status(TRUSTED, &invite_with("a", SOS, "")), 503);
     assert_eq!(script.counters.refused(Reason::Stopping).get(), 1);
+}
+
+#[test]
+fn the_driver_is_told_who_is_banned_and_when_no_more() {
+    let limited = limit(1.0, 1, Excess::Ban(Duration::from_secs(10)));
+    let list = BanList::new(10);
+    let mut script = adjusted(SCHEMES[0], &[], |settings| {
+        limited(settings);
+        settings.bans = list.clone();
+    });
+    let told = |script: &mut Script| {
+        script.proxy.on_load(script.now, Load::default());
+        script.proxy.poll_shedding().clone()
+    };
+    assert_eq!(told(&mut script), Shedding::NONE);
+    for call in ["a", "b"] {
+        script.send(CALLER, &invite(call));
+    }
+    assert_eq!(told(&mut script).banned, [address(CALLER).ip()]);
+    // A network of IPv6 is no address.
+    let source = source_of("2001:db8::1".parse().unwrap());
+    let until = script.now + Duration::from_secs(60);
+    list.ban(script.now, Ban { source, until, cause: BanCause::Operator });
+    assert_eq!(told(&mut script).banned, [address(CALLER).ip()]);
+    script.pass(Duration::from_secs(10));
+    assert_eq!(told(&mut script), Shedding::NONE);
 }

@@ -132,7 +132,9 @@ impl Part {
             None => Server::Plain(Box::new(proxy)),
             Some(host) => {
                 let host = Host::new(proxy, &host);
-                Server::Emulated(Box::new(host.counting_overflow(self.counters.emulated_overflow)))
+                let ShardCounters { emulated_overflow, emulated_filtered, .. } = self.counters;
+                let host = host.counting_overflow(emulated_overflow);
+                Server::Emulated(Box::new(host.counting_filtered(emulated_filtered)))
             }
         }
     }

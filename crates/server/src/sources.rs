@@ -20,6 +20,8 @@ pub struct ShardCounters {
     pub proxy: Arc<proxy::Counters>,
     /// Datagrams dropped at full emulated receive buffers.
     pub emulated_overflow: Arc<Counter>,
+    /// Datagrams dropped before the emulated receive buffers, because the core wanted it.
+    pub emulated_filtered: Arc<Counter>,
 }
 
 /// Adds everything there is to see of these shards and pools.
@@ -35,7 +37,9 @@ pub(crate) fn add(
             messages(samples, &index, &shard.proxy);
             overload(samples, &index, &shard.proxy, clock.now().as_nanos());
             datagrams(samples, &index, &shard.io);
-            samples.push(&EMULATED_OVERFLOW, &[("shard", &index)], shard.emulated_overflow.get());
+            let labels = [("shard", index.as_str())];
+            samples.push(&EMULATED_OVERFLOW, &labels, shard.emulated_overflow.get());
+            samples.push(&EMULATED_FILTERED, &labels, shard.emulated_filtered.get());
         }
     });
     metrics.add(move |samples| {
@@ -203,6 +207,14 @@ static BOUND: Family = Family::gauge(
     "The most goodput at the load that is offered, as a part of the capacity; 0 while not known",
 )
 .in_unit(Unit::Ratio);
+static THINNED: Family =
+    Family::gauge("thinned", "Share of new INVITEs that the kernel is to drop unread")
+        .in_unit(Unit::Ratio);
+static REFUSING: Family = Family::gauge(
+    "refusing",
+    "Part of the processor that refusing takes; 0 unless `disposal` bounds it",
+)
+.in_unit(Unit::Ratio);
 static REMEMBERED: Family =
     Family::gauge("decisions_remembered", "Decisions remembered for repetitions");
 static FORGOTTEN: Family =
@@ -267,6 +279,8 @@ fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_
     samples.push(&CALL_COST, &labels, seconds(&gauges.call_cost));
     samples.push(&REFUSAL_COST, &labels, seconds(&gauges.refusal_cost));
     samples.push(&BOUND, &labels, gauges.bound.get() as f64 / 1e6);
+    samples.push(&THINNED, &labels, gauges.thinned.get() as f64 / 1e6);
+    samples.push(&REFUSING, &labels, gauges.refusing_load.get() as f64 / 1e6);
     samples.push(&REMEMBERED, &labels, gauges.remembered.get());
     samples.push(&FORGOTTEN, &labels, gauges.forgotten.get());
     samples.push(&SOURCES_OVERFLOWED, &labels, gauges.sources_overflowed.get());
@@ -293,6 +307,11 @@ static EMULATED_OVERFLOW: Family = Family::counter(
     "Datagrams dropped at full receive buffers of the emulated processor",
 );
 
+static EMULATED_FILTERED: Family = Family::counter(
+    "emulated_filtered",
+    "Datagrams dropped before the receive buffers of the emulated processor, on purpose",
+);
+
 static UDP_RECEIVED: Family = Family::counter("udp_received", "Datagrams received, by socket");
 static UDP_LOST: Family =
     Family::counter("udp_unsent", "Datagrams that could not be sent, by cause");
@@ -305,10 +324,14 @@ static TIME: Family =
 /// A number of the sockets that stands alone.
 type OfIo = (Family, fn(&io::Counters) -> &Counter);
 
-static IO: [OfIo; 9] = [
+static IO: [OfIo; 11] = [
     (Family::counter("udp_sent", "Datagrams sent"), |c| &c.sent),
     (Family::counter("udp_overflow", "Datagrams the kernel dropped at full sockets"), |c| {
         &c.overflow
+    }),
+    (Family::counter("udp_filtered", "Datagrams the kernel dropped on purpose"), |c| &c.filtered),
+    (Family::counter("udp_shed_errors", "Times the kernel would not be told what to drop"), |c| {
+        &c.shed_errors
     }),
     (Family::counter("udp_received_large", "Datagrams longer than an ordinary buffer"), |c| {
         &c.received_large

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{
-    Decide, Estimation, Occupancy, Per, Scheme, SessionCheck, Shedding, ThrottleKind, Weight,
+    Decide, Estimation, Occupancy, Per, Scheme, SessionCheck, ShedOrder, ThrottleKind, Weight,
     registry,
 };
 use tidegate_proxy::{
@@ -84,11 +84,12 @@ fn who_asks_for_new_work_is_read() {
 #[test]
 fn overload_control_and_an_emulated_processor_are_read() {
     let config = parse(&files("good")[0].with_file_name("overload.toml")).unwrap();
-    let Overload { gate, queueing, disposal, reinvites, retry_after, sources } = &config.overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after, sources, .. } =
+        &config.overload;
     assert_eq!(*sources, Sources::default());
     assert_eq!((*reinvites, *retry_after), (true, Some((5, 15))));
     let order = vec![Class::Register as u8, Class::Provisional as u8];
-    assert_eq!(gate.scheme, Scheme::Multi(Shedding { order, weight: Weight::Count }));
+    assert_eq!(gate.scheme, Scheme::Multi(ShedOrder { order, weight: Weight::Count }));
     assert_eq!((*queueing, *disposal), (Queueing::Fifo, Disposal::Drop));
     assert_eq!(gate.decide, Decide::Service);
     assert_eq!((gate.throttle, gate.burst), (ThrottleKind::TokenBucket, 9));

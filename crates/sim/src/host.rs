@@ -57,7 +57,9 @@
 //! # Order
 //!
 //! Datagrams wait in buffers, as in the kernel ([`HostSettings::split`]), bounded in number and,
-//! if wanted, in [bytes](HostSettings::buffer_bytes); what does not fit is dropped and counted. To offer comes before to serve, so that the core
+//! if wanted, in [bytes](HostSettings::buffer_bytes); what does not fit is dropped and counted.
+//! So is, in front of them and for nothing, what the core wants
+//! [shed](Core::poll_shedding): it is asked at each reading of the load. To offer comes before to serve, so that the core
 //! can refuse in time; but service has half the processor if it wants it. While both want
 //! it, offers go first until 64 have been made, then service until it has had as much time.
 //! A driver of sockets grants about the same, by turns.
@@ -79,7 +81,9 @@ mod variation;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_world::{Core, Counter, Crossing, Failure, Load, Received, Timestamp, Transmit, Work};
+use tidegate_world::{
+    Core, Counter, Crossing, Failure, Load, Received, Shedding, Timestamp, Transmit, Work,
+};
 
 use buffers::Buffers;
 use held::Held;
@@ -100,6 +104,9 @@ pub struct Host<C> {
     catches_up: bool,
     buffers: Buffers,
     overflow: Arc<Counter>,
+    /// What is shed, as the core wanted it at the last reading.
+    shedding: Shedding,
+    filtered: Arc<Counter>,
     processor: Processor,
     share: Share,
     /// Since when the core may have something to serve; `None` once it said that it has
@@ -132,6 +139,8 @@ impl<C: Core> Host<C> {
             catches_up: settings.catches_up,
             buffers: Buffers::new(settings.split, settings.buffer_max, settings.buffer_bytes),
             overflow: Arc::default(),
+            shedding: Shedding::NONE,
+            filtered: Arc::default(),
             processor: Processor::new(settings.cores, settings.background),
             share: Share::default(),
             ready: None,
@@ -151,6 +160,12 @@ impl<C: Core> Host<C> {
         Self { overflow: counter, ..self }
     }
 
+    /// Counts datagrams dropped because the core wanted it in `counter`.
+    #[must_use]
+    pub fn counting_filtered(self, counter: Arc<Counter>) -> Self {
+        Self { filtered: counter, ..self }
+    }
+
     /// The core.
     pub fn core(&self) -> &C {
         &self.core
@@ -159,6 +174,11 @@ impl<C: Core> Host<C> {
     /// Datagrams dropped because their buffer was full.
     pub fn overflow(&self) -> &Arc<Counter> {
         &self.overflow
+    }
+
+    /// Datagrams dropped because the core wanted it.
+    pub fn filtered(&self) -> &Arc<Counter> {
+        &self.filtered
     }
 
     /// Lets the model go on until `limit`: every timer and every step up to then, in the
@@ -251,8 +271,13 @@ impl<C: Core> Host<C> {
             self.reading_due = now + SAMPLE;
             let busy = self.processor.busy(now);
             let socket_fill = self.buffers.fill();
-            self.core.on_load(now, Load { busy, cpu: busy, socket_fill });
+            let [filtered, overflow] = [&self.filtered, &self.overflow].map(|c| c.get());
+            self.core.on_load(now, Load { busy, cpu: busy, socket_fill, filtered, overflow });
             self.collect(now);
+            let wanted = self.core.poll_shedding();
+            if *wanted != self.shedding {
+                self.shedding.clone_from(wanted);
+            }
         }
         now
     }
@@ -276,7 +301,11 @@ impl<C: Core> Core for Host<C> {
         let arrived = if on_time { received.arrived.min(now) } else { now };
         // No further than the arrival: others that came before `now` may be read next.
         self.advance(arrived);
-        if self.buffers.push(arrived, received) {
+        // What another shard hands over has passed its gate.
+        let source = received.path.remote.ip();
+        if received.crossed == 0 && self.shedding.drops(source, &received.bytes) {
+            self.filtered.add(1);
+        } else if self.buffers.push(arrived, received) {
             self.advance(arrived);
         } else {
             self.overflow.add(1);
@@ -320,6 +349,11 @@ impl<C: Core> Core for Host<C> {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.crossings.pop(self.reached)
+    }
+
+    /// Nothing: it sheds itself what its core wants shed.
+    fn poll_shedding(&self) -> &Shedding {
+        const { &Shedding::NONE }
     }
 
     fn last_work(&self) -> Work {

@@ -32,6 +32,8 @@ use ways::Ways;
 /// partitioned, or when its sender crashes, arrives as if nothing had happened. Whether its
 /// receiver is there is decided at its arrival: one that has restarted by then gets it.
 ///
+/// What a node's core wants [shed](Core::poll_shedding) is dropped at its arrival, stalled or not.
+///
 /// To a port that nobody listens at, ICMP answers: the sender is told ([`Core::on_failed`],
 /// [`Cause::Refused`]) after the time of the way back, unless that loses the answer.
 pub struct Network<N, T = ()> {
@@ -188,17 +190,24 @@ impl<N: Core, T: Tap> Network<N, T> {
         let Some(to) = self.ways.way(way).to else {
             return self.bounce(way, Loss::Nobody, path, &bytes);
         };
+        let received = Received::new(self.now, path, bytes);
         let node = &self.nodes[to.index()];
-        match &node.core {
-            Err(Silence::Silent) => self.lose(Loss::Down, back(path), &bytes),
-            Err(Silence::Refused) => self.bounce(way, Loss::Down, path, &bytes),
-            Ok(_) if node.is_full(self.now) => self.lose(Loss::Stalled, back(path), &bytes),
+        let why = match &node.core {
+            Err(Silence::Silent) => Loss::Down,
+            Err(Silence::Refused) => {
+                return self.bounce(way, Loss::Down, path, &received.bytes);
+            }
+            Ok(core) if core.poll_shedding().drops(path.remote.ip(), &received.bytes) => {
+                Loss::Filtered
+            }
+            Ok(_) if node.is_full(self.now) => Loss::Stalled,
             Ok(_) => {
                 self.summary.delivered += 1;
-                self.tap.delivered(self.now, to, path, &bytes);
-                self.offer(to, Received::new(self.now, path, bytes));
+                self.tap.delivered(self.now, to, path, &received.bytes);
+                return self.offer(to, received);
             }
-        }
+        };
+        self.lose(why, back(path), &received.bytes);
     }
 
     /// Gives a node a packet, now or when it goes on.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_world::Pool;
+use tidegate_world::{Pool, Shedding};
 
 use super::*;
 use crate::{Bandwidth, Fault, Trace};
@@ -26,6 +26,7 @@ struct Ping {
     next: Timestamp,
     out: VecDeque<Transmit>,
     draining: bool,
+    shedding: Shedding,
     seen: Seen,
 }
 
@@ -83,6 +84,9 @@ impl Core for Ping {
     }
     fn poll_transmit(&mut self) -> Option<Transmit> {
         self.out.pop_front()
+    }
+    fn poll_shedding(&self) -> &Shedding {
+        &self.shedding
     }
     fn poll_timeout(&self) -> Option<Timestamp> {
         (self.left > 0 && !self.draining).then_some(self.next)
@@ -253,6 +257,20 @@ fn nobody_there_is_reported_to_the_sender_after_the_way_there_and_back() {
     let mut pair = Pair::new(1, Link::delaying(DELAY), NOBODY);
     assert_eq!(pair.run().undeliverable, 100);
     assert_eq!(pair.failed(pair.a), each(0..100, 20));
+}
+
+#[test]
+fn what_a_node_wants_shed_is_dropped_at_its_arrival_even_while_it_is_stalled() {
+    let mut pair = Pair::plain();
+    pair.network.run_until(at(49, 500));
+    let banned = vec!["127.0.0.1".parse().unwrap()];
+    pair.network.crash(pair.b, Silence::Silent);
+    let choosy = Ping { shedding: Shedding { banned, ..Shedding::NONE }, ..Ping::new(B, A, 0) };
+    pair.network.restart(pair.b, choosy);
+    pair.network.stall(pair.b, at(60, 500));
+    let summary = pair.run();
+    assert_eq!((summary.filtered, summary.missing(), summary.stalled), (50, 50, 0));
+    assert_eq!(pair.got(pair.a), each(0..50, 20));
 }
 
 #[test]

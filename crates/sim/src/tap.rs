@@ -21,6 +21,8 @@ pub enum Loss {
     Down,
     /// Its receiver was stalled, and had no room for more.
     Stalled,
+    /// Its receiver wanted it dropped before it was read.
+    Filtered,
     /// No node has its address.
     Nobody,
 }

@@ -1,6 +1,6 @@
 //! The contract between a core and its driver.
 
-use crate::{Failure, Load, Received, Timestamp, Transmit, Work};
+use crate::{Failure, Load, Received, Shedding, Timestamp, Transmit, Work};
 
 /// A message that belongs to another shard of the same process.
 #[derive(Debug)]
@@ -56,6 +56,13 @@ pub trait Core {
     /// The next message that another shard must handle.
     fn poll_crossing(&mut self) -> Option<Crossing> {
         None
+    }
+
+    /// What is to be dropped before the core is given it. The driver asks at each
+    /// [`on_load`](Self::on_load), and it holds until another answer: while the core wants
+    /// anything dropped it arms a timer, or it would not be asked when nothing gets through.
+    fn poll_shedding(&self) -> &Shedding {
+        const { &Shedding::NONE }
     }
 
     /// What the last `offer` or `serve` did, for whoever models its cost.

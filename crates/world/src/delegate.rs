@@ -63,6 +63,7 @@ macro_rules! delegate {
         $crate::delegate! { @unless $own on_drain $to }
         $crate::delegate! { @unless $own poll_transmit $to }
         $crate::delegate! { @unless $own poll_crossing $to }
+        $crate::delegate! { @unless $own poll_shedding $to }
         $crate::delegate! { @unless $own last_work $to }
         $crate::delegate! { @unless $own poll_timeout $to }
         $crate::delegate! { @unless $own is_drained $to }
@@ -77,6 +78,7 @@ macro_rules! delegate {
     (@unless [on_drain $($own:ident)*] on_drain $to:tt) => {};
     (@unless [poll_transmit $($own:ident)*] poll_transmit $to:tt) => {};
     (@unless [poll_crossing $($own:ident)*] poll_crossing $to:tt) => {};
+    (@unless [poll_shedding $($own:ident)*] poll_shedding $to:tt) => {};
     (@unless [last_work $($own:ident)*] last_work $to:tt) => {};
     (@unless [poll_timeout $($own:ident)*] poll_timeout $to:tt) => {};
     (@unless [is_drained $($own:ident)*] is_drained $to:tt) => {};
@@ -119,6 +121,9 @@ macro_rules! delegate {
     };
     (@name poll_crossing $to:tt) => {
         $crate::delegate! { @write $to mut poll_crossing() () -> Option<$crate::Crossing> }
+    };
+    (@name poll_shedding $to:tt) => {
+        $crate::delegate! { @write $to poll_shedding() () -> &$crate::Shedding }
     };
     (@name last_work $to:tt) => {
         $crate::delegate! { @write $to last_work() () -> $crate::Work }

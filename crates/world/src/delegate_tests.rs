@@ -2,7 +2,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::{
-    Buffer, Cause, Core, Crossing, Failure, Load, Path, Pool, Received, Timestamp, Transmit, Work,
+    Buffer, Cause, Core, Crossing, Failure, Load, Path, Pool, Received, Shedding, Timestamp,
+    Transmit, Work,
 };
 
 /// Notes which of its functions was called, and answers none of them by default.
@@ -10,6 +11,7 @@ use crate::{
 struct Noting {
     called: RefCell<Vec<&'static str>>,
     pool: Pool,
+    shedding: Shedding,
 }
 
 impl Noting {
@@ -55,6 +57,10 @@ impl Core for Noting {
         let received = Received::new(Timestamp::ZERO, path(), self.bytes());
         Some(Crossing { shard: 1, received })
     }
+    fn poll_shedding(&self) -> &Shedding {
+        self.note("poll_shedding");
+        &self.shedding
+    }
     fn last_work(&self) -> Work {
         self.note("last_work");
         Work { offered: Some(3), ..Work::default() }
@@ -79,11 +85,12 @@ fn call_all(core: &mut impl Core) {
     core.on_load(now, Load::default());
     core.on_drain(now);
     assert!(core.poll_transmit().is_some() && core.poll_crossing().is_some());
+    assert_eq!(core.poll_shedding(), &Shedding::default());
     assert_eq!(core.last_work().offered, Some(3));
     assert!(core.poll_timeout().is_some() && core.is_drained());
 }
 
-const ALL: [&str; 11] = [
+const ALL: [&str; 12] = [
     "offer",
     "serve",
     "handle_timeout",
@@ -92,6 +99,7 @@ const ALL: [&str; 11] = [
     "on_drain",
     "poll_transmit",
     "poll_crossing",
+    "poll_shedding",
     "last_work",
     "poll_timeout",
     "is_drained",

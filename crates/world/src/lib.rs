@@ -13,6 +13,7 @@ mod delegate;
 mod load;
 mod packet;
 mod record;
+mod shedding;
 mod stream;
 mod time;
 
@@ -22,5 +23,6 @@ pub use counter::Counter;
 pub use load::{Load, Work};
 pub use packet::{Cause, Failure, Path, Received, Transmit, Transport};
 pub use record::{Entry, Input, Log, Memory, Recorder, replay};
+pub use shedding::Shedding;
 pub use stream::{Purpose, Seed, Stream};
 pub use time::Timestamp;

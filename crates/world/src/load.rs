@@ -12,6 +12,11 @@ pub struct Load {
     pub cpu: Duration,
     /// Fill of the fullest receive buffer, 0 to 1.
     pub socket_fill: f32,
+    /// Datagrams since the start that were dropped before they were read, as the core
+    /// [wanted](crate::Core::poll_shedding).
+    pub filtered: u64,
+    /// Datagrams since the start for which receive buffers had no room.
+    pub overflow: u64,
 }
 
 /// What one input of a core did. The numbers are classes of the core's own choice, below

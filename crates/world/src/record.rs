@@ -185,7 +185,7 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         Some(transmit)
     }
 
-    delegate!(self.core, only poll_crossing, last_work, poll_timeout, is_drained);
+    delegate!(self.core, only poll_crossing, poll_shedding, last_work, poll_timeout, is_drained);
 }
 
 /// Feeds a log to a core, giving every transmit to `sent` in order.

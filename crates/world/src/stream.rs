@@ -37,6 +37,8 @@ pub enum Purpose {
     Rank,
     /// How long a refused sender is asked to wait.
     RetryAfter,
+    /// The key by which datagrams are picked that are dropped before they are read.
+    Shedding,
     /// Keys of a gate's tables of sources.
     Sources,
     /// Key of the table of those who may flood.

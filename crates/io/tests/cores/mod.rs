@@ -34,13 +34,16 @@ pub struct Echo {
     pub work: u32,
     /// Whether it says that it has drained.
     pub drains: Arc<AtomicBool>,
+    /// What it wants shed.
+    pub shedding: Shedding,
 }
 
 impl Echo {
     pub fn new() -> (Self, Receiver<Seen>) {
         let (seen, sight) = channel();
         let drains = Arc::new(AtomicBool::new(true));
-        (Self { seen, pass_to: None, timer: None, work: 0, drains }, sight)
+        let shedding = Shedding::NONE;
+        (Self { seen, pass_to: None, timer: None, work: 0, drains, shedding }, sight)
     }
 }
 
@@ -113,6 +116,10 @@ impl Core for EchoCore {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.crossing.pop_front()
+    }
+
+    fn poll_shedding(&self) -> &Shedding {
+        &self.echo.shedding
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

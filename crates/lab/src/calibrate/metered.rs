@@ -209,7 +209,7 @@ impl<C: Core> Core for Metered<C> {
         }
     }
 
-    delegate!(self.core, only poll_crossing, last_work, poll_timeout, is_drained);
+    delegate!(self.core, only poll_crossing, poll_shedding, last_work, poll_timeout, is_drained);
 }
 
 /// CPU time of this thread.

@@ -238,7 +238,8 @@ impl Limits {
 
 impl Instruments {
     fn book(&self) -> ProxyBook {
-        let Self { counters: ShardCounters { proxy, emulated_overflow, .. }, pools, limits } = self;
+        let Self { counters, pools, limits } = self;
+        let proxy = &counters.proxy;
         let fill = |used: u64, max: usize| Fill { used, max: max as u64 };
         let replied: u64 = REPLIES.iter().map(|&status| proxy.replied(status).get()).sum();
         let lost_unread = proxy.dropped(DropReason::QueueFull).get();
@@ -250,7 +251,8 @@ impl Instruments {
         };
         ProxyBook {
             received: Class::ALL.iter().map(|&class| proxy.received(class).get()).sum(),
-            overflowed: emulated_overflow.get(),
+            overflowed: counters.emulated_overflow.get(),
+            filtered: counters.emulated_filtered.get(),
             perhaps_overflowed: if limits.loses_unread { lost_unread } else { 0 },
             sent: proxy.requests_forwarded.get()
                 + proxy.requests_resent.get()

@@ -207,7 +207,10 @@ impl World {
                     self.proxy.on_drain(self.now);
                 }
                 let busy = self.now.since(Timestamp::from_nanos(0)).mul_f64(input.share());
-                self.proxy.on_load(self.now, Load { busy, cpu: busy, socket_fill: 0.5 });
+                self.proxy.on_load(
+                    self.now,
+                    Load { busy, cpu: busy, socket_fill: 0.5, ..Load::default() },
+                );
                 self.drain(Step::Other);
             }
         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use tidegate_control::{Estimation, Param, Scheme, Settings, Shedding, Values, Wrong};
+use tidegate_control::{Estimation, Param, Scheme, Settings, ShedOrder, Values, Wrong};
 use tidegate_proxy::{self as proxy, Class};
 use tidegate_world::Work;
 use toml::Spanned;
@@ -15,8 +15,9 @@ use super::shape::Real;
 use super::sources;
 use super::tables::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
-    PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REINVITES, RETRY_AFTER, SCALED,
-    SERVE_US, SESSION_WEIGHT, SESSIONS, SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
+    PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
+    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHED, SHED_BY, SOCKET_MAX, STICKY,
+    THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -56,6 +57,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let throttle = section.value(&THROTTLE, report).map(Spanned::into_inner);
     let burst = section.value(&BURST, report).map(Spanned::into_inner);
     let disposal = section.value(&DISPOSAL, report).map(Spanned::into_inner);
+    let refusing_max = refusing_max(section, disposal, report);
     let occupancy = section.value(&OCCUPANCY, report).map(Spanned::into_inner);
     let sticky = section.value(&STICKY, report).map(Spanned::into_inner);
     let memory_max = section.value(&MEMORY_MAX, report).map(Spanned::into_inner);
@@ -81,6 +83,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
         disposal: disposal?,
         reinvites: reinvites?,
         retry_after: retry_after?,
+        refusing_max: refusing_max?,
         sources,
     })
 }
@@ -118,7 +121,7 @@ fn scheme(section: &Section<'_, '_>, report: &mut Report) -> Option<Scheme> {
     Some(match classes {
         Classes::Simplified => Scheme::Simplified { scaled: scaled?.into_inner() },
         Classes::Single => Scheme::Single,
-        Classes::Multi => Scheme::Multi(Shedding {
+        Classes::Multi => Scheme::Multi(ShedOrder {
             order: order?.into_inner().into_iter().map(number).collect(),
             weight: weight?.into_inner(),
         }),
@@ -140,6 +143,23 @@ fn sessions(section: &Section<'_, '_>, report: &mut Report) -> Option<Estimation
         rate_cps: rate_cps?,
         rate_min_cps: rate_min_cps?,
     })
+}
+
+/// What refusing may take; `None` when something was reported.
+fn refusing_max(
+    section: &Section<'_, '_>,
+    disposal: Option<proxy::Disposal>,
+    report: &mut Report,
+) -> Option<f64> {
+    let given = section.value(&REFUSING_MAX, report)?;
+    let has_effect = disposal.is_none_or(|disposal| disposal == proxy::Disposal::Kernel);
+    if section.has(&REFUSING_MAX) && !has_effect {
+        let title = format!("`{}` has no effect", REFUSING_MAX.name);
+        let help = "remove it, or write `disposal = \"kernel\"`";
+        report.error(given.span(), title, "this disposal does not use it", help);
+        return None;
+    }
+    Some(given.into_inner())
 }
 
 /// Bounds of Retry-After, if there is to be one; `None` when something was reported.

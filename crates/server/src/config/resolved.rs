@@ -2,8 +2,10 @@
 //! read again.
 
 use ipnet::IpNet;
-use tidegate_control::{Decide, Estimation, Scheme, Shedding, SourceSettings};
-use tidegate_proxy::{Class, Excess, Flood, Overload, Priority, Queueing, SourceLimit, Sources};
+use tidegate_control::{Decide, Estimation, Scheme, ShedOrder, SourceSettings};
+use tidegate_proxy::{
+    Class, Disposal, Excess, Flood, Overload, Priority, Queueing, SourceLimit, Sources,
+};
 use tidegate_world::Work;
 
 use super::overload::{Classes, Emulate};
@@ -15,11 +17,16 @@ use super::tables::{
 
 /// The table `[overload]`, with those in it.
 pub fn overload_toml(overload: &Overload) -> String {
-    let Overload { gate, queueing, disposal, reinvites, retry_after, sources } = overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after, refusing_max, sources } =
+        overload;
+    let refusing_max = match disposal {
+        Disposal::Kernel => format!("refusing_max = {refusing_max}\n"),
+        Disposal::Reject | Disposal::Drop => String::new(),
+    };
     let mut text = format!(
         "[overload]\nlaw = \"{}\"\ndecide = \"{}\"\nqueue = \"{}\"\nthrottle = \"{}\"\n\
          burst = {}\n{}reinvites = {reinvites}\n{}\
-         disposal = \"{}\"\noccupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
+         disposal = \"{}\"\n{refusing_max}occupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
          [overload.params]\n",
         gate.law.entry().name,
         decide_word(gate.decide),
@@ -99,7 +106,7 @@ fn scheme_toml(scheme: &Scheme) -> String {
             format!("{}scaled = {scaled}\n", classes(Classes::Simplified))
         }
         Scheme::Single => classes(Classes::Single),
-        Scheme::Multi(Shedding { order, weight }) => {
+        Scheme::Multi(ShedOrder { order, weight }) => {
             let of_number =
                 |number: &u8| Class::ALL.into_iter().find(|class| *class as u8 == *number);
             let names = order.iter().filter_map(of_number);
@@ -183,7 +190,8 @@ mod tests {
                        burst = 3\nper = \"limit\"\nthen = \"drop\"\n[overload.priority]\n\
                        from = [\"192.0.2.9/32\"]\nemergency = false\ncap_cps = 2.5\n\
                        resource_priority = [\"esnet.1\", \"DSN.flash\"]\n[emulate]\n";
-        for text in [given, single, multi, scaled, sources, "[emulate]\n"] {
+        let kernel = "[overload]\ndisposal = \"kernel\"\nrefusing_max = 0.25\n[emulate]\n";
+        for text in [given, single, multi, scaled, sources, kernel, "[emulate]\n"] {
             let config = parse(text);
             let emulate = config.emulate.expect("it was given");
             let again = parse(&(overload_toml(&config.overload) + &emulate_toml(&emulate)));

@@ -40,12 +40,15 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
                 Cause::Other => 3,
             });
         }
-        Input::Load(Load { busy, cpu, socket_fill }) => {
+        Input::Load(Load { busy, cpu, socket_fill, filtered, overflow }) => {
             begin(LOAD);
             for time in [busy, cpu] {
                 put_time(out, Timestamp::ZERO + *time);
             }
             out.extend(socket_fill.to_le_bytes());
+            for count in [filtered, overflow] {
+                out.extend(count.to_le_bytes());
+            }
         }
         Input::Drain => begin(DRAIN),
     }
@@ -84,7 +87,10 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
         LOAD => {
             let mut time = || take_time(rest).map(|at| Duration::from_nanos(at.as_nanos()));
             let (busy, cpu) = (time()?, time()?);
-            Input::Load(Load { busy, cpu, socket_fill: f32::from_le_bytes(take_array(rest)?) })
+            let socket_fill = f32::from_le_bytes(take_array(rest)?);
+            let mut count = || take_array(rest).map(u64::from_le_bytes);
+            let (filtered, overflow) = (count()?, count()?);
+            Input::Load(Load { busy, cpu, socket_fill, filtered, overflow })
         }
         DRAIN => Input::Drain,
         _ => return None,
@@ -200,9 +206,10 @@ mod tests {
         let offer = |(at, path, bytes, crossed)| {
             Input::Offer(Timestamp::from_nanos(at), path, bytes, crossed)
         };
-        let load = |(busy, cpu, socket_fill): (u64, u64, u16)| {
+        let load = |(busy, cpu, socket_fill, filtered, overflow): (u64, u64, u16, u64, u64)| {
             let [busy, cpu] = [busy, cpu].map(Duration::from_nanos);
-            Input::Load(Load { busy, cpu, socket_fill: f32::from(socket_fill) / 65_536.0 })
+            let socket_fill = f32::from(socket_fill) / 65_536.0;
+            Input::Load(Load { busy, cpu, socket_fill, filtered, overflow })
         };
         prop_oneof![
             (any::<u64>(), path(), prop::collection::vec(any::<u8>(), 0..3000), any::<u8>())
@@ -210,7 +217,7 @@ mod tests {
             Just(Input::Serve),
             Just(Input::Timeout),
             (path(), cause()).prop_map(|(path, cause)| Input::Failed(Failure { path, cause })),
-            any::<(u64, u64, u16)>().prop_map(load),
+            any::<(u64, u64, u16, u64, u64)>().prop_map(load),
             Just(Input::Drain),
         ]
     }

@@ -220,7 +220,9 @@ fn a_byte_that_was_changed_is_found_and_its_place_is_told() {
     }
     assert_eq!(corrupt(40), "corrupt at byte 32: the checksum of the head");
     assert!(corrupt(0).starts_with("not a recording"));
-    assert_eq!(corrupt(17), "a recording in format 257, but this program reads format 1");
+    let (other, ours) = (VERSION + 256, VERSION);
+    let foreign = format!("a recording in format {other}, but this program reads format {ours}");
+    assert_eq!(corrupt(17), foreign);
     // Zeros are no end where something follows.
     let mut hole = bytes.clone();
     hole[second as usize..][..HEADER].fill(0);

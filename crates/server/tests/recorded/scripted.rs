@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_io::{Crossings, Drive, Kind, Limits, Machine, Outlet, Ready, Stop, Waker};
-use tidegate_world::{Core, Failure, Pool, Received, Timestamp, Transmit};
+use tidegate_world::{Core, Failure, Pool, Received, Shedding, Timestamp, Transmit};
 
 use super::{Arrival, Timed};
 
@@ -118,6 +118,10 @@ impl Machine for Script {
 
     fn survey(&mut self) -> f32 {
         0.0
+    }
+
+    fn shed(&mut self, shedding: &Shedding) {
+        assert_eq!(*shedding, Shedding::NONE, "nothing asks for it");
     }
 
     fn pause(&mut self, time: Duration) {

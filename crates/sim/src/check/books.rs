@@ -91,6 +91,8 @@ pub struct ProxyBook {
     pub received: u64,
     /// Datagrams lost at full receive buffers.
     pub overflowed: u64,
+    /// Datagrams dropped before the receive buffers, on purpose.
+    pub filtered: u64,
     /// Messages lost at a full queue, where it is not known whether they had been read.
     pub perhaps_overflowed: u64,
     /// Messages sent, but for the ACK and the first CANCEL of one hop.

@@ -24,6 +24,8 @@ pub struct Summary {
     pub down: u64,
     /// Packets and copies for which a stalled node had no room.
     pub stalled: u64,
+    /// Packets and copies that their receiver wanted dropped.
+    pub filtered: u64,
     /// Packets and copies to an address where nobody is.
     pub undeliverable: u64,
     /// Packets and copies that are yet to arrive.
@@ -35,8 +37,8 @@ pub struct Summary {
 impl Summary {
     /// Packets and copies that will never arrive, whatever the cause.
     pub fn missing(&self) -> u64 {
-        let Self { lost, overflowed, partitioned, down, stalled, undeliverable, .. } = self;
-        lost + overflowed + partitioned + down + stalled + undeliverable
+        let Self { lost, overflowed, partitioned, down, stalled, filtered, .. } = self;
+        lost + overflowed + partitioned + down + stalled + filtered + self.undeliverable
     }
 
     pub(super) fn count(&mut self, why: Loss) {
@@ -46,6 +48,7 @@ impl Summary {
             Loss::Partition => &mut self.partitioned,
             Loss::Down => &mut self.down,
             Loss::Stalled => &mut self.stalled,
+            Loss::Filtered => &mut self.filtered,
             Loss::Nobody => &mut self.undeliverable,
         };
         *counter += 1;

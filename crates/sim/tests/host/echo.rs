@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use tidegate_world::{
-    Core, Crossing, Failure, Load, Path, Pool, Received, Timestamp, Transmit, Work,
+    Core, Crossing, Failure, Load, Path, Pool, Received, Shedding, Timestamp, Transmit, Work,
 };
 
 /// An input, as the core saw it.
@@ -26,6 +26,8 @@ pub struct Echo {
     pub timers: VecDeque<Timestamp>,
     /// Whether timers that are due stay so.
     pub stuck: bool,
+    /// What it wants shed.
+    pub shedding: Shedding,
     waiting: VecDeque<Received>,
     out: VecDeque<Transmit>,
     crossings: VecDeque<Crossing>,
@@ -36,8 +38,8 @@ pub struct Echo {
 impl Echo {
     pub fn new() -> Self {
         let (seen, timers, waiting, out, crossings) = Default::default();
-        let (work, pool) = Default::default();
-        Self { seen, timers, stuck: false, waiting, out, crossings, work, pool }
+        let (work, pool, shedding) = Default::default();
+        Self { seen, timers, stuck: false, shedding, waiting, out, crossings, work, pool }
     }
 
     /// What it saw but for the load.
@@ -136,6 +138,10 @@ impl Core for Echo {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.crossings.pop_front()
+    }
+
+    fn poll_shedding(&self) -> &Shedding {
+        &self.shedding
     }
 
     fn last_work(&self) -> Work {

@@ -8,6 +8,7 @@ mod overload;
 mod processor;
 mod properties;
 mod script;
+mod shedding;
 
 use std::time::Duration;
 

@@ -219,14 +219,15 @@ fn a_datagram_older_than_the_last_timer_is_charged_from_its_stamp_on() {
 #[test]
 fn a_drivers_reading_is_replaced_by_the_models_while_it_is_busy() {
     let mut host = Host::new(Echo::new(), &HostSettings { buffer_max: 4, ..fifo(0, 10_000, 0) });
-    let real = Load { busy: span(77), cpu: span(66), socket_fill: 0.5 };
+    let real = Load { busy: span(77), cpu: span(66), socket_fill: 0.5, ..Load::default() };
     host.on_load(at(1), real);
     assert_eq!(host.core().loads(), [], "idle");
     host.offer(at(5_000), received(5_000, "A 0"));
     host.offer(at(5_000), received(5_000, "B 0"));
     host.on_load(at(6_000), real);
     host.on_load(at(9_000), real);
-    let load = |us, socket_fill| Load { busy: span(us), cpu: span(us), socket_fill };
+    let load =
+        |us, socket_fill| Load { busy: span(us), cpu: span(us), socket_fill, ..Load::default() };
     let expected = [(at(5_000), load(0, 0.25)), (at(9_000), load(4_000, 0.25))];
     assert_eq!(host.core().loads(), expected);
     assert_eq!(host.poll_timeout(), Some(at(15_000)));

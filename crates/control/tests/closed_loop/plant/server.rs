@@ -115,7 +115,7 @@ impl<'a> Server<'a> {
                 self.read = at;
                 let busy = self.busy_until_now();
                 let socket_fill = self.unread.len() as f32 / self.setup.queue_max as f32;
-                self.gate.on_load(at, &Load { busy, cpu: busy, socket_fill });
+                self.gate.on_load(at, &Load { busy, cpu: busy, socket_fill, ..Load::default() });
             }
             if tick == Some(at) {
                 self.gate.handle_timeout(at, self.waiting());

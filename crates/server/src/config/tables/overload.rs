@@ -29,6 +29,7 @@ pub static OVERLOAD: Table = Table {
         &THROTTLE,
         &BURST,
         &DISPOSAL,
+        &REFUSING_MAX,
         &RETRY_AFTER,
         &OCCUPANCY,
         &STICKY,
@@ -171,12 +172,26 @@ pub(in crate::config) static BURST: Knob<Whole> = Knob {
 pub(in crate::config) static DISPOSAL: Knob<Choice<Disposal>> = Knob {
     name: "disposal",
     shape: Choice {
-        words: &[("reject", Disposal::Reject), ("drop", Disposal::Drop)],
-        reserved: &["kernel"],
+        words: &[
+            ("reject", Disposal::Reject),
+            ("drop", Disposal::Drop),
+            ("kernel", Disposal::Kernel),
+        ],
+        reserved: &[],
     },
     absent: Absent::Default("\"reject\""),
     doc: "What happens to work that is not admitted: a 503, or silence, after which its sender \
-          repeats it up to six times.",
+          repeats it up to six times. `kernel`: a 503, and if that takes more of the processor \
+          than `refusing_max`, or receive buffers overflow, the kernel drops as large a share of \
+          the INVITEs as it must before they are read, with all their repetitions, those of \
+          callers that would have been admitted among them.",
+};
+
+pub(in crate::config) static REFUSING_MAX: Knob<Real> = Knob {
+    name: "refusing_max",
+    shape: Real(0.05..=0.9),
+    absent: Absent::Default("0.4"),
+    doc: "With `disposal = \"kernel\"`: the share of the processor that refusing may take.",
 };
 
 pub(in crate::config) static RETRY_AFTER: Knob<List<Whole>> = Knob {

@@ -1,0 +1,331 @@
+use std::collections::BTreeMap;
+
+use tidegate_world::{Purpose, Seed, Stream};
+
+use super::*;
+
+const TICK: Duration = Duration::from_millis(1);
+/// What a call takes of the processor, in seconds, and what a refusal takes: the capacity is
+/// 2,000 calls a second, and at ten times that nothing but refusing can be done.
+const SERVICE: f64 = 0.000_5;
+const REFUSAL: f64 = 0.000_05;
+const CAPACITY: f64 = 1.0 / SERVICE;
+/// Packets that the receive buffer holds.
+const BUFFER: usize = 2_000;
+/// Calls that are admitted at a time.
+const QUEUE: usize = 20;
+/// RFC 3261 §17.1.1.2: in which tick after its first an INVITE is sent again.
+const REPEATS: [u64; 6] = [500, 1_500, 3_500, 7_500, 15_500, 31_500];
+
+/// Callers before a server whose law admits exactly what it can serve, and which reads whatever
+/// has arrived before it serves.
+struct Plant {
+    ladder: Option<Ladder>,
+    /// Callers that hear nothing repeat.
+    repeats: bool,
+    /// Each packet is thinned by chance, and not all of a caller alike.
+    by_chance: bool,
+    /// The part of what reading and refusing take that is measured.
+    measured: f64,
+    /// Packets a second that are dropped on purpose for another reason.
+    banned: f64,
+    tick: u64,
+    owed: f64,
+    /// Packets by the tick in which they are sent.
+    unheard: BTreeMap<u64, Vec<Packet>>,
+    /// How many wait in the receive buffer.
+    buffer: usize,
+    waiting: usize,
+    /// What is left to do of the call that is being served, and what of a tick was overdrawn.
+    left: f64,
+    overdrawn: f64,
+    occupied: f64,
+    service: f64,
+    served: u64,
+    changes: u64,
+    tally: Tally,
+    chance: Stream,
+}
+
+/// An INVITE that was sent so often before, and what of it decides whether it is dropped.
+struct Packet {
+    before: usize,
+    mark: f64,
+}
+
+impl Plant {
+    fn new(ladder: Option<Ladder>) -> Self {
+        Self {
+            ladder,
+            repeats: true,
+            by_chance: false,
+            measured: 1.0,
+            banned: 0.0,
+            tick: 0,
+            owed: 0.0,
+            unheard: BTreeMap::new(),
+            buffer: 0,
+            waiting: 0,
+            left: 0.0,
+            overdrawn: 0.0,
+            occupied: 0.0,
+            service: 0.0,
+            served: 0,
+            changes: 0,
+            tally: Tally::default(),
+            chance: Seed(1).stream(Purpose::Shedding, 0),
+        }
+    }
+
+    fn with_ladder() -> Self {
+        Self::new(Some(Ladder::new(LadderSettings::default())))
+    }
+
+    fn ladder(&self) -> &Ladder {
+        self.ladder.as_ref().unwrap()
+    }
+
+    /// Lets `seconds` pass in which that many times the capacity is offered. Returns the calls
+    /// served, as a part of the capacity.
+    fn run(&mut self, multiple: f64, seconds: u64) -> f64 {
+        let before = self.served;
+        for _ in 0..seconds * 1_000 {
+            self.arrive(multiple);
+            self.work();
+            self.read();
+        }
+        (self.served - before) as f64 / (CAPACITY * seconds as f64)
+    }
+
+    /// Lets `ms` pass in which the process gets no processor.
+    fn stall(&mut self, multiple: f64, ms: u64) {
+        (0..ms).for_each(|_| self.arrive(multiple));
+        self.occupied += ms as f64 / 1_000.0;
+    }
+
+    fn arrive(&mut self, multiple: f64) {
+        self.tick += 1;
+        self.owed += (multiple * CAPACITY + self.banned) / 1_000.0;
+        let banned = self.banned / 1_000.0;
+        self.tally.filtered += banned as u64;
+        self.owed -= banned;
+        while self.owed >= 1.0 {
+            self.owed -= 1.0;
+            let mark = self.chance.unit();
+            self.send(Packet { before: 0, mark });
+        }
+        for repeated in self.unheard.remove(&self.tick).unwrap_or_default() {
+            self.send(repeated);
+        }
+    }
+
+    /// Whoever is not heard sends again.
+    fn send(&mut self, Packet { before, mark }: Packet) {
+        let share = self.ladder.as_ref().map_or(0.0, Ladder::share);
+        let mark = if self.by_chance { self.chance.unit() } else { mark };
+        if mark < share {
+            self.tally.filtered += 1;
+        } else if self.buffer < BUFFER {
+            self.buffer += 1;
+            return;
+        } else {
+            self.tally.overflow += 1;
+        }
+        if let Some(&next) = REPEATS.get(before).filter(|_| self.repeats) {
+            let first = if before == 0 { 0 } else { REPEATS[before - 1] };
+            let again = Packet { before: before + 1, mark };
+            self.unheard.entry(self.tick - first + next).or_default().push(again);
+        }
+    }
+
+    fn work(&mut self) {
+        let whole = TICK.as_secs_f64() - self.overdrawn;
+        let mut time = whole;
+        while time > 0.0 && self.buffer > 0 {
+            self.buffer -= 1;
+            self.tally.messages += 1;
+            self.tally.asked += 1;
+            if self.waiting < QUEUE {
+                self.waiting += 1;
+            } else {
+                self.tally.refused += 1;
+                time -= REFUSAL;
+            }
+        }
+        let beside = whole - time;
+        while time > 0.0 && (self.left > 0.0 || self.waiting > 0) {
+            if self.left <= 0.0 {
+                self.waiting -= 1;
+                self.left = SERVICE;
+            }
+            let spent = self.left.min(time);
+            (self.left, time) = (self.left - spent, time - spent);
+            self.service += spent;
+            self.occupied += spent;
+            self.served += u64::from(self.left <= 0.0);
+        }
+        self.overdrawn = (-time).max(0.0);
+        self.occupied += beside * self.measured;
+    }
+
+    fn read(&mut self) {
+        let Some(ladder) = &mut self.ladder else { return };
+        self.tally.occupied = Duration::from_secs_f64(self.occupied);
+        self.tally.served = Duration::from_secs_f64(self.service);
+        let before = ladder.share();
+        ladder.on_reading(Timestamp::ZERO + TICK * self.tick as u32, self.tally);
+        self.changes += u64::from(ladder.share() != before);
+    }
+}
+
+#[test]
+fn it_trips_just_above_the_budget_by_what_refusals_and_their_acknowledgements_take() {
+    // In one second of which service takes 0.2, half of the messages had to do with refusals.
+    let after_a_second = |beside_ms: u64| {
+        let mut ladder = Ladder::new(LadderSettings::default());
+        ladder.on_reading(Timestamp::ZERO, Tally::default());
+        let tally = Tally {
+            messages: 4_000,
+            asked: 1_500,
+            refused: 1_000,
+            brought: 1_000,
+            occupied: Duration::from_millis(200 + beside_ms),
+            served: Duration::from_millis(200),
+            ..Tally::default()
+        };
+        ladder.on_reading(Timestamp::ZERO + Duration::from_secs(1), tally);
+        (ladder.rung(), ladder.load(), ladder.refusal_cost())
+    };
+    let cost = |us| Some(Duration::from_micros(us));
+    assert_eq!(after_a_second(780), (Rung::Reject, 0.39, cost(390)));
+    assert_eq!(after_a_second(820), (Rung::Thin, 0.41, cost(410)));
+}
+
+#[test]
+fn at_twenty_times_the_capacity_the_rest_of_the_goodput_stays() {
+    let mut without = Plant::new(None);
+    without.run(20.0, 3);
+    assert!(without.run(20.0, 5) < 0.02);
+    for (repeats, by_chance) in [(true, false), (true, true), (false, false)] {
+        let mut plant = Plant { repeats, by_chance, ..Plant::with_ladder() };
+        plant.run(20.0, 3);
+        let goodput = plant.run(20.0, 10);
+        // Refusing takes nine tenths of 0.4, and what varies a little of the rest.
+        assert!((0.5..0.65).contains(&goodput), "{goodput}, repeats: {repeats}");
+        assert_eq!(plant.ladder().rung(), Rung::Thin);
+        let cost = plant.ladder().refusal_cost().unwrap().as_secs_f64();
+        // A tenth of what is read is admitted, which costs nothing here, and bears its part.
+        assert!((0.85..1.0).contains(&(cost / REFUSAL)), "{cost}");
+    }
+}
+
+#[test]
+fn what_can_be_refused_within_the_budget_is() {
+    let mut plant = Plant::with_ladder();
+    // Refusing takes 0.37 of the processor.
+    let goodput = plant.run(4.3, 20);
+    assert_eq!((plant.ladder().rung(), plant.tally.filtered, plant.changes), (Rung::Reject, 0, 0));
+    assert!(goodput > 0.6 && plant.ladder().load() > 0.3, "{goodput}");
+}
+
+#[test]
+fn the_repetitions_that_thinning_brings_forth_do_not_keep_it_up() {
+    for by_chance in [false, true] {
+        let mut plant = Plant { by_chance, ..Plant::with_ladder() };
+        plant.run(20.0, 10);
+        assert_eq!(plant.ladder().rung(), Rung::Thin);
+        // A quarter of the processor is enough to refuse every caller, but not seven times.
+        // The flood itself comes back for half a minute.
+        plant.run(3.5, 60);
+        assert_eq!((plant.ladder().rung(), plant.ladder().share()), (Rung::Reject, 0.0));
+        let filtered = plant.tally.filtered;
+        plant.run(3.5, 10);
+        assert_eq!(plant.tally.filtered, filtered);
+    }
+}
+
+#[test]
+fn after_a_flood_everything_is_served_again() {
+    let mut plant = Plant { repeats: false, ..Plant::with_ladder() };
+    plant.run(20.0, 10);
+    plant.run(0.5, 1);
+    let filtered = plant.tally.filtered;
+    let goodput = plant.run(0.5, 10);
+    assert!((goodput - 0.5).abs() < 0.01, "{goodput}");
+    assert_eq!(plant.tally.filtered, filtered);
+    assert_eq!(plant.ladder().rung(), Rung::Reject);
+}
+
+#[test]
+fn while_nothing_comes_it_wants_to_be_read_until_it_is_down() {
+    let mut plant = Plant { repeats: false, ..Plant::with_ladder() };
+    plant.run(20.0, 5);
+    assert!(plant.ladder().share() > 0.5);
+    let ladder = plant.ladder.as_mut().unwrap();
+    let mut readings = 0;
+    while let Some(due) = ladder.poll_timeout() {
+        ladder.on_reading(due, plant.tally);
+        readings += 1;
+        assert!(readings <= 30);
+    }
+    assert_eq!((ladder.rung(), ladder.share()), (Rung::Reject, 0.0));
+}
+
+#[test]
+fn buffers_that_overflow_lead_to_thinning_though_refusing_seems_cheap() {
+    let mut plant = Plant { measured: 0.05, ..Plant::with_ladder() };
+    plant.run(20.0, 5);
+    let goodput = plant.run(20.0, 10);
+    assert_eq!(plant.ladder().rung(), Rung::Thin);
+    assert!(plant.ladder().share() > 0.3, "{}", plant.ladder().share());
+    let (lost, read) = (plant.tally.overflow, plant.tally.asked);
+    assert!(lost < read, "{lost} lost, {read} read, goodput {goodput}");
+}
+
+#[test]
+fn what_others_drop_on_purpose_is_not_taken_for_arrivals() {
+    let mut plant = Plant { banned: 1_000_000.0, ..Plant::with_ladder() };
+    plant.run(20.0, 5);
+    let goodput = plant.run(20.0, 10);
+    assert!((0.5..0.65).contains(&goodput), "{goodput}");
+}
+
+#[test]
+fn a_standstill_is_forgotten_within_seconds() {
+    let mut plant = Plant::with_ladder();
+    plant.run(0.8, 5);
+    plant.stall(0.8, 3_000);
+    plant.run(0.8, 15);
+    assert_eq!((plant.ladder().rung(), plant.ladder().share()), (Rung::Reject, 0.0));
+    let goodput = plant.run(0.8, 5);
+    // Those who found no room come back, too.
+    assert!(goodput > 0.79, "{goodput}");
+}
+
+#[test]
+fn a_steady_load_changes_the_share_rarely() {
+    let mut plant = Plant { repeats: false, ..Plant::with_ladder() };
+    plant.run(20.0, 5);
+    let changes = plant.changes;
+    plant.run(20.0, 20);
+    assert!(plant.changes - changes < 10, "{} in 200 periods", plant.changes - changes);
+}
+
+#[test]
+fn no_share_drops_everything_and_no_reading_makes_it_a_nonsense() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally::default();
+    let mut chance = Seed(3).stream(Purpose::Shedding, 0);
+    for step in 0..20_000u32 {
+        let grow = |chance: &mut Stream| chance.below(4) * chance.below(1 << 20);
+        tally.messages += grow(&mut chance);
+        tally.asked += grow(&mut chance);
+        tally.refused += grow(&mut chance);
+        tally.filtered += grow(&mut chance);
+        tally.overflow += grow(&mut chance);
+        tally.occupied += Duration::from_micros(chance.below(300_000));
+        tally.served += Duration::from_micros(chance.below(300_000));
+        ladder.on_reading(Timestamp::ZERO + step * Duration::from_millis(100), tally);
+        assert!((0.0..=SHARE_MAX).contains(&ladder.share()), "{ladder:?}");
+    }
+}

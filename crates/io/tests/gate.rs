@@ -1,0 +1,306 @@
+//! What the kernel drops before it is read, and how it is counted.
+
+#![allow(clippy::disallowed_methods)] // Tests wait for real sockets.
+
+mod cores;
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cores::{Echo, Seen, next, peer, start};
+use tidegate_io::*;
+use tidegate_world::*;
+
+/// A group with a gate on a free port, with receive buffers of 100 kB.
+fn gated(ip: &str, shards: u16, split: bool) -> Group {
+    let address = SocketAddr::new(ip.parse().unwrap(), 0);
+    let listen = Listen { shards, split, gate: true, ..Listen::new(address) };
+    open(&Listen { receive_buffer: 100_000, ..listen }).unwrap()
+}
+
+fn share(share: f64) -> Shedding {
+    Shedding { share, ..Shedding::NONE }
+}
+
+/// An INVITE of this length that others are not like.
+fn invite(number: u32, len: usize) -> String {
+    let text = format!("INVITE sip:a@b SIP/2.0\r\nVia: {number:08x}\r\n");
+    format!("{text}{:pad$}", "", pad = len.saturating_sub(text.len()))
+}
+
+fn banned(ips: &[&str]) -> Shedding {
+    Shedding { banned: ips.iter().map(|ip| ip.parse().unwrap()).collect(), ..Shedding::NONE }
+}
+
+/// What waits at a socket, as text.
+fn waiting(socket: &UdpSocket) -> Vec<String> {
+    let mut inbox = Inbox::new(&Pool::new());
+    let mut texts = Vec::new();
+    while inbox.receive(socket, BATCH).unwrap() > 0 {
+        while let Some(datagram) = inbox.take() {
+            texts.push(String::from_utf8_lossy(&datagram.bytes).into_owned());
+        }
+    }
+    texts
+}
+
+/// All that waits for a shard.
+fn waiting_for(group: &Group, shard: u16) -> Vec<String> {
+    let listener = group.listener(shard);
+    let mut texts = waiting(listener.ordinary());
+    texts.extend(listener.invite().map(waiting).unwrap_or_default());
+    texts
+}
+
+/// Floods a shard whose gate changes a hundred times meanwhile, and has every datagram counted.
+fn every_datagram_is_counted_once(ip: &str, split: bool) {
+    const SENT: u64 = 60_000;
+    let group = gated(ip, 1, split);
+    let gate = group.gate().unwrap().clone();
+    let to = group.local();
+    let (mut echo, sight) = Echo::new();
+    echo.work = 2_000;
+    let crossings = Crossings::alone().unwrap();
+    let listeners = vec![group.listener(0)];
+    let running = start(echo, Clock::start(), Limits::default(), listeners, crossings);
+    let peer = peer(ip);
+    let flood = thread::spawn(move || {
+        for number in 0..SENT {
+            let text = if number % 3 == 0 { "BYE sip:a".into() } else { invite(number as u32, 80) };
+            peer.send_to(text.as_bytes(), to).unwrap();
+        }
+    });
+    let counters = &running.counters;
+    let mut changes = 0;
+    while changes < 100 || !flood.is_finished() {
+        let bans = if changes % 10 == 9 { banned(&["192.0.2.1", ip]) } else { banned(&[]) };
+        let wanted = Shedding { share: f64::from(changes % 5) / 4.0, ..bans };
+        gate.set(&wanted).unwrap();
+        changes += 1;
+        let seen = sight.try_iter().count();
+        assert!(seen <= 2 * SENT as usize);
+        thread::yield_now();
+    }
+    flood.join().unwrap();
+    gate.clear().unwrap();
+    // Whoever sheds on his own account has a shard look at it by something that it receives.
+    cores::peer(ip).send_to(b"BYE", to).unwrap();
+    let counted = || counters.received() + counters.filtered.get() + counters.overflow.get();
+    let patience = Instant::now() + Duration::from_secs(10);
+    while counted() < SENT + 1 && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(counted(), SENT + 1);
+    assert_eq!(gate.filtered(), counters.filtered.get());
+    let each = [counters.received(), counters.filtered.get(), counters.overflow.get()];
+    assert!(each.iter().all(|&n| n > 0), "{each:?} is no flood of all three");
+    let (_, counters) = running.end();
+    let counted = counters.received() + counters.filtered.get() + counters.overflow.get();
+    assert_eq!(counted, SENT + 1);
+}
+
+#[test]
+fn what_is_sent_is_received_filtered_or_overflow_whatever_changes_meanwhile() {
+    every_datagram_is_counted_once("127.0.0.1", true);
+    every_datagram_is_counted_once("127.0.0.1", false);
+    every_datagram_is_counted_once("::1", true);
+}
+
+#[test]
+fn what_a_core_wants_shed_is_dropped_and_counted_though_nothing_else_arrives() {
+    const SENT: u64 = 1_000;
+    let groups = [gated("127.0.0.1", 1, true), gated("127.0.0.1", 1, true)];
+    let (mut echo, sight) = Echo::new();
+    echo.shedding = share(1.0);
+    let listeners = groups.iter().map(|group| group.listener(0)).collect();
+    let crossings = Crossings::alone().unwrap();
+    let running = start(echo, Clock::start(), Limits::default(), listeners, crossings);
+    let peer = peer("127.0.0.1");
+    // With the first turn it is asked; that is over when it has answered.
+    peer.send_to(b"BYE", groups[0].local()).unwrap();
+    cores::received(&peer);
+    // Longer than after its last datagram a shard looks for drops.
+    thread::sleep(Duration::from_millis(300));
+    for number in 0..SENT {
+        let to = groups[number as usize % 2].local();
+        peer.send_to(invite(number as u32, 300).as_bytes(), to).unwrap();
+    }
+    let patience = Instant::now() + Duration::from_secs(10);
+    while running.counters.filtered.get() < SENT && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(running.counters.filtered.get(), SENT, "before the shard ends");
+    let (_, counters) = running.end();
+    assert_eq!((counters.filtered.get(), counters.received()), (SENT, 1));
+    assert_eq!((counters.overflow.get(), counters.shed_errors.get()), (0, 0));
+    drop(sight);
+}
+
+#[test]
+fn the_share_is_met_and_takes_nothing_but_invites() {
+    const SENT: u32 = 20_000;
+    for (split, wanted) in [(true, 0.3), (false, 0.9), (true, 0.01)] {
+        let group = gated("127.0.0.1", 1, split);
+        let gate = group.gate().unwrap();
+        gate.set(&share(wanted)).unwrap();
+        let peer = peer("127.0.0.1");
+        for number in 0..SENT {
+            peer.send_to(invite(number, 300).as_bytes(), group.local()).unwrap();
+        }
+        let filtered = gate.filtered();
+        let deviation = (f64::from(SENT) * wanted * (1.0 - wanted)).sqrt();
+        let off = filtered as f64 - f64::from(SENT) * wanted;
+        assert!(off.abs() < 5.0 * deviation, "{filtered} of {SENT} at {wanted}");
+        waiting_for(&group, 0);
+
+        gate.set(&share(1.0)).unwrap();
+        let texts =
+            ["ACK sip:a", "INV", "\r\n\r\n", "", "invite sip:a", "SIP/2.0 200 OK", " INVITE"];
+        for text in texts.iter().chain(&["INVITE sip:a", "INVI", "INVITED"]) {
+            peer.send_to(text.as_bytes(), group.local()).unwrap();
+        }
+        assert_eq!(waiting_for(&group, 0), texts);
+        assert_eq!(gate.filtered(), filtered + 3);
+    }
+}
+
+#[test]
+fn the_kernel_drops_exactly_what_the_reference_says_and_so_again() {
+    for (split, key) in [(true, 0), (false, 0x1234_5678)] {
+        let group = gated("127.0.0.1", 1, split);
+        let shedding = Shedding { key, ..share(0.4) };
+        group.gate().unwrap().set(&shedding).unwrap();
+        let peer = peer("127.0.0.1");
+        let from = peer.local_addr().unwrap().ip();
+        for round in 0..2 {
+            for number in 0..400 {
+                let lens = [4, 8, 63, 64, 65, 255, 256, 257, 1_400];
+                let mut text = invite(number, lens[number as usize % lens.len()]);
+                text.truncate(lens[number as usize % lens.len()]);
+                peer.send_to(text.as_bytes(), group.local()).unwrap();
+                let passes = usize::from(!shedding.drops(from, text.as_bytes()));
+                assert_eq!(waiting_for(&group, 0).len(), passes, "{text} in round {round}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_banned_source_gets_nothing_through_and_others_everything() {
+    for (ip, others, bans) in [
+        ("127.0.0.1", "127.0.0.2", &["127.0.0.2", "2001:db8::1"][..]),
+        ("127.0.0.1", "127.0.0.2", &["192.0.2.1", "::ffff:127.0.0.2"]),
+        ("::1", "::1", &["127.0.0.1", "::1"]),
+    ] {
+        let group = gated(ip, 1, true);
+        let gate = group.gate().unwrap();
+        let [free, caught] = [ip, others].map(peer);
+        for text in ["INVITE", "BYE", ""] {
+            caught.send_to(text.as_bytes(), group.local()).unwrap();
+        }
+        assert_eq!(waiting_for(&group, 0).len(), 3);
+        gate.set(&banned(bans)).unwrap();
+        for text in ["INVITE", "BYE", ""] {
+            caught.send_to(text.as_bytes(), group.local()).unwrap();
+        }
+        assert_eq!((waiting_for(&group, 0).len(), gate.filtered()), (0, 3));
+        gate.set(&banned(&["192.0.2.1", "::2", "0:0:0:1::1"])).unwrap();
+        for text in ["INVITE", "BYE", ""] {
+            free.send_to(text.as_bytes(), group.local()).unwrap();
+        }
+        assert_eq!((waiting_for(&group, 0).len(), gate.filtered()), (3, 3));
+    }
+}
+
+#[test]
+fn as_many_sources_are_banned_as_may_be_and_no_more() {
+    for (ip, nth) in [
+        ("127.0.0.1", (|n| IpAddr::from([127, 0, 4, n])) as fn(u8) -> IpAddr),
+        ("::1", |n| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()])),
+    ] {
+        let group = gated(ip, 2, true);
+        let gate = group.gate().unwrap();
+        let mut banned: Vec<IpAddr> = (1..=100).map(nth).collect();
+        let here: IpAddr = ip.parse().unwrap();
+        let last = Shedding::BANNED_MAX - 1;
+        for (place, through) in [(last, 0), (last + 1, 1)] {
+            let passed = std::mem::replace(&mut banned[place], here);
+            gate.set(&Shedding { banned: banned.clone(), ..Shedding::NONE }).unwrap();
+            banned[place] = passed;
+            peer(ip).send_to(b"BYE", group.local()).unwrap();
+            let got = (0..2).map(|shard| waiting_for(&group, shard).len()).sum::<usize>();
+            assert_eq!(got, through, "{ip} at {place}");
+        }
+    }
+}
+
+#[test]
+fn each_shard_sheds_what_it_wants_itself_and_a_ban_holds_for_all() {
+    const SHARDS: u16 = 3;
+    let group = gated("127.0.0.1", SHARDS, true);
+    let gate = group.gate().unwrap();
+    let mut peers: Vec<Vec<UdpSocket>> = (0..SHARDS).map(|_| Vec::new()).collect();
+    while peers.iter().any(Vec::is_empty) {
+        let peer = peer("127.0.0.1");
+        peer.send_to(b"ACK", group.local()).unwrap();
+        let shard = (0..SHARDS).find(|&shard| !waiting_for(&group, shard).is_empty()).unwrap();
+        peers[usize::from(shard)].push(peer);
+    }
+    let got_by_each = || -> Vec<usize> {
+        for of_shard in &peers {
+            for number in 0..50 {
+                of_shard[0].send_to(invite(number, 300).as_bytes(), group.local()).unwrap();
+            }
+            of_shard[0].send_to(b"BYE", group.local()).unwrap();
+        }
+        (0..SHARDS).map(|shard| waiting_for(&group, shard).len()).collect()
+    };
+    assert_eq!(got_by_each(), [51, 51, 51]);
+    gate.set_of(2, &share(1.0)).unwrap();
+    assert_eq!(got_by_each(), [51, 51, 1]);
+    gate.set_of(1, &share(0.5)).unwrap();
+    let got = got_by_each();
+    // All or none of fifty are shed with a chance of 2^-49.
+    assert!(got[0] == 51 && (2..51).contains(&got[1]) && got[2] == 1, "{got:?}");
+    gate.set_of(2, &Shedding::NONE).unwrap();
+    gate.set_of(0, &share(1.0)).unwrap();
+    let [first, second, third] = got_by_each()[..] else { unreachable!("three shards") };
+    assert_eq!((first, second, third), (1, got[1], 51));
+    gate.set_of(1, &banned(&["127.0.0.1"])).unwrap();
+    assert_eq!(got_by_each(), [0, 0, 0]);
+    gate.clear().unwrap();
+    assert_eq!(got_by_each(), [51, 51, 51]);
+}
+
+#[test]
+fn the_largest_program_is_accepted() {
+    let group = gated("::1", 128, true);
+    let gate = group.gate().unwrap();
+    let bans = (0..64).map(|n| IpAddr::from([n, n, 3, 4, 5, 6, 7, n])).collect();
+    gate.set(&Shedding { banned: bans, ..share(0.5) }).unwrap();
+    for shard in 0..128 {
+        gate.set_of(shard, &share(0.4 + f64::from(shard) / 1000.0)).unwrap();
+    }
+}
+
+#[test]
+fn reports_that_come_to_a_sink_reach_the_core() {
+    const PEERS: usize = 30;
+    for split in [true, false] {
+        let group = gated("127.0.0.1", 1, split);
+        // They are gone before they are answered. The kernel picks a socket by their ports.
+        for _ in 0..PEERS {
+            peer("127.0.0.1").send_to(b"BYE", group.local()).unwrap();
+        }
+        let (echo, sight) = Echo::new();
+        let listeners = vec![group.listener(0)];
+        let crossings = Crossings::alone().unwrap();
+        let running = start(echo, Clock::start(), Limits::default(), listeners, crossings);
+        let mut failures = 0;
+        while failures < PEERS {
+            failures += usize::from(matches!(next(&sight), Seen::Failed(_)));
+        }
+        running.end();
+    }
+}

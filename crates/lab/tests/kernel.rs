@@ -1,0 +1,46 @@
+//! What the kernel is to drop, on an emulated processor in simulated time.
+
+use std::sync::atomic::AtomicBool;
+
+use tidegate_lab::outcome::Outcome;
+use tidegate_lab::point::points;
+use tidegate_lab::scenario::Scenario;
+use tidegate_lab::worlds::{Kind, Simulated, World};
+
+/// A call of six messages costs 6 ms: 166.7 calls/s. To refuse one costs a tenth.
+const CAPACITY_CPS: f64 = 1_000.0 / 6.0;
+const SECONDS: f64 = 20.0;
+
+/// What comes of so many times the capacity, and the goodput as a part of the capacity.
+fn run(load: f64, disposal: &str) -> (Outcome, f64) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.toml");
+    let text = format!(
+        "title = \"t\"\n[workload]\nload = {load}\n\
+         [schedule]\nwarm_up_s = 10\nmeasured_s = {SECONDS}\nrepetitions = 1\n\
+         [emulate]\nserve_us = 1000\nrefuse_us = 600\n\
+         [[variant]]\noverload = {{ law = \"pi\", disposal = \"{disposal}\" }}\n"
+    );
+    let scenario = Scenario::parse(&file, text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    let point = points(&scenario, Kind::Sim).remove(0);
+    let outcome = Simulated::new().run(&point, folder.path(), &AtomicBool::new(false)).unwrap();
+    let goodput = outcome.good as f64 / SECONDS / CAPACITY_CPS;
+    (outcome, goodput)
+}
+
+#[test]
+fn where_refusing_takes_all_there_is_the_kernel_keeps_goodput() {
+    let (rejecting, without) = run(15.0, "reject");
+    let (thinning, with) = run(15.0, "kernel");
+    assert_eq!(rejecting.nodes[0].filtered, 0);
+    assert!(thinning.nodes[0].filtered > 10_000, "{:?}", thinning.nodes[0]);
+    assert!(without < 0.02 && with > 0.45, "{with} against {without}");
+}
+
+#[test]
+fn where_refusing_takes_little_the_kernel_drops_nothing() {
+    let (rejecting, without) = run(2.0, "reject");
+    let (thinning, with) = run(2.0, "kernel");
+    assert_eq!((thinning.nodes[0].filtered, thinning.good), (0, rejecting.good));
+    assert!(with > 0.7 && without > 0.7, "{with} against {without}");
+}

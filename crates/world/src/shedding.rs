@@ -1,0 +1,153 @@
+//! What a core wants kept from it.
+
+use std::net::IpAddr;
+
+/// What is to be dropped before the core has it read: the cheapest refusal there is, and the
+/// bluntest. Nobody is told, nothing is looked at but the beginning and the source.
+///
+/// A caller that hears nothing sends its INVITE up to seven times, and always the same bytes
+/// (RFC 3261 §17.1.1.2). Were each drawn for by itself, a share `p` would keep only `p^7` of such
+/// callers out, and let the others in late. So the bytes themselves decide, by a hash: what was
+/// dropped once is dropped again for as long as share and key stay.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shedding {
+    /// The share, 0 to 1, of the datagrams that begin with `INVI`. Requests within a call that
+    /// begin so are among them.
+    pub share: f64,
+    /// Key of the hash by which they are picked, so that nobody can tell which those are.
+    pub key: u32,
+    /// Sources all of whose datagrams are dropped. The first [`BANNED_MAX`](Self::BANNED_MAX)
+    /// count. An IPv4 address may be written as one of IPv6 (RFC 4291 §2.5.5.2).
+    pub banned: Vec<IpAddr>,
+}
+
+impl Shedding {
+    /// Nothing is dropped.
+    pub const NONE: Self = Self { share: 0.0, key: 0, banned: Vec::new() };
+
+    /// Sources that can be banned at the same time.
+    pub const BANNED_MAX: usize = 64;
+
+    /// What a datagram begins with that the share is of.
+    pub const PREFIX: [u8; 4] = *b"INVI";
+
+    /// How much of a datagram is hashed, in bytes: the first of these that it has. The first line
+    /// and the topmost Via lie there, whose branch no two requests have in common (RFC 3261
+    /// §8.1.1.7).
+    pub const HASHED: [usize; 3] = [256, 64, 4];
+
+    /// Multipliers of the hash: odd, with well spread bits (2^32 divided by the golden ratio,
+    /// and a constant of MurmurHash3).
+    pub const MIX: [u32; 2] = [0x9e37_79b1, 0x85eb_ca6b];
+
+    /// Of the 2^32 values of the hash, those from 0 on that are dropped. What is no number is
+    /// no share.
+    pub fn threshold(&self) -> u64 {
+        (self.share.clamp(0.0, 1.0) * (1u64 << 32) as f64).round() as u64
+    }
+
+    /// The hash of a datagram. The kernel computes the same.
+    pub fn hash(&self, bytes: &[u8]) -> u32 {
+        let [golden, murmur] = Self::MIX;
+        let len = Self::HASHED.into_iter().find(|len| bytes.len() >= *len).unwrap_or(0);
+        let (words, _) = bytes[..len].as_chunks::<4>();
+        let mut hash = words
+            .iter()
+            .fold(self.key, |hash, word| hash.wrapping_mul(golden) ^ u32::from_be_bytes(*word));
+        for (shift, multiplier) in [(16, murmur), (13, golden)] {
+            hash = (hash ^ hash >> shift).wrapping_mul(multiplier);
+        }
+        hash ^ hash >> 16
+    }
+
+    /// The sources that are banned, in their own families.
+    pub fn banned(&self) -> impl Iterator<Item = IpAddr> {
+        self.banned.iter().take(Self::BANNED_MAX).map(IpAddr::to_canonical)
+    }
+
+    /// Whether a datagram with this content is dropped.
+    pub fn drops(&self, source: IpAddr, bytes: &[u8]) -> bool {
+        if self.banned().any(|banned| banned == source.to_canonical()) {
+            return true;
+        }
+        let threshold = self.threshold();
+        threshold > 0 && bytes.starts_with(&Self::PREFIX) && u64::from(self.hash(bytes)) < threshold
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    fn share(share: f64) -> Shedding {
+        Shedding { share, ..Shedding::NONE }
+    }
+
+    /// INVITEs that differ in their branch alone.
+    fn invites() -> impl Iterator<Item = String> {
+        let via = "Via: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK";
+        (0..10_000).map(move |n| format!("INVITE sip:a@b SIP/2.0\r\n{via}{n}\r\n{:300}", ""))
+    }
+
+    #[test]
+    fn the_share_is_of_invites_alone() {
+        let all = share(1.0);
+        for (bytes, dropped) in [
+            (&b"INVITE sip:a"[..], true),
+            (b"INVI", true),
+            (b"INV", false),
+            (b"ACK sip:a", false),
+            (b"SIP/2.0 200 OK", false),
+            (b"", false),
+        ] {
+            assert_eq!(all.drops(SOURCE, bytes), dropped, "{bytes:?}");
+            for none in [0.0, -1.0, f64::NAN, 1e-11] {
+                assert!(!share(none).drops(SOURCE, bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn the_share_is_met_and_a_larger_one_has_the_smaller_in_it() {
+        let dropped = |of: f64, key: u32| -> Vec<String> {
+            let shedding = Shedding { key, ..share(of) };
+            invites().filter(|text| shedding.drops(SOURCE, text.as_bytes())).collect()
+        };
+        for (of, key) in [(0.1f64, 0), (0.5, 7), (0.97, u32::MAX)] {
+            let deviation = (10_000.0 * of * (1.0 - of)).sqrt();
+            let off = dropped(of, key).len() as f64 - 10_000.0 * of;
+            assert!(off.abs() < 5.0 * deviation, "{off} at {of}");
+        }
+        let (few, many) = (dropped(0.3, 1), dropped(0.6, 1));
+        assert!(few.iter().all(|text| many.contains(text)));
+        // Another key drops others: of three tenths three tenths.
+        let other = dropped(0.3, 2);
+        let both = few.iter().filter(|text| other.contains(text)).count();
+        assert!((700..1_100).contains(&both), "{both}");
+    }
+
+    #[test]
+    fn who_is_banned_gets_nothing_through_whatever_the_address_is_written_as() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let banned = vec![ip("::ffff:192.0.2.1"), ip("2001:db8::1")];
+        let shedding = Shedding { banned, ..Shedding::NONE };
+        for (source, dropped) in [
+            ("192.0.2.1", true),
+            ("::ffff:192.0.2.1", true),
+            ("2001:db8::1", true),
+            ("192.0.2.2", false),
+            ("2001:db8::2", false),
+        ] {
+            assert_eq!(shedding.drops(ip(source), b"BYE"), dropped, "{source}");
+        }
+    }
+
+    #[test]
+    fn there_are_no_more_bans_than_the_limit() {
+        let nth = |n: u8| IpAddr::from([192, 0, 2, n]);
+        let shedding = Shedding { banned: (0..100).map(nth).collect(), ..Shedding::NONE };
+        assert!(shedding.drops(nth(63), b"BYE") && !shedding.drops(nth(64), b"BYE"));
+    }
+}
