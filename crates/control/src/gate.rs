@@ -8,9 +8,11 @@ use tidegate_world::{Load, Purpose, Seed, Stream, Timestamp};
 use crate::arrival_rate::ArrivalRate;
 use crate::bound;
 use crate::signals::{BUCKETS, Reading};
+use crate::sources::Sources;
 use crate::{
-    Allowance, Backlog, Bucket, Control, Decide, Decision, Law, Memory, Occupancy, Pacer, Reason,
-    Scheme, Service, Sessions, Settings, Signals, Throttle, Ticket, Verdict,
+    Allowance, Backlog, Bucket, Control, Decide, Decision, Fairness, Law, Memory, Occupancy, Pacer,
+    Pass, Reason, Scheme, Sender, Service, Sessions, Settings, Signals, Source, Throttle, Ticket,
+    Verdict,
 };
 
 /// One server's gate.
@@ -25,6 +27,7 @@ pub struct Gate {
     judged: [ArrivalRate; BUCKETS],
     /// Ranks of what has no fingerprint.
     ranks: Stream,
+    sources: Sources,
     memory: Memory,
     pacer: Pacer,
     ticked: Timestamp,
@@ -50,6 +53,7 @@ impl Gate {
             throttles: (0..throttles).map(throttle).collect(),
             judged: Default::default(),
             ranks: seed.stream(Purpose::Rank, element),
+            sources: Sources::new(&settings.sources, seed, element),
             memory: Memory::new(settings.memory_max),
             pacer: Pacer::default(),
             ticked: Timestamp::ZERO,
@@ -81,6 +85,16 @@ impl Gate {
         &self.memory
     }
 
+    /// What is shared among the sources of the new work in a bucket, if it is.
+    pub fn fairness(&self, bucket: Bucket) -> Option<&Fairness> {
+        self.sources.fair(bucket)
+    }
+
+    /// Times that a source was not told apart from others, for want of room.
+    pub fn sources_overflowed(&self) -> u64 {
+        self.sources.overflowed()
+    }
+
     /// The share of new work in a bucket that the law admits, 0 to 1, at the rate at which it
     /// arrives and with what is in progress.
     pub fn share(&self, bucket: Bucket) -> f64 {
@@ -89,6 +103,7 @@ impl Gate {
                 self.allowed(bucket) * (1.0 - self.control.rank_floor.clamp(0.0, 1.0))
             }
             Bucket::Single => self.allowed(bucket),
+            Bucket::Priority => 1.0,
         }
     }
 
@@ -142,12 +157,7 @@ impl Gate {
         self.signals.queue.lag = self.signals.queue.lag.max(lag);
     }
 
-    /// The message that has just arrived asks for new work; it is judged, unless that is
-    /// to be done [at its service](Decide::Service). `has_room`: there is room to queue it.
-    ///
-    /// `class` is its number, below [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX).
-    /// `fingerprint` is a keyed hash that a repetition has in common with the original; without
-    /// one it is taken as new.
+    /// [`on_new_from`](Self::on_new_from) somebody of whom nothing is known.
     pub fn on_new(
         &mut self,
         now: Timestamp,
@@ -156,9 +166,33 @@ impl Gate {
         fingerprint: Option<u64>,
         has_room: bool,
     ) -> Verdict {
+        self.on_new_from(now, &Sender::default(), bucket, class, fingerprint, has_room)
+    }
+
+    /// The message that has just arrived from `sender` asks for new work; it is judged, unless
+    /// that is to be done [at its service](Decide::Service). `has_room`: there is room to queue it.
+    ///
+    /// `class` is its number, below [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX).
+    /// `fingerprint` is a keyed hash that a repetition has in common with the original; without
+    /// one it is taken as new.
+    pub fn on_new_from(
+        &mut self,
+        now: Timestamp,
+        sender: &Sender,
+        bucket: Bucket,
+        class: u8,
+        fingerprint: Option<u64>,
+        has_room: bool,
+    ) -> Verdict {
         self.signals.mix.record(now, class, true);
         let exempt = std::mem::take(&mut self.control.admit_next);
         let decision = self.recall(now, fingerprint);
+        let limit = decision.is_none().then(|| self.sources.exceeded(now, sender)).flatten();
+        let goes_ahead = sender.has_priority
+            && limit.is_none()
+            && (decision.is_some() || self.sources.may_go_ahead(now));
+        let (bucket, has_room) =
+            if goes_ahead { (Bucket::Priority, true) } else { (bucket, has_room) };
         let flow = self.signals.flow_mut(bucket);
         flow.arrived += 1;
         if decision.is_some() {
@@ -167,13 +201,19 @@ impl Gate {
             flow.offered += 1;
         }
         match decision {
+            None if let Some(limit) = limit => {
+                let fingerprint = fingerprint.filter(|_| limit.sticky);
+                self.refuse(now, bucket, fingerprint, Reason::SourceLimit)
+            }
             None => {
-                let ticket = Ticket { bucket, class, fingerprint, again: false, exempt };
+                let source = self.sources.on_arrival(now, bucket, sender);
+                let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
                 self.judge_new(now, ticket, has_room)
             }
             // Its original has been served: without room nothing is lost.
             Some(Decision::Served) if has_room => {
-                Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt })
+                let source = None;
+                Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt, source })
             }
             Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
             Some(Decision::Refused) => {
@@ -187,13 +227,16 @@ impl Gate {
         let Ticket { bucket, fingerprint, .. } = ticket;
         let waiting_max = match bucket {
             Bucket::Session => self.control.queue.waiting_max,
-            Bucket::Single => usize::MAX,
+            Bucket::Single | Bucket::Priority => usize::MAX,
         };
         if self.stopping {
             return self.refuse(now, bucket, fingerprint, Reason::Stopping);
         }
         if !has_room || self.signals.queue.waiting >= waiting_max {
             return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
+        }
+        if !self.may_queue(&ticket, waiting_max) {
+            return self.refuse(now, bucket, fingerprint, Reason::SourceShare);
         }
         if self.settings.decide == Decide::Arrival {
             if let Some(reason) = self.judge(now, &ticket) {
@@ -203,6 +246,9 @@ impl Gate {
         }
         self.signals.flow_mut(bucket).entered += 1;
         self.signals.in_progress[bucket as usize] += 1;
+        if let Some((fair, source)) = self.sources.fair_mut(bucket).zip(ticket.source) {
+            fair.hold(source);
+        }
         self.remember(now, fingerprint, Decision::Waits);
         Verdict::Admit(ticket)
     }
@@ -235,6 +281,9 @@ impl Gate {
         }
         let in_progress = &mut self.signals.in_progress[bucket as usize];
         *in_progress = in_progress.saturating_sub(1);
+        if let Some((fair, source)) = self.sources.fair_mut(bucket).zip(ticket.source) {
+            fair.release(source);
+        }
         let is_stale = self.is_stale(bucket);
         match self.settings.decide {
             Decide::Arrival if is_stale => {
@@ -255,7 +304,7 @@ impl Gate {
             }
         }
         self.signals.flow_mut(bucket).taken += 1;
-        if bucket == Bucket::Session {
+        if bucket != Bucket::Single {
             self.on_session_message(now, class, true);
         }
         self.remember(now, fingerprint, Decision::Served);
@@ -356,15 +405,66 @@ impl Gate {
         bucket == Bucket::Session && !self.stopping && self.signals.service.sojourn > wait_max
     }
 
-    /// Why the law does not admit new work; `None` if it does.
+    /// Whether the source of a new session may have one more wait in the queue.
+    fn may_queue(&self, ticket: &Ticket, waiting_max: usize) -> bool {
+        let Some((fair, source)) = self.sources.fair(ticket.bucket).zip(ticket.source) else {
+            return true;
+        };
+        let queue = &self.signals.queue;
+        let room = if queue.room > 0 { queue.room.min(waiting_max) } else { waiting_max };
+        ticket.bucket != Bucket::Session || fair.may_hold(source, room, queue.waiting)
+    }
+
+    /// Why new work is not admitted; `None` if it is.
     fn judge(&mut self, now: Timestamp, ticket: &Ticket) -> Option<Reason> {
-        let Ticket { bucket, class, fingerprint, exempt, .. } = *ticket;
-        self.judged[bucket as usize].on_arrival(now);
-        let floor = self.control.rank_floor;
-        if bucket == Bucket::Session && floor > 0.0 && self.rank(fingerprint) < floor {
-            return Some(Reason::Rank);
+        let Ticket { bucket, class, fingerprint, exempt, source, .. } = *ticket;
+        if bucket == Bucket::Priority {
+            return None;
         }
-        (!self.passes(now, Some(bucket), class) && !exempt).then_some(Reason::Law)
+        self.judged[bucket as usize].on_arrival(now);
+        let floor = match bucket {
+            Bucket::Session => self.control.rank_floor.clamp(0.0, 1.0),
+            _ => 0.0,
+        };
+        let reason = if floor > 0.0 && self.rank(fingerprint) < floor {
+            Some(Reason::Rank)
+        } else {
+            (!self.passes(now, Some(bucket), class) && !exempt).then_some(Reason::Law)
+        };
+        match source {
+            Some(source) if !exempt => self.judge_fairly(now, ticket, source, floor, reason),
+            _ => reason,
+        }
+    }
+
+    /// Why new work of a source is not admitted, of which the law would let pass one piece, but
+    /// for a `reason`. Which one that is, is for fairness to say.
+    fn judge_fairly(
+        &mut self,
+        now: Timestamp,
+        ticket: &Ticket,
+        source: Source,
+        floor: f64,
+        reason: Option<Reason>,
+    ) -> Option<Reason> {
+        let Ticket { bucket, class, .. } = *ticket;
+        let in_progress = self.in_progress(bucket);
+        let allowance = self.allowance_of(Some(bucket), class);
+        let share = match allowance {
+            Allowance::Fraction(fraction) => fraction.clamp(0.0, 1.0),
+            _ => self.allowed(bucket),
+        };
+        let Some(fair) = self.sources.fair_mut(bucket) else { return reason };
+        if let Allowance::Window(size) = allowance {
+            let (size, held) = (size.max(0.0).ceil() as usize, in_progress as usize);
+            let may_hold = fair.may_hold(source, size, held);
+            return reason.or((!may_hold).then_some(Reason::SourceShare));
+        }
+        match fair.judge(now, source, share * (1.0 - floor), reason.is_none()) {
+            Pass::Yes => None,
+            Pass::OverShare => Some(Reason::SourceShare),
+            Pass::No => reason.or(Some(Reason::Law)),
+        }
     }
 
     fn passes(&mut self, now: Timestamp, bucket: Option<Bucket>, class: u8) -> bool {

@@ -1,6 +1,6 @@
 //! How a gate works.
 
-use crate::{Estimation, Scheme, ThrottleKind, Values};
+use crate::{Estimation, Scheme, SourceSettings, ThrottleKind, Values};
 
 /// When new work is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub struct Settings {
     pub memory_max: usize,
     /// How whole sessions are estimated.
     pub sessions: Estimation,
+    /// How those are told apart who ask for new work.
+    pub sources: SourceSettings,
 }
 
 impl Settings {
@@ -57,6 +59,7 @@ impl Settings {
             sticky: true,
             memory_max: 1 << 20,
             sessions: Estimation::default(),
+            sources: SourceSettings::default(),
         }
     }
 }

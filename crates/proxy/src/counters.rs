@@ -31,11 +31,13 @@ pub enum DropReason {
     UnknownAck,
     /// Longer than a datagram once our headers are in it.
     TooLong,
+    /// Its sender is banned.
+    Banned,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
@@ -47,6 +49,7 @@ impl DropReason {
         Self::OwnAck,
         Self::UnknownAck,
         Self::TooLong,
+        Self::Banned,
     ];
 
     /// Its name in metrics.
@@ -63,13 +66,14 @@ impl DropReason {
             Self::OwnAck => "own_ack",
             Self::UnknownAck => "unknown_ack",
             Self::TooLong => "too_long",
+            Self::Banned => "banned",
         }
     }
 }
 
 /// Statuses that the proxy itself answers with.
-pub const REPLIES: [u16; 16] =
-    [100, 200, 400, 403, 404, 408, 416, 420, 440, 481, 482, 483, 487, 500, 503, 505];
+pub const REPLIES: [u16; 17] =
+    [100, 200, 400, 403, 404, 408, 416, 417, 420, 440, 481, 482, 483, 487, 500, 503, 505];
 
 /// A shard's counters.
 #[derive(Debug, Default)]

@@ -6,10 +6,11 @@
 //! bounded queue of whatever arrives, in which a call waits behind all refusals before it.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_control::{Backlog, Decide, Gate, Reason, Release, Ticket, Verdict};
+use tidegate_control::{Backlog, Bucket, Decide, Gate, Reason, Release, Ticket, Verdict};
 use tidegate_sip::{Malformed, Outline};
 use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
 
@@ -18,8 +19,10 @@ use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
+use crate::priority::Claim;
 use crate::reading::{Reading, Unread, Wanted, read};
 use crate::settings::{Disposal, Overload};
+use crate::sources::{Excess, Watchman};
 
 /// How messages wait for service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub(crate) enum Fate {
     Refuse(Reason, Option<Transmit>),
     /// It belongs to work that was begun and is not admitted, and this is to be sent.
     Shed(Option<Transmit>),
+    /// It asks for something to be understood that is not.
+    NotUnderstood(Received),
     /// It is a request that breaks the grammar.
     Malformed(Received, Malformed),
 }
@@ -65,6 +70,7 @@ pub(crate) struct Ingress {
     retry_after: Option<(u32, u32)>,
     /// Retry-After of what has no fingerprint.
     waits: Stream,
+    watchman: Watchman,
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
@@ -85,7 +91,13 @@ enum Unsorted {
 
 impl Ingress {
     /// An ingress whose Retry-After is drawn from `waits`.
-    pub(crate) fn new(gate: Gate, overload: &Overload, queue_max: usize, waits: Stream) -> Self {
+    pub(crate) fn new(
+        gate: Gate,
+        overload: &Overload,
+        queue_max: usize,
+        waits: Stream,
+        watchman: Watchman,
+    ) -> Self {
         Self {
             gate: gate.with_room(queue_max),
             queueing: overload.queueing,
@@ -93,6 +105,7 @@ impl Ingress {
             reinvites: overload.reinvites,
             retry_after: overload.retry_after,
             waits,
+            watchman,
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
             fifo_max: queue_max,
@@ -101,6 +114,16 @@ impl Ingress {
 
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
+    }
+
+    /// Times that a source was not told apart from others, for want of room.
+    pub(crate) fn sources_overflowed(&self) -> u64 {
+        self.gate.sources_overflowed() + self.watchman.overflowed()
+    }
+
+    /// Whose messages need not come here.
+    pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
+        self.watchman.banned(now, banned);
     }
 
     /// Messages that wait.
@@ -161,6 +184,10 @@ impl Ingress {
         endpoint: &Endpoint,
     ) -> Judged {
         self.gate.on_backlog(self.backlog());
+        if self.watchman.is_banned(now, &received) {
+            let fate = Fate::Drop(DropReason::Banned);
+            return Judged { class: None, read: false, fate };
+        }
         self.gate.on_arrival(now, self.new_sessions());
         let lag = now.since(received.arrived);
         let judged = match (self.queueing, self.gate.decide()) {
@@ -197,7 +224,8 @@ impl Ingress {
     /// Whether the one queue has room for a message, and the lane to which a paced one moves
     /// from there will have.
     fn fifo_has_room(&self, lane: Lane) -> bool {
-        let beside = if lane == Lane::Invites { self.lanes.waiting() } else { 0 };
+        let is_paced = matches!(lane, Lane::Invites | Lane::Priority);
+        let beside = if is_paced { self.lanes.waiting() } else { 0 };
         self.fifo.len() + beside < self.fifo_max
     }
 
@@ -239,6 +267,10 @@ impl Ingress {
                 return Judged { class, read: true, fate: Fate::Drop(why) };
             }
             Err(Unread::Malformed(malformed)) => {
+                if self.watchman.on_message(now, &received, endpoint) {
+                    let fate = Fate::Drop(DropReason::Banned);
+                    return Judged { class: None, read: true, fate };
+                }
                 let fate = Fate::Malformed(received, malformed);
                 return Judged { class: None, read: true, fate };
             }
@@ -253,9 +285,25 @@ impl Ingress {
                 return judged(Fate::Shed(self.reply(&refused, None, endpoint)));
             }
             Some(bucket) => {
+                if self.watchman.on_message(now, &received, endpoint) {
+                    return judged(Fate::Drop(DropReason::Banned));
+                }
+                let (mut sender, claim) = self.watchman.sender(&received, class == Class::Invite);
+                if claim == Claim::NotUnderstood {
+                    return judged(Fate::NotUnderstood(received));
+                }
+                sender.has_priority &= has_room(self, Lane::Priority);
                 let has_room = has_room(self, lane);
-                match self.gate.on_new(now, bucket, class as u8, fingerprint, has_room) {
+                let number = class as u8;
+                match self.gate.on_new_from(now, &sender, bucket, number, fingerprint, has_room) {
                     Verdict::Admit(ticket) => Some(ticket),
+                    Verdict::Refuse(Reason::SourceLimit)
+                        if let Some(limit) = sender.limit
+                            && self.watchman.on_excess(now, &received, endpoint, limit)
+                                != Excess::Refuse =>
+                    {
+                        return judged(Fate::Refuse(Reason::SourceLimit, None));
+                    }
                     Verdict::Absorb => return judged(Fate::Drop(DropReason::Absorbed)),
                     Verdict::Refuse(reason) => {
                         let outline = reading.outline.as_ref();
@@ -265,6 +313,10 @@ impl Ingress {
                     }
                 }
             }
+        };
+        let lane = match &ticket {
+            Some(ticket) if ticket.bucket() == Bucket::Priority => Lane::Priority,
+            _ => lane,
         };
         judged(push(self, Waiting { received, class, ticket, cancels, lane }))
     }

@@ -23,6 +23,7 @@ mod invites;
 mod lane;
 mod onward;
 mod origin;
+mod priority;
 mod proxy;
 mod reading;
 mod reply;
@@ -31,6 +32,7 @@ mod response;
 mod routing;
 mod secret;
 mod settings;
+mod sources;
 mod stateful;
 mod thinning;
 mod token;
@@ -42,9 +44,11 @@ pub use class::Class;
 pub use counters::{Counters, DropReason, REPLIES};
 pub use gauges::{FlowCounters, Gauges, SojournGauges};
 pub use ingress::Queueing;
+pub use priority::{NAMESPACES, NoValue, Priority, ResourceValues};
 pub use proxy::Proxy;
 pub use secret::Secret;
 pub use settings::{
     Choice, Disposal, FORK_MAX, Listener, Mode, Overload, PoolSettings, Rule, RuleTarget, Senders,
     Settings, TRIES_MAX,
 };
+pub use sources::{BANS_MAX, Excess, Flood, SourceLimit, Sources, address_of, source_of};

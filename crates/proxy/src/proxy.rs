@@ -12,6 +12,7 @@ use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
 use crate::settings::{Disposal, Settings};
+use crate::sources::Watchman;
 use crate::thinning::Thinning;
 
 /// The proxy: an ingress that decides what is admitted and what waits where, and an
@@ -20,6 +21,8 @@ pub struct Proxy {
     ingress: Ingress,
     /// If the kernel may be asked to drop.
     thinning: Option<Thinning>,
+    /// What is to be kept from us.
+    shedding: Shedding,
     endpoint: Endpoint,
     counters: Arc<Counters>,
     work: Work,
@@ -46,14 +49,23 @@ impl Proxy {
     /// name: configuration is checked before it comes here.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
-        let gate = Gate::new(overload.gate.clone(), settings.seed, settings.shard.into());
+        let shard = settings.shard.into();
+        let gate = Gate::new(overload.gate(), settings.seed, shard);
+        let waits = settings.seed.stream(Purpose::RetryAfter, shard);
+        let watchman = Watchman::new(
+            overload.sources.clone(),
+            overload.gate.sources.fair,
+            overload.gate.sources.sources_max,
+            settings.bans.clone(),
+            &mut settings.seed.stream(Purpose::Floods, shard),
+        );
         // The same for all shards: they share a program of the kernel.
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
-        let waits = settings.seed.stream(Purpose::RetryAfter, settings.shard.into());
+        let thins = overload.disposal == Disposal::Kernel;
         Self {
-            ingress: Ingress::new(gate, overload, settings.queue_max, waits),
-            thinning: (overload.disposal == Disposal::Kernel)
-                .then(|| Thinning::new(overload.refusing_max, key)),
+            ingress: Ingress::new(gate, overload, settings.queue_max, waits, watchman),
+            thinning: thins.then(|| Thinning::new(overload.refusing_max)),
+            shedding: Shedding { key: if thins { key } else { 0 }, ..Shedding::NONE },
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
             counters,
             work: Work::default(),
@@ -108,6 +120,10 @@ impl Proxy {
                     self.counters.replied(503).add(1);
                     self.endpoint.transmit(reply);
                 }
+            }
+            Fate::NotUnderstood(received) => {
+                self.work.refused = number;
+                self.endpoint.refuse(&received, 417);
             }
             Fate::Malformed(received, malformed) => {
                 self.work.refused = number;
@@ -182,6 +198,7 @@ impl Core for Proxy {
         self.ingress.handle_timeout(now);
         if let Some(thinning) = &mut self.thinning {
             thinning.handle_timeout(now);
+            self.shedding.share = thinning.ladder().share();
         }
         self.endpoint.handle_timeout(now);
         self.publish();
@@ -193,12 +210,15 @@ impl Core for Proxy {
 
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.ingress.on_load(now, &load);
-        let Self { ingress, thinning, counters, .. } = self;
+        let Self { ingress, thinning, shedding, counters, .. } = self;
         counters.overload.publish(now, ingress.gate());
+        counters.overload.sources_overflowed.set(ingress.sources_overflowed());
         if let Some(thinning) = thinning {
             thinning.on_load(now, &load, ingress.gate(), counters);
             counters.overload.publish_ladder(thinning.ladder());
+            shedding.share = thinning.ladder().share();
         }
+        ingress.banned(now, &mut shedding.banned);
     }
 
     fn on_drain(&mut self, _now: Timestamp) {
@@ -214,7 +234,7 @@ impl Core for Proxy {
     }
 
     fn poll_shedding(&self) -> &Shedding {
-        self.thinning.as_ref().map_or(const { &Shedding::NONE }, Thinning::shedding)
+        &self.shedding
     }
 
     fn last_work(&self) -> Work {

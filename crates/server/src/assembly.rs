@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 
 use tidegate_balance as balance;
+use tidegate_control::BanList;
 use tidegate_proxy as proxy;
 use tidegate_proxy::Proxy;
 use tidegate_sim::{Costs, Host, HostSettings};
@@ -23,6 +24,7 @@ pub struct Assembly<'a> {
     locals: Vec<SocketAddr>,
     pools: Vec<balance::Pool>,
     counters: Vec<ShardCounters>,
+    bans: BanList,
     seed: Seed,
 }
 
@@ -31,12 +33,18 @@ impl<'a> Assembly<'a> {
     /// configuration.
     pub fn new(config: &'a Config, keys: &'a Keys, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
-        Self { config, keys, locals, pools: pools(config), counters, seed }
+        let bans = BanList::new(config.overload.sources.bans_max);
+        Self { config, keys, locals, pools: pools(config), counters, bans, seed }
     }
 
     /// Its pools.
     pub fn pools(&self) -> &[balance::Pool] {
         &self.pools
+    }
+
+    /// Who is banned.
+    pub fn bans(&self) -> &BanList {
+        &self.bans
     }
 
     /// What each shard counts in.
@@ -82,6 +90,7 @@ impl<'a> Assembly<'a> {
             failure_pause: config.server.backend_pause,
             rules: config.route.clone(),
             overload: overload(config, shards),
+            bans: self.bans.clone(),
             seed: self.seed,
             ..proxy::Settings::new(
                 config.listen.iter().zip(&self.locals).map(listener).collect(),
@@ -185,6 +194,9 @@ fn pool_settings((pool, config): (&balance::Pool, &config::Pool)) -> proxy::Pool
 fn overload(config: &Config, shards: usize) -> proxy::Overload {
     let mut overload = config.overload.clone();
     overload.gate.memory_max = (overload.gate.memory_max / shards).max(1);
+    if let Some(priority) = &mut overload.sources.priority {
+        priority.rate_cps /= shards as f64;
+    }
     overload
 }
 

@@ -19,6 +19,7 @@ mod route;
 pub mod schema;
 mod section;
 mod shape;
+mod sources;
 mod summary;
 mod tables;
 mod word;

@@ -3,6 +3,7 @@
 
 pub mod admin;
 pub mod assembly;
+pub mod bans;
 pub mod config;
 mod error;
 pub mod key;

@@ -14,6 +14,7 @@ use tidegate_world::{Pool, Seed};
 use crate::StartError;
 use crate::admin::{Admin, Pages, Status};
 use crate::assembly::{Assembly, Part};
+use crate::bans;
 use crate::config::Config;
 use crate::key::Keys;
 use crate::metrics::Metrics;
@@ -108,6 +109,7 @@ pub fn run(
     let mut metrics = Metrics::new();
     let (counters, pools) = (assembly.counters(), assembly.pools());
     sources::add(&mut metrics, counters.to_vec(), pools.to_vec(), clock);
+    bans::add(&mut metrics, assembly.bans().clone(), clock);
     let (recorder, mut journal) =
         record.map(|to| begin_recording(to, config, keys, &listeners, seed)).transpose()?.unzip();
     if let Some(recorder) = &recorder {

@@ -219,6 +219,17 @@ static REMEMBERED: Family =
     Family::gauge("decisions_remembered", "Decisions remembered for repetitions");
 static FORGOTTEN: Family =
     Family::counter("decisions_forgotten", "Decisions for which there was no room");
+static SOURCES: Family =
+    Family::gauge("sources", "Sources of new work among which it is shared, by bucket");
+static SOURCE_LEVEL: Family = Family::gauge(
+    "source_level_cps",
+    "The most new work a second that a source may have admitted, by bucket; 0 while each may \
+     have all",
+);
+static SOURCES_OVERFLOWED: Family = Family::counter(
+    "sources_overflowed",
+    "Times that a source was not told apart from others, for want of room",
+);
 
 fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_ns: u64) {
     let gauges = &counters.overload;
@@ -230,6 +241,9 @@ fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_
         samples.push(&REPEATED, &labels, flow.repeated.get());
         let refusing = gauges.refusing[bucket as usize].get() as f64 / 1e6;
         samples.push(&FRACTION, &labels, 1.0 - refusing);
+        samples.push(&SOURCES, &labels, gauges.sources[bucket as usize].get());
+        let level = gauges.source_level[bucket as usize].get() as f64 / 1e3;
+        samples.push(&SOURCE_LEVEL, &labels, level);
     }
     for why in Reason::ALL {
         let labels = [("shard", shard), ("reason", why.name())];
@@ -269,6 +283,7 @@ fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_
     samples.push(&REFUSING, &labels, gauges.refusing_load.get() as f64 / 1e6);
     samples.push(&REMEMBERED, &labels, gauges.remembered.get());
     samples.push(&FORGOTTEN, &labels, gauges.forgotten.get());
+    samples.push(&SOURCES_OVERFLOWED, &labels, gauges.sources_overflowed.get());
 }
 
 fn seconds(ns: &Counter) -> f64 {

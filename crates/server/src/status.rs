@@ -122,6 +122,7 @@ fn overload(gauges: &Gauges, now_ns: u64) -> Value {
         "release_cps": gauges.release.get() as f64 / 1e3,
         "session": flow(Bucket::Session),
         "single": flow(Bucket::Single),
+        "priority": flow(Bucket::Priority),
         "sojourn_ms": sojourns(gauges, now_ns).map(sojourn).into_iter().collect::<Value>(),
     })
 }

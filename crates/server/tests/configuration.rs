@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{
-    Decide, Estimation, Occupancy, Scheme, SessionCheck, ShedOrder, ThrottleKind, Weight, registry,
+    Decide, Estimation, Occupancy, Per, Scheme, SessionCheck, ShedOrder, ThrottleKind, Weight,
+    registry,
 };
-use tidegate_proxy::{Class, Disposal, Overload, Queueing, RuleTarget, Senders};
+use tidegate_proxy::{
+    Class, Disposal, Excess, Flood, Overload, Queueing, RuleTarget, Senders, SourceLimit, Sources,
+};
 use tidegate_server::config::Config;
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -55,9 +58,35 @@ fn right_configurations_are_read() {
 }
 
 #[test]
+fn who_asks_for_new_work_is_read() {
+    let config = parse(&files("good")[0].with_file_name("sources.toml")).unwrap();
+    let Overload { gate, sources, .. } = &config.overload;
+    assert_eq!((gate.sources.fair, gate.sources.sources_max), (true, 512));
+    let net = |text: &str| text.parse().unwrap();
+    let limit = |from, rate_cps, burst, per, then| SourceLimit { from, rate_cps, burst, per, then };
+    let ban = Excess::Ban(Duration::from_secs(600));
+    let limits = [
+        limit(net("192.0.2.7/32"), 20.0, 5, Per::Source, Excess::Refuse),
+        limit(net("192.0.2.0/24"), 0.5, 10, Per::Limit, Excess::Drop),
+        limit(net("2001:db8::/32"), 7.0, 10, Per::Source, ban),
+    ];
+    assert_eq!(sources.limits, limits);
+    let flood = Flood { above_cps: 500, after_s: 3, ban: Duration::from_secs(60) };
+    assert_eq!(sources.flood, Some(flood));
+    assert_eq!((&sources.never_ban[..], sources.bans_max), (&[net("198.51.100.0/24")][..], 64));
+    let priority = sources.priority.as_ref().unwrap();
+    assert_eq!((&priority.from[..], priority.rate_cps), (&[net("198.51.100.3/32")][..], 2.5));
+    assert!(priority.emergency);
+    let values = ["dsn.priority", "drsn.priority", "q735.3", "ets.4", "wps.4"];
+    assert_eq!(priority.values.texts(), values);
+}
+
+#[test]
 fn overload_control_and_an_emulated_processor_are_read() {
     let config = parse(&files("good")[0].with_file_name("overload.toml")).unwrap();
-    let Overload { gate, queueing, disposal, reinvites, retry_after, .. } = &config.overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after, sources, .. } =
+        &config.overload;
+    assert_eq!(*sources, Sources::default());
     assert_eq!((*reinvites, *retry_after), (true, Some((5, 15))));
     let order = vec![Class::Register as u8, Class::Provisional as u8];
     assert_eq!(gate.scheme, Scheme::Multi(ShedOrder { order, weight: Weight::Count }));

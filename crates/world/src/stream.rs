@@ -39,6 +39,10 @@ pub enum Purpose {
     RetryAfter,
     /// The key by which datagrams are picked that are dropped before they are read.
     Shedding,
+    /// Keys of a gate's tables of sources.
+    Sources,
+    /// Key of the table of those who may flood.
+    Floods,
 }
 
 /// The seed of a whole run, from which every stream is derived.

@@ -12,6 +12,7 @@ use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
+use super::sources;
 use super::tables::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
     PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
@@ -60,9 +61,11 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let occupancy = section.value(&OCCUPANCY, report).map(Spanned::into_inner);
     let sticky = section.value(&STICKY, report).map(Spanned::into_inner);
     let memory_max = section.value(&MEMORY_MAX, report).map(Spanned::into_inner);
+    let sources = sources::read(section, report);
     let law = law?;
     let sessions = section.read_one(&SESSIONS, sessions, report);
     let law = section.read_one(&PARAMS, |params, report| values(law, params, report), report);
+    let (told_apart, sources) = sources?;
     Some(proxy::Overload {
         gate: Settings {
             law: law?,
@@ -74,12 +77,14 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
             sticky: sticky?,
             memory_max: usize::try_from(memory_max?).ok()?,
             sessions: sessions?,
+            sources: told_apart,
         },
         queueing: queueing?,
         disposal: disposal?,
         reinvites: reinvites?,
         retry_after: retry_after?,
         refusing_max: refusing_max?,
+        sources,
     })
 }
 

@@ -2,6 +2,7 @@
 
 mod overload;
 mod pool;
+mod sources;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,6 +27,11 @@ pub use overload::{EMULATE, OVERLOAD};
 pub(super) use pool::{
     BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POLICY, POOL, POOL_NAME, Q, TRIES_MAX, URI,
     WEIGHT,
+};
+pub(super) use sources::{
+    BAN_ABOVE_CPS, BAN_AFTER_S, BAN_S, BANS_MAX, CAP_CPS, EMERGENCY, FAIR, LIMIT, LIMIT_BAN_S,
+    LIMIT_BURST, LIMIT_CPS, LIMIT_FROM, LIMIT_PER, LIMIT_THEN, NEVER_BAN, PRIORITY, PRIORITY_FROM,
+    RESOURCE_PRIORITY, SOURCES, TABLE_MAX,
 };
 
 pub(super) static ROOT: Table = Table {

@@ -4,6 +4,7 @@ use tidegate_control::registry::LAWS;
 use tidegate_control::{Decide, Entry, Occupancy, SessionCheck, ThrottleKind, Weight};
 use tidegate_proxy::{Class, Disposal, Queueing};
 
+use super::sources::{LIMIT, PRIORITY, SOURCES};
 use crate::config::by_class::ByClass;
 use crate::config::knob::{Absent, Knob, Table};
 use crate::config::overload::Classes;
@@ -34,7 +35,7 @@ pub static OVERLOAD: Table = Table {
         &STICKY,
         &MEMORY_MAX,
     ],
-    tables: &[&PARAMS, &SESSIONS],
+    tables: &[&PARAMS, &SESSIONS, &SOURCES, &LIMIT, &PRIORITY],
     has_free_keys: false,
     reserved: &[],
 };
