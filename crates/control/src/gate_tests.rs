@@ -692,7 +692,7 @@ fn in_several_classes_each_is_shed_by_a_throttle_of_its_own() {
 // By time, a share is one of the rate at which the class itself arrives.
 #[test]
 fn the_throttle_of_a_class_measures_that_class() {
-    let scheme = Scheme::Multi(Shedding { order: vec![BYE, INVITE], weight: Weight::Count });
+    let scheme = Scheme::Multi(ShedOrder { order: vec![BYE, INVITE], weight: Weight::Count });
     let throttle = ThrottleKind::LeakyBucket;
     let mut gate = Gate::new(Settings { scheme, throttle, ..settings(&[]) }, Seed(1), 0);
     gate.on_arrival(at(0), 0);
