@@ -689,6 +689,25 @@ fn in_several_classes_each_is_shed_by_a_throttle_of_its_own() {
     assert!(gate.on_ongoing(at(0), BYE), "what was begun is finished");
 }
 
+// By time, a share is one of the rate at which the class itself arrives.
+#[test]
+fn the_throttle_of_a_class_measures_that_class() {
+    let scheme = Scheme::Multi(ShedOrder { order: vec![BYE, INVITE], weight: Weight::Count });
+    let throttle = ThrottleKind::LeakyBucket;
+    let mut gate = Gate::new(Settings { scheme, throttle, ..settings(&[]) }, Seed(1), 0);
+    gate.on_arrival(at(0), 0);
+    let mut passed = 0;
+    for ms in (0..20_000).step_by(10) {
+        // One message in ten is a BYE: a share of 0.95 of all is half of those.
+        gate.control.admit_of_all(Allowance::Fraction(0.95));
+        (0..9).for_each(|_| {
+            gate.on_new(at(ms), Bucket::Session, INVITE, None, true);
+        });
+        passed += u32::from(gate.on_ongoing(at(ms), BYE));
+    }
+    assert!((900..1150).contains(&passed), "{passed} of 2000");
+}
+
 // A rate is of new sessions: the part of them that it is, is asked of all messages.
 #[test]
 fn a_scheme_of_all_messages_takes_a_rate_for_the_share_that_it_is() {

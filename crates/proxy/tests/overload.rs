@@ -320,6 +320,22 @@ fn what_calls_and_refusals_cost_is_measured_and_published() {
     }
 }
 
+// A driver gives all messages of a batch one time.
+#[test]
+fn what_was_looked_at_in_one_time_shares_its_cost() {
+    let mut script = closed_after(SCHEMES[0], 0);
+    for i in 0..40 {
+        for j in 0..10 {
+            script.offer(CALLER, invite(&format!("c{i}.{j}")).as_bytes());
+        }
+        script.now = script.now + MS * 2;
+        assert_eq!(script.serve().len(), 10);
+    }
+    script.proxy.on_load(script.now, load(Duration::ZERO));
+    let cost_ns = script.counters.overload.refusal_cost.get();
+    assert!(cost_ns.abs_diff(200_000) < 1000, "{cost_ns}");
+}
+
 #[test]
 fn what_waits_is_published_in_calls() {
     let mut script = under(SCHEMES[0], &[("rate", 1.0)]);
