@@ -260,7 +260,9 @@ impl Ingress {
         has_room: impl Fn(&Self, Lane) -> bool,
         push: impl FnOnce(&mut Self, Waiting) -> Fate,
     ) -> Judged {
-        let wanted = Wanted { outline: self.gate.is_refusing(), reinvites: self.reinvites };
+        // What is dropped in silence needs no outline.
+        let outline = self.gate.is_refusing() && self.disposal != Disposal::Drop;
+        let wanted = Wanted { outline, reinvites: self.reinvites };
         let reading = match read(&received, endpoint, wanted) {
             Ok(reading) => reading,
             Err(Unread::Dropped(class, why)) => {
