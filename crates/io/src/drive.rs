@@ -95,7 +95,7 @@ impl Drive {
     pub fn new(shard: Shard) -> io::Result<Self> {
         let Shard { clock, limits, listeners, crossings, counters, stop, pool } = shard;
         let inlet = Arc::clone(&counters);
-        let machine = Sockets::new(clock, listeners, &pool, inlet, limits.send_wait)?;
+        let machine = Sockets::new(clock, listeners, &pool, inlet, &limits)?;
         Self::on(machine, limits, crossings, counters, &stop, pool)
     }
 }

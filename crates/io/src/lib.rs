@@ -52,6 +52,7 @@ mod sockets;
 mod sockopt;
 mod steer;
 mod stop;
+mod train;
 mod waker;
 
 pub use clock::{Clock, Stamps};

@@ -19,6 +19,7 @@ use crate::endpoint::Endpoint;
 use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
 use crate::reading::{Reading, Unread, Wanted, read};
+use crate::reply::pad;
 use crate::settings::{Disposal, Overload};
 
 /// How messages wait for service.
@@ -63,6 +64,8 @@ pub(crate) struct Ingress {
     reinvites: bool,
     /// Bounds of Retry-After, in seconds.
     retry_after: Option<(u32, u32)>,
+    /// Bytes to which a refusal is lengthened.
+    pad: usize,
     /// Retry-After of what has no fingerprint.
     waits: Stream,
     lanes: Lanes,
@@ -92,6 +95,7 @@ impl Ingress {
             disposal: overload.disposal,
             reinvites: overload.reinvites,
             retry_after: overload.retry_after,
+            pad: overload.pad.unwrap_or(0),
             waits,
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
@@ -282,10 +286,14 @@ impl Ingress {
             (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
             (Disposal::Reject | Disposal::Kernel, _) => {
                 let wait = self.retry_after_s(fingerprint);
-                match outline {
+                let mut reply = match outline {
                     Some(outline) => endpoint.refusal_of(received, outline, wait),
                     None => endpoint.refusal(received, wait),
+                }?;
+                if self.pad > 0 {
+                    pad(&mut reply.bytes, self.pad);
                 }
+                Some(reply)
             }
         }
     }

@@ -43,6 +43,7 @@ pub use counters::{Counters, DropReason, REPLIES};
 pub use gauges::{FlowCounters, Gauges, SojournGauges};
 pub use ingress::Queueing;
 pub use proxy::Proxy;
+pub use reply::PAD_MAX;
 pub use secret::Secret;
 pub use settings::{
     Choice, Disposal, FORK_MAX, Listener, Mode, Overload, PoolSettings, Rule, RuleTarget, Senders,

@@ -94,6 +94,9 @@ pub struct Overload {
     /// Least and most seconds of the Retry-After in a 503 to what is not admitted; `None`
     /// for none. The first is no more than the second.
     pub retry_after: Option<(u32, u32)>,
+    /// Bytes to which the 503 to what is not admitted is lengthened, at most
+    /// [`PAD_MAX`](crate::PAD_MAX); `None` for its own length.
+    pub pad: Option<usize>,
     /// With [`Disposal::Kernel`], the share of the processor that refusing may take, 0 to 1
     /// without either.
     pub refusing_max: f64,
@@ -115,6 +118,7 @@ impl Default for Overload {
             disposal: Disposal::Reject,
             reinvites: false,
             retry_after: None,
+            pad: None,
             refusing_max: control::LadderSettings::default().budget,
         }
     }

@@ -309,8 +309,12 @@ static TIME: Family =
 /// A number of the sockets that stands alone.
 type OfIo = (Family, fn(&io::Counters) -> &Counter);
 
-static IO: [OfIo; 11] = [
+static IO: [OfIo; 13] = [
     (Family::counter("udp_sent", "Datagrams sent"), |c| &c.sent),
+    (Family::counter("udp_trains", "Trains: datagrams handed to the kernel as one"), |c| {
+        &c.sent_trains
+    }),
+    (Family::counter("udp_sent_in_trains", "Datagrams sent in trains"), |c| &c.sent_in_trains),
     (Family::counter("udp_overflow", "Datagrams the kernel dropped at full sockets"), |c| {
         &c.overflow
     }),

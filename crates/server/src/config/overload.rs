@@ -14,7 +14,7 @@ use super::section::Section;
 use super::shape::Real;
 use super::tables::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
-    PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
+    PAD, PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
     RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHED, SHED_BY, SOCKET_MAX, STICKY,
     THROTTLE,
 };
@@ -57,6 +57,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let burst = section.value(&BURST, report).map(Spanned::into_inner);
     let disposal = section.value(&DISPOSAL, report).map(Spanned::into_inner);
     let refusing_max = refusing_max(section, disposal, report);
+    let pad = pad(section, disposal, report);
     let occupancy = section.value(&OCCUPANCY, report).map(Spanned::into_inner);
     let sticky = section.value(&STICKY, report).map(Spanned::into_inner);
     let memory_max = section.value(&MEMORY_MAX, report).map(Spanned::into_inner);
@@ -79,6 +80,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
         disposal: disposal?,
         reinvites: reinvites?,
         retry_after: retry_after?,
+        pad: pad?,
         refusing_max: refusing_max?,
     })
 }
@@ -155,6 +157,25 @@ fn refusing_max(
         return None;
     }
     Some(given.into_inner())
+}
+
+/// The length of a 503, if it is to have one; `None` when something was reported.
+fn pad(
+    section: &Section<'_, '_>,
+    disposal: Option<proxy::Disposal>,
+    report: &mut Report,
+) -> Option<Option<usize>> {
+    if !section.has(&PAD) {
+        return Some(None);
+    }
+    let given = section.given(&PAD, report)?;
+    if disposal == Some(proxy::Disposal::Drop) {
+        let title = format!("`{}` has no effect", PAD.name);
+        let help = "remove it, or write `disposal = \"reject\"`";
+        report.error(given.span(), title, "what is dropped gets no 503", help);
+        return None;
+    }
+    usize::try_from(given.into_inner()).ok().map(Some)
 }
 
 /// Bounds of Retry-After, if there is to be one; `None` when something was reported.

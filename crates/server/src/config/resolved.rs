@@ -11,14 +11,14 @@ use super::tables::{CHECK, CLASSES, DECIDE, DISPOSAL, OCCUPANCY, QUEUE, SHED_BY,
 
 /// The table `[overload]`, with those in it.
 pub fn overload_toml(overload: &Overload) -> String {
-    let Overload { gate, queueing, disposal, reinvites, retry_after, refusing_max } = overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after, pad, refusing_max } = overload;
     let refusing_max = match disposal {
         Disposal::Kernel => format!("refusing_max = {refusing_max}\n"),
         Disposal::Reject | Disposal::Drop => String::new(),
     };
     let mut text = format!(
         "[overload]\nlaw = \"{}\"\ndecide = \"{}\"\nqueue = \"{}\"\nthrottle = \"{}\"\n\
-         burst = {}\n{}reinvites = {reinvites}\n{}\
+         burst = {}\n{}reinvites = {reinvites}\n{}{}\
          disposal = \"{}\"\n{refusing_max}occupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
          [overload.params]\n",
         gate.law.entry().name,
@@ -30,6 +30,7 @@ pub fn overload_toml(overload: &Overload) -> String {
         retry_after
             .map(|(least, most)| format!("retry_after = [{least}, {most}]\n"))
             .unwrap_or_default(),
+        pad.map(|bytes| format!("pad = {bytes}\n")).unwrap_or_default(),
         word(&DISPOSAL.shape, *disposal),
         word(&OCCUPANCY.shape, gate.occupancy),
         gate.sticky,
@@ -127,7 +128,7 @@ mod tests {
             Config::parse(Path::new("f"), text.as_bytes()).unwrap_or_else(|e| panic!("{e}"))
         };
         let single = "[overload]\nclasses = \"single\"\nreinvites = true\nburst = 9\n\
-                      retry_after = [0, 7]\n[overload.sessions]\ncheck = \"full\"\n\
+                      retry_after = [0, 7]\npad = 512\n[overload.sessions]\ncheck = \"full\"\n\
                       interval_ms = 50\nweight = 0.5\nrate_cps = 7.5\nrate_min_cps = 0.25\n\
                       [emulate]\n";
         let multi = "[overload]\nclasses = \"multi\"\nshed = [\"bye\", \"final\"]\n\

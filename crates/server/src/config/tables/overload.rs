@@ -2,7 +2,7 @@
 
 use tidegate_control::registry::LAWS;
 use tidegate_control::{Decide, Entry, Occupancy, SessionCheck, ThrottleKind, Weight};
-use tidegate_proxy::{Class, Disposal, Queueing};
+use tidegate_proxy::{Class, Disposal, PAD_MAX, Queueing};
 
 use crate::config::by_class::ByClass;
 use crate::config::knob::{Absent, Knob, Table};
@@ -30,6 +30,7 @@ pub static OVERLOAD: Table = Table {
         &DISPOSAL,
         &REFUSING_MAX,
         &RETRY_AFTER,
+        &PAD,
         &OCCUPANCY,
         &STICKY,
         &MEMORY_MAX,
@@ -200,6 +201,17 @@ pub(in crate::config) static RETRY_AFTER: Knob<List<Whole>> = Knob {
     doc: "Least and most seconds of a Retry-After in the 503 to work that is not admitted, such as \
           `[5, 15]`; each is drawn between them. A client that gets one should send nothing at all \
           to this server for so long (RFC 3261 §21.5.4), whichever of its callers was refused.",
+};
+
+pub(in crate::config) static PAD: Knob<Whole> = Knob {
+    name: "pad",
+    shape: Whole(256..=PAD_MAX as u64),
+    absent: Absent::Means("each 503 as long as it comes out"),
+    doc: "Bytes to which the 503 to work that is not admitted is lengthened, by spaces before the \
+          value of its Server header (RFC 3261 §7.3.1); a longer one stays as it is. For a trunk \
+          or proxy that sends many calls: several datagrams of one length to one peer cost little \
+          more to send than one. Choose what nearly all of the 503s to it fit in; longer ones on \
+          the wire are the price.",
 };
 
 pub(in crate::config) static OCCUPANCY: Knob<Choice<Occupancy>> = Knob {
