@@ -9,20 +9,23 @@
 //! How many INVITEs a listener's receive buffer holds is tried out ([`room`]).
 //!
 //! The runs: calls; calls that their callers give up, for CANCEL; calls refused by 503; calls
-//! dropped. All at a rate that keeps the server busy for [`BUSY`] of the time.
+//! dropped. The server's thread runs in slices ([`slices`]), and has always something to do: more
+//! calls are offered than it can serve, of which [`OPEN_MAX`] may be under way. A packet costs less
+//! the more of them come and go at once; so these are the costs of a server at its capacity.
+//!
+//! Reading the clock disturbs what it measures. So each run is made twice, the second time without:
+//! the first says in what proportion the messages cost, the second how much they cost together.
 //!
 //! # Known bias
 //!
-//! A packet costs less the more of them come and go at once, so the costs are those of a server
-//! that is busy for [`BUSY`] of the time; an idle one spends more, and one at its capacity less.
-//! Under a quota, which lets packets gather, the real capacity was 1.45 times the predicted one.
-//! Reading the thread's clock disturbs the caches. What the sum of the costs of a call differs from
-//! the CPU time of a call measured whole is told beside them.
+//! An idle server spends more on a packet. What the sum of the costs of a call differs from the
+//! CPU time of a call measured whole is told beside them.
 
 mod costs;
 mod fit;
 mod metered;
 mod room;
+mod slices;
 mod stage;
 
 use std::time::Duration;
@@ -36,16 +39,22 @@ use crate::machine::Machine;
 use crate::summary::Spread;
 use costs::Prices;
 use fit::{Outside, PerPacket};
+use metered::Metering;
 use stage::{Act, Played};
-
-/// The share of its thread that the server is to be busy.
-const BUSY: f64 = 0.6;
 
 /// Calls/s by which the first estimate is made.
 const LIGHT_CPS: f64 = 500.0;
 
+/// What is offered, in multiples of what the server could do if a call cost what it costs under
+/// light load. At its capacity it costs about half of that.
+const OFFERED: f64 = 4.0;
+
+/// Calls under way at the most: they wait for the server for less than T1, after which they
+/// would be repeated.
+const OPEN_MAX: usize = 300;
+
 /// Calls/s at the most: one thread of callers can offer twice as many, which are refused.
-const RATE_MAX_CPS: f64 = 6000.0;
+const RATE_MAX_CPS: f64 = 20_000.0;
 
 /// Use of a core from which a thread of the generator may have waited for it.
 const GENERATOR_BUSY: f64 = 0.9;
@@ -109,16 +118,22 @@ pub trait Observer {
 /// When there is no socket or no thread, or nothing could be told from the runs.
 pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Calibration, String> {
     let failed = |error: std::io::Error| error.to_string();
-    let light = stage::play(Act::Calls, order, LIGHT_CPS, 1.0, order.seed).map_err(failed)?;
+    let play = |act, metering, rate_cps, seconds, seed| {
+        stage::play(act, metering, order, rate_cps, seconds, seed).map_err(failed)
+    };
+    let light = play(Act::Calls, Metering::Hardly, LIGHT_CPS, 1.0, order.seed)?;
     // A call that seems to cost nothing is as good as a cheap one.
-    let rate_cps = (BUSY * 1e6 / light.each_us().max(1.0)).min(RATE_MAX_CPS);
+    let alone_cps = slices::SHARE * 1e6 / light.each_us().max(1.0);
+    let rate_cps = (OFFERED * alone_cps).min(RATE_MAX_CPS);
     let mut rounds = Vec::new();
     for round in 0..order.rounds {
         let seed = order.seed.wrapping_add(u64::from(round));
         let mut acts = Vec::new();
         for act in Act::ALL {
-            let played = stage::play(act, order, rate_cps, order.seconds, seed).map_err(failed)?;
-            observer.run(round + 1, act.title(), played.each_us());
+            let mut played = play(act, Metering::Each, rate_cps, order.seconds, seed)?;
+            let whole = play(act, Metering::Hardly, rate_cps, order.seconds, seed)?;
+            observer.run(round + 1, act.title(), whole.each_us());
+            played.take_level_of(&whole);
             acts.push(played);
         }
         rounds.push(Round::of(acts)?);
@@ -142,11 +157,17 @@ impl Round {
         let packet = fit::fit(&outside)
             .ok_or("the runs do not tell apart what packets that come and that go cost")?;
         // What a run is about is priced by it; the others fill the gaps.
-        let prices = acts
+        let packets: Vec<PerPacket> = acts.iter().map(|a| packet.at(a.outside())).collect();
+        let of_acts: Vec<Prices> = acts
             .iter()
-            .map(|played| Prices::of(&played.tally, packet.at(played.outside())))
-            .reduce(|first, next| first.or(&next))
-            .ok_or("nothing was run")?;
+            .zip(&packets)
+            .map(|(played, packet)| Prices::of(&played.tally, *packet))
+            .collect();
+        let refused = &of_acts[Act::Refused as usize];
+        // What one costs at the least is common to all; the rest is its kind's.
+        let receive_ns = packets.iter().map(|packet| packet.received_ns).fold(f64::MAX, f64::min);
+        let prices = of_acts.iter().fold(Prices::default(), Prices::or);
+        let prices = prices.looking_as(refused).receiving_for(receive_ns / 1e3);
         Ok(Self { acts, packet, prices })
     }
 
@@ -185,6 +206,11 @@ impl Calibration {
     /// The file of costs: the table `[emulate]`, and above it how they were measured.
     pub fn file(&self) -> String {
         costs::file(&self.to_string(), &self.emulate)
+    }
+
+    /// What it costs to receive a message, in µs.
+    pub fn receive_us(&self) -> f64 {
+        self.emulate.receive.as_secs_f64() * 1e6
     }
 
     /// The costs of one class, in µs: to look at it, to serve it, to refuse it.

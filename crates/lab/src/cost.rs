@@ -17,7 +17,8 @@ pub const CALL: [Class; 6] =
 
 /// s: what a whole call of these messages costs.
 pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
-    let message = |class: &Class| costs.offer[*class as usize] + costs.serve[*class as usize];
+    let message =
+        |class: &Class| costs.receive + costs.offer[*class as usize] + costs.serve[*class as usize];
     messages.iter().map(message).sum()
 }
 
@@ -26,9 +27,9 @@ pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
 /// bound remains one.
 pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     let (invite, ack) = (Class::Invite as usize, Class::Ack as usize);
-    let invite = costs.offer[invite] + costs.refuse[invite];
+    let invite = costs.receive + costs.offer[invite] + costs.refuse[invite];
     match disposal {
-        Disposal::Reject => invite + costs.offer[ack],
+        Disposal::Reject => invite + costs.receive + costs.offer[ack],
         Disposal::Drop => invite,
     }
 }
@@ -84,9 +85,14 @@ mod tests {
 
     fn costs() -> Emulate {
         let us = |us: u64| [Duration::from_micros(us); 16];
-        let mut costs =
-            Emulate { offer: us(100), serve: us(700), refuse: us(50), socket_max: 2048 };
-        costs.offer[Class::Invite as usize] = Duration::from_micros(150);
+        let mut costs = Emulate {
+            receive: Duration::from_micros(10),
+            offer: us(90),
+            serve: us(700),
+            refuse: us(50),
+            socket_max: 2048,
+        };
+        costs.offer[Class::Invite as usize] = Duration::from_micros(140);
         costs
     }
 

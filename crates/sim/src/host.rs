@@ -210,14 +210,14 @@ impl<C: Core> Host<C> {
         if offer && !(serve && self.share.is_service_due()) {
             let received = self.buffers.take(at).expect("one waits");
             self.core.offer(now, received);
-            let (cost, completion) = self.charge(at);
+            let (cost, completion) = self.charge(at, self.costs.receive);
             self.kept += usize::from(self.core.last_work().refused.is_none());
             self.ready = earlier(self.ready, Some(completion));
             if serve {
                 self.share.offered(cost);
             }
         } else if self.core.serve(now) {
-            let (cost, completion) = self.charge(at);
+            let (cost, completion) = self.charge(at, Duration::ZERO);
             self.kept = self.kept.saturating_sub(1);
             // Another core may serve what else is kept, and need not ask for what is not: it
             // would seem to the core as if this service were complete.
@@ -233,9 +233,11 @@ impl<C: Core> Host<C> {
         }
     }
 
-    /// Charges the step that began at `at`. Returns its cost and when it is complete.
-    fn charge(&mut self, at: Timestamp) -> (Duration, Timestamp) {
-        let cost = self.varying.of(self.costs.of(self.core.last_work()));
+    /// Charges the step that began at `at`, what its work costs and `beside`. Returns its cost and
+    /// when it is complete.
+    fn charge(&mut self, at: Timestamp, beside: Duration) -> (Duration, Timestamp) {
+        let cost = beside.saturating_add(self.costs.of(self.core.last_work()));
+        let cost = self.varying.of(cost);
         let completion = self.processor.work(at, cost);
         self.collect(completion);
         (cost, completion)

@@ -20,6 +20,8 @@ const ALIKE: [(Class, Class); 3] = [
 /// CPU time by class of message, in µs. A run's or, by [`Prices::median`], that of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Prices {
+    /// To take a packet from its socket; what else it costs to look at it is in `offer_us`.
+    pub receive_us: f64,
     pub offer_us: [Option<f64>; Work::CLASSES_MAX],
     pub serve_us: [Option<f64>; Work::CLASSES_MAX],
     /// To look at a message and refuse it.
@@ -54,9 +56,46 @@ impl Prices {
             std::array::from_fn(|class| mine[class].or(theirs[class]))
         };
         Self {
+            receive_us: self.receive_us,
             offer_us: or(self.offer_us, &other.offer_us),
             serve_us: or(self.serve_us, &other.serve_us),
             dispose_us: or(self.dispose_us, &other.dispose_us),
+        }
+    }
+
+    /// The same, but looking at the messages of a call that is refused, its INVITE and the ACK of
+    /// its 503, costs no more than in `refused`. What it costs of those that are admitted (their
+    /// place in a queue, and what more the processor forgets meanwhile) belongs to their service:
+    /// the sum is kept.
+    pub fn looking_as(self, refused: &Self) -> Self {
+        let looks = [
+            (Class::Invite, refused.dispose_us[Class::Invite as usize]),
+            (Class::Ack, refused.offer_us[Class::Ack as usize]),
+        ];
+        let mut prices = self;
+        for (class, look) in looks {
+            let class = class as usize;
+            let (Some(offer), Some(serve)) = (prices.offer_us[class], prices.serve_us[class])
+            else {
+                continue;
+            };
+            let look = look.map_or(offer, |look| look.min(offer));
+            prices.offer_us[class] = Some(look);
+            prices.serve_us[class] = Some(serve + offer - look);
+        }
+        prices
+    }
+
+    /// The same with the price of receiving apart from that of looking.
+    pub fn receiving_for(self, us: f64) -> Self {
+        let apart = |prices: [Option<f64>; Work::CLASSES_MAX]| {
+            prices.map(|price| price.map(|price| (price - us).max(0.0)))
+        };
+        Self {
+            receive_us: us,
+            offer_us: apart(self.offer_us),
+            dispose_us: apart(self.dispose_us),
+            ..self
         }
     }
 
@@ -68,7 +107,9 @@ impl Prices {
                 crate::summary::Spread::of(values).map(|spread| spread.median)
             })
         };
+        let receive = crate::summary::Spread::of(of.iter().map(|prices| prices.receive_us));
         Self {
+            receive_us: receive.map_or(0.0, |spread| spread.median),
             offer_us: median(|prices, class| prices.offer_us[class]),
             serve_us: median(|prices, class| prices.serve_us[class]),
             dispose_us: median(|prices, class| prices.dispose_us[class]),
@@ -87,11 +128,12 @@ impl Prices {
                 Duration::from_nanos((price.unwrap_or(0.0) * 1e3 * factor).round() as u64)
             })
         };
+        let receive = Duration::from_nanos((self.receive_us * 1e3 * factor).round() as u64);
         let offer: [Duration; Work::CLASSES_MAX] = all(&self.offer_us);
         let dispose: [Duration; Work::CLASSES_MAX] = all(&self.dispose_us);
         // A message that is refused was looked at first, which is paid for already.
         let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
-        Emulate { offer, serve: all(&self.serve_us), refuse, socket_max }
+        Emulate { receive, offer, serve: all(&self.serve_us), refuse, socket_max }
     }
 }
 
@@ -150,6 +192,36 @@ mod tests {
         let both = Prices::of(&tally(), PACKET).or(&other);
         assert_eq!(both.offer_us[Class::Bye as usize], Some(7.0));
         assert_eq!(both.offer_us[Class::Invite as usize], Some(1.5));
+    }
+
+    #[test]
+    fn receiving_is_taken_out_of_looking_and_of_refusing() {
+        let invite = Class::Invite as usize;
+        let whole = Prices::of(&tally(), PACKET);
+        let apart = whole.clone().receiving_for(1.0);
+        assert_eq!((apart.offer_us[invite], apart.dispose_us[invite]), (Some(0.5), Some(3.5)));
+        let [whole, apart] = [whole, apart].map(|prices| prices.emulate(2.0, 1));
+        assert_eq!((whole.receive, apart.receive), (Duration::ZERO, Duration::from_micros(2)));
+        assert_eq!(whole.offer[invite], apart.receive + apart.offer[invite]);
+        assert_eq!(whole.serve, apart.serve);
+        assert_eq!(whole.refuse, apart.refuse);
+    }
+
+    #[test]
+    fn what_looking_costs_less_when_refusing_is_part_of_the_service() {
+        let [invite, ack] = [Class::Invite as usize, Class::Ack as usize];
+        let mut prices = Prices::default();
+        for class in [invite, ack] {
+            prices.offer_us[class] = Some(5.0);
+            prices.serve_us[class] = Some(7.0);
+        }
+        let mut refused = Prices::default();
+        refused.dispose_us[invite] = Some(3.0);
+        refused.offer_us[ack] = Some(6.0);
+        let looking = prices.clone().looking_as(&refused);
+        assert_eq!((looking.offer_us[invite], looking.serve_us[invite]), (Some(3.0), Some(9.0)));
+        assert_eq!((looking.offer_us[ack], looking.serve_us[ack]), (Some(5.0), Some(7.0)));
+        assert_eq!(prices.clone().looking_as(&Prices::default()), prices);
     }
 
     #[test]

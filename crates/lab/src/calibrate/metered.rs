@@ -6,6 +6,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_world::{Core, Crossing, Failure, Load, Received, Timestamp, Transmit, Work};
 
+use super::slices::Slices;
+
 /// A sum over inputs of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
@@ -53,6 +55,15 @@ impl Tally {
         self.offered.iter().chain(&self.refused).chain(&self.served).chain([&self.rest])
     }
 
+    /// Multiplies all times by `factor`.
+    pub fn scale(&mut self, factor: f64) {
+        let Self { offered, refused, served, rest, .. } = self;
+        let sums = [offered, refused, served].into_iter().flatten().chain([rest]);
+        for sum in sums {
+            sum.ns = (sum.ns as f64 * factor) as u64;
+        }
+    }
+
     /// CPU time in the core.
     pub fn ns(&self) -> u64 {
         self.sums().map(|sum| sum.ns).sum()
@@ -69,20 +80,40 @@ impl Tally {
     }
 }
 
+/// What is read of a core's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Metering {
+    /// The time of each input.
+    Each,
+    /// Nothing: the clock is read now and then, for the slices. Reading it disturbs what it
+    /// measures.
+    Hardly,
+}
+
+/// Inputs from one reading of the clock to the next, when it is hardly read.
+const SELDOM: u32 = 16;
+
 /// A core whose work is timed by the clock of the thread that drives it, so that what others do
-/// on the processor does not count.
+/// on the processor does not count. The thread runs in [`Slices`].
 pub(super) struct Metered<C> {
     core: C,
+    metering: Metering,
+    /// Inputs since the clock was read, when it is hardly read.
+    unread: u32,
     out: VecDeque<Transmit>,
     tally: Tally,
+    slices: Slices,
     /// What reading the clock twice takes, and how much of it falls between the two.
     clock_ns: (u64, u64),
 }
 
 impl<C: Core> Metered<C> {
     /// To be made on the thread that is to drive it.
-    pub fn new(core: C) -> Self {
-        Self { core, out: VecDeque::new(), tally: Tally::default(), clock_ns: clock_cost() }
+    pub fn new(core: C, metering: Metering) -> Self {
+        let clock_ns = clock_cost();
+        let slices = Slices::new(thread_ns());
+        let (out, tally) = (VecDeque::new(), Tally::default());
+        Self { core, metering, unread: 0, out, tally, slices, clock_ns }
     }
 
     pub fn into_tally(self) -> Tally {
@@ -91,13 +122,23 @@ impl<C: Core> Metered<C> {
 
     /// Gives an input and takes the outputs: what became of it, the CPU time and the packets.
     fn meter<R>(&mut self, input: impl FnOnce(&mut C) -> R) -> (R, Sum) {
+        if self.metering == Metering::Hardly {
+            self.unread += 1;
+            if self.unread == SELDOM {
+                self.unread = 0;
+                self.slices.keep(thread_ns());
+            }
+            return (input(&mut self.core), Sum::default());
+        }
         let (begun, before) = (thread_ns(), self.out.len());
         let result = input(&mut self.core);
         while let Some(transmit) = self.core.poll_transmit() {
             self.out.push_back(transmit);
         }
-        let ns = (thread_ns() - begun).saturating_sub(self.clock_ns.1);
+        let ended = thread_ns();
+        let ns = (ended - begun).saturating_sub(self.clock_ns.1);
         self.tally.metering_ns += self.clock_ns.0;
+        self.slices.keep(ended);
         (result, Sum { inputs: 1, ns, sent: (self.out.len() - before) as u64 })
     }
 
@@ -160,7 +201,10 @@ impl<C: Core> Core for Metered<C> {
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
-        self.out.pop_front()
+        match self.metering {
+            Metering::Each => self.out.pop_front(),
+            Metering::Hardly => self.core.poll_transmit(),
+        }
     }
 
     fn poll_crossing(&mut self) -> Option<Crossing> {

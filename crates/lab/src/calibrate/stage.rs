@@ -13,9 +13,9 @@ use tidegate_server::config::Config;
 use tidegate_server::key::Keys;
 use tidegate_world::{Pool, Seed};
 
-use super::Order;
 use super::fit::Outside;
-use super::metered::{Metered, Tally};
+use super::metered::{Metered, Metering, Tally};
+use super::{OPEN_MAX, Order};
 use crate::real::{Answerers, Callers, Seat, Socket};
 
 /// Wakes are coalesced as long as `tidegate run` does by default.
@@ -68,9 +68,18 @@ impl Act {
     /// Calls offered for each call/s of the order: a refusal costs a tenth of a call.
     fn rate_factor(self) -> f64 {
         match self {
-            Self::Calls => 1.0,
-            Self::GivenUp => 0.5,
-            Self::Refused | Self::Dropped => 2.0,
+            Self::Calls | Self::GivenUp => 1.0,
+            Self::Refused => 4.0,
+            Self::Dropped => 1.0,
+        }
+    }
+
+    /// Calls under way at the most.
+    fn open_max(self) -> usize {
+        match self {
+            Self::Calls | Self::GivenUp | Self::Refused => OPEN_MAX,
+            // Their callers wait for half a minute, and repeat themselves meanwhile.
+            Self::Dropped => usize::MAX,
         }
     }
 }
@@ -92,6 +101,18 @@ impl Played {
         self.cpu_ns / 1e3 / self.units.max(1) as f64
     }
 
+    /// Scales all times so that a call costs what it costs in `whole`, the same run hardly
+    /// metered.
+    pub fn take_level_of(&mut self, whole: &Self) {
+        let factor = whole.each_us() / self.each_us();
+        if factor.is_finite() {
+            self.cpu_ns *= factor;
+            self.tally.scale(factor);
+        }
+        self.generator_load = self.generator_load.max(whole.generator_load);
+        self.drops += whole.drops;
+    }
+
     /// What is spent outside the core.
     pub fn outside(&self) -> Outside {
         Outside {
@@ -105,6 +126,7 @@ impl Played {
 /// Runs `act` for `seconds`.
 pub(super) fn play(
     act: Act,
+    metering: Metering,
     order: &Order,
     rate_cps: f64,
     seconds: f64,
@@ -127,7 +149,8 @@ pub(super) fn play(
             let config = config.unwrap_or_else(|wrong| panic!("it is written here: {wrong}"));
             let keys = Keys { current: [0; 32], previous: Vec::new() };
             let locals = config.listen.iter().map(|listen| listen.address).collect();
-            Metered::new(Assembly::new(&config, &keys, locals, seed).part(0).core(pool))
+            let core = Assembly::new(&config, &keys, locals, seed).part(0).core(pool);
+            Metered::new(core, metering)
         },
         Metered::into_tally,
     )?;
@@ -141,7 +164,13 @@ pub(super) fn play(
     let target = server.local();
     let configure = |local| {
         let patience = Duration::from_millis(if act == Act::GivenUp { 50 } else { 60_000 });
-        CallerConfig { load, patience: patience.into(), ..CallerConfig::new(local, target) }
+        let open_max = act.open_max();
+        CallerConfig {
+            load,
+            open_max,
+            patience: patience.into(),
+            ..CallerConfig::new(local, target)
+        }
     };
     let callers = Callers::start(configure, seed, 0)?;
     thread::sleep(lasts + TAIL);

@@ -12,8 +12,8 @@ use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
 use super::tables::{
-    CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE, REFUSE_US,
-    SERVE_US, SOCKET_MAX, STICKY, THROTTLE,
+    CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE, RECEIVE_US,
+    REFUSE_US, SERVE_US, SOCKET_MAX, STICKY, THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -26,7 +26,9 @@ pub(super) enum Classes {
 /// Costs of messages in model time, by class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emulate {
-    /// To receive one and decide what becomes of it.
+    /// To take a datagram from its buffer, whatever becomes of it.
+    pub receive: Duration,
+    /// To look at one and decide what becomes of it.
     pub offer: [Duration; Work::CLASSES_MAX],
     /// To serve one.
     pub serve: [Duration; Work::CLASSES_MAX],
@@ -114,8 +116,10 @@ fn values(
 pub fn read_emulate(section: &Section<'_, '_>, report: &mut Report) -> Option<Emulate> {
     let mut cost = |knob| section.value(knob, report).map(Spanned::into_inner);
     let (offer, serve, refuse) = (cost(&OFFER_US), cost(&SERVE_US), cost(&REFUSE_US));
+    let receive = section.value(&RECEIVE_US, report).map(Spanned::into_inner);
     let socket_max = section.value(&SOCKET_MAX, report).map(Spanned::into_inner);
     Some(Emulate {
+        receive: Duration::from_secs_f64(receive? / 1e6),
         offer: offer?,
         serve: serve?,
         refuse: refuse?,

@@ -33,7 +33,7 @@ pub fn overload_toml(overload: &Overload) -> String {
 
 /// The table `[emulate]`.
 pub fn emulate_toml(emulate: &Emulate) -> String {
-    let Emulate { offer, serve, refuse, socket_max } = emulate;
+    let Emulate { receive, offer, serve, refuse, socket_max } = emulate;
     let by_class = |costs: &[std::time::Duration; Work::CLASSES_MAX]| {
         let cost = |class: Class| {
             let us = costs[class as usize].as_nanos() as f64 / 1e3;
@@ -42,8 +42,9 @@ pub fn emulate_toml(emulate: &Emulate) -> String {
         Class::ALL.map(cost).join(", ")
     };
     format!(
-        "[emulate]\noffer_us = {{ {} }}\nserve_us = {{ {} }}\nrefuse_us = {{ {} }}\n\
-         socket_max = {socket_max}\n",
+        "[emulate]\nreceive_us = {}\noffer_us = {{ {} }}\nserve_us = {{ {} }}\n\
+         refuse_us = {{ {} }}\nsocket_max = {socket_max}\n",
+        receive.as_nanos() as f64 / 1e3,
         by_class(offer),
         by_class(serve),
         by_class(refuse),
@@ -81,7 +82,7 @@ mod tests {
         let given = "[overload]\nlaw = \"pi\"\ndecide = \"service\"\nqueue = \"fifo\"\n\
                      throttle = \"random\"\ndisposal = \"drop\"\noccupancy = \"cpu\"\n\
                      sticky = false\nmemory_max = 5000\nparams = { c_t = 0.85, k_ic = 3 }\n\
-                     [emulate]\noffer_us = 100.5\nsocket_max = 7\n\
+                     [emulate]\nreceive_us = 2.25\noffer_us = 100.5\nsocket_max = 7\n\
                      serve_us = { default = 700, invite = 0.125 }\n";
         let parse = |text: &str| {
             let text = PLACES.to_owned() + text;
@@ -99,7 +100,7 @@ mod tests {
                 assert_eq!(again.serve[class], emulate.serve[class]);
                 assert_eq!(again.refuse[class], emulate.refuse[class]);
             }
-            assert_eq!(again.socket_max, emulate.socket_max);
+            assert_eq!((again.receive, again.socket_max), (emulate.receive, emulate.socket_max));
         }
     }
 }

@@ -17,8 +17,8 @@ use super::shape::{Choice, List, Text, Whole};
 use super::word;
 
 pub(super) use overload::{
-    CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE, REFUSE_US,
-    SERVE_US, SOCKET_MAX, STICKY, THROTTLE,
+    CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE, RECEIVE_US,
+    REFUSE_US, SERVE_US, SOCKET_MAX, STICKY, THROTTLE,
 };
 pub use overload::{EMULATE, OVERLOAD};
 pub(super) use pool::{

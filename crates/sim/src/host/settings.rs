@@ -10,6 +10,8 @@ use super::variation::Variation;
 /// Nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
+    /// To take a datagram from its buffer, whatever becomes of it.
+    pub receive: Duration,
     /// To look at a message and decide what becomes of it.
     pub offer: [Duration; Work::CLASSES_MAX],
     /// To do what a message asks for.
@@ -19,13 +21,14 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// The same for all classes.
+    /// The same for all classes; to receive costs nothing apart.
     pub fn uniform(offer: Duration, serve: Duration, refuse: Duration) -> Self {
         let all = |cost| [cost; Work::CLASSES_MAX];
-        Self { offer: all(offer), serve: all(serve), refuse: all(refuse) }
+        let receive = Duration::ZERO;
+        Self { receive, offer: all(offer), serve: all(serve), refuse: all(refuse) }
     }
 
-    /// The cost of one input that did `work`.
+    /// The cost of one input that did `work`, but for the reception of a datagram.
     ///
     /// # Panics
     /// If a class is not below [`Work::CLASSES_MAX`].
@@ -102,6 +105,7 @@ impl HostSettings {
             Duration::try_from_secs_f64(cost.as_secs_f64() * factor).unwrap_or(Duration::MAX)
         };
         Costs {
+            receive: charged(self.costs.receive),
             offer: self.costs.offer.map(charged),
             serve: self.costs.serve.map(charged),
             refuse: self.costs.refuse.map(charged),
@@ -139,8 +143,11 @@ mod tests {
     #[test]
     fn the_factor_is_on_every_cost_and_one_changes_nothing() {
         let odd = Costs::uniform(Duration::from_nanos(1), Duration::from_nanos(1_234_567_891), US);
+        let odd = Costs { receive: Duration::from_nanos(7), ..odd };
         assert_eq!(HostSettings::new(odd.clone()).charged(), odd);
-        let slow = HostSettings { cost_factor: 2.5, ..HostSettings::new(costs()) }.charged();
+        let received = Costs { receive: 2 * US, ..costs() };
+        let slow = HostSettings { cost_factor: 2.5, ..HostSettings::new(received) }.charged();
+        assert_eq!(slow.receive, 5 * US);
         assert_eq!((slow.offer[0], slow.serve[1], slow.refuse[2]), (US * 5 / 2, 25 * US, 250 * US));
         assert_eq!(slow.serve[3], 2500 * US);
     }

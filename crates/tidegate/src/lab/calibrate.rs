@@ -26,8 +26,8 @@ pub struct Args {
     #[arg(long, value_name = "F", value_parser = parse_share, default_value = "1")]
     share: f64,
 
-    /// Seconds of each run
-    #[arg(long, value_name = "S", value_parser = parse_length, default_value = "3")]
+    /// Seconds of each run: there are eight a round
+    #[arg(long, value_name = "S", value_parser = parse_length, default_value = "2")]
     seconds: f64,
 
     /// Rounds of runs: the median counts
@@ -82,7 +82,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 }
 
 fn show(calibration: &Calibration) -> String {
-    let mut text = format!("\n{calibration}\n\nµs           look at    serve   refuse\n");
+    let mut text = format!(
+        "\n{calibration}\n\nto receive a message: {:.2} µs; in addition\n\
+         µs           look at    serve   refuse\n",
+        calibration.receive_us()
+    );
     for class in Class::ALL {
         let [offer, serve, refuse] = calibration.of(class);
         text += &format!("{:<12}{offer:>8.2} {serve:>8.2} {refuse:>8.2}\n", class.name());
@@ -97,6 +101,7 @@ fn figures(calibration: &Calibration) -> Result<Value, Trouble> {
         let of_class = json!({ "offer_us": offer, "serve_us": serve, "refuse_us": refuse });
         (class.name().to_owned(), of_class)
     };
+    figures["receive_us"] = calibration.receive_us().into();
     figures["classes"] = Class::ALL.iter().map(costs).collect();
     Ok(figures)
 }

@@ -7,7 +7,7 @@ use tidegate_proxy::{Disposal, Queueing};
 use crate::config::by_class::ByClass;
 use crate::config::knob::{Absent, Knob, Table};
 use crate::config::overload::Classes;
-use crate::config::shape::{Choice, Flag, Whole};
+use crate::config::shape::{Choice, Flag, Real, Whole};
 
 /// What is admitted.
 pub static OVERLOAD: Table = Table {
@@ -67,7 +67,7 @@ pub(in crate::config) static QUEUE: Knob<Choice<Queueing>> = Knob {
     shape: Choice { words: &[("class", Queueing::Class), ("fifo", Queueing::Fifo)], reserved: &[] },
     absent: Absent::Default("\"class\""),
     doc: "`class`: what finishes work is served before what begins it. `fifo`: all messages wait \
-          in one queue, and what finds it full is lost, as in most SIP servers; for comparison.",
+          in one queue, and what finds it full is lost, as in most SIP servers; for comparison. The socket is one for all messages, too.",
 };
 
 pub(in crate::config) static CLASSES: Knob<Choice<Classes>> = Knob {
@@ -143,17 +143,25 @@ pub static EMULATE: Table = Table {
           time on a processor of its own for each shard, and what it causes is sent when that \
           time has passed. Costs are a number of microseconds for every message, or a table by \
           class of message.",
-    knobs: &[&OFFER_US, &SERVE_US, &REFUSE_US, &SOCKET_MAX],
+    knobs: &[&RECEIVE_US, &OFFER_US, &SERVE_US, &REFUSE_US, &SOCKET_MAX],
     tables: &[],
     has_free_keys: false,
     reserved: &[],
+};
+
+pub(in crate::config) static RECEIVE_US: Knob<Real> = Knob {
+    name: "receive_us",
+    shape: Real(0.0..=3_600_000_000.0),
+    absent: Absent::Default("0"),
+    doc: "To take a message from the receive buffer, whatever becomes of it: with `queue = \
+          \"fifo\"` it may find the queue full, and be lost unread.",
 };
 
 pub(in crate::config) static OFFER_US: Knob<ByClass> = Knob {
     name: "offer_us",
     shape: ByClass,
     absent: Absent::Default("0"),
-    doc: "To receive a message and decide what becomes of it.",
+    doc: "To look at a message and decide what becomes of it.",
 };
 
 pub(in crate::config) static SERVE_US: Knob<ByClass> = Knob {

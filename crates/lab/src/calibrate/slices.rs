@@ -1,0 +1,60 @@
+//! A thread that may run for a part of each period only, as a quota of the kernel has it.
+//!
+//! Packets gather while it pauses, so that it finds them in batches, as a server at its capacity
+//! does; and whoever offers them has most of a processor for it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The length of a period: that of the quota of `make show-predict`.
+const PERIOD: Duration = Duration::from_millis(5);
+
+/// The part of a period for which the thread may run.
+pub(super) const SHARE: f64 = 0.2;
+
+/// The account of a thread: CPU time in the period that runs.
+pub(super) struct Slices {
+    began: Instant,
+    /// The thread's CPU time when the period began, or when it was first asked in it, in ns.
+    from_ns: u64,
+}
+
+impl Slices {
+    /// For a thread whose CPU time is `thread_ns` now.
+    pub fn new(thread_ns: u64) -> Self {
+        Self { began: Instant::now(), from_ns: thread_ns }
+    }
+
+    /// Pauses until the period is over if the thread has used what it may. Its CPU time is
+    /// `thread_ns`.
+    pub fn keep(&mut self, thread_ns: u64) {
+        let spent = Duration::from_nanos(thread_ns - self.from_ns);
+        if spent < PERIOD.mul_f64(SHARE) {
+            return;
+        }
+        let passed = self.began.elapsed();
+        // Who used it up over several periods has nothing left of them, and owes nothing.
+        if let Some(left) = PERIOD.checked_sub(passed) {
+            thread::sleep(left);
+        }
+        *self = Self::new(thread_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_within_the_share_of_a_period_is_not_held_up() {
+        let mut slices = Slices::new(7);
+        let began = slices.began;
+        slices.keep(7 + 999_999);
+        assert_eq!(slices.began, began, "the period goes on");
+        slices.keep(7 + 1_000_000);
+        assert!(slices.began >= began + PERIOD, "another began after the pause");
+        let began = slices.began;
+        slices.keep(7 + 1_000_000 + 999_999);
+        assert_eq!(slices.began, began);
+    }
+}
