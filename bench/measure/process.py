@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 from . import sockets
 from .quota import Quota
@@ -151,12 +151,7 @@ class Stage:
             signal.signal(number, _leave)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
 

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 
 _ROOT = Path("/sys/fs/cgroup")
 _VERSION_1 = _ROOT / "cpu"
@@ -45,12 +44,7 @@ class Quota:
     def __enter__(self) -> "Quota":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for _ in range(50):
             with contextlib.suppress(OSError):
                 self._group.rmdir()

@@ -4,43 +4,24 @@
 //! end for at least 64·T1 after the last message, so that retransmissions, CANCEL and
 //! ACK follow it; and the leases that count it, each bound to one transaction, so that
 //! no repetition counts twice and no ending counts nothing.
-//!
-//! What 003's session automaton (its fig. 4) miscounts is settled by two rules: a
-//! transaction is known by the identity of its branch, and one that is over stays over.
+
+mod call;
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use dary_heap::OctonaryHeap;
 use hashbrown::HashTable;
-use tidegate_balance::{Lease, Picker, Work};
-use tidegate_sip::Method;
+use tidegate_balance::Picker;
 use tidegate_world::Timestamp;
 
-/// 64·T1, RFC 3261 §17: the longest a transaction without an answer lives.
-pub(crate) const TRANSACTION_MAX: Duration = Duration::from_secs(32);
-
-/// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
-const TIMER_C: Duration = Duration::from_secs(190);
-
-/// Transactions of one call counted at the same time.
-const OPEN_MAX: usize = 4;
-
-/// Transactions of one call remembered after they are over.
-const CLOSED_MAX: usize = 4;
+use call::TRANSACTION_MAX;
+pub(crate) use call::{Call, Member, Phase, Transaction};
 
 /// Entries handled by one `handle_timeout`, so that many that end together do not
 /// hold up the packets that wait.
 const EXPIRE_MAX: usize = 256;
-
-/// Which back end of which pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) pool: u16,
-    pub(crate) backend: u16,
-}
 
 /// Names an entry as long as it lives; a later entry in the same slot has another
 /// generation.
@@ -53,59 +34,6 @@ pub(crate) struct CallRef {
 impl CallRef {
     /// Names no entry: for requests that belong to no call.
     pub(crate) const NONE: Self = Self { slot: u32::MAX, generation: 0 };
-}
-
-/// How far a call has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// A request outside any call (OPTIONS, MESSAGE, REGISTER …).
-    Single,
-    /// INVITE forwarded, no final response yet.
-    Trying,
-    /// INVITE answered by a 2xx.
-    Established,
-    /// Over; kept for retransmissions.
-    Finished,
-}
-
-/// Which transaction a message belongs to: the identity of the branch that its request
-/// came with, and its method. An ACK to a non-2xx and a CANCEL have the identity of
-/// their INVITE and are no transactions here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transaction {
-    pub(crate) identity: u64,
-    pub(crate) method: Method,
-}
-
-impl Transaction {
-    fn stands_alone(self) -> bool {
-        !matches!(self.method, Method::Ack | Method::Cancel)
-    }
-}
-
-/// A transaction that waits for its final response.
-struct Open {
-    transaction: Transaction,
-    until: Timestamp,
-    /// What it weighs on the back end, if that is who has to answer it.
-    _lease: Option<Lease>,
-}
-
-/// One call, or one request outside any.
-pub(crate) struct Call {
-    fingerprint: u128,
-    pub(crate) member: Member,
-    pub(crate) phase: Phase,
-    /// The back end has answered something in this call.
-    pub(crate) answered: bool,
-    deadline: Timestamp,
-    /// The last transactions that are over.
-    closed: ArrayVec<u64, CLOSED_MAX>,
-    /// Until when the ACK is awaited of the 2xx that set the call up.
-    ack_due: Option<Timestamp>,
-    /// Kept while the call counts.
-    counted: Option<Lease>,
-    open: ArrayVec<Open, OPEN_MAX>,
 }
 
 struct Slot {
@@ -190,11 +118,6 @@ impl Calls {
         slot.call.as_ref().filter(|_| slot.generation == call.generation)
     }
 
-    fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {
-        let slot = self.slots.get_mut(call.slot as usize)?;
-        slot.call.as_mut().filter(|_| slot.generation == call.generation)
-    }
-
     /// A new entry for a call that goes to `member`; `fingerprint` must not be held.
     ///
     /// # Errors
@@ -209,18 +132,8 @@ impl Calls {
         if self.len() >= self.calls_max && !self.evict() {
             return Err(Full);
         }
-        let deadline = now + TRANSACTION_MAX;
-        let call = Call {
-            fingerprint,
-            member,
-            phase: Phase::Single,
-            answered: false,
-            deadline,
-            closed: ArrayVec::new(),
-            ack_due: None,
-            counted: None,
-            open: ArrayVec::new(),
-        };
+        let call = Call::new(now, fingerprint, member);
+        let deadline = call.deadline;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, call: None });
             self.slots.len() as u32 - 1
@@ -238,14 +151,7 @@ impl Calls {
     /// end is down. What it counted there is given back. `false` if it stays: one that is
     /// established is not what another request with its Call-ID is about.
     pub(crate) fn move_to(&mut self, call: CallRef, member: Member) -> bool {
-        let entry = self.get_mut(call).filter(|entry| entry.phase != Phase::Established);
-        let Some(entry) = entry else { return false };
-        entry.member = member;
-        entry.counted = None;
-        let given_up = entry.open.len();
-        entry.open.clear();
-        self.open -= given_up;
-        true
+        self.change(call, |entry| entry.move_to(member)).unwrap_or(false)
     }
 
     /// Whether a new call would find room.
@@ -267,25 +173,13 @@ impl Calls {
         member: Member,
         picker: &Picker,
     ) {
-        // A token may lead elsewhere than the entry: such a request is no part of it.
-        let Some(entry) = self.get_mut(call).filter(|entry| entry.member == member) else { return };
-        if transaction.stands_alone() && !entry.is_repeated(transaction.identity) {
-            let backend = member.backend.into();
-            let work = match transaction.method {
-                Method::Invite => Work::CallStart,
-                Method::Bye => Work::CallEnd,
-                _ => Work::Other,
-            };
-            if transaction.method == Method::Invite && entry.phase != Phase::Established {
-                entry.phase = Phase::Trying;
-                entry.answered = false;
-                entry.counted.get_or_insert_with(|| picker.call_lease(backend));
+        let idle_max = self.idle_max;
+        self.change(call, |entry| {
+            // A token may lead elsewhere than the entry: such a request is no part of it.
+            if entry.member == member {
+                entry.on_request(now, transaction, picker, idle_max);
             }
-            let lease = picker.transaction_lease(backend, work);
-            let opened = entry.open(now, transaction, Some(lease));
-            self.open += usize::from(opened);
-        }
-        self.touch(now, call, transaction.method);
+        });
     }
 
     /// A request comes from the call's back end: it does not weigh there, but it
@@ -296,31 +190,8 @@ impl Calls {
         call: CallRef,
         transaction: Transaction,
     ) {
-        let Some(entry) = self.get_mut(call) else { return };
-        if transaction.stands_alone() && !entry.is_repeated(transaction.identity) {
-            if transaction.method == Method::Invite && entry.phase != Phase::Established {
-                entry.phase = Phase::Trying;
-            }
-            let opened = entry.open(now, transaction, None);
-            self.open += usize::from(opened);
-        }
-        self.touch(now, call, transaction.method);
-    }
-
-    fn touch(&mut self, now: Timestamp, call: CallRef, method: Method) {
         let idle_max = self.idle_max;
-        let Some(entry) = self.get_mut(call) else { return };
-        let stay = match (entry.phase, method) {
-            // An unanswered BYE ends the call all the same (RFC 3261 §15.1.1).
-            (Phase::Established, Method::Bye) => TRANSACTION_MAX,
-            (Phase::Established, _) => idle_max,
-            (Phase::Trying, _) if entry.answered => TIMER_C,
-            _ => TRANSACTION_MAX,
-        };
-        entry.deadline = now + stay;
-        if method == Method::Ack && entry.ack_due.take().is_some() {
-            self.unacknowledged -= 1;
-        }
+        self.change(call, |entry| entry.on_request_from_backend(now, transaction, idle_max));
     }
 
     /// A response to `transaction` passed, from the back end or to it.
@@ -333,45 +204,11 @@ impl Calls {
         from_backend: bool,
     ) {
         let idle_max = self.idle_max;
-        let Some(entry) = self.get_mut(call) else { return };
-        entry.answered |= from_backend;
-        let position = entry.open.iter().position(|open| open.transaction == transaction);
-        if status < 200 {
-            if let (Some(i), Method::Invite) = (position, transaction.method) {
-                // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
-                entry.open[i].until = now + TIMER_C;
-                entry.deadline = entry.deadline.max(now + TIMER_C);
-            }
-            return;
-        }
-        let closed = position.map(|i| entry.close(i));
-        let awaited = entry.ack_due.is_some();
-        match (transaction.method, entry.phase) {
-            (Method::Invite, Phase::Trying) if status < 300 => {
-                entry.phase = Phase::Established;
-                entry.deadline = now + idle_max;
-                entry.ack_due = Some(now + TRANSACTION_MAX);
-            }
-            // A forked INVITE may be refused on one branch and ring on another.
-            (Method::Invite, Phase::Trying) if !entry.invites() => entry.finish(now),
-            // A challenged BYE is sent again with credentials; any other final
-            // response ends the call (RFC 3261 §15.1.1 for 481 and 408; a caller
-            // whose BYE fails otherwise does not come back to it either).
-            (Method::Bye, Phase::Established) if matches!(status, 401 | 407) => {
-                entry.deadline = now + idle_max;
-            }
-            (Method::Bye, Phase::Established) => {
-                entry.finish(now);
-                // Whoever ends a call does not wait for its ACK.
-                entry.ack_due = None;
-            }
-            _ => {}
-        }
-        let (is_over, awaits) = (entry.is_over(), entry.ack_due.is_some());
-        self.unacknowledged += usize::from(awaits);
-        self.unacknowledged -= usize::from(awaited);
-        self.open -= usize::from(closed.is_some());
-        if is_over && closed.is_some() {
+        let is_over = self.change(call, |entry| {
+            let closed = entry.on_response(now, transaction, status, from_backend, idle_max);
+            closed && entry.is_over()
+        });
+        if is_over == Some(true) {
             // One that began anew or is gone by then is passed over when it comes up.
             if self.over.len() >= self.calls_max {
                 self.over.pop_front();
@@ -394,22 +231,33 @@ impl Calls {
             }
             let Some(Reverse((_, slot, generation))) = self.timers.pop() else { return };
             let reference = CallRef { slot, generation };
-            let Some(call) = self.get_mut(reference) else { continue };
-            if call.deadline <= now {
+            let deadline = self.change(reference, |call| {
+                call.expire(now);
+                call.deadline
+            });
+            let Some(deadline) = deadline else { continue };
+            if deadline <= now {
                 self.remove(reference);
                 continue;
             }
-            let before = call.open.len();
-            call.open.retain(|open| open.until > now);
-            let expired = before - call.open.len();
-            let given_up = call.ack_due.take_if(|due| *due <= now).is_some();
             // Never armed further than a finished call stays: so a deadline that
             // comes nearer needs no second timer.
-            let at = call.deadline.min(now + TRANSACTION_MAX);
-            self.open -= expired;
-            self.unacknowledged -= usize::from(given_up);
+            let at = deadline.min(now + TRANSACTION_MAX);
             self.timers.push(Reverse((at, slot, generation)));
         }
+    }
+
+    /// Changes an entry, if it still lives, and counts anew what it has open.
+    fn change<R>(&mut self, call: CallRef, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
+        let slot = self.slots.get_mut(call.slot as usize)?;
+        let entry = slot.call.as_mut().filter(|_| slot.generation == call.generation)?;
+        let held = |entry: &Call| (entry.open(), usize::from(entry.is_unacknowledged()));
+        let before = held(entry);
+        let result = change(entry);
+        let after = held(entry);
+        self.open = self.open - before.0 + after.0;
+        self.unacknowledged = self.unacknowledged - before.1 + after.1;
+        Some(result)
     }
 
     fn remove(&mut self, call: CallRef) {
@@ -421,8 +269,8 @@ impl Calls {
             found.remove();
         }
         self.free.push(call.slot);
-        self.open -= entry.open.len();
-        self.unacknowledged -= usize::from(entry.ack_due.is_some());
+        self.open -= entry.open();
+        self.unacknowledged -= usize::from(entry.is_unacknowledged());
     }
 
     /// Makes room by giving up one entry that is over, ahead of its time.
@@ -435,42 +283,6 @@ impl Calls {
             }
         }
         false
-    }
-}
-
-impl Call {
-    fn is_repeated(&self, identity: u64) -> bool {
-        self.closed.contains(&identity)
-            || self.open.iter().any(|open| open.transaction.identity == identity)
-    }
-
-    /// Whether there was room to count it: a peer that opens more at once than is
-    /// counted is counted low, and only it.
-    fn open(&mut self, now: Timestamp, transaction: Transaction, lease: Option<Lease>) -> bool {
-        let open = Open { transaction, until: now + TRANSACTION_MAX, _lease: lease };
-        self.open.try_push(open).is_ok()
-    }
-
-    fn close(&mut self, position: usize) {
-        if self.closed.is_full() {
-            self.closed.remove(0);
-        }
-        self.closed.push(self.open.swap_remove(position).transaction.identity);
-    }
-
-    /// Whether an INVITE waits for its final response.
-    fn invites(&self) -> bool {
-        self.open.iter().any(|open| open.transaction.method == Method::Invite)
-    }
-
-    fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Finished | Phase::Single) && self.open.is_empty()
-    }
-
-    fn finish(&mut self, now: Timestamp) {
-        self.phase = Phase::Finished;
-        self.counted = None;
-        self.deadline = now + TRANSACTION_MAX;
     }
 }
 

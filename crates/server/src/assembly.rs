@@ -9,9 +9,7 @@ use tidegate_balance as balance;
 use tidegate_proxy as proxy;
 use tidegate_proxy::Proxy;
 use tidegate_sim::{Costs, Host, HostSettings};
-use tidegate_world::{
-    Core, Crossing, Failure, Load, Pool, Received, Seed, Timestamp, Transmit, Work,
-};
+use tidegate_world::{Core, Pool, Seed, delegate};
 
 use crate::config::{self, Config, Emulate, Listen, Selection};
 use crate::key::Keys;
@@ -149,60 +147,11 @@ impl Server {
     }
 }
 
-/// Does the same to the core of either kind.
-macro_rules! either {
-    ($server:expr, $core:ident => $call:expr) => {
-        match $server {
-            Server::Plain($core) => $call,
-            Server::Emulated($core) => $call,
-        }
-    };
-}
-
 impl Core for Server {
-    fn offer(&mut self, now: Timestamp, received: Received) {
-        either!(self, core => core.offer(now, received));
-    }
-
-    fn serve(&mut self, now: Timestamp) -> bool {
-        either!(self, core => core.serve(now))
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        either!(self, core => core.handle_timeout(now));
-    }
-
-    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        either!(self, core => core.on_failed(now, failure));
-    }
-
-    fn on_load(&mut self, now: Timestamp, load: Load) {
-        either!(self, core => core.on_load(now, load));
-    }
-
-    fn on_drain(&mut self, now: Timestamp) {
-        either!(self, core => core.on_drain(now));
-    }
-
-    fn poll_transmit(&mut self) -> Option<Transmit> {
-        either!(self, core => core.poll_transmit())
-    }
-
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        either!(self, core => core.poll_crossing())
-    }
-
-    fn last_work(&self) -> Work {
-        either!(self, core => core.last_work())
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        either!(self, core => core.poll_timeout())
-    }
-
-    fn is_drained(&self) -> bool {
-        either!(self, core => core.is_drained())
-    }
+    delegate!(match self {
+        Self::Plain(core) => core,
+        Self::Emulated(core) => core,
+    });
 }
 
 fn pools(config: &Config) -> Vec<balance::Pool> {

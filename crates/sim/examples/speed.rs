@@ -22,9 +22,7 @@ use tidegate_agent::{Answerer, Caller};
 use tidegate_balance::{self as balance, Policy};
 use tidegate_proxy::{Listener, Mode, PoolSettings, Proxy, Settings};
 use tidegate_sim::{Link, Network, Tap, Trace};
-use tidegate_world::{
-    Core, Crossing, Failure, Load, Pool, Received, Seed, Timestamp, Transmit, Work,
-};
+use tidegate_world::{Core, Pool, Seed, Timestamp, delegate};
 
 use measure::{cpu_s, rss_peak_kib};
 use topology::settings;
@@ -156,49 +154,10 @@ enum Node {
     Answerer(Box<Answerer>),
 }
 
-/// Calls the core of whatever kind.
-macro_rules! each {
-    ($node:expr, $core:ident => $call:expr) => {
-        match $node {
-            Node::Caller($core) => $call,
-            Node::Proxy($core) => $call,
-            Node::Answerer($core) => $call,
-        }
-    };
-}
-
 impl Core for Node {
-    fn offer(&mut self, now: Timestamp, received: Received) {
-        each!(self, core => core.offer(now, received));
-    }
-    fn serve(&mut self, now: Timestamp) -> bool {
-        each!(self, core => core.serve(now))
-    }
-    fn handle_timeout(&mut self, now: Timestamp) {
-        each!(self, core => core.handle_timeout(now));
-    }
-    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        each!(self, core => core.on_failed(now, failure));
-    }
-    fn on_load(&mut self, now: Timestamp, load: Load) {
-        each!(self, core => core.on_load(now, load));
-    }
-    fn on_drain(&mut self, now: Timestamp) {
-        each!(self, core => core.on_drain(now));
-    }
-    fn poll_transmit(&mut self) -> Option<Transmit> {
-        each!(self, core => core.poll_transmit())
-    }
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        each!(self, core => core.poll_crossing())
-    }
-    fn last_work(&self) -> Work {
-        each!(self, core => core.last_work())
-    }
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        each!(self, core => core.poll_timeout())
-    }
-    fn is_drained(&self) -> bool {
-        each!(self, core => core.is_drained())
-    }
+    delegate!(match self {
+        Self::Caller(core) => core,
+        Self::Proxy(core) => core,
+        Self::Answerer(core) => core,
+    });
 }

@@ -9,6 +9,7 @@
 mod buffer;
 mod core;
 mod counter;
+mod delegate;
 mod load;
 mod packet;
 mod record;

@@ -3,7 +3,7 @@
 //! All that a core can know enters by the six inputs of [`Core`]; a log of them
 //! with their times, fed to a core built alike, brings out the same bytes.
 
-use crate::{Core, Crossing, Failure, Load, Path, Pool, Received, Timestamp, Transmit, Work};
+use crate::{Core, Failure, Load, Path, Pool, Received, Timestamp, Transmit, delegate};
 
 /// One input of a core. `B` holds the bytes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,6 +137,8 @@ impl<C: Core, L: Log> Recorder<C, L> {
     }
 }
 
+// An input that is not noted would be missing from every replay.
+#[deny(clippy::missing_trait_methods)]
 impl<C: Core, L: Log> Core for Recorder<C, L> {
     fn offer(&mut self, now: Timestamp, received: Received) {
         let Received { arrived, path, bytes, crossed } = &received;
@@ -183,21 +185,7 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         Some(transmit)
     }
 
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        self.core.poll_crossing()
-    }
-
-    fn last_work(&self) -> Work {
-        self.core.last_work()
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        self.core.poll_timeout()
-    }
-
-    fn is_drained(&self) -> bool {
-        self.core.is_drained()
-    }
+    delegate!(self.core, only poll_crossing, last_work, poll_timeout, is_drained);
 }
 
 /// Feeds a log to a core, giving every transmit to `sent` in order.

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::Cause;
+use crate::{Cause, Crossing};
 
 /// Answers each packet with the number of inputs seen so far; one that another
 /// shard has had before goes on to the next.

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod one_call;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

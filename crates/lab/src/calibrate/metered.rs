@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tidegate_world::{Core, Crossing, Failure, Load, Received, Timestamp, Transmit, Work};
+use tidegate_world::{Core, Failure, Load, Received, Timestamp, Transmit, Work, delegate};
 
 use super::slices::Slices;
 
@@ -167,6 +167,8 @@ fn enter(tally: &mut Tally, work: Work, sum: Sum) {
     place.add(sum);
 }
 
+// An input that is not metered would be missing from every sum.
+#[deny(clippy::missing_trait_methods)]
 impl<C: Core> Core for Metered<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
         if received.bytes.starts_with(b"INVITE") {
@@ -207,21 +209,7 @@ impl<C: Core> Core for Metered<C> {
         }
     }
 
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        self.core.poll_crossing()
-    }
-
-    fn last_work(&self) -> Work {
-        self.core.last_work()
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        self.core.poll_timeout()
-    }
-
-    fn is_drained(&self) -> bool {
-        self.core.is_drained()
-    }
+    delegate!(self.core, only poll_crossing, last_work, poll_timeout, is_drained);
 }
 
 /// CPU time of this thread.

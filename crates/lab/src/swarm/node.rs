@@ -14,9 +14,7 @@ use tidegate_server::key::Keys;
 use tidegate_sim::HostSettings;
 use tidegate_sim::check::Role;
 use tidegate_sim::check::books::{AnswererBook, Book, CallerBook, Endings, Fill, Held, ProxyBook};
-use tidegate_world::{
-    Core, Crossing, Failure, Load as Busy, Pool, Purpose, Received, Seed, Timestamp, Transmit, Work,
-};
+use tidegate_world::{Core, Pool, Purpose, Seed, Timestamp, delegate};
 
 use super::configuration;
 use super::world::{Place, World, address};
@@ -271,49 +269,10 @@ impl Instruments {
     }
 }
 
-/// Hands every call on to the core.
-macro_rules! each {
-    ($node:expr, $core:ident => $call:expr) => {
-        match $node {
-            Node::Caller($core) => $call,
-            Node::Answerer($core, _) => $call,
-            Node::Proxy($core, _) => $call,
-        }
-    };
-}
-
 impl Core for Node {
-    fn offer(&mut self, now: Timestamp, received: Received) {
-        each!(self, core => core.offer(now, received));
-    }
-    fn serve(&mut self, now: Timestamp) -> bool {
-        each!(self, core => core.serve(now))
-    }
-    fn handle_timeout(&mut self, now: Timestamp) {
-        each!(self, core => core.handle_timeout(now));
-    }
-    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        each!(self, core => core.on_failed(now, failure));
-    }
-    fn on_load(&mut self, now: Timestamp, load: Busy) {
-        each!(self, core => core.on_load(now, load));
-    }
-    fn on_drain(&mut self, now: Timestamp) {
-        each!(self, core => core.on_drain(now));
-    }
-    fn poll_transmit(&mut self) -> Option<Transmit> {
-        each!(self, core => core.poll_transmit())
-    }
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        each!(self, core => core.poll_crossing())
-    }
-    fn last_work(&self) -> Work {
-        each!(self, core => core.last_work())
-    }
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        each!(self, core => core.poll_timeout())
-    }
-    fn is_drained(&self) -> bool {
-        each!(self, core => core.is_drained())
-    }
+    delegate!(match self {
+        Self::Caller(core) => core,
+        Self::Answerer(core, _) => core,
+        Self::Proxy(core, _) => core,
+    });
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use tidegate_server::assembly::Server;
-use tidegate_world::{Core, Crossing, Failure, Load, Pool, Received, Timestamp, Transmit, Work};
+use tidegate_world::{Core, Pool, Transmit, delegate};
 
 /// What is sent in place of a packet, which is the proxy's first, second, … by its number.
 pub type Meddling = fn(u32, String) -> Vec<String>;
@@ -24,24 +24,6 @@ impl Meddler {
 }
 
 impl Core for Meddler {
-    fn offer(&mut self, now: Timestamp, received: Received) {
-        self.proxy.offer(now, received);
-    }
-    fn serve(&mut self, now: Timestamp) -> bool {
-        self.proxy.serve(now)
-    }
-    fn handle_timeout(&mut self, now: Timestamp) {
-        self.proxy.handle_timeout(now);
-    }
-    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        self.proxy.on_failed(now, failure);
-    }
-    fn on_load(&mut self, now: Timestamp, load: Load) {
-        self.proxy.on_load(now, load);
-    }
-    fn on_drain(&mut self, now: Timestamp) {
-        self.proxy.on_drain(now);
-    }
     fn poll_transmit(&mut self) -> Option<Transmit> {
         while self.out.is_empty() {
             let Transmit { path, bytes } = self.proxy.poll_transmit()?;
@@ -53,16 +35,6 @@ impl Core for Meddler {
         }
         self.out.pop_front()
     }
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        self.proxy.poll_crossing()
-    }
-    fn last_work(&self) -> Work {
-        self.proxy.last_work()
-    }
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        self.proxy.poll_timeout()
-    }
-    fn is_drained(&self) -> bool {
-        self.proxy.is_drained()
-    }
+
+    delegate!(self.proxy, but poll_transmit);
 }

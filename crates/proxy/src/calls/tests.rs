@@ -1,5 +1,7 @@
 use tidegate_balance::{Policy, Pool};
+use tidegate_sip::Method;
 
+use super::call::{OPEN_MAX, TIMER_C};
 use super::*;
 
 const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);

@@ -9,10 +9,7 @@ use tidegate_balance::{Policy, Pool as Backends};
 use tidegate_control::registry;
 use tidegate_io::{Clock, Crossings, Drive, Group, Limits, Listen, Shard, Stop, open};
 use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
-use tidegate_world::{
-    Core, Crossing, Entry, Failure, Load, Memory, Path, Pool, Received, Recorder, Seed, Timestamp,
-    Transmit, Work,
-};
+use tidegate_world::{Core, Entry, Memory, Path, Pool, Recorder, Seed, Transmit, delegate};
 
 pub const CALLS: u32 = 300;
 
@@ -28,24 +25,6 @@ struct Tapped<C> {
 }
 
 impl<C: Core> Core for Tapped<C> {
-    fn offer(&mut self, now: Timestamp, received: Received) {
-        self.core.offer(now, received);
-    }
-    fn serve(&mut self, now: Timestamp) -> bool {
-        self.core.serve(now)
-    }
-    fn handle_timeout(&mut self, now: Timestamp) {
-        self.core.handle_timeout(now);
-    }
-    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        self.core.on_failed(now, failure);
-    }
-    fn on_load(&mut self, now: Timestamp, load: Load) {
-        self.core.on_load(now, load);
-    }
-    fn on_drain(&mut self, now: Timestamp) {
-        self.core.on_drain(now);
-    }
     fn poll_transmit(&mut self) -> Option<Transmit> {
         let Some(transmit) = self.core.poll_transmit() else {
             (self.taken)(&self.core, &self.stop);
@@ -54,18 +33,8 @@ impl<C: Core> Core for Tapped<C> {
         self.sent.push((transmit.path, transmit.bytes.to_vec()));
         Some(transmit)
     }
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        self.core.poll_crossing()
-    }
-    fn last_work(&self) -> Work {
-        self.core.last_work()
-    }
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        self.core.poll_timeout()
-    }
-    fn is_drained(&self) -> bool {
-        self.core.is_drained()
-    }
+
+    delegate!(self.core, but poll_transmit);
 }
 
 /// One thread that drives the core made by `core` at `group`, and returns it.

@@ -2,7 +2,7 @@
 
 use tidegate_agent::{Answerer, Caller};
 use tidegate_server::assembly::Server;
-use tidegate_world::{Core, Crossing, Failure, Load, Received, Timestamp, Transmit, Work};
+use tidegate_world::{Core, delegate};
 
 /// One of them.
 pub(super) enum Actor {
@@ -14,59 +14,10 @@ pub(super) enum Actor {
     Answerer(Box<Answerer>),
 }
 
-/// Does the same to whatever it is.
-macro_rules! any {
-    ($actor:expr, $core:ident => $call:expr) => {
-        match $actor {
-            Actor::Caller($core) => $call,
-            Actor::Server($core) => $call,
-            Actor::Answerer($core) => $call,
-        }
-    };
-}
-
 impl Core for Actor {
-    fn offer(&mut self, now: Timestamp, received: Received) {
-        any!(self, core => core.offer(now, received));
-    }
-
-    fn serve(&mut self, now: Timestamp) -> bool {
-        any!(self, core => core.serve(now))
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        any!(self, core => core.handle_timeout(now));
-    }
-
-    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        any!(self, core => core.on_failed(now, failure));
-    }
-
-    fn on_load(&mut self, now: Timestamp, load: Load) {
-        any!(self, core => core.on_load(now, load));
-    }
-
-    fn on_drain(&mut self, now: Timestamp) {
-        any!(self, core => core.on_drain(now));
-    }
-
-    fn poll_transmit(&mut self) -> Option<Transmit> {
-        any!(self, core => core.poll_transmit())
-    }
-
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        any!(self, core => core.poll_crossing())
-    }
-
-    fn last_work(&self) -> Work {
-        any!(self, core => core.last_work())
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        any!(self, core => core.poll_timeout())
-    }
-
-    fn is_drained(&self) -> bool {
-        any!(self, core => core.is_drained())
-    }
+    delegate!(match self {
+        Self::Caller(core) => core,
+        Self::Server(core) => core,
+        Self::Answerer(core) => core,
+    });
 }

@@ -1,0 +1,161 @@
+//! Cores that stand around another one, and hand on to it what they have no part in.
+
+use crate::Core;
+
+/// Writes the functions of [`Core`] that only hand their call on to a core within.
+///
+/// It stands in an `impl Core`, in one of these shapes:
+///
+/// - `delegate!(self.core, but offer, serve)` hands on everything, to the field `core`, but what
+///   stands beside it;
+/// - `delegate!(self.core, only last_work)` nothing but that;
+/// - `delegate!(match self { Self::A(core) => core, Self::B(core) => core })` everything, to the
+///   core of whichever kind it is.
+///
+/// No call is made through a table of functions, unless the core within is a `dyn Core`.
+///
+/// A function that [`Core`] gains is entered here once, and all hand it on that do not say `only`.
+/// One with a default that were missing here would be answered by the default, and never reach the
+/// core within: clippy refuses the pointers below then. Who must take part in every input, as a
+/// recorder must, says `only` and denies `clippy::missing_trait_methods`: a new function is an
+/// error there until it is thought of.
+///
+/// ```
+/// use tidegate_world::{Core, Received, Timestamp, delegate};
+///
+/// struct Counting<C> {
+///     core: C,
+///     offered: u64,
+/// }
+///
+/// impl<C: Core> Core for Counting<C> {
+///     fn offer(&mut self, now: Timestamp, received: Received) {
+///         self.offered += 1;
+///         self.core.offer(now, received);
+///     }
+///
+///     delegate!(self.core, but offer);
+/// }
+/// ```
+#[macro_export]
+macro_rules! delegate {
+    ($self:ident.$core:ident, but $($own:ident),+) => {
+        $crate::delegate! { @but [$($own)+] ($self: Self { $core, .. } => $core) }
+    };
+    ($self:ident.$core:ident, only $($name:ident),+) => {
+        $($crate::delegate! { @name $name ($self: Self { $core, .. } => $core) })+
+    };
+    (match $self:ident { $($kind:pat => $core:ident),+ $(,)? }) => {
+        $crate::delegate! { @but [] ($self: $($kind => $core),+) }
+    };
+    // What a pointer leads to.
+    (**$self:ident) => {
+        $crate::delegate! { @but [] ($self: _ => **$self) }
+    };
+
+    // The functions of `Core`, but for those in `$own`.
+    (@but $own:tt $to:tt) => {
+        $crate::delegate! { @unless $own offer $to }
+        $crate::delegate! { @unless $own serve $to }
+        $crate::delegate! { @unless $own handle_timeout $to }
+        $crate::delegate! { @unless $own on_failed $to }
+        $crate::delegate! { @unless $own on_load $to }
+        $crate::delegate! { @unless $own on_drain $to }
+        $crate::delegate! { @unless $own poll_transmit $to }
+        $crate::delegate! { @unless $own poll_crossing $to }
+        $crate::delegate! { @unless $own last_work $to }
+        $crate::delegate! { @unless $own poll_timeout $to }
+        $crate::delegate! { @unless $own is_drained $to }
+    };
+
+    // A macro cannot compare two names, only recognise one.
+    (@unless [offer $($own:ident)*] offer $to:tt) => {};
+    (@unless [serve $($own:ident)*] serve $to:tt) => {};
+    (@unless [handle_timeout $($own:ident)*] handle_timeout $to:tt) => {};
+    (@unless [on_failed $($own:ident)*] on_failed $to:tt) => {};
+    (@unless [on_load $($own:ident)*] on_load $to:tt) => {};
+    (@unless [on_drain $($own:ident)*] on_drain $to:tt) => {};
+    (@unless [poll_transmit $($own:ident)*] poll_transmit $to:tt) => {};
+    (@unless [poll_crossing $($own:ident)*] poll_crossing $to:tt) => {};
+    (@unless [last_work $($own:ident)*] last_work $to:tt) => {};
+    (@unless [poll_timeout $($own:ident)*] poll_timeout $to:tt) => {};
+    (@unless [is_drained $($own:ident)*] is_drained $to:tt) => {};
+    (@unless [$other:ident $($own:ident)*] $name:ident $to:tt) => {
+        $crate::delegate! { @unless [$($own)*] $name $to }
+    };
+    (@unless [] $name:ident $to:tt) => {
+        $crate::delegate! { @name $name $to }
+    };
+
+    // One function: what it is given, what it hands on, what it returns.
+    (@name offer $to:tt) => {
+        $crate::delegate! {
+            @write $to mut offer(now: $crate::Timestamp, received: $crate::Received)
+            (now, received)
+        }
+    };
+    (@name serve $to:tt) => {
+        $crate::delegate! { @write $to mut serve(now: $crate::Timestamp) (now) -> bool }
+    };
+    (@name handle_timeout $to:tt) => {
+        $crate::delegate! { @write $to mut handle_timeout(now: $crate::Timestamp) (now) }
+    };
+    (@name on_failed $to:tt) => {
+        $crate::delegate! {
+            @write $to mut on_failed(now: $crate::Timestamp, failure: $crate::Failure)
+            (now, failure)
+        }
+    };
+    (@name on_load $to:tt) => {
+        $crate::delegate! {
+            @write $to mut on_load(now: $crate::Timestamp, load: $crate::Load) (now, load)
+        }
+    };
+    (@name on_drain $to:tt) => {
+        $crate::delegate! { @write $to mut on_drain(now: $crate::Timestamp) (now) }
+    };
+    (@name poll_transmit $to:tt) => {
+        $crate::delegate! { @write $to mut poll_transmit() () -> Option<$crate::Transmit> }
+    };
+    (@name poll_crossing $to:tt) => {
+        $crate::delegate! { @write $to mut poll_crossing() () -> Option<$crate::Crossing> }
+    };
+    (@name last_work $to:tt) => {
+        $crate::delegate! { @write $to last_work() () -> $crate::Work }
+    };
+    (@name poll_timeout $to:tt) => {
+        $crate::delegate! { @write $to poll_timeout() () -> Option<$crate::Timestamp> }
+    };
+    (@name is_drained $to:tt) => {
+        $crate::delegate! { @write $to is_drained() () -> bool }
+    };
+
+    (@write ($self:ident: $($kind:pat => $core:expr),+) mut
+     $name:ident($($given:ident: $type:ty),*) $handed:tt $(-> $result:ty)?) => {
+        fn $name(&mut $self $(, $given: $type)*) $(-> $result)? {
+            match $self { $($kind => $core.$name $handed),+ }
+        }
+    };
+    (@write ($self:ident: $($kind:pat => $core:expr),+)
+     $name:ident() $handed:tt $(-> $result:ty)?) => {
+        fn $name(&$self) $(-> $result)? {
+            match $self { $($kind => $core.$name $handed),+ }
+        }
+    };
+}
+
+/// A core that is lent to its driver.
+#[deny(clippy::missing_trait_methods)]
+impl<C: Core + ?Sized> Core for &mut C {
+    delegate!(**self);
+}
+
+/// A core of a kind that its driver does not know.
+#[deny(clippy::missing_trait_methods)]
+impl<C: Core + ?Sized> Core for Box<C> {
+    delegate!(**self);
+}
+
+#[cfg(test)]
+#[path = "delegate_tests.rs"]
+mod tests;

@@ -1,0 +1,165 @@
+use std::cell::RefCell;
+use std::time::Duration;
+
+use crate::{
+    Buffer, Cause, Core, Crossing, Failure, Load, Path, Pool, Received, Timestamp, Transmit, Work,
+};
+
+/// Notes which of its functions was called, and answers none of them by default.
+#[derive(Default)]
+struct Noting {
+    called: RefCell<Vec<&'static str>>,
+    pool: Pool,
+}
+
+impl Noting {
+    fn note(&self, name: &'static str) {
+        self.called.borrow_mut().push(name);
+    }
+    fn bytes(&self) -> Buffer {
+        self.pool.copy(b"x")
+    }
+}
+
+fn path() -> Path {
+    let address = "127.0.0.1:1".parse().unwrap();
+    Path::udp(address, address)
+}
+
+impl Core for Noting {
+    fn offer(&mut self, _: Timestamp, _: Received) {
+        self.note("offer");
+    }
+    fn serve(&mut self, _: Timestamp) -> bool {
+        self.note("serve");
+        true
+    }
+    fn handle_timeout(&mut self, _: Timestamp) {
+        self.note("handle_timeout");
+    }
+    fn on_failed(&mut self, _: Timestamp, _: Failure) {
+        self.note("on_failed");
+    }
+    fn on_load(&mut self, _: Timestamp, _: Load) {
+        self.note("on_load");
+    }
+    fn on_drain(&mut self, _: Timestamp) {
+        self.note("on_drain");
+    }
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.note("poll_transmit");
+        Some(Transmit { path: path(), bytes: self.bytes() })
+    }
+    fn poll_crossing(&mut self) -> Option<Crossing> {
+        self.note("poll_crossing");
+        let received = Received::new(Timestamp::ZERO, path(), self.bytes());
+        Some(Crossing { shard: 1, received })
+    }
+    fn last_work(&self) -> Work {
+        self.note("last_work");
+        Work { offered: Some(3), ..Work::default() }
+    }
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.note("poll_timeout");
+        Some(Timestamp::ZERO + Duration::from_secs(1))
+    }
+    fn is_drained(&self) -> bool {
+        self.note("is_drained");
+        true
+    }
+}
+
+/// Calls everything as a driver would that knows no more than the contract.
+fn call_all(core: &mut impl Core) {
+    let now = Timestamp::ZERO;
+    core.offer(now, Received::new(now, path(), Pool::new().copy(b"x")));
+    assert!(core.serve(now));
+    core.handle_timeout(now);
+    core.on_failed(now, Failure { path: path(), cause: Cause::Other });
+    core.on_load(now, Load::default());
+    core.on_drain(now);
+    assert!(core.poll_transmit().is_some() && core.poll_crossing().is_some());
+    assert_eq!(core.last_work().offered, Some(3));
+    assert!(core.poll_timeout().is_some() && core.is_drained());
+}
+
+const ALL: [&str; 11] = [
+    "offer",
+    "serve",
+    "handle_timeout",
+    "on_failed",
+    "on_load",
+    "on_drain",
+    "poll_transmit",
+    "poll_crossing",
+    "last_work",
+    "poll_timeout",
+    "is_drained",
+];
+
+#[test]
+fn behind_a_pointer_every_call_reaches_the_core() {
+    let mut core = Noting::default();
+    let mut lent: &mut dyn Core = &mut core;
+    call_all(&mut lent);
+    assert_eq!(core.called.take(), ALL);
+    let mut boxed = Box::new(core);
+    call_all(&mut boxed);
+    assert_eq!(boxed.called.take(), ALL);
+}
+
+/// All but two are handed on.
+struct Onlooker<C> {
+    core: C,
+    seen: Vec<&'static str>,
+}
+
+impl<C: Core> Core for Onlooker<C> {
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.seen.push("handle_timeout");
+        self.core.handle_timeout(now);
+    }
+
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        self.seen.push("offer");
+        self.core.offer(now, received);
+    }
+
+    delegate!(self.core, but handle_timeout, offer);
+}
+
+#[test]
+fn what_stands_beside_the_list_is_called_instead() {
+    let mut onlooker = Onlooker { core: Noting::default(), seen: Vec::new() };
+    call_all(&mut onlooker);
+    assert_eq!(onlooker.core.called.take(), ALL);
+    assert_eq!(onlooker.seen, ["offer", "handle_timeout"]);
+}
+
+/// One of two kinds.
+enum Either {
+    Bare(Noting),
+    Watched(Onlooker<Noting>, ()),
+}
+
+impl Core for Either {
+    delegate!(match self {
+        Self::Bare(core) => core,
+        Self::Watched(core, _) => core,
+    });
+}
+
+#[test]
+fn whichever_kind_it_is_every_call_reaches_the_core() {
+    let mut bare = Either::Bare(Noting::default());
+    let onlooker = Onlooker { core: Noting::default(), seen: Vec::new() };
+    let mut watched = Either::Watched(onlooker, ());
+    for either in [&mut bare, &mut watched] {
+        call_all(either);
+        let core = match either {
+            Either::Bare(core) => core,
+            Either::Watched(onlooker, _) => &mut onlooker.core,
+        };
+        assert_eq!(core.called.take(), ALL);
+    }
+}
