@@ -14,8 +14,12 @@ use super::block::checksum;
 use super::ring::Layout;
 use crate::key::{Key, Keys, from_hex, to_hex};
 
-/// The version of the file's format.
-pub const VERSION: u32 = 1;
+/// The version of the file's format: 2 since there are orders among the inputs. What it has
+/// gained is all that tells it from an older one, so those are read as well.
+pub const VERSION: u32 = 2;
+
+/// The oldest version that is read.
+pub const VERSION_OLDEST: u32 = 1;
 
 /// How every recording begins.
 const MAGIC: [u8; 16] = *b"Tidegate record\n";
@@ -81,7 +85,7 @@ impl Head {
         }
         let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().expect("four"));
         let version = word(16);
-        if version != VERSION {
+        if !(VERSION_OLDEST..=VERSION).contains(&version) {
             return Err(Unreadable::Version(version));
         }
         let corrupt = |what| Unreadable::Corrupt(FRAME as u64, what);

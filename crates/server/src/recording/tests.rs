@@ -124,6 +124,23 @@ fn what_was_recorded_is_replayed_exactly() {
     assert_eq!(other.difference, Some(difference));
 }
 
+/// The format has gained a kind of input since, and has lost nothing.
+#[test]
+fn a_recording_of_the_first_version_is_read() {
+    use std::os::unix::fs::FileExt;
+    let (_dir, file) = record(1002, 300);
+    let version = |version: u32| {
+        let opened = fs::OpenOptions::new().write(true).open(&file).unwrap();
+        opened.write_all_at(&version.to_le_bytes(), 16).unwrap();
+        Recording::open(&file)
+    };
+    let old = version(1).unwrap();
+    assert_eq!((replay(&old, 0).difference, old.inputs()), (None, 1002));
+    for other in [0, VERSION + 1] {
+        assert!(matches!(version(other), Err(Unreadable::Version(v)) if v == other));
+    }
+}
+
 #[test]
 fn others_may_not_read_the_keys() {
     use std::io::Read;
@@ -220,7 +237,7 @@ fn a_byte_that_was_changed_is_found_and_its_place_is_told() {
     }
     assert_eq!(corrupt(40), "corrupt at byte 32: the checksum of the head");
     assert!(corrupt(0).starts_with("not a recording"));
-    assert_eq!(corrupt(17), "a recording in format 257, but this program reads format 1");
+    assert_eq!(corrupt(17), "a recording in format 258, but this program reads formats 1 to 2");
     // Zeros are no end where something follows.
     let mut hole = bytes.clone();
     hole[second as usize..][..HEADER].fill(0);
