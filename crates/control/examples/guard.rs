@@ -14,9 +14,7 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_control::{
-    Bucket, Decide, Gate, Occupancy, Settings, ThrottleKind, Ticket, Verdict, bound, registry,
-};
+use tidegate_control::{Bucket, Gate, Settings, Ticket, Verdict, bound, registry};
 use tidegate_world::{Load, Purpose, Seed, Timestamp};
 
 const JOB: Duration = Duration::from_millis(2);
@@ -64,16 +62,12 @@ struct State {
 impl Desk {
     fn new(law: &str) -> Self {
         let settings = Settings {
-            law: registry::find(law).expect("it is registered").defaults(),
-            decide: Decide::Arrival,
-            throttle: ThrottleKind::Deterministic,
-            occupancy: Occupancy::Busy,
             // Nobody submits a job twice.
             sticky: false,
-            memory_max: 0,
+            ..Settings::new(registry::find(law).expect("it is registered").defaults())
         };
         let state = State {
-            gate: Gate::new(settings, Seed(1), 0),
+            gate: Gate::new(settings, Seed(1), 0).with_room(QUEUE_MAX),
             queue: VecDeque::new(),
             busy: Duration::ZERO,
             in_time: 0,
@@ -99,7 +93,7 @@ impl Desk {
             let State { gate, queue, .. } = &mut *state;
             gate.on_arrival(now, queue.len());
             if let Verdict::Admit(ticket) =
-                gate.on_new(now, Bucket::Session, None, queue.len() < QUEUE_MAX)
+                gate.on_new(now, Bucket::Session, 0, None, queue.len() < QUEUE_MAX)
             {
                 queue.push_back((Instant::now(), ticket));
             }

@@ -1,5 +1,7 @@
 //! What a law decides.
 
+use std::time::Duration;
+
 use crate::signals::{BUCKETS, Bucket};
 
 /// How much of some new work is admitted.
@@ -9,16 +11,25 @@ pub enum Allowance {
     Open,
     /// This share of it, 0 to 1.
     Fraction(f64),
+    /// So many pieces a second.
+    Rate(f64),
+    /// So many pieces in progress at the same time: they entered the queue, and their service
+    /// has not begun. Judged as they are taken from it, a piece passes if fewer are behind it.
+    Window(f64),
     /// None of it.
     Closed,
 }
 
 impl Allowance {
-    /// The share that is admitted, 0 to 1.
-    pub fn fraction(self) -> f64 {
+    /// The share that is admitted, 0 to 1, of work that arrives at `rate` pieces a second while
+    /// none is in progress.
+    pub fn fraction(self, rate: f64) -> f64 {
         match self {
             Self::Open => 1.0,
             Self::Fraction(fraction) => fraction,
+            Self::Rate(allowed) if rate > 0.0 => (allowed / rate).clamp(0.0, 1.0),
+            Self::Window(window) if window < 1.0 => 0.0,
+            Self::Rate(_) | Self::Window(_) => 1.0,
             Self::Closed => 0.0,
         }
     }
@@ -33,6 +44,15 @@ pub enum Release {
     Rate(f64),
 }
 
+/// Who is taken first from the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Who has waited longest.
+    Fifo,
+    /// Who has come last: its caller is the most likely to be still there.
+    Lifo,
+}
+
 /// What holds for the queue in which new sessions wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueueControl {
@@ -40,6 +60,10 @@ pub struct QueueControl {
     pub waiting_max: usize,
     /// How it is emptied.
     pub release: Release,
+    /// Who is taken first.
+    pub order: Order,
+    /// What has waited longer is refused when its turn comes.
+    pub wait_max: Option<Duration>,
 }
 
 /// All that a law decides.
@@ -48,13 +72,22 @@ pub struct Control {
     admit: [Allowance; BUCKETS],
     /// The queue of new sessions.
     pub queue: QueueControl,
+    /// New sessions whose rank, 0 to 1, lies below are refused. A session and its repetitions
+    /// have one rank; it is drawn, and so the floor is the share that is refused.
+    pub rank_floor: f64,
 }
 
 impl Control {
     /// Admits everything.
     pub const OPEN: Self = Self {
         admit: [Allowance::Open; BUCKETS],
-        queue: QueueControl { waiting_max: usize::MAX, release: Release::Open },
+        queue: QueueControl {
+            waiting_max: usize::MAX,
+            release: Release::Open,
+            order: Order::Fifo,
+            wait_max: None,
+        },
+        rank_floor: 0.0,
     };
 
     /// What is admitted of the work in `bucket`.

@@ -17,6 +17,12 @@ impl Costs {
         self.0.get(usize::from(class)).copied().flatten().map(Duration::from_secs_f64)
     }
 
+    /// The mean of the classes that were served, in seconds; `None` before the first.
+    pub(crate) fn mean(&self) -> Option<f64> {
+        let (count, sum) = self.0.iter().flatten().fold((0, 0.0), |(n, sum), s| (n + 1, sum + s));
+        (count > 0).then(|| sum / f64::from(count))
+    }
+
     pub(crate) fn record(&mut self, class: u8, cost: Duration) {
         let Some(mean) = self.0.get_mut(usize::from(class)) else { return };
         let cost = cost.as_secs_f64();

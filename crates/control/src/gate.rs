@@ -3,104 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_world::{Load, Purpose, Seed, Timestamp};
+use tidegate_world::{Load, Purpose, Seed, Stream, Timestamp};
 
+use crate::arrival_rate::ArrivalRate;
 use crate::signals::{BUCKETS, Reading};
 use crate::{
-    Bucket, Control, Decision, Law, Memory, Pacer, Signals, Throttle, ThrottleKind, Values,
+    Allowance, Bucket, Control, Decide, Decision, Law, Memory, Occupancy, Pacer, Reason, Scheme,
+    Service, Settings, Signals, Throttle, Ticket, Verdict,
 };
-
-/// When new work is judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decide {
-    /// Before it is queued.
-    Arrival,
-    /// When the processor takes it from the queue.
-    Service,
-}
-
-/// Which clock tells how occupied the processor is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occupancy {
-    /// Time not spent waiting. It counts what others took of the processor.
-    Busy,
-    /// CPU time, as in the papers. It reads low when the processor is shared.
-    Cpu,
-}
-
-/// How a gate works.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// The law and its parameters.
-    pub law: Values,
-    /// When new work is judged.
-    pub decide: Decide,
-    /// How a share of it is picked.
-    pub throttle: ThrottleKind,
-    /// The signal of the processor.
-    pub occupancy: Occupancy,
-    /// Whether a repetition gets the decision that was made before. As the papers' servers
-    /// are: not.
-    pub sticky: bool,
-    /// Decisions remembered in each 32 s.
-    pub memory_max: usize,
-}
-
-/// What becomes of a message that asks for new work.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It may be queued, with this ticket, to be [taken](Gate::on_taken) from there.
-    Admit(Ticket),
-    /// It is to be refused.
-    Refuse(Reason),
-    /// It repeats what waits already, and can be forgotten.
-    Absorb,
-}
-
-/// What the queue keeps with a piece of work, for the gate: there is one for each, so that
-/// each is counted once, whatever has been forgotten meanwhile.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Ticket {
-    bucket: Bucket,
-    fingerprint: Option<u64>,
-    /// It repeats what has been served, which is not judged again.
-    again: bool,
-}
-
-impl Ticket {
-    /// What the work's repetitions have in common with it, if that is known.
-    pub fn fingerprint(&self) -> Option<u64> {
-        self.fingerprint
-    }
-}
-
-/// Why work is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The law does not admit it.
-    Law,
-    /// It was refused before.
-    Again,
-    /// There is no room in the queue.
-    QueueFull,
-    /// The server is stopping.
-    Stopping,
-}
-
-impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Law, Self::Again, Self::QueueFull, Self::Stopping];
-
-    /// Its name in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Law => "law",
-            Self::Again => "again",
-            Self::QueueFull => "queue_full",
-            Self::Stopping => "stopping",
-        }
-    }
-}
 
 /// One server's gate.
 pub struct Gate {
@@ -108,7 +18,12 @@ pub struct Gate {
     settings: Settings,
     signals: Signals,
     control: Control,
-    throttles: [Throttle; BUCKETS],
+    /// As many as the scheme needs.
+    throttles: Vec<Throttle>,
+    /// New work that is judged, by bucket.
+    judged: [ArrivalRate; BUCKETS],
+    /// Ranks of what has no fingerprint.
+    ranks: Stream,
     memory: Memory,
     pacer: Pacer,
     ticked: Timestamp,
@@ -121,18 +36,19 @@ impl Gate {
     /// The gate of the server numbered `element`. It admits everything until its law says
     /// otherwise. Random throttles draw from `seed`.
     pub fn new(settings: Settings, seed: Seed, element: u32) -> Self {
-        let throttle = |bucket: Bucket| match settings.throttle {
-            ThrottleKind::Deterministic => Throttle::deterministic(),
-            ThrottleKind::Random => {
-                let number = element.wrapping_mul(BUCKETS as u32) + bucket as u32;
-                Throttle::random(seed.stream(Purpose::Throttle, number))
-            }
+        let throttles = settings.scheme.throttles();
+        let throttle = |index: usize| {
+            let number = element.wrapping_mul(throttles as u32).wrapping_add(index as u32);
+            let stream = seed.stream(Purpose::Throttle, number);
+            Throttle::new(settings.throttle, settings.burst, stream)
         };
         Self {
             law: (settings.law.entry().build)(&settings.law),
             signals: Signals::default(),
             control: Control::OPEN,
-            throttles: Bucket::ALL.map(throttle),
+            throttles: (0..throttles).map(throttle).collect(),
+            judged: Default::default(),
+            ranks: seed.stream(Purpose::Rank, element),
             memory: Memory::new(settings.memory_max),
             pacer: Pacer::default(),
             ticked: Timestamp::ZERO,
@@ -140,6 +56,13 @@ impl Gate {
             stopping: false,
             settings,
         }
+    }
+
+    /// The same gate before a queue that holds `room` new sessions, or messages where all wait
+    /// in one.
+    pub fn with_room(mut self, room: usize) -> Self {
+        self.signals.queue.room = room;
+        self
     }
 
     /// What the server sees of itself.
@@ -155,6 +78,26 @@ impl Gate {
     /// What is remembered of earlier decisions.
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// The share of new work in a bucket that the law admits, 0 to 1, at the rate at which it
+    /// arrives and with what is in progress.
+    pub fn share(&self, bucket: Bucket) -> f64 {
+        match bucket {
+            Bucket::Session => {
+                self.allowed(bucket) * (1.0 - self.control.rank_floor.clamp(0.0, 1.0))
+            }
+            Bucket::Single => self.allowed(bucket),
+        }
+    }
+
+    /// The share of the messages of a class that is admitted, 0 to 1. They are new work if they
+    /// have a bucket.
+    pub fn share_of_class(&self, bucket: Option<Bucket>, class: u8) -> f64 {
+        match self.allowance_of(bucket, class) {
+            Allowance::Fraction(fraction) => fraction,
+            _ => bucket.map_or(1.0, |bucket| self.share(bucket)),
+        }
     }
 
     /// When new work is judged.
@@ -198,15 +141,18 @@ impl Gate {
     /// The message that has just arrived asks for new work; it is judged, unless that is
     /// to be done [at its service](Decide::Service). `has_room`: there is room to queue it.
     ///
+    /// `class` is its number, below [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX).
     /// `fingerprint` is a keyed hash that a repetition has in common with the original; without
     /// one it is taken as new.
     pub fn on_new(
         &mut self,
         now: Timestamp,
         bucket: Bucket,
+        class: u8,
         fingerprint: Option<u64>,
         has_room: bool,
     ) -> Verdict {
+        self.signals.mix.record(now, class, true);
         let decision = self.recall(now, fingerprint);
         let flow = self.signals.flow_mut(bucket);
         flow.arrived += 1;
@@ -216,13 +162,16 @@ impl Gate {
             flow.offered += 1;
         }
         match decision {
-            None => self.judge_new(now, bucket, fingerprint, has_room),
+            None => self.judge_new(now, bucket, class, fingerprint, has_room),
             // Its original has been served: without room nothing is lost.
             Some(Decision::Served) if has_room => {
-                Verdict::Admit(Ticket { bucket, fingerprint, again: true })
+                Verdict::Admit(Ticket { bucket, class, fingerprint, again: true })
             }
             Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
-            Some(Decision::Refused) => Verdict::Refuse(Reason::Again),
+            Some(Decision::Refused) => {
+                self.signals.messages_refused += 1;
+                Verdict::Refuse(Reason::Again)
+            }
         }
     }
 
@@ -230,6 +179,7 @@ impl Gate {
         &mut self,
         now: Timestamp,
         bucket: Bucket,
+        class: u8,
         fingerprint: Option<u64>,
         has_room: bool,
     ) -> Verdict {
@@ -244,32 +194,61 @@ impl Gate {
             return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
         }
         if self.settings.decide == Decide::Arrival {
-            if !self.passes(bucket) {
-                return self.refuse(now, bucket, fingerprint, Reason::Law);
+            if let Some(reason) = self.judge(now, bucket, class, fingerprint) {
+                return self.refuse(now, bucket, fingerprint, reason);
             }
             self.signals.flow_mut(bucket).admitted += 1;
         }
         self.signals.flow_mut(bucket).entered += 1;
+        self.signals.in_progress[bucket as usize] += 1;
         self.remember(now, fingerprint, Decision::Waits);
-        Verdict::Admit(Ticket { bucket, fingerprint, again: false })
+        Verdict::Admit(Ticket { bucket, class, fingerprint, again: false })
     }
 
-    /// New work is taken from the queue. It is judged, if it was not
-    /// [at its arrival](Decide::Arrival); `Some` says why it is not to be done after all.
+    /// A message of `class` that is no new work is judged: at its arrival, or when its service
+    /// begins, as [`decide`](Self::decide) has it. Whether it is admitted.
+    pub fn on_ongoing(&mut self, now: Timestamp, class: u8) -> bool {
+        self.signals.mix.record(now, class, false);
+        let passes = self.stopping || self.passes(now, None, class);
+        self.signals.messages_refused += u64::from(!passes);
+        passes
+    }
+
+    /// New work whose [service begins](Self::on_service) is taken from the queue. It is judged,
+    /// if it was not [at its arrival](Decide::Arrival); `Some` says why it is not to be done
+    /// after all.
     pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
-        let Ticket { bucket, fingerprint, again } = ticket;
+        let Ticket { bucket, class, fingerprint, again } = ticket;
         if bucket == Bucket::Session {
             self.pacer.on_released(self.control.queue.release);
         }
         if again {
             return None;
         }
-        if self.settings.decide == Decide::Service {
-            if !self.passes(bucket) {
-                self.refuse(now, bucket, fingerprint, Reason::Law);
-                return Some(Reason::Law);
+        let in_progress = &mut self.signals.in_progress[bucket as usize];
+        *in_progress = in_progress.saturating_sub(1);
+        let is_stale = self.is_stale(bucket);
+        match self.settings.decide {
+            Decide::Arrival if is_stale => {
+                self.signals.flow_mut(bucket).stale += 1;
+                self.signals.messages_refused += 1;
+                self.remember(now, fingerprint, Decision::Refused);
+                return Some(Reason::Stale);
             }
-            self.signals.flow_mut(bucket).admitted += 1;
+            Decide::Arrival => {}
+            Decide::Service => {
+                // What is too old is no use to the throttle, which others may pass.
+                let reason = if is_stale {
+                    Some(Reason::Stale)
+                } else {
+                    self.judge(now, bucket, class, fingerprint)
+                };
+                if let Some(reason) = reason {
+                    self.refuse(now, bucket, fingerprint, reason);
+                    return Some(reason);
+                }
+                self.signals.flow_mut(bucket).admitted += 1;
+            }
         }
         self.signals.flow_mut(bucket).taken += 1;
         self.remember(now, fingerprint, Decision::Served);
@@ -286,7 +265,7 @@ impl Gate {
     pub fn is_refusing(&self) -> bool {
         let Control { queue, .. } = &self.control;
         self.stopping
-            || self.control.admit(Bucket::Session).fraction() < 1.0
+            || self.share(Bucket::Session) < 1.0
             || self.signals.queue.waiting >= queue.waiting_max
     }
 
@@ -300,12 +279,14 @@ impl Gate {
     pub fn on_service(&mut self, now: Timestamp, is_new: bool, sojourn: Duration, waiting: usize) {
         self.signals.queue.waiting = waiting;
         self.signals.sojourn.record(now, is_new, sojourn);
+        self.signals.service = Service { is_new, sojourn, cost: Duration::ZERO };
         self.law.on_service(now, &self.signals, &mut self.control);
     }
 
     /// The service of a message of `class` is complete and took `cost`.
     pub fn on_completion(&mut self, now: Timestamp, class: u8, cost: Duration) {
         self.signals.costs.record(class, cost);
+        self.signals.service.cost = cost;
         self.law.on_completion(now, &self.signals, &mut self.control);
     }
 
@@ -332,8 +313,79 @@ impl Gate {
         (self.due != Timestamp::NEVER).then_some(self.due)
     }
 
-    fn passes(&mut self, bucket: Bucket) -> bool {
-        self.throttles[bucket as usize].passes(self.control.admit(bucket))
+    /// Whether what is taken from the queue has waited too long in it.
+    fn is_stale(&self, bucket: Bucket) -> bool {
+        let wait_max = self.control.queue.wait_max.unwrap_or(Duration::MAX);
+        bucket == Bucket::Session && !self.stopping && self.signals.service.sojourn > wait_max
+    }
+
+    /// Why the law does not admit new work; `None` if it does.
+    fn judge(
+        &mut self,
+        now: Timestamp,
+        bucket: Bucket,
+        class: u8,
+        fingerprint: Option<u64>,
+    ) -> Option<Reason> {
+        self.judged[bucket as usize].on_arrival(now);
+        let floor = self.control.rank_floor;
+        if bucket == Bucket::Session && floor > 0.0 && self.rank(fingerprint) < floor {
+            return Some(Reason::Rank);
+        }
+        (!self.passes(now, Some(bucket), class)).then_some(Reason::Law)
+    }
+
+    fn passes(&mut self, now: Timestamp, bucket: Option<Bucket>, class: u8) -> bool {
+        let Some(throttle) = self.settings.scheme.throttle_of(bucket, class) else { return true };
+        let allowance = self.allowance_of(bucket, class);
+        let in_progress = bucket.map_or(0, |bucket| self.in_progress(bucket));
+        self.throttles[throttle].passes(now, allowance, in_progress)
+    }
+
+    /// What the scheme makes of the law's allowance for the messages of a class.
+    fn allowance_of(&self, bucket: Option<Bucket>, class: u8) -> Allowance {
+        let Signals { mix, costs, .. } = &self.signals;
+        match (&self.settings.scheme, bucket) {
+            (Scheme::Simplified { .. }, None) => Allowance::Open,
+            (scheme @ Scheme::Simplified { .. }, Some(bucket)) => {
+                scheme.of_new_work(self.control.admit(bucket), mix.share_of_new())
+            }
+            (Scheme::Single, _) => Allowance::Fraction(self.allowed(Bucket::Session)),
+            (Scheme::Multi(shedding), _) => Allowance::Fraction(shedding.share(
+                class,
+                self.allowed(Bucket::Session),
+                mix,
+                costs,
+            )),
+        }
+    }
+
+    /// The share that the law's allowance is of the new work that is judged.
+    fn allowed(&self, bucket: Bucket) -> f64 {
+        let left = match self.control.admit(bucket) {
+            Allowance::Window(window) => {
+                Allowance::Window(window - self.in_progress(bucket) as f64)
+            }
+            other => other,
+        };
+        left.fraction(self.judged[bucket as usize].rate()).clamp(0.0, 1.0)
+    }
+
+    /// What counts for a window. Judged at service, messages may wait that nobody has read.
+    fn in_progress(&self, bucket: Bucket) -> u64 {
+        let known = self.signals.in_progress(bucket);
+        match (bucket, self.settings.decide) {
+            (Bucket::Session, Decide::Service) => known.max(self.signals.queue.waiting as u64),
+            _ => known,
+        }
+    }
+
+    /// Uniform in 0 to 1: the fingerprint is a keyed hash.
+    fn rank(&mut self, fingerprint: Option<u64>) -> f64 {
+        match fingerprint {
+            Some(fingerprint) => (fingerprint >> 11) as f64 / (1u64 << 53) as f64,
+            None => self.ranks.unit(),
+        }
     }
 
     fn refuse(
@@ -344,6 +396,7 @@ impl Gate {
         reason: Reason,
     ) -> Verdict {
         self.signals.flow_mut(bucket).refused += 1;
+        self.signals.messages_refused += 1;
         self.remember(now, fingerprint, Decision::Refused);
         Verdict::Refuse(reason)
     }

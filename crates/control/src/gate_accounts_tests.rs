@@ -7,22 +7,31 @@ use super::*;
 /// What happens at a gate.
 #[derive(Clone, Debug)]
 enum Step {
-    Arrives { call: Option<u64>, single: bool, room: bool },
-    Taken,
+    Arrives {
+        call: Option<u64>,
+        single: bool,
+        room: bool,
+    },
+    /// What is taken has waited for so many ms.
+    Taken(u64),
     Passes(u64),
     Law(f64),
+    WaitMax(Option<u64>),
+    Floor(f64),
     Stops,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let call = prop_oneof![8 => (0u64..12).prop_map(Some), 1 => Just(None)];
+    let call = prop_oneof![8 => (0u64..12).prop_map(|call| Some(call << 60)), 1 => Just(None)];
     let arrives = (call, any::<bool>(), prop::bool::weighted(0.9))
         .prop_map(|(call, single, room)| Step::Arrives { call, single, room });
     let step = prop_oneof![
         12 => arrives,
-        8 => Just(Step::Taken),
+        8 => (0u64..20_000).prop_map(Step::Taken),
         4 => (0u64..40_000).prop_map(Step::Passes),
         2 => (0.0..=1.0f64).prop_map(Step::Law),
+        1 => prop::option::of(0u64..20_000).prop_map(Step::WaitMax),
+        1 => (0.0..0.5f64).prop_map(Step::Floor),
         1 => Just(Step::Stops),
     ];
     prop::collection::vec(step, 0..200)
@@ -42,33 +51,41 @@ proptest! {
         let mut gate = Gate::new(settings, Seed(1), 0);
         let mut now = Timestamp::ZERO;
         let mut queue = Vec::new();
-        let (mut messages, mut done, mut refused, mut refused_late) = (0, 0, 0, 0);
+        let (mut messages, mut done, mut stale) = (0, 0, 0);
+        let (mut refused, mut refused_late, mut refused_again) = (0, 0, 0);
         for step in steps {
             match step {
                 Step::Arrives { call, single, room } => {
                     messages += 1;
                     let bucket = if single { Bucket::Single } else { Bucket::Session };
                     gate.on_arrival(now, queue.len());
-                    match gate.on_new(now, bucket, call, room) {
+                    match gate.on_new(now, bucket, 0, call, room) {
                         Verdict::Admit(ticket) => queue.push(ticket),
-                        Verdict::Refuse(Reason::Again) | Verdict::Absorb => {}
+                        Verdict::Absorb => {}
+                        Verdict::Refuse(Reason::Again) => refused_again += 1,
                         Verdict::Refuse(_) => refused += 1,
                     }
                 }
-                Step::Taken if gate.may_release() => {
+                Step::Taken(waited_ms) if gate.may_release() => {
                     let Some(ticket) = queue.pop() else { continue };
                     let again = ticket.again;
+                    gate.signals.service.sojourn = MS * waited_ms as u32;
                     match gate.on_taken(now, ticket) {
                         None => done += u64::from(!again),
+                        Some(Reason::Stale) if !at_service => stale += 1,
                         Some(_) => (refused, refused_late) = (refused + 1, refused_late + 1),
                     }
                 }
-                Step::Taken => {}
+                Step::Taken(_) => {}
                 Step::Passes(ms) => {
                     now = now + MS * ms as u32;
                     gate.handle_timeout(now, queue.len());
                 }
                 Step::Law(share) => gate.control.admit_of_all(Allowance::Fraction(share)),
+                Step::WaitMax(ms) => {
+                    gate.control.queue.wait_max = ms.map(Duration::from_millis);
+                }
+                Step::Floor(floor) => gate.control.rank_floor = floor,
                 Step::Stops => gate.stop(),
             }
             let flows = Bucket::ALL.map(|bucket| *gate.signals().flow(bucket));
@@ -80,7 +97,11 @@ proptest! {
             prop_assert_eq!(sum(|f| f.offered), sum(|f| f.admitted) + sum(|f| f.refused) + undecided);
             prop_assert_eq!(sum(|f| f.refused), refused);
             prop_assert_eq!(sum(|f| f.taken), done);
-            prop_assert_eq!(sum(|f| f.entered), sum(|f| f.taken) + waiting + refused_late);
+            prop_assert_eq!(sum(|f| f.entered), sum(|f| f.taken) + waiting + refused_late + stale);
+            prop_assert_eq!(sum(|f| f.stale), stale);
+            prop_assert_eq!(gate.signals().messages_refused, refused + stale + refused_again);
+            let in_progress = Bucket::ALL.map(|bucket| gate.signals().in_progress(bucket));
+            prop_assert_eq!(in_progress.iter().sum::<u64>(), waiting);
             prop_assert!(gate.memory().len() <= 2 * memory_max);
         }
     }

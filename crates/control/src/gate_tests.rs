@@ -1,6 +1,6 @@
 use super::*;
 use crate::registry::{Entry, Param};
-use crate::{Allowance, Flow, Release};
+use crate::{Allowance, Flow, Release, Shedding, ThrottleKind, Values, Weight};
 
 #[path = "gate_accounts_tests.rs"]
 mod accounts;
@@ -75,14 +75,7 @@ fn at(ms: u64) -> Timestamp {
 }
 
 fn settings(given: &[(&str, f64)]) -> Settings {
-    Settings {
-        law: ENTRY.values(given).unwrap(),
-        decide: Decide::Arrival,
-        throttle: ThrottleKind::Deterministic,
-        occupancy: Occupancy::Busy,
-        sticky: true,
-        memory_max: 1000,
-    }
+    Settings { memory_max: 1000, ..Settings::new(ENTRY.values(given).unwrap()) }
 }
 
 fn gate(given: &[(&str, f64)]) -> Gate {
@@ -97,7 +90,7 @@ fn closed() -> Gate {
 /// What becomes of a session that arrives where `waiting` wait.
 fn arrives(gate: &mut Gate, now: Timestamp, fingerprint: Option<u64>, waiting: usize) -> Verdict {
     gate.on_arrival(now, waiting);
-    gate.on_new(now, Bucket::Session, fingerprint, true)
+    gate.on_new(now, Bucket::Session, 0, fingerprint, true)
 }
 
 /// The ticket of a session that is admitted.
@@ -152,7 +145,7 @@ fn a_repetition_of_what_waits_is_absorbed_and_of_what_was_served_is_served() {
     gate.on_taken(at(600), ticket);
     let again = enters(&mut gate, at(1500), CALL);
     // Without room nothing is lost: the original was served.
-    assert_eq!(gate.on_new(at(1600), Bucket::Session, CALL, false), Verdict::Absorb);
+    assert_eq!(gate.on_new(at(1600), Bucket::Session, 0, CALL, false), Verdict::Absorb);
     gate.on_taken(at(1700), again);
     let once = Flow { offered: 1, entered: 1, taken: 1, admitted: 1, ..Flow::default() };
     assert_eq!(flow(&gate), Flow { arrived: 4, repeated: 3, ..once });
@@ -166,7 +159,7 @@ fn a_repetition_of_what_was_served_is_not_judged_again() {
         let ticket = enters(&mut gate, at(0), CALL);
         gate.on_taken(at(1), ticket);
         gate.control.admit_of_all(Allowance::Closed);
-        let Verdict::Admit(ticket) = gate.on_new(at(500), Bucket::Session, CALL, true) else {
+        let Verdict::Admit(ticket) = gate.on_new(at(500), Bucket::Session, 0, CALL, true) else {
             panic!("{decide:?}");
         };
         assert_eq!(gate.on_taken(at(501), ticket), None, "{decide:?}");
@@ -217,8 +210,8 @@ fn without_room_work_is_refused_whatever_the_law() {
     let mut gate = gate(&[]);
     gate.on_arrival(at(0), 0);
     let full = Verdict::Refuse(Reason::QueueFull);
-    assert_eq!(gate.on_new(at(0), Bucket::Single, CALL, false), full);
-    assert_eq!(gate.on_new(at(0), Bucket::Session, Some(8), false), full);
+    assert_eq!(gate.on_new(at(0), Bucket::Single, 0, CALL, false), full);
+    assert_eq!(gate.on_new(at(0), Bucket::Session, 0, Some(8), false), full);
     assert_eq!(flow(&gate).refused, 1);
 }
 
@@ -228,7 +221,7 @@ fn as_many_sessions_wait_as_the_law_allows() {
     let mut gate = gate(&[("waiting_max", 5.0)]);
     assert!(matches!(arrives(&mut gate, at(0), Some(1), 4), Verdict::Admit(_)));
     assert_eq!(arrives(&mut gate, at(0), Some(2), 5), Verdict::Refuse(Reason::QueueFull));
-    assert!(matches!(gate.on_new(at(0), Bucket::Single, Some(3), true), Verdict::Admit(_)));
+    assert!(matches!(gate.on_new(at(0), Bucket::Single, 0, Some(3), true), Verdict::Admit(_)));
 }
 
 #[test]
@@ -236,7 +229,7 @@ fn each_bucket_has_a_throttle_of_its_own() {
     let mut gate = gate(&[("share", 0.5)]);
     let mut passed = |bucket| {
         gate.on_arrival(at(0), 0);
-        matches!(gate.on_new(at(0), bucket, None, true), Verdict::Admit(_))
+        matches!(gate.on_new(at(0), bucket, 0, None, true), Verdict::Admit(_))
     };
     // One accumulator for both would let every second message pass: no session at all.
     let pairs: Vec<_> = (0..4).map(|_| Bucket::ALL.map(&mut passed)).collect();
@@ -250,7 +243,7 @@ fn random_throttles_draw_from_streams_of_their_own() {
         let mut gate = Gate::new(random(), Seed(seed), element);
         gate.on_arrival(at(0), 0);
         (0..64).fold(0u64, |bits, _| {
-            let passes = matches!(gate.on_new(at(0), bucket, None, true), Verdict::Admit(_));
+            let passes = matches!(gate.on_new(at(0), bucket, 0, None, true), Verdict::Admit(_));
             bits << 1 | u64::from(passes)
         })
     };
@@ -390,7 +383,9 @@ fn sessions_are_released_at_the_rate_of_the_law() {
 fn only_sessions_are_paced() {
     let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
     gate.on_arrival(at(0), 0);
-    let Verdict::Admit(single) = gate.on_new(at(0), Bucket::Single, None, true) else { panic!() };
+    let Verdict::Admit(single) = gate.on_new(at(0), Bucket::Single, 0, None, true) else {
+        panic!()
+    };
     gate.handle_timeout(at(10), 1);
     gate.on_taken(at(10), single);
     assert!(gate.may_release());
@@ -423,18 +418,24 @@ fn a_rest_earns_no_credit() {
     let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
     gate.on_arrival(at(0), 0);
     gate.handle_timeout(at(10), 0);
-    gate.on_taken(at(10), Ticket { bucket: Bucket::Session, fingerprint: None, again: false });
+    gate.on_taken(
+        at(10),
+        Ticket { bucket: Bucket::Session, class: 0, fingerprint: None, again: false },
+    );
     gate.on_arrival(at(9_990), 0);
     gate.handle_timeout(at(10_000), 50);
     assert!(gate.may_release());
-    gate.on_taken(at(10_000), Ticket { bucket: Bucket::Session, fingerprint: None, again: false });
+    gate.on_taken(
+        at(10_000),
+        Ticket { bucket: Bucket::Session, class: 0, fingerprint: None, again: false },
+    );
     assert!(!gate.may_release());
 }
 
 #[test]
 fn reasons_have_the_names_of_metrics() {
     let names = Reason::ALL.map(Reason::name);
-    assert_eq!(names, ["law", "again", "queue_full", "stopping"]);
+    assert_eq!(names, ["law", "again", "rank", "stale", "queue_full", "stopping"]);
     assert_eq!(Bucket::ALL.map(Bucket::name), ["session", "single"]);
     let debug = format!("{:?}", closed());
     assert!(debug.contains("Fixed") && debug.contains("admit"), "{debug}");
@@ -450,4 +451,233 @@ fn the_longest_lag_since_the_last_tick_is_a_signal() {
     assert_eq!(gate.signals().queue.lag, Duration::from_millis(8));
     gate.handle_timeout(at(10), 0);
     assert_eq!(gate.signals().queue.lag, Duration::ZERO);
+}
+
+#[test]
+fn all_that_is_not_admitted_is_counted_with_its_repetitions() {
+    let mut gate = closed();
+    arrives(&mut gate, at(0), CALL, 0);
+    arrives(&mut gate, at(500), CALL, 0);
+    assert_eq!((gate.signals().messages, gate.signals().messages_refused), (2, 2));
+    let mut open = Gate::new(settings(&[]), Seed(1), 0);
+    let ticket = enters(&mut open, at(0), CALL);
+    arrives(&mut open, at(1), CALL, 0);
+    open.on_taken(at(2), ticket);
+    assert_eq!(open.signals().messages_refused, 0, "what is absorbed was not refused");
+}
+
+#[test]
+fn the_law_is_shown_the_message_in_service_and_the_room_of_the_queue() {
+    let mut gate = gate(&[]).with_room(77);
+    assert_eq!(gate.signals().queue.room, 77);
+    gate.on_service(at(1), true, MS * 2, 0);
+    let begun = Service { is_new: true, sojourn: MS * 2, cost: Duration::ZERO };
+    assert_eq!(gate.signals().service, begun);
+    gate.on_completion(at(4), 6, MS * 3);
+    assert_eq!(gate.signals().service, Service { cost: MS * 3, ..begun });
+    gate.on_service(at(4), false, MS, 0);
+    let next = Service { is_new: false, sojourn: MS, cost: Duration::ZERO };
+    assert_eq!(gate.signals().service, next);
+}
+
+// Judged at arrival it counts what waits; judged as it is taken, what is behind.
+#[test]
+fn a_window_counts_what_is_in_progress() {
+    for decide in [Decide::Arrival, Decide::Service] {
+        let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
+        gate.on_arrival(at(0), 0);
+        gate.control.admit_of_all(Allowance::Window(2.0));
+        assert_eq!(gate.share(Bucket::Session), 1.0);
+        let mut tickets: Vec<_> = (1..=4)
+            .filter_map(|call| match gate.on_new(at(0), Bucket::Session, 0, Some(call), true) {
+                Verdict::Admit(ticket) => Some(ticket),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(gate.share(Bucket::Session), 0.0);
+        assert!(gate.is_refusing());
+        let entered = tickets.len() as u64;
+        assert_eq!(gate.signals().in_progress(Bucket::Session), entered);
+        tickets.reverse();
+        let refused: Vec<_> =
+            std::iter::from_fn(|| Some(gate.on_taken(at(1), tickets.pop()?).is_some())).collect();
+        match decide {
+            Decide::Arrival => assert_eq!(refused, [false, false]),
+            Decide::Service => assert_eq!(refused, [true, true, false, false]),
+        }
+        assert_eq!(gate.signals().in_progress(Bucket::Session), 0);
+    }
+}
+
+// In one queue of all messages, nobody knows which are new before they are taken.
+#[test]
+fn judged_at_service_a_window_counts_what_nobody_has_read() {
+    let mut gate = Gate::new(Settings { decide: Decide::Service, ..settings(&[]) }, Seed(1), 0);
+    gate.on_arrival(at(0), 5);
+    gate.control.admit_of_all(Allowance::Window(3.0));
+    for (call, behind, reason) in [(1, 3, Some(Reason::Law)), (2, 2, None)] {
+        gate.control.queue.waiting_max = 9;
+        let Verdict::Admit(ticket) = gate.on_new(at(0), Bucket::Session, 0, Some(call), true)
+        else {
+            panic!("it is judged later");
+        };
+        gate.on_service(at(0), true, MS, behind);
+        assert_eq!(gate.on_taken(at(0), ticket), reason, "{behind} behind it");
+    }
+}
+
+#[test]
+fn below_the_floor_a_session_is_refused_by_its_rank() {
+    let mut gate = gate(&[]);
+    gate.on_arrival(at(0), 0);
+    gate.control.rank_floor = 0.25;
+    let quarter = 1u64 << 62;
+    let mut verdict = |bucket, fingerprint| gate.on_new(at(0), bucket, 0, Some(fingerprint), true);
+    for low in [0, quarter - (1 << 11)] {
+        assert_eq!(verdict(Bucket::Session, low), Verdict::Refuse(Reason::Rank), "{low:x}");
+        assert_eq!(verdict(Bucket::Session, low), Verdict::Refuse(Reason::Again));
+    }
+    assert!(matches!(verdict(Bucket::Session, quarter), Verdict::Admit(_)));
+    assert!(matches!(verdict(Bucket::Single, 1), Verdict::Admit(_)));
+    assert_eq!((gate.share(Bucket::Session), gate.share(Bucket::Single)), (0.75, 1.0));
+    let anonymous = |gate: &mut Gate| gate.on_new(at(0), Bucket::Session, 0, None, true);
+    let refused = (0..1000).filter(|_| matches!(anonymous(&mut gate), Verdict::Refuse(_))).count();
+    // Standard deviation 14.
+    assert!((180..320).contains(&refused), "{refused}");
+}
+
+#[test]
+fn what_waited_too_long_is_refused_when_its_turn_comes_and_so_are_its_repetitions() {
+    for decide in [Decide::Arrival, Decide::Service] {
+        let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
+        let tickets = [1, 2].map(|call| enters(&mut gate, at(0), Some(call)));
+        gate.control.queue.wait_max = Some(MS * 10);
+        let taken = tickets.into_iter().zip([10, 11]).map(|(ticket, ms)| {
+            gate.on_service(at(ms), true, MS * ms as u32, 0);
+            gate.control.queue.waiting_max = 9;
+            gate.on_taken(at(ms), ticket)
+        });
+        assert_eq!(taken.collect::<Vec<_>>(), [None, Some(Reason::Stale)], "{decide:?}");
+        assert_eq!(arrives(&mut gate, at(500), Some(2), 0), Verdict::Refuse(Reason::Again));
+        assert_eq!(gate.signals().messages_refused, 2);
+        let once =
+            Flow { arrived: 3, offered: 2, entered: 2, taken: 1, repeated: 1, ..flow(&gate) };
+        let judged = match decide {
+            Decide::Arrival => Flow { admitted: 2, refused: 0, stale: 1, ..once },
+            Decide::Service => Flow { admitted: 1, refused: 1, stale: 0, ..once },
+        };
+        assert_eq!(flow(&gate), judged, "{decide:?}");
+        assert_eq!(gate.signals().in_progress(Bucket::Session), 0);
+    }
+}
+
+// It is for callers who hang up; a stopping server owes an answer to all that it admitted.
+#[test]
+fn only_sessions_grow_stale_and_not_while_stopping() {
+    let mut gate = gate(&[]);
+    gate.on_arrival(at(0), 0);
+    gate.control.queue.wait_max = Some(MS);
+    let Verdict::Admit(single) = gate.on_new(at(0), Bucket::Single, 0, Some(1), true) else {
+        panic!()
+    };
+    let session = enters(&mut gate, at(0), CALL);
+    gate.on_service(at(5), true, MS * 5, 0);
+    assert_eq!(gate.on_taken(at(5), single), None);
+    gate.stop();
+    assert_eq!(gate.on_taken(at(5), session), None);
+}
+
+fn schemed(scheme: Scheme, share: f64) -> Gate {
+    let mut gate = Gate::new(Settings { scheme, ..settings(&[]) }, Seed(1), 0);
+    gate.on_arrival(at(0), 0);
+    gate.control.admit_of_all(Allowance::Fraction(share));
+    gate
+}
+
+/// How many of ten messages of a class are admitted.
+fn of_ten(gate: &mut Gate, bucket: Option<Bucket>, class: u8) -> usize {
+    let mut admitted = || match bucket {
+        None => gate.on_ongoing(at(0), class),
+        Some(bucket) => {
+            let verdict = gate.on_new(at(0), bucket, class, None, true);
+            matches!(verdict, Verdict::Admit(_))
+        }
+    };
+    (0..10).filter(|_| admitted()).count()
+}
+
+const INVITE: u8 = 6;
+const BYE: u8 = 3;
+const SESSION: Option<Bucket> = Some(Bucket::Session);
+
+#[test]
+fn by_default_only_new_work_is_shed() {
+    let mut gate = schemed(Scheme::Simplified { scaled: false }, 0.0);
+    assert_eq!((of_ten(&mut gate, None, BYE), of_ten(&mut gate, SESSION, INVITE)), (10, 0));
+    assert_eq!(gate.signals().messages_refused, 10);
+    let shares = [(None, BYE), (SESSION, INVITE)].map(|(b, c)| gate.share_of_class(b, c));
+    assert_eq!(shares, [1.0, 0.0]);
+}
+
+#[test]
+fn scaled_new_work_sheds_what_all_would() {
+    let mut gate = schemed(Scheme::Simplified { scaled: true }, 1.0);
+    of_ten(&mut gate, SESSION, INVITE);
+    for _ in 0..3 {
+        of_ten(&mut gate, None, BYE);
+    }
+    // One in four is new: a tenth of all is four tenths of them.
+    gate.control.admit_of_all(Allowance::Fraction(0.9));
+    assert!((gate.share_of_class(SESSION, INVITE) - 0.6).abs() < 1e-9);
+    assert_eq!(gate.share_of_class(None, BYE), 1.0);
+}
+
+// 000 §6.6: "Single class overload controls treat all incoming packets equally".
+#[test]
+fn in_a_single_class_all_messages_share_one_throttle() {
+    let mut gate = schemed(Scheme::Single, 0.5);
+    let pairs: Vec<_> = (0..3)
+        .map(|_| {
+            let new = gate.on_new(at(0), Bucket::Session, INVITE, None, true);
+            (matches!(new, Verdict::Admit(_)), gate.on_ongoing(at(0), BYE))
+        })
+        .collect();
+    // Each with a throttle of its own, the first of both would be refused.
+    assert_eq!(pairs, [(false, true); 3]);
+    assert_eq!(gate.signals().messages_refused, 3);
+    assert_eq!(gate.share_of_class(None, BYE), 0.5);
+}
+
+#[test]
+fn in_several_classes_each_is_shed_by_a_throttle_of_its_own() {
+    let order = vec![BYE, INVITE];
+    let scheme = Scheme::Multi(Shedding { order, weight: Weight::Count });
+    let mut gate = schemed(scheme, 1.0);
+    assert_eq!(of_ten(&mut gate, SESSION, INVITE), 10);
+    assert_eq!(of_ten(&mut gate, None, BYE), 10);
+    for (share, bye, invite) in [(0.75, 0.5, 1.0), (0.5, 0.0, 1.0), (0.25, 0.0, 0.5)] {
+        gate.control.admit_of_all(Allowance::Fraction(share));
+        let shares = [(None, BYE), (SESSION, INVITE)].map(|(b, c)| gate.share_of_class(b, c));
+        assert_eq!(shares, [bye, invite], "{share}");
+    }
+    // One throttle for both would let some pass.
+    assert!((0..10).all(|_| !gate.on_ongoing(at(0), BYE)));
+    assert!(gate.on_ongoing(at(0), 0), "never what is not in the order");
+    gate.stop();
+    assert!(gate.on_ongoing(at(0), BYE), "what was begun is finished");
+}
+
+// A rate is of new sessions: the part of them that it is, is asked of all messages.
+#[test]
+fn a_scheme_of_all_messages_takes_a_rate_for_the_share_that_it_is() {
+    let mut gate = Gate::new(Settings { scheme: Scheme::Single, ..settings(&[]) }, Seed(1), 0);
+    gate.on_arrival(at(0), 0);
+    for ms in (0..1000).step_by(10) {
+        gate.on_new(at(ms), Bucket::Session, INVITE, None, true);
+        (0..5).for_each(|_| assert!(gate.on_ongoing(at(ms), BYE)));
+    }
+    gate.control.admit_of_all(Allowance::Rate(25.0));
+    assert!((gate.share_of_class(None, BYE) - 0.25).abs() < 0.01);
+    gate.control.admit_of_all(Allowance::Closed);
+    assert!(!gate.on_ongoing(at(1000), BYE));
 }

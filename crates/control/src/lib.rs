@@ -20,6 +20,7 @@
 //! [`registry`] lists every law with its parameters; configuration and documentation are
 //! made from it. [`bound`] says how much goodput any such law can keep.
 
+mod arrival_rate;
 pub mod bound;
 mod control;
 mod cost;
@@ -27,19 +28,27 @@ mod filter;
 mod gate;
 mod law;
 mod memory;
+mod mix;
 mod pacer;
 pub mod registry;
+mod scheme;
+mod settings;
 mod signals;
 mod sojourn;
 mod throttle;
+mod verdict;
 
-pub use control::{Allowance, Control, QueueControl, Release};
+pub use control::{Allowance, Control, Order, QueueControl, Release};
 pub use cost::Costs;
-pub use gate::{Decide, Gate, Occupancy, Reason, Settings, Ticket, Verdict};
+pub use gate::Gate;
 pub use law::Law;
 pub use memory::{Decision, Memory};
+pub use mix::Mix;
 pub use pacer::Pacer;
 pub use registry::{Entry, Param, Values, Wrong};
-pub use signals::{Bucket, Flow, Queue, Reading, Signals};
+pub use scheme::{Scheme, Shedding, Weight};
+pub use settings::{Decide, Occupancy, Settings};
+pub use signals::{Bucket, Flow, Queue, Reading, Service, Signals};
 pub use sojourn::{Sojourn, SojournWindow};
 pub use throttle::{Throttle, ThrottleKind};
+pub use verdict::{Reason, Ticket, Verdict};

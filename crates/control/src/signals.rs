@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Costs, Sojourn};
+use crate::{Costs, Mix, Sojourn};
 
 /// Kinds of new work that are admitted separately, each by a throttle of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,9 @@ pub struct Flow {
     pub admitted: u64,
     /// Pieces that were refused.
     pub refused: u64,
+    /// Pieces that had been admitted, and were refused when their turn came: they had waited too
+    /// long. What is judged only then is among the refused.
+    pub stale: u64,
     /// Repetitions of what was decided, or waits.
     pub repeated: u64,
 }
@@ -55,12 +58,25 @@ pub struct Flow {
 pub struct Queue {
     /// What waits there. In a queue that all messages share, all of them.
     pub waiting: usize,
+    /// How many can wait there.
+    pub room: usize,
     /// What may be released and was not, when the release has a rate: above 1 the processor
     /// is slower than the release.
     pub credit: f64,
     /// The longest that a new session waited in a receive buffer before it was looked at,
     /// of those that arrived since the last tick.
     pub lag: Duration,
+}
+
+/// A message whose service has begun, or is complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// It asked for new work.
+    pub is_new: bool,
+    /// From its arrival to the start of its service.
+    pub sojourn: Duration,
+    /// How long its service took; zero until that is known.
+    pub cost: Duration,
 }
 
 /// Occupied time of the processor, as last read.
@@ -87,8 +103,11 @@ impl Reading {
 pub struct Signals {
     /// Messages of all kinds that have arrived.
     pub messages: u64,
+    /// Messages of all kinds that were not admitted, the repetitions of refused ones among them.
+    pub messages_refused: u64,
     /// New work, by bucket.
     pub(crate) flows: [Flow; BUCKETS],
+    pub(crate) in_progress: [u64; BUCKETS],
     /// The processor.
     pub processor: Reading,
     /// Fill of the fullest receive buffer, 0 to 1.
@@ -97,14 +116,25 @@ pub struct Signals {
     pub queue: Queue,
     /// Time from arrival to the start of service.
     pub sojourn: Sojourn,
+    /// At the start of a service and at its completion: that message. Not every completion is
+    /// seen: what a message took is known only if another is served right after it.
+    pub service: Service,
     /// What a message of each class costs.
     pub costs: Costs,
+    /// What arrives, by class.
+    pub mix: Mix,
 }
 
 impl Signals {
     /// New work of one bucket.
     pub fn flow(&self, bucket: Bucket) -> &Flow {
         &self.flows[bucket as usize]
+    }
+
+    /// Pieces of new work of one bucket that are in progress: they entered the queue, and were
+    /// not taken from it yet.
+    pub fn in_progress(&self, bucket: Bucket) -> u64 {
+        self.in_progress[bucket as usize]
     }
 
     pub(crate) fn flow_mut(&mut self, bucket: Bucket) -> &mut Flow {

@@ -1,116 +1,145 @@
-//! Throttles: which pieces of new work pass, when only a share may.
+//! Throttles: which pieces of new work pass, when not all may.
+//!
+//! A share is enforced by count, a rate by time. Each throttle does one of them by nature and
+//! enforces the other by the rate at which work comes before it: a share of that rate, or the
+//! part of it that a rate is. A window needs neither: all throttles count it alike.
 
-use tidegate_world::Stream;
+mod deterministic;
+mod gapping;
+mod leaky_bucket;
+mod random;
+#[cfg(test)]
+mod tests;
+mod token_bucket;
+mod window;
+
+use tidegate_world::{Stream, Timestamp};
 
 use crate::Allowance;
+use crate::arrival_rate::ArrivalRate;
+use deterministic::Deterministic;
+use gapping::Gapping;
+use leaky_bucket::LeakyBucket;
+use random::Random;
+use token_bucket::TokenBucket;
 
 /// How a throttle picks what passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThrottleKind {
-    /// Evenly spread (000 §3.4).
+    /// A share, evenly spread (000 §3.4).
     Deterministic,
-    /// Each by a draw of its own.
+    /// A share, each by a draw of its own (002 §2.4).
     Random,
+    /// A rate, with bursts (RFC 7415 §3.5.1).
+    LeakyBucket,
+    /// A rate, with bursts of what was not used.
+    TokenBucket,
+    /// A rate, as the least time between two that pass.
+    Gapping,
 }
 
-/// One in fixed point: 0.1 ten times is less than 1 in floating point.
-const ONE: u64 = 1 << 32;
+impl ThrottleKind {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Deterministic, Self::Random, Self::LeakyBucket, Self::TokenBucket, Self::Gapping];
+
+    /// Its name in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Deterministic => "deterministic",
+            Self::Random => "random",
+            Self::LeakyBucket => "leaky-bucket",
+            Self::TokenBucket => "token-bucket",
+            Self::Gapping => "gapping",
+        }
+    }
+}
 
 /// Enforces an [`Allowance`] on the work of one bucket.
 #[derive(Clone, Debug)]
-pub enum Throttle {
-    /// 000 §3.4: the shares that have not passed yet add up; when they make one, one
-    /// passes. Of any n in a row it passes n·f, but for one.
-    Deterministic {
-        /// What has added up, in units of 2^-32; below one.
-        sum: u64,
-    },
-    /// Passes each with the probability f. The number that passes of n deviates by
-    /// √(n·f·(1−f)), and long runs occur.
-    Random(Box<Stream>),
+pub struct Throttle {
+    arrivals: ArrivalRate,
+    pick: Pick,
+}
+
+#[derive(Clone, Debug)]
+enum Pick {
+    Deterministic(Deterministic),
+    Random(Random),
+    LeakyBucket(LeakyBucket),
+    TokenBucket(TokenBucket),
+    Gapping(Gapping),
 }
 
 impl Throttle {
-    /// A deterministic throttle.
-    pub fn deterministic() -> Self {
-        Self::Deterministic { sum: 0 }
-    }
-
-    /// A random throttle that draws from `stream`.
-    pub fn random(stream: Stream) -> Self {
-        Self::Random(Box::new(stream))
-    }
-
-    /// Whether the next piece of work passes.
-    pub fn passes(&mut self, allowance: Allowance) -> bool {
-        let fraction = match allowance {
-            Allowance::Open => return true,
-            Allowance::Closed => return false,
-            Allowance::Fraction(fraction) => fraction.clamp(0.0, 1.0),
+    /// A throttle of this kind. The two buckets let `burst` pieces pass at once, 1 at least;
+    /// the random one draws from `stream`.
+    pub fn new(kind: ThrottleKind, burst: u32, stream: Stream) -> Self {
+        let pick = match kind {
+            ThrottleKind::Deterministic => Pick::Deterministic(Deterministic::default()),
+            ThrottleKind::Random => Pick::Random(Random::new(stream)),
+            ThrottleKind::LeakyBucket => Pick::LeakyBucket(LeakyBucket::new(burst)),
+            ThrottleKind::TokenBucket => Pick::TokenBucket(TokenBucket::new(burst)),
+            ThrottleKind::Gapping => Pick::Gapping(Gapping::default()),
         };
-        match self {
-            Self::Deterministic { sum } => {
-                *sum += (fraction * ONE as f64).round() as u64;
-                let passes = *sum >= ONE;
-                if passes {
-                    *sum -= ONE;
-                }
-                passes
+        Self { arrivals: ArrivalRate::default(), pick }
+    }
+
+    /// The same, as if of what came before a `part` of one piece, 0 to 1, were left over. Where
+    /// many senders obey one server, each begins at another: else the first of every sender
+    /// would be refused, and the first of all pass together. Only the deterministic throttle
+    /// has such a remainder.
+    pub fn starting_at(mut self, part: f64) -> Self {
+        if let Pick::Deterministic(throttle) = &mut self.pick {
+            throttle.start_at(part);
+        }
+        self
+    }
+
+    /// Pieces of work a second that come before it, as of the last.
+    pub fn arrival_rate(&self) -> f64 {
+        self.arrivals.rate()
+    }
+
+    /// Whether the next piece of work passes while so many are in progress.
+    pub fn passes(&mut self, now: Timestamp, allowance: Allowance, in_progress: u64) -> bool {
+        self.arrivals.on_arrival(now);
+        match allowance {
+            Allowance::Open => true,
+            Allowance::Closed => false,
+            Allowance::Window(size) => window::passes(size, in_progress),
+            // A bucket of little depth would keep some of an uneven stream back.
+            Allowance::Fraction(fraction) if fraction >= 1.0 => true,
+            Allowance::Fraction(fraction) => self.passes_share(now, fraction.max(0.0)),
+            Allowance::Rate(rate) if rate > 0.0 => self.passes_rate(now, rate),
+            Allowance::Rate(_) => false,
+        }
+    }
+
+    fn passes_share(&mut self, now: Timestamp, fraction: f64) -> bool {
+        match &mut self.pick {
+            Pick::Deterministic(throttle) => throttle.passes(fraction),
+            Pick::Random(throttle) => throttle.passes(fraction),
+            _ if fraction == 0.0 => false,
+            Pick::Gapping(throttle) => {
+                throttle.passes(now, gapping::rate_of(fraction, self.arrivals.rate()))
             }
-            Self::Random(stream) => stream.unit() < fraction,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use tidegate_world::{Purpose, Seed};
-
-    use super::*;
-
-    fn passed(throttle: &mut Throttle, fraction: f64, n: u32) -> u32 {
-        (0..n).map(|_| u32::from(throttle.passes(Allowance::Fraction(fraction)))).sum()
-    }
-
-    proptest! {
-        #[test]
-        fn of_n_in_a_row_the_deterministic_one_passes_n_times_f(
-            fraction in 0.0..=1.0f64, before in 0..100u32, n in 0..1000u32,
-        ) {
-            let mut throttle = Throttle::deterministic();
-            passed(&mut throttle, fraction, before);
-            let count = f64::from(passed(&mut throttle, fraction, n));
-            prop_assert!((count - fraction * f64::from(n)).abs() <= 1.0 + 1e-6, "{}", count);
+            Pick::LeakyBucket(_) | Pick::TokenBucket(_) => {
+                let rate = fraction * self.arrivals.rate();
+                // Nothing is known before the second arrival.
+                rate == 0.0 || self.passes_rate(now, rate)
+            }
         }
     }
 
-    #[test]
-    fn ten_tenths_are_one() {
-        let mut throttle = Throttle::deterministic();
-        assert_eq!(passed(&mut throttle, 0.1, 10), 1);
-        assert_eq!(passed(&mut throttle, 1.0, 10), 10);
-        assert_eq!(passed(&mut throttle, 0.0, 10), 0);
-    }
-
-    #[test]
-    fn the_random_one_passes_f_of_many_with_the_deviation_of_independent_draws() {
-        let mut throttle = Throttle::random(Seed(1).stream(Purpose::Throttle, 0));
-        let counts: Vec<f64> =
-            (0..1000).map(|_| f64::from(passed(&mut throttle, 0.3, 1000))).collect();
-        let mean = counts.iter().sum::<f64>() / 1000.0;
-        let variance = counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / 1000.0;
-        // √(n·f·(1−f)) = 14.5; its square is 210. Five standard errors of each.
-        assert!((mean - 300.0).abs() < 2.3, "{mean}");
-        assert!((variance - 210.0).abs() < 47.0, "{variance}");
-    }
-
-    #[test]
-    fn open_and_closed_need_no_count() {
-        for mut throttle in
-            [Throttle::deterministic(), Throttle::random(Seed(1).stream(Purpose::Throttle, 0))]
-        {
-            assert!(throttle.passes(Allowance::Open) && !throttle.passes(Allowance::Closed));
+    fn passes_rate(&mut self, now: Timestamp, rate: f64) -> bool {
+        let share = Allowance::Rate(rate).fraction(self.arrivals.rate());
+        match &mut self.pick {
+            Pick::Deterministic(throttle) => throttle.passes(share),
+            Pick::Random(throttle) => throttle.passes(share),
+            Pick::LeakyBucket(throttle) => throttle.passes(now, rate),
+            Pick::TokenBucket(throttle) => throttle.passes(now, rate),
+            Pick::Gapping(throttle) => throttle.passes(now, rate),
         }
     }
 }

@@ -78,6 +78,7 @@ pub struct Counters {
     dropped: [Counter; DropReason::ALL.len()],
     replied: [Counter; REPLIES.len()],
     refused: [Counter; Reason::ALL.len()],
+    shed: [Counter; Class::ALL.len()],
     /// What overload control sees and decides.
     pub overload: Gauges,
     /// Requests that repeat one seen before.
@@ -126,6 +127,12 @@ impl Counters {
     /// New work refused for a reason.
     pub fn refused(&self, why: Reason) -> &Counter {
         &self.refused[why as usize]
+    }
+
+    /// Messages of a class that belong to work that was begun and were not admitted: where
+    /// those are shed too.
+    pub fn shed(&self, class: Class) -> &Counter {
+        &self.shed[class as usize]
     }
 
     /// Replies made with a status of [`REPLIES`]; any other is counted as 400.

@@ -212,8 +212,12 @@ impl Endpoint {
     }
 
     /// The 503 to a request that is not admitted; `None` if it cannot be answered.
-    pub(crate) fn refusal(&self, received: &Received) -> Option<Transmit> {
-        refusal(&self.keys, &self.pool, received, 503)
+    pub(crate) fn refusal(
+        &self,
+        received: &Received,
+        retry_after_s: Option<u32>,
+    ) -> Option<Transmit> {
+        refusal(&self.keys, &self.pool, received, 503, retry_after_s)
     }
 
     /// As [`refusal`](Self::refusal), of a request whose outline is known.
@@ -221,8 +225,9 @@ impl Endpoint {
         &self,
         received: &Received,
         outline: &Outline<'_>,
+        retry_after_s: Option<u32>,
     ) -> Option<Transmit> {
-        refusal_of(&self.keys, &self.pool, received, outline, 503)
+        refusal_of(&self.keys, &self.pool, received, outline, 503, retry_after_s)
     }
 
     /// Sends a response of our own to `message`, which came as `received`.
@@ -245,7 +250,7 @@ impl Endpoint {
     /// Answers a request that breaks the grammar, as far as it can be read.
     pub(crate) fn refuse_malformed(&mut self, received: &Received, malformed: Malformed) {
         let status = status_of(malformed);
-        match refusal(&self.keys, &self.pool, received, status) {
+        match refusal(&self.keys, &self.pool, received, status, None) {
             Some(transmit) => {
                 self.counters.replied(status).add(1);
                 self.transmit(transmit);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Allowance, Bucket, Control, Flow, Gate, Release, SojournWindow};
+use tidegate_control::{Bucket, Flow, Gate, Order, Release, SojournWindow};
 use tidegate_world::{Counter, Timestamp};
 
 use crate::class::Class;
@@ -18,11 +18,20 @@ pub struct Gauges {
     pub occupied: Counter,
     /// Fill of the fullest receive buffer, in millionths.
     pub socket_fill: Counter,
-    /// Share of new work that is refused, in millionths, by bucket.
+    /// Share of new work that is refused, in millionths, by bucket: a gauge that nobody has set
+    /// yet says that nothing is.
     pub refusing: [Counter; Bucket::ALL.len()],
+    /// Share of the messages of a class that is refused, in millionths.
+    pub refusing_of_class: [Counter; Class::ALL.len()],
     /// Rate at which the queue of new calls is released, in thousandths of calls/s; zero when
     /// it is not paced.
     pub release: Counter,
+    /// 1 while the newest of the new calls is taken first, else 0.
+    pub newest_first: Counter,
+    /// What has waited longer is refused when its turn comes, in ns; zero when nothing is.
+    pub wait_max: Counter,
+    /// The rank below which new calls are refused, in millionths.
+    pub rank_floor: Counter,
     /// New work, by bucket.
     pub flows: [FlowCounters; Bucket::ALL.len()],
     /// Sojourn of new work, in the last second.
@@ -75,13 +84,18 @@ impl Gauges {
             Release::Open => 0,
             Release::Rate(rate) => (rate * 1e3) as u64,
         });
+        self.newest_first.set(u64::from(control.queue.order == Order::Lifo));
+        self.wait_max.set(nanos(control.queue.wait_max.unwrap_or_default()));
+        self.rank_floor.set(millionths(control.rank_floor));
         for bucket in Bucket::ALL {
-            self.refusing[bucket as usize].set(refusing(control, bucket));
+            self.refusing[bucket as usize].set(millionths(1.0 - gate.share(bucket)));
         }
         self.publish_flows(gate);
         self.sojourn_of_new.publish(signals.sojourn.of_new());
         self.sojourn_of_ongoing.publish(signals.sojourn.of_ongoing());
         for class in Class::ALL {
+            let share = gate.share_of_class(class.bucket(), class as u8);
+            self.refusing_of_class[class as usize].set(millionths(1.0 - share));
             let cost = signals.costs.of(class as u8).unwrap_or_default();
             self.costs[class as usize].set(nanos(cost));
         }
@@ -119,13 +133,6 @@ impl SojournGauges {
         self.mean.set(nanos(window.mean));
         self.p99.set(nanos(window.p99));
     }
-}
-
-/// The share refused, not the share admitted: a gauge that nobody has set yet says that
-/// nothing is.
-fn refusing(control: &Control, bucket: Bucket) -> u64 {
-    let allowance: Allowance = control.admit(bucket);
-    millionths(1.0 - allowance.fraction())
 }
 
 fn millionths(share: f64) -> u64 {

@@ -6,17 +6,19 @@
 //! bounded queue of whatever arrives, in which a call waits behind all refusals before it.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{Decide, Gate, Reason, Release, Ticket, Verdict};
-use tidegate_sip::Malformed;
-use tidegate_world::{Load, Received, Timestamp, Transmit};
+use tidegate_sip::{Malformed, Outline};
+use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
 
 use crate::class::Class;
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
+use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
-use crate::reading::{Reading, Unread, read};
+use crate::reading::{Reading, Unread, Wanted, read};
 use crate::settings::{Disposal, Overload};
 
 /// How messages wait for service.
@@ -36,8 +38,10 @@ pub(crate) enum Fate {
     Serve(Received, Option<u64>),
     /// It is gone.
     Drop(DropReason),
-    /// It is not admitted, and this is to be sent.
+    /// It asks for new work and is not admitted, and this is to be sent.
     Refuse(Reason, Option<Transmit>),
+    /// It belongs to work that was begun and is not admitted, and this is to be sent.
+    Shed(Option<Transmit>),
     /// It is a request that breaks the grammar.
     Malformed(Received, Malformed),
 }
@@ -56,9 +60,21 @@ pub(crate) struct Ingress {
     gate: Gate,
     queueing: Queueing,
     disposal: Disposal,
+    reinvites: bool,
+    /// Bounds of Retry-After, in seconds.
+    retry_after: Option<(u32, u32)>,
+    /// Retry-After of what has no fingerprint.
+    waits: Stream,
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
+}
+
+/// A message that is not admitted.
+struct Refused<'a> {
+    received: &'a Received,
+    class: Class,
+    fingerprint: Option<u64>,
 }
 
 /// A message in the one queue of all.
@@ -68,11 +84,15 @@ enum Unsorted {
 }
 
 impl Ingress {
-    pub(crate) fn new(gate: Gate, overload: &Overload, queue_max: usize) -> Self {
+    /// An ingress whose Retry-After is drawn from `waits`.
+    pub(crate) fn new(gate: Gate, overload: &Overload, queue_max: usize, waits: Stream) -> Self {
         Self {
-            gate,
+            gate: gate.with_room(queue_max),
             queueing: overload.queueing,
             disposal: overload.disposal,
+            reinvites: overload.reinvites,
+            retry_after: overload.retry_after,
+            waits,
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
             fifo_max: queue_max,
@@ -116,7 +136,7 @@ impl Ingress {
 
     /// What waits in the queue that the law controls.
     fn new_sessions(&self) -> usize {
-        let paced = self.lanes.waiting_in(Lane::Invites);
+        let paced = self.lanes.invites();
         match (self.queueing, self.gate.control().queue.release) {
             (Queueing::Fifo, Release::Open) => paced + self.fifo.len(),
             _ => paced,
@@ -144,15 +164,17 @@ impl Ingress {
             }
             (Queueing::Fifo, Decide::Arrival) => {
                 let push = |ingress: &mut Self, waiting| {
+                    if ingress.fifo.len() >= ingress.fifo_max {
+                        return Fate::Drop(DropReason::QueueFull);
+                    }
                     ingress.fifo.push_back(Unsorted::Read(waiting));
+                    Fate::Queued
                 };
                 self.admit(now, received, endpoint, Self::fifo_has_room, push)
             }
             (Queueing::Class, _) => {
                 let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
-                self.admit(now, received, endpoint, room, |ingress, waiting| {
-                    ingress.lanes.push(waiting);
-                })
+                self.admit(now, received, endpoint, room, Self::push_to_lane)
             }
         };
         if judged.class == Some(Class::Invite) {
@@ -168,16 +190,39 @@ impl Ingress {
         self.fifo.len() + beside < self.fifo_max
     }
 
-    /// Reads a message, has it judged if it is new work, and queues it by `push`.
+    fn push_to_lane(&mut self, waiting: Waiting) -> Fate {
+        match self.keep_with_invite(waiting) {
+            ControlFlow::Break(fate) => fate,
+            ControlFlow::Continue(waiting) if self.lanes.has_room(waiting.lane) => {
+                self.lanes.push(waiting);
+                Fate::Queued
+            }
+            ControlFlow::Continue(_) => Fate::Drop(DropReason::QueueFull),
+        }
+    }
+
+    /// Has a CANCEL wait with its INVITE, if that waits in its lane; gives back all else.
+    fn keep_with_invite(&mut self, waiting: Waiting) -> ControlFlow<Fate, Waiting> {
+        let Some(fingerprint) = waiting.cancels else { return ControlFlow::Continue(waiting) };
+        match self.lanes.push_cancel(fingerprint, waiting) {
+            Cancelled::Waits => ControlFlow::Break(Fate::Queued),
+            Cancelled::Repeated => ControlFlow::Break(Fate::Drop(DropReason::Absorbed)),
+            Cancelled::Elsewhere(cancel) => ControlFlow::Continue(cancel),
+        }
+    }
+
+    /// Reads a message, has it judged if it is new work, and queues it by `push`. `has_room` says
+    /// whether that would find room for new work.
     fn admit(
         &mut self,
         now: Timestamp,
         received: Received,
         endpoint: &Endpoint,
         has_room: impl Fn(&Self, Lane) -> bool,
-        push: impl FnOnce(&mut Self, Waiting),
+        push: impl FnOnce(&mut Self, Waiting) -> Fate,
     ) -> Judged {
-        let reading = match read(&received, endpoint, self.gate.is_refusing()) {
+        let wanted = Wanted { outline: self.gate.is_refusing(), reinvites: self.reinvites };
+        let reading = match read(&received, endpoint, wanted) {
             Ok(reading) => reading,
             Err(Unread::Dropped(class, why)) => {
                 return Judged { class, read: true, fate: Fate::Drop(why) };
@@ -187,37 +232,72 @@ impl Ingress {
                 return Judged { class: None, read: true, fate };
             }
         };
-        let Reading { class, lane, fingerprint, .. } = reading;
-        let has_room = has_room(self, lane);
+        let Reading { class, lane, bucket, fingerprint, cancels, .. } = reading;
         let judged = |fate| Judged { class: Some(class), read: true, fate };
-        let ticket = match class.bucket() {
-            None if has_room => None,
-            None => return judged(Fate::Drop(DropReason::QueueFull)),
-            Some(bucket) => match self.gate.on_new(now, bucket, fingerprint, has_room) {
-                Verdict::Admit(ticket) => Some(ticket),
-                Verdict::Absorb => return judged(Fate::Drop(DropReason::Absorbed)),
-                Verdict::Refuse(reason) => {
-                    let reply = match (self.disposal, &reading.outline) {
-                        (Disposal::Drop, _) => None,
-                        (Disposal::Reject, Some(outline)) => {
-                            endpoint.refusal_of(&received, outline)
-                        }
-                        (Disposal::Reject, None) => endpoint.refusal(&received),
-                    };
-                    return judged(Fate::Refuse(reason, reply));
+        let ticket = match bucket {
+            None if self.gate.decide() == Decide::Service => None,
+            None if self.gate.on_ongoing(now, class as u8) => None,
+            None => {
+                let refused = Refused { received: &received, class, fingerprint };
+                return judged(Fate::Shed(self.reply(&refused, None, endpoint)));
+            }
+            Some(bucket) => {
+                let has_room = has_room(self, lane);
+                match self.gate.on_new(now, bucket, class as u8, fingerprint, has_room) {
+                    Verdict::Admit(ticket) => Some(ticket),
+                    Verdict::Absorb => return judged(Fate::Drop(DropReason::Absorbed)),
+                    Verdict::Refuse(reason) => {
+                        let outline = reading.outline.as_ref();
+                        let refused = Refused { received: &received, class, fingerprint };
+                        let reply = self.reply(&refused, outline, endpoint);
+                        return judged(Fate::Refuse(reason, reply));
+                    }
                 }
-            },
+            }
         };
-        push(self, Waiting { received, class, ticket, lane });
-        judged(Fate::Queued)
+        judged(push(self, Waiting { received, class, ticket, cancels, lane }))
+    }
+
+    /// What is sent for a message that is not admitted.
+    fn reply(
+        &mut self,
+        refused: &Refused<'_>,
+        outline: Option<&Outline<'_>>,
+        endpoint: &Endpoint,
+    ) -> Option<Transmit> {
+        let Refused { received, class, fingerprint } = *refused;
+        match (self.disposal, class) {
+            // Nothing answers a response, or an ACK.
+            (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
+            (Disposal::Reject, _) => {
+                let wait = self.retry_after_s(fingerprint);
+                match outline {
+                    Some(outline) => endpoint.refusal_of(received, outline, wait),
+                    None => endpoint.refusal(received, wait),
+                }
+            }
+        }
+    }
+
+    /// After how many seconds one may ask again, uniform within the configured bounds: who is
+    /// refused together must not come back together. RFC 3261 §8.2.7 wants the same response to
+    /// the same request, so it is made of the fingerprint, a keyed hash, where there is one.
+    fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
+        let (least, most) = self.retry_after?;
+        let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());
+        // The upper half may rank it.
+        let span = u64::from(most.saturating_sub(least)) + 1;
+        let drawn = ((number & u64::from(u32::MAX)) * span) >> 32;
+        u32::try_from(drawn).ok().map(|drawn| least + drawn)
     }
 
     /// The next message whose turn it is; `None` if none is to be served now.
     pub(crate) fn next(&mut self, now: Timestamp, endpoint: &Endpoint) -> Option<Judged> {
         let may_release = self.gate.may_release();
+        let order = self.gate.control().queue.order;
         let next = match self.queueing {
-            Queueing::Class => self.lanes.next(may_release),
-            Queueing::Fifo => self.lanes.next_invite(may_release),
+            Queueing::Class => self.lanes.next(order, may_release),
+            Queueing::Fifo => self.lanes.next_invite(order, may_release),
         };
         match next {
             Some(waiting) => Some(self.take(now, waiting, endpoint)),
@@ -233,6 +313,7 @@ impl Ingress {
                 let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
                 let judged = self.admit(now, received, endpoint, room, |_, waiting| {
                     read = Some(waiting);
+                    Fate::Queued
                 });
                 match read {
                     Some(waiting) => (waiting, true),
@@ -240,30 +321,41 @@ impl Ingress {
                 }
             }
         };
-        // A law that paces new sessions has them wait apart from all else, and a CANCEL behind
-        // its INVITE.
+        // A law that paces new sessions has them wait apart from all else, each with its CANCEL.
+        let class = Some(waiting.class);
         let paced = self.gate.control().queue.release != Release::Open;
         if paced && waiting.lane == Lane::Invites {
-            let class = Some(waiting.class);
             self.lanes.push(waiting);
             return Some(Judged { class, read, fate: Fate::Queued });
         }
+        let waiting = match self.keep_with_invite(waiting) {
+            ControlFlow::Continue(waiting) => waiting,
+            ControlFlow::Break(fate) => return Some(Judged { class, read, fate }),
+        };
         Some(Judged { read, ..self.take(now, waiting, endpoint) })
     }
 
-    /// Serves a message, unless it is new work that is judged only now and not admitted.
+    /// Serves a message, unless it is judged only now and not admitted.
     fn take(&mut self, now: Timestamp, waiting: Waiting, endpoint: &Endpoint) -> Judged {
         let Waiting { received, class, ticket, .. } = waiting;
         let sojourn = now.since(received.arrived);
         self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
         let fingerprint = ticket.as_ref().and_then(Ticket::fingerprint);
-        let fate = match ticket.and_then(|ticket| self.gate.on_taken(now, ticket)) {
-            None => Fate::Serve(received, fingerprint),
-            Some(reason) => {
-                let rejects = self.disposal == Disposal::Reject;
-                let reply = if rejects { endpoint.refusal(&received) } else { None };
-                Fate::Refuse(reason, reply)
+        let fate = match ticket {
+            Some(ticket) => match self.gate.on_taken(now, ticket) {
+                None => Fate::Serve(received, fingerprint),
+                Some(reason) => {
+                    let refused = Refused { received: &received, class, fingerprint };
+                    Fate::Refuse(reason, self.reply(&refused, None, endpoint))
+                }
+            },
+            None if self.gate.decide() == Decide::Service
+                && !self.gate.on_ongoing(now, class as u8) =>
+            {
+                let refused = Refused { received: &received, class, fingerprint };
+                Fate::Shed(self.reply(&refused, None, endpoint))
             }
+            None => Fate::Serve(received, None),
         };
         Judged { class: Some(class), read: false, fate }
     }

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
-use tidegate_control::Ticket;
+use tidegate_control::{Order, Ticket};
 use tidegate_world::Received;
 
 use crate::class::Class;
+use crate::invites::{Cancelled, Invites};
 
 /// The queues, in the order in which they are served.
 ///
@@ -18,7 +19,7 @@ pub(crate) enum Lane {
     Responses,
     /// Requests that belong to a call.
     InProgress,
-    /// New INVITEs, and the CANCELs of those that wait.
+    /// New INVITEs, each with its CANCEL.
     Invites,
     /// Registrations.
     Registrations,
@@ -51,14 +52,19 @@ pub(crate) struct Waiting {
     pub(crate) class: Class,
     /// The gate's, if it asks for new work.
     pub(crate) ticket: Option<Ticket>,
+    /// What it has in common with the INVITE that it cancels, if that has not been served.
+    pub(crate) cancels: Option<u64>,
     /// Where it waits for its service.
     pub(crate) lane: Lane,
 }
 
 /// Bounded queues, one for each lane.
 pub(crate) struct Lanes {
+    /// All but that of INVITEs, which stands apart.
     queues: [VecDeque<Waiting>; Lane::ALL.len()],
+    invites: Invites,
     length_max: usize,
+    /// Messages in all but that of INVITEs.
     waiting: usize,
     /// Which lane of new work is served first; they take turns, or a flood of INVITEs
     /// would lock out every REGISTER.
@@ -73,46 +79,61 @@ const AHEAD_MAX: usize = 15;
 impl Lanes {
     /// Lanes of up to `length_max` messages each.
     pub(crate) fn new(length_max: usize) -> Self {
-        Self { queues: Default::default(), length_max, waiting: 0, turn: 0, ahead: 0 }
+        Self {
+            queues: Default::default(),
+            invites: Invites::default(),
+            length_max,
+            waiting: 0,
+            turn: 0,
+            ahead: 0,
+        }
     }
 
     /// Messages that wait in all of them.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting + self.invites.messages()
     }
 
-    /// Messages that wait in one.
-    pub(crate) fn waiting_in(&self, lane: Lane) -> usize {
-        self.queues[lane as usize].len()
+    /// New INVITEs that wait.
+    pub(crate) fn invites(&self) -> usize {
+        self.invites.len()
     }
 
     pub(crate) fn has_room(&self, lane: Lane) -> bool {
-        self.waiting_in(lane) < self.length_max
+        let length = match lane {
+            Lane::Invites => self.invites.len(),
+            _ => self.queues[lane as usize].len(),
+        };
+        length < self.length_max
     }
 
     /// Puts a message at the end of its lane, which must have room.
     pub(crate) fn push(&mut self, waiting: Waiting) {
         debug_assert!(self.has_room(waiting.lane), "whoever queues looks first");
-        self.queues[waiting.lane as usize].push_back(waiting);
-        self.waiting += 1;
-    }
-
-    /// The next new INVITE; `None` unless one may be released. A CANCEL behind which no
-    /// INVITE waits any more needs no release.
-    pub(crate) fn next_invite(&mut self, may_release: bool) -> Option<Waiting> {
-        let queue = &mut self.queues[Lane::Invites as usize];
-        if !may_release && queue.front().is_some_and(|first| first.class == Class::Invite) {
-            return None;
+        match waiting.lane {
+            Lane::Invites => self.invites.push(waiting),
+            lane => {
+                self.queues[lane as usize].push_back(waiting);
+                self.waiting += 1;
+            }
         }
-        let waiting = queue.pop_front()?;
-        self.waiting -= 1;
-        Some(waiting)
     }
 
-    /// The next message: what finishes work before what begins it. New INVITEs only if
-    /// one may be released.
-    pub(crate) fn next(&mut self, may_release: bool) -> Option<Waiting> {
-        if self.waiting == 0 {
+    /// Puts a CANCEL behind its INVITE, if that waits; they have the fingerprint in common.
+    pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
+        self.invites.push_cancel(fingerprint, cancel)
+    }
+
+    /// The next new INVITE in this order, or the CANCEL of the last; an INVITE only if one may
+    /// be released.
+    pub(crate) fn next_invite(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
+        self.invites.pop(order, may_release)
+    }
+
+    /// The next message: what finishes work before what begins it. New INVITEs in this order,
+    /// and only if one may be released.
+    pub(crate) fn next(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
+        if self.waiting() == 0 {
             return None;
         }
         let turn = |k| Lane::NEW_WORK + (self.turn + k) % Lane::NEW_WORK_LANES;
@@ -127,7 +148,7 @@ impl Lanes {
         };
         for lane in lanes {
             let waiting = if lane == Lane::Invites as usize {
-                self.next_invite(may_release)
+                self.next_invite(order, may_release)
             } else {
                 let waiting = self.queues[lane].pop_front();
                 self.waiting -= usize::from(waiting.is_some());

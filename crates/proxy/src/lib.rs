@@ -19,6 +19,7 @@ mod forward;
 mod gauges;
 mod ingress;
 mod instead;
+mod invites;
 mod lane;
 mod onward;
 mod origin;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tidegate_control::Gate;
-use tidegate_world::{Core, Crossing, Failure, Load, Pool, Received, Timestamp, Transmit, Work};
+use tidegate_world::{
+    Core, Crossing, Failure, Load, Pool, Purpose, Received, Timestamp, Transmit, Work,
+};
 
 use crate::class::Class;
 use crate::counters::Counters;
@@ -32,8 +34,9 @@ impl Proxy {
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let gate = Gate::new(overload.gate.clone(), settings.seed, settings.shard.into());
+        let waits = settings.seed.stream(Purpose::RetryAfter, settings.shard.into());
         Self {
-            ingress: Ingress::new(gate, overload, settings.queue_max),
+            ingress: Ingress::new(gate, overload, settings.queue_max, waits),
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
             counters,
             work: Work::default(),
@@ -57,6 +60,14 @@ impl Proxy {
             Fate::Refuse(reason, reply) => {
                 self.work.refused = number;
                 self.counters.refused(reason).add(1);
+                if let Some(reply) = reply {
+                    self.counters.replied(503).add(1);
+                    self.endpoint.transmit(reply);
+                }
+            }
+            Fate::Shed(reply) => {
+                self.work.refused = number;
+                self.counters.shed(class.unwrap_or(Class::Other)).add(1);
                 if let Some(reply) = reply {
                     self.counters.replied(503).add(1);
                     self.endpoint.transmit(reply);

@@ -14,8 +14,12 @@ use crate::lane::Lane;
 pub(crate) struct Reading<'a> {
     pub(crate) class: Class,
     pub(crate) lane: Lane,
+    /// Which new work it asks for; `None` if it belongs to work that was begun.
+    pub(crate) bucket: Option<Bucket>,
     /// What its repetitions have in common with it, if it is new work.
     pub(crate) fingerprint: Option<u64>,
+    /// The fingerprint of the INVITE that it cancels, if that has not been served.
+    pub(crate) cancels: Option<u64>,
     /// Where the lines stand that a refusal copies, if they were looked for.
     pub(crate) outline: Option<Outline<'a>>,
 }
@@ -35,15 +39,31 @@ impl From<Malformed> for Unread {
     }
 }
 
-/// Reads a message. `refusing`: a new call is likely to be refused.
+/// What is to be looked for in a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// The outline of an INVITE: a new call is likely to be refused.
+    pub(crate) outline: bool,
+    /// INVITEs within a call, which are to be judged as those that begin one.
+    pub(crate) reinvites: bool,
+}
+
+/// Reads a message.
 pub(crate) fn read<'a>(
     received: &'a Received,
     endpoint: &Endpoint,
-    refusing: bool,
+    wanted: Wanted,
 ) -> Result<Reading<'a>, Unread> {
     let start = glance(&received.bytes)?;
     let by_start = Class::of_start(&start);
-    let reading = |class, lane| Reading { class, lane, fingerprint: None, outline: None };
+    let reading = |class, lane| Reading {
+        class,
+        lane,
+        bucket: None,
+        fingerprint: None,
+        cancels: None,
+        outline: None,
+    };
     match by_start {
         Some(class @ (Class::Final | Class::Provisional | Class::Bye)) => {
             return Ok(reading(class, Lane::of(class)));
@@ -55,7 +75,7 @@ pub(crate) fn read<'a>(
     }
     // One pass finds what it takes to refuse an INVITE as well, for half as much again.
     let is_invite = matches!(start, ScanStart::Request { method: Method::Invite, .. });
-    let outline = if refusing && is_invite { Outline::of(&received.bytes) } else { None };
+    let outline = if wanted.outline && is_invite { Outline::of(&received.bytes) } else { None };
     let scan: Scan<'_> = match &outline {
         Some(outline) => outline.scan,
         None => scan(&received.bytes)?,
@@ -67,17 +87,26 @@ pub(crate) fn read<'a>(
         .unwrap_or_else(|| Class::of_request(method, endpoint.knows(method, &scan, received)));
     match class {
         // The CANCEL of an INVITE that still waits must not be served before it.
-        Class::Cancel if !endpoint.has_served(&scan) => Ok(reading(class, Lane::Invites)),
+        // RFC 3261 §9.1: it has Call-ID, topmost Via and the number in CSeq of its INVITE.
+        Class::Cancel if !endpoint.has_served(&scan) => {
+            let cancels = Some(endpoint.fingerprint(&scan));
+            Ok(Reading { cancels, ..reading(class, Lane::of(class)) })
+        }
+        // Without a To-tag it repeats what began a call of ours.
+        Class::InDialog if wanted.reinvites && is_invite && scan.to_tag.is_some() => {
+            let (bucket, fingerprint) = (Some(Bucket::Session), Some(endpoint.fingerprint(&scan)));
+            Ok(Reading { bucket, fingerprint, outline, ..reading(class, Lane::of(class)) })
+        }
         _ if class.is_new_work() => {
-            let fingerprint = Some(endpoint.fingerprint(&scan));
-            Ok(Reading { class, lane: Lane::of(class), fingerprint, outline })
+            let (bucket, fingerprint) = (class.bucket(), Some(endpoint.fingerprint(&scan)));
+            Ok(Reading { bucket, fingerprint, outline, ..reading(class, Lane::of(class)) })
         }
         _ => Ok(reading(class, Lane::of(class))),
     }
 }
 
 impl Class {
-    /// Which throttle it goes through; `None` if it is never shed.
+    /// Which new work it asks for; `None` if it belongs to work that was begun.
     pub(crate) fn bucket(self) -> Option<Bucket> {
         match self {
             Self::Invite => Some(Bucket::Session),

@@ -57,14 +57,20 @@ pub(crate) fn refusal(
     pool: &Pool,
     received: &Received,
     status: u16,
+    retry_after_s: Option<u32>,
 ) -> Option<Transmit> {
     if let Some(outline) = Outline::of(&received.bytes) {
-        return refusal_of(keys, pool, received, &outline, status);
+        return refusal_of(keys, pool, received, &outline, status, retry_after_s);
     }
     // The head alone, so that a wrong Content-Length is answered too.
     let message = Message::parse_head(&received.bytes).ok()?;
     let may_be_answered = message.is_request() && message.method() != Some(Method::Ack);
-    if may_be_answered { reply(keys, pool, received, &message, status, &[]) } else { None }
+    if !may_be_answered {
+        return None;
+    }
+    let mut digits = itoa::Buffer::new();
+    let wait = retry_after_s.map(|seconds| retry_after(seconds, &mut digits));
+    reply(keys, pool, received, &message, status, wait.as_slice())
 }
 
 /// As [`refusal`], of the request with this outline.
@@ -74,6 +80,7 @@ pub(crate) fn refusal_of(
     received: &Received,
     outline: &Outline<'_>,
     status: u16,
+    retry_after_s: Option<u32>,
 ) -> Option<Transmit> {
     let scan = &outline.scan;
     // RFC 3261 §17.1.1.3: nothing answers an ACK.
@@ -82,17 +89,26 @@ pub(crate) fn refusal_of(
     }
     let source = received.path.remote;
     let tag = tag(keys, scan.call_id, scan.branch.unwrap_or_default());
+    let mut digits = itoa::Buffer::new();
+    let mut headers = ArrayVec::<(&str, &[u8]), 2>::new();
+    headers.push(("Server", SERVER.as_bytes()));
+    headers.extend(retry_after_s.map(|seconds| retry_after(seconds, &mut digits)));
     let reply = Reply {
         status,
         reason: reason(status),
         to_tag: Some(&tag),
         source: Some(source),
-        headers: &[("Server", SERVER.as_bytes())],
+        headers: &headers,
     };
     let mut bytes: Buffer = pool.take();
     outline.write_reply(&reply, &mut bytes).ok()?;
     let remote = outline.reply_target(source);
     Some(Transmit { path: Path { remote, ..received.path }, bytes })
+}
+
+/// RFC 3261 §20.33: after how many seconds one may ask again.
+fn retry_after(seconds: u32, digits: &mut itoa::Buffer) -> (&'static str, &[u8]) {
+    ("Retry-After", digits.format(seconds).as_bytes())
 }
 
 /// A reply to `message`, which came as `received`; `None` if it has no usable Via or
@@ -155,7 +171,7 @@ mod tests {
 
     fn refused(text: &str) -> Option<(Path, String)> {
         let pool = Pool::new();
-        let transmit = refusal(&keys(), &pool, &received(&pool, text), 503)?;
+        let transmit = refusal(&keys(), &pool, &received(&pool, text), 503, None)?;
         Some((transmit.path, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
     }
 

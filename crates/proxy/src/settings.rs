@@ -69,8 +69,8 @@ pub struct Rule {
 /// How new work that is not admitted is disposed of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposal {
-    /// By a 503. Without Retry-After, which would stop a client that serves many callers
-    /// (RFC 3261 §21.5.4).
+    /// By a 503. Its Retry-After, if it has one, stops a client that serves many callers as a
+    /// whole (RFC 3261 §21.5.4).
     Reject,
     /// By silence: its sender repeats it.
     Drop,
@@ -85,6 +85,11 @@ pub struct Overload {
     pub queueing: Queueing,
     /// How what is not admitted is disposed of.
     pub disposal: Disposal,
+    /// Whether INVITEs within a call are judged as those that begin one.
+    pub reinvites: bool,
+    /// Least and most seconds of the Retry-After in a 503 to what is not admitted; `None`
+    /// for none. The first is no more than the second.
+    pub retry_after: Option<(u32, u32)>,
 }
 
 impl Default for Overload {
@@ -92,16 +97,11 @@ impl Default for Overload {
     fn default() -> Self {
         let none = control::registry::find("none").expect("it is registered");
         Self {
-            gate: control::Settings {
-                law: none.defaults(),
-                decide: control::Decide::Arrival,
-                throttle: control::ThrottleKind::Deterministic,
-                occupancy: control::Occupancy::Busy,
-                sticky: true,
-                memory_max: 1 << 20,
-            },
+            gate: control::Settings::new(none.defaults()),
             queueing: Queueing::Class,
             disposal: Disposal::Reject,
+            reinvites: false,
+            retry_after: None,
         }
     }
 }

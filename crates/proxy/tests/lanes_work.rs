@@ -135,8 +135,13 @@ proptest! {
         share in prop::sample::select(vec![0.0, 0.5, 1.0]),
         rate in prop::sample::select(vec![0.0, 2.0, 300.0]),
         sticky in any::<bool>(),
+        lifo in prop::sample::select(vec![0.0, 1.0]),
+        wait_max in prop::sample::select(vec![0.0, 100.0]),
+        floor in prop::sample::select(vec![0.0, 0.3]),
     ) {
-        let mut script = adjusted(scheme, &[("share", share), ("rate", rate)], |settings| {
+        let queue = [("lifo", lifo), ("wait_max", wait_max), ("floor", floor)];
+        let law = [&[("share", share), ("rate", rate)], &queue[..]].concat();
+        let mut script = adjusted(scheme, &law, |settings| {
             settings.queue_max = 3;
             settings.overload.gate.sticky = sticky;
         });

@@ -235,6 +235,23 @@ fn what_the_gate_sees_and_decides_is_published() {
 }
 
 #[test]
+fn what_holds_for_the_queue_is_published() {
+    let mut plain = under(SCHEMES[0], &[]);
+    plain.offer(CALLER, invite("a").as_bytes());
+    plain.proxy.on_load(plain.now, load(Duration::ZERO));
+    let law = [("lifo", 1.0), ("wait_max", 20.0), ("floor", 0.25)];
+    let mut queue = under(SCHEMES[0], &law);
+    queue.offer(CALLER, invite("a").as_bytes());
+    queue.proxy.on_load(queue.now, load(Duration::ZERO));
+    for (script, expected) in [(plain, [0, 0, 0, 0]), (queue, [1, 20_000_000, 250_000, 250_000])] {
+        let overload = &script.counters.overload;
+        let refusing = &overload.refusing[0];
+        let all = [&overload.newest_first, &overload.wait_max, &overload.rank_floor, refusing];
+        assert_eq!(all.map(|gauge| gauge.get()), expected);
+    }
+}
+
+#[test]
 fn the_rate_of_a_paced_release_and_what_was_forgotten_are_published() {
     let mut script = adjusted(SCHEMES[0], &[("rate", 12.5), ("share", 0.75)], |settings| {
         settings.overload.gate.memory_max = 1;

@@ -141,10 +141,28 @@ static REPEATED: Family = Family::counter(
 static FRACTION: Family =
     Family::gauge("allowance", "Share of new work that is admitted, by bucket")
         .in_unit(Unit::Ratio);
+static CLASS_FRACTION: Family =
+    Family::gauge("class_allowance", "Share of messages that is admitted, by class")
+        .in_unit(Unit::Ratio);
+static SHED: Family = Family::counter(
+    "messages_shed",
+    "Messages of work that was begun and that were not admitted all the same, by class",
+);
 static RELEASE: Family = Family::gauge(
     "release_per_second",
     "Rate at which new calls are released from their queue; 0 if it is not paced",
 );
+static NEWEST_FIRST: Family = Family::gauge(
+    "newest_first",
+    "1 while the newest of the new calls in the queue is taken first, else 0",
+);
+static WAIT_MAX: Family = Family::gauge(
+    "wait_max",
+    "What has waited longer is refused when its turn comes; 0 if nothing is",
+)
+.in_unit(Unit::Seconds);
+static RANK_FLOOR: Family =
+    Family::gauge("rank_floor", "Rank, 0 to 1, below which new calls are refused");
 static OCCUPIED: Family = Family::counter(
     "processor_occupied",
     "Occupied time of the processor, as overload control sees it",
@@ -183,6 +201,9 @@ fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_
     for class in Class::ALL {
         let labels = [("shard", shard), ("class", class.name())];
         samples.push(&SERVICE, &labels, seconds(&gauges.costs[class as usize]));
+        let refusing = gauges.refusing_of_class[class as usize].get() as f64 / 1e6;
+        samples.push(&CLASS_FRACTION, &labels, 1.0 - refusing);
+        samples.push(&SHED, &labels, counters.shed(class).get());
     }
     for (kind, [_, min, mean, p99]) in sojourns(gauges, now_ns) {
         for (statistic, ns) in [("min", min), ("mean", mean), ("p99", p99)] {
@@ -192,6 +213,9 @@ fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_
     }
     let labels = [("shard", shard)];
     samples.push(&RELEASE, &labels, gauges.release.get() as f64 / 1e3);
+    samples.push(&NEWEST_FIRST, &labels, gauges.newest_first.get());
+    samples.push(&WAIT_MAX, &labels, seconds(&gauges.wait_max));
+    samples.push(&RANK_FLOOR, &labels, gauges.rank_floor.get() as f64 / 1e6);
     samples.push(&OCCUPIED, &labels, seconds(&gauges.occupied));
     samples.push(&SOCKET_FILL, &labels, gauges.socket_fill.get() as f64 / 1e6);
     samples.push(&REMEMBERED, &labels, gauges.remembered.get());

@@ -59,11 +59,13 @@ fn messages(counters: &Counters) -> Value {
     let received = Class::ALL.map(|class| (class.name(), counters.received(class)));
     let dropped = DropReason::ALL.map(|why| (why.name(), counters.dropped(why)));
     let refused = Reason::ALL.map(|why| (why.name(), counters.refused(why)));
+    let shed = Class::ALL.map(|class| (class.name(), counters.shed(class)));
     let replied = REPLIES.map(|status| (status.to_string(), counters.replied(status)));
     json!({
         "received": some(received),
         "dropped": some(dropped),
         "refused": some(refused),
+        "shed": some(shed),
         "replied": some(replied),
         "requests_forwarded": counters.requests_forwarded.get(),
         "responses_forwarded": counters.responses_forwarded.get(),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_control::{Decide, Occupancy, ThrottleKind, registry};
+use tidegate_control::{Decide, Occupancy, Scheme, Shedding, ThrottleKind, Weight, registry};
 use tidegate_proxy::{Class, Disposal, Overload, Queueing, RuleTarget, Senders};
 use tidegate_server::config::Config;
 
@@ -55,10 +55,13 @@ fn right_configurations_are_read() {
 #[test]
 fn overload_control_and_an_emulated_processor_are_read() {
     let config = parse(&files("good")[0].with_file_name("overload.toml")).unwrap();
-    let Overload { gate, queueing, disposal } = &config.overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after } = &config.overload;
+    assert_eq!((*reinvites, *retry_after), (true, Some((5, 15))));
+    let order = vec![Class::Register as u8, Class::Provisional as u8];
+    assert_eq!(gate.scheme, Scheme::Multi(Shedding { order, weight: Weight::Count }));
     assert_eq!((*queueing, *disposal), (Queueing::Fifo, Disposal::Drop));
     assert_eq!(gate.decide, Decide::Service);
-    assert_eq!(gate.throttle, ThrottleKind::Random);
+    assert_eq!((gate.throttle, gate.burst), (ThrottleKind::TokenBucket, 9));
     assert_eq!(gate.occupancy, Occupancy::Cpu);
     assert_eq!((gate.sticky, gate.memory_max), (false, 5000));
     let given = registry::find("pi").unwrap().values(&[("c_t", 0.8), ("k_pc", 3.0)]).unwrap();

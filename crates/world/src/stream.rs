@@ -33,6 +33,10 @@ pub enum Purpose {
     Modulation,
     /// How long a step of a modelled processor takes.
     Service,
+    /// The rank of new work that bears nothing to rank it by.
+    Rank,
+    /// How long a refused sender is asked to wait.
+    RetryAfter,
 }
 
 /// The seed of a whole run, from which every stream is derived.

@@ -175,7 +175,7 @@ mod tests {
                 self.signals.processor.occupied += ms.mul_f64(occupancy);
                 self.law.on_arrival(self.now, &self.signals, &mut self.control);
             }
-            self.control.admit(Bucket::Session).fraction()
+            self.control.admit(Bucket::Session).fraction(0.0)
         }
     }
 
@@ -214,6 +214,6 @@ mod tests {
             bench.signals.processor.occupied += Duration::from_secs(1);
             bench.messages(1, 1.0);
         }
-        assert!(bench.control.admit(Bucket::Session).fraction() < 0.81);
+        assert!(bench.control.admit(Bucket::Session).fraction(0.0) < 0.81);
     }
 }

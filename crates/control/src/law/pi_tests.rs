@@ -68,7 +68,7 @@ impl Bench {
 
     /// The share α of calls that is refused.
     fn refused(&self) -> f64 {
-        1.0 - self.control.admit(Bucket::Session).fraction()
+        1.0 - self.control.admit(Bucket::Session).fraction(0.0)
     }
 
     /// The release u of the queue, calls/s.
@@ -246,7 +246,7 @@ fn without_a_time_in_the_queue_its_release_is_left_open() {
     let mut bench = Bench::paper(&[]);
     bench.signals.queue.waiting = 30;
     bench.run(100);
-    assert_eq!(bench.control.queue, QueueControl { waiting_max: 800, release: Release::Open });
+    assert_eq!(bench.control.queue, QueueControl { waiting_max: 800, ..Control::OPEN.queue });
 }
 
 /// The adaptive law at a processor that is full, where `arriving` come and `taken` are taken.

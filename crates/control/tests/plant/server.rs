@@ -4,9 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use tidegate_control::{
-    Bucket, Decide, Gate, Occupancy, Release, Settings, ThrottleKind, Ticket, Verdict,
-};
+use tidegate_control::{Bucket, Decide, Gate, Release, Settings, Ticket, Verdict};
 use tidegate_world::{Load, Purpose, Stream, Timestamp};
 
 use super::{Costs, Note, Outcome, Setup};
@@ -75,18 +73,11 @@ enum Job {
 
 impl<'a> Server<'a> {
     pub(super) fn new(setup: &'a Setup) -> Self {
-        let settings = Settings {
-            law: setup.law,
-            decide: setup.decide,
-            throttle: ThrottleKind::Deterministic,
-            occupancy: Occupancy::Busy,
-            sticky: true,
-            memory_max: 1 << 20,
-        };
+        let settings = Settings { decide: setup.decide, ..Settings::new(setup.law) };
         let length: Duration = setup.profile.iter().map(|(length, _)| *length).sum();
         let mut server = Self {
             setup,
-            gate: Gate::new(settings, setup.seed, 0),
+            gate: Gate::new(settings, setup.seed, 0).with_room(setup.queue_max),
             now: Timestamp::ZERO,
             end: Timestamp::ZERO + length,
             calendar: BinaryHeap::new(),
@@ -182,7 +173,7 @@ impl<'a> Server<'a> {
                     at: self.now,
                     waiting: self.waiting(),
                     occupancy: occupied.as_secs_f64() / NOTE.as_secs_f64(),
-                    admitted: self.gate.control().admit(Bucket::Session).fraction(),
+                    admitted: self.gate.share(Bucket::Session),
                 });
                 self.schedule(self.now + NOTE, Event::Note);
             }
@@ -251,7 +242,7 @@ impl<'a> Server<'a> {
         let fingerprint = (call as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let repeated = self.gate.signals().flow(Bucket::Session).repeated;
         let room = self.queue.len() < self.setup.queue_max;
-        match self.gate.on_new(self.now, Bucket::Session, Some(fingerprint), room) {
+        match self.gate.on_new(self.now, Bucket::Session, 0, Some(fingerprint), room) {
             Verdict::Refuse(_) => (Job::Refuse(call), look + refuse),
             Verdict::Absorb => (Job::Look, look),
             Verdict::Admit(ticket) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_balance::Policy;
 use tidegate_control::registry::{Entry, Param};
-use tidegate_control::{Allowance, Control, Decide, Law, Release, Signals, Values};
+use tidegate_control::{Allowance, Control, Decide, Law, Order, Release, Signals, Values};
 use tidegate_proxy::{Queueing, Settings};
 use tidegate_world::Timestamp;
 
@@ -23,12 +23,19 @@ static SHARE: Param = param("share", 1.0);
 /// Calls a second that are released; 0: not paced.
 static RATE: Param = param("rate", 0.0);
 
+/// 1: who came last is taken first.
+static LIFO: Param = param("lifo", 0.0);
+/// Milliseconds after which a call is refused when its turn comes; 0: none.
+static WAIT_MAX: Param = param("wait_max", 0.0);
+/// The rank below which calls are refused.
+static FLOOR: Param = param("floor", 0.0);
+
 static ENTRY: Entry = Entry {
     name: "fixed",
     summary: "",
     source: "",
     doc: "",
-    params: &[&AFTER, &SHARE, &RATE],
+    params: &[&AFTER, &SHARE, &RATE, &LIFO, &WAIT_MAX, &FLOOR],
     check: |_| Ok(()),
     build: |&values| Box::new(Fixed(values)),
 };
@@ -44,6 +51,10 @@ impl Law for Fixed {
         if self.0.of(&RATE) > 0.0 {
             control.queue.release = Release::Rate(self.0.of(&RATE));
         }
+        control.queue.order = if self.0.of(&LIFO) == 1.0 { Order::Lifo } else { Order::Fifo };
+        let wait_max = Duration::from_secs_f64(self.0.of(&WAIT_MAX) / 1e3);
+        control.queue.wait_max = (!wait_max.is_zero()).then_some(wait_max);
+        control.rank_floor = self.0.of(&FLOOR);
     }
 
     fn tick(&self) -> Option<Duration> {

@@ -1,9 +1,10 @@
 //! `[overload]` and `[emulate]`: what is admitted, and how slow a server is to seem.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use tidegate_control::{Param, Settings, Values, Wrong};
-use tidegate_proxy as proxy;
+use tidegate_control::{Param, Scheme, Settings, Shedding, Values, Wrong};
+use tidegate_proxy::{self as proxy, Class};
 use tidegate_world::Work;
 use toml::Spanned;
 
@@ -12,8 +13,9 @@ use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
 use super::tables::{
-    CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE, RECEIVE_US,
-    REFUSE_US, SERVE_US, SOCKET_MAX, STICKY, THROTTLE,
+    BURST, CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE,
+    RECEIVE_US, REFUSE_US, REINVITES, RETRY_AFTER, SCALED, SERVE_US, SHED, SHED_BY, SOCKET_MAX,
+    STICKY, THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -21,6 +23,10 @@ use super::tables::{
 pub(super) enum Classes {
     /// New INVITEs; other new requests; all else, which is never shed.
     Simplified,
+    /// All alike.
+    Single,
+    /// In a configured order.
+    Multi,
 }
 
 /// Costs of messages in model time, by class.
@@ -41,30 +47,95 @@ pub struct Emulate {
 /// What `[overload]` says; `None` when something was reported.
 pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Overload> {
     let law = section.value(&LAW, report).map(Spanned::into_inner);
-    // The only scheme there is; whatever else is written was reported.
-    let classes = section.value(&CLASSES, report);
+    let scheme = scheme(section, report);
+    let reinvites = section.value(&REINVITES, report).map(Spanned::into_inner);
+    let retry_after = retry_after(section, report);
     let decide = section.value(&DECIDE, report).map(Spanned::into_inner);
     let queueing = section.value(&QUEUE, report).map(Spanned::into_inner);
     let throttle = section.value(&THROTTLE, report).map(Spanned::into_inner);
+    let burst = section.value(&BURST, report).map(Spanned::into_inner);
     let disposal = section.value(&DISPOSAL, report).map(Spanned::into_inner);
     let occupancy = section.value(&OCCUPANCY, report).map(Spanned::into_inner);
     let sticky = section.value(&STICKY, report).map(Spanned::into_inner);
     let memory_max = section.value(&MEMORY_MAX, report).map(Spanned::into_inner);
     let law = law?;
-    classes?;
     let law = section.read_one(&PARAMS, |params, report| values(law, params, report), report);
     Some(proxy::Overload {
         gate: Settings {
             law: law?,
             decide: decide?,
+            scheme: scheme?,
             throttle: throttle?,
+            burst: u32::try_from(burst?).ok()?,
             occupancy: occupancy?,
             sticky: sticky?,
             memory_max: usize::try_from(memory_max?).ok()?,
         },
         queueing: queueing?,
         disposal: disposal?,
+        reinvites: reinvites?,
+        retry_after: retry_after?,
     })
+}
+
+/// What is shed; `None` when something was reported.
+fn scheme(section: &Section<'_, '_>, report: &mut Report) -> Option<Scheme> {
+    let classes = section.value(&CLASSES, report).map(Spanned::into_inner);
+    let scaled = section.value(&SCALED, report);
+    let order = section.value(&SHED, report);
+    let weight = section.value(&SHED_BY, report);
+    let classes = classes?;
+    let mut idle = |is_given: bool, name: &str, span: Option<Range<usize>>, wanted: &str| {
+        if let Some(span) = span.filter(|_| is_given) {
+            let title = format!("`{name}` has no effect");
+            let help = format!("remove it, or write `classes = \"{wanted}\"`");
+            report.error(span, title, "these classes do not use it", help);
+        }
+        is_given
+    };
+    let span = |given: &Option<Spanned<bool>>| given.as_ref().map(Spanned::span);
+    let mut wrong = false;
+    if classes != Classes::Simplified {
+        wrong |= idle(section.has(&SCALED), SCALED.name, span(&scaled), "simplified");
+    }
+    if classes != Classes::Multi {
+        let (order, weight) =
+            (order.as_ref().map(Spanned::span), weight.as_ref().map(Spanned::span));
+        wrong |= idle(section.has(&SHED), SHED.name, order, "multi");
+        wrong |= idle(section.has(&SHED_BY), SHED_BY.name, weight, "multi");
+    }
+    if wrong {
+        return None;
+    }
+    let number = |class: Spanned<Class>| class.into_inner() as u8;
+    Some(match classes {
+        Classes::Simplified => Scheme::Simplified { scaled: scaled?.into_inner() },
+        Classes::Single => Scheme::Single,
+        Classes::Multi => Scheme::Multi(Shedding {
+            order: order?.into_inner().into_iter().map(number).collect(),
+            weight: weight?.into_inner(),
+        }),
+    })
+}
+
+/// Bounds of Retry-After, if there is to be one; `None` when something was reported.
+fn retry_after(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<(u32, u32)>> {
+    if !section.has(&RETRY_AFTER) {
+        return Some(None);
+    }
+    let given = section.given(&RETRY_AFTER, report)?;
+    let span = given.span();
+    let bounds: Vec<_> =
+        given.into_inner().into_iter().map(|s| u32::try_from(s.into_inner()).ok()).collect();
+    match bounds[..] {
+        [Some(least), Some(most)] if least <= most => Some(Some((least, most))),
+        _ => {
+            let title = format!("`{}` is not right", RETRY_AFTER.name);
+            let label = "not a least and a most number of seconds";
+            report.error(span, title, label, "write two numbers in order, such as `[5, 15]`");
+            None
+        }
+    }
 }
 
 /// The parameters of a law.

@@ -1,25 +1,31 @@
 //! `[overload]` and `[emulate]` with every key written out: what was read, as it would be
 //! read again.
 
-use tidegate_control::Decide;
+use tidegate_control::{Decide, Scheme, Shedding};
 use tidegate_proxy::{Class, Overload, Queueing};
 use tidegate_world::Work;
 
-use super::overload::Emulate;
+use super::overload::{Classes, Emulate};
 use super::shape::Choice;
-use super::tables::{DECIDE, DISPOSAL, OCCUPANCY, QUEUE, THROTTLE};
+use super::tables::{CLASSES, DECIDE, DISPOSAL, OCCUPANCY, QUEUE, SHED_BY, THROTTLE};
 
 /// The tables `[overload]` and `[overload.params]`.
 pub fn overload_toml(overload: &Overload) -> String {
-    let Overload { gate, queueing, disposal } = overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after } = overload;
     let mut text = format!(
         "[overload]\nlaw = \"{}\"\ndecide = \"{}\"\nqueue = \"{}\"\nthrottle = \"{}\"\n\
+         burst = {}\n{}reinvites = {reinvites}\n{}\
          disposal = \"{}\"\noccupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
          [overload.params]\n",
         gate.law.entry().name,
         decide_word(gate.decide),
         queue_word(*queueing),
         word(&THROTTLE.shape, gate.throttle),
+        gate.burst,
+        scheme_toml(&gate.scheme),
+        retry_after
+            .map(|(least, most)| format!("retry_after = [{least}, {most}]\n"))
+            .unwrap_or_default(),
         word(&DISPOSAL.shape, *disposal),
         word(&OCCUPANCY.shape, gate.occupancy),
         gate.sticky,
@@ -29,6 +35,27 @@ pub fn overload_toml(overload: &Overload) -> String {
         text += &format!("{} = {value}\n", param.name);
     }
     text
+}
+
+/// The keys of a class scheme.
+fn scheme_toml(scheme: &Scheme) -> String {
+    let classes = |classes| format!("classes = \"{}\"\n", word(&CLASSES.shape, classes));
+    match scheme {
+        Scheme::Simplified { scaled } => {
+            format!("{}scaled = {scaled}\n", classes(Classes::Simplified))
+        }
+        Scheme::Single => classes(Classes::Single),
+        Scheme::Multi(Shedding { order, weight }) => {
+            let of_number =
+                |number: &u8| Class::ALL.into_iter().find(|class| *class as u8 == *number);
+            let names = order.iter().filter_map(of_number);
+            let names: Vec<_> = names.map(|class| format!("\"{}\"", class.name())).collect();
+            let names = names.join(", ");
+            let weight = word(&SHED_BY.shape, *weight);
+            let classes = classes(Classes::Multi);
+            format!("{classes}shed = [{names}]\nshed_by = \"{weight}\"\n")
+        }
+    }
 }
 
 /// The table `[emulate]`.
@@ -88,7 +115,12 @@ mod tests {
             let text = PLACES.to_owned() + text;
             Config::parse(Path::new("f"), text.as_bytes()).unwrap_or_else(|e| panic!("{e}"))
         };
-        for text in [given, "[emulate]\n"] {
+        let single = "[overload]\nclasses = \"single\"\nreinvites = true\nburst = 9\n\
+                      retry_after = [0, 7]\n[emulate]\n";
+        let multi = "[overload]\nclasses = \"multi\"\nshed = [\"bye\", \"final\"]\n\
+                     shed_by = \"count\"\nthrottle = \"gapping\"\n[emulate]\n";
+        let scaled = "[overload]\nscaled = true\n[emulate]\n";
+        for text in [given, single, multi, scaled, "[emulate]\n"] {
             let config = parse(text);
             let emulate = config.emulate.expect("it was given");
             let again = parse(&(overload_toml(&config.overload) + &emulate_toml(&emulate)));

@@ -17,8 +17,9 @@ use super::shape::{Choice, List, Text, Whole};
 use super::word;
 
 pub(super) use overload::{
-    CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE, RECEIVE_US,
-    REFUSE_US, SERVE_US, SOCKET_MAX, STICKY, THROTTLE,
+    BURST, CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE,
+    RECEIVE_US, REFUSE_US, REINVITES, RETRY_AFTER, SCALED, SERVE_US, SHED, SHED_BY, SOCKET_MAX,
+    STICKY, THROTTLE,
 };
 pub use overload::{EMULATE, OVERLOAD};
 pub(super) use pool::{
@@ -361,6 +362,7 @@ mod tests {
             &RECEIVE_BUFFER,
             &WEIGHT,
             &MEMORY_MAX,
+            &BURST,
             &SOCKET_MAX,
         ] {
             let (least, most) = (*knob.shape.0.start(), *knob.shape.0.end());

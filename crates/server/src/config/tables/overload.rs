@@ -1,13 +1,13 @@
 //! `[overload]` and `[emulate]`.
 
 use tidegate_control::registry::LAWS;
-use tidegate_control::{Decide, Entry, Occupancy, ThrottleKind};
-use tidegate_proxy::{Disposal, Queueing};
+use tidegate_control::{Decide, Entry, Occupancy, ThrottleKind, Weight};
+use tidegate_proxy::{Class, Disposal, Queueing};
 
 use crate::config::by_class::ByClass;
 use crate::config::knob::{Absent, Knob, Table};
 use crate::config::overload::Classes;
-use crate::config::shape::{Choice, Flag, Real, Whole};
+use crate::config::shape::{Choice, Flag, List, Real, Whole};
 
 /// What is admitted.
 pub static OVERLOAD: Table = Table {
@@ -15,14 +15,20 @@ pub static OVERLOAD: Table = Table {
     name: "overload",
     count: 0..=1,
     doc: "Which new work is admitted when more arrives than can be done. Responses, ACK, BYE, \
-          CANCEL and requests within a call are never refused by it.",
+          CANCEL and requests within a call are never refused by it, unless `classes` says so.",
     knobs: &[
         &LAW,
         &DECIDE,
         &QUEUE,
         &CLASSES,
+        &REINVITES,
+        &SCALED,
+        &SHED,
+        &SHED_BY,
         &THROTTLE,
+        &BURST,
         &DISPOSAL,
+        &RETRY_AFTER,
         &OCCUPANCY,
         &STICKY,
         &MEMORY_MAX,
@@ -72,20 +78,93 @@ pub(in crate::config) static QUEUE: Knob<Choice<Queueing>> = Knob {
 
 pub(in crate::config) static CLASSES: Knob<Choice<Classes>> = Knob {
     name: "classes",
-    shape: Choice { words: &[("simplified", Classes::Simplified)], reserved: &["single", "multi"] },
+    shape: Choice {
+        words: &[
+            ("simplified", Classes::Simplified),
+            ("single", Classes::Single),
+            ("multi", Classes::Multi),
+        ],
+        reserved: &[],
+    },
     absent: Absent::Default("\"simplified\""),
-    doc: "`simplified`: new INVITEs go through one throttle, REGISTER and other requests that \
-          stand alone through another, and nothing else is shed.",
+    doc: "What the share that a law admits is of. `simplified`: of new work; new INVITEs go \
+          through one throttle, REGISTER and other requests that stand alone through another, and \
+          nothing else is shed. `single`: of all messages alike, responses too, so that admitted \
+          calls break off; for comparison. `multi`: of all load, which is taken off the classes \
+          in `shed`, one after the other.",
+};
+
+pub(in crate::config) static REINVITES: Knob<Flag> = Knob {
+    name: "reinvites",
+    shape: Flag,
+    absent: Absent::Default("false"),
+    doc: "Whether INVITEs within a call are judged as those that begin one, as in paper 000.",
+};
+
+pub(in crate::config) static SCALED: Knob<Flag> = Knob {
+    name: "scaled",
+    shape: Flag,
+    absent: Absent::Default("false"),
+    doc: "With `classes = \"simplified\"`: whether the share that a law admits is of all messages, \
+          as in paper 000. New work must then shed what all messages would: where one message in \
+          six is new, a share of 0.9 is 0.4 of new work.",
+};
+
+pub(in crate::config) static SHED: Knob<List<Choice<Class>>> = Knob {
+    name: "shed",
+    shape: List { of: Choice { words: &CLASS_WORDS, reserved: &[] }, count_max: Class::ALL.len() },
+    absent: Absent::Default("[\"provisional\", \"register\", \"other\", \"invite\"]"),
+    doc: "With `classes = \"multi\"`: the classes that are shed, each only when nothing is left of \
+          those before it; all others are admitted always. `[\"register\"]` sheds REGISTER alone, \
+          `[\"provisional\"]` the 180s. A response or ACK that is shed is dropped; a request is \
+          disposed of as new work is.",
+};
+
+pub(in crate::config) static SHED_BY: Knob<Choice<Weight>> = Knob {
+    name: "shed_by",
+    shape: Choice { words: &[("cost", Weight::Cost), ("count", Weight::Count)], reserved: &[] },
+    absent: Absent::Default("\"cost\""),
+    doc: "With `classes = \"multi\"`: what a message counts for in the load, by the measured cost of \
+          its class or each the same.",
+};
+
+static CLASS_WORDS: [(&str, Class); Class::ALL.len()] = {
+    let mut words = [("", Class::Final); Class::ALL.len()];
+    let mut i = 0;
+    while i < words.len() {
+        words[i] = (Class::ALL[i].name(), Class::ALL[i]);
+        i += 1;
+    }
+    words
 };
 
 pub(in crate::config) static THROTTLE: Knob<Choice<ThrottleKind>> = Knob {
     name: "throttle",
-    shape: Choice {
-        words: &[("deterministic", ThrottleKind::Deterministic), ("random", ThrottleKind::Random)],
-        reserved: &[],
-    },
+    shape: Choice { words: &THROTTLES, reserved: &[] },
     absent: Absent::Default("\"deterministic\""),
-    doc: "How a share of new work is picked: evenly spread, or by a draw for each.",
+    doc: "How what is admitted is picked. By count: `deterministic`, evenly spread; `random`, by a \
+          draw for each. By time: `leaky-bucket` (RFC 7415 §3.5.1) and `token-bucket`, which let \
+          `burst` pass at once; `gapping`, a least time between two. A law that sets a share is \
+          obeyed by time as that share of what arrives, one that sets a rate by count as the part \
+          of what arrives that the rate is.",
+};
+
+static THROTTLES: [(&str, ThrottleKind); ThrottleKind::ALL.len()] = {
+    let mut words = [("", ThrottleKind::Deterministic); ThrottleKind::ALL.len()];
+    let mut i = 0;
+    while i < words.len() {
+        words[i] = (ThrottleKind::ALL[i].name(), ThrottleKind::ALL[i]);
+        i += 1;
+    }
+    words
+};
+
+pub(in crate::config) static BURST: Knob<Whole> = Knob {
+    name: "burst",
+    shape: Whole(1..=1000),
+    absent: Absent::Default("5"),
+    doc: "Calls that a throttle with a bucket lets pass at once. RFC 7415 §3.5.1 calls a tolerance \
+          of four intervals reasonable, which is a burst of 5.",
 };
 
 pub(in crate::config) static DISPOSAL: Knob<Choice<Disposal>> = Knob {
@@ -95,8 +174,17 @@ pub(in crate::config) static DISPOSAL: Knob<Choice<Disposal>> = Knob {
         reserved: &["kernel"],
     },
     absent: Absent::Default("\"reject\""),
-    doc: "What happens to work that is not admitted: a 503 without Retry-After, or silence, after \
-          which its sender repeats it up to six times.",
+    doc: "What happens to work that is not admitted: a 503, or silence, after which its sender \
+          repeats it up to six times.",
+};
+
+pub(in crate::config) static RETRY_AFTER: Knob<List<Whole>> = Knob {
+    name: "retry_after",
+    shape: List { of: Whole(0..=3600), count_max: 2 },
+    absent: Absent::Means("no Retry-After"),
+    doc: "Least and most seconds of a Retry-After in the 503 to work that is not admitted, such as \
+          `[5, 15]`; each is drawn between them. A client that gets one should send nothing at all \
+          to this server for so long (RFC 3261 §21.5.4), whichever of its callers was refused.",
 };
 
 pub(in crate::config) static OCCUPANCY: Knob<Choice<Occupancy>> = Knob {

@@ -1,0 +1,229 @@
+//! Class schemes: what a law's share means for each class of message.
+//!
+//! A law says how much work is admitted; of which messages is another question. The classes are
+//! numbers that the user of this library gives to kinds of message, below
+//! [`CLASSES_MAX`](Work::CLASSES_MAX).
+//!
+//! Sources: 000 §2.3 (multi class), §3.4 (one throttle for each class), §6.6 (single class),
+//! §6.8 (simplified multi class).
+
+use tidegate_world::Work;
+
+use crate::signals::BUCKETS;
+use crate::{Allowance, Bucket, Costs, Mix};
+
+/// What is shed, if not all can be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// New work, by [`Bucket`], and nothing else: what is admitted is finished.
+    Simplified {
+        /// The law's share is asked of all messages together, as 000 §6.8 does it: new work must
+        /// shed what all would shed at that share, f' = max(0, 1 − (1−f)/p), where p is the
+        /// part of new work in what arrives. Else it is the share of new work.
+        scaled: bool,
+    },
+    /// All messages alike, by one throttle. Calls that were admitted break off; for comparison.
+    Single,
+    /// Some classes before others.
+    Multi(Shedding),
+}
+
+/// How the load that a law does not admit is taken off classes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shedding {
+    /// The classes that are shed, each only when there is nothing left of those before it. All
+    /// others are admitted always.
+    pub order: Vec<u8>,
+    /// What a message counts for.
+    pub weight: Weight,
+}
+
+/// What a message counts for, where load is compared among classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// The time that one of its class takes to serve, as measured. A class that was never served
+    /// counts for the mean of the others.
+    Cost,
+    /// The same as any other.
+    Count,
+}
+
+impl Scheme {
+    /// How many throttles it needs.
+    pub(crate) fn throttles(&self) -> usize {
+        match self {
+            Self::Simplified { .. } => BUCKETS,
+            Self::Single => 1,
+            Self::Multi(_) => Work::CLASSES_MAX,
+        }
+    }
+
+    /// The throttle for a message of `class`, which is new work if it has a bucket; `None` for
+    /// what is never shed.
+    pub(crate) fn throttle_of(&self, bucket: Option<Bucket>, class: u8) -> Option<usize> {
+        match self {
+            Self::Simplified { .. } => bucket.map(|bucket| bucket as usize),
+            Self::Single => Some(0),
+            Self::Multi(shedding) => shedding.order.contains(&class).then_some(class.into()),
+        }
+    }
+
+    /// What is admitted of new work, of which the law admits `allowance`, where new work is the
+    /// part `of_all` of what arrives.
+    pub(crate) fn of_new_work(&self, allowance: Allowance, of_all: f64) -> Allowance {
+        match (self, allowance) {
+            (Self::Simplified { scaled: true }, Allowance::Fraction(fraction)) => {
+                let shed = (1.0 - fraction) / of_all.max(f64::MIN_POSITIVE);
+                Allowance::Fraction((1.0 - shed).max(0.0))
+            }
+            _ => allowance,
+        }
+    }
+}
+
+impl Shedding {
+    /// The share that is admitted of `class`, 0 to 1, when `fraction` is admitted of all load.
+    ///
+    /// The load to shed is (1−f)·Σ p·s, where p is a class's share of the arrivals and s its
+    /// weight.
+    pub(crate) fn share(&self, class: u8, fraction: f64, mix: &Mix, costs: &Costs) -> f64 {
+        if fraction >= 1.0 {
+            return 1.0;
+        }
+        let mean = costs.mean().unwrap_or(1.0);
+        let load = |class: u8| {
+            let weight = match self.weight {
+                Weight::Count => 1.0,
+                Weight::Cost => costs.of(class).map_or(mean, |cost| cost.as_secs_f64()),
+            };
+            mix.share(class) * weight
+        };
+        let all: f64 = (0..Work::CLASSES_MAX as u8).map(load).sum();
+        let mut left = (1.0 - fraction.max(0.0)) * all;
+        for &next in &self.order {
+            let load = load(next);
+            let shed = if load > 0.0 { (left / load).clamp(0.0, 1.0) } else { 0.0 };
+            if next == class {
+                // Of a class that has not arrived lately nothing is known: it goes with those
+                // before it if more is to be shed than they bring.
+                let gone = if load > 0.0 { shed } else { f64::from(u8::from(left > 1e-12 * all)) };
+                return 1.0 - gone;
+            }
+            left -= shed * load;
+        }
+        1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use tidegate_world::Timestamp;
+
+    use super::*;
+
+    fn mix(counts: &[(u8, u32)]) -> Mix {
+        let mut mix = Mix::default();
+        for &(class, count) in counts {
+            (0..count).for_each(|_| mix.record(Timestamp::ZERO, class, false));
+        }
+        mix
+    }
+
+    fn costs(us: &[(u8, u64)]) -> Costs {
+        let mut costs = Costs::default();
+        for &(class, us) in us {
+            costs.record(class, Duration::from_micros(us));
+        }
+        costs
+    }
+
+    fn shares(order: &[u8], weight: Weight, fraction: f64, mix: &Mix, costs: &Costs) -> Vec<f64> {
+        let shedding = Shedding { order: order.to_vec(), weight };
+        let share = |class| (shedding.share(class, fraction, mix, costs) * 1e6).round() / 1e6;
+        (0..4).map(share).collect()
+    }
+
+    #[test]
+    fn a_class_is_shed_when_nothing_is_left_of_those_before_it() {
+        let (mix, costs) = (mix(&[(0, 10), (1, 20), (2, 30), (3, 40)]), Costs::default());
+        let of = |fraction| shares(&[1, 0, 3], Weight::Count, fraction, &mix, &costs);
+        assert_eq!(of(1.0), [1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(of(0.9), [1.0, 0.5, 1.0, 1.0]);
+        assert_eq!(of(0.8), [1.0, 0.0, 1.0, 1.0]);
+        assert_eq!(of(0.75), [0.5, 0.0, 1.0, 1.0]);
+        assert_eq!(of(0.6), [0.0, 0.0, 1.0, 0.75]);
+        assert_eq!(of(0.0), [0.0, 0.0, 1.0, 0.0], "never what is not in the order");
+    }
+
+    #[test]
+    fn load_is_weighed_by_cost() {
+        let mix = mix(&[(0, 50), (3, 50)]);
+        let costs = costs(&[(0, 10), (3, 30)]);
+        // A tenth of the load is 0.4 of what class 0 brings, and 0.2 of as many messages.
+        assert_eq!(shares(&[0], Weight::Cost, 0.9, &mix, &costs)[0], 0.6);
+        assert_eq!(shares(&[0], Weight::Count, 0.9, &mix, &costs)[0], 0.8);
+        assert_eq!(shares(&[3], Weight::Cost, 0.9, &mix, &costs)[3], 0.866_667);
+    }
+
+    #[test]
+    fn a_class_that_was_never_served_counts_for_the_mean_of_the_others() {
+        let mix = mix(&[(0, 50), (1, 25), (3, 25)]);
+        let costs = costs(&[(1, 10), (3, 30)]);
+        // 50·20 + 25·10 + 25·30 = 2000; a quarter of that is half of what class 0 brings.
+        assert_eq!(shares(&[0], Weight::Cost, 0.75, &mix, &costs)[0], 0.5);
+        // Nothing was measured at all: all alike.
+        assert_eq!(shares(&[0], Weight::Cost, 0.75, &mix, &Costs::default())[0], 0.5);
+    }
+
+    #[test]
+    fn what_has_not_arrived_lately_goes_with_those_before_it() {
+        let (mix, costs) = (mix(&[(0, 50), (1, 50)]), Costs::default());
+        assert_eq!(shares(&[0, 2], Weight::Count, 0.6, &mix, &costs)[2], 1.0);
+        assert_eq!(shares(&[0, 2], Weight::Count, 0.4, &mix, &costs)[2], 0.0);
+        assert_eq!(shares(&[0, 2], Weight::Count, 0.5, &mix, &costs)[2], 1.0);
+    }
+
+    #[test]
+    fn new_work_sheds_what_all_messages_would() {
+        let of = |scaled, allowance| Scheme::Simplified { scaled }.of_new_work(allowance, 0.25);
+        assert_eq!(of(false, Allowance::Fraction(0.9)), Allowance::Fraction(0.9));
+        let Allowance::Fraction(fraction) = of(true, Allowance::Fraction(0.9)) else { panic!() };
+        assert!((fraction - 0.6).abs() < 1e-12);
+        assert_eq!(of(true, Allowance::Fraction(0.75)), Allowance::Fraction(0.0));
+        assert_eq!(of(true, Allowance::Fraction(0.1)), Allowance::Fraction(0.0));
+        assert_eq!(of(true, Allowance::Rate(7.0)), Allowance::Rate(7.0));
+        // Nothing has arrived.
+        let scheme = Scheme::Simplified { scaled: true };
+        assert_eq!(scheme.of_new_work(Allowance::Fraction(1.0), 0.0), Allowance::Fraction(1.0));
+    }
+
+    proptest! {
+        #[test]
+        fn the_load_that_is_shed_is_what_is_asked_as_long_as_there_is_enough(
+            counts in prop::collection::vec(1u32..50, 4),
+            us in prop::collection::vec(1u64..1000, 4),
+            fraction in 0.0..=1.0f64,
+            order in Just(vec![0u8, 1, 2, 3]).prop_shuffle(),
+            listed in 1usize..=4,
+        ) {
+            let by_class = |values: &[u32]| -> Vec<(u8, u32)> {
+                (0..4).zip(values.iter().copied()).collect()
+            };
+            let mix = mix(&by_class(&counts));
+            let costs = costs(&(0..4).zip(us.iter().copied()).collect::<Vec<_>>());
+            let shedding = Shedding { order: order[..listed].to_vec(), weight: Weight::Cost };
+            let load = |class: u8| {
+                f64::from(counts[usize::from(class)]) * us[usize::from(class)] as f64
+            };
+            let all: f64 = (0..4).map(load).sum();
+            let shed = |class| load(class) * (1.0 - shedding.share(class, fraction, &mix, &costs));
+            let enough: f64 = shedding.order.iter().map(|&class| load(class)).sum();
+            let asked = ((1.0 - fraction) * all).min(enough);
+            let sum: f64 = (0..4).map(shed).sum();
+            prop_assert!((sum - asked).abs() <= 1e-6 * all, "{} of {}", sum, asked);
+        }
+    }
+}

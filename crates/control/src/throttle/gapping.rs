@@ -1,0 +1,64 @@
+//! Automatic call gapping.
+//!
+//! After a call that passes, none does for a gap of 1/rate; the first after it passes. Nothing is
+//! saved, so that two never pass closer than that. Of calls that arrive at random at R a second
+//! 1/(gap + 1/R) pass: fewer than the rate, half of it where R is no more than the rate.
+//!
+//! A share f of R is therefore given a gap of (1/f − 1)/R, at which it passes f·R. This is so for
+//! Poisson arrivals; of evenly spaced ones a gap passes every second, third, or further one.
+//!
+//! Source: RFC 7415 §3.5.3, 'classic gapping': a leaky bucket with TAU = 0; 002 §2.4 names it.
+
+use tidegate_world::Timestamp;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gapping {
+    /// When the last passed.
+    passed: Option<Timestamp>,
+}
+
+impl Gapping {
+    /// Whether a call passes, of which `rate` a second are to at the most.
+    pub(super) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
+        let gap_s = 1.0 / rate;
+        let passes = self.passed.is_none_or(|last| now.since(last).as_secs_f64() >= gap_s);
+        if passes {
+            self.passed = Some(now);
+        }
+        passes
+    }
+}
+
+/// The reciprocal of the gap that passes the share `fraction`, 0 to 1, of `arrivals` a second.
+pub(super) fn rate_of(fraction: f64, arrivals: f64) -> f64 {
+    arrivals * fraction / (1.0 - fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn two_never_pass_closer_than_the_gap_and_nothing_is_saved() {
+        let mut throttle = Gapping::default();
+        let passed: Vec<u64> = [0, 99, 100, 150, 199, 250, 5000, 5001, 5099, 5100]
+            .into_iter()
+            .filter(|&ms| throttle.passes(at(ms), 10.0))
+            .collect();
+        assert_eq!(passed, [0, 100, 250, 5000, 5100]);
+    }
+
+    #[test]
+    fn the_gap_of_a_share_makes_up_for_what_is_not_saved() {
+        // 1/(gap + 1/R) = f·R
+        for (fraction, arrivals) in [(0.5, 100.0), (0.9, 7.0), (0.01, 1000.0)] {
+            let gap_s = 1.0 / rate_of(fraction, arrivals);
+            let passed = 1.0 / (gap_s + 1.0 / arrivals);
+            assert!((passed - fraction * arrivals).abs() < 1e-9, "{passed}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The leaky bucket.
+//!
+//! Each piece that passes pours T = 1/rate into a bucket, in seconds, that leaks a second a
+//! second; what finds more than TAU in it does not pass. At a constant rate it passes at most
+//! (TAU + T)/T pieces at once and never more than that and rate·t in any time t. The bucket
+//! begins empty, and keeps its seconds when the rate changes: after a fall of the rate it is
+//! emptied in the time that the old rate would have needed, and bursts of the new one are shorter.
+//!
+//! The RFC adds up to half a T to what an empty bucket gets, so that many senders to one server
+//! do not fall into step. At the server's own door there is one bucket: it is left out.
+//!
+//! Source: RFC 7415 §3.5.1, which calls TAU = 4·T a reasonable compromise: a burst of 5.
+
+use tidegate_world::Timestamp;
+
+#[derive(Clone, Debug)]
+pub(super) struct LeakyBucket {
+    /// TAU in multiples of T.
+    tolerance: f64,
+    /// X, in seconds, when the last piece passed.
+    content_s: f64,
+    /// LCT.
+    passed: Timestamp,
+}
+
+impl LeakyBucket {
+    pub(super) fn new(burst: u32) -> Self {
+        let tolerance = f64::from(burst.max(1)) - 1.0;
+        Self { tolerance, content_s: 0.0, passed: Timestamp::ZERO }
+    }
+
+    /// Whether a piece passes, of which `rate` a second are to, above zero.
+    pub(super) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
+        let interval_s = 1.0 / rate;
+        let left_s = self.content_s - now.since(self.passed).as_secs_f64();
+        // Four times T is not always four times T in floating point.
+        let passes = left_s <= self.tolerance * interval_s + 1e-9;
+        if passes {
+            self.content_s = left_s.max(0.0) + interval_s;
+            self.passed = now;
+        }
+        passes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn the_tolerance_of_the_rfc_is_a_burst_of_five() {
+        let mut bucket = LeakyBucket::new(5);
+        let passed = (0..20).filter(|_| bucket.passes(at(1000), 10.0)).count();
+        assert_eq!(passed, 5);
+        assert!(!bucket.passes(at(1099), 10.0) && bucket.passes(at(1100), 10.0));
+    }
+
+    #[test]
+    fn a_new_rate_finds_the_seconds_of_the_old() {
+        let mut bucket = LeakyBucket::new(1);
+        assert!(bucket.passes(at(0), 1.0));
+        // A token bucket would have had 0.5 · 10 tokens by now.
+        assert!(!bucket.passes(at(500), 10.0) && !bucket.passes(at(999), 10.0));
+        assert!(bucket.passes(at(1000), 10.0));
+        assert!(bucket.passes(at(1100), 10.0));
+    }
+}

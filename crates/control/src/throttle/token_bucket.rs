@@ -1,0 +1,68 @@
+//! The token bucket.
+//!
+//! A bucket of a set depth is filled with `rate` tokens a second; each piece that passes takes
+//! one. It begins full. At a constant rate it passes what a [leaky bucket](super::leaky_bucket)
+//! of the same burst does, seen from the other side: tokens are what is not poured in yet. They
+//! differ where the rate changes: tokens are pieces, not seconds, so that a higher rate is used
+//! at once, and what was saved at a high rate is spent at a low one.
+//!
+//! Source: RFC 2697 §3, one bucket of it; 002 §2.4 names it among the throttles.
+
+use tidegate_world::Timestamp;
+
+#[derive(Clone, Debug)]
+pub(super) struct TokenBucket {
+    depth: f64,
+    tokens: f64,
+    filled: Timestamp,
+}
+
+impl TokenBucket {
+    pub(super) fn new(burst: u32) -> Self {
+        let depth = f64::from(burst.max(1));
+        Self { depth, tokens: depth, filled: Timestamp::ZERO }
+    }
+
+    /// Whether a piece passes, of which `rate` a second are to.
+    pub(super) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
+        let earned = rate * now.since(self.filled).as_secs_f64();
+        self.tokens = (self.tokens + earned).min(self.depth);
+        self.filled = now;
+        // Ten tenths of a token are less than one in floating point.
+        let passes = self.tokens >= 1.0 - 1e-9;
+        if passes {
+            self.tokens -= 1.0;
+        }
+        passes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    fn burst(bucket: &mut TokenBucket, ms: u64, rate: f64) -> usize {
+        (0..20).take_while(|_| bucket.passes(at(ms), rate)).count()
+    }
+
+    #[test]
+    fn what_is_not_used_is_saved_up_to_the_depth() {
+        let mut bucket = TokenBucket::new(5);
+        assert_eq!(burst(&mut bucket, 0, 10.0), 5, "it begins full");
+        assert_eq!(burst(&mut bucket, 100, 10.0), 1);
+        assert_eq!(burst(&mut bucket, 450, 10.0), 3);
+        assert_eq!(burst(&mut bucket, 500, 10.0), 1, "halves add up");
+        assert_eq!(burst(&mut bucket, 60_000, 10.0), 5);
+    }
+
+    #[test]
+    fn a_new_rate_fills_at_once() {
+        let mut bucket = TokenBucket::new(1);
+        assert!(bucket.passes(at(0), 1.0));
+        assert!(!bucket.passes(at(50), 10.0) && bucket.passes(at(145), 10.0));
+    }
+}

@@ -1,0 +1,21 @@
+//! The window throttle.
+//!
+//! A piece passes while fewer than so many are in progress. It holds back what cannot be served
+//! without knowing a rate, and follows a server that slows down by itself.
+//!
+//! Source: 002 §2.4.
+
+/// Whether one more may be in progress.
+pub(super) fn passes(size: f64, in_progress: u64) -> bool {
+    in_progress as f64 + 1.0 <= size
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn so_many_may_be_in_progress() {
+        let cases = [(0.0, 0), (0.9, 0), (1.0, 0), (1.0, 1), (3.5, 2), (3.5, 3), (1e9, 5)];
+        let passes = cases.map(|(size, in_progress)| super::passes(size, in_progress));
+        assert_eq!(passes, [false, false, true, false, true, false, true]);
+    }
+}
