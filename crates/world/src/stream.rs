@@ -37,6 +37,10 @@ pub enum Purpose {
     Rank,
     /// How long a refused sender is asked to wait.
     RetryAfter,
+    /// Which new work a random throttle of a law that decides nothing would admit.
+    ShadowThrottle,
+    /// The rank by which such a law would judge new work that bears nothing to rank it by.
+    ShadowRank,
 }
 
 /// The seed of a whole run, from which every stream is derived.

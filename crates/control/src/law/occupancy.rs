@@ -112,6 +112,10 @@ struct Occupancy {
 }
 
 impl Law for Occupancy {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.measured_at = (now, signals.messages);
+    }
+
     fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         let (then, messages) = self.measured_at;
         if signals.messages - messages < self.measure && now.since(then) < PATIENCE {
