@@ -13,8 +13,14 @@ const WAITING_MAX: usize = 16;
 
 /// A handle by which any thread gives an order to all shards, each of which hears all orders in
 /// the same sequence ([`Core::on_order`](tidegate_world::Core::on_order)).
-#[derive(Clone, Debug, Default)]
-pub struct Orders(Arc<Mutex<Vec<Desk>>>);
+#[derive(Clone, Debug)]
+pub struct Orders(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    shards: usize,
+    desks: Mutex<Vec<Desk>>,
+}
 
 /// Where orders are left for one shard.
 #[derive(Debug)]
@@ -28,7 +34,7 @@ struct Desk {
 pub enum NotGiven {
     /// It has more than [`ORDER_MAX`] bytes.
     TooLong,
-    /// A shard has not taken those given before, or has ended.
+    /// A shard has not begun, has not taken those given before, or has ended.
     Busy,
 }
 
@@ -36,7 +42,7 @@ impl fmt::Display for NotGiven {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => write!(f, "an order of more than {ORDER_MAX} bytes"),
-            Self::Busy => f.write_str("a shard has not taken the orders before"),
+            Self::Busy => f.write_str("a shard is not there, or has not taken the orders before"),
         }
     }
 }
@@ -44,9 +50,9 @@ impl fmt::Display for NotGiven {
 impl std::error::Error for NotGiven {}
 
 impl Orders {
-    /// A handle to no shards yet.
-    pub fn new() -> Self {
-        Self::default()
+    /// A handle to `shards` shards, each of which is to [heed](crate::Drive::heeding) it.
+    pub fn to(shards: u16) -> Self {
+        Self(Arc::new(State { shards: shards.into(), desks: Mutex::default() }))
     }
 
     /// Gives an order to every shard, or to none.
@@ -58,8 +64,8 @@ impl Orders {
             return Err(NotGiven::TooLong);
         }
         // Whoever gives holds the lock, and shards only take: what has room keeps it.
-        let desks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if desks.iter().any(|desk| desk.orders.is_full()) {
+        let desks = self.0.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        if desks.len() < self.0.shards || desks.iter().any(|desk| desk.orders.is_full()) {
             return Err(NotGiven::Busy);
         }
         let order: Arc<[u8]> = order.into();
@@ -78,7 +84,7 @@ impl Orders {
     pub(crate) fn join(&self, waker: Waker) -> Inbox {
         let (orders, inbox) = bounded(WAITING_MAX);
         let desk = Desk { orders, waker };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(desk);
+        self.0.desks.lock().unwrap_or_else(PoisonError::into_inner).push(desk);
         Inbox(inbox)
     }
 }
@@ -110,7 +116,7 @@ mod tests {
 
     #[test]
     fn every_shard_hears_all_orders_in_their_sequence() {
-        let orders = Orders::new();
+        let orders = Orders::to(2);
         let shards = [(); 2].map(|()| orders.join(Waker::new().unwrap()));
         for order in [&b"one"[..], b"two"] {
             orders.clone().give(order).unwrap();
@@ -124,8 +130,11 @@ mod tests {
 
     #[test]
     fn an_order_that_one_shard_has_no_room_for_is_given_to_none() {
-        let orders = Orders::new();
-        let [slow, quick] = [(); 2].map(|()| orders.join(Waker::new().unwrap()));
+        let orders = Orders::to(2);
+        let slow = orders.join(Waker::new().unwrap());
+        assert_eq!(orders.give(b"more"), Err(NotGiven::Busy), "one is not there yet");
+        let quick = orders.join(Waker::new().unwrap());
+        assert!(slow.is_empty());
         for _ in 0..WAITING_MAX {
             orders.give(b"more").unwrap();
             assert!(quick.take().is_some());

@@ -319,7 +319,7 @@ fn an_order_wakes_a_shard_and_several_keep_their_sequence() {
     let crossings = Crossings::alone().unwrap();
     let running = start(core, Clock::start(), Limits::default(), listeners, crossings);
     let order = |number: u8| Seen::Order(vec![number]);
-    // It is given to none before the shard is there, which is then asleep for want of anything.
+    // None is given before the shard is there, which then sleeps for want of anything to do.
     let peer = peer("127.0.0.1");
     peer.send_to(b"x", group.local()).unwrap();
     received(&peer);

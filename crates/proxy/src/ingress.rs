@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_control::{Decide, Gate, Reason, Release, Ticket, Verdict};
+use tidegate_control::{Decide, Gate, Reason, Release, Ticket, Values, Verdict};
 use tidegate_sip::{Malformed, Outline};
 use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
 
@@ -19,6 +19,7 @@ use crate::endpoint::Endpoint;
 use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
 use crate::reading::{Reading, Unread, Wanted, read};
+use crate::refusals::Trace;
 use crate::settings::{Disposal, Overload};
 
 /// How messages wait for service.
@@ -65,6 +66,7 @@ pub(crate) struct Ingress {
     retry_after: Option<(u32, u32)>,
     /// Retry-After of what has no fingerprint.
     waits: Stream,
+    trace: Trace,
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
@@ -84,8 +86,15 @@ enum Unsorted {
 }
 
 impl Ingress {
-    /// An ingress whose Retry-After is drawn from `waits`.
-    pub(crate) fn new(gate: Gate, overload: &Overload, queue_max: usize, waits: Stream) -> Self {
+    /// An ingress whose Retry-After is drawn from `waits`, and that shows in `trace` what it
+    /// refuses.
+    pub(crate) fn new(
+        gate: Gate,
+        overload: &Overload,
+        queue_max: usize,
+        waits: Stream,
+        trace: Trace,
+    ) -> Self {
         Self {
             gate: gate.with_room(queue_max),
             queueing: overload.queueing,
@@ -93,6 +102,7 @@ impl Ingress {
             reinvites: overload.reinvites,
             retry_after: overload.retry_after,
             waits,
+            trace,
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
             fifo_max: queue_max,
@@ -108,6 +118,11 @@ impl Ingress {
         self.lanes.waiting() + self.fifo.len()
     }
 
+    /// Puts another law in force, and in the shadow of that.
+    pub(crate) fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
+        self.gate.switch(now, law, shadow);
+    }
+
     /// Admits no new work from here on.
     pub(crate) fn close(&mut self) {
         self.gate.stop();
@@ -115,6 +130,7 @@ impl Ingress {
 
     pub(crate) fn on_load(&mut self, now: Timestamp, load: &Load) {
         self.gate.on_load(now, load);
+        self.trace.on_load(now, &self.gate);
     }
 
     pub(crate) fn on_completion(&mut self, now: Timestamp, class: Class, cost: Duration) {
@@ -249,6 +265,7 @@ impl Ingress {
                     Verdict::Refuse(reason) => {
                         let outline = reading.outline.as_ref();
                         let refused = Refused { received: &received, class, fingerprint };
+                        self.trace.note(now, &received, class, reason, &self.gate);
                         let reply = self.reply(&refused, outline, endpoint);
                         return judged(Fate::Refuse(reason, reply));
                     }
@@ -346,6 +363,7 @@ impl Ingress {
                 None => Fate::Serve(received, fingerprint),
                 Some(reason) => {
                     let refused = Refused { received: &received, class, fingerprint };
+                    self.trace.note(now, &received, class, reason, &self.gate);
                     Fate::Refuse(reason, self.reply(&refused, None, endpoint))
                 }
             },

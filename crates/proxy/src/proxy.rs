@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_control::Gate;
+use tidegate_control::{Gate, Values};
 use tidegate_world::{
     Core, Crossing, Failure, Load, Pool, Purpose, Received, Timestamp, Transmit, Work,
 };
@@ -11,6 +11,7 @@ use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
+use crate::refusals::Trace;
 use crate::settings::Settings;
 
 /// The proxy: an ingress that decides what is admitted and what waits where, and an
@@ -35,13 +36,23 @@ impl Proxy {
         let overload = &settings.overload;
         let gate = Gate::new(overload.gate.clone(), settings.seed, settings.shard.into());
         let waits = settings.seed.stream(Purpose::RetryAfter, settings.shard.into());
+        counters.in_force.publish(&gate);
+        let trace = Trace::new(settings.trace, Arc::clone(&counters));
         Self {
-            ingress: Ingress::new(gate, overload, settings.queue_max, waits),
+            ingress: Ingress::new(gate, overload, settings.queue_max, waits, trace),
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
             counters,
             work: Work::default(),
             in_service: None,
         }
+    }
+
+    /// Puts `law` in force and `shadow` beside it, as [`Gate::switch`] does it: nothing that was
+    /// admitted or waits is lost.
+    pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
+        self.ingress.switch(now, law, shadow);
+        self.counters.overload.publish(now, self.ingress.gate());
+        self.counters.in_force.publish(self.ingress.gate());
     }
 
     /// Does what is to be done with a message that was looked at, at the door or when its
@@ -144,6 +155,7 @@ impl Core for Proxy {
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.ingress.on_load(now, &load);
         self.counters.overload.publish(now, self.ingress.gate());
+        self.counters.in_force.publish(self.ingress.gate());
     }
 
     fn on_drain(&mut self, _now: Timestamp) {

@@ -86,7 +86,7 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     assert_eq!(config.server.drain.as_secs(), 35);
     assert_eq!(config.server.coalesce.as_micros(), 200);
     assert_eq!(config.server.state_dir, None);
-    assert_eq!(config.admin, Some("127.0.0.1:8060".parse().unwrap()));
+    assert_eq!(config.admin.address, Some("127.0.0.1:8060".parse().unwrap()));
     assert_eq!(config.listen[0].advertise, None);
     let backends = &config.pool[0].backends;
     assert_eq!(backends[1].name, "127.0.0.1:5071");

@@ -172,7 +172,7 @@ pub fn start_with(
 ) -> Running {
     let counters = Arc::new(Counters::default());
     let running = (Arc::clone(&counters), stop.clone());
-    let orders = Orders::new();
+    let orders = Orders::to(1);
     let heeded = orders.clone();
     let thread = thread::spawn(move || {
         let mut core = EchoCore::new(echo);

@@ -14,8 +14,8 @@ use super::section::Section;
 use super::shape::Real;
 use super::tables::{
     BURST, CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE,
-    RECEIVE_US, REFUSE_US, REINVITES, RETRY_AFTER, SCALED, SERVE_US, SHED, SHED_BY, SOCKET_MAX,
-    STICKY, THROTTLE,
+    RECEIVE_US, REFUSE_US, REINVITES, RETRY_AFTER, SCALED, SERVE_US, SHADOW, SHADOW_LAW,
+    SHADOW_PARAMS, SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -60,9 +60,11 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let memory_max = section.value(&MEMORY_MAX, report).map(Spanned::into_inner);
     let law = law?;
     let law = section.read_one(&PARAMS, |params, report| values(law, params, report), report);
+    let shadow = section.read_one(&SHADOW, read_shadow, report);
     Some(proxy::Overload {
         gate: Settings {
             law: law?,
+            shadow: shadow?,
             decide: decide?,
             scheme: scheme?,
             throttle: throttle?,
@@ -76,6 +78,22 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
         reinvites: reinvites?,
         retry_after: retry_after?,
     })
+}
+
+/// The law that looks on, if there is to be one; `None` when something was reported.
+fn read_shadow(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Values>> {
+    let Some(law) = section.value(&SHADOW_LAW, report)?.into_inner() else {
+        let given = |params: &Section<'_, '_>, report: &mut Report| {
+            let idle = params.each().next().map(|(key, _)| key.span());
+            if let Some(span) = idle.clone() {
+                let help = "name the law, or remove them";
+                report.error(span, "parameters of no law", "the shadow is off", help);
+            }
+            idle.is_none()
+        };
+        return section.read_one(&SHADOW_PARAMS, given, report).then_some(None);
+    };
+    section.read_one(&SHADOW_PARAMS, |params, report| values(law, params, report), report).map(Some)
 }
 
 /// What is shed; `None` when something was reported.

@@ -1,7 +1,7 @@
 //! `[overload]` and `[emulate]` with every key written out: what was read, as it would be
 //! read again.
 
-use tidegate_control::{Decide, Scheme, Shedding};
+use tidegate_control::{Decide, Scheme, Shedding, Values};
 use tidegate_proxy::{Class, Overload, Queueing};
 use tidegate_world::Work;
 
@@ -9,7 +9,7 @@ use super::overload::{Classes, Emulate};
 use super::shape::Choice;
 use super::tables::{CLASSES, DECIDE, DISPOSAL, OCCUPANCY, QUEUE, SHED_BY, THROTTLE};
 
-/// The tables `[overload]` and `[overload.params]`.
+/// The table `[overload]` and those in it.
 pub fn overload_toml(overload: &Overload) -> String {
     let Overload { gate, queueing, disposal, reinvites, retry_after } = overload;
     let mut text = format!(
@@ -31,10 +31,17 @@ pub fn overload_toml(overload: &Overload) -> String {
         gate.sticky,
         gate.memory_max,
     );
-    for (param, value) in gate.law.each() {
-        text += &format!("{} = {value}\n", param.name);
+    text += &params_toml(&gate.law);
+    if let Some(shadow) = &gate.shadow {
+        text += &format!("\n[overload.shadow]\nlaw = \"{}\"\n", shadow.entry().name);
+        text += "\n[overload.shadow.params]\n";
+        text += &params_toml(shadow);
     }
     text
+}
+
+fn params_toml(law: &Values) -> String {
+    law.each().map(|(param, value)| format!("{} = {value}\n", param.name)).collect()
 }
 
 /// The keys of a class scheme.
