@@ -75,6 +75,10 @@ pub struct Control {
     /// New sessions whose rank, 0 to 1, lies below are refused. A session and its repetitions
     /// have one rank; it is drawn, and so the floor is the share that is refused.
     pub rank_floor: f64,
+    /// The message that has just arrived passes its throttle whatever the allowance. The gate
+    /// takes it back once that is judged; where it is judged only as it is served, from one
+    /// queue of all, the next one that is.
+    pub admit_next: bool,
 }
 
 impl Control {
@@ -88,7 +92,13 @@ impl Control {
             wait_max: None,
         },
         rank_floor: 0.0,
+        admit_next: false,
     };
+
+    /// Whether work that was taken from the queue has waited in it for too long.
+    pub(crate) fn makes_stale(&self, bucket: Bucket, sojourn: Duration) -> bool {
+        bucket == Bucket::Session && self.queue.wait_max.is_some_and(|max| sojourn > max)
+    }
 
     /// What is admitted of the work in `bucket`.
     pub fn admit(&self, bucket: Bucket) -> Allowance {

@@ -177,8 +177,14 @@ impl Gate {
     pub fn on_arrival(&mut self, now: Timestamp, waiting: usize) {
         self.signals.messages += 1;
         self.signals.queue.waiting = waiting;
+        if self.settings.decide == Decide::Arrival {
+            self.control.admit_next = false;
+        }
         self.law.on_arrival(now, &self.signals, &mut self.control);
         if let Some(shadow) = &mut self.shadow {
+            if self.settings.decide == Decide::Arrival {
+                shadow.take_exemption();
+            }
             shadow.on_arrival(now, &self.signals);
         }
         if self.due == Timestamp::NEVER
@@ -209,6 +215,7 @@ impl Gate {
         has_room: bool,
     ) -> Verdict {
         self.signals.mix.record(now, class, true);
+        let exempt = std::mem::take(&mut self.control.admit_next);
         let decision = self.recall(now, fingerprint);
         let flow = self.signals.flow_mut(bucket);
         flow.arrived += 1;
@@ -218,10 +225,13 @@ impl Gate {
             flow.offered += 1;
         }
         match decision {
-            None => self.judge_new(now, bucket, class, fingerprint, has_room),
+            None => {
+                let ticket = Ticket { bucket, class, fingerprint, again: false, exempt };
+                self.judge_new(now, ticket, has_room)
+            }
             // Its original has been served: without room nothing is lost.
             Some(Decision::Served) if has_room => {
-                Verdict::Admit(Ticket { bucket, class, fingerprint, again: true })
+                Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt })
             }
             Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
             Some(Decision::Refused) => {
@@ -231,14 +241,8 @@ impl Gate {
         }
     }
 
-    fn judge_new(
-        &mut self,
-        now: Timestamp,
-        bucket: Bucket,
-        class: u8,
-        fingerprint: Option<u64>,
-        has_room: bool,
-    ) -> Verdict {
+    fn judge_new(&mut self, now: Timestamp, ticket: Ticket, has_room: bool) -> Verdict {
+        let Ticket { bucket, fingerprint, .. } = ticket;
         let waiting_max = match bucket {
             Bucket::Session => self.control.queue.waiting_max,
             Bucket::Single => usize::MAX,
@@ -247,12 +251,12 @@ impl Gate {
             return self.refuse(now, bucket, fingerprint, Reason::Stopping);
         }
         if !has_room || self.signals.queue.waiting >= waiting_max {
-            self.compare(now, bucket, class, fingerprint, has_room, false);
+            self.compare(now, &ticket, has_room, false);
             return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
         }
         if self.settings.decide == Decide::Arrival {
-            let reason = self.judge(now, bucket, class, fingerprint);
-            self.compare(now, bucket, class, fingerprint, has_room, reason.is_none());
+            let reason = self.judge(now, &ticket);
+            self.compare(now, &ticket, has_room, reason.is_none());
             if let Some(reason) = reason {
                 return self.refuse(now, bucket, fingerprint, reason);
             }
@@ -261,14 +265,15 @@ impl Gate {
         self.signals.flow_mut(bucket).entered += 1;
         self.signals.in_progress[bucket as usize] += 1;
         self.remember(now, fingerprint, Decision::Waits);
-        Verdict::Admit(Ticket { bucket, class, fingerprint, again: false })
+        Verdict::Admit(ticket)
     }
 
     /// A message of `class` that is no new work is judged: at its arrival, or when its service
     /// begins, as [`decide`](Self::decide) has it. Whether it is admitted.
     pub fn on_ongoing(&mut self, now: Timestamp, class: u8) -> bool {
         self.signals.mix.record(now, class, false);
-        let passes = self.stopping || self.passes(now, None, class);
+        let exempt = std::mem::take(&mut self.control.admit_next);
+        let passes = self.stopping || self.passes(now, None, class) || exempt;
         self.signals.messages_refused += u64::from(!passes);
         passes
     }
@@ -277,7 +282,7 @@ impl Gate {
     /// if it was not [at its arrival](Decide::Arrival); `Some` says why it is not to be done
     /// after all.
     pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
-        let Ticket { bucket, class, fingerprint, again } = ticket;
+        let Ticket { bucket, fingerprint, again, .. } = ticket;
         if bucket == Bucket::Session {
             self.pacer.on_released(self.control.queue.release);
         }
@@ -297,12 +302,8 @@ impl Gate {
             Decide::Arrival => {}
             Decide::Service => {
                 // What is too old is no use to the throttle, which others may pass.
-                let reason = if is_stale {
-                    Some(Reason::Stale)
-                } else {
-                    self.judge(now, bucket, class, fingerprint)
-                };
-                self.compare(now, bucket, class, fingerprint, true, reason.is_none());
+                let reason = if is_stale { Some(Reason::Stale) } else { self.judge(now, &ticket) };
+                self.compare(now, &ticket, true, reason.is_none());
                 if let Some(reason) = reason {
                     self.refuse(now, bucket, fingerprint, reason);
                     return Some(reason);
@@ -389,45 +390,39 @@ impl Gate {
 
     /// Whether what is taken from the queue has waited too long in it.
     fn is_stale(&self, bucket: Bucket) -> bool {
-        let wait_max = self.control.queue.wait_max.unwrap_or(Duration::MAX);
-        bucket == Bucket::Session && !self.stopping && self.signals.service.sojourn > wait_max
+        !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
     /// Why the law does not admit new work; `None` if it does.
-    fn judge(
-        &mut self,
-        now: Timestamp,
-        bucket: Bucket,
-        class: u8,
-        fingerprint: Option<u64>,
-    ) -> Option<Reason> {
+    fn judge(&mut self, now: Timestamp, ticket: &Ticket) -> Option<Reason> {
+        let Ticket { bucket, class, fingerprint, exempt, .. } = *ticket;
         self.judged[bucket as usize].on_arrival(now);
         let floor = self.control.rank_floor;
         if bucket == Bucket::Session && floor > 0.0 && self.rank(fingerprint) < floor {
             return Some(Reason::Rank);
         }
-        (!self.passes(now, Some(bucket), class)).then_some(Reason::Law)
+        (!self.passes(now, Some(bucket), class) && !exempt).then_some(Reason::Law)
     }
 
     /// Has the shadow judge a piece of work that was `admitted`, or was not. What found no room
     /// finds none under another law.
-    fn compare(
-        &mut self,
-        now: Timestamp,
-        bucket: Bucket,
-        class: u8,
-        fingerprint: Option<u64>,
-        has_room: bool,
-        admitted: bool,
-    ) {
+    fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
+        let Ticket { bucket, class, fingerprint, .. } = *ticket;
         let Some(mut shadow) = self.shadow.take() else { return };
         let throttle = self.settings.scheme.throttle_of(Some(bucket), class);
         let allowance = self.allowance_of(shadow.control(), Some(bucket), class);
         let in_progress = self.in_progress(bucket);
         let waiting = self.signals.queue.waiting;
+        let exempt = shadow.take_exemption();
+        let passes = |shadow: &mut Shadow| {
+            throttle.is_none_or(|index| shadow.passes(index, now, allowance, in_progress))
+        };
+        let is_stale = self.settings.decide == Decide::Service
+            && shadow.control().makes_stale(bucket, self.signals.service.sojourn);
         let admits = has_room
+            && !is_stale
             && shadow.has_place(bucket, waiting, fingerprint)
-            && throttle.is_none_or(|index| shadow.passes(index, now, allowance, in_progress));
+            && (passes(&mut shadow) || exempt);
         shadow.compare(bucket, admitted, admits);
         self.shadow = Some(shadow);
     }

@@ -420,14 +420,26 @@ fn a_rest_earns_no_credit() {
     gate.handle_timeout(at(10), 0);
     gate.on_taken(
         at(10),
-        Ticket { bucket: Bucket::Session, class: 0, fingerprint: None, again: false },
+        Ticket {
+            bucket: Bucket::Session,
+            class: 0,
+            fingerprint: None,
+            again: false,
+            exempt: false,
+        },
     );
     gate.on_arrival(at(9_990), 0);
     gate.handle_timeout(at(10_000), 50);
     assert!(gate.may_release());
     gate.on_taken(
         at(10_000),
-        Ticket { bucket: Bucket::Session, class: 0, fingerprint: None, again: false },
+        Ticket {
+            bucket: Bucket::Session,
+            class: 0,
+            fingerprint: None,
+            again: false,
+            exempt: false,
+        },
     );
     assert!(!gate.may_release());
 }
@@ -680,4 +692,38 @@ fn a_scheme_of_all_messages_takes_a_rate_for_the_share_that_it_is() {
     assert!((gate.share_of_class(None, BYE) - 0.25).abs() < 0.01);
     gate.control.admit_of_all(Allowance::Closed);
     assert!(!gate.on_ongoing(at(1000), BYE));
+}
+
+// 000 §6.3: the packet at which a measurement is taken is always accepted.
+#[test]
+fn the_message_that_a_law_exempts_passes_and_no_other() {
+    for decide in [Decide::Arrival, Decide::Service] {
+        let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
+        gate.on_arrival(at(0), 0);
+        gate.control.admit_of_all(Allowance::Closed);
+        let mut passes = |exempt| {
+            gate.on_arrival(at(0), 0);
+            gate.control.admit_next = exempt;
+            match gate.on_new(at(0), Bucket::Session, 0, None, true) {
+                Verdict::Admit(ticket) => gate.on_taken(at(0), ticket).is_none(),
+                _ => false,
+            }
+        };
+        assert_eq!([true, false, true].map(&mut passes), [true, false, true], "{decide:?}");
+    }
+}
+
+// Else a call would pass for a BYE that was measured.
+#[test]
+fn an_exemption_is_gone_with_its_message() {
+    let mut gate = closed();
+    gate.on_arrival(at(0), 0);
+    gate.control.admit_next = true;
+    assert!(gate.on_ongoing(at(0), BYE));
+    assert!(matches!(gate.on_new(at(0), Bucket::Session, 0, None, true), Verdict::Refuse(_)));
+    gate.control.admit_next = true;
+    assert!(matches!(arrives(&mut gate, at(1), None, 0), Verdict::Refuse(_)));
+    let mut single = schemed(Scheme::Single, 0.0);
+    single.control.admit_next = true;
+    assert_eq!([0; 2].map(|_| single.on_ongoing(at(0), BYE)), [true, false]);
 }

@@ -1,10 +1,20 @@
 //! The laws: one file each, which opens with its signal, when it trips, how it recovers, its
 //! cold start, its known bias, and its source.
 
+pub(crate) mod acceptance;
+pub(crate) mod aro;
+pub(crate) mod breakwater;
+pub(crate) mod clearwater;
+pub(crate) mod codel;
+pub(crate) mod dagor;
+pub(crate) mod gradient2;
+pub(crate) mod kamailio_feedback;
 pub(crate) mod none;
+pub(crate) mod occ;
 pub(crate) mod occupancy;
 pub(crate) mod ohta;
 pub(crate) mod pi;
+pub(crate) mod sired;
 
 use std::fmt::Debug;
 use std::time::Duration;

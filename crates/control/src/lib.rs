@@ -22,8 +22,10 @@
 
 mod arrival_rate;
 pub mod bound;
+mod cadence;
 mod control;
 mod cost;
+mod ewma;
 mod filter;
 mod gate;
 mod law;
@@ -37,6 +39,7 @@ mod shadow;
 mod signals;
 mod sojourn;
 mod throttle;
+mod trail;
 mod verdict;
 
 pub use control::{Allowance, Control, Order, QueueControl, Release};

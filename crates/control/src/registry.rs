@@ -4,10 +4,28 @@
 use std::fmt;
 
 use crate::Law;
-use crate::law::{none, occupancy, ohta, pi};
+use crate::law::{
+    acceptance, aro, breakwater, clearwater, codel, dagor, gradient2, kamailio_feedback, none, occ,
+    occupancy, ohta, pi, sired,
+};
 
-/// All laws.
-pub static LAWS: [&Entry; 4] = [&none::ENTRY, &occupancy::ENTRY, &ohta::ENTRY, &pi::ENTRY];
+/// All laws: those of the papers, then those of today's practice.
+pub static LAWS: [&Entry; 14] = [
+    &none::ENTRY,
+    &occupancy::ENTRY,
+    &acceptance::ENTRY,
+    &aro::ENTRY,
+    &sired::ENTRY,
+    &ohta::ENTRY,
+    &occ::ENTRY,
+    &pi::ENTRY,
+    &codel::ENTRY,
+    &gradient2::ENTRY,
+    &breakwater::ENTRY,
+    &dagor::ENTRY,
+    &clearwater::ENTRY,
+    &kamailio_feedback::ENTRY,
+];
 
 /// The law of this name.
 pub fn find(name: &str) -> Option<&'static Entry> {

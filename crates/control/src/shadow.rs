@@ -9,8 +9,8 @@
 //! or the queue, do not read a share from it that it would have settled at.
 //!
 //! In particular it does not pace the queue: neither the release nor the order in which the queue
-//! is emptied is its own, the window in which it counts is filled by the other, and what it would
-//! have let grow stale is not told apart.
+//! is emptied is its own, the window in which it counts is filled by the other, and of what is judged
+//! at its arrival it is not known what would have grown stale.
 
 use std::fmt;
 
@@ -130,6 +130,11 @@ impl Shadow {
         }
         let mut rank = || fingerprint.map_or_else(|| self.ranks.unit(), rank_of);
         waiting < queue.waiting_max && (*rank_floor <= 0.0 || *rank_floor <= rank())
+    }
+
+    /// Whether the law wants the next message admitted, whatever its throttle says.
+    pub(crate) fn take_exemption(&mut self) -> bool {
+        std::mem::take(&mut self.control.admit_next)
     }
 
     /// Whether one of its throttles lets the next piece of work pass.

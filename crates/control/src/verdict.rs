@@ -22,6 +22,8 @@ pub struct Ticket {
     pub(crate) fingerprint: Option<u64>,
     /// It repeats what has been served, which is not judged again.
     pub(crate) again: bool,
+    /// It passes its throttle in any case.
+    pub(crate) exempt: bool,
 }
 
 impl Ticket {

@@ -4,28 +4,31 @@
 //! measurements and smoothed: ρ̂ ← (1−w)·ρ̂ + w·ρ. At each measurement the share is multiplied
 //! by ρ_targ/ρ̂: f ← clamp(f_min, (ρ_targ/ρ̂)·f, 1). Trips when ρ̂ exceeds the target. Recovers
 //! by the same factor, which is larger the idler the processor. Cold start: f = 1; nothing
-//! happens before k samples, and ρ̂ starts as the first measurement.
+//! happens before k samples, and ρ̂ starts as the first measurement. A processor that did
+//! nothing at all sets f to 1.
 //!
 //! Known bias: ρ cannot exceed 1, so the share falls by 5 % a measurement at the most,
 //! however large the overload, and the window of k measurements makes it act on the past:
 //! it overshoots in both directions. With a floor of f_min, an overload beyond 1/f_min is not
 //! controlled at all.
 //!
-//! The window spans k−1 intervals. A measurement is also taken after a second, since 125
-//! messages take long at night.
+//! The window spans k−1 intervals. A measurement is also taken each second, since 125 messages
+//! take long at night: else what was refused in an overload would be refused after any rest.
 //!
 //! Source: 000 §3.1, equations 1-3.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
+use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
+use crate::ewma::Ewma;
 use crate::registry::{Entry, Param};
 use crate::signals::Reading;
+use crate::trail::Trail;
 use crate::{Allowance, Control, Law, Signals, Values};
 
-static K: Param = Param {
+pub(super) static K: Param = Param {
     name: "k",
     doc: "Measurements in the window.",
     unit: "measurements",
@@ -34,16 +37,7 @@ static K: Param = Param {
     max: 1000.0,
 };
 
-static MEASURE: Param = Param {
-    name: "measure",
-    doc: "Messages from one measurement to the next.",
-    unit: "messages",
-    default: 125.0,
-    min: 1.0,
-    max: 100_000.0,
-};
-
-static TARGET: Param = Param {
+pub(super) static TARGET: Param = Param {
     name: "rho_targ",
     doc: "Occupancy that is aimed at.",
     unit: "fraction",
@@ -52,7 +46,7 @@ static TARGET: Param = Param {
     max: 1.0,
 };
 
-static FLOOR: Param = Param {
+pub(super) static FLOOR: Param = Param {
     name: "f_min",
     doc: "Least share of new work that is admitted.",
     unit: "fraction",
@@ -61,7 +55,7 @@ static FLOOR: Param = Param {
     max: 1.0,
 };
 
-static WEIGHT: Param = Param {
+pub(super) static WEIGHT: Param = Param {
     name: "w",
     doc: "Weight of the newest occupancy in the smoothed one.",
     unit: "fraction",
@@ -76,72 +70,89 @@ pub(crate) static ENTRY: Entry = Entry {
     source: "000 §3.1",
     doc: "Every `measure` messages: ρ over the last `k` measurements, smoothed with weight `w`; \
           the admitted share becomes clamp(`f_min`, (`rho_targ`/ρ)·f, 1).",
-    params: &[&K, &MEASURE, &TARGET, &FLOOR, &WEIGHT],
-    check: |_| Ok(()),
+    params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &WEIGHT],
+    check: Cadence::check,
     build: |values: &Values| {
         Box::new(Occupancy {
-            k: values.of(&K) as usize,
-            measure: values.of(&MEASURE) as u64,
-            target: values.of(&TARGET),
+            cadence: Cadence::new(values, values.of(&FLOOR), values.of(&WEIGHT)),
+            estimate: Estimate::new(values),
             floor: values.of(&FLOOR),
-            weight: values.of(&WEIGHT),
-            readings: VecDeque::new(),
-            measured_at: (Timestamp::ZERO, 0),
-            smoothed: None,
             fraction: 1.0,
         })
     },
 };
 
-/// The longest time between two measurements, in whatever few messages.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 #[derive(Debug)]
 struct Occupancy {
-    k: usize,
-    measure: u64,
-    target: f64,
+    cadence: Cadence,
+    estimate: Estimate,
     floor: f64,
-    weight: f64,
-    /// The last k, oldest first.
-    readings: VecDeque<Reading>,
-    /// When the last measurement was taken, and at how many messages.
-    measured_at: (Timestamp, u64),
-    smoothed: Option<f64>,
     fraction: f64,
+}
+
+impl Occupancy {
+    fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        if !self.cadence.is_due(now, signals) || !self.estimate.is_news(signals.processor) {
+            return;
+        }
+        self.cadence.on_taken(now, signals, control);
+        if let Some(factor) = self.estimate.factor(signals.processor) {
+            self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
+            control.admit_of_all(Allowance::Fraction(self.fraction));
+        }
+    }
 }
 
 impl Law for Occupancy {
     fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
-        self.measured_at = (now, signals.messages);
+        self.cadence.begin(now, signals);
     }
 
     fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        let (then, messages) = self.measured_at;
-        if signals.messages - messages < self.measure && now.since(then) < PATIENCE {
-            return;
+        self.measure(now, signals, control);
+    }
+
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(PATIENCE)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.fraction >= 1.0
+    }
+}
+
+/// Occupancy over the last k measurements, smoothed.
+#[derive(Debug)]
+pub(super) struct Estimate {
+    target: f64,
+    trail: Trail<Reading>,
+    smoothed: Ewma,
+}
+
+impl Estimate {
+    pub(super) fn new(values: &Values) -> Self {
+        Self {
+            target: values.of(&TARGET),
+            trail: Trail::new(values.of(&K) as usize),
+            smoothed: Ewma::new(values.of(&WEIGHT)),
         }
-        // Messages may come faster than the processor is read.
-        if self.readings.back().is_some_and(|last| last.at >= signals.processor.at) {
-            return;
-        }
-        self.measured_at = (now, signals.messages);
-        self.readings.push_back(signals.processor);
-        if self.readings.len() < self.k {
-            return;
-        }
-        let newest = signals.processor;
-        let oldest = self.readings.pop_front().unwrap_or(newest);
-        let Some(occupancy) = newest.occupancy_since(oldest) else { return };
-        let smoothed = match self.smoothed {
-            None => occupancy,
-            Some(smoothed) => (1.0 - self.weight) * smoothed + self.weight * occupancy,
-        };
-        self.smoothed = Some(smoothed);
-        if smoothed > 0.0 {
-            self.fraction = (self.target / smoothed * self.fraction).clamp(self.floor, 1.0);
-            control.admit_of_all(Allowance::Fraction(self.fraction));
-        }
+    }
+
+    /// Whether the processor has been read since the last measurement: messages may come faster.
+    pub(super) fn is_news(&self, reading: Reading) -> bool {
+        self.trail.newest().is_none_or(|last| last.at < reading.at)
+    }
+
+    /// Takes a measurement. Gives the factor by which the admitted share is to change; `None` if
+    /// it is not known, infinity if there was no occupancy.
+    pub(super) fn factor(&mut self, newest: Reading) -> Option<f64> {
+        let oldest = self.trail.push(newest)?;
+        let occupancy = newest.occupancy_since(oldest)?;
+        Some(self.target / self.smoothed.update(occupancy))
     }
 }
 
@@ -202,12 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_decided_by_an_idle_processor() {
+    fn an_idle_processor_admits_everything() {
         let mut bench = Bench::new();
         assert_eq!(bench.messages(100, 0.0), 1.0);
         bench.messages(2000, 1.0);
-        // Half of the window is old: 0.8/0.5·0.05. In the next nothing was done.
-        assert!((bench.messages(100, 0.0) - 0.08).abs() < 1e-9);
+        // Half of the window is old: 0.8/0.5·0.05.
+        assert!((bench.messages(10, 0.0) - 0.08).abs() < 1e-9);
+        // In the next nothing was done.
+        assert_eq!(bench.messages(10, 0.0), 1.0);
     }
 
     #[test]

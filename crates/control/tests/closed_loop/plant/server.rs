@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use tidegate_control::{Bucket, Decide, Gate, Release, Settings, Ticket, Verdict};
+use tidegate_control::{Bucket, Decide, Gate, Order, Release, Settings, Ticket, Verdict};
 use tidegate_world::{Load, Purpose, Stream, Timestamp};
 
 use super::{Costs, Note, Outcome, Setup};
@@ -73,7 +73,9 @@ enum Job {
 
 impl<'a> Server<'a> {
     pub(super) fn new(setup: &'a Setup) -> Self {
-        let settings = Settings { decide: setup.decide, ..Settings::new(setup.law) };
+        let (throttle, burst) = setup.throttle;
+        let decide = setup.decide;
+        let settings = Settings { decide, throttle, burst, ..Settings::new(setup.law) };
         let length: Duration = setup.profile.iter().map(|(length, _)| *length).sum();
         let mut server = Self {
             setup,
@@ -112,7 +114,8 @@ impl<'a> Server<'a> {
             if at >= self.read + READING {
                 self.read = at;
                 let busy = self.busy_until_now();
-                self.gate.on_load(at, &Load { busy, cpu: busy, socket_fill: 0.0 });
+                let socket_fill = self.unread.len() as f32 / self.setup.queue_max as f32;
+                self.gate.on_load(at, &Load { busy, cpu: busy, socket_fill });
             }
             if tick == Some(at) {
                 self.gate.handle_timeout(at, self.waiting());
@@ -139,6 +142,10 @@ impl<'a> Server<'a> {
         for &(length, multiple) in &self.setup.profile {
             until = until + length;
             if at >= until {
+                continue;
+            }
+            if multiple == 0.0 {
+                at = until;
                 continue;
             }
             let rate = multiple * self.setup.costs.capacity_cps();
@@ -220,8 +227,11 @@ impl<'a> Server<'a> {
                 self.reading_lead_s += if serves { cost.as_secs_f64() } else { 0.0 };
                 (job, cost)
             } else if serves {
-                let waiting = self.queue.pop_front().expect("it is not empty");
-                let (job, cost) = self.serve(waiting);
+                let next = match self.gate.control().queue.order {
+                    Order::Fifo => self.queue.pop_front(),
+                    Order::Lifo => self.queue.pop_back(),
+                };
+                let (job, cost) = self.serve(next.expect("it is not empty"));
                 self.reading_lead_s -= if reads { cost.as_secs_f64() } else { 0.0 };
                 (job, cost)
             } else {

@@ -14,7 +14,7 @@ mod server;
 
 use std::time::Duration;
 
-use tidegate_control::{Bucket, Decide, Values};
+use tidegate_control::{Bucket, Decide, ThrottleKind, Values};
 use tidegate_world::{Seed, Timestamp};
 
 use server::Server;
@@ -52,6 +52,8 @@ impl Costs {
 pub struct Setup {
     pub law: Values,
     pub decide: Decide,
+    /// The throttle and its burst.
+    pub throttle: (ThrottleKind, u32),
     pub costs: Costs,
     /// Messages that a queue holds.
     pub queue_max: usize,

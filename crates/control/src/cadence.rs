@@ -1,0 +1,220 @@
+//! When a law that counts messages takes its next measurement.
+//!
+//! 000 §6.3: measuring costs time, and measuring too rarely lets the queue overflow before the
+//! overload is noticed. A law that lowers its share f by at most the factor 1−w a measurement, from
+//! 1 to f_min, should measure every Q·(1−f_min)·w messages at the most if it is to act before a
+//! queue of Q overflows, and every t·R·(1−f_min)·w to notice an overload within t seconds at R
+//! messages a second. `measure = 0` takes the smaller of the two, from the rate observed and the room
+//! in the queue.
+//!
+//! At night 125 messages take long: a measurement is also due after a second, whatever has come.
+//! Who measures so asks for a tick of [`PATIENCE`], since without messages nobody else asks.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::arrival_rate::ArrivalRate;
+use crate::registry::Param;
+use crate::{Control, Signals, Values};
+
+pub(crate) static MEASURE: Param = Param {
+    name: "measure",
+    doc: "Messages from one measurement to the next; 0: from the room in the queue and the rate \
+          observed, so that an overload is noticed in time.",
+    unit: "messages",
+    default: 125.0,
+    min: 0.0,
+    max: 100_000.0,
+};
+
+pub(crate) static NOTICE: Param = Param {
+    name: "notice_s",
+    doc: "Time t within which an overload is to be noticed where `measure = 0`.",
+    unit: "s",
+    default: 1.0,
+    min: 0.01,
+    max: 60.0,
+};
+
+pub(crate) static ACCEPT: Param = Param {
+    name: "accept_measured",
+    doc: "1: the message at which a measurement is taken is admitted in any case, as in 000 §6.3; \
+          0: it is judged like any other.",
+    unit: "0 or 1",
+    default: 0.0,
+    min: 0.0,
+    max: 1.0,
+};
+
+/// The longest time between two measurements, in whatever few messages.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// When measurements are due.
+#[derive(Clone, Debug)]
+pub(crate) struct Cadence {
+    every: Every,
+    accepts: bool,
+    /// Messages until now, and whether the last of them has just arrived.
+    seen: u64,
+    at_arrival: bool,
+    /// The last measurement: when, and at how many messages.
+    taken: (Timestamp, u64),
+}
+
+#[derive(Clone, Debug)]
+enum Every {
+    Messages(u64),
+    /// By what is noticed of an overload in a measurement, (1−f_min)·w, and within what time.
+    InTime {
+        step: f64,
+        notice_s: f64,
+        rate: ArrivalRate,
+    },
+}
+
+impl Cadence {
+    /// By the parameters above, for a law with this floor and weight; 1 is the weight of one
+    /// that smooths nothing.
+    pub(crate) fn new(values: &Values, floor: f64, weight: f64) -> Self {
+        let every = match values.of(&MEASURE) as u64 {
+            0 => Every::InTime {
+                step: (1.0 - floor) * weight,
+                notice_s: values.of(&NOTICE),
+                rate: ArrivalRate::default(),
+            },
+            count => Every::Messages(count),
+        };
+        let accepts = values.of(&ACCEPT) == 1.0;
+        Self { every, accepts, seen: 0, at_arrival: false, taken: (Timestamp::ZERO, 0) }
+    }
+
+    /// What the parameters above must be; for the `check` of a law.
+    pub(crate) fn check(values: &Values) -> Result<(), &'static str> {
+        match values.of(&ACCEPT) {
+            0.0 | 1.0 => Ok(()),
+            _ => Err("accept_measured = 0 or 1"),
+        }
+    }
+
+    /// Begins at `now`, on a server that has been running.
+    pub(crate) fn begin(&mut self, now: Timestamp, signals: &Signals) {
+        (self.seen, self.taken) = (signals.messages, (now, signals.messages));
+    }
+
+    /// Whether a measurement is due: asked at each arrival and each tick.
+    pub(crate) fn is_due(&mut self, now: Timestamp, signals: &Signals) -> bool {
+        let before = std::mem::replace(&mut self.seen, signals.messages);
+        self.at_arrival = signals.messages > before;
+        let every = match &mut self.every {
+            Every::Messages(count) => *count,
+            Every::InTime { step, notice_s, rate } => {
+                if self.at_arrival {
+                    rate.on_arrival(now);
+                }
+                let noticed = (*notice_s * rate.rate()).min(signals.queue.room as f64);
+                (noticed * *step) as u64
+            }
+        };
+        let (then, messages) = self.taken;
+        signals.messages - messages >= every.max(1) || now.since(then) >= PATIENCE
+    }
+
+    /// One was taken. Gives how many messages have arrived since the one before.
+    pub(crate) fn on_taken(
+        &mut self,
+        now: Timestamp,
+        signals: &Signals,
+        control: &mut Control,
+    ) -> u64 {
+        control.admit_next |= self.accepts && self.at_arrival;
+        let (_, before) = std::mem::replace(&mut self.taken, (now, signals.messages));
+        signals.messages - before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Entry;
+
+    static ENTRY: Entry = Entry {
+        name: "measured",
+        summary: "",
+        source: "",
+        doc: "",
+        params: &[&MEASURE, &NOTICE, &ACCEPT],
+        check: Cadence::check,
+        build: |_| unreachable!("only its parameters are wanted"),
+    };
+
+    fn cadence(given: &[(&str, f64)], floor: f64, weight: f64) -> Cadence {
+        Cadence::new(&ENTRY.values(given).unwrap(), floor, weight)
+    }
+
+    /// Messages from one measurement to the next, as the last of many, at a rate.
+    fn interval(cadence: &mut Cadence, room: usize, per_second: u64) -> u64 {
+        let mut signals = Signals::default();
+        signals.queue.room = room;
+        let mut control = Control::OPEN;
+        let (mut last, mut interval) = (0, 0);
+        for i in 1..=20 * per_second {
+            let now = Timestamp::from_nanos(i * 1_000_000_000 / per_second);
+            signals.messages = i;
+            if cadence.is_due(now, &signals) {
+                interval = cadence.on_taken(now, &signals, &mut control);
+                assert_eq!(interval, i - std::mem::replace(&mut last, i));
+            }
+        }
+        interval
+    }
+
+    #[test]
+    fn a_fixed_count_is_kept_but_not_for_longer_than_a_second() {
+        for (rate, expected) in [(1000, 125), (200, 125), (50, 50), (3, 3)] {
+            assert_eq!(interval(&mut cadence(&[], 0.05, 0.1), 4096, rate), expected, "{rate}/s");
+        }
+    }
+
+    // 000 §6.3, with f_min 0.05 and w 0.1: 0.095 of what arrives in a second, or of the queue.
+    #[test]
+    fn left_to_itself_it_notices_in_time_and_before_the_queue_overflows() {
+        let auto =
+            |given: &[(&str, f64)]| cadence(&[&[("measure", 0.0)], given].concat(), 0.05, 0.1);
+        for (room, rate, expected) in [(4096, 1000, 95), (4096, 200, 19), (500, 10_000, 47)] {
+            let interval = interval(&mut auto(&[]), room, rate);
+            assert!(interval.abs_diff(expected) <= 1, "{room}, {rate}/s: {interval}");
+        }
+        let quick = interval(&mut auto(&[("notice_s", 0.1)]), 4096, 1000);
+        assert!(quick.abs_diff(9) <= 1, "{quick}");
+        // Without smoothing the whole of it.
+        let plain = interval(&mut cadence(&[("measure", 0.0)], 0.05, 1.0), 500, 10_000);
+        assert!(plain.abs_diff(475) <= 1, "{plain}");
+        assert_eq!(interval(&mut auto(&[]), 0, 100), 1, "at the least every one");
+    }
+
+    #[test]
+    fn without_messages_one_is_due_after_a_second() {
+        for given in [[].as_slice(), &[("measure", 0.0)]] {
+            let mut cadence = cadence(given, 0.05, 0.1);
+            let (signals, mut control) = (Signals::default(), Control::OPEN);
+            let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+            assert!(!cadence.is_due(at(999), &signals) && cadence.is_due(at(1000), &signals));
+            assert_eq!(cadence.on_taken(at(1000), &signals, &mut control), 0);
+            assert!(!cadence.is_due(at(1999), &signals) && cadence.is_due(at(2000), &signals));
+        }
+    }
+
+    #[test]
+    fn the_message_that_is_measured_is_admitted_if_asked_for() {
+        for (accepts, messages, admits) in [(0.0, 1, false), (1.0, 1, true), (1.0, 0, false)] {
+            let mut cadence = cadence(&[("accept_measured", accepts)], 0.05, 0.1);
+            let (signals, mut control) =
+                (Signals { messages, ..Signals::default() }, Control::OPEN);
+            cadence.is_due(Timestamp::ZERO, &signals);
+            cadence.on_taken(Timestamp::ZERO, &signals, &mut control);
+            assert_eq!(control.admit_next, admits, "{accepts}, {messages} messages");
+        }
+        assert!(ENTRY.values(&[("accept_measured", 0.5)]).is_err());
+    }
+}

@@ -1,0 +1,79 @@
+//! Exponentially weighted moving averages.
+
+/// An average in which each sample weighs less, by the same factor, with every one that
+/// comes after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ewma {
+    weight: f64,
+    /// Samples that are averaged alike at the start.
+    alike: u32,
+    /// Samples up to now, no further than those.
+    samples: u32,
+    value: f64,
+}
+
+impl Ewma {
+    /// An average that begins with its first sample; the newest weighs `weight`, 0 to 1.
+    pub(crate) fn new(weight: f64) -> Self {
+        Self::beginning_with(1, weight)
+    }
+
+    /// An average that begins with the mean of its first samples, 1 at least.
+    pub(crate) fn beginning_with(alike: u32, weight: f64) -> Self {
+        Self { weight, alike, samples: 0, value: 0.0 }
+    }
+
+    /// An average that begins at `value`.
+    pub(crate) fn starting_at(value: f64, weight: f64) -> Self {
+        Self { weight, alike: 0, samples: 0, value }
+    }
+
+    /// Takes a sample in, and gives the average.
+    pub(crate) fn update(&mut self, sample: f64) -> f64 {
+        let weight = if self.samples < self.alike {
+            self.samples += 1;
+            1.0 / f64::from(self.samples)
+        } else {
+            self.weight
+        };
+        self.value = (1.0 - weight) * self.value + weight * sample;
+        self.value
+    }
+
+    /// The average; before the first sample what it begins at, or zero.
+    pub(crate) fn value(&self) -> f64 {
+        self.value
+    }
+
+    /// Multiplies the average.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        self.value *= factor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sample_is_the_average_and_each_later_one_weighs_in() {
+        let mut average = Ewma::new(0.25);
+        assert_eq!(average.update(8.0), 8.0);
+        assert_eq!(average.update(4.0), 7.0);
+        assert_eq!(average.value(), 7.0);
+        average.scale(0.5);
+        assert_eq!(average.update(3.5), 3.5);
+    }
+
+    #[test]
+    fn the_first_samples_may_weigh_alike() {
+        let mut average = Ewma::beginning_with(3, 0.25);
+        assert_eq!([1.0, 5.0, 6.0, 8.0].map(|sample| average.update(sample)), [1.0, 3.0, 4.0, 5.0]);
+    }
+
+    #[test]
+    fn a_start_value_counts_as_a_sample() {
+        let mut average = Ewma::starting_at(0.0, 0.25);
+        assert_eq!(average.update(8.0), 2.0);
+    }
+}

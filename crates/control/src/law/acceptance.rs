@@ -1,0 +1,318 @@
+//! Acceptance: the share of admitted calls follows the share of messages that were accepted.
+//!
+//! Signal: α, the accepted of all messages over the last `k` measurements, taken every
+//! `measure` messages: those of any kind count, also where only some are ever refused. At each
+//! measurement f ← clamp(f_min, (α_targ/α)·f, 1), without smoothing. Trips whenever α exceeds
+//! the target. Recovers by the same factor, which is the larger the more was refused. Cold
+//! start: f = 1; nothing happens before k measurements.
+//!
+//! Known bias: the law does not see the load. To accept everything is above the target, so
+//! that without any load f cycles between 1 and about 0.8, with the time of a window, and
+//! refuses some 7 %; and under any load it admits the share α_targ, which is right for one
+//! load only. Where the other messages of a call are never refused, α counts them as accepted,
+//! and of the calls several times 1 − α_targ is refused.
+//!
+//! With `sustainable` set, α is instead the rate of admitted calls over the highest one that
+//! can be sustained, as in the law's model for telephone switches (Kasera et al. 2001). Then
+//! f falls when more is admitted than can be done, however far beyond 1 the occupancy would be.
+//! It is as good as the number: half of the true rate halves the goodput.
+//!
+//! An interval without messages is no measurement. When as many as make a window have passed
+//! in silence, f is 1 again: nothing has been refused there.
+//!
+//! Source: 000 §3.2, equation 4; as a law of its own: §3.2, "acceptance rate algorithm".
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use super::occupancy::{FLOOR, K};
+use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
+use crate::registry::{Entry, Param};
+use crate::trail::Trail;
+use crate::{Allowance, Bucket, Control, Law, Signals, Values};
+
+pub(super) static TARGET: Param = Param {
+    name: "alpha_targ",
+    doc: "Acceptance α that is aimed at.",
+    unit: "fraction",
+    default: 0.95,
+    min: 0.01,
+    max: 1.0,
+};
+
+pub(super) static SUSTAINABLE: Param = Param {
+    name: "sustainable",
+    doc: "New sessions a second that the server can sustain: α is the rate of those admitted \
+          over this. 0: α is the accepted share of all messages, as in the paper.",
+    unit: "1/s",
+    default: 0.0,
+    min: 0.0,
+    max: 1_000_000.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "acceptance",
+    summary: "multiplies the admitted share by target/acceptance every few messages",
+    source: "000 §3.2",
+    doc: "Every `measure` messages: α, the accepted share of the messages of the last `k` \
+          measurements; the admitted share becomes clamp(`f_min`, (`alpha_targ`/α)·f, 1). It \
+          refuses some calls without any load.",
+    params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &SUSTAINABLE],
+    check: Cadence::check,
+    build: |values: &Values| {
+        Box::new(Acceptance {
+            cadence: Cadence::new(values, values.of(&FLOOR), 1.0),
+            estimate: Estimate::new(values),
+            floor: values.of(&FLOOR),
+            fraction: 1.0,
+        })
+    },
+};
+
+#[derive(Debug)]
+struct Acceptance {
+    cadence: Cadence,
+    estimate: Estimate,
+    floor: f64,
+    fraction: f64,
+}
+
+impl Acceptance {
+    fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        if !self.cadence.is_due(now, signals) {
+            return;
+        }
+        let arrived = self.cadence.on_taken(now, signals, control);
+        if let Some(factor) = self.estimate.factor(now, arrived, signals) {
+            self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
+            control.admit_of_all(Allowance::Fraction(self.fraction));
+        }
+    }
+}
+
+impl Law for Acceptance {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.cadence.begin(now, signals);
+    }
+
+    fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(PATIENCE)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.fraction >= 1.0
+    }
+}
+
+/// Acceptance over the last k measurements.
+#[derive(Debug)]
+pub(super) struct Estimate {
+    target: f64,
+    /// The least that acceptance counts as: what was all refused says no more than that.
+    least: f64,
+    /// New sessions a second; `None`: of the messages.
+    sustainable_cps: Option<f64>,
+    trail: Trail<Counts>,
+    k: usize,
+    /// Intervals without messages up to now.
+    silent: usize,
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    at: Timestamp,
+    messages: u64,
+    refused: u64,
+    admitted: u64,
+}
+
+impl Estimate {
+    pub(super) fn new(values: &Values) -> Self {
+        let k = values.of(&K) as usize;
+        let sustainable = values.of(&SUSTAINABLE);
+        Self {
+            target: values.of(&TARGET),
+            least: values.of(&FLOOR),
+            sustainable_cps: (sustainable > 0.0).then_some(sustainable),
+            trail: Trail::new(k),
+            k,
+            silent: 0,
+        }
+    }
+
+    /// Takes a measurement, before which `arrived` messages have come since the last. Gives the
+    /// factor by which the admitted share is to change; `None` if it is not known.
+    pub(super) fn factor(
+        &mut self,
+        now: Timestamp,
+        arrived: u64,
+        signals: &Signals,
+    ) -> Option<f64> {
+        if arrived == 0 && self.sustainable_cps.is_none() {
+            self.silent += 1;
+            if self.silent < self.k {
+                return None;
+            }
+            self.trail.clear();
+            return Some(f64::INFINITY);
+        }
+        self.silent = 0;
+        let newest = Counts {
+            at: now,
+            messages: signals.messages,
+            refused: signals.messages_refused,
+            admitted: signals.flow(Bucket::Session).admitted,
+        };
+        let oldest = self.trail.push(newest)?;
+        let acceptance = match self.sustainable_cps {
+            None => {
+                let messages = newest.messages - oldest.messages;
+                let refused = newest.refused - oldest.refused;
+                // The newest message is counted, and not yet decided.
+                let accepted = messages.saturating_sub(refused);
+                (accepted as f64 / messages as f64).max(self.least)
+            }
+            Some(sustainable_cps) => {
+                let passed_s = newest.at.since(oldest.at).as_secs_f64();
+                (newest.admitted - oldest.admitted) as f64 / passed_s / sustainable_cps
+            }
+        };
+        (!acceptance.is_nan()).then(|| self.target / acceptance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages a millisecond apart.
+    struct Bench {
+        law: Box<dyn Law>,
+        signals: Signals,
+        control: Control,
+        now: Timestamp,
+    }
+
+    impl Bench {
+        fn new(sustainable: f64) -> Self {
+            let values = ENTRY.values(&[
+                ("k", 3.0),
+                ("measure", 10.0),
+                ("alpha_targ", 0.8),
+                ("f_min", 0.1),
+                ("sustainable", sustainable),
+            ]);
+            Self {
+                law: (ENTRY.build)(&values.unwrap()),
+                signals: Signals::default(),
+                control: Control::OPEN,
+                now: Timestamp::ZERO,
+            }
+        }
+
+        fn share(&self) -> f64 {
+            self.control.admit(Bucket::Session).fraction(0.0)
+        }
+
+        /// So many messages, of which the first are refused.
+        fn messages(&mut self, count: u64, refused: u64) -> f64 {
+            for i in 0..count {
+                self.now = self.now + Duration::from_millis(1);
+                self.signals.messages += 1;
+                self.law.on_arrival(self.now, &self.signals, &mut self.control);
+                let flow = self.signals.flow_mut(Bucket::Session);
+                if i < refused {
+                    flow.refused += 1;
+                    self.signals.messages_refused += 1;
+                } else {
+                    flow.admitted += 1;
+                }
+            }
+            self.share()
+        }
+
+        fn ticks(&mut self, count: u32) -> f64 {
+            for _ in 0..count {
+                self.now = self.now + PATIENCE;
+                self.law.on_tick(self.now, &self.signals, &mut self.control);
+            }
+            self.share()
+        }
+    }
+
+    #[track_caller]
+    fn assert_near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    }
+
+    #[test]
+    fn the_share_is_multiplied_by_target_over_acceptance() {
+        let mut bench = Bench::new(0.0);
+        assert_near(bench.messages(29, 0), 1.0);
+        // 000 §3.2 as printed: everything was accepted, which is above the target.
+        assert_near(bench.messages(1, 0), 0.8);
+        // The window is 20 messages, of which 2 are refused, then 4, then 10.
+        assert_near(bench.messages(10, 2), 0.8 / 0.9 * 0.8);
+        assert_near(bench.messages(10, 2), 0.8 / 0.9 * 0.8);
+        assert!(!bench.law.is_at_rest());
+        assert_near(bench.messages(10, 8), 1.0);
+        assert!(bench.law.is_at_rest());
+    }
+
+    #[test]
+    fn the_share_never_falls_below_its_floor() {
+        assert_near(Bench::new(0.0).messages(500, 0), 0.1);
+    }
+
+    #[test]
+    fn when_all_was_refused_the_share_grows_by_no_more_than_from_the_floor() {
+        let mut bench = Bench::new(0.0);
+        bench.messages(90, 0);
+        assert_near(bench.share(), 0.8_f64.powi(7));
+        // Two intervals later, at 0.8 and 0.8/0.5 of it, nothing in the window was accepted.
+        bench.messages(20, 20);
+        let before = bench.share();
+        assert_near(bench.messages(10, 10), (8.0 * before).min(1.0));
+    }
+
+    #[test]
+    fn an_interval_without_messages_is_no_measurement_and_a_window_of_them_opens() {
+        let mut bench = Bench::new(0.0);
+        let share = bench.messages(40, 0);
+        assert_near(share, 0.64);
+        assert_near(bench.ticks(2), share);
+        assert_near(bench.ticks(1), 1.0);
+        // The window begins anew.
+        assert_near(bench.messages(29, 0), 1.0);
+        assert_near(bench.messages(1, 0), 0.8);
+        // A message between ticks is a measurement.
+        bench.ticks(2);
+        bench.messages(10, 0);
+        assert!(bench.ticks(2) < 1.0);
+    }
+
+    #[test]
+    fn against_a_sustainable_rate_only_what_is_beyond_it_trips() {
+        // Messages come at 1,000 a second.
+        let mut bench = Bench::new(2000.0);
+        assert_near(bench.messages(100, 0), 1.0);
+        let mut bench = Bench::new(500.0);
+        // At the first measurement the newest message is not yet decided; later in the window
+        // there are as many at each end.
+        assert_near(bench.messages(30, 0), 0.4);
+        assert_near(bench.messages(10, 0), 0.16);
+        // Nothing is admitted: no load.
+        assert_near(bench.ticks(1), (0.8_f64 / (10.0 / 1.01 / 500.0) * 0.16).min(1.0));
+        assert_near(bench.ticks(2), 1.0);
+    }
+}

@@ -1,0 +1,207 @@
+//! Acceptance rate and occupancy, the stricter of the two.
+//!
+//! Signals: the occupancy ρ̂ as in [`occupancy`](super::occupancy), and the acceptance α as in
+//! [`acceptance`](super::acceptance), both over the last `k` measurements, which are taken
+//! every `measure` messages. f ← clamp(f_min, min(f_α, f_ρ), 1), where f_ρ = (ρ_targ/ρ̂)·f and
+//! f_α = (α_targ/α)·f, and the f multiplied in each is the combined one. Trips when either
+//! exceeds its target. Recovers when both are below, by the smaller of the two factors. Cold
+//! start: f = 1; nothing happens before k measurements.
+//!
+//! Known bias, as printed: f_α calls it an overload that everything is accepted. *Without any
+//! load* α is 1, so that f falls by 5 % a measurement until the refusals have entered the
+//! window of k measurements; then α lies below its target and f climbs to 1, until they have
+//! left it. So f cycles between about 0.8 and 1, and of the calls some 7 % are refused that
+//! the server had time for. Under load f_ρ is the smaller one from the start, and the law is
+//! [`occupancy`](super::occupancy), but that f_α holds it back each time it recovers: the
+//! poorest of the paper's three in calls a second (000 §6.5: "very aggressive").
+//!
+//! With `sustainable` set, α is the rate of admitted calls over the highest one that can be
+//! sustained. Then it does what the paper wants of it: it says by how much the server is
+//! overloaded where ρ cannot exceed 1, and says nothing without load.
+//!
+//! Source: 000 §3.2, equations 4 and 5.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use super::{acceptance, occupancy};
+use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
+use crate::registry::Entry;
+use crate::{Allowance, Control, Law, Signals, Values};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "aro",
+    summary: "the stricter of acceptance and occupancy",
+    source: "000 §3.2",
+    doc: "Every `measure` messages the admitted share becomes clamp(`f_min`, \
+          min(`alpha_targ`/α, `rho_targ`/ρ)·f, 1), with α and ρ over the last `k` measurements, \
+          ρ smoothed with weight `w`. As printed it refuses some calls without any load.",
+    params: &[
+        &occupancy::K,
+        &MEASURE,
+        &NOTICE,
+        &ACCEPT,
+        &occupancy::TARGET,
+        &acceptance::TARGET,
+        &occupancy::FLOOR,
+        &occupancy::WEIGHT,
+        &acceptance::SUSTAINABLE,
+    ],
+    check: Cadence::check,
+    build: |values: &Values| {
+        Box::new(Aro {
+            cadence: Cadence::new(
+                values,
+                values.of(&occupancy::FLOOR),
+                values.of(&occupancy::WEIGHT),
+            ),
+            occupancy: occupancy::Estimate::new(values),
+            acceptance: acceptance::Estimate::new(values),
+            floor: values.of(&occupancy::FLOOR),
+            fraction: 1.0,
+        })
+    },
+};
+
+#[derive(Debug)]
+struct Aro {
+    cadence: Cadence,
+    occupancy: occupancy::Estimate,
+    acceptance: acceptance::Estimate,
+    floor: f64,
+    fraction: f64,
+}
+
+impl Aro {
+    fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        if !self.cadence.is_due(now, signals) || !self.occupancy.is_news(signals.processor) {
+            return;
+        }
+        let arrived = self.cadence.on_taken(now, signals, control);
+        let factors = [
+            self.occupancy.factor(signals.processor),
+            self.acceptance.factor(now, arrived, signals),
+        ];
+        if let Some(factor) = factors.into_iter().flatten().reduce(f64::min) {
+            self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
+            control.admit_of_all(Allowance::Fraction(self.fraction));
+        }
+    }
+}
+
+impl Law for Aro {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.cadence.begin(now, signals);
+    }
+
+    fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(PATIENCE)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.fraction >= 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bucket;
+
+    /// Messages a millisecond apart, on a processor of constant occupancy.
+    struct Bench {
+        law: Box<dyn Law>,
+        signals: Signals,
+        control: Control,
+        now: Timestamp,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let values = ENTRY.values(&[
+                ("k", 3.0),
+                ("measure", 10.0),
+                ("w", 1.0),
+                ("rho_targ", 0.5),
+                ("alpha_targ", 0.8),
+            ]);
+            Self {
+                law: (ENTRY.build)(&values.unwrap()),
+                signals: Signals::default(),
+                control: Control::OPEN,
+                now: Timestamp::ZERO,
+            }
+        }
+
+        fn pass(&mut self, time: Duration, occupancy: f64) {
+            self.now = self.now + time;
+            self.signals.processor.at = self.now;
+            self.signals.processor.occupied += time.mul_f64(occupancy);
+        }
+
+        fn share(&self) -> f64 {
+            self.control.admit(Bucket::Session).fraction(0.0)
+        }
+
+        fn messages(&mut self, count: u64, refused: u64, occupancy: f64) -> f64 {
+            for i in 0..count {
+                self.pass(Duration::from_millis(1), occupancy);
+                self.signals.messages += 1;
+                self.law.on_arrival(self.now, &self.signals, &mut self.control);
+                self.signals.messages_refused += u64::from(i < refused);
+            }
+            self.share()
+        }
+    }
+
+    #[track_caller]
+    fn assert_near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    }
+
+    #[test]
+    fn the_stricter_of_the_two_holds() {
+        let mut bench = Bench::new();
+        assert_near(bench.messages(29, 0, 0.1), 1.0);
+        // f_α = 0.8 of 1, and f_ρ = 5.
+        assert_near(bench.messages(1, 0, 0.1), 0.8);
+        // f_ρ = 0.5/0.55, and of the window 9 were refused: f_α = 0.8/0.55.
+        assert_near(bench.messages(10, 10, 1.0), 0.5 / 0.55 * 0.8);
+        // f_ρ = 0.5/0.625, and 10 were refused.
+        let before = 0.5 / 0.55 * 0.8;
+        assert_near(bench.messages(10, 0, 0.25), 0.5 / 0.625 * before);
+        // f_ρ = 2; the last of those ten was refused within the window.
+        assert_near(bench.messages(10, 0, 0.25), 0.8 / 0.95 * 0.5 / 0.625 * before);
+    }
+
+    #[test]
+    fn without_messages_occupancy_alone_counts() {
+        let mut bench = Bench::new();
+        let share = bench.messages(60, 0, 1.0);
+        assert!(share < 0.1 && !bench.law.is_at_rest(), "{share}");
+        // The window is then the tick and an interval of 10 messages.
+        bench.pass(PATIENCE, 0.4);
+        bench.law.on_tick(bench.now, &bench.signals, &mut bench.control);
+        let occupancy = (0.01 + 0.4) / 1.01;
+        assert_near(bench.share(), 0.5 / occupancy * share);
+    }
+
+    #[test]
+    fn a_processor_that_was_not_read_again_is_not_measured() {
+        let mut bench = Bench::new();
+        bench.messages(30, 0, 0.1);
+        bench.signals.messages += 10;
+        bench.law.on_arrival(bench.now, &bench.signals, &mut bench.control);
+        assert_near(bench.share(), 0.8);
+        assert_near(bench.messages(1, 0, 0.1), 0.64);
+    }
+}

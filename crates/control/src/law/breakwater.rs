@@ -1,0 +1,239 @@
+//! Breakwater: credits for the calls that may be in the server, by the delay of its queue.
+//!
+//! Signal: d, how long the last new call waited that was taken from the queue. Every T_c: if
+//! d ≥ d_t, C ← C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + a. Trips when d reaches the target d_t;
+//! the further beyond, the larger the step down. What has waited 2·d_t is refused when its turn
+//! comes. Recovers by a credits a step while d is below its target, from one credit, which
+//! is the least, to the most. Cold start: the most, all credits.
+//!
+//! In Breakwater the clients hold the credits, and send nothing without one: it refuses almost
+//! nothing. Here the server keeps them for itself, and who finds none is refused. They bound
+//! what is in the server at the same time, as Breakwater's bound what is under way and in its
+//! queue: a window, not a rate. It needs no notion of capacity, and what a window admits is at
+//! once as much as what has left.
+//!
+//! Known bias: steps up are fixed and steps down in proportion, so that a short window (few
+//! calls fit into d_t) swings by more of itself than a long one. Credits that nobody uses grow
+//! to the most, and an overload that sets in finds them there: until the first steps down, all
+//! that come wait, and it is the bound of 2·d_t that keeps them from waiting long.
+//!
+//! Source: Cho et al., "Overload Control for µs-Scale RPCs with Breakwater", OSDI 2020, and
+//! caladan, `breakwater/src/bw_server.c`: β 0.02, at least half kept, at least one more a step,
+//! refusal beyond twice the target. d_t is 40 % of the delay that is promised.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::registry::{Entry, Param};
+use crate::{Allowance, Control, Law, Signals, Values};
+
+static TARGET: Param = Param {
+    name: "d_t",
+    doc: "Target d_t of the delay in the queue; 40 % of the delay that is promised. What has \
+          waited twice as long is refused.",
+    unit: "s",
+    default: 0.04,
+    min: 0.000_1,
+    max: 10.0,
+};
+
+static INTERVAL: Param = Param {
+    name: "t_c",
+    doc: "Time from one step to the next. Breakwater has the round trip of its network.",
+    unit: "s",
+    default: 0.01,
+    min: 0.001,
+    max: 10.0,
+};
+
+static INCREASE: Param = Param {
+    name: "a",
+    doc: "Credits that are added in a step. Breakwater has 0.1 % of its clients, and 1 at least.",
+    unit: "calls",
+    default: 1.0,
+    min: 0.001,
+    max: 10_000.0,
+};
+
+static DECREASE: Param = Param {
+    name: "beta",
+    doc: "Share of the credits that is taken away in a step at a delay of twice the target.",
+    unit: "fraction",
+    default: 0.02,
+    min: 0.001,
+    max: 1.0,
+};
+
+static CREDITS_MAX: Param = Param {
+    name: "credits_max",
+    doc: "The most credits.",
+    unit: "calls",
+    default: 500.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "breakwater",
+    summary: "a window of waiting calls that follows the delay in the queue",
+    source: "Cho et al., OSDI 2020; caladan, bw_server.c",
+    doc: "Every `t_c`: if the delay d in the queue reaches `d_t`, the window shrinks by the \
+          factor 1 − `beta`·(d − `d_t`)/`d_t`, to a half at the most; else it grows by `a`. Calls \
+          beyond the window are refused, and what has waited twice `d_t` as well.",
+    params: &[&TARGET, &INTERVAL, &INCREASE, &DECREASE, &CREDITS_MAX],
+    check: |_| Ok(()),
+    build: |values: &Values| {
+        Box::new(Breakwater {
+            target: Duration::from_secs_f64(values.of(&TARGET)),
+            interval: Duration::from_secs_f64(values.of(&INTERVAL)),
+            increase: values.of(&INCREASE),
+            decrease: values.of(&DECREASE),
+            credits_max: values.of(&CREDITS_MAX),
+            delay: Duration::ZERO,
+            credits: values.of(&CREDITS_MAX),
+        })
+    },
+};
+
+/// Never fewer credits: without any, no delay would be measured.
+const CREDITS_MIN: f64 = 1.0;
+/// In one step credits are never reduced by more than this factor.
+const KEPT_MIN: f64 = 0.5;
+
+#[derive(Debug)]
+struct Breakwater {
+    target: Duration,
+    interval: Duration,
+    increase: f64,
+    decrease: f64,
+    credits_max: f64,
+    /// d.
+    delay: Duration,
+    /// C.
+    credits: f64,
+}
+
+impl Law for Breakwater {
+    fn on_service(&mut self, _: Timestamp, signals: &Signals, _: &mut Control) {
+        if signals.service.is_new {
+            self.delay = signals.service.sojourn;
+        }
+    }
+
+    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        if signals.queue.waiting == 0 {
+            self.delay = Duration::ZERO;
+        }
+        self.credits = if self.delay >= self.target {
+            let beyond = (self.delay - self.target).as_secs_f64() / self.target.as_secs_f64();
+            self.credits * (1.0 - self.decrease * beyond).max(KEPT_MIN)
+        } else {
+            self.credits + self.increase
+        };
+        self.credits = self.credits.clamp(CREDITS_MIN, self.credits_max);
+        control.admit_of_all(Allowance::Window(self.credits));
+        control.queue.wait_max = Some(2 * self.target);
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(self.interval)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.credits >= self.credits_max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bucket;
+
+    struct Bench {
+        law: Box<dyn Law>,
+        signals: Signals,
+        control: Control,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self {
+                law: (ENTRY.build)(&ENTRY.defaults()),
+                signals: Signals::default(),
+                control: Control::OPEN,
+            }
+        }
+
+        /// A call is taken from the queue that waited so long; others stay.
+        fn taken(&mut self, ms: u64) {
+            self.signals.queue.waiting = 9;
+            self.signals.service.is_new = true;
+            self.signals.service.sojourn = Duration::from_millis(ms);
+            self.law.on_service(Timestamp::ZERO, &self.signals, &mut self.control);
+        }
+
+        fn steps(&mut self, count: u32) -> f64 {
+            for _ in 0..count {
+                self.law.on_tick(Timestamp::ZERO, &self.signals, &mut self.control);
+            }
+            match self.control.admit(Bucket::Session) {
+                Allowance::Window(window) => window,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[track_caller]
+    fn assert_near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    }
+
+    #[test]
+    fn the_further_beyond_the_target_the_larger_the_step_down() {
+        let mut bench = Bench::new();
+        assert_near(bench.steps(1), 500.0);
+        bench.taken(40);
+        assert_near(bench.steps(1), 500.0);
+        bench.taken(80);
+        assert_near(bench.steps(1), 490.0);
+        bench.taken(120);
+        assert_near(bench.steps(1), 490.0 * 0.96);
+        // By a half at the most.
+        bench.taken(10_000);
+        assert_near(bench.steps(1), 490.0 * 0.48);
+    }
+
+    #[test]
+    fn below_the_target_it_grows_by_one_a_step_from_one_to_the_most() {
+        let mut bench = Bench::new();
+        bench.taken(10_000);
+        assert_near(bench.steps(100), 1.0);
+        bench.taken(39);
+        assert_near(bench.steps(1), 2.0);
+        assert_near(bench.steps(497), 499.0);
+        assert!(!bench.law.is_at_rest());
+        assert_near(bench.steps(2), 500.0);
+        assert!(bench.law.is_at_rest());
+    }
+
+    #[test]
+    fn an_empty_queue_has_no_delay_whatever_the_last_call_waited() {
+        let mut bench = Bench::new();
+        bench.taken(10_000);
+        assert_near(bench.steps(2), 125.0);
+        bench.signals.queue.waiting = 0;
+        assert_near(bench.steps(1), 126.0);
+    }
+
+    #[test]
+    fn only_new_calls_count_and_what_waits_twice_the_target_is_refused() {
+        let mut bench = Bench::new();
+        bench.taken(10);
+        bench.signals.service =
+            crate::Service { sojourn: Duration::from_secs(9), ..crate::Service::default() };
+        bench.law.on_service(Timestamp::ZERO, &bench.signals, &mut bench.control);
+        assert_near(bench.steps(1), 500.0);
+        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(80)));
+    }
+}

@@ -1,0 +1,337 @@
+//! Clearwater: the rate of a token bucket, by the smoothed latency.
+//!
+//! Signal: the time that new calls waited before their service, smoothed by an eighth; Clearwater
+//! has the whole latency of its requests, of which a proxy's own work is a thousandth. After
+//! every 20 calls err = (latency − target)/target. Trips when err > 0: the rate is divided by
+//! 1.2. Recovers when err < −0.005: the rate grows by −err/2 of the bucket a second, but not
+//! while less than half of it is used: a quiet hour is no evidence of capacity. Cold start: the
+//! initial rate, which the operator takes to be safe.
+//!
+//! A rate that nobody has asked for, for a second, says nothing: if it is below the initial
+//! rate it goes back there, and the latency to its target. Clearwater has no such rule, and
+//! refuses the first calls after a quiet night by the rate of the last overload. The floor of the
+//! rate keeps it from starving in any case.
+//!
+//! Known bias: the law counts by calls, not by time, so that it is slow where few are admitted;
+//! and latency is measured where the queue is left: what the rate lets in now shows there after
+//! everything that waits already. By its own bucket of 1,000 and 100 calls a second it grows by
+//! 500 at once. The throttle is to be the token bucket, with a depth of the same size.
+//!
+//! Source: Metaswitch Clearwater, cpp-common `src/load_monitor.cpp`, after Welsh and Culler,
+//! "Adaptive Overload Control for Busy Internet Servers", 2003. Its first releases change the
+//! rate every 20 calls, later ones every two seconds at the most, with a bucket of 1,000. Both are
+//! too much for a server of hundreds of calls a second, where the rate overshoots by more than
+//! the capacity: the defaults lie between.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::ewma::Ewma;
+use crate::registry::{Entry, Param};
+use crate::{Allowance, Bucket, Control, Law, Signals, Values};
+
+static TARGET: Param = Param {
+    name: "target",
+    doc: "Latency that is aimed at.",
+    unit: "s",
+    default: 0.1,
+    min: 0.000_1,
+    max: 10.0,
+};
+
+static BUCKET: Param = Param {
+    name: "bucket",
+    doc: "Depth of the bucket: half of it is what the rate grows by without any latency. \
+          Clearwater has 1000.",
+    unit: "calls",
+    default: 20.0,
+    min: 0.1,
+    max: 1_000_000.0,
+};
+
+static RATE_START: Param = Param {
+    name: "rate_start",
+    doc: "Rate at the start, and after a second without calls at the least. Clearwater has 100.",
+    unit: "1/s",
+    default: 100.0,
+    min: 0.1,
+    max: 1_000_000.0,
+};
+
+static RATE_MIN: Param = Param {
+    name: "rate_min",
+    doc: "Least rate.",
+    unit: "1/s",
+    default: 10.0,
+    min: 0.1,
+    max: 1_000_000.0,
+};
+
+static CALLS: Param = Param {
+    name: "calls",
+    doc: "Calls served from one change of the rate to the next.",
+    unit: "calls",
+    default: 20.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static INTERVAL: Param = Param {
+    name: "interval",
+    doc: "Least time from one change of the rate to the next. Clearwater has 2, at first it had 0.",
+    unit: "s",
+    default: 0.2,
+    min: 0.0,
+    max: 60.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "clearwater",
+    summary: "a rate that falls by a sixth while calls wait longer than a target",
+    source: "Metaswitch Clearwater, cpp-common load_monitor.cpp",
+    doc: "After every `calls` served: if the smoothed wait exceeds `target`, the admitted rate is \
+          divided by 1.2; if it is below, the rate grows by up to half of the `bucket`, unless \
+          less than half of it is used. Made for the throttle `token-bucket`.",
+    params: &[&TARGET, &BUCKET, &RATE_START, &RATE_MIN, &CALLS, &INTERVAL],
+    check: |values| {
+        let ordered = values.of(&RATE_MIN) <= values.of(&RATE_START);
+        if ordered { Ok(()) } else { Err("rate_min <= rate_start") }
+    },
+    build: |values: &Values| Box::new(Clearwater::new(values)),
+};
+
+/// How much the rate falls by.
+const DECREASE: f64 = 1.2;
+/// Error from which on it may grow.
+const INCREASE_BELOW: f64 = -0.005;
+/// Share of the bucket that it grows by without any latency.
+const INCREASE: f64 = 0.5;
+/// Share of the rate that must be used for it to grow.
+const USED_MIN: f64 = 0.5;
+/// Weight of the newest latency.
+const WEIGHT: f64 = 1.0 / 8.0;
+/// How long nobody must ask for the rate to be forgotten.
+const SILENCE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct Clearwater {
+    target_s: f64,
+    bucket: f64,
+    rate_start: f64,
+    rate_min: f64,
+    calls_max: u64,
+    interval: Duration,
+    rate: f64,
+    latency: Ewma,
+    calls: u64,
+    /// The last change: when, and how many had been admitted.
+    changed: (Timestamp, u64),
+    /// Messages that had asked for a session at the last tick.
+    arrived: u64,
+}
+
+impl Clearwater {
+    fn new(values: &Values) -> Self {
+        let target_s = values.of(&TARGET);
+        Self {
+            target_s,
+            bucket: values.of(&BUCKET),
+            rate_start: values.of(&RATE_START),
+            rate_min: values.of(&RATE_MIN),
+            calls_max: values.of(&CALLS) as u64,
+            interval: Duration::from_secs_f64(values.of(&INTERVAL)),
+            rate: values.of(&RATE_START),
+            latency: Ewma::starting_at(target_s, WEIGHT),
+            calls: 0,
+            changed: (Timestamp::ZERO, 0),
+            arrived: 0,
+        }
+    }
+
+    fn change(&mut self, latency_s: f64, used: f64) {
+        let error = (latency_s - self.target_s) / self.target_s;
+        if error > 0.0 {
+            self.rate = (self.rate / DECREASE).max(self.rate_min);
+        } else if error < INCREASE_BELOW && used > USED_MIN {
+            self.rate += -error * INCREASE * self.bucket;
+        }
+    }
+}
+
+impl Law for Clearwater {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        let flow = signals.flow(Bucket::Session);
+        self.changed = (now, flow.admitted);
+        self.arrived = flow.arrived;
+    }
+
+    fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        control.admit_of_all(Allowance::Rate(self.rate));
+    }
+
+    fn on_service(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        if !signals.service.is_new {
+            return;
+        }
+        let latency_s = self.latency.update(signals.service.sojourn.as_secs_f64());
+        self.calls += 1;
+        let passed = now.since(self.changed.0);
+        if self.calls < self.calls_max || passed < self.interval {
+            return;
+        }
+        let admitted = signals.flow(Bucket::Session).admitted;
+        let used = (admitted - self.changed.1) as f64 / (self.rate * passed.as_secs_f64());
+        self.change(latency_s, used);
+        (self.calls, self.changed) = (0, (now, admitted));
+        control.admit_of_all(Allowance::Rate(self.rate));
+    }
+
+    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        let arrived = signals.flow(Bucket::Session).arrived;
+        if arrived == self.arrived && self.rate < self.rate_start {
+            self.rate = self.rate_start;
+            self.latency = Ewma::starting_at(self.target_s, WEIGHT);
+            control.admit_of_all(Allowance::Rate(self.rate));
+        }
+        self.arrived = arrived;
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(SILENCE)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.rate >= self.rate_start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bench {
+        law: Box<dyn Law>,
+        signals: Signals,
+        control: Control,
+        now: Timestamp,
+    }
+
+    impl Bench {
+        fn new(given: &[(&str, f64)]) -> Self {
+            let given = [&[("interval", 0.0)], given].concat();
+            let mut bench = Self {
+                law: (ENTRY.build)(&ENTRY.values(&given).unwrap()),
+                signals: Signals::default(),
+                control: Control::OPEN,
+                now: Timestamp::ZERO,
+            };
+            bench.law.on_arrival(bench.now, &bench.signals, &mut bench.control);
+            bench
+        }
+
+        /// So many calls are admitted and served, which waited so long, at the pace of `cps`.
+        fn serve(&mut self, count: u32, ms: u64, cps: f64) -> f64 {
+            self.signals.service.is_new = true;
+            self.signals.service.sojourn = Duration::from_millis(ms);
+            for _ in 0..count {
+                self.now = self.now + Duration::from_secs_f64(1.0 / cps);
+                let flow = self.signals.flow_mut(Bucket::Session);
+                flow.arrived += 1;
+                flow.admitted += 1;
+                self.law.on_service(self.now, &self.signals, &mut self.control);
+            }
+            self.rate()
+        }
+
+        fn tick(&mut self) -> f64 {
+            self.law.on_tick(self.now, &self.signals, &mut self.control);
+            self.rate()
+        }
+
+        fn rate(&self) -> f64 {
+            match self.control.admit(Bucket::Session) {
+                Allowance::Rate(rate) => rate,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[track_caller]
+    fn assert_near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-4, "{value}, not {expected}");
+    }
+
+    #[test]
+    fn too_long_a_wait_divides_the_rate_after_every_20_calls() {
+        let mut bench = Bench::new(&[]);
+        assert_near(bench.serve(19, 200, 100.0), 100.0);
+        assert_near(bench.serve(1, 200, 100.0), 100.0 / 1.2);
+        assert_near(bench.serve(20, 200, 100.0), 100.0 / 1.44);
+        assert_near(bench.serve(2000, 200, 100.0), 10.0);
+    }
+
+    #[test]
+    fn without_any_wait_it_grows_by_half_of_the_bucket() {
+        let mut bench = Bench::new(&[]);
+        // err = −(1 − (7/8)^20)
+        assert_near(bench.serve(20, 0, 100.0), 100.0 + 10.0 * (1.0 - 0.875_f64.powi(20)));
+        let before = bench.serve(200, 0, 200.0);
+        assert_near(bench.serve(20, 0, 200.0), before + 10.0);
+    }
+
+    #[test]
+    fn next_to_the_target_it_stays() {
+        let mut bench = Bench::new(&[]);
+        assert_near(bench.serve(200, 100, 100.0), 100.0);
+        let mut bench = Bench::new(&[("target", 0.1004)]);
+        assert_near(bench.serve(200, 100, 100.0), 100.0);
+        let mut bench = Bench::new(&[("target", 0.1006)]);
+        assert!(bench.serve(200, 100, 100.0) > 100.0);
+    }
+
+    #[test]
+    fn a_rate_that_is_half_unused_does_not_grow() {
+        let mut bench = Bench::new(&[]);
+        assert_near(bench.serve(200, 0, 49.9), 100.0);
+        assert!(bench.serve(20, 0, 50.1) > 100.0);
+    }
+
+    #[test]
+    fn changes_may_have_a_least_distance() {
+        let mut bench = Bench::new(&[("interval", 2.0)]);
+        assert_near(bench.serve(199, 200, 100.0), 100.0);
+        assert_near(bench.serve(1, 200, 100.0), 100.0 / 1.2);
+        assert_near(bench.serve(199, 200, 100.0), 100.0 / 1.2);
+    }
+
+    #[test]
+    fn a_second_without_calls_gives_the_first_rate_back() {
+        let mut bench = Bench::new(&[]);
+        bench.serve(100, 200, 100.0);
+        let low = bench.tick();
+        assert!(low < 45.0 && !bench.law.is_at_rest());
+        bench.serve(1, 200, 100.0);
+        assert_near(bench.tick(), low);
+        assert_near(bench.tick(), 100.0);
+        assert!(bench.law.is_at_rest());
+        // And the wait of then is forgotten.
+        assert!(bench.serve(20, 90, 100.0) >= 100.0);
+        // A higher one is kept.
+        let high = bench.serve(100, 0, 100.0);
+        bench.tick();
+        assert_near(bench.tick(), high);
+    }
+
+    #[test]
+    fn only_new_calls_count() {
+        let mut bench = Bench::new(&[]);
+        bench.signals.service.sojourn = Duration::from_secs(9);
+        for _ in 0..100 {
+            bench.law.on_service(bench.now, &bench.signals, &mut bench.control);
+        }
+        assert_near(bench.rate(), 100.0);
+        assert!(ENTRY.values(&[("rate_min", 101.0)]).is_err());
+        assert!(ENTRY.values(&[("rate_min", 100.0)]).is_ok());
+    }
+}

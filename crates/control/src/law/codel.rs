@@ -1,0 +1,230 @@
+//! Controlled delay: a queue that never gets short is an overload.
+//!
+//! Signal: the least sojourn of new calls in each interval of 100 ms. A burst makes some wait
+//! long, but not all: only a standing queue has no short wait in it. Trips when the least
+//! exceeds 5 ms. While it is tripped, the newest call is served first, since its caller is the
+//! most likely to be still there, and what has waited more than twice the target is refused
+//! when its turn comes. Recovers after an interval in which the queue was once empty. Cold
+//! start: not tripped.
+//!
+//! Nothing is ever refused at arrival, and no share is set: the queue itself is the throttle.
+//!
+//! folly serves the oldest first throughout, and so can go by the least sojourn throughout. With
+//! the newest first that is always short, and the law would let go of the overload every other
+//! interval: while it is tripped, only a queue that is empty counts as short.
+//!
+//! Known bias: each refusal comes late, after the call has waited, and costs a place in the
+//! queue until then. The target must be longer than a turn of the server takes, or a server that
+//! works in batches is always overloaded.
+//!
+//! Source: folly, `folly/executors/Codel.cpp` (interval, target, the slough of twice the target);
+//! after Nichols and Jacobson, "Controlling Queue Delay", 2012. Newest first: Maurer, "Fail at
+//! Scale", 2015.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::registry::{Entry, Param};
+use crate::{Control, Law, Order, Signals, Values};
+
+static TARGET: Param = Param {
+    name: "target",
+    doc: "Sojourn that the least in an interval may not exceed; what has waited twice as long is \
+          refused in an overload.",
+    unit: "s",
+    default: 0.005,
+    min: 0.000_1,
+    max: 10.0,
+};
+
+static INTERVAL: Param = Param {
+    name: "interval",
+    doc: "Time in which at least one sojourn is to be short.",
+    unit: "s",
+    default: 0.1,
+    min: 0.001,
+    max: 60.0,
+};
+
+static NEWEST_FIRST: Param = Param {
+    name: "newest_first",
+    doc: "1: the newest call is served first in an overload; 0: the oldest, as folly does.",
+    unit: "0 or 1",
+    default: 1.0,
+    min: 0.0,
+    max: 1.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "codel",
+    summary: "in a standing queue, serves the newest call first and refuses what waited long",
+    source: "folly, Codel.cpp",
+    doc: "Overloaded is who lets no call wait less than `target` for a whole `interval`. Then the \
+          newest call is served first, and what has waited twice the `target` is refused when \
+          its turn comes.",
+    params: &[&TARGET, &INTERVAL, &NEWEST_FIRST],
+    check: |values| {
+        let flag = values.of(&NEWEST_FIRST);
+        if flag != 0.0 && flag != 1.0 {
+            Err("newest_first = 0 or 1")
+        } else if values.of(&TARGET) >= values.of(&INTERVAL) {
+            Err("target < interval")
+        } else {
+            Ok(())
+        }
+    },
+    build: |values: &Values| {
+        Box::new(Codel {
+            target: Duration::from_secs_f64(values.of(&TARGET)),
+            interval: Duration::from_secs_f64(values.of(&INTERVAL)),
+            newest_first: values.of(&NEWEST_FIRST) == 1.0,
+            until: Timestamp::ZERO,
+            least: None,
+            overloaded: false,
+        })
+    },
+};
+
+#[derive(Debug)]
+struct Codel {
+    target: Duration,
+    interval: Duration,
+    newest_first: bool,
+    /// The end of the interval.
+    until: Timestamp,
+    /// The least sojourn in it; `None` before the first.
+    least: Option<Duration>,
+    overloaded: bool,
+}
+
+impl Codel {
+    /// What a service tells about the queue.
+    fn sojourn(&self, signals: &Signals) -> Duration {
+        if !(self.overloaded && self.newest_first) {
+            signals.service.sojourn
+        } else if signals.queue.waiting == 0 {
+            Duration::ZERO
+        } else {
+            Duration::MAX
+        }
+    }
+}
+
+impl Law for Codel {
+    fn on_service(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        if !signals.service.is_new {
+            return;
+        }
+        if now >= self.until {
+            self.until = now + self.interval;
+            if let Some(least) = self.least.take() {
+                self.overloaded = least > self.target;
+                let newest_first = self.overloaded && self.newest_first;
+                let queue = &mut control.queue;
+                queue.wait_max = self.overloaded.then_some(2 * self.target);
+                queue.order = if newest_first { Order::Lifo } else { Order::Fifo };
+            }
+        }
+        let sojourn = self.sojourn(signals);
+        self.least = Some(self.least.map_or(sojourn, |least| least.min(sojourn)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    struct Bench {
+        law: Box<dyn Law>,
+        signals: Signals,
+        control: Control,
+        now: Timestamp,
+    }
+
+    impl Bench {
+        fn new(given: &[(&str, f64)]) -> Self {
+            Self {
+                law: (ENTRY.build)(&ENTRY.values(given).unwrap()),
+                signals: Signals::default(),
+                control: Control::OPEN,
+                now: Timestamp::ZERO,
+            }
+        }
+
+        /// A service a millisecond, which begins with these sojourns in turn, and leaves
+        /// `waiting` behind. Whether it was overloaded at last.
+        fn services(&mut self, count: u32, sojourns_ms: &[f64], waiting: usize) -> bool {
+            self.signals.queue.waiting = waiting;
+            self.signals.service.is_new = true;
+            for i in 0..count {
+                self.now = self.now + MS;
+                self.signals.service.sojourn =
+                    MS.mul_f64(sojourns_ms[i as usize % sojourns_ms.len()]);
+                self.law.on_service(self.now, &self.signals, &mut self.control);
+            }
+            self.control.queue.wait_max.is_some()
+        }
+    }
+
+    #[test]
+    fn an_interval_without_a_short_wait_is_an_overload() {
+        let mut bench = Bench::new(&[]);
+        assert!(!bench.services(100, &[5.1], 9));
+        assert!(bench.services(1, &[5.1], 9));
+        let queue = bench.control.queue;
+        assert_eq!((queue.order, queue.wait_max), (Order::Lifo, Some(10 * MS)));
+        let allowance = bench.control.admit(crate::Bucket::Session);
+        assert_eq!(allowance, crate::Allowance::Open);
+    }
+
+    #[test]
+    fn a_single_short_wait_in_an_interval_is_enough() {
+        let mut bench = Bench::new(&[]);
+        let mut sojourns = [900.0; 50];
+        sojourns[20] = 5.0;
+        assert!(!bench.services(1000, &sojourns, 9));
+    }
+
+    #[test]
+    fn newest_first_only_an_empty_queue_is_short() {
+        let mut bench = Bench::new(&[]);
+        assert!(bench.services(300, &[8.0], 9));
+        assert!(bench.services(300, &[0.1], 9), "the newest never waits");
+        // Once empty, and the interval is over.
+        bench.services(1, &[300.0], 0);
+        assert!(!bench.services(100, &[0.1], 9));
+        assert_eq!(bench.control.queue, Control::OPEN.queue);
+        // As before, any short wait is enough.
+        assert!(!bench.services(300, &[0.1, 900.0], 9));
+    }
+
+    #[test]
+    fn oldest_first_it_goes_by_the_least_wait_throughout() {
+        let mut bench = Bench::new(&[("newest_first", 0.0)]);
+        assert!(bench.services(300, &[8.0], 9));
+        assert_eq!(bench.control.queue.order, Order::Fifo);
+        assert!(bench.services(300, &[5.1], 0));
+        assert!(!bench.services(201, &[5.0], 9));
+    }
+
+    #[test]
+    fn only_new_calls_count() {
+        let mut bench = Bench::new(&[]);
+        for _ in 0..300 {
+            bench.services(1, &[8.0], 9);
+            bench.signals.service = crate::Service::default();
+            bench.law.on_service(bench.now, &bench.signals, &mut bench.control);
+        }
+        assert!(bench.control.queue.wait_max.is_some());
+    }
+
+    #[test]
+    fn an_interval_is_longer_than_the_target() {
+        assert!(ENTRY.values(&[("target", 0.1)]).is_err());
+        assert!(ENTRY.values(&[("target", 0.099)]).is_ok());
+        assert!(ENTRY.values(&[("newest_first", 0.5)]).is_err());
+    }
+}

@@ -1,0 +1,310 @@
+//! Gradient: a window that follows the slope of the response time.
+//!
+//! Signal: the response time of each new call, from its arrival to the end of its service, and
+//! its long average over some 600 calls. g = clamp(½, tolerance·long/current, 1), and the window
+//! L ← 0.8·L + 0.2·(g·L + 4). Trips when the current time exceeds the average: g < 1 by so much
+//! that 4 calls do not make up for it. Recovers by those 4 a call, but only while at least half of
+//! the window is in use: a window that nobody fills says nothing. Cold start: L = 20, which is
+//! its least as well, so it cannot starve.
+//!
+//! After an overload the average is long out of date; as long as it is more than twice the
+//! current time, it is taken down by a tenth with every call.
+//!
+//! Known bias: the law knows no absolute time. In an overload that lasts, the long average
+//! follows the current one, and what is left to hold L down is that times vary. With a tolerance
+//! of 1.5, as later releases have it, that is not enough: L drifts up to its maximum, and 200
+//! calls wait at all times. What these take to be served must be less than a caller's patience.
+//! And a completion is seen only where another message is served right after it, which is
+//! whenever there is load enough to matter.
+//!
+//! Source: Netflix concurrency-limits, `Gradient2Limit.java`.
+
+use tidegate_world::Timestamp;
+
+use crate::ewma::Ewma;
+use crate::registry::{Entry, Param};
+use crate::{Allowance, Bucket, Control, Law, Signals, Values};
+
+static LIMIT_START: Param = Param {
+    name: "limit_start",
+    doc: "Window at the start.",
+    unit: "calls",
+    default: 20.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static LIMIT_MIN: Param = Param {
+    name: "limit_min",
+    doc: "Least window.",
+    unit: "calls",
+    default: 20.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static LIMIT_MAX: Param = Param {
+    name: "limit_max",
+    doc: "Largest window.",
+    unit: "calls",
+    default: 200.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static QUEUE: Param = Param {
+    name: "queue",
+    doc: "Calls by which the window would grow if no time were lost.",
+    unit: "calls",
+    default: 4.0,
+    min: 0.001,
+    max: 10_000.0,
+};
+
+static SMOOTHING: Param = Param {
+    name: "smoothing",
+    doc: "Weight of the newest window in the one that holds.",
+    unit: "fraction",
+    default: 0.2,
+    min: 0.001,
+    max: 1.0,
+};
+
+static LONG: Param = Param {
+    name: "long",
+    doc: "Calls of which the long average is made.",
+    unit: "calls",
+    default: 600.0,
+    min: 2.0,
+    max: 1_000_000.0,
+};
+
+static TOLERANCE: Param = Param {
+    name: "tolerance",
+    doc: "Factor by which a response may take longer than the average, unpunished. Later releases \
+          of its library have 1.5, which lets the window drift to its maximum.",
+    unit: "1",
+    default: 1.0,
+    min: 1.0,
+    max: 100.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "gradient2",
+    summary: "a window of waiting calls that shrinks while responses get slower",
+    source: "Netflix concurrency-limits, Gradient2Limit.java",
+    doc: "With every call served: g = `tolerance`·(mean of `long` responses)/(this response), \
+          within ½ and 1; the window becomes g·L + `queue`, smoothed, within its bounds. Calls \
+          beyond the window are refused.",
+    params: &[&LIMIT_START, &LIMIT_MIN, &LIMIT_MAX, &QUEUE, &SMOOTHING, &LONG, &TOLERANCE],
+    check: |values| {
+        let start = values.of(&LIMIT_START);
+        let ordered = values.of(&LIMIT_MIN) <= start && start <= values.of(&LIMIT_MAX);
+        if ordered { Ok(()) } else { Err("limit_min <= limit_start <= limit_max") }
+    },
+    build: |values: &Values| {
+        Box::new(Gradient2 {
+            bounds: (values.of(&LIMIT_MIN), values.of(&LIMIT_MAX)),
+            queue: values.of(&QUEUE),
+            smoothing: values.of(&SMOOTHING),
+            tolerance: values.of(&TOLERANCE),
+            // As many samples as the average is made of have this weight.
+            long: Ewma::beginning_with(WARM_UP, 2.0 / (values.of(&LONG) + 1.0)),
+            limit: values.of(&LIMIT_START),
+        })
+    },
+};
+
+/// Calls that the average begins with, all alike.
+const WARM_UP: u32 = 10;
+/// The least that g may be.
+const GRADIENT_MIN: f64 = 0.5;
+/// The long average is taken down while it is more than this multiple of the current time.
+const DRIFT_MAX: f64 = 2.0;
+/// By this factor.
+const DRIFT_FACTOR: f64 = 0.9;
+
+#[derive(Debug)]
+struct Gradient2 {
+    bounds: (f64, f64),
+    queue: f64,
+    smoothing: f64,
+    tolerance: f64,
+    /// Mean response time, s.
+    long: Ewma,
+    limit: f64,
+}
+
+impl Law for Gradient2 {
+    fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        control.admit_of_all(Allowance::Window(self.limit));
+    }
+
+    fn on_completion(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        let service = &signals.service;
+        if !service.is_new {
+            return;
+        }
+        let current_s = (service.sojourn + service.cost).as_secs_f64();
+        let long_s = self.long.update(current_s);
+        if long_s > DRIFT_MAX * current_s {
+            self.long.scale(DRIFT_FACTOR);
+        }
+        // The one that was served, and who waits behind it.
+        let in_use = signals.in_progress(Bucket::Session).max(signals.queue.waiting as u64) + 1;
+        if (in_use as f64) < self.limit / 2.0 {
+            return;
+        }
+        let gradient = self.tolerance * long_s / current_s;
+        let gradient = if gradient.is_nan() { 1.0 } else { gradient.clamp(GRADIENT_MIN, 1.0) };
+        let wanted = gradient * self.limit + self.queue;
+        let limit = (1.0 - self.smoothing) * self.limit + self.smoothing * wanted;
+        self.limit = limit.clamp(self.bounds.0, self.bounds.1);
+        control.admit_of_all(Allowance::Window(self.limit));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    struct Bench {
+        law: Box<dyn Law>,
+        signals: Signals,
+        control: Control,
+    }
+
+    impl Bench {
+        fn new(given: &[(&str, f64)]) -> Self {
+            let mut bench = Self {
+                law: (ENTRY.build)(&ENTRY.values(given).unwrap()),
+                signals: Signals::default(),
+                control: Control::OPEN,
+            };
+            bench.law.on_arrival(Timestamp::ZERO, &bench.signals, &mut bench.control);
+            bench
+        }
+
+        /// So many calls are served, which took so long with `behind` in progress.
+        fn serve(&mut self, count: u32, ms: u64, behind: u64) -> f64 {
+            self.signals.service.is_new = true;
+            self.signals.service.sojourn = Duration::from_millis(ms - 1);
+            self.signals.service.cost = Duration::from_millis(1);
+            self.signals.in_progress[Bucket::Session as usize] = behind;
+            for _ in 0..count {
+                self.law.on_completion(Timestamp::ZERO, &self.signals, &mut self.control);
+            }
+            self.window()
+        }
+
+        fn window(&self) -> f64 {
+            match self.control.admit(Bucket::Session) {
+                Allowance::Window(window) => window,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[track_caller]
+    fn assert_near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    }
+
+    const EXACT: (&str, f64) = ("tolerance", 1.0);
+
+    #[test]
+    fn while_nothing_slows_down_the_window_grows_up_to_its_most() {
+        let mut bench = Bench::new(&[EXACT]);
+        assert_near(bench.window(), 20.0);
+        // 0.8·20 + 0.2·(20 + 4)
+        assert_near(bench.serve(1, 10, 60), 20.8);
+        assert_near(bench.serve(1, 10, 60), 21.6);
+        assert_near(bench.serve(1000, 10, 300), 200.0);
+    }
+
+    #[test]
+    fn a_slower_response_shrinks_it_by_the_gradient() {
+        let mut bench = Bench::new(&[EXACT, ("limit_start", 100.0)]);
+        // Of the first ten the mean is taken: 10, then 20.
+        assert_near(bench.serve(1, 10, 60), 100.8);
+        assert_near(bench.serve(1, 30, 60), 0.8 * 100.8 + 0.2 * (100.8 * 20.0 / 30.0 + 4.0));
+        // By a half at the most.
+        let before = bench.window();
+        assert_near(bench.serve(1, 10_000, 60), 0.8 * before + 0.2 * (before / 2.0 + 4.0));
+        assert_near(bench.serve(3, 1_000_000, 60).max(20.0), bench.window());
+    }
+
+    #[test]
+    fn the_tolerance_is_not_punished() {
+        let mut bench = Bench::new(&[("tolerance", 1.5), ("limit_start", 100.0)]);
+        bench.serve(10, 10, 60);
+        let before = bench.window();
+        // The average is barely moved by one.
+        let long = 10.0 + 4.9 * 2.0 / 601.0;
+        assert!(1.5 * long > 14.9);
+        let mut with = |ms: u64| bench.serve(1, ms, 60);
+        assert_near(with(14), before + 0.8);
+        assert!(with(17) < before + 1.6);
+    }
+
+    #[test]
+    fn it_never_falls_below_its_least() {
+        let mut bench = Bench::new(&[EXACT]);
+        bench.serve(10, 10, 60);
+        for ms in 1..100 {
+            bench.serve(1, ms * ms * 1000, 60);
+        }
+        assert!(bench.window() >= 20.0);
+        let mut bench = Bench::new(&[EXACT, ("limit_min", 100.0), ("limit_start", 101.0)]);
+        bench.serve(1, 10, 60);
+        assert_near(bench.serve(1, 10_000, 60), 100.0);
+    }
+
+    #[test]
+    fn a_window_that_is_half_unused_stays_as_it_is() {
+        let mut bench = Bench::new(&[EXACT]);
+        assert_near(bench.serve(5, 10, 8), 20.0);
+        assert_near(bench.serve(1, 10, 9), 20.8);
+        // Judged at service, messages wait that nobody has read.
+        bench.signals.queue.waiting = 100;
+        assert_near(bench.serve(1, 10, 0), 21.6);
+    }
+
+    #[test]
+    fn an_average_far_above_what_is_now_is_given_up() {
+        let mut bench = Bench::new(&[EXACT, ("limit_start", 100.0)]);
+        bench.serve(10, 1000, 0);
+        // By its weight alone it would still be 745 ms; it is below 200, and above 150.
+        bench.serve(100, 100, 0);
+        assert_near(bench.window(), 100.0);
+        let window = bench.serve(1, 300, 60);
+        let with = |gradient: f64| 80.0 + 0.2 * (100.0 * gradient + 4.0);
+        assert!((with(0.5) + 0.001..with(0.67)).contains(&window), "{window}");
+    }
+
+    #[test]
+    fn other_messages_do_not_count() {
+        let mut bench = Bench::new(&[EXACT]);
+        bench.signals.queue.waiting = 100;
+        bench.law.on_completion(Timestamp::ZERO, &bench.signals, &mut bench.control);
+        assert_near(bench.window(), 20.0);
+    }
+
+    #[test]
+    fn responses_in_no_time_do_no_harm() {
+        let mut bench = Bench::new(&[]);
+        bench.signals.service.is_new = true;
+        bench.signals.queue.waiting = 100;
+        bench.law.on_completion(Timestamp::ZERO, &bench.signals, &mut bench.control);
+        assert_near(bench.window(), 20.8);
+    }
+
+    #[test]
+    fn the_window_starts_within_its_bounds() {
+        let values = |start| ENTRY.values(&[("limit_start", start)]);
+        assert!(values(20.0).is_ok() && values(200.0).is_ok());
+        assert!(values(19.0).is_err() && values(201.0).is_err());
+    }
+}

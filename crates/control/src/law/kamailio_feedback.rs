@@ -1,0 +1,209 @@
+//! Kamailio's ratelimit module, algorithm FEEDBACK: the control that operators run today.
+//!
+//! Signal: the load of the processor, read by a timer of 10 s. e = setpoint − load, and what is
+//! refused, in whole percent, is K_p·e + K_i·Σe + K_d·Δe, with K_i = −25 and no more: an
+//! integral controller. Trips when the load exceeds the setpoint. Recovers as e is summed up
+//! again. Cold start: nothing is refused, and Σe = 0.
+//!
+//! Known bias: it is slow. A full processor at a setpoint of 0.8 adds 5 % of refusals every
+//! 10 s, so that an overload by half is controlled after a minute, by which time every caller
+//! has given up on it several times over. Σe grows no further once it is above 0, but it keeps
+//! what the last step of a recovery left there, up to the setpoint: the next overload is let in
+//! for as many steps more as it takes to use that up, 40 s at the most.
+//!
+//! In Kamailio Σe has no lower bound: as long as nothing helps, it sums up more than 100 % of
+//! refusals, which are to be undone one by one after the overload. Here it stops at 100 %. From
+//! there a processor without work comes back in 50 s.
+//!
+//! Source: Kamailio, `src/modules/ratelimit/ratelimit.c`, and its documentation: timer, K_i. The
+//! setpoint is given with the pipe and has no default there.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::registry::{Entry, Param};
+use crate::signals::Reading;
+use crate::{Allowance, Control, Law, Signals, Values};
+
+static SETPOINT: Param = Param {
+    name: "setpoint",
+    doc: "Load of the processor that is aimed at.",
+    unit: "fraction",
+    default: 0.8,
+    min: 0.01,
+    max: 1.0,
+};
+
+static INTERVAL: Param = Param {
+    name: "timer_interval",
+    doc: "Time from one step to the next.",
+    unit: "s",
+    default: 10.0,
+    min: 0.01,
+    max: 60.0,
+};
+
+static K_I: Param = Param {
+    name: "k_i",
+    doc: "Integral gain.",
+    unit: "percent",
+    default: -25.0,
+    min: -1000.0,
+    max: -0.01,
+};
+
+static K_P: Param = gain("k_p", "Proportional gain.");
+static K_D: Param = gain("k_d", "Differential gain.");
+
+const fn gain(name: &'static str, doc: &'static str) -> Param {
+    Param { name, doc, unit: "percent", default: 0.0, min: -1000.0, max: 0.0 }
+}
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "kamailio-feedback",
+    summary: "integral control of the processor's load, every ten seconds",
+    source: "Kamailio, ratelimit module (FEEDBACK)",
+    doc: "Every `timer_interval`: e = `setpoint` − load; `k_p`·e + `k_i`·Σe + `k_d`·Δe percent of \
+          new work is refused. It acts over minutes.",
+    params: &[&SETPOINT, &INTERVAL, &K_I, &K_P, &K_D],
+    check: |_| Ok(()),
+    build: |values: &Values| {
+        Box::new(Feedback {
+            setpoint: values.of(&SETPOINT),
+            interval: Duration::from_secs_f64(values.of(&INTERVAL)),
+            gains: (values.of(&K_P), values.of(&K_I), values.of(&K_D)),
+            read: Reading::default(),
+            sum: 0.0,
+            error: 0.0,
+            percent: 0.0,
+        })
+    },
+};
+
+#[derive(Debug)]
+struct Feedback {
+    setpoint: f64,
+    interval: Duration,
+    /// K_p, K_i, K_d.
+    gains: (f64, f64, f64),
+    read: Reading,
+    /// Σe.
+    sum: f64,
+    /// e of the last step.
+    error: f64,
+    /// What is refused.
+    percent: f64,
+}
+
+impl Law for Feedback {
+    fn on_begin(&mut self, _: Timestamp, signals: &Signals) {
+        self.read = signals.processor;
+    }
+
+    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        let Some(load) = signals.processor.occupancy_since(self.read) else { return };
+        self.read = signals.processor;
+        let (k_p, k_i, k_d) = self.gains;
+        let error = self.setpoint - load;
+        if self.sum < 0.0 || error < 0.0 {
+            self.sum = (self.sum + error).max(100.0 / k_i);
+        }
+        let output = k_p * error + k_i * self.sum + k_d * (error - self.error);
+        self.error = error;
+        self.percent = output.clamp(0.0, 100.0).floor();
+        control.admit_of_all(Allowance::Fraction(1.0 - self.percent / 100.0));
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(self.interval)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.percent == 0.0 && self.error > 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bucket;
+
+    struct Bench {
+        law: Box<dyn Law>,
+        signals: Signals,
+        control: Control,
+    }
+
+    impl Bench {
+        fn new(given: &[(&str, f64)]) -> Self {
+            Self {
+                law: (ENTRY.build)(&ENTRY.values(given).unwrap()),
+                signals: Signals::default(),
+                control: Control::OPEN,
+            }
+        }
+
+        /// Percent that is refused after so many steps at this load.
+        fn steps(&mut self, count: u32, load: f64) -> f64 {
+            let interval = self.law.tick().unwrap();
+            for _ in 0..count {
+                self.signals.processor.at = self.signals.processor.at + interval;
+                self.signals.processor.occupied += interval.mul_f64(load);
+                let now = self.signals.processor.at;
+                self.law.on_tick(now, &self.signals, &mut self.control);
+            }
+            let share = self.control.admit(Bucket::Session).fraction(0.0);
+            ((1.0 - share) * 1e6).round() / 1e4
+        }
+    }
+
+    #[test]
+    fn a_full_processor_adds_five_percent_every_ten_seconds() {
+        let mut bench = Bench::new(&[("setpoint", 0.75)]);
+        assert_eq!(bench.law.tick(), Some(Duration::from_secs(10)));
+        // Whole percent: 6.25 and 12.5.
+        assert_eq!(bench.steps(1, 1.0), 6.0);
+        assert_eq!(bench.steps(1, 1.0), 12.0);
+        assert_eq!(bench.steps(1, 0.75), 12.0);
+        assert!(!bench.law.is_at_rest());
+    }
+
+    #[test]
+    fn it_remembers_no_more_than_it_can_refuse() {
+        let mut bench = Bench::new(&[]);
+        assert_eq!(bench.steps(1000, 1.0), 100.0);
+        assert_eq!(bench.steps(1, 0.0), 80.0);
+        assert_eq!(bench.steps(3, 0.0), 20.0);
+        assert_eq!(bench.steps(1, 0.0), 0.0);
+        assert!(bench.law.is_at_rest());
+    }
+
+    #[test]
+    fn what_a_recovery_leaves_lets_the_next_overload_in() {
+        let mut bench = Bench::new(&[("setpoint", 0.75)]);
+        assert_eq!(bench.steps(1, 1.0), 6.0);
+        // Σe = −0.25 + 0.75, and no more.
+        assert_eq!(bench.steps(5, 0.0), 0.0);
+        assert_eq!(bench.steps(2, 1.0), 0.0);
+        assert_eq!(bench.steps(1, 1.0), 6.0);
+    }
+
+    #[test]
+    fn the_other_two_gains_are_there_too() {
+        let mut bench = Bench::new(&[("setpoint", 0.5), ("k_p", -50.0), ("k_d", -8.0)]);
+        // e = −0.5: 25 + 12.5 + 4; e = −0.25: 12.5 + 18.75 − 2.
+        assert_eq!(bench.steps(1, 1.0), 41.0);
+        assert_eq!(bench.steps(1, 0.75), 29.0);
+    }
+
+    #[test]
+    fn it_rests_while_the_load_is_below_its_setpoint() {
+        let mut bench = Bench::new(&[("setpoint", 0.5)]);
+        assert!(!bench.law.is_at_rest());
+        bench.steps(1, 0.5);
+        assert!(!bench.law.is_at_rest());
+        bench.steps(1, 0.4);
+        assert!(bench.law.is_at_rest());
+    }
+}

@@ -1,0 +1,233 @@
+//! OCC: occupancy, at a steady beat.
+//!
+//! Signal: the occupancy ρ, read every T_m; at the end of each control interval T_c its mean.
+//! φ = min(ρ_targ/ρ, φ_max), and f ← clamp(f_min, φ·f, 1). Trips when ρ exceeds the target.
+//! Recovers by the same factor: from the floor of 0.02 to 1 in three intervals of an idle
+//! processor, as φ ≤ φ_max = 5 allows. Cold start: f = 1. Without any occupancy φ is φ_max.
+//!
+//! Known bias: ρ cannot exceed 1, so with a target of 0.9 f falls by 10 % a second at the most,
+//! however large the overload: at 1.57 times the capacity the processor is fully occupied for
+//! the first 25 s (001, figure 6 b), while the queue fills and callers repeat. A lower target is
+//! faster and leaves more unused. Nothing in the law knows of the queue that has built up
+//! meanwhile.
+//!
+//! Source: 001 §4.2, after Hilt and Widjaja 2008. With one f for all senders it is 002's
+//! rate-occ (§3.5).
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::registry::{Entry, Param};
+use crate::signals::Reading;
+use crate::{Allowance, Control, Law, Signals, Values};
+
+static CONTROL: Param = Param {
+    name: "t_c",
+    doc: "Control interval T_c: time from one change of the share to the next.",
+    unit: "s",
+    default: 1.0,
+    min: 0.001,
+    max: 60.0,
+};
+
+static READ: Param = Param {
+    name: "t_m",
+    doc: "Measurement interval T_m: time from one reading of the occupancy to the next.",
+    unit: "s",
+    default: 0.1,
+    min: 0.001,
+    max: 60.0,
+};
+
+static FACTOR_MAX: Param = Param {
+    name: "phi_max",
+    doc: "Largest factor by which the share grows at once.",
+    unit: "1",
+    default: 5.0,
+    min: 1.001,
+    max: 1000.0,
+};
+
+static FLOOR: Param = Param {
+    name: "f_min",
+    doc: "Least share of new work that is admitted.",
+    unit: "fraction",
+    default: 0.02,
+    min: 0.0001,
+    max: 1.0,
+};
+
+static TARGET: Param = Param {
+    name: "rho_targ",
+    doc: "Occupancy that is aimed at. The paper has 0.8 and 0.9.",
+    unit: "fraction",
+    default: 0.9,
+    min: 0.01,
+    max: 1.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "occ",
+    summary: "multiplies the admitted share by target/occupancy every second",
+    source: "001 §4.2, after Hilt and Widjaja 2008",
+    doc: "Every `t_c`: the admitted share becomes clamp(`f_min`, φ·f, 1), where φ = \
+          min(`rho_targ`/ρ, `phi_max`) and ρ is the mean of the occupancy, read every `t_m`.",
+    params: &[&CONTROL, &READ, &FACTOR_MAX, &FLOOR, &TARGET],
+    check: |values| {
+        if values.of(&READ) <= values.of(&CONTROL) { Ok(()) } else { Err("t_m <= t_c") }
+    },
+    build: |values: &Values| {
+        Box::new(Occ {
+            control: Duration::from_secs_f64(values.of(&CONTROL)),
+            tick: Duration::from_secs_f64(values.of(&READ)),
+            factor_max: values.of(&FACTOR_MAX),
+            floor: values.of(&FLOOR),
+            target: values.of(&TARGET),
+            decided: Timestamp::ZERO,
+            read: Reading::default(),
+            sum: 0.0,
+            readings: 0,
+            occupancy: 0.0,
+            fraction: 1.0,
+        })
+    },
+};
+
+#[derive(Debug)]
+struct Occ {
+    control: Duration,
+    tick: Duration,
+    factor_max: f64,
+    floor: f64,
+    target: f64,
+    decided: Timestamp,
+    read: Reading,
+    /// Of the readings since the last decision: sum of the occupancies, and their number.
+    sum: f64,
+    readings: u32,
+    /// ρ of the last decision.
+    occupancy: f64,
+    fraction: f64,
+}
+
+impl Law for Occ {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        (self.decided, self.read) = (now, signals.processor);
+    }
+
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        if let Some(occupancy) = signals.processor.occupancy_since(self.read) {
+            self.read = signals.processor;
+            self.sum += occupancy;
+            self.readings += 1;
+        }
+        if now.since(self.decided) < self.control || self.readings == 0 {
+            return;
+        }
+        self.occupancy = self.sum / f64::from(self.readings);
+        (self.decided, self.sum, self.readings) = (now, 0.0, 0);
+        // Without occupancy the quotient is infinite.
+        let factor = (self.target / self.occupancy).min(self.factor_max);
+        self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
+        control.admit_of_all(Allowance::Fraction(self.fraction));
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(self.tick)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.fraction >= 1.0 && self.occupancy < self.target / 2.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bucket;
+
+    struct Bench {
+        law: Box<dyn Law>,
+        signals: Signals,
+        control: Control,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self {
+                law: (ENTRY.build)(&ENTRY.defaults()),
+                signals: Signals::default(),
+                control: Control::OPEN,
+            }
+        }
+
+        /// Ticks on time, with an occupancy for each.
+        fn ticks(&mut self, occupancies: impl IntoIterator<Item = f64>) -> f64 {
+            let tick = self.law.tick().unwrap();
+            for occupancy in occupancies {
+                let processor = &mut self.signals.processor;
+                processor.at = processor.at + tick;
+                processor.occupied += tick.mul_f64(occupancy);
+                let now = processor.at;
+                self.law.on_tick(now, &self.signals, &mut self.control);
+            }
+            self.share()
+        }
+
+        fn share(&self) -> f64 {
+            self.control.admit(Bucket::Session).fraction(0.0)
+        }
+    }
+
+    #[track_caller]
+    fn assert_near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    }
+
+    #[test]
+    fn the_share_is_multiplied_by_target_over_mean_occupancy_once_a_second() {
+        let mut bench = Bench::new();
+        assert_near(bench.ticks([1.0; 9]), 1.0);
+        assert_near(bench.ticks([1.0]), 0.9);
+        assert_near(bench.ticks([1.0; 9]), 0.9);
+        // The mean of nine and of one.
+        assert_near(bench.ticks([0.5]), 0.9 / 0.95 * 0.9);
+        assert_near(bench.ticks([0.9; 10]), 0.9 / 0.95 * 0.9);
+    }
+
+    #[test]
+    fn it_climbs_from_its_floor_in_three_seconds_of_an_idle_processor() {
+        let mut bench = Bench::new();
+        assert_near(bench.ticks([1.0; 600]), 0.02);
+        assert_near(bench.ticks([0.1; 10]), 0.1);
+        assert_near(bench.ticks([0.0; 10]), 0.5);
+        assert!(!bench.law.is_at_rest());
+        assert_near(bench.ticks([0.0; 10]), 1.0);
+    }
+
+    #[test]
+    fn it_rests_with_a_processor_that_is_half_idle() {
+        let mut bench = Bench::new();
+        bench.ticks([0.46; 10]);
+        assert!(!bench.law.is_at_rest());
+        bench.ticks([0.44; 10]);
+        assert!(bench.law.is_at_rest());
+    }
+
+    #[test]
+    fn an_interval_without_a_reading_is_not_over() {
+        let mut bench = Bench::new();
+        bench.ticks([1.0; 10]);
+        let late = bench.signals.processor.at + Duration::from_secs(5);
+        bench.law.on_tick(late, &bench.signals, &mut bench.control);
+        assert_near(bench.share(), 0.9);
+        assert_near(bench.ticks([1.0; 10]), 0.81);
+    }
+
+    #[test]
+    fn it_is_read_at_least_as_often_as_it_decides() {
+        assert!(ENTRY.values(&[("t_c", 0.014), ("t_m", 0.014)]).is_ok());
+        assert!(ENTRY.values(&[("t_c", 0.05)]).is_err());
+    }
+}

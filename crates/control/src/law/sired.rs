@@ -1,0 +1,226 @@
+//! SiRED: the share of admitted calls falls linearly with the fill of the queue.
+//!
+//! Signal: q, the fill of what messages wait in: the queue of new calls, or the receive
+//! buffer if that is fuller. Every `measure` messages q̂ ← (1−w)·q̂ + w·q and
+//! f = clamp(f_min, (Q_max − q̂)/(Q_max − Q_min), 1). Trips above Q_min, is at its strictest
+//! from Q_max on. Recovers as q̂ falls, that is with the weight w: f depends on nothing but q̂.
+//! Cold start: q̂ = 0.
+//!
+//! Known bias: the law acts when a queue is two thirds full, and holds it there. What is
+//! admitted waits for as long as that takes to be served, so the size of the queue is the
+//! law's real parameter: for a wait of T at μ calls a second it must hold about μ·T/Q_min. It
+//! is slow: by its weight q̂ reaches Q_min after some ln(1 − Q_min)/ln(1 − w) = 23 measurements of
+//! a full queue, and a queue of fewer messages than 23 · 125 has overflowed long before.
+//!
+//! The paper prints the average twice, equation 6 with its indices swapped: it is taken as one.
+//! Also measured each second, so that q̂ is forgotten while nothing arrives.
+//!
+//! Source: 000 §3.3, equations 6-8, after Random Early Detection.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use super::occupancy::FLOOR;
+use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
+use crate::ewma::Ewma;
+use crate::registry::{Entry, Param};
+use crate::{Allowance, Control, Law, Signals, Values};
+
+static Q_MIN: Param = Param {
+    name: "q_min",
+    doc: "Fill of the queue from which on not everything is admitted.",
+    unit: "fraction",
+    default: 0.7,
+    min: 0.0,
+    max: 1.0,
+};
+
+static Q_MAX: Param = Param {
+    name: "q_max",
+    doc: "Fill of the queue from which on only `f_min` is admitted.",
+    unit: "fraction",
+    default: 0.9,
+    min: 0.001,
+    max: 1.0,
+};
+
+static WEIGHT: Param = Param {
+    name: "w",
+    doc: "Weight of the newest fill in the smoothed one.",
+    unit: "fraction",
+    default: 0.05,
+    min: 0.001,
+    max: 1.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "sired",
+    summary: "admits less the fuller the queue is",
+    source: "000 §3.3",
+    doc: "Every `measure` messages: the fill q of the queue of new calls or of the receive \
+          buffer, whichever is fuller, smoothed with weight `w`; the admitted share becomes \
+          clamp(`f_min`, (`q_max` − q)/(`q_max` − `q_min`), 1). The size of the queue decides \
+          how long is waited.",
+    params: &[&MEASURE, &NOTICE, &ACCEPT, &Q_MIN, &Q_MAX, &WEIGHT, &FLOOR],
+    check: |values| {
+        Cadence::check(values)?;
+        if values.of(&Q_MIN) < values.of(&Q_MAX) { Ok(()) } else { Err("q_min < q_max") }
+    },
+    build: |values: &Values| {
+        Box::new(Sired {
+            cadence: Cadence::new(values, values.of(&FLOOR), values.of(&WEIGHT)),
+            q_min: values.of(&Q_MIN),
+            q_max: values.of(&Q_MAX),
+            floor: values.of(&FLOOR),
+            fill: Ewma::starting_at(0.0, values.of(&WEIGHT)),
+        })
+    },
+};
+
+/// Below this fill the queue counts as empty.
+const REST: f64 = 0.01;
+
+#[derive(Debug)]
+struct Sired {
+    cadence: Cadence,
+    q_min: f64,
+    q_max: f64,
+    floor: f64,
+    /// q̂.
+    fill: Ewma,
+}
+
+impl Sired {
+    fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        if !self.cadence.is_due(now, signals) {
+            return;
+        }
+        self.cadence.on_taken(now, signals, control);
+        let queue = &signals.queue;
+        let queued = if queue.room == 0 { 0.0 } else { queue.waiting as f64 / queue.room as f64 };
+        let fill = self.fill.update(queued.max(signals.socket_fill).min(1.0));
+        let fraction = (self.q_max - fill) / (self.q_max - self.q_min);
+        control.admit_of_all(Allowance::Fraction(fraction.clamp(self.floor, 1.0)));
+    }
+}
+
+impl Law for Sired {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.cadence.begin(now, signals);
+    }
+
+    fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(PATIENCE)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.fill.value() < REST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bucket;
+
+    struct Bench {
+        law: Box<dyn Law>,
+        signals: Signals,
+        control: Control,
+        now: Timestamp,
+    }
+
+    impl Bench {
+        fn new(weight: f64) -> Self {
+            let values = ENTRY.values(&[("measure", 10.0), ("w", weight)]).unwrap();
+            let mut signals = Signals::default();
+            signals.queue.room = 100;
+            Self {
+                law: (ENTRY.build)(&values),
+                signals,
+                control: Control::OPEN,
+                now: Timestamp::ZERO,
+            }
+        }
+
+        /// One measurement.
+        fn measure(&mut self, waiting: usize, socket_fill: f64) -> f64 {
+            self.signals.queue.waiting = waiting;
+            self.signals.socket_fill = socket_fill;
+            for _ in 0..10 {
+                self.signals.messages += 1;
+                self.law.on_arrival(self.now, &self.signals, &mut self.control);
+            }
+            self.control.admit(Bucket::Session).fraction(0.0)
+        }
+    }
+
+    #[track_caller]
+    fn assert_near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    }
+
+    // 000 §3.3, equation 8.
+    #[test]
+    fn between_its_two_marks_the_share_falls_linearly() {
+        let mut bench = Bench::new(1.0);
+        for (waiting, share) in
+            [(0, 1.0), (70, 1.0), (75, 0.75), (80, 0.5), (88, 0.1), (90, 0.05), (300, 0.05)]
+        {
+            assert_near(bench.measure(waiting, 0.0), share);
+        }
+    }
+
+    #[test]
+    fn the_fuller_of_queue_and_socket_counts() {
+        let mut bench = Bench::new(1.0);
+        assert_near(bench.measure(75, 0.8), 0.5);
+        assert_near(bench.measure(80, 0.75), 0.5);
+        bench.signals.queue.room = 0;
+        assert_near(bench.measure(100, 0.8), 0.5);
+    }
+
+    #[test]
+    fn a_full_queue_is_noticed_by_its_weight() {
+        let mut bench = Bench::new(0.05);
+        // 1 − 0.95^23 = 0.69, 1 − 0.95^24 = 0.71.
+        for _ in 0..23 {
+            assert_near(bench.measure(100, 0.0), 1.0);
+        }
+        assert!(bench.measure(100, 0.0) < 1.0);
+    }
+
+    #[test]
+    fn the_fill_is_forgotten_by_and_by_while_nothing_arrives() {
+        let mut bench = Bench::new(0.5);
+        for _ in 0..20 {
+            bench.measure(100, 0.0);
+        }
+        bench.signals.queue.waiting = 0;
+        let mut tick = |ms| {
+            bench.now = bench.now + Duration::from_millis(ms);
+            bench.law.on_tick(bench.now, &bench.signals, &mut bench.control);
+            (bench.control.admit(Bucket::Session).fraction(0.0), bench.law.is_at_rest())
+        };
+        assert_eq!(tick(999), (0.05, false));
+        assert_eq!(tick(1), (1.0, false));
+        // 1/128 is below a hundredth.
+        let rests: Vec<bool> = (0..6).map(|_| tick(1000).1).collect();
+        assert_eq!(rests, [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn the_marks_are_in_order() {
+        assert!(ENTRY.values(&[("q_min", 0.9), ("q_max", 0.9)]).is_err());
+        assert!(ENTRY.values(&[("q_min", 0.89), ("q_max", 0.9)]).is_ok());
+    }
+}

@@ -1,0 +1,52 @@
+//! The last measurements of what only grows.
+
+use std::collections::VecDeque;
+
+/// The last `k` measurements of what only grows, such as time or counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Trail<T> {
+    k: usize,
+    /// Oldest first, and fewer than k.
+    taken: VecDeque<T>,
+}
+
+impl<T: Copy> Trail<T> {
+    /// Of `k` measurements, 2 at least: k − 1 intervals.
+    pub(crate) fn new(k: usize) -> Self {
+        Self { k, taken: VecDeque::with_capacity(k) }
+    }
+
+    /// The newest there was; `None` if there was none since the start or since it was cleared.
+    pub(crate) fn newest(&self) -> Option<T> {
+        self.taken.back().copied()
+    }
+
+    /// Adds the newest. Gives the oldest of the last k; `None` before there are so many.
+    pub(crate) fn push(&mut self, newest: T) -> Option<T> {
+        self.taken.push_back(newest);
+        if self.taken.len() < self.k { None } else { self.taken.pop_front() }
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.taken.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_the_last_k_is_k_minus_one_intervals_back() {
+        let mut trail = Trail::new(3);
+        assert_eq!(trail.newest(), None);
+        assert_eq!(trail.push(1), None);
+        assert_eq!(trail.push(2), None);
+        assert_eq!(trail.push(3), Some(1));
+        assert_eq!(trail.push(4), Some(2));
+        assert_eq!(trail.newest(), Some(4));
+        trail.clear();
+        assert_eq!((trail.newest(), trail.push(5)), (None, None));
+    }
+}

@@ -1,0 +1,206 @@
+//! What is known of each law: its published behaviour, and its published bias.
+
+use std::time::Duration;
+
+use tidegate_control::{Decide, bound};
+
+use crate::plant::{Costs, Setup, run};
+use crate::{COSTS, DECIDE, FROM_S, LOADS, TO_S, constant, goodput, setup};
+
+#[test]
+fn without_control_goodput_collapses_beyond_the_capacity() {
+    for decide in DECIDE {
+        assert!(goodput(&constant("none", &[], decide, 0.8)) > 0.77, "{decide:?}");
+        for load in [1.2, 2.0, 5.0] {
+            let outcome = constant("none", &[], decide, load);
+            assert!(goodput(&outcome) < 0.01, "{decide:?} at {load}: {}", goodput(&outcome));
+            // It is at work all the same, on calls whose callers wait no longer.
+            assert!(outcome.mean(FROM_S, TO_S, |note| note.occupancy) > 0.999);
+        }
+    }
+}
+
+// 001, figure 6 (a).
+#[test]
+fn the_queue_of_ohta_swings_between_its_marks() {
+    let params = [("hi_wm", 200.0), ("lo_wm", 100.0)];
+    for decide in DECIDE {
+        let outcome = constant("ohta", &params, decide, 1.5);
+        let waiting: Vec<usize> = outcome.noted(FROM_S, TO_S).map(|note| note.waiting).collect();
+        // At service they are looked at between two notes, and judged some later.
+        assert!(waiting.iter().all(|&n| (85..=215).contains(&n)), "{decide:?}: {waiting:?}");
+        let high = waiting.iter().any(|&n| n > 190);
+        let low = waiting.iter().any(|&n| n < 110);
+        assert!(high && low, "{decide:?}: {waiting:?}");
+        let crossings = waiting.windows(2).filter(|pair| (pair[0] < 150) != (pair[1] < 150));
+        assert!(crossings.count() > 20, "{decide:?}: {waiting:?}");
+    }
+}
+
+// 000 §3.1. By the default window of 25 measurements, which is five seconds long here, it swings;
+// and a long queue would keep the processor occupied long after the law has acted.
+#[test]
+fn occupancy_settles_near_its_target() {
+    for target in [0.8, 0.95] {
+        for load in [1.2, 1.5, 2.0, 3.0] {
+            let params = [("rho_targ", target), ("k", 5.0), ("w", 0.3)];
+            let law = setup("occupancy", &params, Decide::Arrival, &[(60.0, load)]);
+            let outcome = run(&Setup { queue_max: 50, ..law });
+            let occupancy = outcome.mean(20.0, 60.0, |note| note.occupancy);
+            assert!((occupancy - target).abs() < 0.05, "{occupancy}, not {target}, at {load}");
+        }
+    }
+}
+
+// 000 §3.1: f_min. Beyond 1/f_min, and where refusals alone take the processor, nothing is left
+// to be taken back.
+#[test]
+fn occupancy_does_not_control_what_its_floor_lets_in() {
+    let law = setup("occupancy", &[("f_min", 0.5)], Decide::Arrival, &[(30.0, 3.0)]);
+    let outcome = run(&Setup { queue_max: 50, ..law });
+    assert!(outcome.noted(FROM_S, TO_S).all(|note| note.admitted == 0.5));
+    assert!(outcome.mean(FROM_S, TO_S, |note| note.occupancy) > 0.99);
+}
+
+// 000 §3.2, as printed: that everything is accepted is an overload.
+#[test]
+fn acceptance_and_aro_refuse_some_calls_without_any_load() {
+    for law in ["acceptance", "aro"] {
+        for load in [0.1, 0.5, 0.8] {
+            let outcome = run(&setup(law, &[], Decide::Arrival, &[(60.0, load)]));
+            let refused = outcome.refused_share(FROM_S, 60.0);
+            assert!((0.04..0.08).contains(&refused), "{law} at {load}: {refused}");
+            let shares = || outcome.noted(FROM_S, 60.0).map(|note| note.admitted);
+            assert!(shares().all(|share| share > 0.75) && shares().any(|share| share < 0.82));
+            assert!(shares().any(|share| share == 1.0), "{law} at {load}");
+        }
+        // Against what can be sustained, only what is beyond.
+        let params = [("sustainable", 500.0)];
+        let outcome = run(&setup(law, &params, Decide::Arrival, &[(60.0, 0.8)]));
+        assert_eq!(outcome.refused_share(0.0, 60.0), 0.0, "{law}");
+    }
+}
+
+// 000 §3.3: the queue is the law's real parameter.
+#[test]
+fn sired_keeps_a_queue_between_its_marks_however_long_that_is() {
+    for decide in DECIDE {
+        for (queue_max, in_time) in [(100, true), (2000, false)] {
+            let law = setup("sired", &[], decide, &[(60.0, 1.5)]);
+            let outcome = run(&Setup { queue_max, ..law });
+            let fill = outcome.mean(20.0, 60.0, |note| note.waiting as f64) / queue_max as f64;
+            assert!((0.7..0.9).contains(&fill), "{decide:?}: {fill} of {queue_max}");
+            let goodput = outcome.goodput_cps(20.0, 59.0) / COSTS.capacity_cps();
+            assert!(if in_time { goodput > 0.9 } else { goodput < 0.02 }, "{goodput}");
+        }
+    }
+}
+
+// 001, figure 6 (b): "during the first 25s the CPU is overloaded". And 80 % is faster than 90 %.
+#[test]
+fn occ_leaves_the_processor_full_for_half_a_minute() {
+    for (target, full_s, settled_s) in [(0.9, 25, 45), (0.8, 13, 35)] {
+        let profile = [(5.0, 0.5), (80.0, 1.57)];
+        let law = setup("occ", &[("rho_targ", target)], Decide::Service, &profile);
+        let costs = Costs { refuse: Duration::from_micros(471), exponential: false, ..COSTS };
+        let outcome = run(&Setup { costs, queue_max: 1000, ..law });
+        let occupancy =
+            |from, to| outcome.mean(f64::from(5 + from), f64::from(5 + to), |note| note.occupancy);
+        for second in 1..full_s {
+            let occupancy = occupancy(second, second + 1);
+            assert!(occupancy > 0.99, "{target}: {occupancy} after {second} s");
+        }
+        let occupancy = occupancy(settled_s, 80);
+        assert!((occupancy - target).abs() < 0.02, "{occupancy}, not {target}");
+    }
+}
+
+#[test]
+fn codel_keeps_the_wait_short_and_nine_tenths_of_the_bound() {
+    for decide in DECIDE {
+        for load in LOADS {
+            let outcome = constant("codel", &[], decide, load);
+            let delay_s = outcome.delay_p99_s(FROM_S, TO_S);
+            assert!(delay_s < 0.15, "{decide:?} at {load}: {delay_s} s");
+            let least = 0.9 * bound::goodput(load, COSTS.ratio());
+            assert!(goodput(&outcome) >= least, "{decide:?} at {load}: {}", goodput(&outcome));
+        }
+    }
+}
+
+#[test]
+fn codel_oldest_first_serves_as_many() {
+    let params = [("newest_first", 0.0)];
+    for load in [1.2, 2.0, 5.0] {
+        let oldest = goodput(&constant("codel", &params, Decide::Arrival, load));
+        let newest = goodput(&constant("codel", &[], Decide::Arrival, load));
+        assert!((oldest - newest).abs() < 0.06, "{oldest}, {newest} at {load}");
+    }
+}
+
+// By the tolerance that its later releases have.
+#[test]
+fn gradient2_that_tolerates_half_as_much_again_drifts_to_its_largest_window() {
+    let waiting = |tolerance| {
+        let law = setup("gradient2", &[("tolerance", tolerance)], Decide::Arrival, &[(60.0, 1.2)]);
+        run(&law).mean(30.0, 60.0, |note| note.waiting as f64)
+    };
+    let (tolerant, strict) = (waiting(1.5), waiting(1.0));
+    assert!(tolerant > 180.0 && strict < 25.0, "{tolerant}, {strict}");
+}
+
+#[test]
+fn breakwater_keeps_to_its_delay_and_loses_next_to_nothing() {
+    for decide in DECIDE {
+        for load in LOADS {
+            let outcome = constant("breakwater", &[], decide, load);
+            let delay_s = outcome.delay_p99_s(FROM_S, TO_S);
+            assert!(delay_s < 0.1, "{decide:?} at {load}: {delay_s} s");
+            let least = 0.96 * bound::goodput(load, COSTS.ratio());
+            assert!(goodput(&outcome) >= least, "{decide:?} at {load}: {}", goodput(&outcome));
+        }
+    }
+}
+
+#[test]
+fn dagor_steps_by_a_twentieth_down_and_a_hundredth_up() {
+    let outcome = run(&setup("dagor", &[], Decide::Arrival, &[(10.0, 0.5), (30.0, 2.0)]));
+    let shares: Vec<f64> = outcome.noted(0.0, 40.0).map(|note| note.admitted).collect();
+    let steps = || shares.windows(2).map(|pair| (pair[0], pair[1])).filter(|(a, b)| a != b);
+    for (before, after) in steps() {
+        let is_down = (after / before - 0.95).abs() < 1e-9;
+        let is_up = (after - before - 0.01).abs() < 1e-9 || after == 1.0;
+        assert!(is_down || is_up, "{before} to {after}");
+    }
+    assert!(steps().count() > 100, "{}", steps().count());
+    // At five steps a second it takes three seconds to come down to a half.
+    let share = outcome.mean(11.0, 11.5, |note| note.admitted);
+    assert!(share > 0.65, "{share}");
+}
+
+// Its rate is then no more than twice what was asked for.
+#[test]
+fn clearwater_refuses_some_of_a_step_after_quiet_times() {
+    let outcome = run(&setup("clearwater", &[], Decide::Arrival, &[(20.0, 0.1), (20.0, 0.9)]));
+    assert_eq!(outcome.refused_share(5.0, 20.0), 0.0);
+    assert!(outcome.refused_share(20.0, 22.0) > 0.2, "{}", outcome.refused_share(20.0, 22.0));
+    assert!(outcome.refused_share(35.0, 40.0) < 0.1, "{}", outcome.refused_share(35.0, 40.0));
+}
+
+#[test]
+fn kamailio_feedback_takes_minutes() {
+    let law = setup("kamailio-feedback", &[], Decide::Service, &[(240.0, 1.5)]);
+    let outcome = run(&Setup { queue_max: 100, ..law });
+    // 5 % every 10 s, where half of what is offered is too much.
+    for step in 1..8 {
+        let from_s = 10.0 * f64::from(step) + 0.5;
+        let share = outcome.mean(from_s, from_s + 9.0, |note| note.admitted);
+        let expected = 1.0 - 0.05 * f64::from(step);
+        assert!((share - expected).abs() < 0.03, "{share} at {from_s} s");
+    }
+    let goodput = |from_s, to_s| outcome.goodput_cps(from_s, to_s) / COSTS.capacity_cps();
+    assert!(goodput(20.0, 80.0) < 0.4, "{}", goodput(20.0, 80.0));
+    assert!(goodput(180.0, 239.0) > 0.65, "{}", goodput(180.0, 239.0));
+    let occupancy = outcome.mean(180.0, 240.0, |note| note.occupancy);
+    assert!((occupancy - 0.8).abs() < 0.03, "{occupancy}");
+}

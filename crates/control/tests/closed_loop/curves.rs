@@ -1,0 +1,65 @@
+//! The curves of every law.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use tidegate_control::{bound, registry};
+
+use crate::{COSTS, DECIDE, FROM_S, LOADS, PAPER, Params, TO_S, constant, goodput};
+
+// Whoever changes a law reads what has become of these, and commits them with it.
+#[test]
+fn the_curves_of_every_law_are_as_committed() {
+    let own: Params = &[];
+    let mut laws = registry::LAWS.map(|law| (law.name, law.name, own)).to_vec();
+    laws.push(("pi of 001", "pi", PAPER));
+    let mut goodputs = String::from("goodput, in multiples of the capacity\n");
+    let mut delays = String::from("set-up delay that one served call in a hundred exceeds, s\n");
+    let mut refusals = String::from("share of calls that are refused\n");
+    for table in [&mut goodputs, &mut delays, &mut refusals] {
+        row(table, "offered", LOADS);
+    }
+    row(&mut goodputs, "bound", LOADS.map(|load| bound::goodput(load, COSTS.ratio())));
+    for (name, law, params) in laws {
+        for decide in DECIDE {
+            let outcomes = LOADS.map(|load| constant(law, params, decide, load));
+            let name = format!("{name}, {}", format!("{decide:?}").to_lowercase());
+            row(&mut goodputs, &name, outcomes.each_ref().map(goodput));
+            row(&mut delays, &name, outcomes.each_ref().map(|o| o.delay_p99_s(FROM_S, TO_S)));
+            row(&mut refusals, &name, outcomes.each_ref().map(|o| o.refused_share(FROM_S, TO_S)));
+        }
+    }
+    let curves = format!("{goodputs}\n{delays}\n{refusals}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/closed_loop/curves.txt");
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        fs::write(&path, &curves).unwrap();
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(curves.lines().count(), committed.lines().count(), "rows");
+    for (line, expected) in curves.lines().zip(committed.lines()) {
+        assert!(agree(line, expected), "now\n{line}\ncommitted\n{expected}");
+    }
+}
+
+fn row(table: &mut String, name: &str, values: [f64; LOADS.len()]) {
+    write!(table, "{name:26}").unwrap();
+    for value in values {
+        write!(table, " {value:6.2}").unwrap();
+    }
+    table.push('\n');
+}
+
+/// Whether two rows say the same, to 0.03 or 5 %: logarithms differ in their last bit from one
+/// machine to the next, and a run does so with them.
+fn agree(line: &str, expected: &str) -> bool {
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let (line, expected) = (words(line), words(expected));
+    line.len() == expected.len()
+        && line.iter().zip(&expected).all(|(now, then)| {
+            match (now.parse::<f64>(), then.parse::<f64>()) {
+                (Ok(now), Ok(then)) => (now - then).abs() <= 0.03_f64.max(0.05 * then.abs()),
+                _ => now == then,
+            }
+        })
+}

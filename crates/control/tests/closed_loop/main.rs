@@ -1,0 +1,66 @@
+//! The laws around a simulated server: what each makes of the load it is offered.
+//!
+//! `curves.txt` has the curves of every law. `TIDEGATE_BLESS=1` writes it anew, to be read before
+//! it is committed.
+
+mod bias;
+mod curves;
+mod pi;
+mod plant;
+mod recovery;
+mod throttles;
+mod tuned;
+
+use std::time::Duration;
+
+use plant::{Costs, Outcome, Setup, run};
+use tidegate_control::{Decide, ThrottleKind, registry};
+use tidegate_world::Seed;
+
+/// Parameters of a law, by name.
+type Params<'a> = &'a [(&'a str, f64)];
+
+/// A server of 500 calls a second, which refuses one at a tenth of that cost.
+const COSTS: Costs = Costs {
+    look: Duration::from_micros(100),
+    serve: Duration::from_micros(1900),
+    refuse: Duration::from_micros(100),
+    exponential: true,
+};
+
+const LOADS: [f64; 8] = [0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0];
+const DECIDE: [Decide; 2] = [Decide::Arrival, Decide::Service];
+
+/// 001's law with its own parameters.
+const PAPER: Params = &[("t_q", 0.05), ("c_t", 0.9), ("adaptive", 0.0)];
+
+/// A law with its parameters, which Clearwater's needs a throttle of its own for.
+fn setup(law: &str, params: Params, decide: Decide, profile: &[(f64, f64)]) -> Setup {
+    let seconds = |&(s, load): &(f64, f64)| (Duration::from_secs_f64(s), load);
+    Setup {
+        law: registry::find(law).unwrap().values(params).unwrap(),
+        decide,
+        throttle: match law {
+            "clearwater" => (ThrottleKind::TokenBucket, 20),
+            _ => (ThrottleKind::Deterministic, 1),
+        },
+        costs: COSTS,
+        queue_max: 2000,
+        profile: profile.iter().map(seconds).collect(),
+        seed: Seed(1),
+    }
+}
+
+/// A constant load for half a minute. What begins in the first ten seconds is not looked at, and
+/// neither is what has too little time left.
+fn constant(law: &str, params: Params, decide: Decide, load: f64) -> Outcome {
+    run(&setup(law, params, decide, &[(30.0, load)]))
+}
+
+const FROM_S: f64 = 10.0;
+const TO_S: f64 = 29.0;
+
+/// Goodput in multiples of the capacity.
+fn goodput(outcome: &Outcome) -> f64 {
+    outcome.goodput_cps(FROM_S, TO_S) / COSTS.capacity_cps()
+}

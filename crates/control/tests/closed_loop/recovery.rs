@@ -1,0 +1,108 @@
+//! What becomes of each law when an overload is over.
+
+use tidegate_control::{Decide, registry};
+use tidegate_world::{Purpose, Seed};
+
+use crate::plant::{Outcome, Setup, run};
+use crate::{DECIDE, setup};
+
+/// Within how many seconds each law serves what is offered again, judged at arrival and at
+/// service.
+///
+/// Judged at service, what finds the buffer full is lost unread. Its caller comes again for up to
+/// 32 s, and this is most of the longer times: a law that lets the buffer overflow is not done with
+/// an overload when the load is. `none` and `ohta`, whose marks lie beyond this buffer, are that
+/// and nothing else.
+const BACK_S: [(&str, [f64; 2]); registry::LAWS.len()] = [
+    ("none", [1.0, 40.0]),
+    ("occupancy", [8.0, 12.0]),
+    ("acceptance", [4.0, 35.0]),
+    ("aro", [8.0, 12.0]),
+    ("sired", [6.0, 5.0]),
+    ("ohta", [1.0, 40.0]),
+    ("occ", [4.0, 25.0]),
+    ("pi", [3.0, 3.0]),
+    ("codel", [1.0, 2.0]),
+    ("gradient2", [1.0, 2.0]),
+    ("breakwater", [1.0, 8.0]),
+    ("dagor", [20.0, 20.0]),
+    ("clearwater", [4.0, 30.0]),
+    ("kamailio-feedback", [4.0, 70.0]),
+];
+
+/// Share of the calls that a law may refuse without any load. Two do so as they are printed.
+fn refused_at_rest(law: &str) -> f64 {
+    if ["acceptance", "aro"].contains(&law) { 0.25 } else { 0.0 }
+}
+
+/// Share of the calls of this time that were not answered in time.
+fn lost(outcome: &Outcome, from_s: f64, to_s: f64) -> f64 {
+    let began = |at: &&_| (from_s..to_s).contains(&tidegate_world::Timestamp::as_secs_f64(**at));
+    let calls = outcome.began.iter().filter(began).count() as f64;
+    1.0 - outcome.goodput_cps(from_s, to_s) * (to_s - from_s) / calls
+}
+
+#[test]
+fn each_law_is_back_in_its_time_after_an_overload() {
+    for (entry, (name, times)) in registry::LAWS.into_iter().zip(BACK_S) {
+        assert_eq!(entry.name, name, "the table is in the registry's order");
+        for (decide, back_s) in DECIDE.into_iter().zip(times) {
+            for load in [1.5, 3.0, 5.0] {
+                let profile = [(5.0, 0.5), (20.0, load), (back_s + 6.0, 0.5)];
+                let setup = Setup { queue_max: 100, ..setup(name, &[], decide, &profile) };
+                let outcome = run(&setup);
+                for second in 0..5 {
+                    let from_s = 25.0 + back_s + f64::from(second);
+                    let lost = lost(&outcome, from_s, from_s + 1.0);
+                    let most = refused_at_rest(name).max(0.05);
+                    assert!(lost <= most, "{name}, {decide:?} after {load}: {lost} at {from_s} s");
+                }
+            }
+        }
+    }
+}
+
+/// Any loads up to five times the capacity for up to 50 s, any queue up to a second; then a
+/// minute at next to nothing or nothing, and ten seconds more. When those begin.
+fn any_overload(law: &str, decide: Decide, seed: u64) -> (f64, Setup) {
+    let mut draw = Seed(seed).stream(Purpose::Arrivals, 1);
+    let phases = 1 + draw.below(5);
+    let mut profile: Vec<(f64, f64)> =
+        (0..phases).map(|_| (1.0 + 9.0 * draw.unit(), 5.0 * draw.unit())).collect();
+    let from_s = profile.iter().map(|(length_s, _)| length_s).sum::<f64>() + 60.0;
+    let light = 0.02 + 0.28 * draw.unit();
+    let silent = draw.below(3) == 0;
+    profile.push((60.0, if silent { 0.0 } else { light }));
+    profile.push((10.0, if silent { 0.1 } else { light }));
+    let queue_max = 20 + draw.below(480) as usize;
+    let setup = setup(law, &[], decide, &profile);
+    (from_s, Setup { queue_max, seed: Seed(seed), ..setup })
+}
+
+#[test]
+fn after_a_minute_of_little_load_every_law_admits_everything_whatever_was_before() {
+    for law in registry::LAWS {
+        for decide in DECIDE {
+            for seed in 1..=4 {
+                let (from_s, setup) = any_overload(law.name, decide, seed);
+                let outcome = run(&setup);
+                let lost = lost(&outcome, from_s, from_s + 9.0);
+                let most = refused_at_rest(law.name);
+                assert!(lost <= most + 1e-9, "{}, {decide:?}, seed {seed}: {lost}", law.name);
+            }
+        }
+    }
+}
+
+// Its refusals stop with the load, not the calls that wait in a queue of four seconds: those are
+// late, repeated, and late again.
+#[test]
+fn a_queue_longer_than_patience_keeps_a_collapse_alive_at_half_of_the_capacity() {
+    for (law, queue_max, back) in [("none", 2000, false), ("none", 100, true)] {
+        let setup = setup(law, &[], Decide::Service, &[(20.0, 1.5), (60.0, 0.5)]);
+        let outcome = run(&Setup { queue_max, ..setup });
+        let lost = lost(&outcome, 70.0, 79.0);
+        assert_eq!(lost < 0.01, back, "{law} with a queue of {queue_max}: {lost}");
+        assert!(back || lost > 0.9, "{lost}");
+    }
+}
