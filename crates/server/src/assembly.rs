@@ -15,6 +15,7 @@ use tidegate_world::{Core, Pool, Seed, delegate};
 
 use crate::config::{self, Config, Emulate, Listen, Selection};
 use crate::key::Keys;
+use crate::refusals::Refusals;
 use crate::sources::ShardCounters;
 use crate::status::Instruments;
 use crate::steered::Steered;
@@ -57,6 +58,11 @@ impl<'a> Assembly<'a> {
     /// What changes the laws of its cores, by `orders`.
     pub fn steering(&self, orders: Orders) -> Steering {
         Steering::new(self.config.overload.clone(), orders, self.counters.clone())
+    }
+
+    /// What its cores keep of what they refuse.
+    pub fn refusals(&self) -> Refusals {
+        Refusals::new(self.counters.clone())
     }
 
     /// What makes the core of a shard.

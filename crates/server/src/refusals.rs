@@ -1,7 +1,5 @@
 //! The refusals that are kept, for operators.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use serde_json::{Value, json};
 use tidegate_control::Reason;
 use tidegate_proxy::Refusal;
@@ -25,8 +23,7 @@ impl Refusals {
         };
         let mut all: Vec<_> = self.0.iter().enumerate().flat_map(kept).collect();
         all.sort_by_key(|(_, refusal)| std::cmp::Reverse(refusal.at));
-        let unix_s = unix_s();
-        let shown = all.iter().map(|(shard, refusal)| one(*shard, refusal, now, unix_s));
+        let shown = all.iter().map(|(shard, refusal)| one(*shard, refusal, now));
         json!({
             "reasons": Reason::ALL.map(|reason| self.reason(reason)),
             "missed": self.0.iter().map(|shard| shard.proxy.refusals.missed.get()).sum::<u64>(),
@@ -44,10 +41,10 @@ impl Refusals {
     }
 }
 
-fn one(shard: usize, refusal: &Refusal, now: Timestamp, unix_s: f64) -> Value {
+fn one(shard: usize, refusal: &Refusal, now: Timestamp) -> Value {
     let age_s = now.since(refusal.at).as_secs_f64();
     json!({
-        "unix_s": unix_s - age_s,
+        "at_s": refusal.at.as_secs_f64(),
         "age_s": age_s,
         "shard": shard,
         "source": refusal.source,
@@ -60,8 +57,4 @@ fn one(shard: usize, refusal: &Refusal, now: Timestamp, unix_s: f64) -> Value {
         "sojourn_p99_ms": refusal.sojourn_p99_ns as f64 / 1e6,
         "waiting": refusal.waiting,
     })
-}
-
-fn unix_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

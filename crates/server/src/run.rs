@@ -19,7 +19,6 @@ use crate::key::Keys;
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
-use crate::refusals::Refusals;
 use crate::signal::Signals;
 use crate::status::Instruments;
 use crate::{sources, wiring};
@@ -118,7 +117,7 @@ pub fn run(
     let orders = Orders::to(config.server.shards);
     let controls = Controls {
         steering: assembly.steering(orders.clone()),
-        refusals: Refusals::new(counters.to_vec()),
+        refusals: assembly.refusals(),
         clock,
     };
     let pages = Pages {

@@ -110,8 +110,8 @@ pub(super) fn in_force(overload: &Value) -> String {
 fn law(role: &str, law: &Value) -> String {
     let mut out = format!("{role} {}: {}\n", text(&law["name"]), text(&law["summary"]));
     let row = |param: &Value| {
-        let bounds = format!("{} to {}", param["min"], param["max"]);
-        let value = format!("{}", param["value"]);
+        let [value, min, max] = ["value", "min", "max"].map(|name| number(&param[name]));
+        let bounds = format!("{min} to {max}");
         vec![text(&param["name"]), value, text(&param["unit"]), bounds, text(&param["doc"])]
     };
     let mut rows = items(&law["params"]).map(row).peekable();
@@ -203,6 +203,10 @@ fn text(value: &Value) -> String {
         c => c.to_string(),
     };
     value.as_str().unwrap_or("-").chars().map(plain).collect()
+}
+
+fn number(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
 fn whole(value: &Value) -> String {
