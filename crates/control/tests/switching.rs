@@ -114,9 +114,10 @@ fn pacing() -> Values {
     find("pi").unwrap().values(&[("t_q", 0.5)]).unwrap()
 }
 
-/// Twice the capacity, half of it, and twice once more.
+/// Twice the capacity, half of it, and twice once more, for longer than any law waits between two
+/// decisions.
 fn load(server: &mut Server) {
-    for (steps, every) in [(3000, 2), (1500, 10), (3000, 2)] {
+    for (steps, every) in [(3000, 2), (1500, 10), (7000, 2)] {
         server.run(steps, every);
     }
 }

@@ -206,7 +206,7 @@ impl<M: Machine> Drive<M> {
         }
         more |= self.serve(core, now, now.since(began));
         self.machine.flush();
-        Ok(more || self.machine.failures() > 0 || !self.orders.is_empty())
+        Ok(more || self.machine.failures() > 0)
     }
 
     fn receive<C: Core>(
