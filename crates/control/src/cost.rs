@@ -7,27 +7,61 @@ use tidegate_world::Work;
 /// Weight of the newest message: about the last hundred count.
 const WEIGHT: f64 = 0.02;
 
-/// Mean service time by class of message, exponentially weighted.
+/// Mean service time by class of message, exponentially weighted; and what it takes to look at a
+/// message that has arrived, and to refuse one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Costs([Option<f64>; Work::CLASSES_MAX]);
+pub struct Costs {
+    served: [Option<f64>; Work::CLASSES_MAX],
+    looked: Option<f64>,
+    refused: Option<f64>,
+}
 
 impl Costs {
     /// Mean service time of a class; `None` before the first.
     pub fn of(&self, class: u8) -> Option<Duration> {
-        self.0.get(usize::from(class)).copied().flatten().map(Duration::from_secs_f64)
+        self.served.get(usize::from(class)).copied().flatten().map(Duration::from_secs_f64)
     }
 
     /// The mean of the classes that were served, in seconds; `None` before the first.
     pub(crate) fn mean(&self) -> Option<f64> {
-        let (count, sum) = self.0.iter().flatten().fold((0, 0.0), |(n, sum), s| (n + 1, sum + s));
+        let (count, sum) =
+            self.served.iter().flatten().fold((0, 0.0), |(n, sum), s| (n + 1, sum + s));
         (count > 0).then(|| sum / f64::from(count))
     }
 
     pub(crate) fn record(&mut self, class: u8, cost: Duration) {
-        let Some(mean) = self.0.get_mut(usize::from(class)) else { return };
-        let cost = cost.as_secs_f64();
-        *mean = Some(mean.map_or(cost, |mean| mean + WEIGHT * (cost - mean)));
+        if let Some(mean) = self.served.get_mut(usize::from(class)) {
+            weigh_in(mean, cost.as_secs_f64(), 1);
+        }
     }
+
+    /// To look at a message and have it judged, where it is not refused; `None` before the first.
+    pub fn looked(&self) -> Option<Duration> {
+        self.looked.map(Duration::from_secs_f64)
+    }
+
+    /// To refuse a message, looking at it included; `None` before the first.
+    pub fn refused(&self) -> Option<Duration> {
+        self.refused.map(Duration::from_secs_f64)
+    }
+
+    /// It took `cost` to look at `looked` messages, `refused` of which were refused.
+    pub(crate) fn record_looks(&mut self, looked: u32, refused: u32, cost: Duration) {
+        let cost = cost.as_secs_f64();
+        let kept = f64::from(looked.saturating_sub(refused));
+        if refused == 0 {
+            weigh_in(&mut self.looked, cost / f64::from(looked.max(1)), looked);
+        } else {
+            let rest = cost - kept * self.looked.unwrap_or(cost / f64::from(looked.max(1)));
+            weigh_in(&mut self.refused, (rest / f64::from(refused)).max(0.0), refused);
+        }
+    }
+}
+
+/// Takes in the mean of `count` messages.
+fn weigh_in(mean: &mut Option<f64>, cost: f64, count: u32) {
+    let weight = 1.0 - (1.0 - WEIGHT).powf(f64::from(count));
+    *mean = Some(mean.map_or(cost, |mean| mean + weight * (cost - mean)));
 }
 
 #[cfg(test)]
@@ -48,5 +82,39 @@ mod tests {
         assert_eq!(costs.of(4), None);
         costs.record(200, Duration::from_micros(20));
         assert_eq!(costs.of(200), None);
+    }
+
+    #[test]
+    fn what_a_refusal_takes_is_what_looking_leaves() {
+        let us = Duration::from_micros;
+        let mut costs = Costs::default();
+        costs.record_looks(4, 0, us(40));
+        costs.record_looks(10, 5, us(200));
+        assert_eq!((costs.looked(), costs.refused()), (Some(us(10)), Some(us(30))));
+        for _ in 0..10 {
+            costs.record_looks(64, 64, us(640));
+        }
+        assert!(costs.refused().unwrap().abs_diff(us(10)) < us(1));
+        // Before anything was looked at alone, all are alike.
+        let mut first = Costs::default();
+        first.record_looks(4, 2, us(40));
+        assert_eq!((first.looked(), first.refused()), (None, Some(us(10))));
+        // What is left cannot be less than nothing.
+        costs.record_looks(100, 1, Duration::ZERO);
+        assert!(costs.refused().is_some());
+    }
+
+    #[test]
+    fn many_at_once_weigh_as_much_as_one_by_one() {
+        let (mut at_once, mut one_by_one) = (Costs::default(), Costs::default());
+        for costs in [&mut at_once, &mut one_by_one] {
+            costs.record_looks(1, 0, Duration::from_micros(5));
+        }
+        at_once.record_looks(50, 0, Duration::from_micros(1000));
+        (0..50).for_each(|_| one_by_one.record_looks(1, 0, Duration::from_micros(20)));
+        assert!(
+            at_once.looked().unwrap().abs_diff(one_by_one.looked().unwrap())
+                <= Duration::from_nanos(1)
+        );
     }
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tidegate_world::{Load, Purpose, Seed, Stream, Timestamp};
 
 use crate::arrival_rate::ArrivalRate;
+use crate::bound;
 use crate::signals::{BUCKETS, Reading};
 use crate::{
-    Allowance, Bucket, Control, Decide, Decision, Law, Memory, Occupancy, Pacer, Reason, Scheme,
-    Service, Settings, Shadow, Signals, Throttle, Ticket, Values, Verdict,
+    Allowance, Backlog, Bucket, Control, Decide, Decision, Law, Memory, Occupancy, Pacer, Reason,
+    Scheme, Service, Sessions, Settings, Shadow, Signals, Throttle, Ticket, Values, Verdict,
 };
 
 /// One server's gate.
@@ -42,7 +43,7 @@ impl Gate {
     pub fn new(settings: Settings, seed: Seed, element: u32) -> Self {
         let mut gate = Self {
             law: (settings.law.entry().build)(&settings.law),
-            signals: Signals::default(),
+            signals: Signals { sessions: Sessions::new(settings.sessions), ..Signals::default() },
             control: Control::OPEN,
             throttles: throttles(&settings, Purpose::Throttle, seed, element),
             judged: Default::default(),
@@ -274,7 +275,11 @@ impl Gate {
         self.signals.mix.record(now, class, false);
         let exempt = std::mem::take(&mut self.control.admit_next);
         let passes = self.stopping || self.passes(now, None, class) || exempt;
-        self.signals.messages_refused += u64::from(!passes);
+        if passes {
+            self.on_session_message(now, class, false);
+        } else {
+            self.signals.messages_refused += 1;
+        }
         passes
     }
 
@@ -282,11 +287,12 @@ impl Gate {
     /// if it was not [at its arrival](Decide::Arrival); `Some` says why it is not to be done
     /// after all.
     pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
-        let Ticket { bucket, fingerprint, again, .. } = ticket;
+        let Ticket { bucket, class, fingerprint, again, .. } = ticket;
         if bucket == Bucket::Session {
             self.pacer.on_released(self.control.queue.release);
         }
         if again {
+            self.on_session_message(now, class, false);
             return None;
         }
         let in_progress = &mut self.signals.in_progress[bucket as usize];
@@ -312,6 +318,9 @@ impl Gate {
             }
         }
         self.signals.flow_mut(bucket).taken += 1;
+        if bucket == Bucket::Session {
+            self.on_session_message(now, class, true);
+        }
         self.remember(now, fingerprint, Decision::Served);
         None
     }
@@ -355,6 +364,36 @@ impl Gate {
         if let Some(shadow) = &mut self.shadow {
             shadow.on_completion(now, &self.signals);
         }
+    }
+
+    /// It took `cost` to look at `looked` messages that arrived, and to refuse `refused` of them.
+    pub fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
+        self.signals.costs.record_looks(looked, refused, cost);
+    }
+
+    /// So much waits for service.
+    pub fn on_backlog(&mut self, backlog: Backlog) {
+        self.signals.backlog = backlog;
+    }
+
+    /// r: what it takes to dispose of a session that is not admitted, its repetitions and the
+    /// acknowledgements of its refusals included; `None` before the first. It lacks what the
+    /// operating system does for them.
+    pub fn refusal_cost(&self) -> Option<Duration> {
+        let Signals { costs, messages_refused, .. } = &self.signals;
+        let flows = Bucket::ALL.map(|bucket| self.signals.flow(bucket));
+        let pieces: u64 = flows.iter().map(|flow| flow.refused + flow.stale).sum();
+        let once = costs.refused()? + costs.looked().unwrap_or_default();
+        Some(once.mul_f64((*messages_refused as f64 / pieces.max(1) as f64).max(1.0)))
+    }
+
+    /// The most goodput that a law can keep at the load that is offered now, in multiples of the
+    /// capacity ([`bound`]); `None` while costs are not known.
+    pub fn bound(&self) -> Option<f64> {
+        let session_s = self.signals.sessions.cost()?.as_secs_f64();
+        let refusal_s = self.refusal_cost()?.as_secs_f64();
+        let offered = self.judged[Bucket::Session as usize].rate();
+        Some(bound::goodput(offered * session_s, (refusal_s / session_s).min(1.0)))
     }
 
     /// Fires a tick that is due; `waiting` are in the queue of new sessions.
@@ -461,6 +500,13 @@ impl Gate {
             other => other,
         };
         left.fraction(self.judged[bucket as usize].rate()).clamp(0.0, 1.0)
+    }
+
+    /// A message of a session is to be served, which begins it or not.
+    fn on_session_message(&mut self, now: Timestamp, class: u8, begins: bool) {
+        let cost = self.signals.costs.of(class);
+        self.signals.sessions.on_message(now, begins, cost);
+        self.signals.sessions.on_class(class);
     }
 
     /// What counts for a window. Judged at service, messages may wait that nobody has read.

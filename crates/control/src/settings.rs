@@ -1,6 +1,6 @@
 //! How a gate works.
 
-use crate::{Scheme, ThrottleKind, Values};
+use crate::{Estimation, Scheme, ThrottleKind, Values};
 
 /// When new work is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub struct Settings {
     pub sticky: bool,
     /// Decisions remembered in each 32 s.
     pub memory_max: usize,
+    /// How whole sessions are estimated.
+    pub sessions: Estimation,
 }
 
 impl Settings {
@@ -57,6 +59,7 @@ impl Settings {
             occupancy: Occupancy::Busy,
             sticky: true,
             memory_max: 1 << 20,
+            sessions: Estimation::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Costs, Mix, Sojourn};
+use crate::{Backlog, Costs, Mix, Sessions, Sojourn};
 
 /// Kinds of new work that are admitted separately, each by a throttle of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +123,10 @@ pub struct Signals {
     pub costs: Costs,
     /// What arrives, by class.
     pub mix: Mix,
+    /// What is known of whole sessions.
+    pub sessions: Sessions,
+    /// Messages that wait, by what is known of them.
+    pub backlog: Backlog,
 }
 
 impl Signals {
@@ -135,6 +139,11 @@ impl Signals {
     /// not taken from it yet.
     pub fn in_progress(&self, bucket: Bucket) -> u64 {
         self.in_progress[bucket as usize]
+    }
+
+    /// Whole sessions in what waits, also of those that have begun.
+    pub fn sessions_waiting(&self) -> f64 {
+        self.sessions.waiting(&self.backlog, self.mix.share_of_new())
     }
 
     pub(crate) fn flow_mut(&mut self, bucket: Bucket) -> &mut Flow {

@@ -10,13 +10,13 @@ use tidegate_control::registry::LAWS;
 pub fn laws() -> String {
     let mut text = String::new();
     for law in LAWS {
-        let _ = writeln!(text, "{:<12}{}", law.name, law.summary);
-        let _ = writeln!(text, "{:12}source: {}", "", law.source);
+        let _ = writeln!(text, "{:<19}{}", law.name, law.summary);
+        let _ = writeln!(text, "{:19}source: {}", "", law.source);
         for param in law.params {
             let bounds = format!("{} to {}", param.min, param.max);
             let _ = writeln!(
                 text,
-                "{:12}{:<10} {:>8} {:<13} {bounds:<16} {}",
+                "{:19}{:<14} {:>8} {:<13} {bounds:<16} {}",
                 "", param.name, param.default, param.unit, param.doc
             );
         }
@@ -69,8 +69,10 @@ mod tests {
             assert_eq!(listed["name"], law.name);
             assert_eq!(listed["params"].as_array().unwrap().len(), law.params.len());
             for param in law.params {
-                let line = text.lines().find(|line| line.trim_start().starts_with(param.name));
-                assert!(line.unwrap().contains(param.unit), "{}", param.name);
+                let is_shown = |line: &str| {
+                    line.split_whitespace().next() == Some(param.name) && line.contains(param.unit)
+                };
+                assert!(text.lines().any(is_shown), "{} {}", law.name, param.name);
             }
         }
     }

@@ -40,6 +40,20 @@ pub struct Gauges {
     pub sojourn_of_ongoing: SojournGauges,
     /// Mean service time by class, in ns; zero before the first.
     pub costs: [Counter; Class::ALL.len()],
+    /// Sessions that are served, in thousandths a second, as estimated.
+    pub session_rate: Counter,
+    /// Messages of a session, in thousandths, as estimated.
+    pub session_length: Counter,
+    /// Sessions in what waits, in thousandths, as estimated.
+    pub sessions_waiting: Counter,
+    /// What all messages of a call take to serve, in ns; zero while that is not known.
+    pub call_cost: Counter,
+    /// What it takes to dispose of a call that is not admitted, in ns; zero while that is not
+    /// known.
+    pub refusal_cost: Counter,
+    /// The part of the capacity that no goodput can exceed at the load that is offered, in
+    /// millionths; zero while that is not known.
+    pub bound: Counter,
     /// Decisions remembered.
     pub remembered: Counter,
     /// Decisions for which there was no room.
@@ -99,6 +113,13 @@ impl Gauges {
             let cost = signals.costs.of(class as u8).unwrap_or_default();
             self.costs[class as usize].set(nanos(cost));
         }
+        let thousandths = |number: f64| (number * 1e3).round() as u64;
+        self.session_rate.set(thousandths(signals.sessions.rate_cps()));
+        self.session_length.set(thousandths(signals.sessions.length()));
+        self.sessions_waiting.set(thousandths(signals.sessions_waiting()));
+        self.call_cost.set(nanos(signals.sessions.cost().unwrap_or_default()));
+        self.refusal_cost.set(nanos(gate.refusal_cost().unwrap_or_default()));
+        self.bound.set(millionths(gate.bound().unwrap_or_default()));
         self.remembered.set(gate.memory().len() as u64);
         self.forgotten.set(gate.memory().overflowed());
     }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_control::{Decide, Gate, Reason, Release, Ticket, Values, Verdict};
+use tidegate_control::{Backlog, Decide, Gate, Reason, Release, Ticket, Values, Verdict};
 use tidegate_sip::{Malformed, Outline};
 use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
 
@@ -137,6 +137,10 @@ impl Ingress {
         self.gate.on_completion(now, class as u8, cost);
     }
 
+    pub(crate) fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
+        self.gate.on_looked(looked, refused, cost);
+    }
+
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         self.gate.handle_timeout(now, self.new_sessions());
     }
@@ -159,6 +163,12 @@ impl Ingress {
         }
     }
 
+    /// Messages that wait, by what is known of them.
+    fn backlog(&self) -> Backlog {
+        let sessions = self.lanes.invites();
+        Backlog { sessions, others: self.lanes.waiting() - sessions, unread: self.fifo.len() }
+    }
+
     /// A message has arrived: it is queued, or something else is to be done with it.
     pub(crate) fn offer(
         &mut self,
@@ -166,6 +176,7 @@ impl Ingress {
         received: Received,
         endpoint: &Endpoint,
     ) -> Judged {
+        self.gate.on_backlog(self.backlog());
         self.gate.on_arrival(now, self.new_sessions());
         let lag = now.since(received.arrived);
         let judged = match (self.queueing, self.gate.decide()) {
@@ -356,6 +367,7 @@ impl Ingress {
     fn take(&mut self, now: Timestamp, waiting: Waiting, endpoint: &Endpoint) -> Judged {
         let Waiting { received, class, ticket, .. } = waiting;
         let sojourn = now.since(received.arrived);
+        self.gate.on_backlog(self.backlog());
         self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
         let fingerprint = ticket.as_ref().and_then(Ticket::fingerprint);
         let fate = match ticket {

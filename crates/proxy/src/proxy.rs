@@ -23,6 +23,16 @@ pub struct Proxy {
     work: Work,
     /// The message in service, and since when: until the next input tells that it is done.
     in_service: Option<(Class, Timestamp)>,
+    /// What was looked at since the input before the last, likewise.
+    looks: Looks,
+}
+
+/// Messages that were looked at and judged, and since when.
+#[derive(Default)]
+struct Looks {
+    since: Option<Timestamp>,
+    looked: u32,
+    refused: u32,
 }
 
 impl Proxy {
@@ -44,15 +54,34 @@ impl Proxy {
             counters,
             work: Work::default(),
             in_service: None,
+            looks: Looks::default(),
         }
     }
 
     /// Puts `law` in force and `shadow` beside it, as [`Gate::switch`] does it: nothing that was
     /// admitted or waits is lost.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
+        // The time it takes is that of no message.
+        self.in_service = None;
+        self.looks = Looks::default();
         self.ingress.switch(now, law, shadow);
         self.counters.overload.publish(now, self.ingress.gate());
         self.counters.in_force.publish(self.ingress.gate());
+    }
+
+    /// A driver may look at several messages at one time: what that took is known when time has
+    /// passed.
+    fn tell_looks(&mut self, now: Timestamp) {
+        if let Some(since) = self.looks.since.filter(|&since| since < now) {
+            let Looks { looked, refused, .. } = std::mem::take(&mut self.looks);
+            self.ingress.on_looked(looked, refused, now.since(since));
+        }
+    }
+
+    fn note_look(&mut self, now: Timestamp) {
+        self.looks.since.get_or_insert(now);
+        self.looks.looked += 1;
+        self.looks.refused += u32::from(self.work.refused.is_some());
     }
 
     /// Does what is to be done with a message that was looked at, at the door or when its
@@ -120,14 +149,17 @@ impl Proxy {
 impl Core for Proxy {
     fn offer(&mut self, now: Timestamp, received: Received) {
         self.in_service = None;
+        self.tell_looks(now);
         let judged = self.ingress.offer(now, received, &self.endpoint);
         self.carry_out(now, judged);
+        self.note_look(now);
     }
 
     fn serve(&mut self, now: Timestamp) -> bool {
         if let Some((class, since)) = self.in_service.take() {
             self.ingress.on_completion(now, class, now.since(since));
         }
+        self.tell_looks(now);
         let Some(judged) = self.ingress.next(now, &self.endpoint) else {
             self.work = Work::default();
             self.counters.overload.publish_flows(self.ingress.gate());
@@ -137,12 +169,16 @@ impl Core for Proxy {
             self.in_service = Some((class, now));
         }
         self.carry_out(now, judged);
+        if self.work.refused.is_some() {
+            self.note_look(now);
+        }
         self.publish();
         true
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
         self.in_service = None;
+        self.looks = Looks::default();
         self.ingress.handle_timeout(now);
         self.endpoint.handle_timeout(now);
         self.publish();

@@ -9,6 +9,7 @@ use tidegate_control as control;
 use tidegate_transaction::Timing;
 use tidegate_world::Seed;
 
+use crate::class::Class;
 use crate::ingress::Queueing;
 use crate::refusals::TraceSettings;
 use crate::secret::Secret;
@@ -98,7 +99,13 @@ impl Default for Overload {
     fn default() -> Self {
         let none = control::registry::find("none").expect("it is registered");
         Self {
-            gate: control::Settings::new(none.defaults()),
+            gate: control::Settings {
+                sessions: control::Estimation {
+                    end: Some(Class::Bye as u8),
+                    ..control::Estimation::default()
+                },
+                ..control::Settings::new(none.defaults())
+            },
             queueing: Queueing::Class,
             disposal: Disposal::Reject,
             reinvites: false,

@@ -264,3 +264,75 @@ fn the_rate_of_a_paced_release_and_what_was_forgotten_are_published() {
     assert_eq!(overload.refusing.each_ref().map(|c| c.get()), [250_000; 2]);
     assert_eq!((overload.remembered.get(), overload.forgotten.get()), (1, 1));
 }
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Offers a message and serves what may be served, each of which takes so long.
+fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> Vec<Sent> {
+    script.offer(CALLER, text.as_bytes());
+    script.now = script.now + look;
+    let mut sent = script.sent();
+    while script.proxy.serve(script.now) {
+        script.now = script.now + serve;
+        sent.extend(script.sent());
+    }
+    sent
+}
+
+// 002 §3.1, and the bound of what can be kept, all from what is measured while running.
+#[test]
+fn what_calls_and_refusals_cost_is_measured_and_published() {
+    for (queueing, decide) in [SCHEMES[0], SCHEMES[2]] {
+        let law = [("after", 400.0), ("share", 0.0)];
+        let mut script = adjusted((queueing, decide), &law, |settings| {
+            settings.overload.gate.sessions.weight = 0.5;
+        });
+        for i in 0..200 {
+            let call = format!("c{i}");
+            charged(&mut script, &invite(&call), MS / 10, MS * 4);
+            // It is answered 404: no such call is known.
+            charged(&mut script, &own("BYE", &call, 2, "Totag\r\n"), MS / 10, MS * 2);
+            script.now = script.now + MS * 38 / 10;
+        }
+        script.proxy.on_load(script.now, load(Duration::ZERO));
+        let gauges = Arc::clone(&script.counters);
+        let gauges = &gauges.overload;
+        let near = |counter: &tidegate_world::Counter, expected: f64| {
+            let value = counter.get() as f64;
+            assert!((value / expected - 1.0).abs() < 0.1, "{queueing:?}: {value}, not {expected}");
+        };
+        // A call in ten milliseconds, of two messages that take four and two to serve.
+        near(&gauges.session_rate, 100e3);
+        near(&gauges.session_length, 2e3);
+        near(&gauges.call_cost, 6e6);
+        assert_eq!((gauges.refusal_cost.get(), gauges.bound.get()), (0, 0), "none was refused");
+        for i in 0..300 {
+            let refused = charged(&mut script, &invite(&format!("r{i}")), MS / 5, MS);
+            assert!(refused[0].start().contains(" 503 "));
+            script.now = script.now + MS * 24 / 5;
+        }
+        script.proxy.on_load(script.now, load(Duration::ZERO));
+        // A fifth of a millisecond to refuse it and a tenth to look at the ACK; 200 a second are
+        // offered where 167 can be served.
+        near(&gauges.refusal_cost, 0.3e6);
+        near(&gauges.bound, tidegate_control::bound::goodput(1.2, 0.05) * 1e6);
+        assert!(gauges.bound.get() < 995_000);
+    }
+}
+
+#[test]
+fn what_waits_is_published_in_calls() {
+    let mut script = under(SCHEMES[0], &[("rate", 1.0)]);
+    for i in 0..3 {
+        script.offer(CALLER, invite(&format!("c{i}")).as_bytes());
+    }
+    for i in 0..12 {
+        let bye = own("BYE", &format!("b{i}"), 1, "Totag\r\n");
+        script.offer(CALLER, bye.as_bytes());
+    }
+    // The last of them was offered after the backlog was taken.
+    script.proxy.on_load(script.now, load(Duration::ZERO));
+    let waiting = script.counters.overload.sessions_waiting.get() as f64 / 1e3;
+    // Three calls, and eleven messages of calls of seven.
+    assert!((waiting - (3.0 + 11.0 / 6.0)).abs() < 0.01, "{waiting}");
+}

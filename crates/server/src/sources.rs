@@ -183,6 +183,31 @@ static SOJOURN: Family = Family::gauge(
 static SERVICE: Family =
     Family::gauge("service", "Mean time that a message takes to serve, by class")
         .in_unit(Unit::Seconds);
+static SESSION_RATE: Family = Family::gauge(
+    "sessions_per_second",
+    "Calls whose service begins, or that end, in a second, as estimated",
+);
+static SESSION_LENGTH: Family =
+    Family::gauge("messages_per_session", "Messages of a call, as estimated");
+static SESSIONS_WAITING: Family = Family::gauge(
+    "sessions_waiting",
+    "Calls in what waits, those that are begun too, as estimated",
+);
+static CALL_COST: Family = Family::gauge(
+    "call_cost",
+    "What all messages of a call take to serve, without the kernel; 0 while not known",
+)
+.in_unit(Unit::Seconds);
+static REFUSAL_COST: Family = Family::gauge(
+    "refusal_cost",
+    "What disposing of a call takes with its repetitions, without the kernel; 0 while not known",
+)
+.in_unit(Unit::Seconds);
+static BOUND: Family = Family::gauge(
+    "bound",
+    "The most goodput at the load that is offered, as a part of the capacity; 0 while not known",
+)
+.in_unit(Unit::Ratio);
 static REMEMBERED: Family =
     Family::gauge("decisions_remembered", "Decisions remembered for repetitions");
 static FORGOTTEN: Family =
@@ -223,6 +248,16 @@ fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_
     samples.push(&RANK_FLOOR, &labels, gauges.rank_floor.get() as f64 / 1e6);
     samples.push(&OCCUPIED, &labels, seconds(&gauges.occupied));
     samples.push(&SOCKET_FILL, &labels, gauges.socket_fill.get() as f64 / 1e6);
+    for (family, thousandths) in [
+        (&SESSION_RATE, &gauges.session_rate),
+        (&SESSION_LENGTH, &gauges.session_length),
+        (&SESSIONS_WAITING, &gauges.sessions_waiting),
+    ] {
+        samples.push(family, &labels, thousandths.get() as f64 / 1e3);
+    }
+    samples.push(&CALL_COST, &labels, seconds(&gauges.call_cost));
+    samples.push(&REFUSAL_COST, &labels, seconds(&gauges.refusal_cost));
+    samples.push(&BOUND, &labels, gauges.bound.get() as f64 / 1e6);
     samples.push(&REMEMBERED, &labels, gauges.remembered.get());
     samples.push(&FORGOTTEN, &labels, gauges.forgotten.get());
 }

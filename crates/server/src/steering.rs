@@ -111,6 +111,9 @@ fn shard(counters: &Counters, now: Timestamp) -> Value {
         "newest_first": gauges.newest_first.get() == 1,
         "wait_max_ms": ms(gauges.wait_max.get()),
         "rank_floor": millionths(&gauges.rank_floor),
+        "call_cost_ms": known(&gauges.call_cost, 1e6),
+        "refusal_cost_ms": known(&gauges.refusal_cost, 1e6),
+        "bound": known(&gauges.bound, 1e6),
         "shadow": (in_force.shadow.get() > 0).then(|| shadow(counters)),
     })
 }
@@ -142,6 +145,11 @@ pub(crate) fn name_at(place: &Counter) -> Option<&'static str> {
 
 fn by_bucket(of: impl Fn(usize) -> Value) -> Map<String, Value> {
     Bucket::ALL.into_iter().map(|bucket| (bucket.name().to_owned(), of(bucket as usize))).collect()
+}
+
+/// A gauge in a larger unit; `None` while it is zero, which means that it is not known.
+fn known(gauge: &Counter, unit: f64) -> Option<f64> {
+    (gauge.get() > 0).then(|| gauge.get() as f64 / unit)
 }
 
 fn millionths(gauge: &Counter) -> f64 {

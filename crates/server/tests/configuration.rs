@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_control::{Decide, Occupancy, Scheme, Shedding, ThrottleKind, Weight, registry};
+use tidegate_control::{
+    Decide, Estimation, Occupancy, Scheme, SessionCheck, Shedding, ThrottleKind, Weight, registry,
+};
 use tidegate_proxy::{Class, Disposal, Overload, Queueing, RuleTarget, Senders};
 use tidegate_server::config::Config;
 
@@ -64,6 +66,15 @@ fn overload_control_and_an_emulated_processor_are_read() {
     assert_eq!((gate.throttle, gate.burst), (ThrottleKind::TokenBucket, 9));
     assert_eq!(gate.occupancy, Occupancy::Cpu);
     assert_eq!((gate.sticky, gate.memory_max), (false, 5000));
+    let sessions = Estimation {
+        check: SessionCheck::Full,
+        end: Some(Class::Bye as u8),
+        interval: Duration::from_millis(50),
+        weight: 0.5,
+        rate_cps: 7.5,
+        rate_min_cps: 0.25,
+    };
+    assert_eq!(gate.sessions, sessions);
     let given = registry::find("pi").unwrap().values(&[("c_t", 0.8), ("k_pc", 3.0)]).unwrap();
     assert_eq!(gate.law, given);
     let shadow = registry::find("ohta").unwrap().values(&[("hi_wm", 500.0)]).unwrap();

@@ -184,10 +184,14 @@ impl Estimate {
             }
             Some(sustainable_cps) => {
                 let passed_s = newest.at.since(oldest.at).as_secs_f64();
+                if passed_s == 0.0 {
+                    return None;
+                }
                 (newest.admitted - oldest.admitted) as f64 / passed_s / sustainable_cps
             }
         };
-        (!acceptance.is_nan()).then(|| self.target / acceptance)
+        // Without anything admitted there is no load: the factor is infinite.
+        Some(self.target / acceptance)
     }
 }
 
@@ -243,7 +247,7 @@ mod tests {
 
         fn ticks(&mut self, count: u32) -> f64 {
             for _ in 0..count {
-                self.now = self.now + PATIENCE;
+                self.now = self.now + self.law.tick().unwrap();
                 self.law.on_tick(self.now, &self.signals, &mut self.control);
             }
             self.share()
@@ -314,5 +318,16 @@ mod tests {
         // Nothing is admitted: no load.
         assert_near(bench.ticks(1), (0.8_f64 / (10.0 / 1.01 / 500.0) * 0.16).min(1.0));
         assert_near(bench.ticks(2), 1.0);
+    }
+
+    #[test]
+    fn what_comes_all_at_once_has_no_rate() {
+        let mut bench = Bench::new(500.0);
+        for _ in 0..100 {
+            bench.signals.messages += 1;
+            bench.signals.flow_mut(Bucket::Session).admitted += 1;
+            bench.law.on_arrival(bench.now, &bench.signals, &mut bench.control);
+        }
+        assert_near(bench.share(), 1.0);
     }
 }

@@ -172,6 +172,7 @@ mod tests {
     fn the_stricter_of_the_two_holds() {
         let mut bench = Bench::new();
         assert_near(bench.messages(29, 0, 0.1), 1.0);
+        assert!(bench.law.is_at_rest());
         // f_α = 0.8 of 1, and f_ρ = 5.
         assert_near(bench.messages(1, 0, 0.1), 0.8);
         // f_ρ = 0.5/0.55, and of the window 9 were refused: f_α = 0.8/0.55.
@@ -189,7 +190,7 @@ mod tests {
         let share = bench.messages(60, 0, 1.0);
         assert!(share < 0.1 && !bench.law.is_at_rest(), "{share}");
         // The window is then the tick and an interval of 10 messages.
-        bench.pass(PATIENCE, 0.4);
+        bench.pass(bench.law.tick().unwrap(), 0.4);
         bench.law.on_tick(bench.now, &bench.signals, &mut bench.control);
         let occupancy = (0.01 + 0.4) / 1.01;
         assert_near(bench.share(), 0.5 / occupancy * share);

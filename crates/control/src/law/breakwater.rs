@@ -1,9 +1,9 @@
 //! Breakwater: credits for the calls that may be in the server, by the delay of its queue.
 //!
 //! Signal: d, how long the last new call waited that was taken from the queue. Every T_c: if
-//! d ≥ d_t, C ← C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + a. Trips when d reaches the target d_t;
+//! d ≥ d_t, C ← C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + 1. Trips when d reaches the target d_t;
 //! the further beyond, the larger the step down. What has waited 2·d_t is refused when its turn
-//! comes. Recovers by a credits a step while d is below its target, from one credit, which
+//! comes. Recovers by a credit a step while d is below its target, from one credit, which
 //! is the least, to the most. Cold start: the most, all credits.
 //!
 //! In Breakwater the clients hold the credits, and send nothing without one: it refuses almost
@@ -48,11 +48,11 @@ static INTERVAL: Param = Param {
 };
 
 static INCREASE: Param = Param {
-    name: "a",
+    name: "increase",
     doc: "Credits that are added in a step. Breakwater has 0.1 % of its clients, and 1 at least.",
     unit: "calls",
     default: 1.0,
-    min: 0.001,
+    min: 0.1,
     max: 10_000.0,
 };
 
@@ -79,7 +79,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "a window of waiting calls that follows the delay in the queue",
     source: "Cho et al., OSDI 2020; caladan, bw_server.c",
     doc: "Every `t_c`: if the delay d in the queue reaches `d_t`, the window shrinks by the \
-          factor 1 − `beta`·(d − `d_t`)/`d_t`, to a half at the most; else it grows by `a`. Calls \
+          factor 1 − `beta`·(d − `d_t`)/`d_t`, to a half at the most; else it grows by `increase`. Calls \
           beyond the window are refused, and what has waited twice `d_t` as well.",
     params: &[&TARGET, &INTERVAL, &INCREASE, &DECREASE, &CREDITS_MAX],
     check: |_| Ok(()),
@@ -192,6 +192,7 @@ mod tests {
     #[test]
     fn the_further_beyond_the_target_the_larger_the_step_down() {
         let mut bench = Bench::new();
+        assert_eq!(bench.law.tick(), Some(Duration::from_millis(10)));
         assert_near(bench.steps(1), 500.0);
         bench.taken(40);
         assert_near(bench.steps(1), 500.0);

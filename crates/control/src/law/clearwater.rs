@@ -309,6 +309,7 @@ mod tests {
     fn a_second_without_calls_gives_the_first_rate_back() {
         let mut bench = Bench::new(&[]);
         bench.serve(100, 200, 100.0);
+        assert_eq!(bench.law.tick(), Some(SILENCE));
         let low = bench.tick();
         assert!(low < 45.0 && !bench.law.is_at_rest());
         bench.serve(1, 200, 100.0);

@@ -198,6 +198,7 @@ mod tests {
     #[test]
     fn a_long_mean_wait_takes_a_twentieth_and_any_other_gives_a_hundredth() {
         let mut bench = Bench::new(&[]);
+        assert_eq!(bench.law.tick(), Some(Duration::from_millis(200)));
         bench.taken(&[1, 40, 20]);
         assert_near(bench.tick(), 0.95);
         bench.taken(&[100, 0, 0]);

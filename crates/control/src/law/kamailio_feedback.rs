@@ -120,7 +120,7 @@ impl Law for Feedback {
     }
 
     fn is_at_rest(&self) -> bool {
-        self.percent == 0.0 && self.error > 0.0
+        self.percent == 0.0 && self.error >= 0.0
     }
 }
 
@@ -162,7 +162,8 @@ mod tests {
     fn a_full_processor_adds_five_percent_every_ten_seconds() {
         let mut bench = Bench::new(&[("setpoint", 0.75)]);
         assert_eq!(bench.law.tick(), Some(Duration::from_secs(10)));
-        // Whole percent: 6.25 and 12.5.
+        // Whole percent: 6.25 and 12.5. What was unused before is not summed up.
+        assert_eq!(bench.steps(3, 0.0), 0.0);
         assert_eq!(bench.steps(1, 1.0), 6.0);
         assert_eq!(bench.steps(1, 1.0), 12.0);
         assert_eq!(bench.steps(1, 0.75), 12.0);
@@ -198,12 +199,17 @@ mod tests {
     }
 
     #[test]
-    fn it_rests_while_the_load_is_below_its_setpoint() {
+    fn it_rests_while_the_load_does_not_exceed_its_setpoint() {
         let mut bench = Bench::new(&[("setpoint", 0.5)]);
-        assert!(!bench.law.is_at_rest());
-        bench.steps(1, 0.5);
+        assert!(bench.law.is_at_rest());
+        // Too little for a percent, and yet above.
+        assert_eq!(bench.steps(1, 0.51), 0.0);
         assert!(!bench.law.is_at_rest());
         bench.steps(1, 0.4);
+        assert!(bench.law.is_at_rest());
+        // A processor that is not read says nothing.
+        let now = bench.signals.processor.at;
+        bench.law.on_tick(now, &bench.signals, &mut bench.control);
         assert!(bench.law.is_at_rest());
     }
 }

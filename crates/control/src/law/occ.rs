@@ -188,6 +188,7 @@ mod tests {
     #[test]
     fn the_share_is_multiplied_by_target_over_mean_occupancy_once_a_second() {
         let mut bench = Bench::new();
+        assert_eq!(bench.law.tick(), Some(Duration::from_millis(100)));
         assert_near(bench.ticks([1.0; 9]), 1.0);
         assert_near(bench.ticks([1.0]), 0.9);
         assert_near(bench.ticks([1.0; 9]), 0.9);

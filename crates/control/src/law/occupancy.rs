@@ -233,4 +233,24 @@ mod tests {
         }
         assert!(bench.control.admit(Bucket::Session).fraction(0.0) < 0.81);
     }
+
+    #[test]
+    fn without_messages_it_is_measured_each_second_until_everything_is_admitted() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.messages(2000, 1.0), 0.05);
+        assert!(!bench.law.is_at_rest());
+        let mut tick = || {
+            let second = bench.law.tick().unwrap();
+            bench.now = bench.now + second;
+            bench.signals.processor.at = bench.now;
+            bench.signals.processor.occupied += second / 10;
+            bench.law.on_tick(bench.now, &bench.signals, &mut bench.control);
+            bench.control.admit(Bucket::Session).fraction(0.0)
+        };
+        // The window is the second and ten messages before it; then two seconds.
+        let occupancy = (0.1 + 0.01) / 1.01;
+        assert!((tick() - 0.8 / occupancy * 0.05).abs() < 1e-6);
+        assert_eq!(tick(), 1.0);
+        assert!(bench.law.is_at_rest());
+    }
 }

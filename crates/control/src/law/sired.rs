@@ -202,6 +202,7 @@ mod tests {
     #[test]
     fn the_fill_is_forgotten_by_and_by_while_nothing_arrives() {
         let mut bench = Bench::new(0.5);
+        assert_eq!(bench.law.tick(), Some(Duration::from_secs(1)));
         for _ in 0..20 {
             bench.measure(100, 0.0);
         }

@@ -152,8 +152,13 @@ impl Asked {
     }
 }
 
-/// The value of a key of `[overload]`, in what [`overload_toml`] writes.
+/// The value of a key of `[overload]`, or the content of a table in it, in what [`overload_toml`]
+/// writes.
 fn value_of<'a>(toml: &'a str, key: &str) -> Option<&'a str> {
+    let header = format!("[overload.{key}]\n");
+    if let Some((_, inner)) = toml.split_once(&header) {
+        return Some(inner.split("\n[").next().unwrap_or(inner).trim_end());
+    }
     // The tables within come after a blank line.
     let lines = toml.lines().skip(1).take_while(|line| !line.is_empty());
     lines.filter_map(|line| line.split_once(" = ")).find(|(name, _)| *name == key).map(|(_, v)| v)
@@ -288,6 +293,11 @@ mod tests {
                      sticky = true";
         match asked(other.as_bytes(), &running()) {
             Err(Refused::Restart(keys)) => assert_eq!(keys, ["retry_after", "throttle"]),
+            other => panic!("{other:?}"),
+        }
+        changed("[overload.shadow]\nlaw = \"off\"\n[overload.sessions]\nrate_cps = 100\n");
+        match asked(b"[overload.sessions]\nrate_cps = 101", &running()) {
+            Err(Refused::Restart(keys)) => assert_eq!(keys, ["sessions"]),
             other => panic!("{other:?}"),
         }
     }

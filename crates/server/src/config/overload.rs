@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use tidegate_control::{Param, Scheme, Settings, Shedding, Values, Wrong};
+use tidegate_control::{Estimation, Param, Scheme, Settings, Shedding, Values, Wrong};
 use tidegate_proxy::{self as proxy, Class};
 use tidegate_world::Work;
 use toml::Spanned;
@@ -13,9 +13,10 @@ use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
 use super::tables::{
-    BURST, CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE,
-    RECEIVE_US, REFUSE_US, REINVITES, RETRY_AFTER, SCALED, SERVE_US, SHADOW, SHADOW_LAW,
-    SHADOW_PARAMS, SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
+    BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
+    PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REINVITES, RETRY_AFTER, SCALED,
+    SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW, SHADOW_LAW, SHADOW_PARAMS, SHED, SHED_BY,
+    SOCKET_MAX, STICKY, THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -59,6 +60,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let sticky = section.value(&STICKY, report).map(Spanned::into_inner);
     let memory_max = section.value(&MEMORY_MAX, report).map(Spanned::into_inner);
     let law = law?;
+    let sessions = section.read_one(&SESSIONS, sessions, report);
     let law = section.read_one(&PARAMS, |params, report| values(law, params, report), report);
     let shadow = section.read_one(&SHADOW, read_shadow, report);
     Some(proxy::Overload {
@@ -72,6 +74,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
             occupancy: occupancy?,
             sticky: sticky?,
             memory_max: usize::try_from(memory_max?).ok()?,
+            sessions: sessions?,
         },
         queueing: queueing?,
         disposal: disposal?,
@@ -133,6 +136,23 @@ fn scheme(section: &Section<'_, '_>, report: &mut Report) -> Option<Scheme> {
             order: order?.into_inner().into_iter().map(number).collect(),
             weight: weight?.into_inner(),
         }),
+    })
+}
+
+/// How calls are estimated.
+fn sessions(section: &Section<'_, '_>, report: &mut Report) -> Option<Estimation> {
+    let check = section.value(&CHECK, report).map(Spanned::into_inner);
+    let interval_ms = section.value(&INTERVAL_MS, report).map(Spanned::into_inner);
+    let mut number = |knob| section.value(knob, report).map(Spanned::into_inner);
+    let (weight, rate_cps) = (number(&SESSION_WEIGHT), number(&RATE_CPS));
+    let rate_min_cps = number(&RATE_MIN_CPS);
+    Some(Estimation {
+        check: check?,
+        end: Some(Class::Bye as u8),
+        interval: Duration::from_millis(interval_ms?),
+        weight: weight?,
+        rate_cps: rate_cps?,
+        rate_min_cps: rate_min_cps?,
     })
 }
 

@@ -1,15 +1,15 @@
 //! `[overload]` and `[emulate]` with every key written out: what was read, as it would be
 //! read again.
 
-use tidegate_control::{Decide, Scheme, Shedding, Values};
+use tidegate_control::{Decide, Estimation, Scheme, Shedding, Values};
 use tidegate_proxy::{Class, Overload, Queueing};
 use tidegate_world::Work;
 
 use super::overload::{Classes, Emulate};
 use super::shape::Choice;
-use super::tables::{CLASSES, DECIDE, DISPOSAL, OCCUPANCY, QUEUE, SHED_BY, THROTTLE};
+use super::tables::{CHECK, CLASSES, DECIDE, DISPOSAL, OCCUPANCY, QUEUE, SHED_BY, THROTTLE};
 
-/// The table `[overload]` and those in it.
+/// The table `[overload]`, with those in it.
 pub fn overload_toml(overload: &Overload) -> String {
     let Overload { gate, queueing, disposal, reinvites, retry_after } = overload;
     let mut text = format!(
@@ -37,7 +37,14 @@ pub fn overload_toml(overload: &Overload) -> String {
         text += "\n[overload.shadow.params]\n";
         text += &params_toml(shadow);
     }
-    text
+    // Whoever reads it knows which class ends a call.
+    let Estimation { check, interval, weight, rate_cps, rate_min_cps, end: _ } = gate.sessions;
+    text + &format!(
+        "\n[overload.sessions]\ncheck = \"{}\"\ninterval_ms = {}\nweight = {weight}\n\
+         rate_cps = {rate_cps}\nrate_min_cps = {rate_min_cps}\n",
+        word(&CHECK.shape, check),
+        interval.as_millis(),
+    )
 }
 
 fn params_toml(law: &Values) -> String {
@@ -123,7 +130,9 @@ mod tests {
             Config::parse(Path::new("f"), text.as_bytes()).unwrap_or_else(|e| panic!("{e}"))
         };
         let single = "[overload]\nclasses = \"single\"\nreinvites = true\nburst = 9\n\
-                      retry_after = [0, 7]\n[emulate]\n";
+                      retry_after = [0, 7]\n[overload.sessions]\ncheck = \"full\"\n\
+                      interval_ms = 50\nweight = 0.5\nrate_cps = 7.5\nrate_min_cps = 0.25\n\
+                      [emulate]\n";
         let multi = "[overload]\nclasses = \"multi\"\nshed = [\"bye\", \"final\"]\n\
                      shed_by = \"count\"\nthrottle = \"gapping\"\n[emulate]\n";
         let scaled = "[overload]\nscaled = true\n[emulate]\n";

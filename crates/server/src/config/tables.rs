@@ -17,9 +17,10 @@ use super::shape::{Choice, List, Text, Whole};
 use super::word;
 
 pub(super) use overload::{
-    BURST, CLASSES, DECIDE, DISPOSAL, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US, PARAMS, QUEUE,
-    RECEIVE_US, REFUSE_US, REINVITES, RETRY_AFTER, SCALED, SERVE_US, SHADOW, SHADOW_LAW,
-    SHADOW_PARAMS, SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
+    BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
+    PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REINVITES, RETRY_AFTER, SCALED,
+    SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW, SHADOW_LAW, SHADOW_PARAMS, SHED, SHED_BY,
+    SOCKET_MAX, STICKY, THROTTLE,
 };
 pub use overload::{EMULATE, OVERLOAD};
 pub(super) use pool::{
@@ -390,6 +391,7 @@ mod tests {
             &WEIGHT,
             &MEMORY_MAX,
             &BURST,
+            &INTERVAL_MS,
             &SOCKET_MAX,
         ] {
             let (least, most) = (*knob.shape.0.start(), *knob.shape.0.end());

@@ -70,6 +70,9 @@ pub(super) fn overload(overload: &Value) -> String {
         "calls admitted",
         "others admitted",
         "paced at",
+        "call",
+        "refusal",
+        "bound",
     ];
     let row = |(index, shard): (usize, &Value)| {
         let paced = match shard["release_cps"].as_f64() {
@@ -85,6 +88,9 @@ pub(super) fn overload(overload: &Value) -> String {
             percent(&shard["allowance"]["session"]),
             percent(&shard["allowance"]["single"]),
             paced,
+            millis(&shard["call_cost_ms"]),
+            millis(&shard["refusal_cost_ms"]),
+            percent(&shard["bound"]),
         ]
     };
     let mut out = in_force(overload);
@@ -218,7 +224,7 @@ fn percent(value: &Value) -> String {
 }
 
 fn millis(value: &Value) -> String {
-    value.as_f64().map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"))
+    value.as_f64().map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `[overload]` and `[emulate]`.
 
 use tidegate_control::registry::LAWS;
-use tidegate_control::{Decide, Entry, Occupancy, ThrottleKind, Weight};
+use tidegate_control::{Decide, Entry, Occupancy, SessionCheck, ThrottleKind, Weight};
 use tidegate_proxy::{Class, Disposal, Queueing};
 
 use crate::config::by_class::ByClass;
@@ -33,7 +33,7 @@ pub static OVERLOAD: Table = Table {
         &STICKY,
         &MEMORY_MAX,
     ],
-    tables: &[&PARAMS, &SHADOW],
+    tables: &[&PARAMS, &SESSIONS, &SHADOW],
     has_free_keys: false,
     reserved: &[],
 };
@@ -262,6 +262,58 @@ pub(in crate::config) static SHADOW_PARAMS: Table = Table {
     tables: &[],
     has_free_keys: true,
     reserved: &[],
+};
+
+pub(in crate::config) static SESSIONS: Table = Table {
+    header: "[overload.sessions]",
+    name: "sessions",
+    count: 0..=1,
+    doc: "How whole calls are estimated from messages (paper 002 §3.1), for `/metrics` and for laws \
+          that count in calls: how many are served a second, of how many messages each, and how \
+          many wait.",
+    knobs: &[&CHECK, &INTERVAL_MS, &SESSION_WEIGHT, &RATE_CPS, &RATE_MIN_CPS],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+pub(in crate::config) static CHECK: Knob<Choice<SessionCheck>> = Knob {
+    name: "check",
+    shape: Choice {
+        words: &[("start", SessionCheck::Start), ("full", SessionCheck::Full)],
+        reserved: &[],
+    },
+    absent: Absent::Default("\"start\""),
+    doc: "What stands for a call: that it begins (`start`), or that one ends which has begun \
+          (`full`), where INVITE and BYE both come this way.",
+};
+
+pub(in crate::config) static INTERVAL_MS: Knob<Whole> = Knob {
+    name: "interval_ms",
+    shape: Whole(10..=10_000),
+    absent: Absent::Default("100"),
+    doc: "Milliseconds T_m of a measurement.",
+};
+
+pub(in crate::config) static SESSION_WEIGHT: Knob<Real> = Knob {
+    name: "weight",
+    shape: Real(0.001..=1.0),
+    absent: Absent::Default("0.1"),
+    doc: "Weight of the newest measurement in the estimate.",
+};
+
+pub(in crate::config) static RATE_CPS: Knob<Real> = Knob {
+    name: "rate_cps",
+    shape: Real(0.1..=1_000_000.0),
+    absent: Absent::Default("100"),
+    doc: "Calls a second that the server is made for: the estimate before anything was measured.",
+};
+
+pub(in crate::config) static RATE_MIN_CPS: Knob<Real> = Knob {
+    name: "rate_min_cps",
+    shape: Real(0.1..=1_000_000.0),
+    absent: Absent::Default("1"),
+    doc: "The least number of calls a second that is estimated.",
 };
 
 /// How slow a server is to seem.

@@ -1,0 +1,320 @@
+//! Estimates of whole sessions, made of messages.
+//!
+//! A session is the unit in which laws admit, but a queue holds messages. Every T_m:
+//!
+//! - the rate at which sessions are served, μ = N_inv/T_m, where N_inv counts those that were
+//!   admitted and whose service has begun;
+//! - messages of a session, L = N_msg/N_inv, of all that was served in that time;
+//! - by the same division, what a whole session takes of the processor, s.
+//!
+//! From these the sessions that wait in a queue of `sessions` and `others` messages:
+//! N = sessions + others/(L − 1).
+//!
+//! That is the *start session check*. The *full session check* counts sessions that end
+//! instead: one is known to be whole only then, but its messages may have been served long
+//! before, and its end may go by another way. The gate does not know which session a message is
+//! of, so L is the quotient here too, and not the mean of the lengths of single sessions; a
+//! message that ends a session counts only while one is open.
+//!
+//! All are smoothed. An interval without any session changes none of them: its messages count for
+//! the next, up to ten intervals later. They begin at an engineered rate and at L = 7 (INVITE, 100,
+//! 180, 200, ACK, BYE, 200); L is 2 at least, and μ has a floor, so that a window of no calls can
+//! open again.
+//!
+//! Source: 002 §3.1, equation 1.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::ewma::Ewma;
+
+/// How sessions are estimated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimation {
+    /// What is counted.
+    pub check: SessionCheck,
+    /// The class of the message that ends a session, if there is one.
+    pub end: Option<u8>,
+    /// T_m.
+    pub interval: Duration,
+    /// Weight of the newest interval, above 0 and up to 1.
+    pub weight: f64,
+    /// Sessions a second that are served, until something is known.
+    pub rate_cps: f64,
+    /// The least that this is estimated to be.
+    pub rate_min_cps: f64,
+}
+
+/// What stands for a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionCheck {
+    /// Its beginning.
+    Start,
+    /// Its end.
+    Full,
+}
+
+/// Messages of a session before anything is known: 002 §3.1, a call.
+const LENGTH: f64 = 7.0;
+const LENGTH_MIN: f64 = 2.0;
+/// Intervals for which messages wait for a session to count for.
+const CARRIED: u32 = 10;
+
+/// Messages that wait for service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// That ask for new sessions.
+    pub sessions: usize,
+    /// All others.
+    pub others: usize,
+    /// Of which nobody knows what they are.
+    pub unread: usize,
+}
+
+/// What is estimated.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    estimation: Estimation,
+    begun: Timestamp,
+    /// The first interval whose messages wait for a session.
+    carried: Timestamp,
+    count: Counts,
+    /// Sessions that began and did not end.
+    open: u64,
+    rate_cps: Ewma,
+    /// Sessions, messages and seconds of an interval.
+    sessions: Ewma,
+    messages: Ewma,
+    /// Sessions and seconds of those intervals in which costs were known.
+    priced: Ewma,
+    cost_s: Ewma,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    sessions: u64,
+    messages: u64,
+    cost_s: f64,
+}
+
+impl Default for Estimation {
+    /// By beginnings every 100 ms, the newest weighing a tenth.
+    fn default() -> Self {
+        Self {
+            check: SessionCheck::Start,
+            end: None,
+            interval: Duration::from_millis(100),
+            weight: 0.1,
+            rate_cps: 100.0,
+            rate_min_cps: 1.0,
+        }
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(estimation: Estimation) -> Self {
+        let Estimation { weight, rate_cps, .. } = estimation;
+        let sessions = rate_cps * estimation.interval.as_secs_f64();
+        Self {
+            estimation,
+            begun: Timestamp::ZERO,
+            carried: Timestamp::ZERO,
+            count: Counts::default(),
+            open: 0,
+            rate_cps: Ewma::starting_at(rate_cps, weight),
+            sessions: Ewma::starting_at(sessions, weight),
+            messages: Ewma::starting_at(sessions * LENGTH, weight),
+            priced: Ewma::new(weight),
+            cost_s: Ewma::new(weight),
+        }
+    }
+
+    /// μ: sessions that are served, a second.
+    pub fn rate_cps(&self) -> f64 {
+        self.rate_cps.value().max(self.estimation.rate_min_cps)
+    }
+
+    /// L: messages of a session, 2 at least.
+    pub fn length(&self) -> f64 {
+        let length = self.messages.value() / self.sessions.value();
+        if length.is_finite() { length.max(LENGTH_MIN) } else { LENGTH }
+    }
+
+    /// s: what all messages of a session take to serve; `None` while that is not known. It
+    /// lacks what the operating system does for them.
+    pub fn cost(&self) -> Option<Duration> {
+        let cost_s = self.cost_s.value() / self.priced.value();
+        (cost_s > 0.0 && cost_s.is_finite()).then(|| Duration::from_secs_f64(cost_s.min(3600.0)))
+    }
+
+    /// N: sessions in what waits. Of what nobody has read, the part `new` is taken to ask for
+    /// new sessions.
+    pub fn waiting(&self, backlog: &Backlog, new: f64) -> f64 {
+        let Backlog { sessions, others, unread } = *backlog;
+        let unread = unread as f64;
+        let others = others as f64 + unread * (1.0 - new);
+        sessions as f64 + unread * new + others / (self.length() - 1.0)
+    }
+
+    /// The service of a message begins, which takes `cost` as far as that is known, and begins
+    /// a session or not.
+    pub(crate) fn on_message(&mut self, now: Timestamp, begins: bool, cost: Option<Duration>) {
+        self.advance(now);
+        self.count.messages += 1;
+        self.count.cost_s += cost.unwrap_or_default().as_secs_f64();
+        if begins {
+            self.open += 1;
+            self.count.sessions += u64::from(self.estimation.check == SessionCheck::Start);
+        }
+    }
+
+    /// The message was one of `class`.
+    pub(crate) fn on_class(&mut self, class: u8) {
+        if self.estimation.end == Some(class) && self.open > 0 {
+            self.open -= 1;
+            self.count.sessions += u64::from(self.estimation.check == SessionCheck::Full);
+        }
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        let interval = self.estimation.interval;
+        let passed = now.since(self.begun);
+        if passed < interval {
+            return;
+        }
+        self.begun = now;
+        let Counts { sessions, messages, cost_s } = self.count;
+        if sessions == 0 {
+            if now.since(self.carried) > CARRIED * interval {
+                self.count = Counts::default();
+                self.carried = now;
+            }
+            return;
+        }
+        self.count = Counts::default();
+        self.carried = now;
+        // After a rest the interval is long over.
+        let passed_s = passed.min(2 * interval).as_secs_f64();
+        self.rate_cps.update(sessions as f64 / passed_s);
+        self.sessions.update(sessions as f64);
+        self.messages.update(messages as f64);
+        if cost_s > 0.0 {
+            self.priced.update(sessions as f64);
+            self.cost_s.update(cost_s);
+        }
+    }
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self::new(Estimation::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END: u8 = 3;
+    const COST: Option<Duration> = Some(Duration::from_micros(100));
+
+    fn estimation(check: SessionCheck) -> Estimation {
+        Estimation { check, end: Some(END), ..Estimation::default() }
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    /// Calls of `length` messages, of which the last ends it, evenly for a time.
+    fn calls(sessions: &mut Sessions, from_ms: u64, to_ms: u64, every_ms: u64, length: u32) {
+        for ms in (from_ms..to_ms).step_by(every_ms as usize) {
+            for i in 0..length {
+                sessions.on_message(at(ms), i == 0, COST);
+                sessions.on_class(if i + 1 == length { END } else { 0 });
+            }
+        }
+    }
+
+    #[test]
+    fn rate_length_and_cost_are_those_of_the_calls_by_either_check() {
+        for check in [SessionCheck::Start, SessionCheck::Full] {
+            let mut sessions = Sessions::new(estimation(check));
+            calls(&mut sessions, 0, 10_000, 5, 9);
+            assert!((sessions.rate_cps() / 200.0 - 1.0).abs() < 0.02, "{}", sessions.rate_cps());
+            assert!((sessions.length() - 9.0).abs() < 0.1, "{}", sessions.length());
+            let cost = sessions.cost().unwrap();
+            assert!(cost.abs_diff(Duration::from_micros(900)) < Duration::from_micros(1));
+        }
+    }
+
+    #[test]
+    fn before_anything_is_known_the_engineered_rate_holds() {
+        let sessions = Sessions::new(Estimation { rate_cps: 30.0, ..Estimation::default() });
+        assert_eq!((sessions.rate_cps(), sessions.length(), sessions.cost()), (30.0, 7.0, None));
+        let idle = Sessions::new(Estimation { rate_cps: 0.0, ..Estimation::default() });
+        assert_eq!((idle.rate_cps(), idle.length()), (1.0, 7.0));
+    }
+
+    // 002, equation 1.
+    #[test]
+    fn what_waits_is_counted_in_sessions() {
+        let sessions = Sessions::default();
+        let backlog = |sessions, others, unread| Backlog { sessions, others, unread };
+        assert_eq!(sessions.waiting(&backlog(5, 12, 0), 0.0), 7.0);
+        // Half of twelve begin sessions, and six are one more.
+        assert_eq!(sessions.waiting(&backlog(0, 0, 12), 0.5), 7.0);
+    }
+
+    #[test]
+    fn an_interval_without_sessions_changes_nothing_and_its_messages_count_for_the_next() {
+        let mut sessions = Sessions::new(Estimation { weight: 1.0, ..Estimation::default() });
+        calls(&mut sessions, 0, 1000, 10, 7);
+        let rate = sessions.rate_cps();
+        for ms in (1000..1400).step_by(10) {
+            sessions.on_message(at(ms), false, COST);
+        }
+        assert_eq!(sessions.rate_cps(), rate);
+        calls(&mut sessions, 1400, 1500, 10, 7);
+        sessions.on_message(at(1500), false, COST);
+        // Ten sessions of seven messages, and about forty of others before them.
+        assert!((10.5..=11.2).contains(&sessions.length()), "{}", sessions.length());
+    }
+
+    #[test]
+    fn what_came_long_ago_counts_for_nothing() {
+        let mut sessions = Sessions::new(Estimation { weight: 1.0, ..Estimation::default() });
+        for ms in (0..60_000).step_by(10) {
+            sessions.on_message(at(ms), false, COST);
+        }
+        calls(&mut sessions, 60_000, 60_101, 10, 7);
+        assert!(sessions.length() < 20.0, "{}", sessions.length());
+        // Nor does the rest until the next call.
+        calls(&mut sessions, 60_101, 60_200, 10, 7);
+        calls(&mut sessions, 3_600_000, 3_600_001, 10, 7);
+        assert!(sessions.rate_cps() > 40.0, "{}", sessions.rate_cps());
+    }
+
+    #[test]
+    fn an_end_without_a_beginning_is_no_session() {
+        let mut sessions = Sessions::new(estimation(SessionCheck::Full));
+        for ms in 0..1000 {
+            sessions.on_message(at(ms), false, COST);
+            sessions.on_class(END);
+        }
+        assert_eq!(sessions.rate_cps(), 100.0);
+    }
+
+    #[test]
+    fn length_is_two_at_least_and_the_rate_has_a_floor() {
+        let mut sessions = Sessions::new(Estimation {
+            weight: 1.0,
+            rate_min_cps: 25.0,
+            interval: Duration::from_secs(1),
+            ..Estimation::default()
+        });
+        calls(&mut sessions, 0, 3001, 500, 1);
+        assert_eq!((sessions.rate_cps(), sessions.length()), (25.0, 2.0));
+    }
+}
