@@ -12,6 +12,7 @@ use tidegate_world::Seed;
 
 use crate::class::Class;
 use crate::ingress::Queueing;
+use crate::refusals::TraceSettings;
 use crate::secret::Secret;
 use crate::sources::{BANS_MAX, SourceLimit, Sources};
 
@@ -223,6 +224,8 @@ pub struct Settings {
     pub transactions_max: usize,
     /// T1, T2 and T4 over UDP.
     pub timing: Timing,
+    /// How much of what is refused is kept for those who ask.
+    pub trace: TraceSettings,
     /// Messages that wait in one lane, or in the one queue of all.
     pub queue_max: usize,
     /// An established call is forgotten after this long without a message.
@@ -253,6 +256,7 @@ impl Settings {
             calls_max: 1_000_000,
             transactions_max: 1_000_000,
             timing: Timing::default(),
+            trace: TraceSettings::default(),
             queue_max: 4096,
             idle_max: Duration::from_secs(3 * 3600),
             failure_pause: Duration::from_secs(5),

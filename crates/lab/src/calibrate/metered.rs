@@ -198,6 +198,10 @@ impl<C: Core> Core for Metered<C> {
         self.rest(|core| core.on_load(now, load));
     }
 
+    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+        self.rest(|core| core.on_order(now, order));
+    }
+
     fn on_drain(&mut self, now: Timestamp) {
         self.rest(|core| core.on_drain(now));
     }

@@ -16,8 +16,8 @@ use super::sources;
 use super::tables::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
     PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
-    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHED, SHED_BY, SOCKET_MAX, STICKY,
-    THROTTLE,
+    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW, SHADOW_LAW, SHADOW_PARAMS,
+    SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -66,9 +66,11 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let sessions = section.read_one(&SESSIONS, sessions, report);
     let law = section.read_one(&PARAMS, |params, report| values(law, params, report), report);
     let (told_apart, sources) = sources?;
+    let shadow = section.read_one(&SHADOW, read_shadow, report);
     Some(proxy::Overload {
         gate: Settings {
             law: law?,
+            shadow: shadow?,
             decide: decide?,
             scheme: scheme?,
             throttle: throttle?,
@@ -86,6 +88,22 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
         refusing_max: refusing_max?,
         sources,
     })
+}
+
+/// The law that looks on, if there is to be one; `None` when something was reported.
+fn read_shadow(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Values>> {
+    let Some(law) = section.value(&SHADOW_LAW, report)?.into_inner() else {
+        let given = |params: &Section<'_, '_>, report: &mut Report| {
+            let idle = params.each().next().map(|(key, _)| key.span());
+            if let Some(span) = idle.clone() {
+                let help = "name the law, or remove them";
+                report.error(span, "parameters of no law", "the shadow is off", help);
+            }
+            idle.is_none()
+        };
+        return section.read_one(&SHADOW_PARAMS, given, report).then_some(None);
+    };
+    section.read_one(&SHADOW_PARAMS, |params, report| values(law, params, report), report).map(Some)
 }
 
 /// What is shed; `None` when something was reported.

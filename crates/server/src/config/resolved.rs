@@ -2,7 +2,7 @@
 //! read again.
 
 use ipnet::IpNet;
-use tidegate_control::{Decide, Estimation, Scheme, ShedOrder, SourceSettings};
+use tidegate_control::{Decide, Estimation, Scheme, ShedOrder, SourceSettings, Values};
 use tidegate_proxy::{
     Class, Disposal, Excess, Flood, Overload, Priority, Queueing, SourceLimit, Sources,
 };
@@ -42,8 +42,11 @@ pub fn overload_toml(overload: &Overload) -> String {
         gate.sticky,
         gate.memory_max,
     );
-    for (param, value) in gate.law.each() {
-        text += &format!("{} = {value}\n", param.name);
+    text += &params_toml(&gate.law);
+    if let Some(shadow) = &gate.shadow {
+        text += &format!("\n[overload.shadow]\nlaw = \"{}\"\n", shadow.entry().name);
+        text += "\n[overload.shadow.params]\n";
+        text += &params_toml(shadow);
     }
     // Whoever reads it knows which class ends a call.
     let Estimation { check, interval, weight, rate_cps, rate_min_cps, end: _ } = gate.sessions;
@@ -96,6 +99,10 @@ fn sources_toml(gate: &SourceSettings, sources: &Sources) -> String {
 fn list(texts: impl IntoIterator<Item = String>) -> String {
     let quoted: Vec<_> = texts.into_iter().map(|text| format!("\"{text}\"")).collect();
     format!("[{}]", quoted.join(", "))
+}
+
+fn params_toml(law: &Values) -> String {
+    law.each().map(|(param, value)| format!("{} = {value}\n", param.name)).collect()
 }
 
 /// The keys of a class scheme.
