@@ -7,17 +7,14 @@ use crate::figure::{Axis, Figure, Line, Panel, Point, Scale, Stroke};
 /// PP'_r over f, as a part of what it is at f = 1: of this server, whole cycle and core alone,
 /// where messages are dropped; and of the paper's example.
 pub fn picture(cycle: &Derived, processing: &Derived, processor: &str) -> Figure {
-    let drawn = [
-        ("core alone, dropped", processing.dropping),
-        ("whole cycle, dropped", cycle.dropping),
-        ("whole cycle, 503", cycle.refusing),
-    ];
-    let mut lines = vec![line("paper, 70 and 6 µs", Model::PAPER, Stroke::Reference)];
+    let drawn =
+        [("core", processing.dropping), ("cycle", cycle.dropping), ("cycle, 503", cycle.refusing)];
+    let mut lines = vec![line("paper", Model::PAPER, Stroke::Reference)];
     lines.extend(drawn.map(|(name, model)| line(name, model, Stroke::Measured)));
     Figure {
-        title: "What is left of the accepted rate when a share f is admitted".to_owned(),
+        title: "The accepted rate when a share f is admitted".to_owned(),
         note: format!(
-            "PP' = f ÷ (t_a f + t_d (1 − f)) of paper 000, as a part of PP' at f = 1 · {processor}"
+            "PP' = f ÷ (t_a f + t_d (1 - f)), as a part of PP'(1) · paper: 70 and 6 µs · {processor}"
         ),
         panels: vec![Panel {
             title: String::new(),

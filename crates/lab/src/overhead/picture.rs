@@ -67,7 +67,7 @@ fn occupancy(readings: &readings::Readings) -> Figure {
     let panel = Panel {
         title: String::new(),
         x: Axis {
-            label: "packets in the window, (k − 1) · measure".to_owned(),
+            label: "packets in the window, (k - 1) · measure".to_owned(),
             range: 1.0..=10_000.0,
             scale: Scale::Logarithmic,
             ticks: powers(0, 4),

@@ -68,8 +68,11 @@ pub struct Row {
     pub max: f64,
     /// Their mean.
     pub mean: f64,
-    /// Root of their mean square distance from the occupancy over the whole time.
+    /// Root of their mean square distance from the occupancy over the whole time. The load itself
+    /// varies, so an exact clock has one too.
     pub error: f64,
+    /// The same from what the exact clock says of the same window: what the grain adds.
+    pub of_grain: f64,
 }
 
 /// Both clocks at a packet's end, in ns.
@@ -117,8 +120,8 @@ fn of(moments: &[Moment]) -> Readings {
     let occupancy = last.cpu as f64 / last.wall.max(1) as f64;
     let rows = GRAINS.iter().flat_map(|&(clock, grain)| {
         WINDOWS.iter().filter_map(move |&(k, measure)| {
-            let seen = readings(moments, grain, k, measure);
-            (!seen.is_empty()).then(|| row(clock, k, measure, &seen, occupancy))
+            let [seen, exact] = [grain, 1].map(|grain| readings(moments, grain, k, measure));
+            (!seen.is_empty()).then(|| row(clock, (k, measure), &seen, &exact, occupancy))
         })
     });
     Readings {
@@ -142,10 +145,16 @@ fn readings(moments: &[Moment], grain: u64, k: usize, measure: usize) -> Vec<f64
     ends.map(reading).collect()
 }
 
-fn row(clock: &'static str, k: usize, measure: usize, seen: &[f64], truth: f64) -> Row {
+fn row(
+    clock: &'static str,
+    (k, measure): (usize, usize),
+    seen: &[f64],
+    exact: &[f64],
+    truth: f64,
+) -> Row {
     let count = seen.len() as f64;
     let part = |is: fn(&f64) -> bool| seen.iter().filter(|seen| is(seen)).count() as f64 / count;
-    let squares: f64 = seen.iter().map(|seen| (seen - truth).powi(2)).sum();
+    let root = |squares: f64| (squares / count).sqrt();
     Row {
         clock,
         k,
@@ -156,7 +165,8 @@ fn row(clock: &'static str, k: usize, measure: usize, seen: &[f64], truth: f64) 
         above_one: part(|seen| *seen > 1.01),
         max: seen.iter().copied().fold(0.0, f64::max),
         mean: seen.iter().sum::<f64>() / count,
-        error: (squares / count).sqrt(),
+        error: root(seen.iter().map(|seen| (seen - truth).powi(2)).sum()),
+        of_grain: root(seen.iter().zip(exact).map(|(seen, exact)| (seen - exact).powi(2)).sum()),
     }
 }
 
@@ -188,7 +198,9 @@ mod tests {
         assert!((finer.max - 4.0 / 0.3).abs() < 1e-9);
         let exact = find(&of, "1 ns", 2, 1);
         assert_eq!((exact.zero, exact.above_one), (0.0, 0.0));
-        assert!(exact.error < 1e-9);
+        assert!(exact.error < 1e-9 && exact.of_grain == 0.0);
+        // By this thread the load does not vary.
+        assert!((coarse.of_grain - coarse.error).abs() < 1e-9);
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     };
     write(&args.out, &costs, &cycle, &processing)?;
     let text = table(&costs) + &conclusions(&cycle, &processing);
-    let _ = write!(anstream::stdout(), "{text}costs and figure: {}\n", args.out.display());
+    let _ = writeln!(anstream::stdout(), "{text}costs and figure: {}", args.out.display());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let text = of_packets(&overhead.packets, rounds)
         + &of_readings(&overhead.readings)
         + &of_droppers(&overhead.droppers, pieces);
-    let _ = write!(anstream::stdout(), "{text}tables and figures: {}\n", args.out.display());
+    let _ = writeln!(anstream::stdout(), "{text}tables and figures: {}", args.out.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -96,12 +96,21 @@ fn of_readings(readings: &readings::Readings) -> String {
     let mut text = format!(
         "\nWhat clocks show of a thread that is occupied for {occupancy:.3} of the time \
          ({intended:.3} intended): {packets} packets in {seconds:.1} s.\n\
-         {:<7} {:>4} {:>8} {:>9} {:>7} {:>8} {:>9} {:>7} {:>7}\n",
-        "clock", "k", "measure", "readings", "0 %", "> 100 %", "greatest", "mean", "error"
+         {:<7} {:>4} {:>8} {:>9} {:>7} {:>8} {:>9} {:>7} {:>7} {:>8}\n",
+        "clock",
+        "k",
+        "measure",
+        "readings",
+        "0 %",
+        "> 100 %",
+        "greatest",
+        "mean",
+        "error",
+        "by grain"
     );
     for row in rows {
         text += &format!(
-            "{:<7} {:>4} {:>8} {:>9} {:>5.1} % {:>6.1} % {:>7.0} % {:>7.3} {:>7.3}\n",
+            "{:<7} {:>4} {:>8} {:>9} {:>5.1} % {:>6.1} % {:>7.0} % {:>7.3} {:>7.3} {:>8.3}\n",
             row.clock,
             row.k,
             row.measure,
@@ -110,7 +119,8 @@ fn of_readings(readings: &readings::Readings) -> String {
             row.above_one * 100.0,
             row.max * 100.0,
             row.mean,
-            row.error
+            row.error,
+            row.of_grain
         );
     }
     text
@@ -156,11 +166,12 @@ fn write(folder: &Path, overhead: &Overhead) -> Result<(), Trouble> {
         );
     }
     fs::write(folder.join("measuring.csv"), csv).map_err(unwritten)?;
-    let mut csv = "clock,k,measure,readings,zero,above_one,max,mean,error\n".to_owned();
+    let mut csv = "clock,k,measure,readings,zero,above_one,max,mean,error,of_grain\n".to_owned();
     for row in &overhead.readings.rows {
-        let readings::Row { clock, k, measure, readings, zero, above_one, max, mean, error } = row;
-        csv +=
-            &format!("{clock},{k},{measure},{readings},{zero},{above_one},{max},{mean},{error}\n");
+        csv += &format!("{},{},{},{}", row.clock, row.k, row.measure, row.readings);
+        let numbers = [row.zero, row.above_one, row.max, row.mean, row.error, row.of_grain];
+        csv.extend(numbers.map(|number| format!(",{number}")));
+        csv.push('\n');
     }
     fs::write(folder.join("occupancy.csv"), csv).map_err(unwritten)?;
     let mut csv = "dropper,fraction,admitted,deviation,deviation_exact,run_mean,run_mean_exact,\
