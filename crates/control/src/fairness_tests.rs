@@ -171,6 +171,13 @@ fn a_sudden_flood_costs_the_others_nothing_they_notice() {
 }
 
 #[test]
+fn a_flood_is_found_out_before_a_tenth_of_a_second_has_passed() {
+    let run = Run { seconds: 0.1, counted_from_s: 0.02, ..Run::even(0.02) };
+    let passed = run.of(&[10_000.0, 100.0]);
+    assert_near(&passed.rates[1..], &[100.0], 0.13);
+}
+
+#[test]
 fn who_comes_seldom_is_not_shut_out() {
     // A thousand sources, each every two seconds; a fifth of it all is admitted.
     let offered = vec![0.5; 1000];

@@ -136,7 +136,7 @@ fn a_flood_does_not_fill_the_queue() {
         gate.on_taken(at(1), ticket);
     }
     assert!(
-        matches!(asks(&mut gate, at(1), &from(1), 62), Verdict::Admit(_)),
+        matches!(asks(&mut gate, at(1), &from(1), 80), Verdict::Admit(_)),
         "its places are free"
     );
 }

@@ -56,8 +56,8 @@ impl Watch {
         }
         let watched = self.sources.get_mut(slot);
         if watched.second != second {
-            let follows = watched.second + 1 == second && watched.count > above;
-            let row = if follows { watched.row.saturating_add(1) } else { 0 };
+            // What was swept away since then had been silent for a second.
+            let row = if watched.count > above { watched.row.saturating_add(1) } else { 0 };
             *watched = Watched { second, count: 0, row };
         }
         watched.count = watched.count.saturating_add(1);
