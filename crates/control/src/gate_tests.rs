@@ -6,6 +6,8 @@ use crate::{
 
 #[path = "gate_accounts_tests.rs"]
 mod accounts;
+#[path = "gate_sources_tests.rs"]
+mod sources;
 
 const fn param(name: &'static str, default: f64) -> Param {
     Param { name, doc: "", unit: "", default, min: 0.0, max: 1e6 }
@@ -234,7 +236,8 @@ fn each_bucket_has_a_throttle_of_its_own() {
         matches!(gate.on_new(at(0), bucket, 0, None, true), Verdict::Admit(_))
     };
     // One accumulator for both would let every second message pass: no session at all.
-    let pairs: Vec<_> = (0..4).map(|_| Bucket::ALL.map(&mut passed)).collect();
+    let buckets = [Bucket::Session, Bucket::Single];
+    let pairs: Vec<_> = (0..4).map(|_| buckets.map(&mut passed)).collect();
     assert_eq!(pairs, [[false, false], [true, true], [false, false], [true, true]]);
 }
 
@@ -428,6 +431,7 @@ fn a_rest_earns_no_credit() {
             fingerprint: None,
             again: false,
             exempt: false,
+            source: None,
         },
     );
     gate.on_arrival(at(9_990), 0);
@@ -441,6 +445,7 @@ fn a_rest_earns_no_credit() {
             fingerprint: None,
             again: false,
             exempt: false,
+            source: None,
         },
     );
     assert!(!gate.may_release());
@@ -449,8 +454,11 @@ fn a_rest_earns_no_credit() {
 #[test]
 fn reasons_have_the_names_of_metrics() {
     let names = Reason::ALL.map(Reason::name);
-    assert_eq!(names, ["law", "again", "rank", "stale", "queue_full", "stopping"]);
-    assert_eq!(Bucket::ALL.map(Bucket::name), ["session", "single"]);
+    assert_eq!(
+        names,
+        ["law", "again", "rank", "stale", "queue_full", "stopping", "source_share", "source_limit"]
+    );
+    assert_eq!(Bucket::ALL.map(Bucket::name), ["session", "single", "priority"]);
     let debug = format!("{:?}", closed());
     assert!(debug.contains("Fixed") && debug.contains("admit"), "{debug}");
 }
@@ -679,6 +687,25 @@ fn in_several_classes_each_is_shed_by_a_throttle_of_its_own() {
     assert!(gate.on_ongoing(at(0), 0), "never what is not in the order");
     gate.stop();
     assert!(gate.on_ongoing(at(0), BYE), "what was begun is finished");
+}
+
+// By time, a share is one of the rate at which the class itself arrives.
+#[test]
+fn the_throttle_of_a_class_measures_that_class() {
+    let scheme = Scheme::Multi(ShedOrder { order: vec![BYE, INVITE], weight: Weight::Count });
+    let throttle = ThrottleKind::LeakyBucket;
+    let mut gate = Gate::new(Settings { scheme, throttle, ..settings(&[]) }, Seed(1), 0);
+    gate.on_arrival(at(0), 0);
+    let mut passed = 0;
+    for ms in (0..20_000).step_by(10) {
+        // One message in ten is a BYE: a share of 0.95 of all is half of those.
+        gate.control.admit_of_all(Allowance::Fraction(0.95));
+        (0..9).for_each(|_| {
+            gate.on_new(at(ms), Bucket::Session, INVITE, None, true);
+        });
+        passed += u32::from(gate.on_ongoing(at(ms), BYE));
+    }
+    assert!((900..1150).contains(&passed), "{passed} of 2000");
 }
 
 // A rate is of new sessions: the part of them that it is, is asked of all messages.

@@ -91,8 +91,8 @@ mod tests {
         assert_eq!((mix.share(4), mix.share(5)), (0.75, 0.0), "until it is over");
         arrive(&mut mix, 2000, 3, 1);
         assert_eq!((mix.share(4), mix.share(5)), (0.0, 1.0));
-        arrive(&mut mix, 9000, 3, 1);
-        assert_eq!((mix.share(3), mix.share(5)), (1.0, 0.0), "after a rest");
+        arrive(&mut mix, 9000, 5, 1);
+        assert_eq!((mix.share(3), mix.share(5)), (0.0, 1.0), "after a rest");
         arrive(&mut mix, 9000, 200, 1);
         assert_eq!(mix.share(200), 0.0, "no class");
     }

@@ -109,7 +109,7 @@ impl ShedOrder {
                 let gone = if load > 0.0 { shed } else { f64::from(u8::from(left > 1e-12 * all)) };
                 return 1.0 - gone;
             }
-            left -= shed * load;
+            left = (left - load).max(0.0);
         }
         1.0
     }

@@ -1,6 +1,6 @@
 //! How a gate works.
 
-use crate::{Estimation, Scheme, ThrottleKind, Values};
+use crate::{Estimation, Scheme, SourceSettings, ThrottleKind, Values};
 
 /// When new work is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum Occupancy {
 pub struct Settings {
     /// The law and its parameters.
     pub law: Values,
+    /// A law that is asked beside it, and decides nothing.
+    pub shadow: Option<Values>,
     /// When new work is judged.
     pub decide: Decide,
     /// What is shed.
@@ -42,6 +44,8 @@ pub struct Settings {
     pub memory_max: usize,
     /// How whole sessions are estimated.
     pub sessions: Estimation,
+    /// How those are told apart who ask for new work.
+    pub sources: SourceSettings,
 }
 
 impl Settings {
@@ -49,6 +53,7 @@ impl Settings {
     pub fn new(law: Values) -> Self {
         Self {
             law,
+            shadow: None,
             decide: Decide::Arrival,
             scheme: Scheme::Simplified { scaled: false },
             throttle: ThrottleKind::Deterministic,
@@ -57,6 +62,7 @@ impl Settings {
             sticky: true,
             memory_max: 1 << 20,
             sessions: Estimation::default(),
+            sources: SourceSettings::default(),
         }
     }
 }

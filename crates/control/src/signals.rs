@@ -13,19 +13,22 @@ pub enum Bucket {
     Session,
     /// A request that stands alone.
     Single,
+    /// What begins a session and goes before all others, up to a rate of its own.
+    Priority,
 }
 
-pub(crate) const BUCKETS: usize = 2;
+pub(crate) const BUCKETS: usize = 3;
 
 impl Bucket {
-    /// Both.
-    pub const ALL: [Self; BUCKETS] = [Self::Session, Self::Single];
+    /// All of them.
+    pub const ALL: [Self; BUCKETS] = [Self::Session, Self::Single, Self::Priority];
 
     /// Its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Session => "session",
             Self::Single => "single",
+            Self::Priority => "priority",
         }
     }
 }

@@ -21,7 +21,7 @@ use deterministic::Deterministic;
 use gapping::Gapping;
 use leaky_bucket::LeakyBucket;
 use random::Random;
-use token_bucket::TokenBucket;
+pub(crate) use token_bucket::TokenBucket;
 
 /// How a throttle picks what passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

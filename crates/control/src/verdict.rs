@@ -1,6 +1,6 @@
 //! What the gate says of new work.
 
-use crate::Bucket;
+use crate::{Bucket, Source};
 
 /// What becomes of a message that asks for new work.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,12 +24,20 @@ pub struct Ticket {
     pub(crate) again: bool,
     /// It passes its throttle in any case.
     pub(crate) exempt: bool,
+    /// Who is to have a fair share.
+    pub(crate) source: Option<Source>,
 }
 
 impl Ticket {
     /// What the work's repetitions have in common with it, if that is known.
     pub fn fingerprint(&self) -> Option<u64> {
         self.fingerprint
+    }
+
+    /// The bucket in which it is counted, and where it is to wait: what claims priority may have
+    /// been admitted without.
+    pub fn bucket(&self) -> Bucket {
+        self.bucket
     }
 }
 
@@ -48,12 +56,24 @@ pub enum Reason {
     QueueFull,
     /// The server is stopping.
     Stopping,
+    /// Its source has had its share of what is admitted, or of the room in the queue.
+    SourceShare,
+    /// Its source has gone beyond the limit that is set for it.
+    SourceLimit,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Law, Self::Again, Self::Rank, Self::Stale, Self::QueueFull, Self::Stopping];
+    pub const ALL: [Self; 8] = [
+        Self::Law,
+        Self::Again,
+        Self::Rank,
+        Self::Stale,
+        Self::QueueFull,
+        Self::Stopping,
+        Self::SourceShare,
+        Self::SourceLimit,
+    ];
 
     /// Its name in metrics.
     pub const fn name(self) -> &'static str {
@@ -64,6 +84,30 @@ impl Reason {
             Self::Stale => "stale",
             Self::QueueFull => "queue_full",
             Self::Stopping => "stopping",
+            Self::SourceShare => "source_share",
+            Self::SourceLimit => "source_limit",
+        }
+    }
+
+    /// What it means: a sentence, for people.
+    pub const fn doc(self) -> &'static str {
+        match self {
+            Self::Law => {
+                "The law in force admits only a part of the new work, and this was not in it."
+            }
+            Self::Again => "It repeats a request that was refused, and gets the same answer.",
+            Self::Rank => "Its rank, drawn at random, lies below the floor that the law has set.",
+            Self::Stale => {
+                "It was admitted and waited in the queue for longer than the law allows."
+            }
+            Self::QueueFull => {
+                "As many new calls wait as the queue has room for, or as the law lets wait."
+            }
+            Self::Stopping => "The process is stopping, and begins nothing new.",
+            Self::SourceShare => {
+                "Its source has had its share of what is admitted, or of the room in the queue."
+            }
+            Self::SourceLimit => "Its source has gone beyond the limit that is set for it.",
         }
     }
 }

@@ -5,13 +5,13 @@
 //! server's refusal as well as of the fixed text that `refuse` sends: both are measured
 //! under the same load. An INVITE that is not answered is not repeated.
 //!
-//! `cargo run --release --example flood -- --target ADDR --rate N --seconds N`
+//! `cargo run --release --example flood -- --target ADDR --rate N --seconds N [--bind IP]`
 //!
 //! At the end it prints its messages, its losses, how far it fell behind, and its CPU time.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,8 @@ use rustix::time::{ClockId, clock_gettime};
 use tidegate_io::{Clock, Counters, Crossings, Drive, Limits, Listen, Shard, Stop, open};
 use tidegate_world::{Core, Failure, Path, Pool, Received, Timestamp, Transmit};
 
-const USAGE: &str = "usage: flood --target ADDR --rate CALLS_A_SECOND --seconds SECONDS";
+const USAGE: &str =
+    "usage: flood --target ADDR --rate CALLS_A_SECOND --seconds SECONDS [--bind IP]";
 
 /// INVITEs sent in one turn: as many as leave in one batch.
 const BURST: usize = 64;
@@ -55,17 +56,21 @@ struct Arguments {
     target: SocketAddr,
     rate_cps: f64,
     seconds: f64,
+    /// The address it sends from.
+    bind: IpAddr,
 }
 
 impl Arguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
         let (mut target, mut rate_cps, mut seconds) = (None, None, None);
+        let mut bind = Ipv4Addr::LOCALHOST.into();
         while let Some(word) = words.next() {
             let value = words.next()?;
             match word.as_str() {
                 "--target" => target = Some(value.parse().ok()?),
                 "--rate" => rate_cps = value.parse().ok(),
                 "--seconds" => seconds = value.parse().ok(),
+                "--bind" => bind = value.parse().ok()?,
                 _ => return None,
             }
         }
@@ -74,13 +79,14 @@ impl Arguments {
             target: target?,
             rate_cps: rate_cps.filter(positive)?,
             seconds: seconds.filter(positive)?,
+            bind,
         })
     }
 }
 
 fn flood(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let stop = Stop::new();
-    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let local = SocketAddr::new(arguments.bind, 0);
     let group = open(&Listen { split: false, ..Listen::new(local) })?;
     let counters = Arc::new(Counters::default());
     let pool = Pool::new();

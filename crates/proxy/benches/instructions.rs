@@ -11,8 +11,8 @@ use std::time::Duration;
 use call::Bench;
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use tidegate_control::registry::Entry;
-use tidegate_control::{Allowance, Control, Decide, Law, Signals};
-use tidegate_proxy::{Mode, Settings};
+use tidegate_control::{Allowance, Control, Decide, Law, Per, Signals};
+use tidegate_proxy::{Excess, Mode, Settings, SourceLimit};
 use tidegate_world::{Received, Timestamp, Transmit};
 
 /// Calls before the one that is counted.
@@ -51,6 +51,9 @@ fn transaction(kind: usize) -> (Bench, Received) {
 #[bench::transaction_bye(args = (4), setup = transaction)]
 #[bench::transaction_200_bye(args = (5), setup = transaction)]
 #[bench::reject_invite(args = (), setup = refusing)]
+#[bench::share_invite(args = (), setup = sharing)]
+#[bench::limit_invite(args = (), setup = limiting)]
+#[bench::banned_invite(args = (), setup = banning)]
 fn message((mut bench, received): (Bench, Received)) -> (Bench, Option<Transmit>) {
     let sent = bench.pass(received);
     (bench, sent)
@@ -88,6 +91,42 @@ fn refusing() -> (Bench, Received) {
         let invite = bench.message(0);
         let refused = bench.pass(invite).expect("an answer");
         assert!(refused.bytes.starts_with(b"SIP/2.0 503 "));
+    }
+    let received = bench.message(0);
+    (bench, received)
+}
+
+/// An INVITE of a source that has had its share.
+fn sharing() -> (Bench, Received) {
+    flooding(|settings| {
+        settings.overload.gate.sources.fair = true;
+        settings.overload.gate.law = NOTHING.values(&[]).expect("it has no parameters");
+    })
+}
+
+/// An INVITE beyond a limit, which is dropped.
+fn limiting() -> (Bench, Received) {
+    flooding(|settings| settings.overload.sources.limits = vec![limit(Excess::Drop)])
+}
+
+/// An INVITE of a source that is banned.
+fn banning() -> (Bench, Received) {
+    let ban = Excess::Ban(Duration::from_secs(3600));
+    flooding(|settings| settings.overload.sources.limits = vec![limit(ban)])
+}
+
+fn limit(then: Excess) -> SourceLimit {
+    let from = "0.0.0.0/0".parse().expect("a network");
+    SourceLimit { from, rate_cps: 0.001, burst: 1, per: Per::Source, then }
+}
+
+/// The last INVITE of a flood.
+fn flooding(adjust: impl FnOnce(&mut Settings)) -> (Bench, Received) {
+    let mut bench = Bench::new(Mode::Transaction, adjust);
+    for _ in 0..10 * WARM {
+        let invite = bench.message(0);
+        bench.pass(invite);
+        bench.wait(Duration::from_micros(10));
     }
     let received = bench.message(0);
     (bench, received)

@@ -5,6 +5,8 @@ use tidegate_world::Counter;
 
 use crate::class::Class;
 use crate::gauges::Gauges;
+use crate::in_force::InForce;
+use crate::refusals::Refusals;
 
 /// Why a message was dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +33,13 @@ pub enum DropReason {
     UnknownAck,
     /// Longer than a datagram once our headers are in it.
     TooLong,
+    /// Its sender is banned.
+    Banned,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
@@ -47,6 +51,7 @@ impl DropReason {
         Self::OwnAck,
         Self::UnknownAck,
         Self::TooLong,
+        Self::Banned,
     ];
 
     /// Its name in metrics.
@@ -63,13 +68,14 @@ impl DropReason {
             Self::OwnAck => "own_ack",
             Self::UnknownAck => "unknown_ack",
             Self::TooLong => "too_long",
+            Self::Banned => "banned",
         }
     }
 }
 
 /// Statuses that the proxy itself answers with.
-pub const REPLIES: [u16; 16] =
-    [100, 200, 400, 403, 404, 408, 416, 420, 440, 481, 482, 483, 487, 500, 503, 505];
+pub const REPLIES: [u16; 17] =
+    [100, 200, 400, 403, 404, 408, 416, 417, 420, 440, 481, 482, 483, 487, 500, 503, 505];
 
 /// A shard's counters.
 #[derive(Debug, Default)]
@@ -81,6 +87,10 @@ pub struct Counters {
     shed: [Counter; Class::ALL.len()],
     /// What overload control sees and decides.
     pub overload: Gauges,
+    /// What is in force of what operators can change.
+    pub in_force: InForce,
+    /// Some of what was refused.
+    pub refusals: Refusals,
     /// Requests that repeat one seen before.
     pub retransmissions: Counter,
     /// Requests forwarded.

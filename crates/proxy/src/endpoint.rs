@@ -249,7 +249,11 @@ impl Endpoint {
 
     /// Answers a request that breaks the grammar, as far as it can be read.
     pub(crate) fn refuse_malformed(&mut self, received: &Received, malformed: Malformed) {
-        let status = status_of(malformed);
+        self.refuse(received, status_of(malformed));
+    }
+
+    /// Answers a request that is not looked into further, as far as it can be read.
+    pub(crate) fn refuse(&mut self, received: &Received, status: u16) {
         match refusal(&self.keys, &self.pool, received, status, None) {
             Some(transmit) => {
                 self.counters.replied(status).add(1);

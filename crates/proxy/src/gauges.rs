@@ -62,6 +62,13 @@ pub struct Gauges {
     pub remembered: Counter,
     /// Decisions for which there was no room.
     pub forgotten: Counter,
+    /// Sources of new work among which it is shared, by bucket.
+    pub sources: [Counter; Bucket::ALL.len()],
+    /// The most that a source may have admitted, in thousandths of pieces a second, by bucket;
+    /// zero while each may have all.
+    pub source_level: [Counter; Bucket::ALL.len()],
+    /// Times that a source was not told apart from others, for want of room.
+    pub sources_overflowed: Counter,
 }
 
 /// A [`Flow`], published.
@@ -107,6 +114,10 @@ impl Gauges {
         self.rank_floor.set(millionths(control.rank_floor));
         for bucket in Bucket::ALL {
             self.refusing[bucket as usize].set(millionths(1.0 - gate.share(bucket)));
+            let Some(fair) = gate.fairness(bucket) else { continue };
+            self.sources[bucket as usize].set(fair.sources() as u64);
+            let level = Some(fair.level(gate.share(bucket))).filter(|level| level.is_finite());
+            self.source_level[bucket as usize].set((level.unwrap_or_default() * 1e3) as u64);
         }
         self.publish_flows(gate);
         self.sojourn_of_new.publish(signals.sojourn.of_new());

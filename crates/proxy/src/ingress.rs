@@ -6,10 +6,11 @@
 //! bounded queue of whatever arrives, in which a call waits behind all refusals before it.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_control::{Backlog, Decide, Gate, Reason, Release, Ticket, Verdict};
+use tidegate_control::{Backlog, Bucket, Decide, Gate, Reason, Release, Ticket, Values, Verdict};
 use tidegate_sip::{Malformed, Outline};
 use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
 
@@ -18,9 +19,12 @@ use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
+use crate::priority::Claim;
 use crate::reading::{Reading, Unread, Wanted, read};
+use crate::refusals::Trace;
 use crate::reply::pad;
 use crate::settings::{Disposal, Overload};
+use crate::sources::{Excess, Watchman};
 
 /// How messages wait for service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub(crate) enum Fate {
     Refuse(Reason, Option<Transmit>),
     /// It belongs to work that was begun and is not admitted, and this is to be sent.
     Shed(Option<Transmit>),
+    /// It asks for something to be understood that is not.
+    NotUnderstood(Received),
     /// It is a request that breaks the grammar.
     Malformed(Received, Malformed),
 }
@@ -68,6 +74,8 @@ pub(crate) struct Ingress {
     pad: usize,
     /// Retry-After of what has no fingerprint.
     waits: Stream,
+    watchman: Watchman,
+    trace: Trace,
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
@@ -87,8 +95,16 @@ enum Unsorted {
 }
 
 impl Ingress {
-    /// An ingress whose Retry-After is drawn from `waits`.
-    pub(crate) fn new(gate: Gate, overload: &Overload, queue_max: usize, waits: Stream) -> Self {
+    /// An ingress whose Retry-After is drawn from `waits`, and that shows in `trace` what it
+    /// refuses.
+    pub(crate) fn new(
+        gate: Gate,
+        overload: &Overload,
+        queue_max: usize,
+        waits: Stream,
+        watchman: Watchman,
+        trace: Trace,
+    ) -> Self {
         Self {
             gate: gate.with_room(queue_max),
             queueing: overload.queueing,
@@ -97,6 +113,8 @@ impl Ingress {
             retry_after: overload.retry_after,
             pad: overload.pad.unwrap_or(0),
             waits,
+            watchman,
+            trace,
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
             fifo_max: queue_max,
@@ -107,9 +125,24 @@ impl Ingress {
         &self.gate
     }
 
+    /// Times that a source was not told apart from others, for want of room.
+    pub(crate) fn sources_overflowed(&self) -> u64 {
+        self.gate.sources_overflowed() + self.watchman.overflowed()
+    }
+
+    /// Whose messages need not come here.
+    pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
+        self.watchman.banned(now, banned);
+    }
+
     /// Messages that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.lanes.waiting() + self.fifo.len()
+    }
+
+    /// Puts another law in force, and in the shadow of that.
+    pub(crate) fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
+        self.gate.switch(now, law, shadow);
     }
 
     /// Admits no new work from here on.
@@ -119,6 +152,7 @@ impl Ingress {
 
     pub(crate) fn on_load(&mut self, now: Timestamp, load: &Load) {
         self.gate.on_load(now, load);
+        self.trace.on_load(now, &self.gate);
     }
 
     pub(crate) fn on_completion(&mut self, now: Timestamp, class: Class, cost: Duration) {
@@ -165,6 +199,10 @@ impl Ingress {
         endpoint: &Endpoint,
     ) -> Judged {
         self.gate.on_backlog(self.backlog());
+        if self.watchman.is_banned(now, &received) {
+            let fate = Fate::Drop(DropReason::Banned);
+            return Judged { class: None, read: false, fate };
+        }
         self.gate.on_arrival(now, self.new_sessions());
         let lag = now.since(received.arrived);
         let judged = match (self.queueing, self.gate.decide()) {
@@ -201,7 +239,8 @@ impl Ingress {
     /// Whether the one queue has room for a message, and the lane to which a paced one moves
     /// from there will have.
     fn fifo_has_room(&self, lane: Lane) -> bool {
-        let beside = if lane == Lane::Invites { self.lanes.waiting() } else { 0 };
+        let is_paced = matches!(lane, Lane::Invites | Lane::Priority);
+        let beside = if is_paced { self.lanes.waiting() } else { 0 };
         self.fifo.len() + beside < self.fifo_max
     }
 
@@ -243,6 +282,10 @@ impl Ingress {
                 return Judged { class, read: true, fate: Fate::Drop(why) };
             }
             Err(Unread::Malformed(malformed)) => {
+                if self.watchman.on_message(now, &received, endpoint) {
+                    let fate = Fate::Drop(DropReason::Banned);
+                    return Judged { class: None, read: true, fate };
+                }
                 let fate = Fate::Malformed(received, malformed);
                 return Judged { class: None, read: true, fate };
             }
@@ -257,18 +300,39 @@ impl Ingress {
                 return judged(Fate::Shed(self.reply(&refused, None, endpoint)));
             }
             Some(bucket) => {
+                if self.watchman.on_message(now, &received, endpoint) {
+                    return judged(Fate::Drop(DropReason::Banned));
+                }
+                let (mut sender, claim) = self.watchman.sender(&received, class == Class::Invite);
+                if claim == Claim::NotUnderstood {
+                    return judged(Fate::NotUnderstood(received));
+                }
+                sender.has_priority &= has_room(self, Lane::Priority);
                 let has_room = has_room(self, lane);
-                match self.gate.on_new(now, bucket, class as u8, fingerprint, has_room) {
+                let number = class as u8;
+                match self.gate.on_new_from(now, &sender, bucket, number, fingerprint, has_room) {
                     Verdict::Admit(ticket) => Some(ticket),
+                    Verdict::Refuse(Reason::SourceLimit)
+                        if let Some(limit) = sender.limit
+                            && self.watchman.on_excess(now, &received, endpoint, limit)
+                                != Excess::Refuse =>
+                    {
+                        return judged(Fate::Refuse(Reason::SourceLimit, None));
+                    }
                     Verdict::Absorb => return judged(Fate::Drop(DropReason::Absorbed)),
                     Verdict::Refuse(reason) => {
                         let outline = reading.outline.as_ref();
                         let refused = Refused { received: &received, class, fingerprint };
+                        self.trace.note(now, &received, class, reason, &self.gate);
                         let reply = self.reply(&refused, outline, endpoint);
                         return judged(Fate::Refuse(reason, reply));
                     }
                 }
             }
+        };
+        let lane = match &ticket {
+            Some(ticket) if ticket.bucket() == Bucket::Priority => Lane::Priority,
+            _ => lane,
         };
         judged(push(self, Waiting { received, class, ticket, cancels, lane }))
     }
@@ -366,6 +430,7 @@ impl Ingress {
                 None => Fate::Serve(received, fingerprint),
                 Some(reason) => {
                     let refused = Refused { received: &received, class, fingerprint };
+                    self.trace.note(now, &received, class, reason, &self.gate);
                     Fate::Refuse(reason, self.reply(&refused, None, endpoint))
                 }
             },

@@ -19,6 +19,8 @@ pub(crate) enum Lane {
     Responses,
     /// Requests that belong to a call.
     InProgress,
+    /// New INVITEs that go before others, each with its CANCEL.
+    Priority,
     /// New INVITEs, each with its CANCEL.
     Invites,
     /// Registrations.
@@ -28,10 +30,16 @@ pub(crate) enum Lane {
 }
 
 impl Lane {
-    const ALL: [Self; 5] =
-        [Self::Responses, Self::InProgress, Self::Invites, Self::Registrations, Self::Others];
+    const ALL: [Self; 6] = [
+        Self::Responses,
+        Self::InProgress,
+        Self::Priority,
+        Self::Invites,
+        Self::Registrations,
+        Self::Others,
+    ];
 
-    /// Where the lanes of new work begin, and how many they are.
+    /// Where the lanes of new work begin that take turns, and how many they are.
     const NEW_WORK: usize = Self::Invites as usize;
     const NEW_WORK_LANES: usize = Self::ALL.len() - Self::NEW_WORK;
 
@@ -60,11 +68,12 @@ pub(crate) struct Waiting {
 
 /// Bounded queues, one for each lane.
 pub(crate) struct Lanes {
-    /// All but that of INVITEs, which stands apart.
+    /// All but those of INVITEs, which stand apart.
     queues: [VecDeque<Waiting>; Lane::ALL.len()],
+    priority: Invites,
     invites: Invites,
     length_max: usize,
-    /// Messages in all but that of INVITEs.
+    /// Messages in all but those of INVITEs.
     waiting: usize,
     /// Which lane of new work is served first; they take turns, or a flood of INVITEs
     /// would lock out every REGISTER.
@@ -81,6 +90,7 @@ impl Lanes {
     pub(crate) fn new(length_max: usize) -> Self {
         Self {
             queues: Default::default(),
+            priority: Invites::default(),
             invites: Invites::default(),
             length_max,
             waiting: 0,
@@ -91,16 +101,17 @@ impl Lanes {
 
     /// Messages that wait in all of them.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting + self.invites.messages()
+        self.waiting + self.priority.messages() + self.invites.messages()
     }
 
-    /// New INVITEs that wait.
+    /// New INVITEs that wait their turn.
     pub(crate) fn invites(&self) -> usize {
         self.invites.len()
     }
 
     pub(crate) fn has_room(&self, lane: Lane) -> bool {
         let length = match lane {
+            Lane::Priority => self.priority.len(),
             Lane::Invites => self.invites.len(),
             _ => self.queues[lane as usize].len(),
         };
@@ -111,6 +122,7 @@ impl Lanes {
     pub(crate) fn push(&mut self, waiting: Waiting) {
         debug_assert!(self.has_room(waiting.lane), "whoever queues looks first");
         match waiting.lane {
+            Lane::Priority => self.priority.push(waiting),
             Lane::Invites => self.invites.push(waiting),
             lane => {
                 self.queues[lane as usize].push_back(waiting);
@@ -121,13 +133,19 @@ impl Lanes {
 
     /// Puts a CANCEL behind its INVITE, if that waits; they have the fingerprint in common.
     pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
-        self.invites.push_cancel(fingerprint, cancel)
+        match self.priority.push_cancel(fingerprint, cancel) {
+            Cancelled::Elsewhere(cancel) => self.invites.push_cancel(fingerprint, cancel),
+            there => there,
+        }
     }
 
-    /// The next new INVITE in this order, or the CANCEL of the last; an INVITE only if one may
-    /// be released.
+    /// The next new INVITE, or the CANCEL of the last: those of priority first, the others in this
+    /// order and only if one may be released.
     pub(crate) fn next_invite(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
-        self.invites.pop(order, may_release)
+        match self.priority.pop(Order::Fifo, true) {
+            Some(waiting) => Some(waiting),
+            None => self.invites.pop(order, may_release),
+        }
     }
 
     /// The next message: what finishes work before what begins it. New INVITEs in this order,
@@ -137,8 +155,10 @@ impl Lanes {
             return None;
         }
         let turn = |k| Lane::NEW_WORK + (self.turn + k) % Lane::NEW_WORK_LANES;
-        let finishing = 0..Lane::NEW_WORK;
-        let beginning = (0..Lane::NEW_WORK_LANES).map(turn);
+        let finishing = 0..Lane::Priority as usize;
+        // What has priority takes no turn from others: it is no more than its cap.
+        let beginning =
+            std::iter::once(Lane::Priority as usize).chain((0..Lane::NEW_WORK_LANES).map(turn));
         // Anybody can send a BYE or what looks like a response: a flood of them must not
         // keep all new work out.
         let lanes: ArrayVec<usize, { Lane::ALL.len() }> = if self.ahead < AHEAD_MAX {
@@ -147,8 +167,10 @@ impl Lanes {
             beginning.chain(finishing).collect()
         };
         for lane in lanes {
-            let waiting = if lane == Lane::Invites as usize {
-                self.next_invite(order, may_release)
+            let waiting = if lane == Lane::Priority as usize {
+                self.priority.pop(Order::Fifo, true)
+            } else if lane == Lane::Invites as usize {
+                self.invites.pop(order, may_release)
             } else {
                 let waiting = self.queues[lane].pop_front();
                 self.waiting -= usize::from(waiting.is_some());

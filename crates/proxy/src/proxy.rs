@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_control::Gate;
+use tidegate_control::{Gate, Values};
 use tidegate_world::{
     Core, Crossing, Failure, Load, Pool, Purpose, Received, Shedding, Timestamp, Transmit, Work,
 };
@@ -11,7 +11,9 @@ use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
+use crate::refusals::Trace;
 use crate::settings::{Disposal, Settings};
+use crate::sources::Watchman;
 use crate::thinning::Thinning;
 
 /// The proxy: an ingress that decides what is admitted and what waits where, and an
@@ -20,6 +22,8 @@ pub struct Proxy {
     ingress: Ingress,
     /// If the kernel may be asked to drop.
     thinning: Option<Thinning>,
+    /// What is to be kept from us.
+    shedding: Shedding,
     endpoint: Endpoint,
     counters: Arc<Counters>,
     work: Work,
@@ -46,20 +50,42 @@ impl Proxy {
     /// name: configuration is checked before it comes here.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
-        let gate = Gate::new(overload.gate.clone(), settings.seed, settings.shard.into());
+        let shard = settings.shard.into();
+        let gate = Gate::new(overload.gate(), settings.seed, shard);
+        let waits = settings.seed.stream(Purpose::RetryAfter, shard);
+        let watchman = Watchman::new(
+            overload.sources.clone(),
+            overload.gate.sources.fair,
+            overload.gate.sources.sources_max,
+            settings.bans.clone(),
+            &mut settings.seed.stream(Purpose::Floods, shard),
+        );
+        counters.in_force.publish(&gate);
+        let trace = Trace::new(settings.trace, Arc::clone(&counters));
         // The same for all shards: they share a program of the kernel.
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
-        let waits = settings.seed.stream(Purpose::RetryAfter, settings.shard.into());
+        let thins = overload.disposal == Disposal::Kernel;
         Self {
-            ingress: Ingress::new(gate, overload, settings.queue_max, waits),
-            thinning: (overload.disposal == Disposal::Kernel)
-                .then(|| Thinning::new(overload.refusing_max, key)),
+            ingress: Ingress::new(gate, overload, settings.queue_max, waits, watchman, trace),
+            thinning: thins.then(|| Thinning::new(overload.refusing_max)),
+            shedding: Shedding { key: if thins { key } else { 0 }, ..Shedding::NONE },
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
             counters,
             work: Work::default(),
             in_service: None,
             looks: Looks::default(),
         }
+    }
+
+    /// Puts `law` in force and `shadow` beside it, as [`Gate::switch`] does it: nothing that was
+    /// admitted or waits is lost.
+    pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
+        // The time it takes is that of no message.
+        self.in_service = None;
+        self.looks = Looks::default();
+        self.ingress.switch(now, law, shadow);
+        self.counters.overload.publish(now, self.ingress.gate());
+        self.counters.in_force.publish(self.ingress.gate());
     }
 
     /// A driver may look at several messages at one time: what that took is known when time has
@@ -108,6 +134,10 @@ impl Proxy {
                     self.counters.replied(503).add(1);
                     self.endpoint.transmit(reply);
                 }
+            }
+            Fate::NotUnderstood(received) => {
+                self.work.refused = number;
+                self.endpoint.refuse(&received, 417);
             }
             Fate::Malformed(received, malformed) => {
                 self.work.refused = number;
@@ -182,6 +212,7 @@ impl Core for Proxy {
         self.ingress.handle_timeout(now);
         if let Some(thinning) = &mut self.thinning {
             thinning.handle_timeout(now);
+            self.shedding.share = thinning.ladder().share();
         }
         self.endpoint.handle_timeout(now);
         self.publish();
@@ -193,12 +224,16 @@ impl Core for Proxy {
 
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.ingress.on_load(now, &load);
-        let Self { ingress, thinning, counters, .. } = self;
+        let Self { ingress, thinning, shedding, counters, .. } = self;
         counters.overload.publish(now, ingress.gate());
+        counters.overload.sources_overflowed.set(ingress.sources_overflowed());
+        counters.in_force.publish(ingress.gate());
         if let Some(thinning) = thinning {
             thinning.on_load(now, &load, ingress.gate(), counters);
             counters.overload.publish_ladder(thinning.ladder());
+            shedding.share = thinning.ladder().share();
         }
+        ingress.banned(now, &mut shedding.banned);
     }
 
     fn on_drain(&mut self, _now: Timestamp) {
@@ -214,7 +249,7 @@ impl Core for Proxy {
     }
 
     fn poll_shedding(&self) -> &Shedding {
-        self.thinning.as_ref().map_or(const { &Shedding::NONE }, Thinning::shedding)
+        &self.shedding
     }
 
     fn last_work(&self) -> Work {

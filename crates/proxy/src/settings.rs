@@ -6,12 +6,15 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tidegate_balance::{Policy, Pool};
 use tidegate_control as control;
+use tidegate_control::BanList;
 use tidegate_transaction::Timing;
 use tidegate_world::Seed;
 
 use crate::class::Class;
 use crate::ingress::Queueing;
+use crate::refusals::TraceSettings;
 use crate::secret::Secret;
+use crate::sources::{BANS_MAX, SourceLimit, Sources};
 
 /// An address where requests arrive.
 #[derive(Clone, Debug)]
@@ -100,6 +103,19 @@ pub struct Overload {
     /// With [`Disposal::Kernel`], the share of the processor that refusing may take, 0 to 1
     /// without either.
     pub refusing_max: f64,
+    /// How those are told apart who send. Limits and priority are told to the gate from here.
+    pub sources: Sources,
+}
+
+impl Overload {
+    /// The gate's settings, with what it is to know of sources.
+    pub(crate) fn gate(&self) -> control::Settings {
+        let mut gate = self.gate.clone();
+        gate.sources.limits = self.sources.limits.iter().map(SourceLimit::limit).collect();
+        gate.sources.priority_cps =
+            self.sources.priority.as_ref().map_or(0.0, |priority| priority.rate_cps);
+        gate
+    }
 }
 
 impl Default for Overload {
@@ -119,6 +135,7 @@ impl Default for Overload {
             reinvites: false,
             retry_after: None,
             pad: None,
+            sources: Sources::default(),
             refusing_max: control::LadderSettings::default().budget,
         }
     }
@@ -201,6 +218,8 @@ pub struct Settings {
     pub secret: Secret,
     /// How new work is admitted and waits.
     pub overload: Overload,
+    /// Who is banned, shared with the other shards.
+    pub bans: BanList,
     /// Seed of what is drawn.
     pub seed: Seed,
     /// Calls held at the same time by this shard.
@@ -209,6 +228,8 @@ pub struct Settings {
     pub transactions_max: usize,
     /// T1, T2 and T4 over UDP.
     pub timing: Timing,
+    /// How much of what is refused is kept for those who ask.
+    pub trace: TraceSettings,
     /// Messages that wait in one lane, or in the one queue of all.
     pub queue_max: usize,
     /// An established call is forgotten after this long without a message.
@@ -234,10 +255,12 @@ impl Settings {
             }],
             secret,
             overload: Overload::default(),
+            bans: BanList::new(BANS_MAX),
             seed: Seed(0),
             calls_max: 1_000_000,
             transactions_max: 1_000_000,
             timing: Timing::default(),
+            trace: TraceSettings::default(),
             queue_max: 4096,
             idle_max: Duration::from_secs(3 * 3600),
             failure_pause: Duration::from_secs(5),

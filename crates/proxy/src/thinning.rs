@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_control::{Gate, Ladder, LadderSettings, Tally};
-use tidegate_world::{Load, Shedding, Timestamp};
+use tidegate_world::{Load, Timestamp};
 
 use crate::class::Class;
 use crate::counters::{Counters, DropReason};
@@ -12,19 +12,13 @@ use crate::counters::{Counters, DropReason};
 pub(crate) struct Thinning {
     ladder: Ladder,
     tally: Tally,
-    shedding: Shedding,
 }
 
 impl Thinning {
     /// Refusing may take `refusing_max` of the processor, 0 to 1 without either.
-    /// `key` picks the INVITEs that are dropped.
-    pub(crate) fn new(refusing_max: f64, key: u32) -> Self {
+    pub(crate) fn new(refusing_max: f64) -> Self {
         let settings = LadderSettings { budget: refusing_max, ..LadderSettings::default() };
-        Self {
-            ladder: Ladder::new(settings),
-            tally: Tally::default(),
-            shedding: Shedding { key, ..Shedding::NONE },
-        }
+        Self { ladder: Ladder::new(settings), tally: Tally::default() }
     }
 
     /// A message of this class was refused.
@@ -56,27 +50,17 @@ impl Thinning {
             occupied: signals.processor.occupied,
             ..self.tally
         };
-        self.decide(now);
+        self.ladder.on_reading(now, self.tally);
     }
 
     /// Decides if it is time, though nothing was read since.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         if self.ladder.poll_timeout().is_some_and(|due| due <= now) {
-            self.decide(now);
+            self.ladder.on_reading(now, self.tally);
         }
     }
 
     pub(crate) fn ladder(&self) -> &Ladder {
         &self.ladder
-    }
-
-    /// What is to be dropped.
-    pub(crate) fn shedding(&self) -> &Shedding {
-        &self.shedding
-    }
-
-    fn decide(&mut self, now: Timestamp) {
-        self.ladder.on_reading(now, self.tally);
-        self.shedding.share = self.ladder.share();
     }
 }

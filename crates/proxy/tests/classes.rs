@@ -68,6 +68,19 @@ fn in_a_single_class_nothing_passes_a_closed_gate() {
 }
 
 #[test]
+fn each_message_is_judged_once() {
+    for scheme in SCHEMES {
+        let law = [("share", 0.5)];
+        let mut script = adjusted(scheme, &law, classes(Classes::Single));
+        let judged = |script: &mut Script, i: u32| {
+            is_503(&script.send(CALLER, &own("BYE", &format!("b{i}"), 1, "Totag\r\n")))
+        };
+        let refused = (0..40).filter(|&i| judged(&mut script, i)).count();
+        assert_eq!(refused, 20, "{scheme:?}");
+    }
+}
+
+#[test]
 fn what_is_shed_is_disposed_of_as_new_work_is() {
     let law = [("after", 3.0), ("share", 0.0)];
     let mut script = adjusted(SCHEMES[0], &law, |settings| {
@@ -125,13 +138,15 @@ fn the_share_of_each_class_is_published() {
 #[test]
 fn invites_within_a_call_are_judged_if_asked_for() {
     for scheme in SCHEMES {
-        for reinvites in [false, true] {
+        for (reinvites, sticky) in [(false, true), (true, true), (true, false)] {
             let law = [("after", 4.0), ("share", 0.0)];
             let mut script = adjusted(scheme, &law, |settings| {
                 settings.overload.reinvites = reinvites;
+                settings.overload.gate.sticky = sticky;
             });
             call(&mut script, "a");
-            // What repeats the first is no re-INVITE: the fourth message.
+            script.send(CALLER, &own("BYE", "x", 1, "Totag\r\n"));
+            // What repeats the first is no re-INVITE, remembered or not.
             assert!(!is_503(&script.send(CALLER, &invite("a"))), "{scheme:?}");
             let again = own("INVITE", "a", 2, "Totag\r\n");
             assert_eq!(is_503(&script.send(CALLER, &again)), reinvites, "{scheme:?}");

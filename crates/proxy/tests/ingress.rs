@@ -164,7 +164,8 @@ fn the_names_in_metrics_stand() {
             "lost_response",
             "own_ack",
             "unknown_ack",
-            "too_long"
+            "too_long",
+            "banned"
         ]
     );
 }

@@ -159,6 +159,8 @@ fn the_cancel_of_a_stale_call_is_answered_behind_the_refusal() {
     script.offer(CALLER, own("CANCEL", "a", 1).as_bytes());
     script.pass(Duration::from_millis(11));
     assert_eq!(sent(&script.serve()), ["503 a", "481 a"]);
+    // Another that comes too late finds nothing to wait for.
+    assert_eq!(sent(&script.send(CALLER, &own("CANCEL", "a", 1))), ["481 a"]);
 }
 
 #[test]

@@ -215,8 +215,8 @@ fn what_the_gate_sees_and_decides_is_published() {
     assert_eq!(overload.occupied.get(), 80_000_000);
     assert_eq!(overload.socket_fill.get(), 250_000);
     assert_eq!(overload.release.get(), 0);
-    assert_eq!(overload.refusing.each_ref().map(|c| c.get()), [1_000_000; 2]);
-    let [sessions, singles] = &overload.flows;
+    assert_eq!(overload.refusing.each_ref().map(|c| c.get()), [1_000_000, 1_000_000, 0]);
+    let [sessions, singles, _] = &overload.flows;
     let counts = [&sessions.arrived, &sessions.offered, &sessions.admitted, &sessions.refused];
     assert_eq!(counts.map(|c| c.get()), [5, 4, 3, 1]);
     assert_eq!((sessions.repeated.get(), singles.arrived.get()), (1, 0));
@@ -261,7 +261,7 @@ fn the_rate_of_a_paced_release_and_what_was_forgotten_are_published() {
     script.proxy.on_load(script.now, load(Duration::ZERO));
     let overload = &script.counters.overload;
     assert_eq!(overload.release.get(), 12_500);
-    assert_eq!(overload.refusing.each_ref().map(|c| c.get()), [250_000; 2]);
+    assert_eq!(overload.refusing.each_ref().map(|c| c.get()), [250_000, 250_000, 0]);
     assert_eq!((overload.remembered.get(), overload.forgotten.get()), (1, 1));
 }
 
@@ -318,6 +318,22 @@ fn what_calls_and_refusals_cost_is_measured_and_published() {
         near(&gauges.bound, tidegate_control::bound::goodput(1.2, 0.05) * 1e6);
         assert!(gauges.bound.get() < 995_000);
     }
+}
+
+// A driver gives all messages of a batch one time.
+#[test]
+fn what_was_looked_at_in_one_time_shares_its_cost() {
+    let mut script = closed_after(SCHEMES[0], 0);
+    for i in 0..40 {
+        for j in 0..10 {
+            script.offer(CALLER, invite(&format!("c{i}.{j}")).as_bytes());
+        }
+        script.now = script.now + MS * 2;
+        assert_eq!(script.serve().len(), 10);
+    }
+    script.proxy.on_load(script.now, load(Duration::ZERO));
+    let cost_ns = script.counters.overload.refusal_cost.get();
+    assert!(cost_ns.abs_diff(200_000) < 1000, "{cost_ns}");
 }
 
 #[test]

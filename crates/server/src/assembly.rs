@@ -4,8 +4,11 @@
 //! time, and a replay gives them what was recorded.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tidegate_balance as balance;
+use tidegate_control::BanList;
+use tidegate_io::Orders;
 use tidegate_proxy as proxy;
 use tidegate_proxy::Proxy;
 use tidegate_sim::{Costs, Host, HostSettings};
@@ -13,8 +16,11 @@ use tidegate_world::{Core, Pool, Seed, delegate};
 
 use crate::config::{self, Config, Emulate, Listen, Selection};
 use crate::key::Keys;
+use crate::refusals::Refusals;
 use crate::sources::ShardCounters;
 use crate::status::Instruments;
+use crate::steered::Steered;
+use crate::steering::Steering;
 
 /// What all shards of a process share.
 pub struct Assembly<'a> {
@@ -23,6 +29,7 @@ pub struct Assembly<'a> {
     locals: Vec<SocketAddr>,
     pools: Vec<balance::Pool>,
     counters: Vec<ShardCounters>,
+    bans: BanList,
     seed: Seed,
 }
 
@@ -31,12 +38,18 @@ impl<'a> Assembly<'a> {
     /// configuration.
     pub fn new(config: &'a Config, keys: &'a Keys, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
-        Self { config, keys, locals, pools: pools(config), counters, seed }
+        let bans = BanList::new(config.overload.sources.bans_max);
+        Self { config, keys, locals, pools: pools(config), counters, bans, seed }
     }
 
     /// Its pools.
     pub fn pools(&self) -> &[balance::Pool] {
         &self.pools
+    }
+
+    /// Who is banned.
+    pub fn bans(&self) -> &BanList {
+        &self.bans
     }
 
     /// What each shard counts in.
@@ -48,6 +61,16 @@ impl<'a> Assembly<'a> {
     pub fn instruments(&self) -> Instruments {
         let law = self.config.overload.gate.law.entry().name;
         Instruments::new(law, self.pools.clone(), self.counters.clone())
+    }
+
+    /// What changes the laws of its cores, by `orders`.
+    pub fn steering(&self, orders: Orders) -> Steering {
+        Steering::new(self.config.overload.clone(), orders, self.counters.clone())
+    }
+
+    /// What its cores keep of what they refuse.
+    pub fn refusals(&self) -> Refusals {
+        Refusals::new(self.counters.clone())
     }
 
     /// What makes the core of a shard.
@@ -82,6 +105,11 @@ impl<'a> Assembly<'a> {
             failure_pause: config.server.backend_pause,
             rules: config.route.clone(),
             overload: overload(config, shards),
+            bans: self.bans.clone(),
+            trace: proxy::TraceSettings {
+                per_second: config.admin.refusals_per_second,
+                kept: (config.admin.refusals_kept / shards).max(1),
+            },
             seed: self.seed,
             ..proxy::Settings::new(
                 config.listen.iter().zip(&self.locals).map(listener).collect(),
@@ -118,7 +146,8 @@ impl Part {
 
     /// The core, whose packets come from `pool`.
     pub fn core(self, pool: Pool) -> Server {
-        let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
+        let counters = Arc::clone(&self.counters.proxy);
+        let proxy = Steered::new(Proxy::new(self.settings, self.counters.proxy, pool), counters);
         match self.host {
             None => Server::Plain(Box::new(proxy)),
             Some(host) => {
@@ -134,17 +163,17 @@ impl Part {
 /// The core of a shard.
 pub enum Server {
     /// As fast as the machine.
-    Plain(Box<Proxy>),
+    Plain(Box<Steered>),
     /// On an emulated processor.
-    Emulated(Box<Host<Proxy>>),
+    Emulated(Box<Host<Steered>>),
 }
 
 impl Server {
     /// The proxy in it.
     pub fn proxy(&self) -> &Proxy {
         match self {
-            Self::Plain(proxy) => proxy,
-            Self::Emulated(host) => host.core(),
+            Self::Plain(steered) => steered.proxy(),
+            Self::Emulated(host) => host.core().proxy(),
         }
     }
 }
@@ -185,6 +214,9 @@ fn pool_settings((pool, config): (&balance::Pool, &config::Pool)) -> proxy::Pool
 fn overload(config: &Config, shards: usize) -> proxy::Overload {
     let mut overload = config.overload.clone();
     overload.gate.memory_max = (overload.gate.memory_max / shards).max(1);
+    if let Some(priority) = &mut overload.sources.priority {
+        priority.rate_cps /= shards as f64;
+    }
     overload
 }
 

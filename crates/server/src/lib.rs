@@ -3,16 +3,21 @@
 
 pub mod admin;
 pub mod assembly;
+pub mod bans;
 pub mod config;
 mod error;
 pub mod key;
+pub mod laws;
 pub mod metrics;
 pub mod phase;
 pub mod recording;
+pub mod refusals;
 mod run;
 pub mod signal;
 mod sources;
 mod status;
+pub mod steered;
+pub mod steering;
 mod wiring;
 
 pub use error::StartError;

@@ -1,6 +1,8 @@
 //! Which numbers of the shards, the sockets and the back ends operators see.
 
-use std::sync::Arc;
+mod in_force;
+
+use std::sync::{Arc, LazyLock};
 
 use tidegate_balance as balance;
 use tidegate_control::{Bucket, Reason};
@@ -36,6 +38,7 @@ pub(crate) fn add(
             let index = index.to_string();
             messages(samples, &index, &shard.proxy);
             overload(samples, &index, &shard.proxy, clock.now().as_nanos());
+            in_force::add(samples, &index, &shard.proxy);
             datagrams(samples, &index, &shard.io);
             let labels = [("shard", index.as_str())];
             samples.push(&EMULATED_OVERFLOW, &labels, shard.emulated_overflow.get());
@@ -134,10 +137,12 @@ fn messages(samples: &mut Samples, shard: &str, counters: &proxy::Counters) {
 static OFFERED: Family =
     Family::counter("work_offered", "New work, each piece counted once, by bucket");
 static ADMITTED: Family = Family::counter("work_admitted", "New work admitted, by bucket");
-static REFUSED: Family = Family::counter(
-    "work_refused",
-    "Refusals of new work by reason; `again`: of the repetition of what was refused",
-);
+static REFUSED: LazyLock<Family> = LazyLock::new(|| {
+    let reason =
+        |reason: Reason| format!("; {}: {}", reason.name(), reason.doc().trim_end_matches('.'));
+    let help = Reason::ALL.map(reason).concat();
+    Family::counter("work_refused", format!("Refusals of new work by reason{help}").leak())
+});
 static REPEATED: Family = Family::counter(
     "work_repeated",
     "Repetitions of new work that was decided or waits, by bucket",
@@ -219,6 +224,17 @@ static REMEMBERED: Family =
     Family::gauge("decisions_remembered", "Decisions remembered for repetitions");
 static FORGOTTEN: Family =
     Family::counter("decisions_forgotten", "Decisions for which there was no room");
+static SOURCES: Family =
+    Family::gauge("sources", "Sources of new work among which it is shared, by bucket");
+static SOURCE_LEVEL: Family = Family::gauge(
+    "source_level_cps",
+    "The most new work a second that a source may have admitted, by bucket; 0 while each may \
+     have all",
+);
+static SOURCES_OVERFLOWED: Family = Family::counter(
+    "sources_overflowed",
+    "Times that a source was not told apart from others, for want of room",
+);
 
 fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_ns: u64) {
     let gauges = &counters.overload;
@@ -230,6 +246,9 @@ fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_
         samples.push(&REPEATED, &labels, flow.repeated.get());
         let refusing = gauges.refusing[bucket as usize].get() as f64 / 1e6;
         samples.push(&FRACTION, &labels, 1.0 - refusing);
+        samples.push(&SOURCES, &labels, gauges.sources[bucket as usize].get());
+        let level = gauges.source_level[bucket as usize].get() as f64 / 1e3;
+        samples.push(&SOURCE_LEVEL, &labels, level);
     }
     for why in Reason::ALL {
         let labels = [("shard", shard), ("reason", why.name())];
@@ -269,6 +288,7 @@ fn overload(samples: &mut Samples, shard: &str, counters: &proxy::Counters, now_
     samples.push(&REFUSING, &labels, gauges.refusing_load.get() as f64 / 1e6);
     samples.push(&REMEMBERED, &labels, gauges.remembered.get());
     samples.push(&FORGOTTEN, &labels, gauges.forgotten.get());
+    samples.push(&SOURCES_OVERFLOWED, &labels, gauges.sources_overflowed.get());
 }
 
 fn seconds(ns: &Counter) -> f64 {

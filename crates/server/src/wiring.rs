@@ -14,7 +14,8 @@ pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
             receive_buffer: listen.receive_buffer,
             // One queue of all has one order: that of arrival.
             split: config.overload.queueing == proxy::Queueing::Class,
-            gate: config.overload.disposal == proxy::Disposal::Kernel,
+            gate: config.overload.disposal == proxy::Disposal::Kernel
+                || config.overload.sources.may_ban(),
             ..io::Listen::new(listen.address)
         };
         io::open(&group).map_err(|error| {

@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{
-    Decide, Estimation, Occupancy, Scheme, SessionCheck, ShedOrder, ThrottleKind, Weight, registry,
+    Decide, Estimation, Occupancy, Per, Scheme, SessionCheck, ShedOrder, ThrottleKind, Weight,
+    registry,
 };
-use tidegate_proxy::{Class, Disposal, Overload, Queueing, RuleTarget, Senders};
+use tidegate_proxy::{
+    Class, Disposal, Excess, Flood, Overload, Queueing, RuleTarget, Senders, SourceLimit, Sources,
+};
 use tidegate_server::config::Config;
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -55,9 +58,35 @@ fn right_configurations_are_read() {
 }
 
 #[test]
+fn who_asks_for_new_work_is_read() {
+    let config = parse(&files("good")[0].with_file_name("sources.toml")).unwrap();
+    let Overload { gate, sources, .. } = &config.overload;
+    assert_eq!((gate.sources.fair, gate.sources.sources_max), (true, 512));
+    let net = |text: &str| text.parse().unwrap();
+    let limit = |from, rate_cps, burst, per, then| SourceLimit { from, rate_cps, burst, per, then };
+    let ban = Excess::Ban(Duration::from_secs(600));
+    let limits = [
+        limit(net("192.0.2.7/32"), 20.0, 5, Per::Source, Excess::Refuse),
+        limit(net("192.0.2.0/24"), 0.5, 10, Per::Limit, Excess::Drop),
+        limit(net("2001:db8::/32"), 7.0, 10, Per::Source, ban),
+    ];
+    assert_eq!(sources.limits, limits);
+    let flood = Flood { above_cps: 500, after_s: 3, ban: Duration::from_secs(60) };
+    assert_eq!(sources.flood, Some(flood));
+    assert_eq!((&sources.never_ban[..], sources.bans_max), (&[net("198.51.100.0/24")][..], 64));
+    let priority = sources.priority.as_ref().unwrap();
+    assert_eq!((&priority.from[..], priority.rate_cps), (&[net("198.51.100.3/32")][..], 2.5));
+    assert!(priority.emergency);
+    let values = ["dsn.priority", "drsn.priority", "q735.3", "ets.4", "wps.4"];
+    assert_eq!(priority.values.texts(), values);
+}
+
+#[test]
 fn overload_control_and_an_emulated_processor_are_read() {
     let config = parse(&files("good")[0].with_file_name("overload.toml")).unwrap();
-    let Overload { gate, queueing, disposal, reinvites, retry_after, .. } = &config.overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after, sources, .. } =
+        &config.overload;
+    assert_eq!(*sources, Sources::default());
     assert_eq!((*reinvites, *retry_after), (true, Some((5, 15))));
     let order = vec![Class::Register as u8, Class::Provisional as u8];
     assert_eq!(gate.scheme, Scheme::Multi(ShedOrder { order, weight: Weight::Count }));
@@ -77,6 +106,8 @@ fn overload_control_and_an_emulated_processor_are_read() {
     assert_eq!(gate.sessions, sessions);
     let given = registry::find("pi").unwrap().values(&[("c_t", 0.8), ("k_pc", 3.0)]).unwrap();
     assert_eq!(gate.law, given);
+    let shadow = registry::find("ohta").unwrap().values(&[("hi_wm", 500.0)]).unwrap();
+    assert_eq!(gate.shadow, Some(shadow));
 
     let emulate = config.emulate.unwrap();
     let us = |cost: &[Duration], class: Class| cost[class as usize].as_secs_f64() * 1e6;
@@ -97,7 +128,7 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     assert_eq!(config.server.drain.as_secs(), 35);
     assert_eq!(config.server.coalesce.as_micros(), 200);
     assert_eq!(config.server.state_dir, None);
-    assert_eq!(config.admin, Some("127.0.0.1:8060".parse().unwrap()));
+    assert_eq!(config.admin.address, Some("127.0.0.1:8060".parse().unwrap()));
     assert_eq!(config.listen[0].advertise, None);
     let backends = &config.pool[0].backends;
     assert_eq!(backends[1].name, "127.0.0.1:5071");
@@ -126,6 +157,8 @@ fn every_key_of_the_full_configuration_arrives() {
   admin    off
   server   2 shards"
     );
+    assert_eq!(config.admin.hosts, ["sip1.example.com", "sip2"]);
+    assert_eq!((config.admin.refusals_per_second, config.admin.refusals_kept), (0, 7));
     assert_eq!(config.server.calls_max, 1000);
     assert_eq!(config.server.transactions_max, 2000);
     assert_eq!(config.server.call_idle.as_secs(), 60);

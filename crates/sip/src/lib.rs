@@ -1,10 +1,11 @@
 //! SIP grammar for elements that forward more messages than they read.
 //!
-//! Seven things, from cheap to dear:
+//! Eight things, from cheap to dear:
 //!
 //! - [`glance`] reads the start line alone;
 //! - [`scan`] finds what a gate needs (start line, top Via, Call-ID, CSeq, To-tag)
 //!   and stops at the last header it needs; [`scan_ack`] reads even less of an ACK;
+//! - [`resource_values`] and [`is_emergency`] find what a request says of its own importance;
 //! - [`Outline`] is a scan that knows enough to refuse the request;
 //! - [`Message`] indexes the header lines in one pass; a header's value is parsed
 //!   only when it is asked for, and everything is a slice of the received bytes;
@@ -56,6 +57,7 @@ mod name_addr;
 mod outline;
 mod params;
 mod passage;
+mod priority;
 mod reply;
 mod scan;
 mod splice;
@@ -76,6 +78,7 @@ pub use name_addr::NameAddr;
 pub use outline::{Outline, PIECES_MAX};
 pub use params::{Param, Params, ParamsIter};
 pub use passage::Passage;
+pub use priority::{ResourceValue, is_emergency, requires, resource_values};
 pub use reply::{Reply, write_reply};
 pub use scan::{AckScan, Scan, ScanStart, glance, scan, scan_ack};
 pub use splice::{EDITS_MAX, Splice};

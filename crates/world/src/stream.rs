@@ -39,6 +39,14 @@ pub enum Purpose {
     RetryAfter,
     /// The key by which datagrams are picked that are dropped before they are read.
     Shedding,
+    /// Keys of a gate's tables of sources.
+    Sources,
+    /// Key of the table of those who may flood.
+    Floods,
+    /// Which new work a random throttle of a law that decides nothing would admit.
+    ShadowThrottle,
+    /// The rank by which such a law would judge new work that bears nothing to rank it by.
+    ShadowRank,
 }
 
 /// The seed of a whole run, from which every stream is derived.

@@ -11,29 +11,39 @@
 use tidegate_world::Timestamp;
 
 #[derive(Clone, Debug)]
-pub(super) struct TokenBucket {
+pub(crate) struct TokenBucket {
     depth: f64,
     tokens: f64,
     filled: Timestamp,
 }
 
 impl TokenBucket {
-    pub(super) fn new(burst: u32) -> Self {
+    pub(crate) fn new(burst: u32) -> Self {
         let depth = f64::from(burst.max(1));
         Self { depth, tokens: depth, filled: Timestamp::ZERO }
     }
 
+    /// Whether it is as full as at the beginning.
+    pub(crate) fn is_full(&mut self, now: Timestamp, rate: f64) -> bool {
+        self.fill(now, rate);
+        self.tokens >= self.depth
+    }
+
     /// Whether a piece passes, of which `rate` a second are to.
-    pub(super) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
-        let earned = rate * now.since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + earned).min(self.depth);
-        self.filled = now;
+    pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
+        self.fill(now, rate);
         // Ten tenths of a token are less than one in floating point.
         let passes = self.tokens >= 1.0 - 1e-9;
         if passes {
             self.tokens -= 1.0;
         }
         passes
+    }
+
+    fn fill(&mut self, now: Timestamp, rate: f64) {
+        let earned = rate * now.since(self.filled).as_secs_f64();
+        self.tokens = (self.tokens + earned).min(self.depth);
+        self.filled = now;
     }
 }
 

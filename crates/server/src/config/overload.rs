@@ -12,11 +12,12 @@ use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
+use super::sources;
 use super::tables::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
     PAD, PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
-    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHED, SHED_BY, SOCKET_MAX, STICKY,
-    THROTTLE,
+    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW, SHADOW_LAW, SHADOW_PARAMS,
+    SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -61,12 +62,16 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let occupancy = section.value(&OCCUPANCY, report).map(Spanned::into_inner);
     let sticky = section.value(&STICKY, report).map(Spanned::into_inner);
     let memory_max = section.value(&MEMORY_MAX, report).map(Spanned::into_inner);
+    let sources = sources::read(section, report);
     let law = law?;
     let sessions = section.read_one(&SESSIONS, sessions, report);
     let law = section.read_one(&PARAMS, |params, report| values(law, params, report), report);
+    let (told_apart, sources) = sources?;
+    let shadow = section.read_one(&SHADOW, read_shadow, report);
     Some(proxy::Overload {
         gate: Settings {
             law: law?,
+            shadow: shadow?,
             decide: decide?,
             scheme: scheme?,
             throttle: throttle?,
@@ -75,6 +80,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
             sticky: sticky?,
             memory_max: usize::try_from(memory_max?).ok()?,
             sessions: sessions?,
+            sources: told_apart,
         },
         queueing: queueing?,
         disposal: disposal?,
@@ -82,7 +88,24 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
         retry_after: retry_after?,
         pad: pad?,
         refusing_max: refusing_max?,
+        sources,
     })
+}
+
+/// The law that looks on, if there is to be one; `None` when something was reported.
+fn read_shadow(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Values>> {
+    let Some(law) = section.value(&SHADOW_LAW, report)?.into_inner() else {
+        let given = |params: &Section<'_, '_>, report: &mut Report| {
+            let idle = params.each().next().map(|(key, _)| key.span());
+            if let Some(span) = idle.clone() {
+                let help = "name the law, or remove them";
+                report.error(span, "parameters of no law", "the shadow is off", help);
+            }
+            idle.is_none()
+        };
+        return section.read_one(&SHADOW_PARAMS, given, report).then_some(None);
+    };
+    section.read_one(&SHADOW_PARAMS, |params, report| values(law, params, report), report).map(Some)
 }
 
 /// What is shed; `None` when something was reported.

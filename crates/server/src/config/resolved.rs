@@ -1,17 +1,24 @@
 //! `[overload]` and `[emulate]` with every key written out: what was read, as it would be
 //! read again.
 
-use tidegate_control::{Decide, Estimation, Scheme, ShedOrder};
-use tidegate_proxy::{Class, Disposal, Overload, Queueing};
+use ipnet::IpNet;
+use tidegate_control::{Decide, Estimation, Scheme, ShedOrder, SourceSettings, Values};
+use tidegate_proxy::{
+    Class, Disposal, Excess, Flood, Overload, Priority, Queueing, SourceLimit, Sources,
+};
 use tidegate_world::Work;
 
 use super::overload::{Classes, Emulate};
 use super::shape::Choice;
-use super::tables::{CHECK, CLASSES, DECIDE, DISPOSAL, OCCUPANCY, QUEUE, SHED_BY, THROTTLE};
+use super::sources::Then;
+use super::tables::{
+    CHECK, CLASSES, DECIDE, DISPOSAL, LIMIT_PER, LIMIT_THEN, OCCUPANCY, QUEUE, SHED_BY, THROTTLE,
+};
 
 /// The table `[overload]`, with those in it.
 pub fn overload_toml(overload: &Overload) -> String {
-    let Overload { gate, queueing, disposal, reinvites, retry_after, pad, refusing_max } = overload;
+    let Overload { gate, queueing, disposal, reinvites, retry_after, pad, refusing_max, sources } =
+        overload;
     let refusing_max = match disposal {
         Disposal::Kernel => format!("refusing_max = {refusing_max}\n"),
         Disposal::Reject | Disposal::Drop => String::new(),
@@ -36,8 +43,11 @@ pub fn overload_toml(overload: &Overload) -> String {
         gate.sticky,
         gate.memory_max,
     );
-    for (param, value) in gate.law.each() {
-        text += &format!("{} = {value}\n", param.name);
+    text += &params_toml(&gate.law);
+    if let Some(shadow) = &gate.shadow {
+        text += &format!("\n[overload.shadow]\nlaw = \"{}\"\n", shadow.entry().name);
+        text += "\n[overload.shadow.params]\n";
+        text += &params_toml(shadow);
     }
     // Whoever reads it knows which class ends a call.
     let Estimation { check, interval, weight, rate_cps, rate_min_cps, end: _ } = gate.sessions;
@@ -46,7 +56,54 @@ pub fn overload_toml(overload: &Overload) -> String {
          rate_cps = {rate_cps}\nrate_min_cps = {rate_min_cps}\n",
         word(&CHECK.shape, check),
         interval.as_millis(),
-    )
+    ) + &sources_toml(&gate.sources, sources)
+}
+
+/// The tables that tell sources apart.
+fn sources_toml(gate: &SourceSettings, sources: &Sources) -> String {
+    let nets = |nets: &[IpNet]| list(nets.iter().map(ToString::to_string));
+    let Sources { priority, limits, flood, never_ban, bans_max } = sources;
+    let mut text = format!(
+        "\n[overload.sources]\nfair = {}\ntable_max = {}\nnever_ban = {}\nbans_max = {bans_max}\n",
+        gate.fair,
+        gate.sources_max,
+        nets(never_ban)
+    );
+    if let Some(Flood { above_cps, after_s, ban }) = flood {
+        text += &format!("ban_above_cps = {above_cps}\nban_after_s = {after_s}\n");
+        text += &format!("ban_s = {}\n", ban.as_secs());
+    }
+    for SourceLimit { from, rate_cps, burst, per, then } in limits {
+        let (then, ban_s) = match then {
+            Excess::Refuse => (Then::Refuse, String::new()),
+            Excess::Drop => (Then::Drop, String::new()),
+            Excess::Ban(time) => (Then::Ban, format!("ban_s = {}\n", time.as_secs())),
+        };
+        text += &format!(
+            "\n[[overload.limit]]\nfrom = \"{from}\"\nrate_cps = {rate_cps}\nburst = {burst}\n\
+             per = \"{}\"\nthen = \"{}\"\n{ban_s}",
+            word(&LIMIT_PER.shape, *per),
+            word(&LIMIT_THEN.shape, then),
+        );
+    }
+    if let Some(Priority { from, emergency, values, rate_cps }) = priority {
+        text += &format!(
+            "\n[overload.priority]\nfrom = {}\nemergency = {emergency}\n\
+             resource_priority = {}\ncap_cps = {rate_cps}\n",
+            nets(from),
+            list(values.texts()),
+        );
+    }
+    text
+}
+
+fn list(texts: impl IntoIterator<Item = String>) -> String {
+    let quoted: Vec<_> = texts.into_iter().map(|text| format!("\"{text}\"")).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+fn params_toml(law: &Values) -> String {
+    law.each().map(|(param, value)| format!("{} = {value}\n", param.name)).collect()
 }
 
 /// The keys of a class scheme.
@@ -134,8 +191,15 @@ mod tests {
         let multi = "[overload]\nclasses = \"multi\"\nshed = [\"bye\", \"final\"]\n\
                      shed_by = \"count\"\nthrottle = \"gapping\"\n[emulate]\n";
         let scaled = "[overload]\nscaled = true\n[emulate]\n";
+        let sources = "[overload.sources]\nfair = true\ntable_max = 99\nban_above_cps = 500\n\
+                       ban_after_s = 3\nban_s = 9\nnever_ban = [\"10.0.0.0/8\"]\nbans_max = 5\n\
+                       [[overload.limit]]\nfrom = \"192.0.2.1\"\nrate_cps = 0.5\nthen = \"ban\"\n\
+                       ban_s = 7\n[[overload.limit]]\nfrom = \"2001:db8::/32\"\nrate_cps = 20\n\
+                       burst = 3\nper = \"limit\"\nthen = \"drop\"\n[overload.priority]\n\
+                       from = [\"192.0.2.9/32\"]\nemergency = false\ncap_cps = 2.5\n\
+                       resource_priority = [\"esnet.1\", \"DSN.flash\"]\n[emulate]\n";
         let kernel = "[overload]\ndisposal = \"kernel\"\nrefusing_max = 0.25\n[emulate]\n";
-        for text in [given, single, multi, scaled, kernel, "[emulate]\n"] {
+        for text in [given, single, multi, scaled, sources, kernel, "[emulate]\n"] {
             let config = parse(text);
             let emulate = config.emulate.expect("it was given");
             let again = parse(&(overload_toml(&config.overload) + &emulate_toml(&emulate)));

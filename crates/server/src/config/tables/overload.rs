@@ -4,6 +4,7 @@ use tidegate_control::registry::LAWS;
 use tidegate_control::{Decide, Entry, Occupancy, SessionCheck, ThrottleKind, Weight};
 use tidegate_proxy::{Class, Disposal, PAD_MAX, Queueing};
 
+use super::sources::{LIMIT, PRIORITY, SOURCES};
 use crate::config::by_class::ByClass;
 use crate::config::knob::{Absent, Knob, Table};
 use crate::config::overload::Classes;
@@ -35,7 +36,7 @@ pub static OVERLOAD: Table = Table {
         &STICKY,
         &MEMORY_MAX,
     ],
-    tables: &[&PARAMS, &SESSIONS],
+    tables: &[&PARAMS, &SHADOW, &SESSIONS, &SOURCES, &LIMIT, &PRIORITY],
     has_free_keys: false,
     reserved: &[],
 };
@@ -243,6 +244,48 @@ pub(in crate::config) static PARAMS: Table = Table {
     name: "params",
     count: 0..=1,
     doc: "Parameters of the law.",
+    knobs: &[],
+    tables: &[],
+    has_free_keys: true,
+    reserved: &[],
+};
+
+pub(in crate::config) static SHADOW: Table = Table {
+    header: "[overload.shadow]",
+    name: "shadow",
+    count: 0..=1,
+    doc: "A second law that decides nothing. It sees what the first one sees, and each piece of \
+          new work is counted by what was done with it and what this law would have done \
+          (`shadow_work` in `/metrics`). Its signals are those of a server under the first law: \
+          of a law that closes a loop it shows when it would act, not where it would settle.",
+    knobs: &[&SHADOW_LAW],
+    tables: &[&SHADOW_PARAMS],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+static SHADOW_WORDS: [(&str, Option<&Entry>); LAWS.len() + 1] = {
+    let mut words = [("off", None); LAWS.len() + 1];
+    let mut i = 0;
+    while i < LAWS.len() {
+        words[i] = (LAWS[i].name, Some(LAWS[i]));
+        i += 1;
+    }
+    words
+};
+
+pub(in crate::config) static SHADOW_LAW: Knob<Choice<Option<&'static Entry>>> = Knob {
+    name: "law",
+    shape: Choice { words: &SHADOW_WORDS, reserved: &[] },
+    absent: Absent::Default("\"off\""),
+    doc: "The law that looks on; `off`: none, which costs nothing.",
+};
+
+pub(in crate::config) static SHADOW_PARAMS: Table = Table {
+    header: "[overload.shadow.params]",
+    name: "params",
+    count: 0..=1,
+    doc: "Parameters of the law that looks on.",
     knobs: &[],
     tables: &[],
     has_free_keys: true,

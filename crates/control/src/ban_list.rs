@@ -1,0 +1,124 @@
+//! The bans of a process, which its shards have in common.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tidegate_world::Timestamp;
+
+use crate::{Ban, Bans};
+
+/// Bans that several shards and an operator set, lift and see. Clones are the same list.
+#[derive(Clone, Debug, Default)]
+pub struct BanList(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Grows with every change.
+    version: AtomicU64,
+    bans: Mutex<Bans>,
+}
+
+impl BanList {
+    /// Up to `count_max` bans at the same time.
+    pub fn new(count_max: usize) -> Self {
+        Self(Arc::new(Shared {
+            version: AtomicU64::new(0),
+            bans: Mutex::new(Bans::new(count_max)),
+        }))
+    }
+
+    /// Bans a source. False without room.
+    pub fn ban(&self, now: Timestamp, ban: Ban) -> bool {
+        self.change(|bans| bans.ban(now, ban))
+    }
+
+    /// Ends a ban. False if there was none.
+    pub fn lift(&self, now: Timestamp, source: u128) -> bool {
+        self.change(|bans| bans.lift(now, source))
+    }
+
+    /// Those in force, by source.
+    pub fn each(&self, now: Timestamp) -> Vec<Ban> {
+        self.lock().each(now).copied().collect()
+    }
+
+    /// Bans that found no room.
+    pub fn overflowed(&self) -> u64 {
+        self.lock().overflowed()
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Bans) -> T) -> T {
+        let mut bans = self.lock();
+        let done = change(&mut bans);
+        // Under the lock: who sees the new version waits for the bans that belong to it.
+        self.0.version.fetch_add(1, Ordering::Release);
+        done
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Bans> {
+        // Nothing in there panics half-way.
+        self.0.bans.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// A shard's copy of the list, which costs a glance to keep up to date while nothing changes.
+#[derive(Debug)]
+pub struct BanView {
+    list: BanList,
+    version: u64,
+    bans: Bans,
+}
+
+impl BanView {
+    /// A view of this list.
+    pub fn new(list: BanList) -> Self {
+        Self { list, version: 0, bans: Bans::default() }
+    }
+
+    /// The list.
+    pub fn list(&self) -> &BanList {
+        &self.list
+    }
+
+    /// The bans as they are now. They may hold some that have ended.
+    #[inline]
+    pub fn bans(&mut self) -> &Bans {
+        if self.list.0.version.load(Ordering::Acquire) != self.version {
+            self.refresh();
+        }
+        &self.bans
+    }
+
+    #[cold]
+    fn refresh(&mut self) {
+        let bans = self.list.lock();
+        self.version = self.list.0.version.load(Ordering::Acquire);
+        self.bans.clone_from(&bans);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BanCause;
+
+    #[test]
+    fn what_one_shard_bans_all_see_and_an_operator_lifts() {
+        let list = BanList::new(2);
+        let [mut one, mut other] = [1, 2].map(|_| BanView::new(list.clone()));
+        let now = Timestamp::from_nanos(5);
+        let until = Timestamp::from_nanos(10);
+        assert!(!other.bans().is_banned(now, 7));
+        let ban = Ban { source: 7, until, cause: BanCause::Rate };
+        assert!(one.list().ban(now, ban));
+        assert!(one.bans().is_banned(now, 7) && other.bans().is_banned(now, 7));
+        assert_eq!(list.each(now), [ban]);
+        assert_eq!(list.each(until), []);
+        assert!(list.lift(now, 7) && !list.lift(now, 7));
+        assert!(!one.bans().is_banned(now, 7) && !other.bans().is_banned(now, 7));
+        for source in 0..4 {
+            list.ban(now, Ban { source, ..ban });
+        }
+        assert_eq!(list.overflowed(), 2);
+    }
+}

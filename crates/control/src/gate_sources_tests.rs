@@ -1,0 +1,271 @@
+//! What the gate makes of who asks.
+
+use super::*;
+use crate::{Limit, Per, Sender, SourceSettings};
+
+fn from(source: u128) -> Sender {
+    Sender { source: Some(source), ..Sender::default() }
+}
+
+fn fair_gate(given: &[(&str, f64)]) -> Gate {
+    let sources = SourceSettings { fair: true, sources_max: 100, ..SourceSettings::default() };
+    Gate::new(Settings { sources, ..settings(given) }, Seed(1), 0)
+}
+
+/// What becomes of a piece of work that arrives where `waiting` wait.
+fn asks(gate: &mut Gate, now: Timestamp, sender: &Sender, waiting: usize) -> Verdict {
+    gate.on_arrival(now, waiting);
+    gate.on_new_from(now, sender, Bucket::Session, 0, None, true)
+}
+
+/// Offers 2,000 pieces/s of source 1 and 50 of source 2 for 4 s, each taken at once, under what
+/// `control` is made to hold. What was admitted of each in the last 3 s, and the reasons why others were not.
+fn flood(gate: &mut Gate, control: impl Fn(&mut Control)) -> ([u32; 2], Vec<Reason>) {
+    let (mut admitted, mut reasons) = ([0; 2], Vec::new());
+    for tick in 0..8000u64 {
+        let now = Timestamp::from_nanos(tick * 500_000);
+        let mut ask = |source: usize| {
+            gate.on_arrival(now, 0);
+            control(&mut gate.control);
+            let fingerprint = Some(tick.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ source as u64);
+            let sender = from(source as u128);
+            match gate.on_new_from(now, &sender, Bucket::Session, 0, fingerprint, true) {
+                Verdict::Admit(ticket) => {
+                    let refused = gate.on_taken(now, ticket);
+                    admitted[source - 1] += u32::from(tick >= 2000 && refused.is_none());
+                    reasons.extend(refused.filter(|_| tick >= 2000));
+                }
+                Verdict::Refuse(reason) if tick < 2000 => assert!(reason != Reason::QueueFull),
+                Verdict::Refuse(reason) => reasons.push(reason),
+                Verdict::Absorb => panic!("all are new"),
+            }
+        };
+        ask(1);
+        if tick % 40 == 0 {
+            ask(2);
+        }
+    }
+    reasons.sort_by_key(|reason| *reason as u8);
+    reasons.dedup();
+    (admitted, reasons)
+}
+
+fn assert_within(count: u32, wanted: std::ops::RangeInclusive<u32>, what: &str) {
+    assert!(wanted.contains(&count), "{what}: {count}, not {wanted:?}");
+}
+
+#[test]
+fn without_fairness_a_flood_takes_its_part_of_what_is_admitted() {
+    let (admitted, reasons) = flood(&mut gate(&[]), |control| {
+        control.admit_of_all(Allowance::Fraction(0.1));
+    });
+    assert_within(admitted[1], 10..=20, "of 150");
+    assert_eq!(reasons, [Reason::Law]);
+}
+
+#[test]
+fn a_flood_leaves_the_others_what_they_ask_for() {
+    for allowance in [Allowance::Fraction(0.1), Allowance::Rate(205.0)] {
+        let (admitted, reasons) =
+            flood(&mut fair_gate(&[]), |control| control.admit_of_all(allowance));
+        assert_within(admitted[1], 148..=150, "of 150");
+        assert_within(admitted[0], 440..=480, "the rest of 615");
+        assert_eq!(reasons, [Reason::SourceShare], "{allowance:?}");
+    }
+}
+
+#[test]
+fn what_is_judged_at_service_is_shared_as_well() {
+    let sources = SourceSettings { fair: true, ..SourceSettings::default() };
+    let settings = Settings { sources, decide: Decide::Service, ..settings(&[]) };
+    let (admitted, _) = flood(&mut Gate::new(settings, Seed(1), 0), |control| {
+        control.admit_of_all(Allowance::Fraction(0.1));
+    });
+    assert_within(admitted[1], 148..=150, "of 150");
+}
+
+#[test]
+fn a_rank_floor_is_a_share_like_any_other() {
+    let (admitted, reasons) = flood(&mut fair_gate(&[]), |control| control.rank_floor = 0.9);
+    assert_within(admitted[1], 145..=150, "of 150");
+    assert_within(admitted[0] + admitted[1], 540..=690, "a tenth of 6150");
+    assert_eq!(reasons, [Reason::SourceShare]);
+}
+
+#[test]
+fn nothing_passes_a_closed_gate() {
+    for fairness in [true, false] {
+        let mut gate = if fairness { fair_gate(&[]) } else { gate(&[]) };
+        let (admitted, reasons) =
+            flood(&mut gate, |control| control.admit_of_all(Allowance::Closed));
+        assert_eq!((admitted, reasons), ([0, 0], vec![Reason::Law]));
+    }
+}
+
+#[test]
+fn single_requests_are_shared_apart_from_sessions() {
+    let mut gate = fair_gate(&[]);
+    asks(&mut gate, at(0), &from(1), 0);
+    gate.on_new_from(at(0), &from(2), Bucket::Single, 0, None, true);
+    let sources = [Bucket::Session, Bucket::Single].map(|bucket| gate.fairness(bucket).unwrap());
+    assert_eq!(sources.map(Fairness::sources), [1, 1]);
+    assert!(gate.fairness(Bucket::Priority).is_none());
+}
+
+#[test]
+fn a_flood_does_not_fill_the_queue() {
+    let mut gate = fair_gate(&[]).with_room(90);
+    let mut tickets = Vec::new();
+    let mut last = Verdict::Absorb;
+    asks(&mut gate, at(0), &from(2), 0);
+    for waiting in 0..90 {
+        last = asks(&mut gate, at(0), &from(1), waiting);
+        match last {
+            Verdict::Admit(ticket) => tickets.push(ticket),
+            _ => break,
+        }
+        last = Verdict::Absorb;
+    }
+    assert_eq!((tickets.len(), &last), (80, &Verdict::Refuse(Reason::SourceShare)));
+    assert!(matches!(asks(&mut gate, at(0), &from(2), 80), Verdict::Admit(_)));
+    // The law's own room counts, if it is less.
+    gate.control.queue.waiting_max = 81;
+    assert_eq!(asks(&mut gate, at(0), &from(1), 80), Verdict::Refuse(Reason::SourceShare));
+    gate.control.queue.waiting_max = 1000;
+    for ticket in tickets.drain(..20) {
+        gate.on_taken(at(1), ticket);
+    }
+    assert!(
+        matches!(asks(&mut gate, at(1), &from(1), 80), Verdict::Admit(_)),
+        "its places are free"
+    );
+}
+
+#[test]
+fn a_window_is_room_that_is_shared() {
+    let mut gate = fair_gate(&[]);
+    let mut ask = |source| {
+        gate.on_arrival(at(0), 0);
+        gate.control.admit_of_all(Allowance::Window(4.0));
+        gate.on_new_from(at(0), &from(source), Bucket::Session, 0, None, true)
+    };
+    assert!(matches!(ask(2), Verdict::Admit(_)));
+    assert!(matches!([ask(1), ask(1)], [Verdict::Admit(_), Verdict::Admit(_)]));
+    assert_eq!(ask(1), Verdict::Refuse(Reason::SourceShare));
+    assert!(matches!(ask(3), Verdict::Admit(_)));
+    assert_eq!(ask(4), Verdict::Refuse(Reason::Law));
+}
+
+fn limited(sticky: bool) -> Gate {
+    let limit = Limit { rate: 10.0, burst: 2, per: Per::Source, sticky };
+    let sources = SourceSettings { limits: vec![limit], ..SourceSettings::default() };
+    Gate::new(Settings { sources, ..settings(&[]) }, Seed(1), 0)
+}
+
+#[test]
+fn a_limit_holds_without_any_overload() {
+    let mut gate = limited(true);
+    let sender = Sender { limit: Some(0), ..from(1) };
+    let mut ask = |ms, fingerprint, sender: &Sender| {
+        gate.on_arrival(at(ms), 0);
+        gate.on_new_from(at(ms), sender, Bucket::Session, 0, Some(fingerprint), true)
+    };
+    assert!(matches!(
+        [1, 2].map(|call| ask(0, call, &sender)),
+        [Verdict::Admit(_), Verdict::Admit(_)]
+    ));
+    assert_eq!(ask(0, 3, &sender), Verdict::Refuse(Reason::SourceLimit));
+    // A repetition takes nothing of the limit: not that of what was refused, nor any other.
+    assert_eq!(ask(100, 3, &sender), Verdict::Refuse(Reason::Again));
+    assert_eq!(ask(100, 1, &sender), Verdict::Absorb);
+    assert!(matches!(ask(100, 4, &sender), Verdict::Admit(_)));
+    assert!(matches!(ask(100, 5, &from(1)), Verdict::Admit(_)), "under no limit");
+    let flow = flow(&gate);
+    assert_eq!((flow.offered, flow.admitted, flow.refused, flow.repeated), (5, 4, 1, 2));
+}
+
+#[test]
+fn what_is_dropped_in_silence_is_judged_anew() {
+    let mut gate = limited(false);
+    let sender = Sender { limit: Some(0), ..from(1) };
+    let mut ask = |ms, fingerprint| {
+        gate.on_arrival(at(ms), 0);
+        gate.on_new_from(at(ms), &sender, Bucket::Session, 0, Some(fingerprint), true)
+    };
+    ask(0, 1);
+    ask(0, 2);
+    assert_eq!(ask(0, 3), Verdict::Refuse(Reason::SourceLimit));
+    assert!(matches!(ask(500, 3), Verdict::Admit(_)));
+}
+
+fn with_priority(cps: f64, given: &[(&str, f64)]) -> Gate {
+    let sources = SourceSettings { fair: true, priority_cps: cps, ..SourceSettings::default() };
+    Gate::new(Settings { sources, ..settings(given) }, Seed(1), 0)
+}
+
+#[test]
+fn priority_passes_a_closed_gate_up_to_its_cap() {
+    let mut gate = with_priority(3.0, &[("share", 0.0), ("waiting_max", 0.0)]);
+    let urgent = Sender { has_priority: true, ..from(1) };
+    let mut ask = |ms| {
+        gate.on_arrival(at(ms), 1000);
+        gate.on_new_from(at(ms), &urgent, Bucket::Session, 0, None, false)
+    };
+    for _ in 0..3 {
+        let Verdict::Admit(ticket) = ask(0) else { panic!("refused") };
+        assert_eq!(ticket.bucket(), Bucket::Priority);
+    }
+    assert_eq!(ask(0), Verdict::Refuse(Reason::QueueFull), "beyond the cap it is ordinary");
+    assert!(matches!(ask(334), Verdict::Admit(_)));
+    let flows = Bucket::ALL.map(|bucket| *gate.signals().flow(bucket));
+    assert_eq!(flows.map(|flow| flow.offered), [1, 0, 4]);
+    assert_eq!(flows.map(|flow| flow.admitted), [0, 0, 4]);
+    assert_eq!(gate.share(Bucket::Priority), 1.0);
+}
+
+#[test]
+fn a_repetition_takes_nothing_of_the_cap() {
+    let mut gate = with_priority(1.0, &[("share", 0.0)]);
+    let urgent = Sender { has_priority: true, ..from(1) };
+    let mut ask = |call| {
+        gate.on_arrival(at(0), 0);
+        gate.on_new_from(at(0), &urgent, Bucket::Session, 0, Some(call), true)
+    };
+    let Verdict::Admit(ticket) = ask(1) else { panic!("refused") };
+    assert_eq!([ask(1), ask(1)], [Verdict::Absorb, Verdict::Absorb]);
+    assert_eq!(gate.on_taken(at(0), ticket), None);
+    assert_eq!(gate.signals().flow(Bucket::Priority).repeated, 2);
+    assert_eq!(gate.signals().in_progress(Bucket::Priority), 0);
+}
+
+#[test]
+fn priority_is_neither_paced_nor_stale_nor_ranked() {
+    let mut gate = with_priority(1.0, &[("rate", 1.0)]);
+    let urgent = Sender { has_priority: true, ..from(1) };
+    let Verdict::Admit(ticket) = asks(&mut gate, at(0), &urgent, 0) else { panic!("refused") };
+    gate.control.queue.wait_max = Some(MS);
+    gate.control.rank_floor = 1.0;
+    gate.on_service(at(1000), true, MS * 1000, 0);
+    assert_eq!(gate.on_taken(at(1000), ticket), None);
+    assert_eq!(gate.pacer.credit(), 0.0);
+}
+
+#[test]
+fn without_a_cap_nothing_has_priority() {
+    let mut gate = with_priority(0.0, &[("share", 0.0)]);
+    let urgent = Sender { has_priority: true, ..from(1) };
+    assert_eq!(asks(&mut gate, at(0), &urgent, 0), Verdict::Refuse(Reason::Law));
+}
+
+#[test]
+fn priority_is_under_its_sources_limit_and_ends_when_the_server_stops() {
+    let limit = Limit { rate: 1.0, burst: 1, per: Per::Source, sticky: true };
+    let sources =
+        SourceSettings { limits: vec![limit], priority_cps: 100.0, ..SourceSettings::default() };
+    let mut gate = Gate::new(Settings { sources, ..settings(&[]) }, Seed(1), 0);
+    let urgent = Sender { has_priority: true, limit: Some(0), ..from(1) };
+    assert!(matches!(asks(&mut gate, at(0), &urgent, 0), Verdict::Admit(_)));
+    assert_eq!(asks(&mut gate, at(0), &urgent, 0), Verdict::Refuse(Reason::SourceLimit));
+    gate.stop();
+    assert_eq!(asks(&mut gate, at(5000), &urgent, 0), Verdict::Refuse(Reason::Stopping));
+}

@@ -1,0 +1,122 @@
+//! Max-min fair shares: the water level.
+//!
+//! Of a total that does not suffice for everybody's demand, each gets its demand or the *level*,
+//! whichever is less, and the level is such that all is given out: nobody can get more without
+//! somebody getting less who has no more than he (Bertsekas and Gallager, Data Networks, §6.5.2).
+//! So a demand of whatever size takes no more than what small ones leave.
+
+/// Demands, prepared for the question what the level is at a given total.
+#[derive(Clone, Debug, Default)]
+pub struct MaxMin {
+    /// Ascending.
+    demands: Vec<f64>,
+    /// Of each, the sum of those before it.
+    before: Vec<f64>,
+    sum: f64,
+}
+
+impl MaxMin {
+    /// The demands are these from now on, each 0 or more.
+    pub fn set(&mut self, demands: impl IntoIterator<Item = f64>) {
+        self.demands.clear();
+        self.demands.extend(demands);
+        self.demands.sort_unstable_by(f64::total_cmp);
+        self.before.clear();
+        self.sum = 0.0;
+        for demand in &self.demands {
+            self.before.push(self.sum);
+            self.sum += demand;
+        }
+    }
+
+    /// What is demanded in all.
+    pub fn sum(&self) -> f64 {
+        self.sum
+    }
+
+    /// The most that anybody gets of `total`; infinite when there is enough for all.
+    pub fn level(&self, total: f64) -> f64 {
+        if total >= self.sum {
+            return f64::INFINITY;
+        }
+        let count = self.demands.len();
+        // If all got at least the demand at this place, and those before it theirs.
+        let filled = |at: usize| self.before[at] + (count - at) as f64 * self.demands[at];
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = (low + high) / 2;
+            if filled(middle) <= total {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        // The demand at `low` is the first that is not met in full.
+        (total - self.before[low]).max(0.0) / (count - low) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn level(demands: &[f64], total: f64) -> f64 {
+        let mut max_min = MaxMin::default();
+        max_min.set(demands.iter().copied());
+        max_min.level(total)
+    }
+
+    #[test]
+    fn small_demands_are_met_and_the_rest_is_shared_alike() {
+        assert_eq!(level(&[100_000.0, 50.0, 50.0], 200.0), 100.0);
+        assert_eq!(level(&[30.0, 10.0, 20.0], 60.0), f64::INFINITY);
+        assert_eq!(level(&[30.0, 10.0, 20.0], 45.0), 17.5);
+        assert_eq!(level(&[30.0, 10.0, 20.0], 15.0), 5.0);
+        assert_eq!(level(&[30.0, 10.0, 20.0], 0.0), 0.0);
+        assert_eq!(level(&[], 0.0), f64::INFINITY);
+    }
+
+    #[test]
+    fn demands_can_change() {
+        let mut max_min = MaxMin::default();
+        max_min.set([5.0; 10]);
+        max_min.set([4.0, 8.0]);
+        assert_eq!((max_min.sum(), max_min.level(10.0)), (12.0, 6.0));
+    }
+
+    /// Gives out the total in small portions, each to one who has least of those who want more.
+    fn by_portions(demands: &[f64], total: f64, portions: u32) -> Vec<f64> {
+        let portion = total / f64::from(portions);
+        let mut given = vec![0.0; demands.len()];
+        for _ in 0..portions {
+            let wanting = (0..demands.len()).filter(|&i| given[i] + portion / 2.0 < demands[i]);
+            let Some(least) = wanting.min_by(|&a, &b| f64::total_cmp(&given[a], &given[b])) else {
+                break;
+            };
+            given[least] += portion;
+        }
+        given
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_those_of_giving_portions_to_who_has_least(
+            demands in prop::collection::vec(0.0..100.0f64, 1..12), part in 0.0..1.0f64,
+        ) {
+            let total = part * demands.iter().sum::<f64>();
+            let level = level(&demands, total);
+            let shares: Vec<_> = demands.iter().map(|demand| demand.min(level)).collect();
+            let sum: f64 = shares.iter().sum();
+            prop_assert!((sum - total).abs() <= 1e-9 * total.max(1.0), "{} of {}", sum, total);
+            let portions = 4000;
+            for (share, given) in shares.iter().zip(by_portions(&demands, total, portions)) {
+                let portion = total / f64::from(portions);
+                // One portion is rounded for each, and the last may take what others leave.
+                let slack = portion * (1.0 + demands.len() as f64);
+                prop_assert!((share - given).abs() <= slack, "{} but {}", share, given);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What is kept of each source, as many as there is room for.
+//!
+//! Anybody can make up source addresses, so the table is bounded, and its hash keyed. Whoever
+//! comes when it is full shares one entry with all others who do. Room is made by
+//! [sweeping](SourceTable::sweep): what has become like new is forgotten.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashMap;
+use siphasher::sip::SipHasher13;
+use tidegate_world::Stream;
+
+/// Where a source's entry lies, until the entry is swept away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(u32);
+
+/// An entry for each source, and one that all share for whom there is no room.
+#[derive(Debug)]
+pub(crate) struct SourceTable<T> {
+    slots: HashMap<u128, Slot, Keyed>,
+    /// The first is shared.
+    entries: Vec<Entry<T>>,
+    free: Vec<Slot>,
+    count_max: usize,
+    overflowed: u64,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    /// `None` for one that is free, and for the shared one.
+    source: Option<u128>,
+    value: T,
+}
+
+impl<T: Default> SourceTable<T> {
+    /// Room for `count_max` sources. The key of its hash is drawn from `stream`.
+    pub(crate) fn new(count_max: usize, stream: &mut Stream) -> Self {
+        Self {
+            slots: HashMap::with_hasher(Keyed { keys: [stream.next_u64(), stream.next_u64()] }),
+            entries: vec![Entry { source: None, value: T::default() }],
+            free: Vec::new(),
+            count_max: count_max.min(u32::MAX as usize - 1),
+            overflowed: 0,
+        }
+    }
+
+    /// The slot that all share for whom there is no room.
+    pub(crate) const SHARED: Slot = Slot(0);
+
+    /// Sources that have an entry of their own.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How often a source found no room.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.overflowed
+    }
+
+    /// The slot of a source, which is given one if there is room.
+    pub(crate) fn slot(&mut self, source: u128) -> Slot {
+        if let Some(&slot) = self.slots.get(&source) {
+            return slot;
+        }
+        if self.slots.len() >= self.count_max {
+            self.overflowed += 1;
+            return Self::SHARED;
+        }
+        let entry = Entry { source: Some(source), value: T::default() };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.entries[slot.0 as usize] = entry;
+                slot
+            }
+            None => {
+                self.entries.push(entry);
+                Slot((self.entries.len() - 1) as u32)
+            }
+        };
+        self.slots.insert(source, slot);
+        slot
+    }
+
+    pub(crate) fn get(&self, slot: Slot) -> &T {
+        &self.entries[slot.0 as usize].value
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> &mut T {
+        &mut self.entries[slot.0 as usize].value
+    }
+
+    /// Visits every entry, the shared one too, and forgets the sources for which `keep` says no.
+    pub(crate) fn sweep(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            if index > 0 && entry.source.is_none() {
+                continue;
+            }
+            if !keep(&mut entry.value)
+                && let Some(source) = entry.source.take()
+            {
+                self.slots.remove(&source);
+                self.free.push(Slot(index as u32));
+            }
+        }
+    }
+}
+
+/// SipHash under a key of our own: nobody else can choose sources that collide.
+#[derive(Clone, Copy, Debug)]
+struct Keyed {
+    keys: [u64; 2],
+}
+
+impl BuildHasher for Keyed {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.keys[0], self.keys[1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{Purpose, Seed};
+
+    use super::*;
+
+    fn table(count_max: usize) -> SourceTable<u32> {
+        SourceTable::new(count_max, &mut Seed(1).stream(Purpose::Sources, 0))
+    }
+
+    #[test]
+    fn each_source_has_its_entry_and_what_finds_no_room_shares_one() {
+        let mut table = table(2);
+        let slots = [7, 8, 9, 10, 7].map(|source| {
+            let slot = table.slot(source);
+            *table.get_mut(slot) += 1;
+            slot
+        });
+        assert_eq!(slots.map(|slot| *table.get(slot)), [2, 1, 2, 2, 2]);
+        assert_eq!((slots[0], slots[2], slots[3]), (slots[4], Slot(0), Slot(0)));
+        assert_eq!((table.len(), table.overflowed()), (2, 2));
+    }
+
+    #[test]
+    fn what_is_swept_away_makes_room() {
+        let mut table = table(2);
+        let kept = table.slot(7);
+        *table.get_mut(kept) = 5;
+        let gone = table.slot(8);
+        *table.get_mut(gone) = 4;
+        let mut seen = Vec::new();
+        table.sweep(|value| {
+            seen.push(*value);
+            *value > 4
+        });
+        assert_eq!(seen, [0, 5, 4], "the shared one first");
+        assert_eq!(table.len(), 1);
+        let next = table.slot(9);
+        assert_eq!((next, *table.get(next)), (gone, 0), "its place is used again, as new");
+        assert_eq!((table.slot(7), *table.get(kept)), (kept, 5));
+        assert_eq!(table.entries.len(), 3);
+        let mut count = 0;
+        table.sweep(|_| {
+            count += 1;
+            false
+        });
+        assert_eq!((count, table.len(), table.free.len()), (3, 0, 2));
+        table.sweep(|_| {
+            count += 1;
+            false
+        });
+        assert_eq!((count, table.free.len()), (4, 2), "what is free is passed over");
+    }
+}

@@ -1,0 +1,254 @@
+//! Which calls go before others, and from whom that is believed.
+//!
+//! RFC 4412 §11.2 asks that whoever uses a resource priority be authorized. Here a source is, or it
+//! is not; to all others what they write makes no difference, and costs nothing to read.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use tidegate_sip::{ResourceValue, ScanStart, glance, is_emergency, requires, resource_values};
+
+/// Calls that go before others, up to a rate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Priority {
+    /// From whom it is believed.
+    pub from: Vec<IpNet>,
+    /// Whether calls to `urn:service:sos` and what is below it have priority (RFC 5031).
+    pub emergency: bool,
+    /// Resource values that have.
+    pub values: ResourceValues,
+    /// Such calls a second; those beyond are as any other.
+    pub rate_cps: f64,
+}
+
+/// Namespaces that RFC 4412 §10 defines, each with its values, the least first.
+pub const NAMESPACES: [(&str, &[&str]); 5] = [
+    ("dsn", &["routine", "priority", "immediate", "flash", "flash-override"]),
+    (
+        "drsn",
+        &["routine", "priority", "immediate", "flash", "flash-override", "flash-override-override"],
+    ),
+    ("q735", &["4", "3", "2", "1", "0"]),
+    ("ets", &["4", "3", "2", "1", "0"]),
+    ("wps", &["4", "3", "2", "1", "0"]),
+];
+
+/// Resource values that count, in namespaces that are understood.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceValues {
+    /// Namespaces of our own, with the values that count.
+    others: Vec<(String, String)>,
+    /// By place in [`NAMESPACES`]: how many values do not count.
+    below: [Option<usize>; NAMESPACES.len()],
+}
+
+/// A text is no resource value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoValue {
+    /// It is not of the form `namespace.value`.
+    Form,
+    /// The namespace, one of [`NAMESPACES`], has other values: these.
+    Value(&'static [&'static str]),
+}
+
+impl ResourceValues {
+    /// Has `text` count, and with it all values above it, if its namespace is one of
+    /// [`NAMESPACES`]. RFC 4412 §8.1: an element must keep "the relative ordering within each
+    /// namespace", so that none above it may count less.
+    ///
+    /// # Errors
+    /// When it is no value.
+    pub fn add(&mut self, text: &str) -> Result<(), NoValue> {
+        let value = ResourceValue::parse(text.as_bytes()).ok_or(NoValue::Form)?;
+        let (namespace, priority) = text.split_once('.').ok_or(NoValue::Form)?;
+        let Some(at) = place(&value) else {
+            self.others.push((namespace.to_owned(), priority.to_owned()));
+            return Ok(());
+        };
+        let values = NAMESPACES[at].1;
+        let below = rank(values, &value).ok_or(NoValue::Value(values))?;
+        self.below[at] = Some(self.below[at].map_or(below, |known| known.min(below)));
+        Ok(())
+    }
+
+    /// What each was [added](Self::add) by.
+    pub fn texts(&self) -> Vec<String> {
+        let known = NAMESPACES.iter().zip(self.below).filter_map(|((namespace, values), below)| {
+            Some(format!("{namespace}.{}", values[below?]))
+        });
+        let others = self.others.iter().map(|(namespace, value)| format!("{namespace}.{value}"));
+        known.chain(others).collect()
+    }
+
+    fn weigh(&self, value: &ResourceValue<'_>) -> Weight {
+        let Some(at) = place(value) else {
+            let mut same = self.others.iter().filter(|(namespace, _)| {
+                value.namespace.eq_ignore_ascii_case(namespace.as_bytes())
+            });
+            let is_known = same.clone().next().is_some();
+            return match same.any(|(namespace, priority)| value.is(namespace, priority)) {
+                true => Weight::Counts,
+                false if is_known => Weight::CountsNot,
+                false => Weight::Unknown,
+            };
+        };
+        match (rank(NAMESPACES[at].1, value), self.below[at]) {
+            (None, _) => Weight::Unknown,
+            (Some(rank), Some(below)) if rank >= below => Weight::Counts,
+            (Some(_), _) => Weight::CountsNot,
+        }
+    }
+}
+
+/// What a resource value is to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weight {
+    Counts,
+    CountsNot,
+    Unknown,
+}
+
+fn place(value: &ResourceValue<'_>) -> Option<usize> {
+    NAMESPACES.iter().position(|(name, _)| value.namespace.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+fn rank(values: &[&str], value: &ResourceValue<'_>) -> Option<usize> {
+    values.iter().position(|known| value.priority.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// What a request claims, and is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// Nothing.
+    Ordinary,
+    /// That it goes before others.
+    Priority,
+    /// Something that nobody here understands, and that it is to be understood.
+    NotUnderstood,
+}
+
+impl Priority {
+    /// What an INVITE from `source` claims.
+    pub(crate) fn claim(&self, source: IpAddr, message: &[u8]) -> Claim {
+        if !self.from.iter().any(|net| net.contains(&source)) {
+            return Claim::Ordinary;
+        }
+        let is_emergency = |message| matches!(glance(message), Ok(ScanStart::Request { uri, .. }) if is_emergency(uri));
+        if self.emergency && is_emergency(message) {
+            return Claim::Priority;
+        }
+        let (mut understood, mut unknown) = (false, false);
+        for value in resource_values(message) {
+            match self.values.weigh(&value) {
+                Weight::Counts => return Claim::Priority,
+                Weight::CountsNot => understood = true,
+                Weight::Unknown => unknown = true,
+            }
+        }
+        // RFC 4412 §4.6.2: "If an RP actor does not understand any of the resource values in the
+        // request", it "treats the request as if it contained no 'Resource-Priority' header
+        // field"; but with the option tag in a Require "it MUST reject the request with a 417".
+        if unknown && !understood && requires(message, "resource-priority") {
+            Claim::NotUnderstood
+        } else {
+            Claim::Ordinary
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(texts: &[&str]) -> ResourceValues {
+        let mut values = ResourceValues::default();
+        for text in texts {
+            values.add(text).unwrap();
+        }
+        values
+    }
+
+    fn claim(priority: &Priority, from: &str, uri: &str, headers: &str) -> Claim {
+        let message = format!("INVITE {uri} SIP/2.0\r\nVia: x\r\n{headers}\r\n\r\n");
+        priority.claim(from.parse().unwrap(), message.as_bytes())
+    }
+
+    fn priority(texts: &[&str]) -> Priority {
+        Priority {
+            from: vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
+            emergency: true,
+            values: values(texts),
+            rate_cps: 10.0,
+        }
+    }
+
+    const BOB: &str = "sip:bob@192.0.2.1";
+
+    #[test]
+    fn only_whom_it_is_believed_of_has_priority() {
+        let priority = priority(&["ets.4"]);
+        for (from, expected) in [
+            ("192.0.2.9", Claim::Priority),
+            ("2001:db8::9", Claim::Priority),
+            ("198.51.100.9", Claim::Ordinary),
+        ] {
+            assert_eq!(claim(&priority, from, "urn:service:sos.fire", "To: x"), expected, "{from}");
+            assert_eq!(claim(&priority, from, BOB, "Resource-Priority: ets.0"), expected, "{from}");
+        }
+    }
+
+    #[test]
+    fn emergency_calls_may_be_left_out() {
+        let priority = Priority { emergency: false, ..priority(&[]) };
+        assert_eq!(claim(&priority, "192.0.2.9", "urn:service:sos", "To: x"), Claim::Ordinary);
+    }
+
+    // RFC 4412 §8.1, the order within a namespace; §10, the order of each.
+    #[test]
+    fn rfc4412_10_what_is_above_a_value_that_counts_does_too() {
+        let priority = priority(&["dsn.flash", "q735.2", "local.high"]);
+        for (value, expected) in [
+            ("dsn.immediate", Claim::Ordinary),
+            ("DSN.Flash", Claim::Priority),
+            ("dsn.flash-override", Claim::Priority),
+            ("q735.3", Claim::Ordinary),
+            ("q735.0", Claim::Priority),
+            ("drsn.flash-override-override", Claim::Ordinary),
+            ("local.high", Claim::Priority),
+            ("local.low", Claim::Ordinary),
+            ("dsn.immediate, q735.2", Claim::Priority),
+        ] {
+            let header = format!("Resource-Priority: {value}");
+            assert_eq!(claim(&priority, "192.0.2.9", BOB, &header), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn rfc4412_4_6_2_what_nobody_understands_is_refused_only_if_it_is_required() {
+        let priority = priority(&["dsn.flash", "local.high"]);
+        for (header, expected) in [
+            ("Resource-Priority: foo.1", Claim::Ordinary),
+            ("Resource-Priority: foo.1\r\nRequire: resource-priority", Claim::NotUnderstood),
+            ("Resource-Priority: dsn.9\r\nRequire: resource-priority", Claim::NotUnderstood),
+            ("Resource-Priority: foo.1, wps.4\r\nRequire: resource-priority", Claim::Ordinary),
+            ("Resource-Priority: wps.4, foo.1\r\nRequire: resource-priority", Claim::Ordinary),
+            ("Resource-Priority: local.low\r\nRequire: resource-priority", Claim::Ordinary),
+            ("Require: resource-priority", Claim::Ordinary),
+        ] {
+            assert_eq!(claim(&priority, "192.0.2.9", BOB, header), expected, "{header}");
+            assert_eq!(claim(&priority, "203.0.113.9", BOB, header), Claim::Ordinary, "{header}");
+        }
+    }
+
+    #[test]
+    fn values_are_written_as_they_were_added() {
+        let texts = ["dsn.flash", "ets.4", "local.high"];
+        assert_eq!(values(&texts).texts(), texts);
+        assert_eq!(values(&["ets.1", "ets.3"]).texts(), ["ets.3"], "the least counts");
+        let mut values = ResourceValues::default();
+        for text in ["flash", "dsn.", ".flash", "a b.c", "a.b.c"] {
+            assert_eq!(values.add(text), Err(NoValue::Form), "{text}");
+        }
+        assert_eq!(values.add("dsn.0"), Err(NoValue::Value(NAMESPACES[0].1)));
+    }
+}

@@ -1,0 +1,199 @@
+//! What a request says of its own importance.
+//!
+//! Whether that is believed is for others to say: anybody can write it.
+
+use crate::HeaderName;
+use crate::field::{Line, first_line};
+use crate::lexical::{is_token, trim};
+use crate::start::skip_blank;
+
+/// A resource value: how important a request is to whoever knows the namespace.
+///
+/// RFC 4412 §3.1: "Namespaces and priorities are case-insensitive ASCII tokens that do not contain
+/// periods."
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResourceValue<'a> {
+    /// The namespace.
+    pub namespace: &'a [u8],
+    /// The value in it.
+    pub priority: &'a [u8],
+}
+
+impl<'a> ResourceValue<'a> {
+    /// Reads `namespace.priority`.
+    pub fn parse(text: &'a [u8]) -> Option<Self> {
+        let dot = text.iter().position(|&b| b == b'.')?;
+        let (namespace, priority) = (&text[..dot], &text[dot + 1..]);
+        let is_name =
+            |name: &[u8]| !name.is_empty() && name.iter().all(|&b| is_token(b) && b != b'.');
+        (is_name(namespace) && is_name(priority)).then_some(Self { namespace, priority })
+    }
+
+    /// Whether it is this value, whatever its case.
+    pub fn is(&self, namespace: &str, priority: &str) -> bool {
+        self.namespace.eq_ignore_ascii_case(namespace.as_bytes())
+            && self.priority.eq_ignore_ascii_case(priority.as_bytes())
+    }
+}
+
+/// Whether a Request-URI is that of an emergency service: `urn:service:sos`, or one below it such
+/// as `urn:service:sos.fire`.
+///
+/// RFC 5031 §4.2 registers it; §3 has labels compared without regard to case, as RFC 8141 §3.1 has
+/// `urn` and the namespace.
+pub fn is_emergency(uri: &[u8]) -> bool {
+    const SOS: &[u8] = b"urn:service:sos";
+    let Some((head, rest)) = uri.split_at_checked(SOS.len()) else { return false };
+    head.eq_ignore_ascii_case(SOS) && matches!(rest, [] | [b'.', _, ..])
+}
+
+/// The resource values of a request, in all its Resource-Priority lines.
+///
+/// What is no such value is passed over: RFC 4412 §4.6.2, what is not understood counts as if it
+/// were not there. Headers that break the grammar end the list.
+pub fn resource_values(message: &[u8]) -> impl Iterator<Item = ResourceValue<'_>> {
+    let lines = Lines::of(message, HeaderName::ResourcePriority);
+    lines.flat_map(tokens).filter_map(ResourceValue::parse)
+}
+
+/// Whether a Require of the request lists this option.
+pub fn requires(message: &[u8], option: &str) -> bool {
+    let mut listed = Lines::of(message, HeaderName::Require).flat_map(tokens);
+    listed.any(|listed| listed.eq_ignore_ascii_case(option.as_bytes()))
+}
+
+/// The elements of a list in which nothing is quoted.
+fn tokens(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|&b| b == b',').map(trim)
+}
+
+/// The values of a message's header lines of one name.
+#[derive(Clone, Debug)]
+struct Lines<'a> {
+    message: &'a [u8],
+    at: usize,
+    name: HeaderName,
+}
+
+impl<'a> Lines<'a> {
+    fn of(message: &'a [u8], name: HeaderName) -> Self {
+        let message = skip_blank(message).unwrap_or_default();
+        let at = first_line(message).map_or(message.len(), |(_, at)| at);
+        Self { message, at, name }
+    }
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let first = self.name.text().as_bytes()[0];
+        loop {
+            let letter = *self.message.get(self.at)?;
+            if letter.is_ascii_alphabetic() && !letter.eq_ignore_ascii_case(&first) {
+                self.at = Line::skip(self.message, self.at).ok()?;
+                continue;
+            }
+            let line = Line::read(self.message, self.at).ok()??;
+            self.at = line.end();
+            if line.name == self.name {
+                return Some(line.value(self.message));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn values(headers: &str) -> Vec<String> {
+        let message = format!("INVITE sip:x@y SIP/2.0\r\nVia: a\r\n{headers}To: b\r\n\r\nbody");
+        let text = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
+        resource_values(message.as_bytes())
+            .map(|value| text(value.namespace) + "." + &text(value.priority))
+            .collect()
+    }
+
+    // RFC 4412 §3.1: "The following three header snippets are equivalent".
+    #[test]
+    fn rfc4412_3_1_one_line_or_several() {
+        for headers in [
+            "Resource-Priority: dsn.flash, wps.3\r\n",
+            "Resource-Priority: dsn.flash\r\nResource-Priority: wps.3\r\n",
+            "resource-priority:dsn.flash\r\nSubject: r\r\nRoute: <sip:x>\r\nRESOURCE-PRIORITY : wps.3\r\n",
+            "Resource-Priority: dsn.flash,\r\n wps.3\r\n",
+        ] {
+            assert_eq!(values(headers), ["dsn.flash", "wps.3"], "{headers:?}");
+        }
+    }
+
+    // RFC 4412 §3.1: "'dsn.flash' and 'DSN.Flash', for example, are equivalent".
+    #[test]
+    fn rfc4412_3_1_case_does_not_matter() {
+        let value = ResourceValue::parse(b"DSN.Flash").unwrap();
+        assert!(value.is("dsn", "flash") && !value.is("dsn", "flash-override"));
+        assert!(!value.is("drsn", "flash"));
+    }
+
+    #[test]
+    fn what_is_no_value_is_passed_over() {
+        assert_eq!(values(""), [""; 0]);
+        assert_eq!(
+            values("Resource-Priority: , dsn, .flash, dsn., a.b.c, \"x.y\", d n.flash, ets.0\r\n"),
+            ["ets.0"]
+        );
+        assert_eq!(values("Resource-Priority:\r\nResource-Priority: wps.1\r\n"), ["wps.1"]);
+        assert_eq!(values("X-Resource-Priority: wps.1\r\n"), [""; 0]);
+    }
+
+    #[test]
+    fn the_body_is_no_header() {
+        let message = b"INVITE sip:x@y SIP/2.0\r\n\r\nResource-Priority: wps.1\r\n\r\n";
+        assert_eq!(resource_values(message).count(), 0);
+    }
+
+    #[test]
+    fn an_option_is_required_if_it_is_listed() {
+        let message = |headers| format!("INVITE sip:x@y SIP/2.0\r\n{headers}\r\n\r\n");
+        for (headers, is_required) in [
+            ("Require: 100rel, Resource-Priority", true),
+            ("Require: 100rel\r\nRequire:resource-priority", true),
+            ("Require: 100rel", false),
+            ("Supported: resource-priority", false),
+            ("Proxy-Require: resource-priority", false),
+        ] {
+            let message = message(headers);
+            assert_eq!(requires(message.as_bytes(), "resource-priority"), is_required, "{headers}");
+        }
+    }
+
+    #[test]
+    fn rfc5031_4_2_sos_and_what_is_below_it() {
+        for uri in ["urn:service:sos", "URN:Service:SOS", "urn:service:sos.animal-control"] {
+            assert!(is_emergency(uri.as_bytes()), "{uri}");
+        }
+        for uri in [
+            "",
+            "urn:service:so",
+            "urn:service:sosx",
+            "urn:service:sos.",
+            "urn:service:counseling",
+            "sip:urn:service:sos",
+            "sip:sos@urn:service",
+            "tel:112",
+        ] {
+            assert!(!is_emergency(uri.as_bytes()), "{uri}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_makes_it_panic(message in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (resource_values(&message).count(), requires(&message, "x"));
+            let _ = is_emergency(&message);
+        }
+    }
+}
