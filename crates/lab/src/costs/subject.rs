@@ -154,7 +154,7 @@ impl Subject {
     fn tell(&mut self, now: Timestamp) {
         self.last = now;
         let busy = if self.busy { now.since(Timestamp::ZERO) } else { Duration::ZERO };
-        self.core.on_load(now, Load { busy, cpu: busy, socket_fill: 0.0 });
+        self.core.on_load(now, Load { busy, cpu: busy, ..Load::default() });
     }
 
     /// Reads the processor and the sockets as a driver does, and tells the core of it; what was
@@ -214,6 +214,11 @@ impl Core for Subject {
         self.tell(now);
     }
 
+    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+        let now = self.at(now);
+        self.core.on_order(now, order);
+    }
+
     fn on_drain(&mut self, now: Timestamp) {
         let now = self.at(now);
         self.core.on_drain(now);
@@ -231,5 +236,5 @@ impl Core for Subject {
         self.core.last_work()
     }
 
-    delegate!(self.core, only poll_crossing, is_drained);
+    delegate!(self.core, only poll_crossing, poll_shedding, is_drained);
 }
