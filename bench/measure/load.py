@@ -4,7 +4,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .process import NS, Process, Stage
@@ -88,10 +88,11 @@ def offer(
     load: Load,
     profile: str = "debug",
     host: str = LOCALHOST,
+    options: Sequence[str] = (),
 ) -> Outcome:
     """Offers the load to the element at `target` and cuts it off after the last deadline.
 
-    The caller is at the address `host`.
+    The caller is at the address `host`, and given these `options` too.
     """
     file = stage.directory / "uac.json"
     file.unlink(missing_ok=True)
@@ -101,7 +102,7 @@ def offer(
     command += ["--arrivals", load.arrivals, "--seed", str(load.seed), "--slack", "1"]
     command += ["--open-max", str(_OPEN_MAX), "--json", str(file)]
     # An element that does not record its route would otherwise see no ACK and no BYE.
-    command += ["--no-record-route"]
+    command += ["--no-record-route", *options]
 
     caller, usage = run(lambda: stage.start("uac", command), element, callee.process, load, cut)
     try:

@@ -19,6 +19,9 @@ class Variant:
     queue: str
     sticky: bool = True
     params: Mapping[str, float] = field(default_factory=dict)
+    disposal: str = "reject"
+    pad: int | None = None
+    """Bytes to which a 503 is lengthened."""
 
     @property
     def name(self) -> str:
@@ -27,13 +30,15 @@ class Variant:
     def tables(self) -> str:
         """As the configuration has it."""
         params = "".join(f"{name} = {value}\n" for name, value in self.params.items())
+        pad = "" if self.pad is None else f"pad = {self.pad}\n"
         return f"""
 [overload]
 law = "{self.law}"
 decide = "{self.decide}"
 queue = "{self.queue}"
 sticky = {str(self.sticky).lower()}
-[overload.params]
+disposal = "{self.disposal}"
+{pad}[overload.params]
 {params}"""
 
 

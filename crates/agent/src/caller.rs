@@ -78,7 +78,7 @@ impl Caller {
         let mut arrivals = Arrivals::new(&config.load, start, seed, element);
         let next_arrival = arrivals.next();
         Ok(Self {
-            requests: Requests::new(config.local, config.callers, &config.uri),
+            requests: Requests::new(&config),
             namer: Namer::new(seed, element),
             arrivals: Some(arrivals),
             next_arrival,

@@ -2,6 +2,7 @@
 
 mod net;
 
+use std::collections::BTreeSet;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -168,6 +169,23 @@ fn many_callers_take_turns() {
         let from = format!("From: <sip:caller-{caller}@192.0.2.1:5060>");
         let invites = trace.iter().filter(|(_, t)| t.starts_with("INVITE") && t.contains(&from));
         assert_eq!(invites.count(), 10);
+    }
+}
+
+#[test]
+fn uneven_callers_have_names_of_16_lengths() {
+    let config = CallerConfig { callers: 32, uneven: true, ..calling(100.0, 64) };
+    let mut net = Net::new(config, answering(), 10);
+    net.trace = Some(Vec::new());
+    net.run_out();
+    let trace = net.trace.unwrap();
+    let invites = || trace.iter().filter(|(_, text)| text.starts_with("INVITE"));
+    let lengths: BTreeSet<_> = invites().map(|(_, text)| text.len()).collect();
+    assert!(lengths.len() >= 16, "{lengths:?}");
+    for (caller, name) in [(0, "0"), (1, "00000001"), (31, "00000000031")] {
+        let from = format!("From: <sip:caller-{name}@192.0.2.1:5060>");
+        let count = invites().filter(|(_, text)| text.contains(&from)).count();
+        assert_eq!(count, 2, "caller {caller}");
     }
 }
 

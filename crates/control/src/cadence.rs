@@ -97,6 +97,11 @@ impl Cadence {
         }
     }
 
+    /// Begins at `now`, on a server that has been running.
+    pub(crate) fn begin(&mut self, now: Timestamp, signals: &Signals) {
+        (self.seen, self.taken) = (signals.messages, (now, signals.messages));
+    }
+
     /// Whether a measurement is due: asked at each arrival and each tick.
     pub(crate) fn is_due(&mut self, now: Timestamp, signals: &Signals) -> bool {
         let before = std::mem::replace(&mut self.seen, signals.messages);

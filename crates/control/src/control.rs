@@ -95,6 +95,11 @@ impl Control {
         admit_next: false,
     };
 
+    /// Whether work that was taken from the queue has waited in it for too long.
+    pub(crate) fn makes_stale(&self, bucket: Bucket, sojourn: Duration) -> bool {
+        bucket == Bucket::Session && self.queue.wait_max.is_some_and(|max| sojourn > max)
+    }
+
     /// What is admitted of the work in `bucket`.
     pub fn admit(&self, bucket: Bucket) -> Allowance {
         self.admit[bucket as usize]

@@ -11,8 +11,8 @@ use crate::signals::{BUCKETS, Reading};
 use crate::sources::Sources;
 use crate::{
     Allowance, Backlog, Bucket, Control, Decide, Decision, Fairness, Law, Memory, Occupancy, Pacer,
-    Pass, Reason, Scheme, Sender, Service, Sessions, Settings, Signals, Source, Throttle, Ticket,
-    Verdict,
+    Pass, Reason, Scheme, Sender, Service, Sessions, Settings, Shadow, Signals, Source, Throttle,
+    Ticket, Values, Verdict,
 };
 
 /// One server's gate.
@@ -28,6 +28,10 @@ pub struct Gate {
     /// Ranks of what has no fingerprint.
     ranks: Stream,
     sources: Sources,
+    /// None of a gate without costs nothing.
+    shadow: Option<Box<Shadow>>,
+    /// For the throttles of a shadow.
+    seed: (Seed, u32),
     memory: Memory,
     pacer: Pacer,
     ticked: Timestamp,
@@ -40,27 +44,25 @@ impl Gate {
     /// The gate of the server numbered `element`. It admits everything until its law says
     /// otherwise. Random throttles draw from `seed`.
     pub fn new(settings: Settings, seed: Seed, element: u32) -> Self {
-        let throttles = settings.scheme.throttles();
-        let throttle = |index: usize| {
-            let number = element.wrapping_mul(throttles as u32).wrapping_add(index as u32);
-            let stream = seed.stream(Purpose::Throttle, number);
-            Throttle::new(settings.throttle, settings.burst, stream)
-        };
-        Self {
+        let mut gate = Self {
             law: (settings.law.entry().build)(&settings.law),
             signals: Signals { sessions: Sessions::new(settings.sessions), ..Signals::default() },
             control: Control::OPEN,
-            throttles: (0..throttles).map(throttle).collect(),
+            throttles: throttles(&settings, Purpose::Throttle, seed, element),
             judged: Default::default(),
             ranks: seed.stream(Purpose::Rank, element),
             sources: Sources::new(&settings.sources, seed, element),
+            shadow: None,
+            seed: (seed, element),
             memory: Memory::new(settings.memory_max),
             pacer: Pacer::default(),
             ticked: Timestamp::ZERO,
             due: Timestamp::NEVER,
             stopping: false,
             settings,
-        }
+        };
+        gate.cast_shadow(Timestamp::ZERO);
+        gate
     }
 
     /// The same gate before a queue that holds `room` new sessions, or messages where all wait
@@ -68,6 +70,54 @@ impl Gate {
     pub fn with_room(mut self, room: usize) -> Self {
         self.signals.queue.room = room;
         self
+    }
+
+    /// Puts `law` in the place of the law in force, and `shadow` in that of its shadow. One that
+    /// stays as it is keeps all that it knows.
+    ///
+    /// Another begins [cold](Law::on_begin), with everything admitted. The signals, the decisions
+    /// remembered, the accounts of the throttle and whatever waits stay; a queue that was
+    /// released at a pace is released at once, as the processor comes to it.
+    pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
+        if law != self.settings.law {
+            self.law = (law.entry().build)(&law);
+            self.settings.law = law;
+            self.control = Control::OPEN;
+            self.pacer = Pacer::default();
+            self.signals.queue.credit = 0.0;
+            self.law.on_begin(now, &self.signals);
+            self.ticked = now;
+            // What waits need not wait for an arrival.
+            self.due = self.law.tick().map_or(Timestamp::NEVER, |tick| now + tick);
+        }
+        if shadow != self.settings.shadow {
+            self.settings.shadow = shadow;
+            self.cast_shadow(now);
+        }
+    }
+
+    fn cast_shadow(&mut self, now: Timestamp) {
+        let (seed, element) = self.seed;
+        self.shadow = self.settings.shadow.map(|values| {
+            let throttles = throttles(&self.settings, Purpose::ShadowThrottle, seed, element);
+            let ranks = seed.stream(Purpose::ShadowRank, element);
+            Box::new(Shadow::begin(now, values, throttles, ranks, &self.signals))
+        });
+    }
+
+    /// The law in force and its parameters.
+    pub fn law(&self) -> &Values {
+        &self.settings.law
+    }
+
+    /// The law beside it that decides nothing.
+    pub fn shadow(&self) -> Option<&Shadow> {
+        self.shadow.as_deref()
+    }
+
+    /// The share of new work in a bucket that the shadow would admit, 0 to 1.
+    pub fn share_of_shadow(&self, bucket: Bucket) -> Option<f64> {
+        Some(self.share_under(self.shadow()?.control(), bucket))
     }
 
     /// What the server sees of itself.
@@ -98,11 +148,14 @@ impl Gate {
     /// The share of new work in a bucket that the law admits, 0 to 1, at the rate at which it
     /// arrives and with what is in progress.
     pub fn share(&self, bucket: Bucket) -> f64 {
+        self.share_under(&self.control, bucket)
+    }
+
+    fn share_under(&self, control: &Control, bucket: Bucket) -> f64 {
+        let allowed = self.allowed(control, bucket);
         match bucket {
-            Bucket::Session => {
-                self.allowed(bucket) * (1.0 - self.control.rank_floor.clamp(0.0, 1.0))
-            }
-            Bucket::Single => self.allowed(bucket),
+            Bucket::Session => allowed * (1.0 - control.rank_floor.clamp(0.0, 1.0)),
+            Bucket::Single => allowed,
             Bucket::Priority => 1.0,
         }
     }
@@ -110,7 +163,7 @@ impl Gate {
     /// The share of the messages of a class that is admitted, 0 to 1. They are new work if they
     /// have a bucket.
     pub fn share_of_class(&self, bucket: Option<Bucket>, class: u8) -> f64 {
-        match self.allowance_of(bucket, class) {
+        match self.allowance_of(&self.control, bucket, class) {
             Allowance::Fraction(fraction) => fraction,
             _ => bucket.map_or(1.0, |bucket| self.share(bucket)),
         }
@@ -144,6 +197,12 @@ impl Gate {
             self.control.admit_next = false;
         }
         self.law.on_arrival(now, &self.signals, &mut self.control);
+        if let Some(shadow) = &mut self.shadow {
+            if self.settings.decide == Decide::Arrival {
+                shadow.take_exemption();
+            }
+            shadow.on_arrival(now, &self.signals);
+        }
         if self.due == Timestamp::NEVER
             && let Some(tick) = self.law.tick()
         {
@@ -233,13 +292,16 @@ impl Gate {
             return self.refuse(now, bucket, fingerprint, Reason::Stopping);
         }
         if !has_room || self.signals.queue.waiting >= waiting_max {
+            self.compare(now, &ticket, has_room, false);
             return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
         }
         if !self.may_queue(&ticket, waiting_max) {
             return self.refuse(now, bucket, fingerprint, Reason::SourceShare);
         }
         if self.settings.decide == Decide::Arrival {
-            if let Some(reason) = self.judge(now, &ticket) {
+            let reason = self.judge(now, &ticket);
+            self.compare(now, &ticket, has_room, reason.is_none());
+            if let Some(reason) = reason {
                 return self.refuse(now, bucket, fingerprint, reason);
             }
             self.signals.flow_mut(bucket).admitted += 1;
@@ -296,6 +358,7 @@ impl Gate {
             Decide::Service => {
                 // What is too old is no use to the throttle, which others may pass.
                 let reason = if is_stale { Some(Reason::Stale) } else { self.judge(now, &ticket) };
+                self.compare(now, &ticket, true, reason.is_none());
                 if let Some(reason) = reason {
                     self.refuse(now, bucket, fingerprint, reason);
                     return Some(reason);
@@ -337,6 +400,9 @@ impl Gate {
         self.signals.sojourn.record(now, is_new, sojourn);
         self.signals.service = Service { is_new, sojourn, cost: Duration::ZERO };
         self.law.on_service(now, &self.signals, &mut self.control);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.on_service(now, &self.signals);
+        }
     }
 
     /// The service of a message of `class` is complete and took `cost`.
@@ -344,6 +410,9 @@ impl Gate {
         self.signals.costs.record(class, cost);
         self.signals.service.cost = cost;
         self.law.on_completion(now, &self.signals, &mut self.control);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.on_completion(now, &self.signals);
+        }
     }
 
     /// It took `cost` to look at `looked` messages that arrived, and to refuse `refused` of them.
@@ -379,12 +448,19 @@ impl Gate {
     /// Fires a tick that is due; `waiting` are in the queue of new sessions.
     pub fn handle_timeout(&mut self, now: Timestamp, waiting: usize) {
         if now < self.due {
+            // As the signals are: what the law in force sees must not depend on its shadow.
+            if let Some(shadow) = &mut self.shadow {
+                shadow.handle_timeout(now, &self.signals);
+            }
             return;
         }
         self.signals.queue.waiting = waiting;
         self.signals.queue.credit = self.pacer.credit();
         self.signals.sojourn.close_window(now);
         self.law.on_tick(now, &self.signals, &mut self.control);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.handle_timeout(now, &self.signals);
+        }
         self.signals.queue.lag = Duration::ZERO;
         self.pacer.advance(self.control.queue.release, now.since(self.ticked), waiting);
         self.ticked = now;
@@ -396,13 +472,13 @@ impl Gate {
 
     /// When a tick is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        (self.due != Timestamp::NEVER).then_some(self.due)
+        let due = self.shadow.as_ref().map_or(self.due, |shadow| self.due.min(shadow.due()));
+        (due != Timestamp::NEVER).then_some(due)
     }
 
     /// Whether what is taken from the queue has waited too long in it.
     fn is_stale(&self, bucket: Bucket) -> bool {
-        let wait_max = self.control.queue.wait_max.unwrap_or(Duration::MAX);
-        bucket == Bucket::Session && !self.stopping && self.signals.service.sojourn > wait_max
+        !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
     /// Whether the source of a new session may have one more wait in the queue.
@@ -449,10 +525,10 @@ impl Gate {
     ) -> Option<Reason> {
         let Ticket { bucket, class, .. } = *ticket;
         let in_progress = self.in_progress(bucket);
-        let allowance = self.allowance_of(Some(bucket), class);
+        let allowance = self.allowance_of(&self.control, Some(bucket), class);
         let share = match allowance {
             Allowance::Fraction(fraction) => fraction.clamp(0.0, 1.0),
-            _ => self.allowed(bucket),
+            _ => self.allowed(&self.control, bucket),
         };
         let Some(fair) = self.sources.fair_mut(bucket) else { return reason };
         if let Allowance::Window(size) = allowance {
@@ -467,34 +543,57 @@ impl Gate {
         }
     }
 
+    /// Has the shadow judge a piece of work that was `admitted`, or was not. What found no room
+    /// finds none under another law.
+    fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
+        let Ticket { bucket, class, fingerprint, .. } = *ticket;
+        let Some(mut shadow) = self.shadow.take() else { return };
+        let throttle = self.settings.scheme.throttle_of(Some(bucket), class);
+        let allowance = self.allowance_of(shadow.control(), Some(bucket), class);
+        let in_progress = self.in_progress(bucket);
+        let waiting = self.signals.queue.waiting;
+        let exempt = shadow.take_exemption();
+        let passes = |shadow: &mut Shadow| {
+            throttle.is_none_or(|index| shadow.passes(index, now, allowance, in_progress))
+        };
+        let is_stale = self.settings.decide == Decide::Service
+            && shadow.control().makes_stale(bucket, self.signals.service.sojourn);
+        let admits = has_room
+            && !is_stale
+            && shadow.has_place(bucket, waiting, fingerprint)
+            && (passes(&mut shadow) || exempt);
+        shadow.compare(bucket, admitted, admits);
+        self.shadow = Some(shadow);
+    }
+
     fn passes(&mut self, now: Timestamp, bucket: Option<Bucket>, class: u8) -> bool {
         let Some(throttle) = self.settings.scheme.throttle_of(bucket, class) else { return true };
-        let allowance = self.allowance_of(bucket, class);
+        let allowance = self.allowance_of(&self.control, bucket, class);
         let in_progress = bucket.map_or(0, |bucket| self.in_progress(bucket));
         self.throttles[throttle].passes(now, allowance, in_progress)
     }
 
     /// What the scheme makes of the law's allowance for the messages of a class.
-    fn allowance_of(&self, bucket: Option<Bucket>, class: u8) -> Allowance {
+    fn allowance_of(&self, control: &Control, bucket: Option<Bucket>, class: u8) -> Allowance {
         let Signals { mix, costs, .. } = &self.signals;
         match (&self.settings.scheme, bucket) {
             (Scheme::Simplified { .. }, None) => Allowance::Open,
             (scheme @ Scheme::Simplified { .. }, Some(bucket)) => {
-                scheme.of_new_work(self.control.admit(bucket), mix.share_of_new())
+                scheme.of_new_work(control.admit(bucket), mix.share_of_new())
             }
-            (Scheme::Single, _) => Allowance::Fraction(self.allowed(Bucket::Session)),
+            (Scheme::Single, _) => Allowance::Fraction(self.allowed(control, Bucket::Session)),
             (Scheme::Multi(shedding), _) => Allowance::Fraction(shedding.share(
                 class,
-                self.allowed(Bucket::Session),
+                self.allowed(control, Bucket::Session),
                 mix,
                 costs,
             )),
         }
     }
 
-    /// The share that the law's allowance is of the new work that is judged.
-    fn allowed(&self, bucket: Bucket) -> f64 {
-        let left = match self.control.admit(bucket) {
+    /// The share that a law's allowance is of the new work that is judged.
+    fn allowed(&self, control: &Control, bucket: Bucket) -> f64 {
+        let left = match control.admit(bucket) {
             Allowance::Window(window) => {
                 Allowance::Window(window - self.in_progress(bucket) as f64)
             }
@@ -519,12 +618,9 @@ impl Gate {
         }
     }
 
-    /// Uniform in 0 to 1: the fingerprint is a keyed hash.
+    /// Uniform in 0 to 1.
     fn rank(&mut self, fingerprint: Option<u64>) -> f64 {
-        match fingerprint {
-            Some(fingerprint) => (fingerprint >> 11) as f64 / (1u64 << 53) as f64,
-            None => self.ranks.unit(),
-        }
+        fingerprint.map_or_else(|| self.ranks.unit(), rank_of)
     }
 
     fn refuse(
@@ -550,6 +646,21 @@ impl Gate {
             self.memory.remember(now, fingerprint, decision);
         }
     }
+}
+
+/// The rank of what has this fingerprint, which is a keyed hash.
+pub(crate) fn rank_of(fingerprint: u64) -> f64 {
+    (fingerprint >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// The throttles of the server numbered `element`, as many as the scheme needs.
+fn throttles(settings: &Settings, purpose: Purpose, seed: Seed, element: u32) -> Vec<Throttle> {
+    let count = settings.scheme.throttles();
+    let throttle = |index: usize| {
+        let number = element.wrapping_mul(count as u32).wrapping_add(index as u32);
+        Throttle::new(settings.throttle, settings.burst, seed.stream(purpose, number))
+    };
+    (0..count).map(throttle).collect()
 }
 
 impl fmt::Debug for Gate {

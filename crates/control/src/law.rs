@@ -27,6 +27,10 @@ use crate::{Control, Signals};
 ///
 /// It may change the control at any of the hooks, and reads nothing but the signals.
 pub trait Law: Debug + Send {
+    /// The law takes over a server that has been running: what the signals have counted until
+    /// `now` is not its own, and it is to begin as on a server that has just started.
+    fn on_begin(&mut self, _now: Timestamp, _signals: &Signals) {}
+
     /// A message has arrived; it is in the signals, its decision is not.
     fn on_arrival(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 

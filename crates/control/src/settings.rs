@@ -25,6 +25,8 @@ pub enum Occupancy {
 pub struct Settings {
     /// The law and its parameters.
     pub law: Values,
+    /// A law that is asked beside it, and decides nothing.
+    pub shadow: Option<Values>,
     /// When new work is judged.
     pub decide: Decide,
     /// What is shed.
@@ -51,6 +53,7 @@ impl Settings {
     pub fn new(law: Values) -> Self {
         Self {
             law,
+            shadow: None,
             decide: Decide::Arrival,
             scheme: Scheme::Simplified { scaled: false },
             throttle: ThrottleKind::Deterministic,

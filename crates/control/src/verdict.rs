@@ -88,4 +88,26 @@ impl Reason {
             Self::SourceLimit => "source_limit",
         }
     }
+
+    /// What it means: a sentence, for people.
+    pub const fn doc(self) -> &'static str {
+        match self {
+            Self::Law => {
+                "The law in force admits only a part of the new work, and this was not in it."
+            }
+            Self::Again => "It repeats a request that was refused, and gets the same answer.",
+            Self::Rank => "Its rank, drawn at random, lies below the floor that the law has set.",
+            Self::Stale => {
+                "It was admitted and waited in the queue for longer than the law allows."
+            }
+            Self::QueueFull => {
+                "As many new calls wait as the queue has room for, or as the law lets wait."
+            }
+            Self::Stopping => "The process is stopping, and begins nothing new.",
+            Self::SourceShare => {
+                "Its source has had its share of what is admitted, or of the room in the queue."
+            }
+            Self::SourceLimit => "Its source has gone beyond the limit that is set for it.",
+        }
+    }
 }

@@ -93,7 +93,7 @@ fn flood(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let clock = Clock::start();
     let mut drive = Drive::new(Shard {
         clock,
-        limits: Limits { coalesce: SLACK, ..Limits::default() },
+        limits: Limits { coalesce: SLACK, trains: false, ..Limits::default() },
         listeners: vec![group.listener(0)],
         crossings: Crossings::alone()?,
         counters: Arc::clone(&counters),

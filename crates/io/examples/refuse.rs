@@ -82,7 +82,7 @@ fn refuse(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::new();
     let mut drive = Drive::new(Shard {
         clock: Clock::start(),
-        limits: Limits { coalesce: arguments.coalesce, ..Limits::default() },
+        limits: Limits { coalesce: arguments.coalesce, trains: false, ..Limits::default() },
         listeners: vec![group.listener(0)],
         crossings: Crossings::alone()?,
         counters: Arc::clone(&counters),

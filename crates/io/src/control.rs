@@ -39,22 +39,31 @@ impl Control {
                     ipi_spec_dst: libc::in_addr { s_addr },
                     ipi_addr: libc::in_addr { s_addr: 0 },
                 };
-                self.write(libc::IPPROTO_IP, libc::IP_PKTINFO, info)
+                self.write(0, libc::IPPROTO_IP, libc::IP_PKTINFO, info)
             }
             IpAddr::V6(ip) => {
                 let ipi6_addr = libc::in6_addr { s6_addr: ip.octets() };
                 let info = in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 };
-                self.write(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info)
+                self.write(0, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info)
             }
         }
     }
 
-    fn write<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) -> usize {
-        const { assert!(size_of::<T>() + size_of::<libc::cmsghdr>() + 8 <= ROOM) };
+    /// Writes, behind the `used` bytes of messages that are there, that the bytes sent are
+    /// datagrams of `segment` bytes, the last of them perhaps shorter. Returns the length
+    /// used then.
+    pub(crate) fn cut_into(&mut self, used: usize, segment: u16) -> usize {
+        used + self.write(used, libc::SOL_UDP, libc::UDP_SEGMENT, segment)
+    }
+
+    /// Writes a message `at` bytes into the room, behind others; the length it takes.
+    fn write<T: Copy>(&mut self, at: usize, level: c_int, kind: c_int, value: T) -> usize {
+        let room = size_of::<T>() + size_of::<libc::cmsghdr>() + 8;
+        assert!(at.is_multiple_of(8) && at + room <= ROOM, "messages stand side by side");
         // SAFETY: CMSG_LEN and CMSG_SPACE only compute. The room is aligned for a
-        // `cmsghdr` and holds one with a `T` behind it, by the assertion above.
+        // `cmsghdr` there and holds one with a `T` behind it, by the assertion above.
         unsafe {
-            let message = self.0.as_mut_ptr().cast::<libc::cmsghdr>();
+            let message = self.0.as_mut_ptr().add(at).cast::<libc::cmsghdr>();
             (*message).cmsg_level = level;
             (*message).cmsg_type = kind;
             (*message).cmsg_len = libc::CMSG_LEN(size_of::<T>() as u32) as _;
@@ -166,6 +175,17 @@ mod tests {
         for text in ["192.0.2.1", "2001:db8::1"] {
             let source: IpAddr = text.parse().unwrap();
             assert_eq!(read_back(source).to, Some(source));
+        }
+    }
+
+    #[test]
+    fn messages_stand_side_by_side() {
+        for (text, space) in [("192.0.2.1", 32), ("2001:db8::1", 40)] {
+            let mut control = Control::empty();
+            let used = control.leave_from(text.parse().unwrap());
+            assert_eq!((used, control.cut_into(used, 600)), (space, space + 24));
+            let value = &control.0[used + size_of::<libc::cmsghdr>()..][..2];
+            assert_eq!(value, 600u16.to_ne_bytes());
         }
     }
 }

@@ -47,6 +47,10 @@ counters! {
     sent,
     /// Bytes sent, without UDP and IP headers.
     sent_bytes,
+    /// Trains sent: several datagrams to one destination, handed to the kernel as one.
+    sent_trains,
+    /// Datagrams sent in trains; they are among those sent.
+    sent_in_trains,
     /// Datagrams not sent because the send buffer or the device's queue stayed full.
     send_full,
     /// Datagrams not sent because they were larger than the path carries.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate_world::{Cause, Failure, Path, Transmit};
 
-use crate::{Counters, Listener, Outbox};
+use crate::{Counters, Limits, Listener, Outbox};
 
 /// Failures that wait to be handed to the core, at the most.
 const FAILURES_MAX: usize = 256;
@@ -24,13 +24,12 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// A sender by the ordinary sockets of `listeners`; see [`Limits::send_wait`]
-    /// for `wait`.
-    ///
-    /// [`Limits::send_wait`]: crate::Limits::send_wait
-    pub(crate) fn new(listeners: Rc<[Listener]>, counters: Arc<Counters>, wait: Duration) -> Self {
+    /// A sender by the ordinary sockets of `listeners`.
+    pub(crate) fn new(listeners: Rc<[Listener]>, counters: Arc<Counters>, limits: &Limits) -> Self {
+        let outbox = if limits.trains { Outbox::new() } else { Outbox::without_trains() };
         let failures = VecDeque::with_capacity(FAILURES_MAX);
-        Self { listeners, outbox: Outbox::new(), failures, counters, wait, saw_report: false }
+        let wait = limits.send_wait;
+        Self { listeners, outbox, failures, counters, wait, saw_report: false }
     }
 
     /// Sends with the next flush, by the socket that its path's local end names.
@@ -79,6 +78,8 @@ impl Dispatch {
         *saw_report |= flushed.saw_report;
         counters.sent.add(flushed.sent);
         counters.sent_bytes.add(flushed.bytes);
+        counters.sent_trains.add(flushed.trains);
+        counters.sent_in_trains.add(flushed.in_trains);
         counters.send_full.add(flushed.full);
     }
 

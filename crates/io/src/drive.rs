@@ -9,6 +9,7 @@ use tidegate_world::{Core, Counter, Pool, Shedding, Timestamp};
 
 use crate::load::Readings;
 use crate::machine::{Kind, Machine, Outlet, Ready};
+use crate::orders::{Inbox, Orders};
 use crate::sockets::Sockets;
 use crate::stop::Party;
 use crate::{Clock, Counters, Crossings, Limits, Listener, Pauses, Stop};
@@ -38,8 +39,8 @@ pub struct Shard {
 /// A shard's driver: it gives a core packets, time and failures, and sends what the
 /// core wants sent.
 ///
-/// A *turn*: a reading of the load, if the last is [`SAMPLE`](crate::SAMPLE) old; failures
-/// of the last flush and ICMP reports; the ordinary sockets, within their limit; timers
+/// A *turn*: a reading of the load, if the last is [`SAMPLE`](crate::SAMPLE) old; an order, if
+/// one was given; failures of the last flush and ICMP reports; the ordinary sockets, within their limit; timers
 /// due; crossings; the INVITE sockets, within theirs; a quantum of service; one flush. With
 /// nothing left, the shard sleeps until a datagram, a crossing or the core's next timer;
 /// with anything left it takes the next turn at once. So no kind of work can keep another
@@ -50,6 +51,7 @@ pub struct Drive<M = Sockets> {
     crossings: Crossings,
     counters: Arc<Counters>,
     party: Party,
+    orders: Inbox,
     pool: Pool,
     pauses: Pauses,
     readings: Readings,
@@ -95,7 +97,7 @@ impl Drive {
     pub fn new(shard: Shard) -> io::Result<Self> {
         let Shard { clock, limits, listeners, crossings, counters, stop, pool } = shard;
         let inlet = Arc::clone(&counters);
-        let machine = Sockets::new(clock, listeners, &pool, inlet, limits.send_wait)?;
+        let machine = Sockets::new(clock, listeners, &pool, inlet, &limits)?;
         Self::on(machine, limits, crossings, counters, &stop, pool)
     }
 }
@@ -131,8 +133,15 @@ impl<M: Machine> Drive<M> {
             crossings,
             counters,
             party,
+            orders: Inbox::closed(),
             pool,
         })
+    }
+
+    /// The same, whose core is given what is [given](Orders::give) by this handle.
+    #[must_use]
+    pub fn heeding(self, orders: &Orders) -> Self {
+        Self { orders: orders.join(self.crossings.waker().clone()), ..self }
     }
 
     /// Turns `core` until a request to stop, and then until all shards have drained.
@@ -172,6 +181,10 @@ impl<M: Machine> Drive<M> {
             self.machine.shed(shedding);
         }
         self.machine.begin_turn();
+        if let Some(order) = self.orders.take() {
+            core.on_order(began, &order);
+            self.gather(core);
+        }
         let mut more = self.tell_failures(core, ready, began)?;
 
         let ordinary = self.receive(core, Kind::Ordinary, ready, self.limits.ordinary)?;
@@ -311,7 +324,7 @@ impl<M: Machine> Drive<M> {
         waker.fall_asleep();
         let heeded = u32::from(self.draining.is_some());
         let stopped = self.party.requests() > heeded || self.party.all_drained();
-        if stopped || !self.crossings.is_empty() {
+        if stopped || !self.crossings.is_empty() || !self.orders.is_empty() {
             waker.get_up(false);
             return Ok(Ready::NONE);
         }

@@ -27,6 +27,10 @@ pub struct Limits {
     /// How long a flush may wait for room in a full send buffer before the rest is
     /// dropped; 0 to 10 ms, default 1 ms.
     pub send_wait: Duration,
+    /// Whether datagrams of one length to one destination leave as one train (`UDP_SEGMENT`);
+    /// default `true`. Off for what stands for many: those on one machine receive a train
+    /// together, at the socket to which its first datagram is steered.
+    pub trains: bool,
     /// How long the core may take to drain after the first request to stop; 0 to
     /// one hour, default 30 s.
     pub drain: Duration,
@@ -42,6 +46,7 @@ impl Default for Limits {
             quantum: Duration::from_micros(500),
             coalesce: Duration::from_micros(200),
             send_wait: Duration::from_millis(1),
+            trains: true,
             drain: Duration::from_secs(30),
         }
     }

@@ -1,9 +1,10 @@
-//! Datagrams sent in batches, from several sockets to many destinations.
+//! Datagrams sent in batches, from several sockets to many destinations, those to one
+//! destination in trains.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::ops::Range;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,8 @@ use crate::BATCH;
 use crate::address::Address;
 use crate::control::Control;
 use crate::inbox::is_pending_report;
+use crate::sockopt;
+use crate::train::{Formation, Train, Wagon};
 
 /// Calls made for one datagram before the error is taken to be its own. An ICMP report
 /// for an earlier datagram is returned by a later call, once, but others may follow.
@@ -30,6 +33,10 @@ pub struct Flushed {
     pub sent: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Trains sent: several datagrams to one destination by one message to the kernel.
+    pub trains: u64,
+    /// Of the datagrams sent, those in trains.
+    pub in_trains: u64,
     /// Datagrams dropped because send buffer or device queue stayed full.
     pub full: u64,
     /// Datagrams the kernel refused, each reported by itself.
@@ -39,11 +46,18 @@ pub struct Flushed {
     pub saw_report: bool,
 }
 
-/// Up to [`BATCH`] datagrams on their way out. The order of datagrams from one socket
-/// is kept. Sending allocates nothing.
+/// Up to [`BATCH`] datagrams on their way out. The order of datagrams from one socket to one
+/// destination is kept. Sending allocates nothing.
+///
+/// Datagrams of one length from one socket to one destination leave as a train, if the
+/// kernel makes trains (Linux 4.18) and nothing on the way is against it. A socket by which
+/// the kernel has refused a train whose datagrams it then sent one by one forms no other.
 pub struct Outbox {
     queue: ArrayVec<Outgoing, BATCH>,
     frames: Box<Frames>,
+    trains: bool,
+    /// Whether a socket may form trains, by its number, once that was asked.
+    forming: Vec<Option<bool>>,
 }
 
 struct Outgoing {
@@ -71,6 +85,15 @@ impl Default for Outbox {
 impl Outbox {
     /// An empty outbox.
     pub fn new() -> Self {
+        Self::with_trains(true)
+    }
+
+    /// An empty outbox from which each datagram leaves alone.
+    pub fn without_trains() -> Self {
+        Self::with_trains(false)
+    }
+
+    fn with_trains(trains: bool) -> Self {
         let frames = Box::new(Frames {
             // SAFETY: headers and vectors are integers and pointers, for which zero is valid.
             headers: unsafe { std::mem::zeroed() },
@@ -79,7 +102,7 @@ impl Outbox {
             names: [Address::empty(); BATCH],
             controls: [Control::empty(); BATCH],
         });
-        Self { queue: ArrayVec::new(), frames }
+        Self { queue: ArrayVec::new(), frames, trains, forming: Vec::new() }
     }
 
     /// Whether it must be flushed before more is put in.
@@ -114,85 +137,159 @@ impl Outbox {
         wait: Duration,
         mut refused: impl FnMut(usize, Option<IpAddr>, SocketAddr, Cause),
     ) -> Flushed {
-        let Self { queue, frames } = self;
+        let Self { queue, frames, trains, forming } = self;
         let mut flushed = Flushed::default();
         let mut patience = Patience { left: wait };
         // One bit an entry that has not met its fate.
         let mut pending = u64::MAX.checked_shr((BATCH - queue.len()) as u32).unwrap_or(0);
+        // One bit an entry that goes alone, because a train with it was refused; and of these
+        // one for each whose train may have been refused for being one.
+        let (mut alone, mut suspects) = (0, 0);
         while pending != 0 {
             let number = queue[pending.trailing_zeros() as usize].socket;
             let socket = sockets(number);
-            let chosen = frames.fill(queue, pending, number);
+            let may_form = *trains && may_form(forming, number, socket);
+            let may_join = if may_form { !alone } else { 0 };
+            let formation = frames.fill(queue, pending, number, may_join);
+            let made_up = formation.trains();
+            let mut settled = 0;
             flushed.saw_report |= deliver(
-                chosen.len(),
-                |next| frames.send(socket, next..chosen.len()),
+                made_up.len(),
+                |next| frames.send(socket, &made_up[next..], next),
                 || patience.wait_for_room(socket),
                 |k, fate| {
-                    let Outgoing { source, to, ref bytes, .. } = queue[usize::from(chosen[k])];
-                    match fate {
-                        Fate::Sent => {
-                            flushed.sent += 1;
-                            flushed.bytes += bytes.len() as u64;
-                        }
-                        Fate::Full => flushed.full += 1,
-                        Fate::Refused(cause) => {
-                            flushed.refused += 1;
-                            refused(number, source, to, cause);
+                    let members = formation.members(k);
+                    let bits = members.iter().fold(0, |bits, &entry| bits | 1 << entry);
+                    if let Fate::Refused(_, code) = fate
+                        && members.len() > 1
+                        && let Some(is_suspect) = refuses_train(code)
+                    {
+                        // What stands behind it must not overtake it.
+                        alone |= bits;
+                        suspects |= if is_suspect { bits } else { 0 };
+                        return ControlFlow::Break(());
+                    }
+                    settled |= bits;
+                    if fate == Fate::Sent && members.len() > 1 {
+                        flushed.trains += 1;
+                        flushed.in_trains += members.len() as u64;
+                    }
+                    if fate == Fate::Sent && suspects & bits != 0 {
+                        forming[number] = Some(false);
+                    }
+                    for &entry in members {
+                        let Outgoing { source, to, ref bytes, .. } = queue[usize::from(entry)];
+                        match fate {
+                            Fate::Sent => {
+                                flushed.sent += 1;
+                                flushed.bytes += bytes.len() as u64;
+                            }
+                            Fate::Full => flushed.full += 1,
+                            Fate::Refused(cause, _) => {
+                                flushed.refused += 1;
+                                refused(number, source, to, cause);
+                            }
                         }
                     }
+                    ControlFlow::Continue(())
                 },
             );
-            pending = chosen.iter().fold(pending, |rest, &entry| rest & !(1 << entry));
+            pending &= !settled;
         }
         queue.clear();
         flushed
     }
 }
 
+/// Whether the socket with this number may form trains, asked of the kernel once. One that
+/// knows no trains would send the bytes of all as one datagram.
+fn may_form(forming: &mut Vec<Option<bool>>, number: usize, socket: &UdpSocket) -> bool {
+    if forming.len() <= number {
+        forming.resize(number + 1, None);
+    }
+    *forming[number].get_or_insert_with(|| {
+        // Zero is what it is: no length for what does not say one.
+        sockopt::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
+    })
+}
+
+/// Whether an error may be a train's alone, so that its datagrams are tried one by one; and
+/// then whether any other train by that socket would meet with it.
+fn refuses_train(code: i32) -> Option<bool> {
+    match code {
+        // EIO: the device computes no checksums. EINVAL: also of a port that is nobody's.
+        libc::EINVAL | libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP => Some(true),
+        // The path carries less than a datagram of it.
+        libc::EMSGSIZE => Some(false),
+        _ => None,
+    }
+}
+
 impl Frames {
-    /// Fills frames for the pending entries of one socket, in order; returns which.
-    fn fill(&mut self, queue: &[Outgoing], pending: u64, socket: usize) -> ArrayVec<u8, BATCH> {
-        let mut chosen = ArrayVec::new();
-        for (i, entry) in queue.iter().enumerate() {
-            if pending >> i & 1 == 0 || entry.socket != socket {
-                continue;
-            }
-            let k = chosen.len();
-            chosen.push(i as u8);
-            let (name, name_len) = Address::encode(entry.to);
-            self.names[k] = name;
-            self.vectors[k] = iovec {
+    /// Fills frames for the pending entries of one socket, a frame for each train; returns
+    /// how they are made up. The entries whose bit is set in `may_join` may be in trains.
+    fn fill(
+        &mut self,
+        queue: &[Outgoing],
+        pending: u64,
+        socket: usize,
+        may_join: u64,
+    ) -> Formation {
+        let chosen =
+            |&(i, entry): &(usize, &Outgoing)| pending >> i & 1 == 1 && entry.socket == socket;
+        let wagon = |(i, entry): (usize, &Outgoing)| Wagon {
+            entry: i as u8,
+            to: entry.to,
+            source: entry.source,
+            len: entry.bytes.len(),
+            may_join: may_join >> i & 1 == 1,
+        };
+        let formation = Formation::of(queue.iter().enumerate().filter(chosen).map(wagon));
+        for (place, &entry) in formation.order().iter().enumerate() {
+            let bytes = &queue[usize::from(entry)].bytes;
+            self.vectors[place] = iovec {
                 // The kernel only reads, whatever the type says.
-                iov_base: entry.bytes.as_ptr().cast_mut().cast(),
-                iov_len: entry.bytes.len(),
+                iov_base: bytes.as_ptr().cast_mut().cast(),
+                iov_len: bytes.len(),
             };
-            let source_len = entry.source.map_or(0, |ip| self.controls[k].leave_from(ip));
+        }
+        for (k, train) in formation.trains().iter().enumerate() {
+            let first = &queue[usize::from(formation.members(k)[0])];
+            let (name, name_len) = Address::encode(first.to);
+            self.names[k] = name;
+            let control = &mut self.controls[k];
+            let used = first.source.map_or(0, |ip| control.leave_from(ip));
+            let used = train.segment().map_or(used, |segment| control.cut_into(used, segment));
             let header = &mut self.headers[k].msg_hdr;
             header.msg_namelen = name_len;
-            header.msg_iovlen = 1;
-            header.msg_controllen = source_len as _;
+            header.msg_iovlen = train.count() as _;
+            header.msg_controllen = used as _;
         }
-        chosen
+        formation
     }
 
-    /// Sends the frames of `range`, which `fill` has filled from entries that still
-    /// live; how many the kernel took.
-    fn send(&mut self, socket: &UdpSocket, range: Range<usize>) -> io::Result<usize> {
+    /// Sends `trains`, the first of which is the one numbered `first`, from the frames that
+    /// `fill` has filled of entries that still live; how many the kernel took.
+    fn send(&mut self, socket: &UdpSocket, trains: &[Train], first: usize) -> io::Result<usize> {
         let frames = &raw mut *self;
+        let count = trains.len();
+        assert!(first + count <= BATCH, "a batch has no more trains");
         // SAFETY: the pointers to names, vectors and controls are set here from the one
-        // raw pointer that the call uses too, and each has the length `fill` stated;
-        // the bytes lie in buffers that the queue holds until the flush ends.
+        // raw pointer that the call uses too, and each has the length `fill` stated: the
+        // vectors of a train are those of its range. The bytes lie in buffers that the
+        // queue holds until the flush ends.
         let result = unsafe {
-            for k in range.clone() {
+            for (k, train) in (first..).zip(trains) {
                 let header = &raw mut (*frames).headers[k].msg_hdr;
                 (*header).msg_name = (&raw mut (*frames).names[k]).cast();
-                (*header).msg_iov = &raw mut (*frames).vectors[k];
+                let vectors = (&raw mut (*frames).vectors).cast::<iovec>();
+                (*header).msg_iov = vectors.add(train.range().start);
                 (*header).msg_control = (&raw mut (*frames).controls[k]).cast();
             }
             libc::sendmmsg(
                 socket.as_raw_fd(),
-                (&raw mut (*frames).headers).cast::<mmsghdr>().add(range.start),
-                range.len() as c_uint,
+                (&raw mut (*frames).headers).cast::<mmsghdr>().add(first),
+                count as c_uint,
                 (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
             )
         };
@@ -200,22 +297,23 @@ impl Frames {
     }
 }
 
-/// What became of one datagram.
+/// What became of a datagram or a train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Sent,
     Full,
-    Refused(Cause),
+    /// And the kernel's code.
+    Refused(Cause, i32),
 }
 
-/// Gives `count` datagrams to `send` until each has its fate. `send` takes those from
-/// an index on and says how many went; `wait` waits for room, or says that it will not.
-/// Returns whether there was an error that may be an ICMP report.
+/// Gives `count` datagrams, or trains, to `send` until each has its fate, or `settle` breaks
+/// off at one that was refused. `send` takes those from an index on and says how many went; `wait` waits
+/// for room, or says that it will not. Returns whether there was an error that may be an ICMP report.
 fn deliver(
     count: usize,
     mut send: impl FnMut(usize) -> io::Result<usize>,
     mut wait: impl FnMut() -> bool,
-    mut settle: impl FnMut(usize, Fate),
+    mut settle: impl FnMut(usize, Fate) -> ControlFlow<()>,
 ) -> bool {
     let mut next = 0;
     let mut tries = 0;
@@ -224,7 +322,7 @@ fn deliver(
         let code = match send(next) {
             // Zero would be a call that neither sent nor said why: taken as an error.
             Ok(sent @ 1..) => {
-                (next..next + sent).for_each(|k| settle(k, Fate::Sent));
+                let _ = (next..next + sent).try_for_each(|k| settle(k, Fate::Sent));
                 next += sent;
                 tries = 0;
                 saw_report |= next < count;
@@ -237,7 +335,7 @@ fn deliver(
             if wait() {
                 continue;
             }
-            (next..count).for_each(|k| settle(k, Fate::Full));
+            let _ = (next..count).try_for_each(|k| settle(k, Fate::Full));
             break;
         }
         tries += 1;
@@ -248,9 +346,11 @@ fn deliver(
         let fate = match code {
             // Returned by sockets with IP_RECVERR when a device's queue is full.
             libc::ENOBUFS | libc::ENOMEM | libc::EINTR => Fate::Full,
-            code => Fate::Refused(cause(code)),
+            code => Fate::Refused(cause(code), code),
         };
-        settle(next, fate);
+        if settle(next, fate).is_break() {
+            break;
+        }
         next += 1;
         tries = 0;
     }

@@ -38,7 +38,10 @@ fn each_datagram_leaves_by_its_socket_for_its_destination_in_order() {
     }
     assert!(outbox.is_full());
     let flushed = outbox.flush(|i| &senders[i], NO_WAIT, refuse_nothing);
-    assert_eq!(flushed, Flushed { sent: 64, bytes: 64, ..Flushed::default() });
+    // Each of two senders to each of three receivers.
+    let expected_of =
+        Flushed { sent: 64, bytes: 64, trains: 6, in_trains: 64, ..Flushed::default() };
+    assert_eq!(flushed, expected_of);
     assert!(outbox.is_empty());
     for (receiver, expected) in receivers.iter().zip(&expected) {
         // The order holds among those of one sender, which is all that a flow can see.
@@ -99,6 +102,113 @@ fn a_left_over_icmp_report_costs_no_datagram() {
     }
 }
 
+/// Sends datagrams of these lengths from one socket to another, and reads them there: each is
+/// filled with its number.
+fn sent_over(
+    outbox: &mut Outbox,
+    sender: &UdpSocket,
+    receiver: &UdpSocket,
+    source: Option<IpAddr>,
+    lengths: &[usize],
+) -> (Flushed, Vec<Vec<u8>>, Vec<SocketAddr>) {
+    let pool = Pool::new();
+    let to = receiver.local_addr().unwrap();
+    for (i, &len) in lengths.iter().enumerate() {
+        outbox.push(0, source, to, pool.copy(&vec![i as u8; len]));
+    }
+    let flushed = outbox.flush(|_| sender, NO_WAIT, refuse_nothing);
+    let (got, from) = lengths.iter().map(|_| received(receiver)).unzip();
+    (flushed, got, from)
+}
+
+/// What `sent_over` must have read.
+fn numbered(lengths: &[usize]) -> Vec<Vec<u8>> {
+    lengths.iter().enumerate().map(|(i, &len)| vec![i as u8; len]).collect()
+}
+
+#[test]
+fn a_train_arrives_as_the_datagrams_it_is_made_of() {
+    for (lengths, trains, in_trains) in [
+        (&[500; BATCH][..], 1, 64),
+        (&[500, 500, 7, 500, 500, 500, 501, 1, 1][..], 3, 8),
+        // More than a datagram over IPv4 holds.
+        (&[1452; BATCH], 2, 64),
+        (&[1453; 3], 0, 0),
+        (&[10, 20, 30], 0, 0),
+    ] {
+        let (flushed, got, _) = sent_over(&mut Outbox::new(), &socket(), &socket(), None, lengths);
+        assert_eq!((flushed.trains, flushed.in_trains), (trains, in_trains), "{lengths:?}");
+        let bytes = lengths.iter().sum::<usize>() as u64;
+        assert_eq!((flushed.sent, flushed.bytes), (lengths.len() as u64, bytes));
+        assert_eq!(got, numbered(lengths));
+    }
+}
+
+#[test]
+fn a_train_leaves_a_wildcard_socket_from_the_address_it_is_to() {
+    let any = |address: &str| {
+        let socket = UdpSocket::bind(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket
+    };
+    for (wildcard, receiver, source) in
+        [("0.0.0.0:0", "127.0.0.1:0", "127.0.9.8"), ("[::]:0", "[::1]:0", "::1")]
+    {
+        let (sender, receiver) = (any(wildcard), any(receiver));
+        let ip: IpAddr = source.parse().unwrap();
+        let lengths = [300; 5];
+        let (flushed, got, from) =
+            sent_over(&mut Outbox::new(), &sender, &receiver, Some(ip), &lengths);
+        assert_eq!((flushed.trains, flushed.in_trains), (1, 5));
+        assert_eq!(got, numbered(&lengths));
+        assert!(from.iter().all(|from| from.ip() == ip), "{from:?}");
+    }
+}
+
+#[test]
+fn a_socket_that_can_send_no_train_is_asked_once() {
+    let (sender, receiver) = (socket(), socket());
+    // The kernel cuts up nothing whose checksums it does not fill in.
+    crate::sockopt::set(sender.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+    let mut outbox = Outbox::new();
+    // One between two trains must neither overtake nor be overtaken.
+    let lengths = [8, 8, 8, 9, 10, 10, 4];
+    for _ in 0..2 {
+        let (flushed, got, _) = sent_over(&mut outbox, &sender, &receiver, None, &lengths);
+        assert_eq!((flushed.sent, flushed.trains, flushed.in_trains), (7, 0, 0));
+        assert_eq!(got, numbered(&lengths));
+        assert_eq!(outbox.forming, [Some(false)]);
+    }
+}
+
+#[test]
+fn without_trains_each_datagram_leaves_alone() {
+    let (flushed, got, _) =
+        sent_over(&mut Outbox::without_trains(), &socket(), &socket(), None, &[9; 3]);
+    assert_eq!(flushed, Flushed { sent: 3, bytes: 27, ..Flushed::default() });
+    assert_eq!(got, numbered(&[9; 3]));
+}
+
+#[test]
+fn a_train_to_nowhere_is_refused_for_each_of_its_datagrams_and_ends_no_other() {
+    let pool = Pool::new();
+    let (sender, receiver) = (socket(), socket());
+    let to = receiver.local_addr().unwrap();
+    let nowhere = "127.0.0.1:0".parse().unwrap();
+    let mut outbox = Outbox::new();
+    for i in 0..6 {
+        outbox.push(0, None, if i % 2 == 0 { nowhere } else { to }, pool.copy(&[i; 40]));
+    }
+    let mut refused = Vec::new();
+    let flushed = outbox.flush(|_| &sender, NO_WAIT, |_, _, to, cause| refused.push((to, cause)));
+    assert_eq!(refused, [(nowhere, Cause::Other); 3]);
+    assert_eq!((flushed.sent, flushed.trains, flushed.in_trains), (3, 1, 3));
+    for i in [1, 3, 5] {
+        assert_eq!(received(&receiver).0, [i; 40]);
+    }
+    assert_eq!(outbox.forming, [Some(true)]);
+}
+
 /// Runs `deliver` over scripted results, each `Ok(sent)` or an error code; the script
 /// over, everything is sent.
 fn run(count: usize, script: &[Result<usize, i32>], waits: usize) -> (Vec<Fate>, usize) {
@@ -117,7 +227,10 @@ fn run(count: usize, script: &[Result<usize, i32>], waits: usize) -> (Vec<Fate>,
             }
         },
         || waits.next().is_some(),
-        |k, fate| assert_eq!(fates[k].replace(fate), None, "{k} settled twice"),
+        |k, fate| {
+            assert_eq!(fates[k].replace(fate), None, "{k} settled twice");
+            ControlFlow::Continue(())
+        },
     );
     (fates.into_iter().map(|fate| fate.expect("every datagram has a fate")).collect(), calls)
 }
@@ -139,11 +252,11 @@ fn a_full_buffer_is_waited_for_and_then_given_up() {
 #[test]
 fn an_error_of_the_datagram_itself_is_its_fate_alone() {
     let (fates, calls) = run(2, &[Err(libc::EPERM)], 0);
-    assert_eq!(fates, [Fate::Refused(Cause::Other), Fate::Sent]);
+    assert_eq!(fates, [Fate::Refused(Cause::Other, libc::EPERM), Fate::Sent]);
     assert_eq!(calls, 2);
     let unreachable = [Err(libc::ENETUNREACH); TRIES];
     let (fates, _) = run(2, &unreachable, 0);
-    assert_eq!(fates, [Fate::Refused(Cause::Unreachable), Fate::Sent]);
+    assert_eq!(fates, [Fate::Refused(Cause::Unreachable, libc::ENETUNREACH), Fate::Sent]);
     let (fates, _) = run(2, &[Err(libc::ENOBUFS)], 0);
     assert_eq!(fates, [Fate::Full, Fate::Sent]);
 }

@@ -17,7 +17,7 @@ use tidegate_world::{Failure, Pool, Received, Shedding, Timestamp, Transmit};
 use crate::dispatch::Dispatch;
 use crate::machine::{Kind, Machine, Outlet, Ready};
 use crate::reception::{LISTENERS_MAX, Reception, SOCKETS_MAX};
-use crate::{Clock, Counters, Inbox, Listener, Waker};
+use crate::{Clock, Counters, Inbox, Limits, Listener, Waker};
 
 /// Real sockets and real time, for the thread that made them.
 pub struct Sockets {
@@ -36,7 +36,7 @@ impl Sockets {
         listeners: Vec<Listener>,
         pool: &Pool,
         counters: Arc<Counters>,
-        send_wait: Duration,
+        limits: &Limits,
     ) -> io::Result<Self> {
         if listeners.len() > LISTENERS_MAX {
             let count = listeners.len();
@@ -49,7 +49,7 @@ impl Sockets {
         let listeners: Rc<[Listener]> = listeners.into();
         let inbox = Inbox::new(pool);
         let reception = Reception::new(Rc::clone(&listeners), inbox, Arc::clone(&counters));
-        let dispatch = Dispatch::new(Rc::clone(&listeners), Arc::clone(&counters), send_wait);
+        let dispatch = Dispatch::new(Rc::clone(&listeners), Arc::clone(&counters), limits);
         let shedding = Shedding::NONE;
         Ok(Self { clock, reception, dispatch, listeners, counters, shedding })
     }

@@ -312,6 +312,29 @@ fn a_shard_that_holds_nothing_goes_on_as_long_as_another_holds_something() {
 }
 
 #[test]
+fn an_order_wakes_a_shard_and_several_keep_their_sequence() {
+    let group = group("127.0.0.1", 1, true);
+    let (core, sight) = Echo::new();
+    let listeners = vec![group.listener(0)];
+    let crossings = Crossings::alone().unwrap();
+    let running = start(core, Clock::start(), Limits::default(), listeners, crossings);
+    let order = |number: u8| Seen::Order(vec![number]);
+    // None is given before the shard is there, which then sleeps for want of anything to do.
+    let peer = peer("127.0.0.1");
+    peer.send_to(b"x", group.local()).unwrap();
+    received(&peer);
+    while !matches!(next(&sight), Seen::Served) {}
+    for number in 0..10 {
+        running.orders.give(&[number]).unwrap();
+        assert_eq!(next(&sight), order(number));
+    }
+    let several = 10..20;
+    several.clone().for_each(|number| running.orders.give(&[number]).unwrap());
+    several.for_each(|number| assert_eq!(next(&sight), order(number)));
+    assert_eq!(running.end().0.ended, Ended::Drained);
+}
+
+#[test]
 fn what_cannot_be_sent_is_counted_and_told() {
     let group = group("127.0.0.1", 1, true);
     let (core, sight) = Echo::new();

@@ -28,26 +28,7 @@ pub fn laws() -> String {
 
 /// The same for programs.
 pub fn laws_json() -> Value {
-    let law = |law: &&tidegate_control::Entry| {
-        let param = |param: &&tidegate_control::Param| {
-            json!({
-                "name": param.name,
-                "unit": param.unit,
-                "default": param.default,
-                "min": param.min,
-                "max": param.max,
-                "doc": param.doc,
-            })
-        };
-        json!({
-            "name": law.name,
-            "summary": law.summary,
-            "source": law.source,
-            "doc": law.doc,
-            "params": law.params.iter().map(param).collect::<Value>(),
-        })
-    };
-    LAWS.iter().map(law).collect()
+    tidegate_server::laws::all()
 }
 
 /// Every policy, for people.

@@ -5,6 +5,8 @@ use tidegate_world::Counter;
 
 use crate::class::Class;
 use crate::gauges::Gauges;
+use crate::in_force::InForce;
+use crate::refusals::Refusals;
 
 /// Why a message was dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +87,10 @@ pub struct Counters {
     shed: [Counter; Class::ALL.len()],
     /// What overload control sees and decides.
     pub overload: Gauges,
+    /// What is in force of what operators can change.
+    pub in_force: InForce,
+    /// Some of what was refused.
+    pub refusals: Refusals,
     /// Requests that repeat one seen before.
     pub retransmissions: Counter,
     /// Requests forwarded.

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_control::{Backlog, Bucket, Decide, Gate, Reason, Release, Ticket, Verdict};
+use tidegate_control::{Backlog, Bucket, Decide, Gate, Reason, Release, Ticket, Values, Verdict};
 use tidegate_sip::{Malformed, Outline};
 use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
 
@@ -21,6 +21,8 @@ use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
 use crate::priority::Claim;
 use crate::reading::{Reading, Unread, Wanted, read};
+use crate::refusals::Trace;
+use crate::reply::pad;
 use crate::settings::{Disposal, Overload};
 use crate::sources::{Excess, Watchman};
 
@@ -68,9 +70,12 @@ pub(crate) struct Ingress {
     reinvites: bool,
     /// Bounds of Retry-After, in seconds.
     retry_after: Option<(u32, u32)>,
+    /// Bytes to which a refusal is lengthened.
+    pad: usize,
     /// Retry-After of what has no fingerprint.
     waits: Stream,
     watchman: Watchman,
+    trace: Trace,
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
@@ -90,13 +95,15 @@ enum Unsorted {
 }
 
 impl Ingress {
-    /// An ingress whose Retry-After is drawn from `waits`.
+    /// An ingress whose Retry-After is drawn from `waits`, and that shows in `trace` what it
+    /// refuses.
     pub(crate) fn new(
         gate: Gate,
         overload: &Overload,
         queue_max: usize,
         waits: Stream,
         watchman: Watchman,
+        trace: Trace,
     ) -> Self {
         Self {
             gate: gate.with_room(queue_max),
@@ -104,8 +111,10 @@ impl Ingress {
             disposal: overload.disposal,
             reinvites: overload.reinvites,
             retry_after: overload.retry_after,
+            pad: overload.pad.unwrap_or(0),
             waits,
             watchman,
+            trace,
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
             fifo_max: queue_max,
@@ -131,6 +140,11 @@ impl Ingress {
         self.lanes.waiting() + self.fifo.len()
     }
 
+    /// Puts another law in force, and in the shadow of that.
+    pub(crate) fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
+        self.gate.switch(now, law, shadow);
+    }
+
     /// Admits no new work from here on.
     pub(crate) fn close(&mut self) {
         self.gate.stop();
@@ -138,6 +152,7 @@ impl Ingress {
 
     pub(crate) fn on_load(&mut self, now: Timestamp, load: &Load) {
         self.gate.on_load(now, load);
+        self.trace.on_load(now, &self.gate);
     }
 
     pub(crate) fn on_completion(&mut self, now: Timestamp, class: Class, cost: Duration) {
@@ -310,6 +325,7 @@ impl Ingress {
                     Verdict::Refuse(reason) => {
                         let outline = reading.outline.as_ref();
                         let refused = Refused { received: &received, class, fingerprint };
+                        self.trace.note(now, &received, class, reason, &self.gate);
                         let reply = self.reply(&refused, outline, endpoint);
                         return judged(Fate::Refuse(reason, reply));
                     }
@@ -336,10 +352,14 @@ impl Ingress {
             (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
             (Disposal::Reject | Disposal::Kernel, _) => {
                 let wait = self.retry_after_s(fingerprint);
-                match outline {
+                let mut reply = match outline {
                     Some(outline) => endpoint.refusal_of(received, outline, wait),
                     None => endpoint.refusal(received, wait),
+                }?;
+                if self.pad > 0 {
+                    pad(&mut reply.bytes, self.pad);
                 }
+                Some(reply)
             }
         }
     }
@@ -412,6 +432,7 @@ impl Ingress {
                 None => Fate::Serve(received, fingerprint),
                 Some(reason) => {
                     let refused = Refused { received: &received, class, fingerprint };
+                    self.trace.note(now, &received, class, reason, &self.gate);
                     Fate::Refuse(reason, self.reply(&refused, None, endpoint))
                 }
             },

@@ -17,6 +17,7 @@ mod counters;
 mod endpoint;
 mod forward;
 mod gauges;
+mod in_force;
 mod ingress;
 mod instead;
 mod invites;
@@ -26,6 +27,7 @@ mod origin;
 mod priority;
 mod proxy;
 mod reading;
+mod refusals;
 mod reply;
 mod request;
 mod response;
@@ -43,9 +45,12 @@ pub use branch::{LISTENERS_MAX, SHARDS_MAX};
 pub use class::Class;
 pub use counters::{Counters, DropReason, REPLIES};
 pub use gauges::{FlowCounters, Gauges, SojournGauges};
+pub use in_force::{ComparedCounters, InForce};
 pub use ingress::Queueing;
 pub use priority::{NAMESPACES, NoValue, Priority, ResourceValues};
 pub use proxy::Proxy;
+pub use refusals::{Refusal, Refusals, TraceSettings};
+pub use reply::PAD_MAX;
 pub use secret::Secret;
 pub use settings::{
     Choice, Disposal, FORK_MAX, Listener, Mode, Overload, PoolSettings, Rule, RuleTarget, Senders,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_control::Gate;
+use tidegate_control::{Gate, Values};
 use tidegate_world::{
     Core, Crossing, Failure, Load, Pool, Purpose, Received, Shedding, Timestamp, Transmit, Work,
 };
@@ -11,6 +11,7 @@ use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
+use crate::refusals::Trace;
 use crate::settings::{Disposal, Settings};
 use crate::sources::Watchman;
 use crate::thinning::Thinning;
@@ -59,11 +60,13 @@ impl Proxy {
             settings.bans.clone(),
             &mut settings.seed.stream(Purpose::Floods, shard),
         );
+        counters.in_force.publish(&gate);
+        let trace = Trace::new(settings.trace, Arc::clone(&counters));
         // The same for all shards: they share a program of the kernel.
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
         let thins = overload.disposal == Disposal::Kernel;
         Self {
-            ingress: Ingress::new(gate, overload, settings.queue_max, waits, watchman),
+            ingress: Ingress::new(gate, overload, settings.queue_max, waits, watchman, trace),
             thinning: thins.then(|| Thinning::new(overload.refusing_max)),
             shedding: Shedding { key: if thins { key } else { 0 }, ..Shedding::NONE },
             endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
@@ -72,6 +75,17 @@ impl Proxy {
             in_service: None,
             looks: Looks::default(),
         }
+    }
+
+    /// Puts `law` in force and `shadow` beside it, as [`Gate::switch`] does it: nothing that was
+    /// admitted or waits is lost.
+    pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
+        // The time it takes is that of no message.
+        self.in_service = None;
+        self.looks = Looks::default();
+        self.ingress.switch(now, law, shadow);
+        self.counters.overload.publish(now, self.ingress.gate());
+        self.counters.in_force.publish(self.ingress.gate());
     }
 
     /// A driver may look at several messages at one time: what that took is known when time has
@@ -213,6 +227,7 @@ impl Core for Proxy {
         let Self { ingress, thinning, shedding, counters, .. } = self;
         counters.overload.publish(now, ingress.gate());
         counters.overload.sources_overflowed.set(ingress.sources_overflowed());
+        counters.in_force.publish(ingress.gate());
         if let Some(thinning) = thinning {
             thinning.on_load(now, &load, ingress.gate(), counters);
             counters.overload.publish_ladder(thinning.ladder());

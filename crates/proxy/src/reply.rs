@@ -91,8 +91,8 @@ pub(crate) fn refusal_of(
     let tag = tag(keys, scan.call_id, scan.branch.unwrap_or_default());
     let mut digits = itoa::Buffer::new();
     let mut headers = ArrayVec::<(&str, &[u8]), 2>::new();
-    headers.push(("Server", SERVER.as_bytes()));
     headers.extend(retry_after_s.map(|seconds| retry_after(seconds, &mut digits)));
+    headers.push(("Server", SERVER.as_bytes()));
     let reply = Reply {
         status,
         reason: reason(status),
@@ -125,8 +125,8 @@ pub(crate) fn reply(
     let tag = tag(keys, message.call_id().unwrap_or_default(), via.branch().unwrap_or_default());
     let source = received.path.remote;
     let mut all = ArrayVec::<(&str, &[u8]), 6>::new();
+    all.extend(headers.iter().copied().take(all.remaining_capacity() - 1));
     all.push(("Server", SERVER.as_bytes()));
-    all.extend(headers.iter().copied().take(all.remaining_capacity()));
     let reply = Reply {
         status,
         reason: reason(status),
@@ -140,11 +140,40 @@ pub(crate) fn reply(
     Some(Transmit { path: Path { remote, ..received.path }, bytes })
 }
 
+/// Lengthens a reply of ours to `length` bytes, at most [`PAD_MAX`]; one that is as long
+/// already stays as it is.
+///
+/// RFC 3261 §7.3.1: "The formal grammar for a message-header ... allows for an arbitrary
+/// amount of whitespace on either side of the colon". It stands before the value of Server,
+/// which nobody acts upon.
+pub(crate) fn pad(reply: &mut Buffer, length: usize) {
+    let missing = length.min(PAD_MAX).saturating_sub(reply.len());
+    let Some(at) = reply.len().checked_sub(END.len()).filter(|&at| reply[at..] == *END) else {
+        debug_assert!(false, "every reply ends as this one does not");
+        return;
+    };
+    if missing > 0 {
+        reply.set_len(at);
+        let written = reply.push(&SPACES[..missing]).and_then(|()| reply.push(END));
+        debug_assert!(written.is_ok(), "a buffer holds more than PAD_MAX");
+    }
+}
+
+/// Bytes to which a reply can be lengthened: what an Ethernet frame carries over IPv6.
+pub const PAD_MAX: usize = 1452;
+
+static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
+
+/// The end of every reply of ours, from the value of Server on.
+const END: &[u8] =
+    concat!("Tidegate/", env!("CARGO_PKG_VERSION"), "\r\nContent-Length: 0\r\n\r\n").as_bytes();
+
 /// The Server header of our replies, RFC 3261 §20.35.
 pub(crate) const SERVER: &str = concat!("Tidegate/", env!("CARGO_PKG_VERSION"));
 
 #[cfg(test)]
 mod tests {
+    use tidegate_sip::HeaderName;
     use tidegate_world::Timestamp;
 
     use super::*;
@@ -238,6 +267,31 @@ mod tests {
         // Without what an outline needs, an ACK is still an ACK.
         let ack = INVITE.replacen("INVITE ", "ACK ", 1).replacen("Call-ID", "X", 1);
         assert_eq!(refused(&ack), None);
+    }
+
+    #[test]
+    fn a_refusal_is_padded_to_a_length_and_says_the_same() {
+        let pool = Pool::new();
+        let bare = |wait| refusal(&keys(), &pool, &received(&pool, INVITE), 503, wait).unwrap();
+        for wait in [None, Some(1), Some(3600)] {
+            let plain = bare(wait).bytes;
+            for length in [plain.len() + 1, 700, PAD_MAX] {
+                let mut padded = bare(wait).bytes;
+                pad(&mut padded, length);
+                assert_eq!(padded.len(), length);
+                let text = String::from_utf8(padded.to_vec()).unwrap();
+                let (before, after) = text.split_once("Server:").unwrap();
+                let told = format!("{before}Server: {}", after.trim_start_matches(' '));
+                assert_eq!(told.as_bytes(), &plain[..]);
+                let message = Message::parse(&padded).unwrap();
+                assert_eq!(message.field(HeaderName::Server).unwrap().value, SERVER.as_bytes());
+            }
+            for length in [0, plain.len() - 1, plain.len()] {
+                let mut same = bare(wait).bytes;
+                pad(&mut same, length);
+                assert_eq!(same[..], plain[..]);
+            }
+        }
     }
 
     #[test]

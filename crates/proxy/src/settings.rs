@@ -12,6 +12,7 @@ use tidegate_world::Seed;
 
 use crate::class::Class;
 use crate::ingress::Queueing;
+use crate::refusals::TraceSettings;
 use crate::secret::Secret;
 use crate::sources::{BANS_MAX, SourceLimit, Sources};
 
@@ -96,6 +97,9 @@ pub struct Overload {
     /// Least and most seconds of the Retry-After in a 503 to what is not admitted; `None`
     /// for none. The first is no more than the second.
     pub retry_after: Option<(u32, u32)>,
+    /// Bytes to which the 503 to what is not admitted is lengthened, at most
+    /// [`PAD_MAX`](crate::PAD_MAX); `None` for its own length.
+    pub pad: Option<usize>,
     /// With [`Disposal::Kernel`], the share of the processor that refusing may take, 0 to 1
     /// without either.
     pub refusing_max: f64,
@@ -130,6 +134,7 @@ impl Default for Overload {
             disposal: Disposal::Reject,
             reinvites: false,
             retry_after: None,
+            pad: None,
             sources: Sources::default(),
             refusing_max: control::LadderSettings::default().budget,
         }
@@ -223,6 +228,8 @@ pub struct Settings {
     pub transactions_max: usize,
     /// T1, T2 and T4 over UDP.
     pub timing: Timing,
+    /// How much of what is refused is kept for those who ask.
+    pub trace: TraceSettings,
     /// Messages that wait in one lane, or in the one queue of all.
     pub queue_max: usize,
     /// An established call is forgotten after this long without a message.
@@ -253,6 +260,7 @@ impl Settings {
             calls_max: 1_000_000,
             transactions_max: 1_000_000,
             timing: Timing::default(),
+            trace: TraceSettings::default(),
             queue_max: 4096,
             idle_max: Duration::from_secs(3 * 3600),
             failure_pause: Duration::from_secs(5),

@@ -2,6 +2,8 @@
 //! shards are, it answers, and however busy it is, they do not notice.
 
 mod connection;
+mod origin;
+mod overload;
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -10,8 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -19,6 +23,7 @@ use tokio::sync::oneshot;
 use crate::StartError;
 use crate::metrics::{self, Family, Metrics};
 use crate::phase::{Life, Phase};
+pub use overload::Controls;
 
 /// The members of the JSON object that `/status` shows; `version` and `phase` are
 /// added.
@@ -33,6 +38,11 @@ pub struct Pages {
     /// For `/status`: whatever else an operator wants to know, asked at each request
     /// on the admin thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
+    /// For `/overload`, `/laws` and `/refusals`, if there is overload control to steer.
+    pub controls: Option<Controls>,
+    /// Names, in lower case, by which the interface may be called, beside `localhost` and
+    /// addresses.
+    pub hosts: Vec<String>,
 }
 
 impl fmt::Debug for Pages {
@@ -107,7 +117,7 @@ static REFUSALS: Family =
     Family::counter("admin_connections_refused", "Admin connections closed for being too many");
 
 fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
-    let Pages { life, mut metrics, status } = pages;
+    let Pages { life, mut metrics, status, controls, hosts } = pages;
     metrics.add(move |samples| samples.push(&REFUSALS, &[], refusals.load(Ordering::Relaxed)));
     let phase = Arc::clone(&life);
     let ready = move || async move {
@@ -129,14 +139,29 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
         let text = format!("{:#}\n", serde_json::Value::Object(whole));
         ([(header::CONTENT_TYPE, "application/json")], text)
     };
-    Router::new()
+    let pages = Router::new()
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(scrape))
         .route("/status", get(state))
-        .fallback(|| async { no_such_page() })
+        .merge(controls.map(overload::router).unwrap_or_default())
+        .fallback(|| async { no_such_page() });
+    let hosts: Arc<[String]> = hosts.into();
+    pages.layer(from_fn(move |request: Request, next: Next| {
+        let hosts = Arc::clone(&hosts);
+        async move { guarded(&hosts, request, next).await }
+    }))
+}
+
+/// Answers a request, unless a foreign page is behind it.
+async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
+    match origin::refusal(request.uri(), request.headers(), hosts) {
+        Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
+        None => next.run(request).await,
+    }
 }
 
 fn no_such_page() -> impl IntoResponse {
-    (StatusCode::NOT_FOUND, "Pages: /healthz /readyz /metrics /status\n")
+    let pages = "Pages: /healthz /readyz /metrics /status /overload /laws /refusals\n";
+    (StatusCode::NOT_FOUND, pages)
 }

@@ -4,9 +4,11 @@
 //! time, and a replay gives them what was recorded.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tidegate_balance as balance;
 use tidegate_control::BanList;
+use tidegate_io::Orders;
 use tidegate_proxy as proxy;
 use tidegate_proxy::Proxy;
 use tidegate_sim::{Costs, Host, HostSettings};
@@ -14,8 +16,11 @@ use tidegate_world::{Core, Pool, Seed, delegate};
 
 use crate::config::{self, Config, Emulate, Listen, Selection};
 use crate::key::Keys;
+use crate::refusals::Refusals;
 use crate::sources::ShardCounters;
 use crate::status::Instruments;
+use crate::steered::Steered;
+use crate::steering::Steering;
 
 /// What all shards of a process share.
 pub struct Assembly<'a> {
@@ -58,6 +63,16 @@ impl<'a> Assembly<'a> {
         Instruments::new(law, self.pools.clone(), self.counters.clone())
     }
 
+    /// What changes the laws of its cores, by `orders`.
+    pub fn steering(&self, orders: Orders) -> Steering {
+        Steering::new(self.config.overload.clone(), orders, self.counters.clone())
+    }
+
+    /// What its cores keep of what they refuse.
+    pub fn refusals(&self) -> Refusals {
+        Refusals::new(self.counters.clone())
+    }
+
     /// What makes the core of a shard.
     pub fn part(&self, shard: u16) -> Part {
         Part {
@@ -91,6 +106,10 @@ impl<'a> Assembly<'a> {
             rules: config.route.clone(),
             overload: overload(config, shards),
             bans: self.bans.clone(),
+            trace: proxy::TraceSettings {
+                per_second: config.admin.refusals_per_second,
+                kept: (config.admin.refusals_kept / shards).max(1),
+            },
             seed: self.seed,
             ..proxy::Settings::new(
                 config.listen.iter().zip(&self.locals).map(listener).collect(),
@@ -127,7 +146,8 @@ impl Part {
 
     /// The core, whose packets come from `pool`.
     pub fn core(self, pool: Pool) -> Server {
-        let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
+        let counters = Arc::clone(&self.counters.proxy);
+        let proxy = Steered::new(Proxy::new(self.settings, self.counters.proxy, pool), counters);
         match self.host {
             None => Server::Plain(Box::new(proxy)),
             Some(host) => {
@@ -143,17 +163,17 @@ impl Part {
 /// The core of a shard.
 pub enum Server {
     /// As fast as the machine.
-    Plain(Box<Proxy>),
+    Plain(Box<Steered>),
     /// On an emulated processor.
-    Emulated(Box<Host<Proxy>>),
+    Emulated(Box<Host<Steered>>),
 }
 
 impl Server {
     /// The proxy in it.
     pub fn proxy(&self) -> &Proxy {
         match self {
-            Self::Plain(proxy) => proxy,
-            Self::Emulated(host) => host.core(),
+            Self::Plain(steered) => steered.proxy(),
+            Self::Emulated(host) => host.core().proxy(),
         }
     }
 }

@@ -10,6 +10,7 @@ mod diagnostic;
 mod document;
 mod knob;
 mod listen;
+pub mod order;
 mod overload;
 mod pool;
 mod reach;
@@ -43,9 +44,9 @@ use diagnostic::Report;
 use document::Document;
 use section::Section;
 use tables::{
-    ADMIN, ADMIN_ADDRESS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX, COALESCE_US,
-    DRAIN_SECONDS, EMULATE, LISTEN, OVERLOAD, POOL, QUEUE_MAX, ROOT, ROUTE, SERVER, SHARDS,
-    STATE_DIR, TRANSACTIONS_MAX,
+    ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX,
+    COALESCE_US, DRAIN_SECONDS, EMULATE, LISTEN, OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT,
+    REFUSALS_PER_SECOND, ROOT, ROUTE, SERVER, SHARDS, STATE_DIR, TRANSACTIONS_MAX,
 };
 
 /// A configuration that was found right.
@@ -53,8 +54,8 @@ use tables::{
 pub struct Config {
     /// The process as a whole.
     pub server: Server,
-    /// Where the admin interface listens; `None`: nowhere.
-    pub admin: Option<SocketAddr>,
+    /// The admin interface.
+    pub admin: Admin,
     /// Where SIP arrives; at least one.
     pub listen: Vec<Listen>,
     /// The servers behind; at least one pool.
@@ -66,6 +67,19 @@ pub struct Config {
     pub overload: Overload,
     /// How slow a server is to seem, if it is.
     pub emulate: Option<Emulate>,
+}
+
+/// The interface for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Where it listens; `None`: nowhere.
+    pub address: Option<SocketAddr>,
+    /// Names by which it may be called, in lower case.
+    pub hosts: Vec<String>,
+    /// Refusals kept in each second, of each reason and by each shard.
+    pub refusals_per_second: u32,
+    /// The latest refusals kept, by all shards together.
+    pub refusals_kept: usize,
 }
 
 /// The process as a whole. Limits are those of the whole process, to be divided
@@ -128,7 +142,7 @@ impl Config {
 fn read(document: &Document<'_>, report: &mut Report) -> Option<Config> {
     let root = Section::root(&ROOT, document.table(), report);
     let server = root.read_one(&SERVER, read_server, report);
-    let admin = root.read_one(&ADMIN, |admin, report| admin.value(&ADMIN_ADDRESS, report), report);
+    let admin = root.read_one(&ADMIN, read_admin, report);
     let listeners = root.read_all(&LISTEN, listen::Draft::read, report);
     let pools = root.read_all(&POOL, pool::Draft::read, report);
     let routes = root.read_all(&ROUTE, route::Draft::read, report);
@@ -154,13 +168,26 @@ fn read(document: &Document<'_>, report: &mut Report) -> Option<Config> {
     let listen = listeners.into_iter().map(listen::Draft::finish).collect::<Option<_>>()?;
     Some(Config {
         server: server?,
-        admin: admin?.into_inner(),
+        admin: admin?,
         listen,
         pool,
         route,
         overload: overload?,
         // Absent, or read: what was wrong was reported above.
         emulate: emulate.flatten(),
+    })
+}
+
+fn read_admin(section: &Section<'_, '_>, report: &mut Report) -> Option<Admin> {
+    let address = section.value(&ADMIN_ADDRESS, report).map(Spanned::into_inner);
+    let hosts = section.value(&ADMIN_HOSTS, report).map(Spanned::into_inner);
+    let per_second = section.value(&REFUSALS_PER_SECOND, report).map(Spanned::into_inner);
+    let kept = section.value(&REFUSALS_KEPT, report).map(Spanned::into_inner);
+    Some(Admin {
+        address: address?,
+        hosts: hosts?.into_iter().map(Spanned::into_inner).collect(),
+        refusals_per_second: u32::try_from(per_second?).ok()?,
+        refusals_kept: usize::try_from(kept?).ok()?,
     })
 }
 

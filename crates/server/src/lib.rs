@@ -7,13 +7,17 @@ pub mod bans;
 pub mod config;
 mod error;
 pub mod key;
+pub mod laws;
 pub mod metrics;
 pub mod phase;
 pub mod recording;
+pub mod refusals;
 mod run;
 pub mod signal;
 mod sources;
 mod status;
+pub mod steered;
+pub mod steering;
 mod wiring;
 
 pub use error::StartError;

@@ -1,7 +1,7 @@
 //! Recordings: what entered the core of a process, in a file of bounded size.
 //!
 //! `tidegate run --record FILE` notes every input of the core with its time: datagrams, failed
-//! deliveries, timers, turns of service, readings of the load, the request to drain. Fed to a
+//! deliveries, timers, turns of service, readings of the load, orders, the request to drain. Fed to a
 //! core that is built alike they bring out the same packets, at the same times
 //! ([`Recording::replay`]). The recorder stands between the driver and the core, an emulated processor
 //! being part of the core.

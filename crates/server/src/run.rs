@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded, select};
 use serde_json::{Value, json};
-use tidegate_io::{Clock, Crossings, Drive, Ended, Group, Limits, Shard, Stop, Summary};
+use tidegate_io::{Clock, Crossings, Drive, Ended, Group, Limits, Orders, Shard, Stop, Summary};
 use tidegate_world::{Pool, Seed};
 
 use crate::StartError;
-use crate::admin::{Admin, Pages, Status};
+use crate::admin::{Admin, Controls, Pages, Status};
 use crate::assembly::{Assembly, Part};
 use crate::bans;
 use crate::config::Config;
@@ -116,8 +116,20 @@ pub fn run(
         sources::add_recording(&mut metrics, Arc::clone(recorder.tally()));
     }
     let status = status(&groups, assembly.instruments(), clock);
-    let pages = Pages { life: Arc::clone(&life), metrics, status: Box::new(status) };
-    let admin = config.admin.map(|address| Admin::start(address, pages)).transpose()?;
+    let orders = Orders::to(config.server.shards);
+    let controls = Controls {
+        steering: assembly.steering(orders.clone()),
+        refusals: assembly.refusals(),
+        clock,
+    };
+    let pages = Pages {
+        life: Arc::clone(&life),
+        metrics,
+        status: Box::new(status),
+        controls: Some(controls),
+        hosts: config.admin.hosts.clone(),
+    };
+    let admin = config.admin.address.map(|address| Admin::start(address, pages)).transpose()?;
 
     let failed = |what: &str, error: std::io::Error| {
         StartError::new(what, error.to_string(), "raise the limits of this process")
@@ -138,6 +150,7 @@ pub fn run(
             listeners: groups.iter().map(|group| group.listener(shard)).collect(),
             crossings,
             stop: stop.clone(),
+            orders: orders.clone(),
             journal: journal.take(),
         };
         let done = done.clone();
@@ -241,6 +254,7 @@ struct Thread {
     listeners: Vec<tidegate_io::Listener>,
     crossings: Crossings,
     stop: Stop,
+    orders: Orders,
     journal: Option<Journal>,
 }
 
@@ -257,11 +271,11 @@ impl Thread {
     }
 
     fn drive(self) -> std::io::Result<Summary> {
-        let Self { part, clock, limits, listeners, crossings, stop, journal } = self;
+        let Self { part, clock, limits, listeners, crossings, stop, orders, journal } = self;
         let (pool, counters) = (Pool::new(), Arc::clone(&part.counters().io));
         let mut core = part.core(pool.clone());
         let shard = Shard { clock, limits, listeners, crossings, counters, stop, pool };
-        let mut drive = Drive::new(shard)?;
+        let mut drive = Drive::new(shard)?.heeding(&orders);
         match journal {
             None => drive.run(&mut core),
             Some(journal) => drive.run(&mut tidegate_world::Recorder::new(core, journal)),

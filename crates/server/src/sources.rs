@@ -1,6 +1,8 @@
 //! Which numbers of the shards, the sockets and the back ends operators see.
 
-use std::sync::Arc;
+mod in_force;
+
+use std::sync::{Arc, LazyLock};
 
 use tidegate_balance as balance;
 use tidegate_control::{Bucket, Reason};
@@ -36,6 +38,7 @@ pub(crate) fn add(
             let index = index.to_string();
             messages(samples, &index, &shard.proxy);
             overload(samples, &index, &shard.proxy, clock.now().as_nanos());
+            in_force::add(samples, &index, &shard.proxy);
             datagrams(samples, &index, &shard.io);
             let labels = [("shard", index.as_str())];
             samples.push(&EMULATED_OVERFLOW, &labels, shard.emulated_overflow.get());
@@ -134,10 +137,12 @@ fn messages(samples: &mut Samples, shard: &str, counters: &proxy::Counters) {
 static OFFERED: Family =
     Family::counter("work_offered", "New work, each piece counted once, by bucket");
 static ADMITTED: Family = Family::counter("work_admitted", "New work admitted, by bucket");
-static REFUSED: Family = Family::counter(
-    "work_refused",
-    "Refusals of new work by reason; `again`: of the repetition of what was refused",
-);
+static REFUSED: LazyLock<Family> = LazyLock::new(|| {
+    let reason =
+        |reason: Reason| format!("; {}: {}", reason.name(), reason.doc().trim_end_matches('.'));
+    let help = Reason::ALL.map(reason).concat();
+    Family::counter("work_refused", format!("Refusals of new work by reason{help}").leak())
+});
 static REPEATED: Family = Family::counter(
     "work_repeated",
     "Repetitions of new work that was decided or waits, by bucket",
@@ -324,8 +329,12 @@ static TIME: Family =
 /// A number of the sockets that stands alone.
 type OfIo = (Family, fn(&io::Counters) -> &Counter);
 
-static IO: [OfIo; 11] = [
+static IO: [OfIo; 13] = [
     (Family::counter("udp_sent", "Datagrams sent"), |c| &c.sent),
+    (Family::counter("udp_trains", "Trains: datagrams handed to the kernel as one"), |c| {
+        &c.sent_trains
+    }),
+    (Family::counter("udp_sent_in_trains", "Datagrams sent in trains"), |c| &c.sent_in_trains),
     (Family::counter("udp_overflow", "Datagrams the kernel dropped at full sockets"), |c| {
         &c.overflow
     }),

@@ -10,10 +10,12 @@ use tidegate_world::{Counter, Timestamp};
 
 use crate::admin::Status;
 use crate::sources::{ShardCounters, sojourns};
+use crate::steering::name_at;
 
 /// What a process measures of itself.
 #[derive(Clone)]
 pub struct Instruments {
+    /// Until a shard has said which is in force.
     law: &'static str,
     pools: Vec<balance::Pool>,
     shards: Vec<ShardCounters>,
@@ -32,7 +34,8 @@ impl Instruments {
     pub fn read(&self, now: Timestamp) -> Status {
         let mut status = Status::new();
         status.insert("pools".to_owned(), self.pools.iter().map(|p| pool(p, now)).collect());
-        status.insert("law".to_owned(), self.law.into());
+        let in_force = self.shards.first().and_then(|s| name_at(&s.proxy.in_force.law));
+        status.insert("law".to_owned(), in_force.unwrap_or(self.law).into());
         status.insert("now_s".to_owned(), now.as_secs_f64().into());
         let shards = self.shards.iter().map(|counters| shard(counters, now));
         status.insert("shards".to_owned(), shards.collect());

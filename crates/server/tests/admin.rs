@@ -20,8 +20,17 @@ fn start() -> (Admin, Arc<Life>) {
         samples.push(&SCRAPES, &[], scrapes.fetch_add(1, Ordering::Relaxed) + 1);
     });
     let status = Box::new(|| Status::from_iter([("shards".to_owned(), 2.into())]));
-    let pages = Pages { life: Arc::clone(&life), metrics, status };
+    let pages = pages(&life, metrics, status);
     (Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap(), life)
+}
+
+fn pages(
+    life: &Arc<Life>,
+    metrics: Metrics,
+    status: Box<dyn Fn() -> Status + Send + Sync>,
+) -> Pages {
+    let (life, controls, hosts) = (Arc::clone(life), None, Vec::new());
+    Pages { life, metrics, status, controls, hosts }
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -42,7 +51,8 @@ fn rest(mut stream: TcpStream) -> String {
 /// Status and body of the answer to one request.
 fn request(address: SocketAddr, method: &str, path: &str) -> (u16, String) {
     let mut stream = connect(address);
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let answer = rest(stream);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
@@ -120,7 +130,7 @@ fn an_address_in_use_is_a_start_error_and_free_again_after_the_end() {
     assert_ne!(address.port(), 0);
     let again = || {
         let status = Box::new(Status::new);
-        Admin::start(address, Pages { life: Arc::clone(&life), metrics: Metrics::new(), status })
+        Admin::start(address, pages(&life, Metrics::new(), status))
     };
     let error = again().unwrap_err();
     assert!(error.what.contains("Address already in use"), "{error}");

@@ -106,6 +106,8 @@ fn overload_control_and_an_emulated_processor_are_read() {
     assert_eq!(gate.sessions, sessions);
     let given = registry::find("pi").unwrap().values(&[("c_t", 0.8), ("k_pc", 3.0)]).unwrap();
     assert_eq!(gate.law, given);
+    let shadow = registry::find("ohta").unwrap().values(&[("hi_wm", 500.0)]).unwrap();
+    assert_eq!(gate.shadow, Some(shadow));
 
     let emulate = config.emulate.unwrap();
     let us = |cost: &[Duration], class: Class| cost[class as usize].as_secs_f64() * 1e6;
@@ -126,7 +128,7 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     assert_eq!(config.server.drain.as_secs(), 35);
     assert_eq!(config.server.coalesce.as_micros(), 200);
     assert_eq!(config.server.state_dir, None);
-    assert_eq!(config.admin, Some("127.0.0.1:8060".parse().unwrap()));
+    assert_eq!(config.admin.address, Some("127.0.0.1:8060".parse().unwrap()));
     assert_eq!(config.listen[0].advertise, None);
     let backends = &config.pool[0].backends;
     assert_eq!(backends[1].name, "127.0.0.1:5071");
@@ -155,6 +157,8 @@ fn every_key_of_the_full_configuration_arrives() {
   admin    off
   server   2 shards"
     );
+    assert_eq!(config.admin.hosts, ["sip1.example.com", "sip2"]);
+    assert_eq!((config.admin.refusals_per_second, config.admin.refusals_kept), (0, 7));
     assert_eq!(config.server.calls_max, 1000);
     assert_eq!(config.server.transactions_max, 2000);
     assert_eq!(config.server.call_idle.as_secs(), 60);

@@ -337,6 +337,12 @@ impl<C: Core> Core for Host<C> {
         }
     }
 
+    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+        self.advance(now);
+        self.give(now, |core, now| core.on_order(now, order));
+        self.advance(now);
+    }
+
     fn on_drain(&mut self, now: Timestamp) {
         self.advance(now);
         self.give(now, Core::on_drain);

@@ -234,6 +234,11 @@ impl<N: Core, T: Tap> Network<N, T> {
         match input {
             Input::Packet(received) => return self.offer(id, received),
             Input::Failure(failure) => core.on_failed(self.now, failure),
+            Input::Order(order) => {
+                core.on_order(self.now, &order);
+                // What it kept waiting may be free to go.
+                while core.serve(self.now) {}
+            }
             Input::Drain => core.on_drain(self.now),
         }
         self.settle(id);

@@ -39,6 +39,7 @@ enum What {
     Got(Timestamp),
     Failed,
     Rang,
+    Order,
     Drain,
 }
 
@@ -77,6 +78,10 @@ impl Core for Ping {
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
         assert_eq!(failure, Failure { path: self.path(), cause: Cause::Refused });
         self.see(now, What::Failed);
+    }
+    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+        assert_eq!(order, b"faster");
+        self.see(now, What::Order);
     }
     fn on_drain(&mut self, now: Timestamp) {
         self.see(now, What::Drain);

@@ -1,7 +1,9 @@
 //! `tidegate lab`: scenarios, what there is to choose from, and a link that loses packets.
 
 mod calibrate;
+mod costs;
 mod impair;
+mod overhead;
 mod report;
 mod swarm;
 mod tune;
@@ -44,6 +46,8 @@ enum Command {
     Report(report::Args),
     List(ListArgs),
     Calibrate(calibrate::Args),
+    Costs(costs::Args),
+    Overhead(overhead::Args),
     Tune(Box<tune::Args>),
     Impair(Box<impair::Args>),
     Swarm(swarm::Args),
@@ -126,6 +130,12 @@ pub fn run(args: &Args) -> ExitCode {
         Command::List(args) => list(args),
         Command::Calibrate(args) => {
             calibrate::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab calibrate"))
+        }
+        Command::Costs(args) => {
+            costs::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab costs"))
+        }
+        Command::Overhead(args) => {
+            overhead::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab overhead"))
         }
         Command::Tune(args) => {
             tune::run(args).unwrap_or_else(|trouble| trouble.exit("tidegate lab tune"))

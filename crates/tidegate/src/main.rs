@@ -4,6 +4,7 @@
 //! did not hold, 2 usage or configuration error.
 
 mod check;
+mod ctl;
 mod demo;
 mod json;
 mod lab;
@@ -32,6 +33,7 @@ enum Command {
     Replay(replay::Args),
     Load(load::Args),
     Lab(lab::Args),
+    Ctl(ctl::Args),
 }
 
 /// The exit status of a usage or configuration error; clap's own too.
@@ -45,5 +47,6 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Load(args) => load::run(args),
         Command::Lab(args) => lab::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
     }
 }

@@ -120,7 +120,12 @@ impl Stage {
 fn drive(stage: &Stage, agent: &mut impl Core) -> io::Result<Summary> {
     Drive::new(Shard {
         clock: stage.clock,
-        limits: Limits { drain: DRAIN, coalesce: stage.slack.min(PAUSE_MAX), ..Limits::default() },
+        limits: Limits {
+            drain: DRAIN,
+            coalesce: stage.slack.min(PAUSE_MAX),
+            trains: false,
+            ..Limits::default()
+        },
         listeners: stage.groups.iter().map(|group| group.listener(0)).collect(),
         crossings: Crossings::alone()?,
         counters: Arc::clone(&stage.counters),

@@ -301,3 +301,54 @@ fn parameters_are_tuned_by_simulation() {
     let err = text(&refused.get_output().stderr);
     assert!(err.contains("there is no law `x`"), "{err}");
 }
+
+/// The JSON file that a command left.
+fn json(file: &Path) -> serde_json::Value {
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
+
+#[test]
+fn costs_are_those_of_every_kind_of_message_and_give_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("made/costs");
+    let bounds = ["--rounds", "1", "--messages", "20", "--batch", "10"];
+    let mut command = lab(&["costs", "--mode", "stateless"]);
+    let done = command.args(bounds).arg("--out").arg(&out).assert().code(0);
+    let printed = text(&done.get_output().stdout);
+    for line in ["INVITE     good  none      accepted", "ACK (503)  good  idle      503"] {
+        assert!(printed.contains(line), "{printed}");
+    }
+    assert!(printed.contains("f for 90 % of the accepted rate") && printed.contains("0.435"));
+    let costs = json(&out.join("costs.json"));
+    // Nine kinds, of which eight also lead nowhere, in seven states; and the ACK of a 503 in two.
+    assert_eq!(costs["rows"].as_array().unwrap().len(), (9 + 8) * 7 + 2);
+    assert_eq!(costs["transactions"], false);
+    let csv = fs::read_to_string(out.join("costs.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 2 * ((9 + 8) * 7 + 2), "{csv}");
+    assert!(out.join("accepted-rate.svg").exists() && out.join("accepted-rate.png").exists());
+    lab(&["costs", "--batch", "501"]).assert().code(2);
+    lab(&["costs", "--out", "/proc/nowhere"]).assert().code(2);
+}
+
+#[test]
+fn overhead_is_that_of_measuring_of_reading_and_of_picking() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("overhead");
+    let bounds = ["--rounds", "1", "--calls", "5", "--packets", "200", "--pieces", "10000"];
+    let done = lab(&["overhead"]).args(bounds).arg("--out").arg(&out).assert().code(0);
+    let printed = text(&done.get_output().stdout);
+    for line in ["read at each measurement", "read every 2 ms", "10 ms      2        1       200"] {
+        assert!(printed.contains(line), "{printed}");
+    }
+    let overhead = json(&out.join("overhead.json"));
+    assert_eq!(overhead["packets"].as_array().unwrap().len(), 2 * 3 * 8);
+    assert_eq!(overhead["droppers"].as_array().unwrap().len(), 2 * 7);
+    assert_eq!(overhead["readings"]["packets"], 200);
+    for (file, lines) in [("measuring.csv", 49), ("droppers.csv", 15)] {
+        let csv = fs::read_to_string(out.join(file)).unwrap();
+        assert_eq!(csv.lines().count(), lines, "{csv}");
+    }
+    for name in ["measuring", "occupancy", "droppers"] {
+        assert!(out.join(name).with_extension("svg").exists(), "{name}");
+    }
+}

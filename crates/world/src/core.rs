@@ -2,6 +2,9 @@
 
 use crate::{Failure, Load, Received, Shedding, Timestamp, Transmit, Work};
 
+/// Bytes of an order at the most.
+pub const ORDER_MAX: usize = 32 * 1024;
+
 /// A message that belongs to another shard of the same process.
 #[derive(Debug)]
 pub struct Crossing {
@@ -16,7 +19,7 @@ pub struct Crossing {
 /// # The contract
 ///
 /// 1. The driver calls one *input* function (`offer`, `serve`, `handle_timeout`,
-///    `on_failed`, `on_load`, `on_drain`) with a `now` that never goes back.
+///    `on_failed`, `on_load`, `on_order`, `on_drain`) with a `now` that never goes back.
 /// 2. After it, and before the next input whose outcome could depend on what was
 ///    sent, the driver drains the *outputs*: [`poll_transmit`](Self::poll_transmit)
 ///    and [`poll_crossing`](Self::poll_crossing) until they yield nothing. A
@@ -46,6 +49,12 @@ pub trait Core {
     /// How busy the driver was until now, and how full its sockets are. Comes every few
     /// milliseconds while there is anything to do.
     fn on_load(&mut self, _now: Timestamp, _load: Load) {}
+
+    /// An operator wants something changed. `order` is text, of at most
+    /// [`ORDER_MAX`](crate::ORDER_MAX) bytes, in the words of whoever built the core and gives
+    /// the order: it was checked by the same reader before. What is not understood all the same
+    /// changes nothing.
+    fn on_order(&mut self, _now: Timestamp, _order: &[u8]) {}
 
     /// The process is to stop: admit no new work, finish what is held.
     fn on_drain(&mut self, now: Timestamp);

@@ -60,6 +60,7 @@ macro_rules! delegate {
         $crate::delegate! { @unless $own handle_timeout $to }
         $crate::delegate! { @unless $own on_failed $to }
         $crate::delegate! { @unless $own on_load $to }
+        $crate::delegate! { @unless $own on_order $to }
         $crate::delegate! { @unless $own on_drain $to }
         $crate::delegate! { @unless $own poll_transmit $to }
         $crate::delegate! { @unless $own poll_crossing $to }
@@ -75,6 +76,7 @@ macro_rules! delegate {
     (@unless [handle_timeout $($own:ident)*] handle_timeout $to:tt) => {};
     (@unless [on_failed $($own:ident)*] on_failed $to:tt) => {};
     (@unless [on_load $($own:ident)*] on_load $to:tt) => {};
+    (@unless [on_order $($own:ident)*] on_order $to:tt) => {};
     (@unless [on_drain $($own:ident)*] on_drain $to:tt) => {};
     (@unless [poll_transmit $($own:ident)*] poll_transmit $to:tt) => {};
     (@unless [poll_crossing $($own:ident)*] poll_crossing $to:tt) => {};
@@ -111,6 +113,11 @@ macro_rules! delegate {
     (@name on_load $to:tt) => {
         $crate::delegate! {
             @write $to mut on_load(now: $crate::Timestamp, load: $crate::Load) (now, load)
+        }
+    };
+    (@name on_order $to:tt) => {
+        $crate::delegate! {
+            @write $to mut on_order(now: $crate::Timestamp, order: &[u8]) (now, order)
         }
     };
     (@name on_drain $to:tt) => {

@@ -45,6 +45,10 @@ impl Core for Noting {
     fn on_load(&mut self, _: Timestamp, _: Load) {
         self.note("on_load");
     }
+    fn on_order(&mut self, _: Timestamp, order: &[u8]) {
+        assert_eq!(order, b"faster");
+        self.note("on_order");
+    }
     fn on_drain(&mut self, _: Timestamp) {
         self.note("on_drain");
     }
@@ -83,6 +87,7 @@ fn call_all(core: &mut impl Core) {
     core.handle_timeout(now);
     core.on_failed(now, Failure { path: path(), cause: Cause::Other });
     core.on_load(now, Load::default());
+    core.on_order(now, b"faster");
     core.on_drain(now);
     assert!(core.poll_transmit().is_some() && core.poll_crossing().is_some());
     assert_eq!(core.poll_shedding(), &Shedding::default());
@@ -90,12 +95,13 @@ fn call_all(core: &mut impl Core) {
     assert!(core.poll_timeout().is_some() && core.is_drained());
 }
 
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     "offer",
     "serve",
     "handle_timeout",
     "on_failed",
     "on_load",
+    "on_order",
     "on_drain",
     "poll_transmit",
     "poll_crossing",

@@ -18,7 +18,7 @@ mod stream;
 mod time;
 
 pub use buffer::{Buffer, LARGE, Pool, PoolUse, SMALL};
-pub use core::{Core, Crossing};
+pub use core::{Core, Crossing, ORDER_MAX};
 pub use counter::Counter;
 pub use load::{Load, Work};
 pub use packet::{Cause, Failure, Path, Received, Transmit, Transport};

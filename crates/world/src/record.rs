@@ -1,6 +1,6 @@
 //! Recording what enters a core, and playing it back.
 //!
-//! All that a core can know enters by the six inputs of [`Core`]; a log of them
+//! All that a core can know enters by the seven inputs of [`Core`]; a log of them
 //! with their times, fed to a core built alike, brings out the same bytes.
 
 use crate::{Core, Failure, Load, Path, Pool, Received, Timestamp, Transmit, delegate};
@@ -18,6 +18,8 @@ pub enum Input<B = Vec<u8>> {
     Failed(Failure),
     /// [`Core::on_load`].
     Load(Load),
+    /// [`Core::on_order`]: the text.
+    Order(B),
     /// [`Core::on_drain`].
     Drain,
 }
@@ -51,6 +53,7 @@ impl<B: AsRef<[u8]>> Entry<B> {
             Input::Timeout => core.handle_timeout(now),
             Input::Failed(failure) => core.on_failed(now, *failure),
             Input::Load(load) => core.on_load(now, *load),
+            Input::Order(order) => core.on_order(now, order.as_ref()),
             Input::Drain => core.on_drain(now),
         }
     }
@@ -99,6 +102,7 @@ impl Log for Memory {
             Input::Timeout => Input::Timeout,
             Input::Failed(failure) => Input::Failed(failure),
             Input::Load(load) => Input::Load(load),
+            Input::Order(order) => Input::Order(order.to_vec()),
             Input::Drain => Input::Drain,
         };
         self.entries.push(Entry { now, input });
@@ -172,6 +176,11 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.note(now, Input::Load(load));
         self.core.on_load(now, load);
+    }
+
+    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+        self.note(now, Input::Order(order));
+        self.core.on_order(now, order);
     }
 
     fn on_drain(&mut self, now: Timestamp) {

@@ -52,6 +52,9 @@ impl Core for Counting {
     fn on_load(&mut self, _: Timestamp, load: Load) {
         self.seen += load.busy.as_nanos() as u32;
     }
+    fn on_order(&mut self, _: Timestamp, order: &[u8]) {
+        self.seen += order.len() as u32;
+    }
     fn on_drain(&mut self, _: Timestamp) {
         self.seen += 1;
         self.draining = true;
@@ -77,14 +80,15 @@ fn path() -> Path {
 fn run(core: &mut impl Core) -> Vec<Vec<u8>> {
     let pool = Pool::new();
     let mut sent = Vec::new();
-    for i in 0..5u64 {
+    for i in 0..6u64 {
         let now = Timestamp::from_nanos(i * 1000);
         core.offer(now, Received::new(now, path(), pool.copy(&[i as u8])));
         match i {
             1 => core.on_failed(now, Failure { path: path(), cause: Cause::Refused }),
             2 => core
                 .on_load(now, Load { busy: std::time::Duration::from_nanos(9), ..Load::default() }),
-            3 => core.on_drain(now),
+            3 => core.on_order(now, b"faster"),
+            4 => core.on_drain(now),
             _ => core.handle_timeout(now),
         }
         while core.serve(now) {}
@@ -214,5 +218,5 @@ fn a_full_log_counts_what_it_loses() {
     let mut recorder = Recorder::new(Counting::new(), Memory::new(3));
     run(&mut recorder);
     let (log, lost) = recorder.into_log().into_log();
-    assert_eq!((log.len(), lost), (3, 17));
+    assert_eq!((log.len(), lost), (3, 21));
 }

@@ -43,6 +43,10 @@ pub enum Purpose {
     Sources,
     /// Key of the table of those who may flood.
     Floods,
+    /// Which new work a random throttle of a law that decides nothing would admit.
+    ShadowThrottle,
+    /// The rank by which such a law would judge new work that bears nothing to rank it by.
+    ShadowRank,
 }
 
 /// The seed of a whole run, from which every stream is derived.

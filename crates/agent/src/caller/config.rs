@@ -40,6 +40,9 @@ pub struct CallerConfig {
     pub load: Load,
     /// From users, `caller-0`, `caller-1`, … in turn. Default 1.
     pub callers: u32,
+    /// Whether their names have 16 different lengths, so that messages have, as those of real
+    /// callers: zeros stand before the number. Default `false`.
+    pub uneven: bool,
     /// How long a call is held before the caller hangs up. Default 0.
     pub hold: Span,
     /// When a caller whose call is not answered hangs up. Default 60 s.
@@ -81,6 +84,7 @@ impl CallerConfig {
             uri: format!("sip:service@{target}"),
             load: Load::default(),
             callers: 1,
+            uneven: false,
             hold: Span::ZERO,
             patience: Span::Fixed(Duration::from_secs(60)),
             deadline: Duration::from_millis(500),

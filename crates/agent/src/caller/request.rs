@@ -1,7 +1,6 @@
 //! The requests of a call, each as one text with gaps.
 
 use std::hash::Hasher;
-use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 use siphasher::sip::SipHasher13;
@@ -9,6 +8,7 @@ use tidegate_transaction::COOKIE;
 use tidegate_world::Buffer;
 
 use crate::SESSION;
+use crate::caller::config::CallerConfig;
 use crate::dialog::Dialog;
 use crate::identity::{MARK, Mark, hex};
 use crate::template::{Template, Values};
@@ -63,6 +63,12 @@ CSeq: 2 BYE
 Content-Length: 0
 
 ";
+
+/// Zeros before the number of an uneven caller: fewer than these.
+const UNEVEN: u32 = 16;
+
+/// Length of the longest number of a caller.
+const CALLER_MAX: usize = UNEVEN as usize + 10;
 
 /// Length of the longest branch.
 const BRANCH_MAX: usize = COOKIE.len() + 1 + MARK + 16;
@@ -126,6 +132,7 @@ impl Branch {
 pub(crate) struct Requests {
     uri: Box<[u8]>,
     callers: u32,
+    uneven: bool,
     invite: Template,
     cancel: Template,
     ack: Template,
@@ -133,15 +140,16 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Requests from `local`, each call in the name of one of so many `callers`, to `uri`.
-    pub fn new(local: SocketAddr, callers: u32, uri: &str) -> Self {
-        let local = local.to_string();
+    /// The requests of these callers.
+    pub fn new(config: &CallerConfig) -> Self {
+        let local = config.local.to_string();
         let session = SESSION.replace('\n', "\r\n");
         let length = session.len().to_string();
         let fixed = [("local", local.as_str()), ("session", SESSION), ("length", length.as_str())];
         Self {
-            uri: uri.as_bytes().into(),
-            callers,
+            uri: config.uri.as_bytes().into(),
+            callers: config.callers,
+            uneven: config.uneven,
             invite: Template::new(INVITE, &fixed),
             cancel: Template::new(CANCEL, &fixed),
             ack: Template::new(ACK, &fixed),
@@ -202,10 +210,15 @@ impl Requests {
         values: Values<'_>,
         out: &mut Buffer,
     ) {
-        let mut caller = itoa::Buffer::new();
+        let number = mark.id.serial % self.callers;
+        let mut caller = ArrayVec::<u8, CALLER_MAX>::new();
+        // Seven has no divisor in common with 16: callers in turn go through all lengths.
+        let zeros = if self.uneven { number % UNEVEN * 7 % UNEVEN } else { 0 };
+        caller.extend((0..zeros).map(|_| b'0'));
+        caller.extend(itoa::Buffer::new().format(number).bytes());
         let values = Values {
             branch: &branch.text(mark, values.to),
-            caller: caller.format(mark.id.serial % self.callers).as_bytes(),
+            caller: &caller,
             tag: &mark.tag,
             call_id: &mark.text,
             ..values

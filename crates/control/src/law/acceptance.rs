@@ -92,6 +92,10 @@ impl Acceptance {
 }
 
 impl Law for Acceptance {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.cadence.begin(now, signals);
+    }
+
     fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         self.measure(now, signals, control);
     }

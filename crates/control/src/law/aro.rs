@@ -91,6 +91,10 @@ impl Aro {
 }
 
 impl Law for Aro {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.cadence.begin(now, signals);
+    }
+
     fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         self.measure(now, signals, control);
     }

@@ -160,6 +160,12 @@ impl Clearwater {
 }
 
 impl Law for Clearwater {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        let flow = signals.flow(Bucket::Session);
+        self.changed = (now, flow.admitted);
+        self.arrived = flow.arrived;
+    }
+
     fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
         control.admit_of_all(Allowance::Rate(self.rate));
     }

@@ -97,6 +97,10 @@ struct Feedback {
 }
 
 impl Law for Feedback {
+    fn on_begin(&mut self, _: Timestamp, signals: &Signals) {
+        self.read = signals.processor;
+    }
+
     fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
         let Some(load) = signals.processor.occupancy_since(self.read) else { return };
         self.read = signals.processor;

@@ -112,6 +112,10 @@ struct Occ {
 }
 
 impl Law for Occ {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        (self.decided, self.read) = (now, signals.processor);
+    }
+
     fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         if let Some(occupancy) = signals.processor.occupancy_since(self.read) {
             self.read = signals.processor;

@@ -104,6 +104,10 @@ impl Occupancy {
 }
 
 impl Law for Occupancy {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.cadence.begin(now, signals);
+    }
+
     fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         self.measure(now, signals, control);
     }

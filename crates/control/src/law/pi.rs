@@ -163,6 +163,13 @@ struct Counted {
     taken: u64,
 }
 
+impl Counted {
+    fn of(signals: &Signals) -> Self {
+        let Flow { arrived, entered, taken, .. } = *signals.flow(Bucket::Session);
+        Self { arrived, entered, taken }
+    }
+}
+
 impl Pi {
     fn new(values: &Values) -> Self {
         Self {
@@ -200,8 +207,7 @@ impl Pi {
         self.arriving.update(rate(flow.arrived, then.arrived), passed);
         self.entering.update(rate(flow.entered, then.entered), passed);
         self.taken.update(rate(flow.taken, then.taken), passed);
-        let Flow { arrived, entered, taken, .. } = *flow;
-        self.counted = Counted { arrived, entered, taken };
+        self.counted = Counted::of(signals);
     }
 
     /// The release of the queue, calls/s.
@@ -259,6 +265,12 @@ impl Pi {
 }
 
 impl Law for Pi {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.stepped = now;
+        self.read = signals.processor;
+        self.counted = Counted::of(signals);
+    }
+
     fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         self.sample_processor(signals);
         let passed = now.since(self.stepped);

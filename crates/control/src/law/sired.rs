@@ -106,6 +106,10 @@ impl Sired {
 }
 
 impl Law for Sired {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.cadence.begin(now, signals);
+    }
+
     fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         self.measure(now, signals, control);
     }

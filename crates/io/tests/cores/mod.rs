@@ -20,6 +20,7 @@ pub enum Seen {
     Served,
     Timeout(Timestamp),
     Failed(Failure),
+    Order(Vec<u8>),
     Drain,
 }
 
@@ -106,6 +107,10 @@ impl Core for EchoCore {
         self.tell(Seen::Failed(failure));
     }
 
+    fn on_order(&mut self, _: Timestamp, order: &[u8]) {
+        self.tell(Seen::Order(order.to_vec()));
+    }
+
     fn on_drain(&mut self, _: Timestamp) {
         self.tell(Seen::Drain);
     }
@@ -135,6 +140,7 @@ impl Core for EchoCore {
 pub struct Running {
     pub counters: Arc<Counters>,
     pub stop: Stop,
+    pub orders: Orders,
     thread: JoinHandle<Summary>,
 }
 
@@ -173,13 +179,15 @@ pub fn start_with(
 ) -> Running {
     let counters = Arc::new(Counters::default());
     let running = (Arc::clone(&counters), stop.clone());
+    let orders = Orders::to(1);
+    let heeded = orders.clone();
     let thread = thread::spawn(move || {
         let mut core = EchoCore::new(echo);
         let pool = Pool::new();
         let shard = Shard { clock, limits, listeners, crossings, counters, stop, pool };
-        Drive::new(shard).unwrap().run(&mut core).unwrap()
+        Drive::new(shard).unwrap().heeding(&heeded).run(&mut core).unwrap()
     });
-    Running { counters: running.0, stop: running.1, thread }
+    Running { counters: running.0, stop: running.1, orders, thread }
 }
 
 /// A group on a free port of the loopback interface.

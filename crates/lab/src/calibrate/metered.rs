@@ -1,12 +1,11 @@
 //! A core whose work is timed, by what it did.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use tidegate_world::{Core, Failure, Load, Received, Timestamp, Transmit, Work, delegate};
 
 use super::slices::Slices;
+use crate::thread_clock::thread_ns;
 
 /// A sum over inputs of one kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -198,6 +197,10 @@ impl<C: Core> Core for Metered<C> {
         self.rest(|core| core.on_load(now, load));
     }
 
+    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+        self.rest(|core| core.on_order(now, order));
+    }
+
     fn on_drain(&mut self, now: Timestamp) {
         self.rest(|core| core.on_drain(now));
     }
@@ -210,13 +213,6 @@ impl<C: Core> Core for Metered<C> {
     }
 
     delegate!(self.core, only poll_crossing, poll_shedding, last_work, poll_timeout, is_drained);
-}
-
-/// CPU time of this thread.
-fn thread_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    // The clock counts from zero: neither field is negative.
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_nanos() as u64
 }
 
 /// What reading the clock twice takes, and what a metered nothing seems to take: the median of

@@ -73,7 +73,12 @@ impl<S: Send + 'static> Seat<S> {
             let pool = Pool::new();
             let mut drive = Drive::new(Shard {
                 clock: socket.clock,
-                limits: Limits { drain: Duration::ZERO, coalesce, ..Limits::default() },
+                limits: Limits {
+                    drain: Duration::ZERO,
+                    coalesce,
+                    trains: false,
+                    ..Limits::default()
+                },
                 listeners: vec![socket.group.listener(0)],
                 crossings: Crossings::alone()?,
                 counters: Arc::clone(&counters),

@@ -62,6 +62,11 @@ impl Law for Fixed {
     }
 }
 
+/// The law with these parameters.
+pub fn law(given: &[(&str, f64)]) -> Values {
+    ENTRY.values(given).unwrap()
+}
+
 /// How a proxy queues and judges.
 pub type Scheme = (Queueing, Decide);
 
@@ -85,7 +90,7 @@ pub fn adjusted(
 ) -> Script {
     Script::with(Policy::Rr, |settings| {
         (settings.overload.queueing, settings.overload.gate.decide) = scheme;
-        settings.overload.gate.law = ENTRY.values(given).unwrap();
+        settings.overload.gate.law = law(given);
         adjust(settings);
     })
 }

@@ -15,9 +15,9 @@ use super::shape::Real;
 use super::sources;
 use super::tables::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
-    PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
-    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHED, SHED_BY, SOCKET_MAX, STICKY,
-    THROTTLE,
+    PAD, PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
+    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW, SHADOW_LAW, SHADOW_PARAMS,
+    SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -58,6 +58,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let burst = section.value(&BURST, report).map(Spanned::into_inner);
     let disposal = section.value(&DISPOSAL, report).map(Spanned::into_inner);
     let refusing_max = refusing_max(section, disposal, report);
+    let pad = pad(section, disposal, report);
     let occupancy = section.value(&OCCUPANCY, report).map(Spanned::into_inner);
     let sticky = section.value(&STICKY, report).map(Spanned::into_inner);
     let memory_max = section.value(&MEMORY_MAX, report).map(Spanned::into_inner);
@@ -66,9 +67,11 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let sessions = section.read_one(&SESSIONS, sessions, report);
     let law = section.read_one(&PARAMS, |params, report| values(law, params, report), report);
     let (told_apart, sources) = sources?;
+    let shadow = section.read_one(&SHADOW, read_shadow, report);
     Some(proxy::Overload {
         gate: Settings {
             law: law?,
+            shadow: shadow?,
             decide: decide?,
             scheme: scheme?,
             throttle: throttle?,
@@ -83,9 +86,26 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
         disposal: disposal?,
         reinvites: reinvites?,
         retry_after: retry_after?,
+        pad: pad?,
         refusing_max: refusing_max?,
         sources,
     })
+}
+
+/// The law that looks on, if there is to be one; `None` when something was reported.
+fn read_shadow(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Values>> {
+    let Some(law) = section.value(&SHADOW_LAW, report)?.into_inner() else {
+        let given = |params: &Section<'_, '_>, report: &mut Report| {
+            let idle = params.each().next().map(|(key, _)| key.span());
+            if let Some(span) = idle.clone() {
+                let help = "name the law, or remove them";
+                report.error(span, "parameters of no law", "the shadow is off", help);
+            }
+            idle.is_none()
+        };
+        return section.read_one(&SHADOW_PARAMS, given, report).then_some(None);
+    };
+    section.read_one(&SHADOW_PARAMS, |params, report| values(law, params, report), report).map(Some)
 }
 
 /// What is shed; `None` when something was reported.
@@ -160,6 +180,25 @@ fn refusing_max(
         return None;
     }
     Some(given.into_inner())
+}
+
+/// The length of a 503, if it is to have one; `None` when something was reported.
+fn pad(
+    section: &Section<'_, '_>,
+    disposal: Option<proxy::Disposal>,
+    report: &mut Report,
+) -> Option<Option<usize>> {
+    if !section.has(&PAD) {
+        return Some(None);
+    }
+    let given = section.given(&PAD, report)?;
+    if disposal == Some(proxy::Disposal::Drop) {
+        let title = format!("`{}` has no effect", PAD.name);
+        let help = "remove it, or write `disposal = \"reject\"`";
+        report.error(given.span(), title, "what is dropped gets no 503", help);
+        return None;
+    }
+    usize::try_from(given.into_inner()).ok().map(Some)
 }
 
 /// Bounds of Retry-After, if there is to be one; `None` when something was reported.

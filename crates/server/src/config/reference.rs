@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use tidegate_control::registry::LAWS;
-use tidegate_control::{Entry, Param};
+use tidegate_control::{Entry, Param, Reason};
 
 use super::knob::{Absent, Documented, Table};
 use super::tables::{PARAMS, ROOT};
@@ -38,7 +38,16 @@ pub fn reference() -> String {
     for table in ROOT.tables {
         describe_all(table, &mut out);
     }
+    describe_reasons(&mut out);
     out
+}
+
+/// Appends why work is refused: what `/metrics`, `/refusals` and `tidegate ctl` say as well.
+fn describe_reasons(out: &mut String) {
+    out.push_str("\n## Why new work is refused\n\n");
+    for reason in Reason::ALL {
+        let _ = writeln!(out, "- **`{}`**: {}", reason.name(), reason.doc());
+    }
 }
 
 /// Appends what there is to say of `table` and its keys, in Markdown; not of the tables in it.

@@ -2,7 +2,7 @@
 //! read again.
 
 use ipnet::IpNet;
-use tidegate_control::{Decide, Estimation, Scheme, ShedOrder, SourceSettings};
+use tidegate_control::{Decide, Estimation, Scheme, ShedOrder, SourceSettings, Values};
 use tidegate_proxy::{
     Class, Disposal, Excess, Flood, Overload, Priority, Queueing, SourceLimit, Sources,
 };
@@ -17,7 +17,7 @@ use super::tables::{
 
 /// The table `[overload]`, with those in it.
 pub fn overload_toml(overload: &Overload) -> String {
-    let Overload { gate, queueing, disposal, reinvites, retry_after, refusing_max, sources } =
+    let Overload { gate, queueing, disposal, reinvites, retry_after, pad, refusing_max, sources } =
         overload;
     let refusing_max = match disposal {
         Disposal::Kernel => format!("refusing_max = {refusing_max}\n"),
@@ -25,7 +25,7 @@ pub fn overload_toml(overload: &Overload) -> String {
     };
     let mut text = format!(
         "[overload]\nlaw = \"{}\"\ndecide = \"{}\"\nqueue = \"{}\"\nthrottle = \"{}\"\n\
-         burst = {}\n{}reinvites = {reinvites}\n{}\
+         burst = {}\n{}reinvites = {reinvites}\n{}{}\
          disposal = \"{}\"\n{refusing_max}occupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
          [overload.params]\n",
         gate.law.entry().name,
@@ -37,13 +37,17 @@ pub fn overload_toml(overload: &Overload) -> String {
         retry_after
             .map(|(least, most)| format!("retry_after = [{least}, {most}]\n"))
             .unwrap_or_default(),
+        pad.map(|bytes| format!("pad = {bytes}\n")).unwrap_or_default(),
         word(&DISPOSAL.shape, *disposal),
         word(&OCCUPANCY.shape, gate.occupancy),
         gate.sticky,
         gate.memory_max,
     );
-    for (param, value) in gate.law.each() {
-        text += &format!("{} = {value}\n", param.name);
+    text += &params_toml(&gate.law);
+    if let Some(shadow) = &gate.shadow {
+        text += &format!("\n[overload.shadow]\nlaw = \"{}\"\n", shadow.entry().name);
+        text += "\n[overload.shadow.params]\n";
+        text += &params_toml(shadow);
     }
     // Whoever reads it knows which class ends a call.
     let Estimation { check, interval, weight, rate_cps, rate_min_cps, end: _ } = gate.sessions;
@@ -96,6 +100,10 @@ fn sources_toml(gate: &SourceSettings, sources: &Sources) -> String {
 fn list(texts: impl IntoIterator<Item = String>) -> String {
     let quoted: Vec<_> = texts.into_iter().map(|text| format!("\"{text}\"")).collect();
     format!("[{}]", quoted.join(", "))
+}
+
+fn params_toml(law: &Values) -> String {
+    law.each().map(|(param, value)| format!("{} = {value}\n", param.name)).collect()
 }
 
 /// The keys of a class scheme.
@@ -177,7 +185,7 @@ mod tests {
             Config::parse(Path::new("f"), text.as_bytes()).unwrap_or_else(|e| panic!("{e}"))
         };
         let single = "[overload]\nclasses = \"single\"\nreinvites = true\nburst = 9\n\
-                      retry_after = [0, 7]\n[overload.sessions]\ncheck = \"full\"\n\
+                      retry_after = [0, 7]\npad = 512\n[overload.sessions]\ncheck = \"full\"\n\
                       interval_ms = 50\nweight = 0.5\nrate_cps = 7.5\nrate_min_cps = 0.25\n\
                       [emulate]\n";
         let multi = "[overload]\nclasses = \"multi\"\nshed = [\"bye\", \"final\"]\n\

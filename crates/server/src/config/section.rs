@@ -48,6 +48,11 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.iter()
     }
 
+    /// The names of all keys and tables that are given.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.content.iter().map(|(key, _)| &**key.get_ref())
+    }
+
     /// Whether the key is given, rightly or wrongly.
     pub fn has<S>(&self, knob: &Knob<S>) -> bool {
         self.content.contains_key(knob.name)

@@ -37,7 +37,7 @@ impl fmt::Display for Config {
             let slow = if self.emulate.is_some() { ", on an emulated processor" } else { "" };
             writeln!(f, "  overload {law}{slow}")?;
         }
-        match self.admin {
+        match self.admin.address {
             Some(address) if address.ip().is_loopback() => {
                 writeln!(f, "  admin    http://{address}")?;
             }

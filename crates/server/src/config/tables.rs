@@ -19,9 +19,9 @@ use super::word;
 
 pub(super) use overload::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
-    PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
-    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHED, SHED_BY, SOCKET_MAX, STICKY,
-    THROTTLE,
+    PAD, PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
+    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW, SHADOW_LAW, SHADOW_PARAMS,
+    SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
 };
 pub use overload::{EMULATE, OVERLOAD};
 pub(super) use pool::{
@@ -158,9 +158,10 @@ pub(super) static ADMIN: Table = Table {
     header: "[admin]",
     name: "admin",
     count: 0..=1,
-    doc: "HTTP for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text) and \
-          `/status` (JSON). It asks for no password.",
-    knobs: &[&ADMIN_ADDRESS],
+    doc: "HTTP for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text), and as JSON \
+          `/status`, `/overload` (what is in force; PUT changes it), `/laws` and `/refusals`. \
+          It asks for no password.",
+    knobs: &[&ADMIN_ADDRESS, &ADMIN_HOSTS, &REFUSALS_PER_SECOND, &REFUSALS_KEPT],
     tables: &[],
     has_free_keys: false,
     reserved: &[],
@@ -174,6 +175,32 @@ pub(super) static ADMIN_ADDRESS: Knob<Text<Option<SocketAddr>>> = Knob {
     },
     absent: Absent::Default("\"127.0.0.1:8060\""),
     doc: "Where to listen. Port 0 takes a free port.",
+};
+
+pub(super) static ADMIN_HOSTS: Knob<List<Text<String>>> = Knob {
+    name: "hosts",
+    shape: List {
+        of: Text { what: "a host name, such as `\"sip1.example.com\"`", parse: word::host },
+        count_max: 16,
+    },
+    absent: Absent::Default("[]"),
+    doc: "Names by which it may be called, beside `localhost` and any IP address. A request with \
+          another name in its Host is refused: a page on the web could have its own name lead \
+          here, and read or change what it likes through the browser of somebody who is allowed to.",
+};
+
+pub(super) static REFUSALS_PER_SECOND: Knob<Whole> = Knob {
+    name: "refusals_per_second",
+    shape: Whole(0..=1000),
+    absent: Absent::Default("5"),
+    doc: "Refusals kept for `/refusals` in each second, of each reason and by each shard.",
+};
+
+pub(super) static REFUSALS_KEPT: Knob<Whole> = Knob {
+    name: "refusals_kept",
+    shape: Whole(1..=100_000),
+    absent: Absent::Default("256"),
+    doc: "The latest refusals that are kept, divided among the shards.",
 };
 
 pub(super) static LISTEN: Table = Table {

@@ -46,6 +46,17 @@ pub(super) fn name(text: &str) -> Result<String, Wrong> {
     }
 }
 
+/// A host name as it stands in a URL, in lower case.
+pub(super) fn host(text: &str) -> Result<String, Wrong> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    match text.chars().find(|c| !fits(*c)) {
+        _ if text.is_empty() => Err("empty".into()),
+        _ if text.len() > 253 => Err(format!("{} characters", text.chars().count()).into()),
+        Some(c) => Err(format!("holds `{}`", c.escape_debug()).into()),
+        None => Ok(text.to_ascii_lowercase()),
+    }
+}
+
 /// A pool's name: not the word that routes use for something else.
 pub(super) fn pool_name(text: &str) -> Result<String, Wrong> {
     if text == REQUEST_URI {

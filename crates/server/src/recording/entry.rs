@@ -13,6 +13,7 @@ const TIMEOUT: u8 = 2;
 const FAILED: u8 = 3;
 const LOAD: u8 = 4;
 const DRAIN: u8 = 5;
+const ORDER: u8 = 6;
 
 /// Appends an input: its kind, its time, and what belongs to its kind.
 pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
@@ -51,6 +52,10 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
             }
         }
         Input::Drain => begin(DRAIN),
+        Input::Order(order) => {
+            begin(ORDER);
+            put_bytes(out, order);
+        }
     }
 }
 
@@ -93,6 +98,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
             Input::Load(Load { busy, cpu, socket_fill, filtered, overflow })
         }
         DRAIN => Input::Drain,
+        ORDER => Input::Order(take_bytes(rest)?),
         _ => return None,
     };
     Some(Entry { now, input })
@@ -124,7 +130,7 @@ fn put_path(out: &mut Vec<u8>, Path { transport, local, remote }: Path) {
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    // A datagram has at most 65,535 of them.
+    // A datagram has at most 65,535 of them, an order fewer.
     out.extend((bytes.len() as u32).to_le_bytes());
     out.extend(bytes);
 }
@@ -218,6 +224,7 @@ mod tests {
             Just(Input::Timeout),
             (path(), cause()).prop_map(|(path, cause)| Input::Failed(Failure { path, cause })),
             any::<(u64, u64, u16, u64, u64)>().prop_map(load),
+            prop::collection::vec(any::<u8>(), 0..300).prop_map(Input::Order),
             Just(Input::Drain),
         ]
     }
@@ -231,6 +238,7 @@ mod tests {
             Input::Timeout => Input::Timeout,
             Input::Failed(failure) => Input::Failed(*failure),
             Input::Load(load) => Input::Load(*load),
+            Input::Order(order) => Input::Order(&order[..]),
             Input::Drain => Input::Drain,
         };
         Entry { now: *now, input }

@@ -21,6 +21,8 @@ pub struct Inputs {
     pub failures: u64,
     /// Readings of the load.
     pub loads: u64,
+    /// Orders.
+    pub orders: u64,
     /// Requests to drain.
     pub drains: u64,
 }
@@ -28,8 +30,8 @@ pub struct Inputs {
 impl Inputs {
     /// All of them.
     pub fn total(&self) -> u64 {
-        let Self { datagrams, serves, timeouts, failures, loads, drains } = *self;
-        datagrams + serves + timeouts + failures + loads + drains
+        let Self { datagrams, serves, timeouts, failures, loads, orders, drains } = *self;
+        datagrams + serves + timeouts + failures + loads + orders + drains
     }
 
     fn count<B>(&mut self, input: &Input<B>) {
@@ -39,6 +41,7 @@ impl Inputs {
             Input::Timeout => &mut self.timeouts,
             Input::Failed(_) => &mut self.failures,
             Input::Load(_) => &mut self.loads,
+            Input::Order(_) => &mut self.orders,
             Input::Drain => &mut self.drains,
         } += 1;
     }

@@ -49,6 +49,12 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
+    /// Gives a node an [order](Core::on_order). A stalled one hears of it when it goes on, one that
+    /// has crashed does not.
+    pub fn order(&mut self, node: NodeId, order: &[u8]) {
+        self.give(node, Input::Order(order.into()));
+    }
+
     /// Tells a node to admit no new work and finish what it holds. A stalled one hears of it
     /// when it goes on, one that has crashed does not.
     pub fn drain(&mut self, node: NodeId) {

@@ -63,6 +63,7 @@ pub(super) struct Node<N> {
 pub(super) enum Input {
     Packet(Received),
     Failure(Failure),
+    Order(Box<[u8]>),
     Drain,
 }
 

@@ -15,6 +15,7 @@ pub enum Seen {
     Timeout,
     Failed,
     Load(Load),
+    Order(String),
     Drain,
 }
 
@@ -125,6 +126,11 @@ impl Core for Echo {
 
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.note(now, Seen::Load(load));
+    }
+
+    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+        self.note(now, Seen::Order(text(order)));
+        self.send("order");
     }
 
     fn on_drain(&mut self, now: Timestamp) {

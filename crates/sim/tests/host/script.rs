@@ -142,15 +142,17 @@ fn what_crosses_leaves_at_its_completion_and_arrives_when_handed_over() {
 }
 
 #[test]
-fn failures_and_the_end_reach_the_core_at_once_and_what_it_holds_is_not_lost() {
+fn failures_orders_and_the_end_reach_the_core_at_once_and_what_it_holds_is_not_lost() {
     let mut host = Host::new(echo(&[]), &fifo(0, 10, 0));
     let mut sent = Vec::new();
     host.offer(at(0), received(0, "A 0"));
     host.offer(at(1), received(1, "B 0"));
     host.on_failed(at(2), Failure { path: path(), cause: Cause::Refused });
+    host.on_order(at(3), b"faster");
     host.on_drain(at(3));
     drain(&mut host, at(3), &mut sent);
-    let held = [(at(2), Seen::Failed), (at(3), Seen::Drain)];
+    let order = Seen::Order("faster".into());
+    let held = [(at(2), Seen::Failed), (at(3), order), (at(3), Seen::Drain)];
     assert_eq!(host.core().inputs()[2..], held, "B still waits");
     assert!(sent.is_empty() && !host.is_drained());
     for us in [10, 20] {
@@ -159,7 +161,7 @@ fn failures_and_the_end_reach_the_core_at_once_and_what_it_holds_is_not_lost() {
         drain(&mut host, at(us), &mut sent);
     }
     assert!(host.is_drained());
-    let expected = [(10, "A 0"), (10, "failed"), (10, "drain"), (20, "B 0")];
+    let expected = [(10, "A 0"), (10, "failed"), (10, "order"), (10, "drain"), (20, "B 0")];
     assert_eq!(sent, datagrams(&expected));
 }
 

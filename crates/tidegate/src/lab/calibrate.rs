@@ -47,21 +47,28 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
+/// How a server keeps its calls.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Kept {
+pub(super) enum Kept {
     /// RFC 3261 §16 in full
     Transaction,
     /// Without transactions, calls known
     Stateless,
 }
 
+impl From<Kept> for Mode {
+    fn from(kept: Kept) -> Self {
+        match kept {
+            Kept::Transaction => Self::Transaction,
+            Kept::Stateless => Self::Stateless,
+        }
+    }
+}
+
 /// Measures, prints and writes.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let order = Order {
-        mode: match args.mode {
-            Kept::Transaction => Mode::Transaction,
-            Kept::Stateless => Mode::Stateless,
-        },
+        mode: args.mode.into(),
         seconds: args.seconds,
         rounds: args.rounds,
         share: args.share,

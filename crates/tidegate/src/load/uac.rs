@@ -100,6 +100,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     callers: u32,
 
+    /// Give them names of 16 different lengths, so that their messages differ in length too
+    #[arg(long)]
+    uneven: bool,
+
     /// Calls that may be open at once; one more is not begun, and counted. SIPp's -l does so
     /// without counting
     #[arg(long, value_name = "N", default_value_t = 100_000)]
@@ -228,6 +232,7 @@ fn configure(args: &Args, local: SocketAddr, load: Load) -> CallerConfig {
         uri: args.target.uri.clone(),
         load,
         callers: args.callers,
+        uneven: args.uneven,
         hold: args.hold,
         patience: args.patience,
         deadline: args.deadline,

@@ -44,7 +44,7 @@ impl<'r> Report<'r> {
     pub fn to_json(&self) -> Value {
         let Verdict { inputs, packets, blocks, differing, difference, span } =
             self.replayed.verdict;
-        let Inputs { datagrams, serves, timeouts, failures, loads, drains } = inputs;
+        let Inputs { datagrams, serves, timeouts, failures, loads, orders, drains } = inputs;
         let recording = self.recording;
         json!({
             "recorded_by": recording.head().program,
@@ -57,6 +57,7 @@ impl<'r> Report<'r> {
                 "timeouts": timeouts,
                 "failures": failures,
                 "loads": loads,
+                "orders": orders,
                 "drains": drains,
             },
             "span_s": span.map(|(first, last)| [first.as_secs_f64(), last.as_secs_f64()]),
@@ -138,7 +139,8 @@ impl fmt::Display for Report<'_> {
         )?;
         writeln!(
             f,
-            "{:<12}{}: {} datagrams, {} serves, {} timers, {} loads, {} failures, {} drains",
+            "{:<12}{}: {} datagrams, {} serves, {} timers, {} loads, {} failures, {} orders, \
+             {} drains",
             "inputs",
             inputs.total(),
             inputs.datagrams,
@@ -146,6 +148,7 @@ impl fmt::Display for Report<'_> {
             inputs.timeouts,
             inputs.loads,
             inputs.failures,
+            inputs.orders,
             inputs.drains
         )?;
         if let Some((first, last)) = span {

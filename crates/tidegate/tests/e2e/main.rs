@@ -21,5 +21,6 @@ mod recording;
 mod restart;
 mod shards;
 mod starting;
+mod steering;
 mod stopping;
 mod transactions;

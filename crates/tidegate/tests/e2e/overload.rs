@@ -92,6 +92,20 @@ fn a_call_that_is_not_admitted_gets_a_503_at_once_and_again_when_it_is_repeated(
 }
 
 #[test]
+fn a_503_has_the_length_it_is_padded_to() {
+    const LENGTH: usize = 900;
+    let busy = Busy::set_up(&format!("pad = {LENGTH}"));
+    for user in ["bob", "robert-with-a-longer-name"] {
+        let to = format!("<sip:{user}@example.com>");
+        let next = busy.invite(busy.waits + 1).with("To", &to);
+        let refused = busy.caller.ask(busy.tidegate.address(), &next);
+        assert_eq!(refused.status(), 503);
+        assert_eq!(refused.0.len(), LENGTH);
+        assert!(refused.field("Server").starts_with("Tidegate/"));
+    }
+}
+
+#[test]
 fn the_repetition_of_a_call_that_waits_is_absorbed() {
     let busy = Busy::set_up("");
     busy.call(busy.waits);
@@ -159,12 +173,22 @@ fn below_its_capacity_pi_refuses_nobody() {
 /// what is counted on the three sides agrees.
 #[test]
 fn a_flood_of_sipp_calls_is_admitted_or_refused_and_counted() {
+    flood_of_sipp_calls("");
+}
+
+/// SIPp reads a 503 that is padded as any other.
+#[test]
+fn a_flood_of_sipp_calls_is_refused_by_padded_503s() {
+    flood_of_sipp_calls("pad = 800\n");
+}
+
+fn flood_of_sipp_calls(more: &str) {
     const CALLS: u32 = 300;
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas");
     let mut configuration = Configuration::new(&stage, &[callee.address()]);
     // 6 messages of a call are 20 ms of work.
-    configuration.more = "[overload]\nlaw = \"pi\"\n[emulate]\nserve_us = 3_300\n".to_owned();
+    configuration.more = format!("[overload]\nlaw = \"pi\"\n{more}[emulate]\nserve_us = 3_300\n");
     let tidegate = Tidegate::start(&stage, &configuration);
     let load = Load { scenario: "uac-overload", calls: CALLS, rate_cps: 200, ..Load::default() };
     Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(CALLS);

@@ -42,11 +42,15 @@ impl Recorded {
     }
 
     fn call(&self, rate_cps: u32, calls: u32) {
+        self.begin_calls(rate_cps, calls).exit();
+    }
+
+    fn begin_calls(&self, rate_cps: u32, calls: u32) -> Process {
         let (target, bind) = (self.tidegate.address().to_string(), self.stage.ip().to_string());
         let (rate, calls) = (rate_cps.to_string(), calls.to_string());
         let load = ["load", "uac", &target, "--bind", &bind, "--rate", &rate, "--calls", &calls];
         // What comes of them depends on the machine; that it is replayed does not.
-        self.stage.start("caller", Command::new(TIDEGATE).args(load)).exit();
+        self.stage.start("caller", Command::new(TIDEGATE).args(load))
     }
 
     fn stop(&mut self) {
@@ -113,6 +117,28 @@ fn an_overloaded_server_is_replayed_exactly_and_its_calls_under_another_law() {
     for row in rows {
         assert_eq!(row["figures"]["offered"], rows[0]["figures"]["offered"]);
     }
+}
+
+#[test]
+fn a_run_whose_law_was_switched_is_replayed_exactly() {
+    let more = "[overload]\nlaw = \"pi\"\n[emulate]\noffer_us = 100\nserve_us = 1_000\n";
+    let mut run = Recorded::set_up(more, &[]);
+    let mut caller = run.begin_calls(400, 800);
+    let admin = run.tidegate.admin().to_string();
+    for law in ["codel", "occ", "dagor", "none", "sired", "ohta", "gradient2", "aro", "none", "pi"]
+    {
+        for how in [&[][..], &["--shadow"]] {
+            let order = [&["ctl", "--admin", &admin, "law", law], how].concat();
+            let (status, said) = run_to_end(&run.stage, &order);
+            assert_eq!(status, Some(0), "{said}");
+        }
+    }
+    caller.exit();
+    run.stop();
+    let figures = run.stage.path("figures.json");
+    assert_exact(run.replay(&["--json", figures.to_str().unwrap()]));
+    let figures: serde_json::Value = serde_json::from_slice(&fs::read(figures).unwrap()).unwrap();
+    assert_eq!(figures["inputs"]["orders"], 20);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use tidegate_control::registry::LAWS;
 use tidegate_control::{Decide, Entry, Occupancy, SessionCheck, ThrottleKind, Weight};
-use tidegate_proxy::{Class, Disposal, Queueing};
+use tidegate_proxy::{Class, Disposal, PAD_MAX, Queueing};
 
 use super::sources::{LIMIT, PRIORITY, SOURCES};
 use crate::config::by_class::ByClass;
@@ -31,11 +31,12 @@ pub static OVERLOAD: Table = Table {
         &DISPOSAL,
         &REFUSING_MAX,
         &RETRY_AFTER,
+        &PAD,
         &OCCUPANCY,
         &STICKY,
         &MEMORY_MAX,
     ],
-    tables: &[&PARAMS, &SESSIONS, &SOURCES, &LIMIT, &PRIORITY],
+    tables: &[&PARAMS, &SHADOW, &SESSIONS, &SOURCES, &LIMIT, &PRIORITY],
     has_free_keys: false,
     reserved: &[],
 };
@@ -203,6 +204,17 @@ pub(in crate::config) static RETRY_AFTER: Knob<List<Whole>> = Knob {
           to this server for so long (RFC 3261 §21.5.4), whichever of its callers was refused.",
 };
 
+pub(in crate::config) static PAD: Knob<Whole> = Knob {
+    name: "pad",
+    shape: Whole(256..=PAD_MAX as u64),
+    absent: Absent::Means("each 503 as long as it comes out"),
+    doc: "Bytes to which the 503 to work that is not admitted is lengthened, by spaces before the \
+          value of its Server header (RFC 3261 §7.3.1); a longer one stays as it is. For a trunk \
+          or proxy that sends many calls: several datagrams of one length to one peer cost little \
+          more to send than one. Choose what nearly all of the 503s to it fit in; longer ones on \
+          the wire are the price.",
+};
+
 pub(in crate::config) static OCCUPANCY: Knob<Choice<Occupancy>> = Knob {
     name: "occupancy",
     shape: Choice { words: &[("busy", Occupancy::Busy), ("cpu", Occupancy::Cpu)], reserved: &[] },
@@ -232,6 +244,48 @@ pub(in crate::config) static PARAMS: Table = Table {
     name: "params",
     count: 0..=1,
     doc: "Parameters of the law.",
+    knobs: &[],
+    tables: &[],
+    has_free_keys: true,
+    reserved: &[],
+};
+
+pub(in crate::config) static SHADOW: Table = Table {
+    header: "[overload.shadow]",
+    name: "shadow",
+    count: 0..=1,
+    doc: "A second law that decides nothing. It sees what the first one sees, and each piece of \
+          new work is counted by what was done with it and what this law would have done \
+          (`shadow_work` in `/metrics`). Its signals are those of a server under the first law: \
+          of a law that closes a loop it shows when it would act, not where it would settle.",
+    knobs: &[&SHADOW_LAW],
+    tables: &[&SHADOW_PARAMS],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+static SHADOW_WORDS: [(&str, Option<&Entry>); LAWS.len() + 1] = {
+    let mut words = [("off", None); LAWS.len() + 1];
+    let mut i = 0;
+    while i < LAWS.len() {
+        words[i] = (LAWS[i].name, Some(LAWS[i]));
+        i += 1;
+    }
+    words
+};
+
+pub(in crate::config) static SHADOW_LAW: Knob<Choice<Option<&'static Entry>>> = Knob {
+    name: "law",
+    shape: Choice { words: &SHADOW_WORDS, reserved: &[] },
+    absent: Absent::Default("\"off\""),
+    doc: "The law that looks on; `off`: none, which costs nothing.",
+};
+
+pub(in crate::config) static SHADOW_PARAMS: Table = Table {
+    header: "[overload.shadow.params]",
+    name: "params",
+    count: 0..=1,
+    doc: "Parameters of the law that looks on.",
     knobs: &[],
     tables: &[],
     has_free_keys: true,

@@ -123,6 +123,11 @@ impl Tidegate {
         &self.listeners
     }
 
+    /// Where its admin interface is.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// The process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
@@ -159,7 +164,8 @@ impl Tidegate {
     pub fn get(&self, page: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.admin).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-        write!(stream, "GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+        write!(stream, "GET {page} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         let (head, body) = answer.split_once("\r\n\r\n")?;

@@ -1,0 +1,340 @@
+//! What a message of each kind costs this server, admitted and refused, with and without a
+//! measurement of the law: 000 §6.1 on the machine at hand.
+//!
+//! Two ways. The *whole cycle* is that of a server on sockets of loopback: what its thread uses of
+//! the processor from the receive buffer to the last packet sent ([`loopback`]). *Processing* is
+//! the core alone ([`alone`]). Time is that of the thread's CPU clock, read around a batch of
+//! messages of one kind, less what a batch of nothing takes: so the clock costs nothing, and what
+//! others do on the processor does not count.
+//!
+//! A server is kept in one state ([`subject`]): without control; under the law `occupancy`, which
+//! never measures or at each message, and admits all or nothing. All messages are judged alike
+//! (`classes = "single"`), as in the paper. What is refused is what an admitting server would get.
+//!
+//! # Known bias
+//!
+//! A value is the mean of a batch, where the paper has single messages: the least is no lucky
+//! message, and the mean has no outlier of milliseconds. A batch is of one kind, as in the paper:
+//! the processor's caches know it well.
+
+pub(crate) mod alone;
+mod loopback;
+pub(crate) mod messages;
+pub mod model;
+pub mod picture;
+pub(crate) mod script;
+pub(crate) mod subject;
+
+use serde::Serialize;
+use tidegate_proxy::{Disposal, Mode};
+
+use crate::machine::Machine;
+use crate::spread::Spread;
+use alone::{Alone, Diverted};
+use loopback::Loopback;
+use messages::Parties;
+use model::Model;
+pub use script::Kind;
+use script::{Script, Timed, Way};
+use subject::{Law, State};
+
+/// Messages from one measurement to the next by which there is none but the one of each second.
+const NEVER: u32 = 100_000;
+
+/// What part of a batch must have been refused, or admitted, as it was to be.
+const RIGHT: f64 = 0.98;
+
+/// What is to be measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// How the server keeps its calls.
+    pub mode: Mode,
+    /// Rounds; each has a least value, a median and a mean.
+    pub rounds: u32,
+    /// Messages of each kind in a round, at the least.
+    pub messages: u32,
+    /// Messages of a batch.
+    pub batch: u32,
+}
+
+/// Whether there is control, and whether it measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Control {
+    /// `law = "none"`.
+    None,
+    /// `law = "occupancy"`, which does not measure.
+    Idle,
+    /// It measures at each message, and the processor and the sockets are read for it.
+    Measuring,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It is admitted.
+    Accepted,
+    /// It is answered 503, if it is a request that can be.
+    Rejected,
+    /// It is not answered.
+    Dropped,
+}
+
+/// Each state that is measured, in the order of the tables.
+const STATES: [(Control, Fate); 7] = [
+    (Control::None, Fate::Accepted),
+    (Control::Idle, Fate::Accepted),
+    (Control::Measuring, Fate::Accepted),
+    (Control::Idle, Fate::Rejected),
+    (Control::Measuring, Fate::Rejected),
+    (Control::Idle, Fate::Dropped),
+    (Control::Measuring, Fate::Dropped),
+];
+
+/// What a message costs in one way, in µs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// The least of the rounds' least.
+    pub min_us: f64,
+    /// The median of their medians.
+    pub median_us: f64,
+    /// The mean of their means.
+    pub mean_us: f64,
+    /// Least, median and mean of each round.
+    pub rounds_us: Vec<[f64; 3]>,
+}
+
+/// What messages of one kind cost in one state of the server.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Their kind.
+    pub kind: Kind,
+    /// To a destination that the server serves, or within a call that it knows; if not, it is
+    /// answered 403 or 481, or leads nowhere.
+    pub good: bool,
+    /// Whether there is control.
+    pub control: Control,
+    /// What becomes of them.
+    pub fate: Fate,
+    /// From socket to socket.
+    pub cycle: Cost,
+    /// In the core.
+    pub processing: Cost,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Costs {
+    /// The machine it was measured on.
+    pub machine: Machine,
+    /// Whether the server kept transactions.
+    pub transactions: bool,
+    /// Rounds, and messages of each kind in each.
+    pub rounds: u32,
+    /// See `rounds`.
+    pub messages: u32,
+    /// Messages of a batch.
+    pub batch: u32,
+    /// A row for each kind, destination and state.
+    pub rows: Vec<Row>,
+}
+
+/// Who is told how far it is.
+pub trait Observer {
+    /// A state was measured in a round.
+    fn measured(&self, round: u32, control: Control, fate: Fate);
+}
+
+/// Measures what messages cost.
+///
+/// # Errors
+/// When there is no socket or no thread, or a server does not do what it is measured for.
+pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Costs, String> {
+    let mut rows = Vec::new();
+    for round in 0..order.rounds {
+        for (control, fate) in STATES {
+            let state = state(order.mode, control, fate);
+            let server = Loopback::start(&state)?;
+            let parties = server.parties;
+            let cycle = play(&state, server, parties, order)?;
+            let processing = play(&state, Alone::new(&state, parties)?, parties, order)?;
+            enter(&mut rows, control, fate, &cycle, &processing);
+            observer.measured(round + 1, control, fate);
+        }
+    }
+    let Order { mode, rounds, messages, batch } = *order;
+    Ok(Costs {
+        machine: Machine::this(),
+        transactions: mode == Mode::Transaction,
+        rounds,
+        messages,
+        batch,
+        rows: sorted(rows),
+    })
+}
+
+fn state(mode: Mode, control: Control, fate: Fate) -> State {
+    let measuring = control == Control::Measuring;
+    let params = if fate == Fate::Accepted { "" } else { Law::REFUSES };
+    let measure = if measuring { 1 } else { NEVER };
+    State {
+        mode,
+        law: (control != Control::None).then_some(Law { name: "occupancy", measure, params }),
+        reads_every: u32::from(measuring),
+        refuses: match fate {
+            Fate::Accepted => None,
+            Fate::Rejected => Some(Disposal::Reject),
+            Fate::Dropped => Some(Disposal::Drop),
+        },
+    }
+}
+
+/// Plays as many batches of each kind as the order wants.
+fn play<W: Way>(
+    state: &State,
+    mut server: W,
+    parties: Parties,
+    order: &Order,
+) -> Result<Vec<Timed>, String> {
+    let mut script = Script::new(parties, order.batch as usize);
+    let times = 0..order.messages.div_ceil(order.batch);
+    let timed: Result<Vec<_>, String> = if state.refuses.is_none() {
+        times.map(|_| script.play(&mut server)).collect()
+    } else {
+        let admits = State { law: None, reads_every: 0, refuses: None, ..state.clone() };
+        let admitting = Alone::new(&admits, parties)?;
+        let mut diverted = Diverted { refusing: server, admitting };
+        times.map(|_| script.play(&mut diverted)).collect()
+    };
+    let timed = timed?.concat();
+    timed.iter().try_for_each(|timed| check(timed, state.refuses.is_some()))?;
+    Ok(timed)
+}
+
+/// Whether the server did what it is measured for.
+fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
+    // The ACK of its own 503 is not refused: it ends there.
+    let to_be_refused = refuses && timed.kind != Kind::AckOfRefusal;
+    let refused = timed.refused as f64 / timed.messages as f64;
+    let right = if to_be_refused { refused } else { 1.0 - refused };
+    match right >= RIGHT {
+        true => Ok(()),
+        false => Err(format!(
+            "{} of {} {} were refused by a server of which it is to be told what one that is {} \
+             costs",
+            timed.refused,
+            timed.messages,
+            timed.kind.title(),
+            if to_be_refused { "refused" } else { "admitted" },
+        )),
+    }
+}
+
+/// Enters what a round brought.
+fn enter(rows: &mut Vec<Row>, control: Control, fate: Fate, cycle: &[Timed], processing: &[Timed]) {
+    let mut known: Vec<(Kind, bool)> = Vec::new();
+    for Timed { kind, good, .. } in cycle {
+        if !known.contains(&(*kind, *good)) {
+            known.push((*kind, *good));
+        }
+    }
+    for (kind, good) in known {
+        let each_us = |timed: &[Timed]| -> Vec<f64> {
+            let batches = timed.iter().filter(|timed| (timed.kind, timed.good) == (kind, good));
+            batches.map(|batch| batch.ns / 1e3 / batch.messages as f64).collect()
+        };
+        let is_it =
+            |row: &Row| (row.kind, row.good, row.control, row.fate) == (kind, good, control, fate);
+        let at = rows.iter().position(is_it).unwrap_or_else(|| {
+            let (cycle, processing) = (Cost::default(), Cost::default());
+            rows.push(Row { kind, good, control, fate, cycle, processing });
+            rows.len() - 1
+        });
+        rows[at].cycle.add(&each_us(cycle));
+        rows[at].processing.add(&each_us(processing));
+    }
+}
+
+/// By kind, then by destination, then by state.
+fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
+    let state = |row: &Row| STATES.iter().position(|state| *state == (row.control, row.fate));
+    rows.sort_by_key(|row| (row.kind as u8, !row.good, state(row)));
+    rows
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Self { min_us: f64::INFINITY, median_us: 0.0, mean_us: 0.0, rounds_us: Vec::new() }
+    }
+}
+
+impl Cost {
+    fn add(&mut self, batches_us: &[f64]) {
+        let Some(round) = Spread::of(batches_us.iter().copied()) else { return };
+        self.rounds_us.push([round.min, round.median, round.mean]);
+        let over = |which: usize| Spread::of(self.rounds_us.iter().map(|round| round[which]));
+        self.min_us = over(0).map_or(f64::INFINITY, |least| least.min);
+        self.median_us = over(1).map_or(0.0, |medians| medians.median);
+        self.mean_us = over(2).map_or(0.0, |means| means.mean);
+    }
+}
+
+/// What follows from the costs of one way.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Derived {
+    /// s: all messages of a call, under control that does not measure, in µs.
+    pub call_us: f64,
+    /// r: refusing a call by 503, and taking its ACK, in µs.
+    pub refusal_us: f64,
+    /// Dropping an INVITE, in µs.
+    pub drop_us: f64,
+    /// t_a and t_d of the model where a message is dropped: a message of a call, and one of them
+    /// that is dropped, each the mean of the kinds.
+    pub dropping: Model,
+    /// Where a call is refused: t_d is an INVITE and its ACK, for each message of a call.
+    pub refusing: Model,
+}
+
+impl Costs {
+    /// What follows from the medians of the way that `cost` chooses; `None` if kinds are missing.
+    pub fn derived(&self, cost: fn(&Row) -> &Cost) -> Option<Derived> {
+        let of = |kind, control, fate| -> Option<f64> {
+            let is =
+                |row: &&Row| row.good && (row.kind, row.control, row.fate) == (kind, control, fate);
+            self.rows.iter().find(is).map(|row| cost(row).median_us)
+        };
+        let of_call = |fate| -> Option<f64> {
+            Kind::CALL.iter().map(|kind| of(*kind, Control::Idle, fate)).sum()
+        };
+        let each = Kind::CALL.len() as f64;
+        let call_us = of_call(Fate::Accepted)?;
+        let dropped_us = of_call(Fate::Dropped)? / each;
+        let refused = |kind| of(kind, Control::Idle, Fate::Rejected);
+        let refusal_us = refused(Kind::Invite)? + refused(Kind::AckOfRefusal)?;
+        let model = |dropped_us| Model { accepted_us: call_us / each, dropped_us };
+        Some(Derived {
+            call_us,
+            refusal_us,
+            drop_us: of(Kind::Invite, Control::Idle, Fate::Dropped)?,
+            dropping: model(dropped_us),
+            refusing: model(refusal_us / each),
+        })
+    }
+}
+
+impl Row {
+    /// From socket to socket.
+    pub fn cycle(&self) -> &Cost {
+        &self.cycle
+    }
+
+    /// In the core.
+    pub fn processing(&self) -> &Cost {
+        &self.processing
+    }
+}
+
+#[cfg(test)]
+#[path = "costs/tests.rs"]
+mod tests;

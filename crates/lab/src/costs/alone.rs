@@ -1,0 +1,105 @@
+//! The core alone: no socket, no clock but that of the thread, which is read around a batch.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use tidegate_world::{Core, Path, Pool, Received, Timestamp, Transmit};
+
+use super::messages::Parties;
+use super::script::{Passed, Side, Way};
+use super::subject::{State, Subject};
+use crate::spread::Spread;
+use crate::thread_clock::thread_ns;
+
+/// From one message to the next, in the core's time: 50,000 messages/s.
+const STEP: Duration = Duration::from_micros(20);
+
+/// Batches of nothing whose median time is that of reading the clock.
+const EMPTY: usize = 201;
+
+/// A server without sockets.
+pub(crate) struct Alone {
+    subject: Subject,
+    parties: Parties,
+    pool: Pool,
+    now: Timestamp,
+    /// What a batch of nothing takes.
+    empty_ns: f64,
+}
+
+impl Alone {
+    pub fn new(state: &State, parties: Parties) -> Result<Self, String> {
+        let pool = Pool::new();
+        let subject = Subject::new(state, &parties, &pool).map_err(|error| error.to_string())?;
+        let mut alone = Self { subject, parties, pool, now: Timestamp::ZERO, empty_ns: 0.0 };
+        let empty = (0..EMPTY).map(|_| alone.turn(Vec::new()).0);
+        alone.empty_ns = Spread::of(empty.collect::<Vec<_>>()).map_or(0.0, |all| all.median);
+        Ok(alone)
+    }
+
+    /// Gives the core one message after the other, and lets it serve each.
+    fn turn(&mut self, received: Vec<Received>) -> (f64, Vec<Transmit>) {
+        let mut sent = Vec::with_capacity(2 * received.len());
+        let begun = thread_ns();
+        for message in received {
+            self.now = self.now + STEP;
+            self.subject.offer(self.now, message);
+            while self.subject.serve(self.now) {}
+            while let Some(transmit) = black_box(self.subject.poll_transmit()) {
+                sent.push(transmit);
+            }
+        }
+        ((thread_ns() - begun) as f64, sent)
+    }
+}
+
+impl Way for Alone {
+    fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String> {
+        let remote = match from {
+            Side::Caller => self.parties.caller,
+            Side::Backend => self.parties.backend,
+        };
+        let path = Path::udp(self.parties.server, remote);
+        let received = batch.iter().zip(1..).map(|(bytes, number)| {
+            let arrived = self.now + STEP * number;
+            Received::new(arrived, path, self.pool.copy(bytes))
+        });
+        let received = received.collect();
+        let (ns, sent) = self.turn(received);
+        let side = |transmit: &Transmit| match transmit.path.remote == self.parties.backend {
+            true => Side::Backend,
+            false => Side::Caller,
+        };
+        let sent = sent.iter().map(|packet| (side(packet), packet.bytes.to_vec())).collect();
+        let ns = (ns - self.empty_ns).max(0.0);
+        Ok(Passed { ns, refused: self.subject.take_refused(), sent })
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.subject.rest();
+        Ok(())
+    }
+}
+
+/// A server that refuses what another one admits: who is behind the messages goes on with the
+/// other's answers, or there would be nothing but INVITEs to refuse.
+pub(super) struct Diverted<W> {
+    pub refusing: W,
+    pub admitting: Alone,
+}
+
+impl<W: Way> Way for Diverted<W> {
+    fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String> {
+        let passed = self.refusing.pass(from, batch)?;
+        let admitted = self.admitting.pass(from, batch)?;
+        // Of what the refusing one says only its refusals are heeded.
+        let is_refusal = |(_, bytes): &(Side, Vec<u8>)| bytes.starts_with(b"SIP/2.0 503");
+        let refusals = passed.sent.into_iter().filter(is_refusal);
+        Ok(Passed { sent: admitted.sent.into_iter().chain(refusals).collect(), ..passed })
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.refusing.rest()?;
+        self.admitting.rest()
+    }
+}

@@ -1,0 +1,225 @@
+//! The whole cycle: from the socket by the core to the socket, driven as `tidegate run` drives it.
+//!
+//! A batch waits in the receive buffer while the server's thread is held, as at a server that is
+//! overloaded; then the thread is let go, until nothing is left of the batch. What it used of the
+//! processor is that of the batch, but for what a batch of nothing takes.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use tidegate_io::{Group, Listen, open};
+use tidegate_world::{Core, Received, Timestamp, delegate};
+
+use super::messages::Parties;
+use super::script::{Passed, Side, Way};
+use super::subject::{State, Subject};
+use crate::real::{Seat, Socket};
+use crate::spread::Spread;
+use crate::thread_clock::thread_ns;
+
+/// What holds the server: a keep-alive, which its core never sees.
+const HOLD: &[u8] = b"\r\n\r\n";
+
+/// Wakes are coalesced as long as `tidegate run` does by default.
+const COALESCE: Duration = Duration::from_micros(200);
+
+/// How long a batch may take. Loopback loses nothing that there is room for.
+const BATCH_MAX: Duration = Duration::from_secs(5);
+
+/// Batches of nothing whose median time is taken off those of something.
+const EMPTY: usize = 21;
+
+/// What a held server is to do.
+enum Order {
+    /// Let a minute pass.
+    Rest,
+    /// Take so many messages.
+    Go(usize),
+}
+
+/// What a server tells.
+enum Told {
+    /// It is held. Its CPU time since it was let go, and the messages it did not admit.
+    Held { ns: f64, refused: u64 },
+    /// It has nothing left to serve.
+    Done,
+}
+
+/// A server that can be held.
+struct Held {
+    core: Subject,
+    orders: Receiver<Order>,
+    told: Sender<Told>,
+    begun_ns: u64,
+    /// Messages that are still to come; `None` once it was told that it is done.
+    expected: Option<usize>,
+}
+
+impl Held {
+    fn hold(&mut self) {
+        let ns = (thread_ns() - self.begun_ns) as f64;
+        // Nobody listens any more if the measuring has ended.
+        let _ = self.told.send(Told::Held { ns, refused: self.core.take_refused() });
+        while let Ok(order) = self.orders.recv() {
+            match order {
+                Order::Rest => self.core.rest(),
+                Order::Go(messages) => {
+                    self.expected = Some(messages);
+                    self.begun_ns = thread_ns();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Core for Held {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        if &*received.bytes == HOLD {
+            return self.hold();
+        }
+        self.expected = self.expected.map(|expected| expected.saturating_sub(1));
+        self.core.offer(now, received);
+    }
+
+    fn serve(&mut self, now: Timestamp) -> bool {
+        let served = self.core.serve(now);
+        if !served && self.expected == Some(0) {
+            self.expected = None;
+            let _ = self.told.send(Told::Done);
+        }
+        served
+    }
+
+    delegate!(self.core, but offer, serve);
+}
+
+/// A peer's socket.
+struct Peer {
+    group: Group,
+}
+
+impl Peer {
+    fn open() -> io::Result<Self> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let group = open(&Listen { split: false, ..Listen::new(any) }).map_err(io::Error::other)?;
+        group.listener(0).ordinary().set_nonblocking(true)?;
+        Ok(Self { group })
+    }
+
+    fn send(&self, to: SocketAddr, message: &[u8]) -> io::Result<()> {
+        self.group.listener(0).ordinary().send_to(message, to).map(|_| ())
+    }
+
+    /// Everything that waits there.
+    fn take(&self, buffer: &mut [u8]) -> Vec<Vec<u8>> {
+        let listener = self.group.listener(0);
+        let receive = || listener.ordinary().recv(buffer).ok().map(|n| buffer[..n].to_vec());
+        std::iter::from_fn(receive).collect()
+    }
+}
+
+/// A server on sockets of loopback.
+pub(super) struct Loopback {
+    /// Dropped before the thread, which waits for them.
+    orders: Sender<Order>,
+    told: Receiver<Told>,
+    caller: Peer,
+    backend: Peer,
+    pub parties: Parties,
+    empty_ns: f64,
+    buffer: Vec<u8>,
+    _server: Seat<()>,
+}
+
+impl Loopback {
+    pub fn start(state: &State) -> Result<Self, String> {
+        let failed = |error: io::Error| error.to_string();
+        let (caller, backend) = (Peer::open().map_err(failed)?, Peer::open().map_err(failed)?);
+        let socket = Socket::open(true).map_err(failed)?;
+        let parties = Parties {
+            server: socket.local(),
+            caller: caller.group.local(),
+            backend: backend.group.local(),
+        };
+        // One order at a time, and its answer.
+        let ((orders, ordered), (telling, told)) = (bounded(4), bounded(4));
+        let state = state.clone();
+        let make = move |pool| Held {
+            core: Subject::new(&state, &parties, &pool).expect("a socket was to be had just now"),
+            orders: ordered,
+            told: telling,
+            begun_ns: 0,
+            expected: None,
+        };
+        let server = Seat::start("server", socket, COALESCE, make, drop).map_err(failed)?;
+        let buffer = vec![0; 65_536];
+        let mut loopback =
+            Self { orders, told, caller, backend, parties, empty_ns: 0.0, buffer, _server: server };
+        loopback.hold()?;
+        let empty: Result<Vec<f64>, String> =
+            (0..EMPTY).map(|_| loopback.turn(Side::Caller, &[]).map(|(ns, _)| ns)).collect();
+        loopback.empty_ns = Spread::of(empty?).map_or(0.0, |all| all.median);
+        Ok(loopback)
+    }
+
+    /// Holds the server: its CPU time since it was let go, and the messages it did not admit.
+    fn hold(&self) -> Result<(f64, u64), String> {
+        self.caller.send(self.parties.server, HOLD).map_err(|error| error.to_string())?;
+        match self.hear()? {
+            Told::Held { ns, refused } => Ok((ns, refused)),
+            Told::Done => Err("the server was done with nothing".to_owned()),
+        }
+    }
+
+    fn turn(&self, from: Side, batch: &[Vec<u8>]) -> Result<(f64, u64), String> {
+        let peer = match from {
+            Side::Caller => &self.caller,
+            Side::Backend => &self.backend,
+        };
+        for message in batch {
+            peer.send(self.parties.server, message).map_err(|error| error.to_string())?;
+        }
+        self.order(Order::Go(batch.len()))?;
+        match self.hear()? {
+            Told::Done => self.hold(),
+            Told::Held { .. } => Err("the server was held twice".to_owned()),
+        }
+    }
+
+    fn order(&self, order: Order) -> Result<(), String> {
+        self.orders.send(order).map_err(|_| "the server has ended".to_owned())
+    }
+
+    fn hear(&self) -> Result<Told, String> {
+        self.told.recv_timeout(BATCH_MAX).map_err(|_| {
+            let s = BATCH_MAX.as_secs();
+            format!("a batch was not done within {s} s: datagrams were lost, or the server ended")
+        })
+    }
+}
+
+impl Way for Loopback {
+    fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String> {
+        // What was repeated meanwhile is nobody's answer.
+        for peer in [&self.caller, &self.backend] {
+            peer.take(&mut self.buffer);
+        }
+        let (ns, refused) = self.turn(from, batch)?;
+        let mut sent = Vec::new();
+        for (side, peer) in [(Side::Caller, &self.caller), (Side::Backend, &self.backend)] {
+            // On a machine that is held up a packet may be repeated.
+            let mut once = peer.take(&mut self.buffer);
+            once.sort_unstable();
+            once.dedup();
+            sent.extend(once.into_iter().map(|bytes| (side, bytes)));
+        }
+        Ok(Passed { ns: (ns - self.empty_ns).max(0.0), refused, sent })
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.order(Order::Rest)
+    }
+}

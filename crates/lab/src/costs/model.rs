@@ -1,0 +1,69 @@
+//! 000 §5: what a server does with a share f of what arrives admitted, if a message costs t_a to
+//! process and t_d to dispose of.
+
+use serde::Serialize;
+
+/// The two costs of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Model {
+    /// t_a: to process a message, in µs.
+    pub accepted_us: f64,
+    /// t_d: to dispose of one, in µs.
+    pub dropped_us: f64,
+}
+
+impl Model {
+    /// The example of 000 §5.2.1.
+    pub const PAPER: Self = Self { accepted_us: 70.0, dropped_us: 6.0 };
+
+    /// PP_r: messages processed a second, those disposed of included (equation 9).
+    pub fn processed(&self, fraction: f64) -> f64 {
+        1e6 / (self.accepted_us * fraction + self.dropped_us * (1.0 - fraction))
+    }
+
+    /// PP'_r: messages accepted a second (equation 10).
+    pub fn accepted(&self, fraction: f64) -> f64 {
+        fraction * self.processed(fraction)
+    }
+
+    /// The share f at which `part` of the greatest PP'_r, that at f = 1, is left.
+    pub fn fraction_for(&self, part: f64) -> f64 {
+        let Self { accepted_us, dropped_us } = *self;
+        part * dropped_us / ((1.0 - part) * accepted_us + part * dropped_us)
+    }
+
+    /// How many times shorter a full queue's wait is at f than at 1.
+    pub fn delay_ratio(&self, fraction: f64) -> f64 {
+        self.processed(fraction) / self.processed(1.0)
+    }
+
+    /// t_d ÷ t_a.
+    pub fn ratio(&self) -> f64 {
+        self.dropped_us / self.accepted_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // 000 §5.2.1; the paper rounds .436 to .44 and 29,500 to 32,000.
+    #[test]
+    fn the_papers_example() {
+        let fraction = Model::PAPER.fraction_for(0.9);
+        assert!((fraction - 0.4355).abs() < 1e-4, "{fraction}");
+        assert!((Model::PAPER.processed(fraction) - 29_524.0).abs() < 1.0);
+        assert!((Model::PAPER.delay_ratio(fraction) - 2.067).abs() < 1e-3);
+        assert!((Model::PAPER.accepted(fraction) - 12_857.1).abs() < 0.1);
+        assert!((Model::PAPER.accepted(1.0) - 14_285.7).abs() < 0.1);
+    }
+
+    #[test]
+    fn what_costs_nothing_to_drop_leaves_everything_to_the_rest() {
+        let free = Model { accepted_us: 10.0, dropped_us: 0.0 };
+        assert_eq!(free.fraction_for(0.9), 0.0);
+        assert!((free.accepted(0.01) - free.accepted(1.0)).abs() < 1e-6);
+        let dear = Model { accepted_us: 10.0, dropped_us: 10.0 };
+        assert!((dear.fraction_for(0.9) - 0.9).abs() < 1e-12);
+    }
+}

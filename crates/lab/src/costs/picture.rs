@@ -1,0 +1,45 @@
+//! Figure 4 of paper 000, for the costs that were measured.
+
+use super::Derived;
+use super::model::Model;
+use crate::figure::{Axis, Figure, Line, Panel, Point, Scale, Stroke};
+
+/// PP'_r over f, as a part of what it is at f = 1: of this server, whole cycle and core alone,
+/// where messages are dropped; and of the paper's example.
+pub fn picture(cycle: &Derived, processing: &Derived, processor: &str) -> Figure {
+    let drawn =
+        [("core", processing.dropping), ("cycle", cycle.dropping), ("cycle, 503", cycle.refusing)];
+    let mut lines = vec![line("paper", Model::PAPER, Stroke::Reference)];
+    lines.extend(drawn.map(|(name, model)| line(name, model, Stroke::Measured)));
+    Figure {
+        title: "The accepted rate when a share f is admitted".to_owned(),
+        note: format!(
+            "PP' = f ÷ (t_a f + t_d (1 - f)), as a part of PP'(1) · paper: 70 and 6 µs · {processor}"
+        ),
+        panels: vec![Panel {
+            title: String::new(),
+            x: axis("f, the share that is admitted"),
+            y: axis("PP'(f) ÷ PP'(1)"),
+            lines,
+        }],
+    }
+}
+
+fn line(name: &str, model: Model, stroke: Stroke) -> Line {
+    let most = model.accepted(1.0);
+    let point = |fraction: f64| Point::exact(fraction, model.accepted(fraction) / most);
+    // A mark at each tenth; what is calculated needs none and may be smooth.
+    let steps = if stroke == Stroke::Measured { 20 } else { 200 };
+    let points = (0..=steps).map(|step| point(f64::from(step) / f64::from(steps))).collect();
+    Line { name: name.to_owned(), stroke, points }
+}
+
+fn axis(label: &str) -> Axis {
+    let ticks = (0..=10).step_by(2).map(|tenth| f64::from(tenth) / 10.0);
+    Axis {
+        label: label.to_owned(),
+        range: 0.0..=1.0,
+        scale: Scale::Linear,
+        ticks: ticks.map(|value| (value, format!("{value:.1}"))).collect(),
+    }
+}

@@ -1,0 +1,256 @@
+//! What is played to a server, in batches of messages of one kind, so that each kind can be timed.
+
+use super::messages::Parties;
+
+/// A kind of message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// An INVITE that begins a call.
+    Invite,
+    /// The 180 to it.
+    Ringing,
+    /// The 200 to it.
+    Answer,
+    /// The ACK of that.
+    Ack,
+    /// The BYE.
+    Bye,
+    /// The 200 to it.
+    ByeAnswer,
+    /// The CANCEL of a call that rings.
+    Cancel,
+    /// A REGISTER.
+    Register,
+    /// An OPTIONS: any request that stands alone.
+    Options,
+    /// The ACK of a refused INVITE.
+    AckOfRefusal,
+}
+
+impl Kind {
+    /// The messages of a call.
+    pub const CALL: [Self; 6] =
+        [Self::Invite, Self::Ringing, Self::Answer, Self::Ack, Self::Bye, Self::ByeAnswer];
+
+    /// As people call it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Invite => "INVITE",
+            Self::Ringing => "180",
+            Self::Answer => "200",
+            Self::Ack => "ACK",
+            Self::Bye => "BYE",
+            Self::ByeAnswer => "200 (BYE)",
+            Self::Cancel => "CANCEL",
+            Self::Register => "REGISTER",
+            Self::Options => "OPTIONS",
+            Self::AckOfRefusal => "ACK (503)",
+        }
+    }
+}
+
+/// Whose side of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Caller,
+    Backend,
+}
+
+/// What came of a batch.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    /// CPU time of the server.
+    pub ns: f64,
+    /// Messages that were not admitted.
+    pub refused: u64,
+    /// What it sent, in no particular order, each packet once.
+    pub sent: Vec<(Side, Vec<u8>)>,
+}
+
+impl Passed {
+    /// Packets to one side that begin so.
+    fn to(&self, side: Side, beginning: &str) -> impl Iterator<Item = &[u8]> {
+        let begins = move |(to, bytes): &&(Side, Vec<u8>)| {
+            *to == side && bytes.starts_with(beginning.as_bytes())
+        };
+        self.sent.iter().filter(begins).map(|(_, bytes)| bytes.as_slice())
+    }
+}
+
+/// A way for messages to and from a server.
+pub(crate) trait Way {
+    /// Passes a batch from one side, and takes what the server sends for it.
+    fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String>;
+
+    /// Lets a minute pass, after which nothing is left of finished calls.
+    fn rest(&mut self) -> Result<(), String>;
+}
+
+/// A batch that was passed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed {
+    pub kind: Kind,
+    /// To a destination that the server serves, in a call that it knows.
+    pub good: bool,
+    pub messages: usize,
+    pub refused: u64,
+    /// CPU time of all of them.
+    pub ns: f64,
+}
+
+/// Plays batches of every kind.
+pub(crate) struct Script {
+    parties: Parties,
+    /// Messages of a batch.
+    batch: usize,
+    calls: u64,
+    timed: Vec<Timed>,
+}
+
+impl Script {
+    pub fn new(parties: Parties, batch: usize) -> Self {
+        Self { parties, batch, calls: 0, timed: Vec::new() }
+    }
+
+    /// Plays one batch of each kind, and the ACKs of what was refused by 503.
+    pub fn play(&mut self, way: &mut impl Way) -> Result<Vec<Timed>, String> {
+        self.calls(way)?;
+        self.cancelled(way)?;
+        self.alone(way)?;
+        self.astray(way)?;
+        Ok(std::mem::take(&mut self.timed))
+    }
+
+    /// Plays whole calls alone.
+    pub fn calls(&mut self, way: &mut impl Way) -> Result<(), String> {
+        let invites = self.numbered(|parties, call| parties.initial("INVITE", call, true));
+        let passed = self.pass(way, Side::Caller, Kind::Invite, true, &invites)?;
+        let forwarded = self.all(passed.to(Side::Backend, "INVITE "), "INVITEs forwarded")?;
+        let refusals = passed.to(Side::Caller, "SIP/2.0 503");
+        let acks: Vec<_> = refusals.map(|it| self.parties.ack_of_refusal(it, true)).collect();
+        if !acks.is_empty() {
+            self.pass(way, Side::Caller, Kind::AckOfRefusal, true, &acks)?;
+        }
+
+        let ringing = self.responses(&forwarded, "180 Ringing");
+        self.pass(way, Side::Backend, Kind::Ringing, true, &ringing)?;
+        let answers = self.responses(&forwarded, "200 OK");
+        let passed = self.pass(way, Side::Backend, Kind::Answer, true, &answers)?;
+        let answers = self.all(passed.to(Side::Caller, "SIP/2.0 200"), "200s forwarded")?;
+
+        let acks = self.within("ACK", &answers);
+        self.pass(way, Side::Caller, Kind::Ack, true, &acks)?;
+        let byes = self.within("BYE", &answers);
+        let passed = self.pass(way, Side::Caller, Kind::Bye, true, &byes)?;
+        let forwarded = self.all(passed.to(Side::Backend, "BYE "), "BYEs forwarded")?;
+        let ended = self.responses(&forwarded, "200 OK");
+        self.pass(way, Side::Backend, Kind::ByeAnswer, true, &ended)?;
+        way.rest()
+    }
+
+    /// The batches that were passed since this was asked last.
+    pub fn take_timed(&mut self) -> Vec<Timed> {
+        std::mem::take(&mut self.timed)
+    }
+
+    /// Calls that are given up while they ring.
+    fn cancelled(&mut self, way: &mut impl Way) -> Result<(), String> {
+        let first = self.calls;
+        let invites = self.numbered(|parties, call| parties.initial("INVITE", call, true));
+        let passed = way.pass(Side::Caller, &invites)?;
+        let forwarded = self.all(passed.to(Side::Backend, "INVITE "), "INVITEs forwarded")?;
+        way.pass(Side::Backend, &self.responses(&forwarded, "180 Ringing"))?;
+        let calls = first..self.calls;
+        let cancels: Vec<_> = calls.map(|call| self.parties.cancel(call)).collect();
+        let passed = self.pass(way, Side::Caller, Kind::Cancel, true, &cancels)?;
+        let arrived: Vec<_> = passed.to(Side::Backend, "CANCEL ").map(<[u8]>::to_vec).collect();
+        way.pass(Side::Backend, &self.responses(&arrived, "200 OK"))?;
+        let ended = self.responses(&forwarded, "487 Request Terminated");
+        let passed = way.pass(Side::Backend, &ended)?;
+        let told = passed.to(Side::Caller, "SIP/2.0 487");
+        let acks: Vec<_> = told.map(|it| self.parties.ack_of_refusal(it, true)).collect();
+        way.pass(Side::Caller, &acks)?;
+        way.rest()
+    }
+
+    /// Requests outside any call.
+    fn alone(&mut self, way: &mut impl Way) -> Result<(), String> {
+        for (kind, method) in [(Kind::Register, "REGISTER"), (Kind::Options, "OPTIONS")] {
+            let requests = self.numbered(|parties, call| parties.initial(method, call, true));
+            let passed = self.pass(way, Side::Caller, kind, true, &requests)?;
+            let to_backend = passed.to(Side::Backend, method);
+            let forwarded = self.all(to_backend, "requests forwarded")?;
+            way.pass(Side::Backend, &self.responses(&forwarded, "200 OK"))?;
+        }
+        way.rest()
+    }
+
+    /// What leads nowhere.
+    fn astray(&mut self, way: &mut impl Way) -> Result<(), String> {
+        let initial =
+            [(Kind::Invite, "INVITE"), (Kind::Register, "REGISTER"), (Kind::Options, "OPTIONS")];
+        for (kind, method) in initial {
+            let requests = self.numbered(|parties, call| parties.initial(method, call, false));
+            let passed = self.pass(way, Side::Caller, kind, false, &requests)?;
+            if kind == Kind::Invite {
+                let refusals = passed.to(Side::Caller, "SIP/2.0 403");
+                let acks: Vec<_> =
+                    refusals.map(|it| self.parties.ack_of_refusal(it, false)).collect();
+                way.pass(Side::Caller, &acks)?;
+            }
+        }
+        for (kind, status) in [(Kind::Ringing, "180 Ringing"), (Kind::Answer, "200 OK")] {
+            let responses = self.numbered(|parties, call| parties.response_astray(call, status));
+            self.pass(way, Side::Backend, kind, false, &responses)?;
+        }
+        for (kind, method) in [(Kind::Ack, "ACK"), (Kind::Bye, "BYE"), (Kind::Cancel, "CANCEL")] {
+            let requests = self.numbered(|parties, call| parties.astray(method, call));
+            self.pass(way, Side::Caller, kind, false, &requests)?;
+        }
+        way.rest()
+    }
+
+    fn pass(
+        &mut self,
+        way: &mut impl Way,
+        from: Side,
+        kind: Kind,
+        good: bool,
+        batch: &[Vec<u8>],
+    ) -> Result<Passed, String> {
+        let passed = way.pass(from, batch)?;
+        let (messages, refused, ns) = (batch.len(), passed.refused, passed.ns);
+        self.timed.push(Timed { kind, good, messages, refused, ns });
+        Ok(passed)
+    }
+
+    /// A message of each of the next calls.
+    fn numbered(&mut self, message: impl Fn(&Parties, u64) -> Vec<u8>) -> Vec<Vec<u8>> {
+        let first = self.calls;
+        self.calls += self.batch as u64;
+        (first..self.calls).map(|call| message(&self.parties, call)).collect()
+    }
+
+    fn responses(&self, requests: &[Vec<u8>], status: &str) -> Vec<Vec<u8>> {
+        requests.iter().map(|request| self.parties.response(request, status)).collect()
+    }
+
+    fn within(&self, method: &str, answers: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        answers.iter().map(|answer| self.parties.within(method, answer)).collect()
+    }
+
+    /// A packet for each message of the batch, or what is missing: a cost that is taken of fewer
+    /// would be that of something else.
+    fn all<'a>(
+        &self,
+        packets: impl Iterator<Item = &'a [u8]>,
+        what: &str,
+    ) -> Result<Vec<Vec<u8>>, String> {
+        let packets: Vec<Vec<u8>> = packets.map(<[u8]>::to_vec).collect();
+        match packets.len() == self.batch {
+            true => Ok(packets),
+            false => Err(format!("{} {what}, not {}", packets.len(), self.batch)),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The server that is measured: in which state its overload control is, and how it is kept there.
+//!
+//! The law does not see how busy the server is, but what it must see so as to admit all or
+//! nothing. What it does with that, and what it costs, is the law's own.
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate_proxy::{Disposal, Mode};
+use tidegate_server::assembly::{Assembly, Server};
+use tidegate_server::config::Config;
+use tidegate_server::key::Keys;
+use tidegate_world::{
+    Core, Failure, Load, Path as Way, Pool, Received, Seed, Timestamp, Transmit, Work, delegate,
+};
+
+use super::messages::Parties;
+use crate::thread_clock::thread_ns;
+
+/// When a server has forgotten finished calls, and has sent what it repeats: 64·T1 and more.
+const REST: Duration = Duration::from_secs(64);
+
+/// Sockets of a shard: one for INVITEs, one for all else.
+const SOCKETS: usize = 2;
+
+/// A law that counts measurements in messages, as `[overload]` has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Law {
+    /// `law = …` and its parameters but for those here.
+    pub name: &'static str,
+    /// Messages from one measurement to the next.
+    pub measure: u32,
+    /// Its parameters, `name = value`, each with a comma before it.
+    pub params: &'static str,
+}
+
+impl Law {
+    /// By which nothing is admitted once the processor is busy, but for one in ten thousand.
+    pub const REFUSES: &'static str = ", k = 2, w = 1, rho_targ = 0.01, f_min = 0.0001";
+}
+
+/// The state of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// How it keeps its calls.
+    pub mode: Mode,
+    /// The law; `None` is a server without control.
+    pub law: Option<Law>,
+    /// The processor and the sockets are read every so many messages; 0: never.
+    pub reads_every: u32,
+    /// Whether it admits everything, or what becomes of what is not admitted: everything.
+    pub refuses: Option<Disposal>,
+}
+
+impl State {
+    fn configuration(&self, server: &Parties) -> String {
+        let Parties { server, backend, .. } = server;
+        let mode = match self.mode {
+            Mode::Transaction => "transaction",
+            Mode::Stateless => "stateless",
+        };
+        let overload = self.law.as_ref().map_or_else(String::new, |law| {
+            let Law { name, measure, params } = law;
+            let disposal = match self.refuses {
+                Some(Disposal::Drop) => "drop",
+                _ => "reject",
+            };
+            format!(
+                "[overload]\nlaw = \"{name}\"\nclasses = \"single\"\ndisposal = \"{disposal}\"\n\
+                 params = {{ measure = {measure}{params} }}\n"
+            )
+        });
+        format!(
+            "[[listen]]\ntransport = \"udp\"\naddress = \"{server}\"\n\
+             [[pool]]\nname = \"app\"\nmode = \"{mode}\"\n\
+             [[pool.backend]]\nuri = \"sip:{backend}\"\n{overload}"
+        )
+    }
+}
+
+/// A server in a state.
+pub(crate) struct Subject {
+    core: Server,
+    /// What is added to the driver's time.
+    ahead: Duration,
+    last: Timestamp,
+    /// What the law is told of the processor.
+    busy: bool,
+    reads_every: u32,
+    unread: u32,
+    refused: u64,
+    /// What is asked at a reading, as often as the driver asks its sockets.
+    sockets: Vec<UdpSocket>,
+}
+
+impl Subject {
+    /// A server between `parties`, to be made on the thread that drives it.
+    ///
+    /// # Errors
+    /// When there is no socket.
+    pub fn new(state: &State, parties: &Parties, pool: &Pool) -> std::io::Result<Self> {
+        let text = state.configuration(parties);
+        let config = Config::parse(Path::new("costs"), text.as_bytes());
+        let config = config.unwrap_or_else(|wrong| panic!("it is written here: {wrong}"));
+        let keys = Keys { current: [0; 32], previous: Vec::new() };
+        let locals = vec![parties.server];
+        let core = Assembly::new(&config, &keys, locals, Seed(1)).part(0).core(pool.clone());
+        let sockets: std::io::Result<_> =
+            (0..SOCKETS).map(|_| UdpSocket::bind(("127.0.0.1", 0))).collect();
+        let mut subject = Self {
+            core,
+            ahead: Duration::ZERO,
+            last: Timestamp::ZERO,
+            busy: state.refuses.is_some(),
+            reads_every: state.reads_every,
+            unread: 0,
+            refused: 0,
+            sockets: sockets?,
+        };
+        subject.settle(parties, pool);
+        Ok(subject)
+    }
+
+    /// Messages that were not admitted since this was asked last.
+    pub fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Lets a minute pass.
+    pub fn rest(&mut self) {
+        self.ahead += REST;
+        let now = self.last + REST;
+        self.tell(now);
+        self.handle_timeout(now - self.ahead);
+        // The driver is told when to call next; until then nothing is due.
+        while self.poll_transmit().is_some() {}
+    }
+
+    /// Shows the law a processor until it does what it is to do. It measures each second in
+    /// whatever few messages: those here are keep-alives, which no server answers.
+    fn settle(&mut self, parties: &Parties, pool: &Pool) {
+        for _ in 0..8 {
+            let now = self.last + Duration::from_secs(2);
+            self.ahead += Duration::from_secs(2);
+            self.tell(now);
+            let path = Way::udp(parties.server, parties.caller);
+            self.core.offer(now, Received::new(now, path, pool.copy(b"\r\n\r\n")));
+            self.core.handle_timeout(now);
+        }
+        self.refused = 0;
+    }
+
+    fn tell(&mut self, now: Timestamp) {
+        self.last = now;
+        let busy = if self.busy { now.since(Timestamp::ZERO) } else { Duration::ZERO };
+        self.core.on_load(now, Load { busy, cpu: busy, ..Load::default() });
+    }
+
+    /// Reads the processor and the sockets as a driver does, and tells the core of it; what was
+    /// read is thrown away.
+    fn read(&mut self) {
+        std::hint::black_box(thread_ns());
+        for socket in &self.sockets {
+            let _ = std::hint::black_box(socket.take_error());
+        }
+        // Several messages may come at one time, and a law wants news.
+        self.tell(self.last + Duration::from_nanos(1));
+    }
+
+    /// The core's time.
+    fn at(&mut self, now: Timestamp) -> Timestamp {
+        self.last = self.last.max(now + self.ahead);
+        self.last
+    }
+}
+
+// An input that is not moved in time would go back in it.
+#[deny(clippy::missing_trait_methods)]
+impl Core for Subject {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        self.at(now);
+        if self.reads_every > 0 {
+            self.unread += 1;
+            if self.unread >= self.reads_every {
+                self.unread = 0;
+                self.read();
+            }
+        }
+        let arrived = received.arrived + self.ahead;
+        self.core.offer(self.last, Received { arrived, ..received });
+        self.refused += u64::from(self.core.last_work().refused.is_some());
+    }
+
+    fn serve(&mut self, now: Timestamp) -> bool {
+        let now = self.at(now);
+        let served = self.core.serve(now);
+        self.refused += u64::from(served && self.core.last_work().refused.is_some());
+        served
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        let now = self.at(now);
+        self.core.handle_timeout(now);
+    }
+
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        let now = self.at(now);
+        self.core.on_failed(now, failure);
+    }
+
+    fn on_load(&mut self, now: Timestamp, _load: Load) {
+        let now = self.at(now);
+        self.tell(now);
+    }
+
+    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+        let now = self.at(now);
+        self.core.on_order(now, order);
+    }
+
+    fn on_drain(&mut self, now: Timestamp) {
+        let now = self.at(now);
+        self.core.on_drain(now);
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.core.poll_transmit()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        self.core.poll_timeout().map(|due| due - self.ahead)
+    }
+
+    fn last_work(&self) -> Work {
+        self.core.last_work()
+    }
+
+    delegate!(self.core, only poll_crossing, poll_shedding, is_drained);
+}

@@ -1,0 +1,94 @@
+use super::*;
+
+struct Silent;
+
+impl Observer for Silent {
+    fn measured(&self, _: u32, _: Control, _: Fate) {}
+}
+
+fn few(mode: Mode) -> Costs {
+    let order = Order { mode, rounds: 2, messages: 20, batch: 10 };
+    measure(&order, &Silent).unwrap()
+}
+
+fn states(costs: &Costs, kind: Kind, good: bool) -> Vec<(Control, Fate)> {
+    let rows = costs.rows.iter().filter(|row| (row.kind, row.good) == (kind, good));
+    rows.map(|row| (row.control, row.fate)).collect()
+}
+
+#[test]
+fn every_kind_is_measured_in_every_state() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let costs = few(mode);
+        let kinds = Kind::CALL.into_iter().chain([Kind::Cancel, Kind::Register, Kind::Options]);
+        for kind in kinds {
+            assert_eq!(states(&costs, kind, true), STATES, "{kind:?}");
+            let bad = if kind == Kind::ByeAnswer { &[][..] } else { &STATES[..] };
+            assert_eq!(states(&costs, kind, false), bad, "{kind:?}");
+        }
+        // Only what is refused by 503 brings its ACK.
+        let acked = [(Control::Idle, Fate::Rejected), (Control::Measuring, Fate::Rejected)];
+        assert_eq!(states(&costs, Kind::AckOfRefusal, true), acked);
+        for row in &costs.rows {
+            for cost in [&row.cycle, &row.processing] {
+                assert_eq!(cost.rounds_us.len(), 2, "{row:?}");
+                assert!(cost.min_us <= cost.median_us && cost.mean_us > 0.0, "{row:?}");
+            }
+        }
+        assert!(costs.derived(Row::cycle).is_some() && costs.derived(Row::processing).is_some());
+    }
+}
+
+#[test]
+fn a_server_that_does_otherwise_is_told_from_one_that_does_as_it_is_to() {
+    let timed = |kind, refused| Timed { kind, good: true, messages: 100, refused, ns: 1.0 };
+    assert!(check(&timed(Kind::Invite, 0), false).is_ok());
+    assert!(check(&timed(Kind::Invite, 100), true).is_ok());
+    assert!(check(&timed(Kind::AckOfRefusal, 0), true).is_ok());
+    let wrong = check(&timed(Kind::Invite, 50), true).unwrap_err();
+    assert!(wrong.starts_with("50 of 100 INVITE were refused"), "{wrong}");
+    assert!(check(&timed(Kind::Bye, 3), false).is_err());
+}
+
+#[test]
+fn of_the_rounds_the_least_the_median_and_the_mean() {
+    let mut cost = Cost::default();
+    for round in [[4.0, 5.0, 12.0], [1.0, 6.0, 8.0], [2.0, 7.0, 18.0]] {
+        cost.add(&round);
+    }
+    assert_eq!((cost.min_us, cost.median_us), (1.0, 6.0));
+    assert!((cost.mean_us - 7.0).abs() < 1e-12);
+    cost.add(&[]);
+    assert_eq!(cost.rounds_us.len(), 3);
+}
+
+#[test]
+fn what_follows_is_of_the_messages_of_a_call() {
+    let cost = |us| Cost { min_us: us, median_us: us, mean_us: us, rounds_us: Vec::new() };
+    let row = |kind, good, fate, us| {
+        let control = Control::Idle;
+        Row { kind, good, control, fate, cycle: cost(us), processing: cost(us / 2.0) }
+    };
+    let mut rows = Vec::new();
+    for (kind, us) in Kind::CALL.into_iter().zip([20.0, 5.0, 7.0, 6.0, 12.0, 10.0]) {
+        rows.push(row(kind, false, Fate::Accepted, 1000.0));
+        rows.push(row(kind, true, Fate::Accepted, us));
+        rows.push(row(kind, true, Fate::Dropped, us / 5.0));
+        rows.push(row(kind, true, Fate::Rejected, us / 2.0));
+    }
+    let mut costs = Costs {
+        machine: Machine::this(),
+        transactions: true,
+        rounds: 1,
+        messages: 1,
+        batch: 1,
+        rows,
+    };
+    assert!(costs.derived(Row::cycle).is_none(), "there is no ACK of a 503");
+    costs.rows.push(row(Kind::AckOfRefusal, true, Fate::Rejected, 2.0));
+    let derived = costs.derived(Row::cycle).unwrap();
+    assert_eq!((derived.call_us, derived.refusal_us, derived.drop_us), (60.0, 12.0, 4.0));
+    assert_eq!(derived.dropping, Model { accepted_us: 10.0, dropped_us: 2.0 });
+    assert_eq!(derived.refusing, Model { accepted_us: 10.0, dropped_us: 2.0 });
+    assert_eq!(costs.derived(Row::processing).unwrap().call_us, 30.0);
+}

@@ -1,0 +1,200 @@
+//! How far the deterministic and the random throttle stray from the share that they are to admit,
+//! and how long the runs are that they refuse: measured, beside what is exact.
+//!
+//! The throttles are those of the gate (000 §3.4, 002 §2.4). Of n pieces in a row at a share f:
+//!
+//! - The deterministic one admits ⌊n·f⌋ or ⌈n·f⌉, by where it stands: a deviation of √(φ(1−φ))
+//!   with φ the fraction of n·f. Two that it admits lie ⌊1/f⌋ or ⌈1/f⌉ apart.
+//! - The random one deviates by √(n·f·(1−f)). A run of refusals is longer than j with the
+//!   probability (1−f)^j: its mean is 1/f, and the longest of R is to be expected at
+//!   Σ 1 − (1 − (1−f)^j)^R.
+
+use serde::Serialize;
+use tidegate_control::{Allowance, Throttle, ThrottleKind};
+use tidegate_world::{Purpose, Seed, Timestamp};
+
+/// Shares that are admitted.
+pub const FRACTIONS: [f64; 7] = [0.05, 0.1, 0.25, 1.0 / 3.0, 0.5, 0.75, 0.95];
+
+/// Pieces in a row whose admitted ones are counted.
+pub const WINDOW: u32 = 100;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Pieces of work for each share.
+    pub pieces: u32,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+/// What a throttle did, and what is exact.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub dropper: &'static str,
+    /// The share it was to admit.
+    pub fraction: f64,
+    /// The share it admitted.
+    pub admitted: f64,
+    /// Deviation of the number admitted of [`WINDOW`] in a row.
+    pub deviation: Pair,
+    /// Mean length of a run of refusals between two that were admitted.
+    pub run_mean: Pair,
+    /// The longest.
+    pub run_longest: Pair,
+}
+
+/// What was measured, and what is exact.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Pair {
+    /// Measured.
+    pub measured: f64,
+    /// By the formula.
+    pub exact: f64,
+}
+
+/// Measures both throttles at each share.
+pub fn measure(order: &Order) -> Vec<Row> {
+    let kinds = [ThrottleKind::Deterministic, ThrottleKind::Random];
+    let rows = kinds.iter().flat_map(|kind| FRACTIONS.map(|fraction| (*kind, fraction)));
+    rows.map(|(kind, fraction)| row(order, kind, fraction)).collect()
+}
+
+fn row(order: &Order, kind: ThrottleKind, fraction: f64) -> Row {
+    let stream = Seed(order.seed).stream(Purpose::Throttle, 0);
+    let mut throttle = Throttle::new(kind, 1, stream);
+    let mut seen = Seen::default();
+    for _ in 0..order.pieces {
+        seen.note(throttle.passes(Timestamp::ZERO, Allowance::Fraction(fraction), 0));
+    }
+    let [deviation, mean, longest] = exact(kind, fraction, seen.runs.len());
+    let pair = |measured, exact| Pair { measured, exact };
+    Row {
+        dropper: kind.name(),
+        fraction,
+        admitted: f64::from(seen.admitted) / f64::from(order.pieces.max(1)),
+        deviation: pair(deviation_of(&seen.windows), deviation),
+        run_mean: pair(mean_of(&seen.runs), mean),
+        run_longest: pair(f64::from(seen.runs.iter().copied().max().unwrap_or(0)), longest),
+    }
+}
+
+/// Decisions, one after the other.
+#[derive(Default)]
+struct Seen {
+    pieces: u32,
+    admitted: u32,
+    /// Admitted in the window that runs.
+    in_window: u32,
+    windows: Vec<u32>,
+    /// Refused since one was admitted; `None` before the first.
+    run: Option<u32>,
+    /// Lengths of runs between two that were admitted.
+    runs: Vec<u32>,
+}
+
+impl Seen {
+    fn note(&mut self, passes: bool) {
+        self.pieces += 1;
+        self.in_window += u32::from(passes);
+        self.admitted += u32::from(passes);
+        if self.pieces.is_multiple_of(WINDOW) {
+            self.windows.push(std::mem::take(&mut self.in_window));
+        }
+        if passes {
+            self.runs.extend(self.run.filter(|run| *run > 0));
+            self.run = Some(0);
+        } else if let Some(run) = &mut self.run {
+            *run += 1;
+        }
+    }
+}
+
+/// Deviation, mean and longest run of `runs`.
+fn exact(kind: ThrottleKind, fraction: f64, runs: usize) -> [f64; 3] {
+    let n = f64::from(WINDOW);
+    match kind {
+        ThrottleKind::Deterministic => {
+            let part = (n * fraction).fract();
+            let gap = 1.0 / fraction;
+            // Where most are admitted, a run is one piece.
+            let mean = if gap < 2.0 { 1.0 } else { gap - 1.0 };
+            [(part * (1.0 - part)).sqrt(), mean, (gap.ceil() - 1.0).max(1.0)]
+        }
+        _ => {
+            let longest = (0..)
+                .map(|j| 1.0 - (1.0 - (1.0 - fraction).powi(j)).powf(runs as f64))
+                .take_while(|part| *part > 1e-9)
+                .sum();
+            [(n * fraction * (1.0 - fraction)).sqrt(), 1.0 / fraction, longest]
+        }
+    }
+}
+
+fn mean_of(counts: &[u32]) -> f64 {
+    counts.iter().copied().map(f64::from).sum::<f64>() / counts.len().max(1) as f64
+}
+
+fn deviation_of(counts: &[u32]) -> f64 {
+    let mean = mean_of(counts);
+    let squares: f64 = counts.iter().map(|count| (f64::from(*count) - mean).powi(2)).sum();
+    (squares / counts.len().max(1) as f64).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<Row> {
+        measure(&Order { pieces: 200_000, seed: 1 })
+    }
+
+    #[test]
+    fn the_deterministic_one_is_exact() {
+        for row in rows().iter().filter(|row| row.dropper == "deterministic") {
+            let Row { fraction, deviation, run_mean, run_longest, admitted, .. } = row;
+            assert!((admitted - fraction).abs() < 1e-5, "{row:?}");
+            // The share is rounded to 2^-32, which moves one piece from a window to the next: one
+            // of 2,000 windows is off by one.
+            assert!((deviation.measured - deviation.exact).abs() < 0.025, "{row:?}");
+            assert!((run_mean.measured - run_mean.exact).abs() < 1e-3, "{row:?}");
+            assert_eq!(run_longest.measured, run_longest.exact, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn the_random_one_deviates_as_independent_draws_do() {
+        for row in rows().iter().filter(|row| row.dropper == "random") {
+            let Row { deviation, run_mean, run_longest, .. } = row;
+            // 2,000 windows: five standard errors of a deviation are 8 %.
+            assert!((deviation.measured / deviation.exact - 1.0).abs() < 0.08, "{row:?}");
+            assert!((run_mean.measured / run_mean.exact - 1.0).abs() < 0.05, "{row:?}");
+            // The longest of many scatters by 1.28 ÷ −ln(1−f).
+            let scatter = 1.28 / -(1.0 - row.fraction).ln();
+            assert!(
+                (run_longest.measured - run_longest.exact).abs() < 5.0 * scatter + 1.0,
+                "{row:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_longest_run_is_that_of_the_formula() {
+        // Of one run it is the mean.
+        let [_, mean, longest] = exact(ThrottleKind::Random, 0.25, 1);
+        assert!((mean - 4.0).abs() < 1e-12 && (longest - 4.0).abs() < 1e-6);
+        // Of two with f = 1/2: Σ 1 − (1 − 2^−j)² = 2·2 − 4/3.
+        let [_, _, longest] = exact(ThrottleKind::Random, 0.5, 2);
+        assert!((longest - 8.0 / 3.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn runs_lie_between_two_that_were_admitted() {
+        let mut seen = Seen::default();
+        for passes in [false, true, false, false, true, true, false, true, false] {
+            seen.note(passes);
+        }
+        assert_eq!((seen.runs, seen.admitted), (vec![2, 1], 4));
+    }
+}

@@ -1,0 +1,177 @@
+//! What a message costs more because a law measures every so many of them, at f = 1.
+//!
+//! Calls of six messages pass two servers in turn, one without control and one under the law: what
+//! the second took longer is one value, so that what changes on the machine meanwhile falls on
+//! both. The core alone is timed, as [`costs`](crate::costs) does it.
+//!
+//! The papers' server reads the processor when it measures. This one is read by its driver every
+//! 2 ms, whatever the law. Both are measured: [`Reading::AtMeasurement`] is what a law would cost
+//! if it read for itself, [`Reading::ByDriver`] what it costs as built.
+
+use serde::Serialize;
+use tidegate_proxy::Mode;
+
+use crate::costs::alone::Alone;
+use crate::costs::messages::Parties;
+use crate::costs::script::Script;
+use crate::costs::subject::{Law, State};
+use crate::spread::Spread;
+
+/// Messages from one measurement to the next, as in 000 §6.2.
+pub const EVERY: [u32; 8] = [1, 10, 100, 125, 250, 375, 500, 1000];
+
+/// Messages from one reading to the next when the driver reads: 2 ms at 50,000 messages/s.
+const READ_EVERY: u32 = 100;
+
+/// The laws of paper 000, so that they admit everything: acceptance alone takes all that is
+/// accepted for an overload, unless that is its target.
+const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", ", alpha_targ = 1"), ("sired", "")];
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// How the server keeps its calls.
+    pub mode: Mode,
+    /// Pairs of batches for each law and number of messages.
+    pub rounds: u32,
+    /// Calls of a batch.
+    pub calls: u32,
+}
+
+/// Who reads the processor and the sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reading {
+    /// They are read at each measurement, and not otherwise.
+    AtMeasurement,
+    /// The driver reads them every 2 ms, with a law and without.
+    ByDriver,
+}
+
+impl Reading {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::AtMeasurement, Self::ByDriver];
+
+    /// As people call it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::AtMeasurement => "at each measurement",
+            Self::ByDriver => "every 2 ms",
+        }
+    }
+}
+
+/// What a law costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub law: &'static str,
+    /// Messages from one measurement to the next.
+    pub measure: u32,
+    /// Who reads.
+    pub reading: Reading,
+    /// CPU time of a message without control, in ns.
+    pub none_ns: Spread,
+    /// What one takes longer under the law, in ns: of pairs.
+    pub more_ns: Spread,
+}
+
+impl Row {
+    /// What it costs more as a part of what it costs without control: of the medians.
+    pub fn part(&self) -> f64 {
+        self.more_ns.median / self.none_ns.median
+    }
+}
+
+/// A server and who calls it.
+struct Bench {
+    server: Alone,
+    script: Script,
+}
+
+impl Bench {
+    fn new(order: &Order, law: Option<Law>, reads_every: u32) -> Result<Self, String> {
+        let at = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        let parties = Parties { server: at(5060), caller: at(5080), backend: at(5070) };
+        let state = State { mode: order.mode, law, reads_every, refuses: None };
+        let script = Script::new(parties, order.calls as usize);
+        Ok(Self { server: Alone::new(&state, parties)?, script })
+    }
+
+    /// CPU time of a message, in ns.
+    fn play(&mut self) -> Result<f64, String> {
+        self.script.calls(&mut self.server)?;
+        let timed = self.script.take_timed();
+        if timed.iter().any(|batch| batch.refused > 0) {
+            return Err("a law refused what it was to admit".to_owned());
+        }
+        let messages: usize = timed.iter().map(|batch| batch.messages).sum();
+        Ok(timed.iter().map(|batch| batch.ns).sum::<f64>() / messages as f64)
+    }
+}
+
+/// Measures each law.
+///
+/// # Errors
+/// When a server does not pass the calls.
+pub fn measure(order: &Order) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    for reading in Reading::ALL {
+        let reads_every = |measure| match reading {
+            Reading::AtMeasurement => measure,
+            Reading::ByDriver => READ_EVERY,
+        };
+        let mut none =
+            Bench::new(order, None, if reading == Reading::ByDriver { READ_EVERY } else { 0 })?;
+        let settings = LAWS.iter().flat_map(|law| EVERY.map(|measure| (*law, measure)));
+        let settings: Vec<_> = settings.collect();
+        let under = settings.iter().map(|&((name, params), measure)| {
+            let law = Law { name, measure, params };
+            Bench::new(order, Some(law), reads_every(measure))
+        });
+        let mut under = under.collect::<Result<Vec<_>, String>>()?;
+        let mut pairs = vec![Vec::new(); settings.len()];
+        // The first pair of each is not counted: nothing is warm.
+        for round in 0..=order.rounds {
+            for (bench, pairs) in under.iter_mut().zip(&mut pairs) {
+                // Who goes first has the colder caches.
+                let (without, with) = if round % 2 == 0 {
+                    let without = none.play()?;
+                    (without, bench.play()?)
+                } else {
+                    let with = bench.play()?;
+                    (none.play()?, with)
+                };
+                if round > 0 {
+                    pairs.push((without, with));
+                }
+            }
+        }
+        rows.extend(settings.iter().zip(&pairs).filter_map(|(((law, _), measure), pairs)| {
+            let none_ns = Spread::of(pairs.iter().map(|(without, _)| *without))?;
+            let more_ns = Spread::of(pairs.iter().map(|(without, with)| with - without))?;
+            Some(Row { law, measure: *measure, reading, none_ns, more_ns })
+        }));
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_law_is_compared_with_none_in_both_ways() {
+        let order = Order { mode: Mode::Transaction, rounds: 2, calls: 5 };
+        let rows = measure(&order).unwrap();
+        let settings: Vec<_> = rows.iter().map(|row| (row.reading, row.law, row.measure)).collect();
+        let mut expected = Vec::new();
+        for reading in Reading::ALL {
+            for law in ["occupancy", "aro", "sired"] {
+                expected.extend(EVERY.map(|measure| (reading, law, measure)));
+            }
+        }
+        assert_eq!(settings, expected);
+        assert!(rows.iter().all(|row| row.none_ns.median > 0.0 && row.part().is_finite()));
+    }
+}

@@ -1,0 +1,231 @@
+//! How far the occupancy that a law sees is from the truth, by its window and the grain of the
+//! clock.
+//!
+//! A thread serves packets that come by a Poisson process, each for the same CPU time. At every
+//! packet the clock on the wall and the thread's CPU clock are read, to the ns. From these come the
+//! readings of a coarse clock: CPU time in whole jiffies, as /proc/PID/stat gave it to the server
+//! of paper 000. A law's window is (k − 1) · measure packets (000 §4.1.1).
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tidegate_world::{Purpose, Seed};
+
+use crate::thread_clock::thread_ns;
+
+/// CPU time of a packet, and the mean time from one to the next: an occupancy of 0.7, and the
+/// 3,333 packets/s at which a jiffy of 10 ms in one interval reads as 3,333 %.
+const PACKET: Duration = Duration::from_micros(210);
+const INTERVAL: Duration = Duration::from_micros(300);
+
+/// The clocks: a jiffy of a kernel with 100 a second, one of a kernel with 250, and none.
+const GRAINS: [(&str, u64); 3] = [("10 ms", 10_000_000), ("4 ms", 4_000_000), ("1 ns", 1)];
+
+/// k and measure: from that of the first try to that of the paper's experiments.
+const WINDOWS: [(usize, usize); 6] = [(2, 1), (2, 10), (2, 125), (25, 1), (25, 10), (25, 125)];
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Packets.
+    pub packets: u32,
+    /// Seed of their arrivals.
+    pub seed: u64,
+}
+
+/// What clocks show of a thread.
+#[derive(Clone, Debug, Serialize)]
+pub struct Readings {
+    /// Its occupancy over the whole time, by the ns clock.
+    pub occupancy: f64,
+    /// What it was to be.
+    pub intended: f64,
+    /// Packets, and the seconds they took.
+    pub packets: usize,
+    /// See `packets`.
+    pub seconds: f64,
+    /// A row for each clock and window that the packets fill.
+    pub rows: Vec<Row>,
+}
+
+/// The readings of one clock in windows of one length.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The grain of the clock.
+    pub clock: &'static str,
+    /// Measurements in the window.
+    pub k: usize,
+    /// Packets from one measurement to the next.
+    pub measure: usize,
+    /// Readings.
+    pub readings: usize,
+    /// The part of them that is 0.
+    pub zero: f64,
+    /// The part above 1, which no processor can do.
+    pub above_one: f64,
+    /// The greatest.
+    pub max: f64,
+    /// Their mean.
+    pub mean: f64,
+    /// Root of their mean square distance from the occupancy over the whole time. The load itself
+    /// varies, so an exact clock has one too.
+    pub error: f64,
+    /// The same from what the exact clock says of the same window: what the grain adds.
+    pub of_grain: f64,
+}
+
+/// Both clocks at a packet's end, in ns.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moment {
+    wall: u64,
+    cpu: u64,
+}
+
+/// Runs the thread, and reads its clocks.
+///
+/// # Errors
+/// When there is no thread.
+pub fn measure(order: &Order) -> Result<Readings, String> {
+    let order = *order;
+    let thread = thread::Builder::new().name("packets".to_owned()).spawn(move || serve(&order));
+    let moments = thread.map_err(|error| error.to_string())?.join();
+    let moments = moments.map_err(|_| "the thread of packets panicked".to_owned())?;
+    Ok(of(&moments))
+}
+
+fn serve(order: &Order) -> Vec<Moment> {
+    let mut arrivals = Seed(order.seed).stream(Purpose::Arrivals, 0);
+    let mut moments = Vec::with_capacity(order.packets as usize + 1);
+    let (began, from) = (Instant::now(), thread_ns());
+    let mut due = Duration::ZERO;
+    moments.push(Moment::default());
+    for _ in 0..order.packets {
+        due += INTERVAL.mul_f64(arrivals.exponential(1.0));
+        if let Some(wait) = due.checked_sub(began.elapsed()) {
+            thread::sleep(wait);
+        }
+        let until = thread_ns() + PACKET.as_nanos() as u64;
+        let mut cpu = thread_ns();
+        while cpu < until {
+            cpu = thread_ns();
+        }
+        moments.push(Moment { wall: began.elapsed().as_nanos() as u64, cpu: cpu - from });
+    }
+    moments
+}
+
+fn of(moments: &[Moment]) -> Readings {
+    let last = moments.last().copied().unwrap_or_default();
+    let occupancy = last.cpu as f64 / last.wall.max(1) as f64;
+    let rows = GRAINS.iter().flat_map(|&(clock, grain)| {
+        WINDOWS.iter().filter_map(move |&(k, measure)| {
+            let [seen, exact] = [grain, 1].map(|grain| readings(moments, grain, k, measure));
+            (!seen.is_empty()).then(|| row(clock, (k, measure), &seen, &exact, occupancy))
+        })
+    });
+    Readings {
+        occupancy,
+        intended: PACKET.as_secs_f64() / INTERVAL.as_secs_f64(),
+        packets: moments.len() - 1,
+        seconds: last.wall as f64 / 1e9,
+        rows: rows.collect(),
+    }
+}
+
+/// 000 §3.1, equation 1, at each measurement.
+fn readings(moments: &[Moment], grain: u64, k: usize, measure: usize) -> Vec<f64> {
+    let window = (k - 1) * measure;
+    let ends = (window..moments.len()).step_by(measure);
+    let whole = |cpu: u64| cpu / grain * grain;
+    let reading = |end: usize| {
+        let (old, new) = (moments[end - window], moments[end]);
+        (whole(new.cpu) - whole(old.cpu)) as f64 / (new.wall - old.wall).max(1) as f64
+    };
+    ends.map(reading).collect()
+}
+
+fn row(
+    clock: &'static str,
+    (k, measure): (usize, usize),
+    seen: &[f64],
+    exact: &[f64],
+    truth: f64,
+) -> Row {
+    let count = seen.len() as f64;
+    let part = |is: fn(&f64) -> bool| seen.iter().filter(|seen| is(seen)).count() as f64 / count;
+    let root = |squares: f64| (squares / count).sqrt();
+    Row {
+        clock,
+        k,
+        measure,
+        readings: seen.len(),
+        zero: part(|seen| *seen == 0.0),
+        // By the ns clock the two clocks are not read in the same instant.
+        above_one: part(|seen| *seen > 1.01),
+        max: seen.iter().copied().fold(0.0, f64::max),
+        mean: seen.iter().sum::<f64>() / count,
+        error: root(seen.iter().map(|seen| (seen - truth).powi(2)).sum()),
+        of_grain: root(seen.iter().zip(exact).map(|(seen, exact)| (seen - exact).powi(2)).sum()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A packet each 300 µs, each for 210 µs.
+    fn regular(packets: u64) -> Vec<Moment> {
+        (0..=packets).map(|n| Moment { wall: n * 300_000, cpu: n * 210_000 }).collect()
+    }
+
+    fn find<'a>(of: &'a Readings, clock: &str, k: usize, measure: usize) -> &'a Row {
+        let is = |row: &&Row| (row.clock, row.k, row.measure) == (clock, k, measure);
+        of.rows.iter().find(is).unwrap()
+    }
+
+    // 000 §4.1.1: "most processor occupancy readings were 0% and a few were in the 3000% to 4000%
+    // range".
+    #[test]
+    fn a_jiffy_in_one_interval_is_thousands_of_percent() {
+        let of = of(&regular(10_000));
+        assert!((of.occupancy - 0.7).abs() < 1e-9);
+        let coarse = find(&of, "10 ms", 2, 1);
+        // A jiffy passes in 210 of 10,000 intervals.
+        assert!((coarse.zero - 0.979).abs() < 1e-3 && (coarse.above_one - 0.021).abs() < 1e-3);
+        assert!((coarse.max - 10.0 / 0.3).abs() < 1e-9 && (coarse.mean - 0.7).abs() < 1e-9);
+        let finer = find(&of, "4 ms", 2, 1);
+        assert!((finer.max - 4.0 / 0.3).abs() < 1e-9);
+        let exact = find(&of, "1 ns", 2, 1);
+        assert_eq!((exact.zero, exact.above_one), (0.0, 0.0));
+        assert!(exact.error < 1e-9 && exact.of_grain == 0.0);
+        // By this thread the load does not vary.
+        assert!((coarse.of_grain - coarse.error).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_error_falls_with_the_window() {
+        let of = of(&regular(10_000));
+        let error = |k, measure| find(&of, "10 ms", k, measure).error;
+        assert!(error(2, 1) > error(2, 10) && error(2, 10) > error(2, 125));
+        // 24 · 125 packets take 0.9 s: a jiffy is a ninetieth of that.
+        assert!(error(25, 125) < 0.0112);
+        assert_eq!(find(&of, "1 ns", 25, 125).readings, (10_000 - 3000) / 125 + 1);
+    }
+
+    #[test]
+    fn windows_that_the_packets_do_not_fill_are_left_out() {
+        let of = of(&regular(100));
+        assert!(of.rows.iter().all(|row| (row.k - 1) * row.measure <= 100));
+        assert_eq!(of.rows.len(), 3 * 3);
+    }
+
+    #[test]
+    fn a_thread_is_occupied_about_as_it_is_to_be() {
+        let of = measure(&Order { packets: 300, seed: 1 }).unwrap();
+        assert_eq!(of.packets, 300);
+        // Who else runs can only make it less; by the process of arrivals it may be more.
+        assert!(of.occupancy > 0.0 && of.occupancy <= 1.0, "{}", of.occupancy);
+        assert!((of.intended - 0.7).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,123 @@
+//! What is in force of what operators can change, and what a shadow would do, for those who watch.
+
+use std::time::Duration;
+
+use tidegate_control::{Bucket, Compared, Gate, Reading, Values, registry};
+use tidegate_world::{Counter, Timestamp};
+
+/// How long the occupancy is measured.
+const WINDOW: Duration = Duration::from_millis(100);
+
+/// What a shard has made of its orders.
+#[derive(Debug, Default)]
+pub struct InForce {
+    /// Orders heeded.
+    pub orders: Counter,
+    /// Orders that were not understood.
+    pub not_understood: Counter,
+    /// The law: its place in the [registry](registry::LAWS), from 1; 0 before it is known.
+    pub law: Counter,
+    /// The law of the shadow, likewise; 0 without one.
+    pub shadow: Counter,
+    /// Share of new work that the shadow would refuse, in millionths, by bucket.
+    pub refusing_of_shadow: [Counter; Bucket::ALL.len()],
+    /// New work by what was done and what the shadow would have done, since it began.
+    pub compared: [ComparedCounters; Bucket::ALL.len()],
+    /// Occupancy of the processor in the last tenth of a second, in millionths.
+    pub occupancy: Counter,
+    /// New calls that wait.
+    pub waiting: Counter,
+}
+
+/// A [`Compared`], published.
+#[derive(Debug, Default)]
+pub struct ComparedCounters {
+    /// [`Compared::both`].
+    pub both: Counter,
+    /// [`Compared::only_real`].
+    pub only_real: Counter,
+    /// [`Compared::only_shadow`].
+    pub only_shadow: Counter,
+    /// [`Compared::neither`].
+    pub neither: Counter,
+}
+
+impl InForce {
+    pub(crate) fn publish(&self, gate: &Gate) {
+        let place = |values: &Values| {
+            let place = registry::LAWS.iter().position(|law| std::ptr::eq(*law, values.entry()));
+            place.map_or(0, |place| place as u64 + 1)
+        };
+        self.law.set(place(gate.law()));
+        self.shadow.set(gate.shadow().map_or(0, |shadow| place(shadow.values())));
+        self.waiting.set(gate.signals().queue.waiting as u64);
+        for bucket in Bucket::ALL {
+            let share = gate.share_of_shadow(bucket).unwrap_or(1.0);
+            self.refusing_of_shadow[bucket as usize].set(((1.0 - share) * 1e6).round() as u64);
+            let compared = gate.shadow().map(|shadow| *shadow.compared(bucket));
+            self.compared[bucket as usize].set(compared.unwrap_or_default());
+        }
+    }
+}
+
+impl ComparedCounters {
+    fn set(&self, compared: Compared) {
+        let Compared { both, only_real, only_shadow, neither } = compared;
+        self.both.set(both);
+        self.only_real.set(only_real);
+        self.only_shadow.set(only_shadow);
+        self.neither.set(neither);
+    }
+
+    /// What was published last.
+    pub fn get(&self) -> Compared {
+        Compared {
+            both: self.both.get(),
+            only_real: self.only_real.get(),
+            only_shadow: self.only_shadow.get(),
+            neither: self.neither.get(),
+        }
+    }
+}
+
+/// The occupancy of the processor in windows of a tenth of a second.
+#[derive(Debug, Default)]
+pub(crate) struct RecentOccupancy {
+    since: Reading,
+    last: f64,
+}
+
+impl RecentOccupancy {
+    /// The processor was read at `now`. Returns the occupancy in the last window that is over.
+    pub(crate) fn update(&mut self, now: Timestamp, newest: Reading) -> f64 {
+        if now.since(self.since.at) >= WINDOW {
+            self.last = newest.occupancy_since(self.since).unwrap_or(self.last);
+            self.since = newest;
+        }
+        self.last
+    }
+
+    pub(crate) fn last(&self) -> f64 {
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn occupancy_is_that_of_the_last_window() {
+        let mut recent = RecentOccupancy::default();
+        let mut read = |at_ms: u64, occupied_ms| {
+            let at = Timestamp::ZERO + Duration::from_millis(at_ms);
+            recent.update(at, Reading { at, occupied: Duration::from_millis(occupied_ms) })
+        };
+        assert_eq!(read(50, 50), 0.0, "no window is over");
+        assert_eq!(read(100, 60), 0.6);
+        assert_eq!(read(150, 110), 0.6);
+        assert_eq!(read(200, 160), 1.0);
+        // After a rest the window is as long as that.
+        assert_eq!(read(1200, 260), 0.1);
+    }
+}

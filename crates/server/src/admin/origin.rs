@@ -1,0 +1,113 @@
+//! Who a request comes from, as far as a browser says it.
+//!
+//! The interface asks for no password, so whoever can reach its address may use it. A page on the
+//! web cannot reach it, but its script runs in the browser of somebody who can: by a request to
+//! another origin, which the browser marks with `Origin`; or from an origin of its own, whose
+//! name its owner has lead to our address once the page was loaded (DNS rebinding). The second
+//! needs a name, and that stands in `Host`.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderMap, HeaderValue, Uri};
+
+/// Why a request is refused, if it is. `hosts` are the names, in lower case, by which we may be
+/// called beside `localhost` and IP addresses.
+pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Option<&'static str> {
+    // Programs that speak HTTP/1.0 name none; every browser does.
+    let named = headers.get_all(HOST).iter().map(HeaderValue::to_str);
+    let mut authorities =
+        uri.authority().map(|authority| Ok(authority.as_str())).into_iter().chain(named);
+    let is_ours = |authority: Result<&str, _>| authority.is_ok_and(|text| is_named(text, hosts));
+    if !authorities.all(is_ours) {
+        return Some(
+            "The Host of this request is none of ours: if it should be, add it to `[admin] hosts`.\n",
+        );
+    }
+    let own = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let is_own = |origin: &HeaderValue| {
+        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        origin.zip(own).is_some_and(|((_, origin), own)| origin.eq_ignore_ascii_case(own))
+    };
+    let is_foreign = headers.get_all(ORIGIN).iter().any(|origin| !is_own(origin));
+    is_foreign.then_some("This request comes from a page of another origin.\n")
+}
+
+/// Whether `host` or `host:port` names us: by an address, which no page can have for its own.
+fn is_named(authority: &str, hosts: &[String]) -> bool {
+    let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((inside, _)) => return inside.parse::<Ipv6Addr>().is_ok(),
+        None => authority.split_once(':').map_or(authority, |(host, _)| host),
+    };
+    // A name may end with the dot of the root.
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    host == "localhost" || host.parse::<IpAddr>().is_ok() || hosts.contains(&host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_refused(uri: &str, headers: &[(&'static str, &'static str)]) -> bool {
+        let map = headers
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
+        let hosts = ["sip1.example.com".to_owned()];
+        refusal(&uri.parse().unwrap(), &map.collect(), &hosts).is_some()
+    }
+
+    #[test]
+    fn only_addresses_and_our_names_are_ours() {
+        let ours = [
+            "127.0.0.1:8060",
+            "[::1]:8060",
+            "[::1]",
+            "localhost",
+            "LocalHost:1",
+            "10.0.0.1",
+            "SIP1.example.com:8060",
+            "sip1.example.com.",
+            "127.0.0.1",
+        ];
+        for host in ours {
+            assert!(!is_refused("/", &[("host", host)]), "{host}");
+        }
+        let foreign = [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:8060",
+            "sip1.example.com.evil.example",
+            "[evil]:1",
+            "",
+            "evil@127.0.0.1",
+            "[::1",
+        ];
+        for host in foreign {
+            assert!(is_refused("/", &[("host", host)]), "{host}");
+        }
+        assert!(!is_refused("/", &[]), "no browser");
+    }
+
+    #[test]
+    fn a_name_in_the_request_line_counts_as_well() {
+        assert!(is_refused("http://evil.example/", &[("host", "localhost")]));
+        assert!(!is_refused("http://localhost/", &[("host", "localhost")]));
+        assert!(is_refused("/", &[("host", "localhost"), ("host", "evil.example")]));
+    }
+
+    #[test]
+    fn only_pages_of_our_own_may_ask() {
+        let origin = |origin| is_refused("/", &[("host", "localhost:8060"), ("origin", origin)]);
+        assert!(!origin("http://localhost:8060"));
+        for foreign in [
+            "http://evil.example",
+            "null",
+            "http://localhost:9",
+            "http://localhost",
+            "https://localhost:8060.evil.example",
+        ] {
+            assert!(origin(foreign), "{foreign}");
+        }
+        assert!(is_refused("/", &[("origin", "http://localhost:8060")]));
+    }
+}

@@ -1,0 +1,91 @@
+//! The pages of overload control.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde_json::Value;
+use tidegate_io::Clock;
+use tidegate_world::ORDER_MAX;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::config::order::Refused;
+use crate::laws;
+use crate::refusals::Refusals;
+use crate::steering::{NotSteered, Steering};
+
+/// How long the body of a request may take.
+const BODY_WAIT: Duration = Duration::from_secs(5);
+/// How long an answer waits for the shards to heed an order, and how often it looks.
+const HEED_WAIT: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What the pages of overload control show and change.
+pub struct Controls {
+    /// For `/overload`.
+    pub steering: Steering,
+    /// For `/refusals`.
+    pub refusals: Refusals,
+    /// The clock of the shards.
+    pub clock: Clock,
+}
+
+/// The pages.
+pub(super) fn router(controls: Controls) -> Router {
+    let controls = Arc::new(controls);
+    let (shown, changed) = (Arc::clone(&controls), Arc::clone(&controls));
+    let show = move || async move { json(StatusCode::OK, &shown.steering.read(shown.clock.now())) };
+    let change = move |body: Body| async move { change(&changed, body).await };
+    let refusals =
+        move || async move { json(StatusCode::OK, &controls.refusals.read(controls.clock.now())) };
+    Router::new()
+        .route("/overload", get(show).put(change))
+        .route("/laws", get(|| async { json(StatusCode::OK, &laws::all()) }))
+        .route("/refusals", get(refusals))
+}
+
+async fn change(controls: &Controls, body: Body) -> Response {
+    let body = match timeout(BODY_WAIT, to_bytes(body, ORDER_MAX / 2)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "too long for an order\n"),
+        Err(_) => {
+            return text(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end\n");
+        }
+    };
+    let number = match controls.steering.steer(&body) {
+        Ok(number) => number,
+        Err(NotSteered::Refused(Refused::Wrong(diagnostics))) => {
+            return text(StatusCode::BAD_REQUEST, diagnostics.to_string());
+        }
+        Err(NotSteered::Refused(Refused::Restart(keys))) => {
+            let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+            let what =
+                "cannot be changed in a running process: change the configuration and restart";
+            return text(StatusCode::CONFLICT, format!("{} {what}\n", keys.join(", ")));
+        }
+        Err(NotSteered::NotGiven(why)) => {
+            return text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}; try again\n"));
+        }
+    };
+    let deadline = Instant::now() + HEED_WAIT;
+    let mut heard = controls.steering.was_heard(number);
+    while !heard && Instant::now() < deadline {
+        sleep(LOOK).await;
+        heard = controls.steering.was_heard(number);
+    }
+    let status = if heard { StatusCode::OK } else { StatusCode::ACCEPTED };
+    json(status, &controls.steering.read(controls.clock.now()))
+}
+
+fn json(status: StatusCode, value: &Value) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (status, kind, format!("{value:#}\n")).into_response()
+}
+
+fn text(status: StatusCode, text: impl Into<String>) -> Response {
+    (status, text.into()).into_response()
+}

@@ -1,0 +1,46 @@
+//! Every law with its parameters, for programs.
+
+use serde_json::{Value, json};
+use tidegate_control::registry::LAWS;
+use tidegate_control::{Entry, Param, Values};
+
+/// All laws.
+pub fn all() -> Value {
+    LAWS.iter().copied().map(law).collect()
+}
+
+fn law(law: &'static Entry) -> Value {
+    json!({
+        "name": law.name,
+        "summary": law.summary,
+        "source": law.source,
+        "doc": law.doc,
+        "params": law.params.iter().map(|known| param(known)).collect::<Value>(),
+    })
+}
+
+fn param(param: &Param) -> Value {
+    json!({
+        "name": param.name,
+        "unit": param.unit,
+        "default": param.default,
+        "min": param.min,
+        "max": param.max,
+        "doc": param.doc,
+    })
+}
+
+/// A law with the values that its parameters have.
+pub(crate) fn with_values(values: &Values) -> Value {
+    let with_value = |(known, value): (&Param, f64)| {
+        let mut of = param(known);
+        of["value"] = value.into();
+        of
+    };
+    let entry = values.entry();
+    json!({
+        "name": entry.name,
+        "summary": entry.summary,
+        "params": values.each().map(|(known, value)| with_value((known, value))).collect::<Value>(),
+    })
+}

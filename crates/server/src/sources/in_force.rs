@@ -1,0 +1,65 @@
+//! What is in force of what operators can change, and what a shadow would do.
+
+use tidegate_control::{Bucket, Compared};
+use tidegate_proxy::Counters;
+
+use crate::metrics::{Family, Samples, Unit};
+use crate::steering::name_at;
+
+static LAW: Family = Family::gauge("overload_law", "Always 1; the law in force is in the label");
+static SHADOW: Family =
+    Family::gauge("shadow_law", "Always 1; the law that looks on is in the label");
+static OCCUPANCY: Family =
+    Family::gauge("occupancy", "Occupancy of the processor in the last tenth of a second")
+        .in_unit(Unit::Ratio);
+static WAITING: Family = Family::gauge("calls_waiting", "New calls that wait");
+static ORDERS: Family =
+    Family::counter("orders", "Orders of operators, by whether they were heeded");
+static MISSED: Family =
+    Family::counter("refusals_missed", "Refusals not kept because somebody read those that are");
+static ALLOWANCE: Family =
+    Family::gauge("shadow_allowance", "Share of new work that the shadow would admit, by bucket")
+        .in_unit(Unit::Ratio);
+static COMPARED: Family = Family::gauge(
+    "shadow_work",
+    "New work since the shadow began, by what was done and what the shadow would have done",
+);
+
+/// Adds what one shard says.
+pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
+    let in_force = &counters.in_force;
+    let labels = [("shard", shard)];
+    if let Some(law) = name_at(&in_force.law) {
+        samples.push(&LAW, &[("shard", shard), ("law", law)], 1);
+    }
+    samples.push(&OCCUPANCY, &labels, in_force.occupancy.get() as f64 / 1e6);
+    samples.push(&WAITING, &labels, in_force.waiting.get());
+    samples.push(&MISSED, &labels, counters.refusals.missed.get());
+    for (outcome, counter) in
+        [("heeded", &in_force.orders), ("not_understood", &in_force.not_understood)]
+    {
+        samples.push(&ORDERS, &[("shard", shard), ("outcome", outcome)], counter.get());
+    }
+    let Some(law) = name_at(&in_force.shadow) else { return };
+    samples.push(&SHADOW, &[("shard", shard), ("law", law)], 1);
+    for bucket in Bucket::ALL {
+        let refusing = in_force.refusing_of_shadow[bucket as usize].get() as f64 / 1e6;
+        let labels = [("shard", shard), ("bucket", bucket.name())];
+        samples.push(&ALLOWANCE, &labels, 1.0 - refusing);
+        compared(samples, shard, bucket, in_force.compared[bucket as usize].get());
+    }
+}
+
+fn compared(samples: &mut Samples, shard: &str, bucket: Bucket, compared: Compared) {
+    let Compared { both, only_real, only_shadow, neither } = compared;
+    for (law, shadow, count) in [
+        ("admitted", "admitted", both),
+        ("admitted", "refused", only_real),
+        ("refused", "admitted", only_shadow),
+        ("refused", "refused", neither),
+    ] {
+        let labels =
+            [("shard", shard), ("bucket", bucket.name()), ("law", law), ("shadow", shadow)];
+        samples.push(&COMPARED, &labels, count);
+    }
+}

@@ -1,0 +1,127 @@
+//! `tidegate ctl`: a running Tidegate, asked and steered by its admin interface.
+
+mod client;
+mod tables;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+
+use crate::trouble::Trouble;
+use client::Client;
+
+/// Ask a running Tidegate what it does, and change its overload control
+///
+/// Exit status: 0 done, 1 nobody answers or it cannot be done now, 2 what was asked for is wrong or
+/// needs a restart.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Its admin interface
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8060", global = true)]
+    admin: String,
+
+    /// As JSON
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Show the process and what its shards do
+    Status,
+    /// Show the back ends of every pool
+    Backends,
+    /// Show the law in force, and what it sees and decides
+    Overload,
+    /// Put another law in force, or in the shadow of that
+    Law(LawArgs),
+    /// Show some of the latest refusals, and why they were made
+    Refusals,
+}
+
+#[derive(clap::Args)]
+struct LawArgs {
+    /// The law, as `tidegate lab list laws` lists it; with --shadow also `off`
+    name: String,
+
+    /// A parameter; those not given have their defaults
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
+    params: Vec<(String, f64)>,
+
+    /// The law that looks on, and decides nothing
+    #[arg(long)]
+    shadow: bool,
+}
+
+/// Asks, steers, and shows the answer.
+pub fn run(args: &Args) -> ExitCode {
+    match answer(args) {
+        Ok(text) => {
+            // A reader that has gone away has seen what it wanted.
+            let _ = write!(anstream::stdout(), "{text}");
+            ExitCode::SUCCESS
+        }
+        Err(trouble) => trouble.exit("tidegate ctl"),
+    }
+}
+
+fn answer(args: &Args) -> Result<String, Trouble> {
+    let client = Client::new(&args.admin);
+    let (value, table): (Value, fn(&Value) -> String) = match &args.command {
+        Command::Status => (client.get("/status")?, tables::status),
+        Command::Backends => (client.get("/status")?["pools"].take(), tables::backends),
+        Command::Overload => (client.get("/overload")?, tables::overload),
+        Command::Law(law) => (client.put("/overload", &law.order())?, tables::in_force),
+        Command::Refusals => (client.get("/refusals")?, tables::refusals),
+    };
+    Ok(if args.json { format!("{value:#}\n") } else { table(&value) })
+}
+
+impl LawArgs {
+    /// What the admin interface is asked for.
+    fn order(&self) -> Value {
+        let params = self.params.iter().map(|(name, value)| (name.clone(), Value::from(*value)));
+        let mut law = json!({ "law": self.name });
+        let params: Map<_, _> = params.collect();
+        if !params.is_empty() {
+            law["params"] = params.into();
+        }
+        json!({ "overload": if self.shadow { json!({ "shadow": law }) } else { law } })
+    }
+}
+
+fn parse_param(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or("not of the form NAME=VALUE")?;
+    let value: f64 = value.parse().map_err(|_| "its value is not a number".to_owned())?;
+    if !value.is_finite() {
+        return Err("its value is not a number".to_owned());
+    }
+    Ok((name.to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_law_is_asked_for_in_the_words_of_the_configuration() {
+        let law = |shadow, params| LawArgs { name: "pi".to_owned(), params, shadow }.order();
+        let params = vec![("c_t".to_owned(), 0.8)];
+        assert_eq!(law(false, Vec::new()), json!({ "overload": { "law": "pi" } }));
+        let with_params = json!({ "law": "pi", "params": { "c_t": 0.8 } });
+        assert_eq!(law(false, params.clone()), json!({ "overload": with_params }));
+        assert_eq!(law(true, params), json!({ "overload": { "shadow": with_params } }));
+    }
+
+    #[test]
+    fn a_parameter_is_a_name_and_a_number() {
+        assert_eq!(parse_param("c_t=0.8"), Ok(("c_t".to_owned(), 0.8)));
+        for wrong in ["c_t", "c_t=", "c_t=x", "c_t=NaN", "c_t=inf"] {
+            assert!(parse_param(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Requests to an admin interface.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::http::{Response, StatusCode};
+use ureq::{Agent, Body};
+
+use crate::trouble::Trouble;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of an answer at the most.
+const ANSWER_MAX: u64 = 64 << 20;
+
+/// A client of one admin interface.
+pub(super) struct Client {
+    agent: Agent,
+    address: String,
+}
+
+impl Client {
+    /// Of the interface at `host:port`.
+    pub fn new(address: &str) -> Self {
+        let config = Agent::config_builder().timeout_global(Some(PATIENCE)).proxy(None);
+        let agent = config.http_status_as_error(false).build().into();
+        let address = address.strip_prefix("http://").unwrap_or(address);
+        Self { agent, address: address.trim_end_matches('/').to_owned() }
+    }
+
+    /// What is at `path`, which is JSON.
+    pub fn get(&self, path: &str) -> Result<Value, Trouble> {
+        self.read(self.agent.get(self.url(path)).call())
+    }
+
+    /// Puts `value` there, and gives what comes of it.
+    pub fn put(&self, path: &str, value: &Value) -> Result<Value, Trouble> {
+        self.read(self.agent.put(self.url(path)).send(value.to_string()))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn read(&self, answer: Result<Response<Body>, ureq::Error>) -> Result<Value, Trouble> {
+        let Self { address, .. } = self;
+        let mut answer = answer.map_err(|error| match error {
+            ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
+                Trouble::usage(format!("--admin {address}: {error}"))
+            }
+            ureq::Error::Io(error) => {
+                let remedy = "is a Tidegate running whose `[admin] address` is this?";
+                Trouble::failure(format!("nobody answers at {address}: {error}; {remedy}"))
+            }
+            error => Trouble::failure(format!("no answer from {address}: {error}")),
+        })?;
+        let status = answer.status();
+        let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
+        let text = text.map_err(|error| Trouble::failure(format!("{address}: {error}")))?;
+        let said = text.trim_end();
+        match status {
+            StatusCode::OK => serde_json::from_str(&text).map_err(|_| {
+                Trouble::failure(format!("{address} is no Tidegate's admin interface"))
+            }),
+            StatusCode::ACCEPTED => {
+                Err(Trouble::failure("ordered, but not every shard has heeded it yet"))
+            }
+            StatusCode::BAD_REQUEST | StatusCode::CONFLICT => Err(Trouble::usage(said)),
+            status => Err(Trouble::failure(format!("{address}: {status}: {said}"))),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What the admin interface says, for people.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, LineStyle, Table};
+use serde_json::Value;
+
+/// The process and its shards.
+pub(super) fn status(status: &Value) -> String {
+    let listeners: Vec<_> =
+        items(&status["listeners"]).map(|listener| text(&listener["address"])).collect();
+    let mut out = format!(
+        "tidegate {}, {}, law {}, on {}\n\n",
+        text(&status["version"]),
+        text(&status["phase"]),
+        text(&status["law"]),
+        listeners.join(", ")
+    );
+    let heads = [
+        "shard",
+        "calls",
+        "queued",
+        "transactions",
+        "offered",
+        "admitted",
+        "refused",
+        "socket drops",
+    ];
+    let row = |(index, shard): (usize, &Value)| {
+        let transactions = whole(&shard["server_transactions"]);
+        let calls = &shard["session"];
+        vec![
+            index.to_string(),
+            whole(&shard["calls"]),
+            whole(&shard["queued"]),
+            transactions,
+            whole(&calls["offered"]),
+            whole(&calls["admitted"]),
+            whole(&calls["refused"]),
+            whole(&shard["socket_drops"]),
+        ]
+    };
+    out += &table(&heads, &[], items(&status["shards"]).enumerate().map(row));
+    out
+}
+
+/// The back ends of every pool.
+pub(super) fn backends(pools: &Value) -> String {
+    let heads =
+        ["pool", "back end", "address", "state", "calls", "assigned", "refusals", "failures"];
+    let rows = items(pools).flat_map(|pool| {
+        items(&pool["backends"]).map(move |backend| {
+            let state = if backend["up"] == true { "up" } else { "down" };
+            let counts = ["calls", "assigned", "refusals", "failures"];
+            let texts = [&pool["name"], &backend["name"], &backend["address"]].map(text);
+            let counts = counts.map(|name| whole(&backend[name]));
+            texts.into_iter().chain([state.to_owned()]).chain(counts).collect()
+        })
+    });
+    table(&heads, &[0, 1, 2, 3], rows)
+}
+
+/// The laws in force, and what the shards see and decide.
+pub(super) fn overload(overload: &Value) -> String {
+    let heads = [
+        "shard",
+        "occupancy",
+        "waiting",
+        "p99 wait",
+        "socket",
+        "calls admitted",
+        "others admitted",
+        "paced at",
+        "call",
+        "refusal",
+        "bound",
+    ];
+    let row = |(index, shard): (usize, &Value)| {
+        let paced = match shard["release_cps"].as_f64() {
+            Some(rate) if rate > 0.0 => format!("{rate:.1}/s"),
+            _ => "-".to_owned(),
+        };
+        vec![
+            index.to_string(),
+            percent(&shard["occupancy"]),
+            whole(&shard["waiting"]),
+            millis(&shard["sojourn_ms"]["new"]["p99"]),
+            percent(&shard["socket_fill"]),
+            percent(&shard["allowance"]["session"]),
+            percent(&shard["allowance"]["single"]),
+            paced,
+            millis(&shard["call_cost_ms"]),
+            millis(&shard["refusal_cost_ms"]),
+            percent(&shard["bound"]),
+        ]
+    };
+    let mut out = in_force(overload);
+    out += "\n";
+    out += &table(&heads, &[], items(&overload["shards"]).enumerate().map(row));
+    if !overload["shadow"].is_null() {
+        out += "\n";
+        out += &compared(overload);
+    }
+    out
+}
+
+/// The laws in force, with their parameters.
+pub(super) fn in_force(overload: &Value) -> String {
+    let mut out = law("law", &overload["law"]);
+    if !overload["shadow"].is_null() {
+        out += "\n";
+        out += &law("shadow", &overload["shadow"]);
+    }
+    out
+}
+
+fn law(role: &str, law: &Value) -> String {
+    let mut out = format!("{role} {}: {}\n", text(&law["name"]), text(&law["summary"]));
+    let row = |param: &Value| {
+        let [value, min, max] = ["value", "min", "max"].map(|name| number(&param[name]));
+        let bounds = format!("{min} to {max}");
+        vec![text(&param["name"]), value, text(&param["unit"]), bounds, text(&param["doc"])]
+    };
+    let mut rows = items(&law["params"]).map(row).peekable();
+    if rows.peek().is_some() {
+        out += &table(&["", "value", "unit", "bounds", ""], &[0, 2, 3, 4], rows);
+    }
+    out
+}
+
+/// What the shadow would have done with new calls.
+fn compared(overload: &Value) -> String {
+    let heads =
+        ["shard", "shadow admits", "both admit", "only the law", "only the shadow", "neither"];
+    let row = |(index, shard): (usize, &Value)| {
+        let shadow = &shard["shadow"];
+        let compared = &shadow["compared"]["session"];
+        let counts =
+            ["both_admit", "only_the_law_admits", "only_the_shadow_admits", "neither_admits"];
+        let counts = counts.map(|name| whole(&compared[name]));
+        let allowance = percent(&shadow["allowance"]["session"]);
+        [index.to_string(), allowance].into_iter().chain(counts).collect()
+    };
+    table(&heads, &[], items(&overload["shards"]).enumerate().map(row))
+}
+
+/// The latest refusals, and what the reasons mean.
+pub(super) fn refusals(refusals: &Value) -> String {
+    let heads = [
+        "ago",
+        "source",
+        "method",
+        "reason",
+        "admitted",
+        "occupancy",
+        "p99 wait",
+        "waiting",
+        "Call-ID",
+    ];
+    let row = |refusal: &Value| {
+        let ago = refusal["age_s"].as_f64().unwrap_or_default();
+        vec![
+            format!("{ago:.1} s"),
+            text(&refusal["source"]),
+            text(&refusal["method"]),
+            text(&refusal["reason"]),
+            percent(&refusal["allowance"]),
+            percent(&refusal["occupancy"]),
+            millis(&refusal["sojourn_p99_ms"]),
+            whole(&refusal["waiting"]),
+            text(&refusal["call_id"]),
+        ]
+    };
+    let mut rows = items(&refusals["refusals"]).map(row).peekable();
+    if rows.peek().is_none() {
+        return "nothing was refused\n".to_owned();
+    }
+    let mut out = table(&heads, &[1, 2, 3, 8], rows) + "\n";
+    let reasons = items(&refusals["reasons"]).filter(|reason| reason["refused"] != 0);
+    let row = |reason: &Value| {
+        vec![text(&reason["name"]), whole(&reason["refused"]), text(&reason["doc"])]
+    };
+    out += &table(&["reason", "refused", ""], &[0, 2], reasons.map(row));
+    out
+}
+
+/// A table whose columns are aligned right, but for those in `left`.
+fn table(heads: &[&str], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
+    table.set_header(heads);
+    table.add_rows(rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if !left.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        column.set_padding((0, 2));
+    }
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// A text that may come from the network: what could move a cursor is escaped.
+fn text(value: &Value) -> String {
+    let plain = |c: char| match c {
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    value.as_str().unwrap_or("-").chars().map(plain).collect()
+}
+
+fn number(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".to_owned(), |number| number.to_string())
+}
+
+fn whole(value: &Value) -> String {
+    value.as_u64().map_or_else(|| "-".to_owned(), |n| n.to_string())
+}
+
+fn percent(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 1e2))
+}
+
+fn millis(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_from_the_network_moves_no_cursor() {
+        let refused = json!({
+            "refusals": [{ "age_s": 1.25, "source": "192.0.2.1:5060", "method": "INVITE",
+                "reason": "law", "allowance": 0.5, "occupancy": 0.9, "sojourn_p99_ms": 1.5,
+                "waiting": 3, "call_id": "\u{1b}[31mred\r\n" }],
+            "reasons": [{ "name": "law", "refused": 7, "doc": "Why." },
+                { "name": "rank", "refused": 0, "doc": "Not." }],
+        });
+        let shown = refusals(&refused);
+        assert!(shown.contains("\\u{1b}[31mred\\r\\n"), "{shown}");
+        assert!(shown.contains("50.0 %") && shown.contains("Why.") && !shown.contains("Not."));
+        assert_eq!(refusals(&json!({ "refusals": [] })), "nothing was refused\n");
+    }
+
+    #[test]
+    fn an_answer_that_lacks_something_is_shown_all_the_same() {
+        for show in [status, backends, overload, in_force, refusals] {
+            show(&json!({ "shards": [{}], "listeners": 5, "shadow": {}, "refusals": [{}] }));
+            show(&json!([{ "backends": [{}] }]));
+            show(&Value::Null);
+        }
+    }
+}

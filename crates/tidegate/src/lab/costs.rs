@@ -1,0 +1,226 @@
+//! `tidegate lab costs`: what a message of each kind costs, admitted and refused.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+use tidegate_lab::costs::model::Model;
+use tidegate_lab::costs::{
+    self, Control, Cost, Costs, Derived, Fate, Observer, Order, Row, picture,
+};
+
+use super::calibrate::Kept;
+use crate::json;
+use crate::trouble::Trouble;
+
+/// The part of the greatest accepted rate for which the model is asked, as in paper 000.
+const PART: f64 = 0.9;
+
+/// Measure what a message of each kind costs, accepted and dropped, with and without a measurement
+///
+/// As in paper 000, §6.1: in the whole cycle from socket to socket, and in the core alone, each
+/// for messages that lead somewhere and that do not. From that follow t_a, t_d and r/s, and the
+/// model of the paper's §5: what is left of the accepted rate when a share f is admitted. Nothing
+/// else should run meanwhile.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Whether calls pass with transactions
+    #[arg(long, value_enum, default_value_t = Kept::Transaction)]
+    mode: Kept,
+
+    /// Rounds: of each, the least, the median and the mean count; the paper has 10
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), default_value_t = 5)]
+    rounds: u32,
+
+    /// Messages of each kind in a round; the paper has 100,000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), default_value_t = 2000)]
+    messages: u32,
+
+    /// Messages of one kind that are timed together
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500), default_value_t = 100)]
+    batch: u32,
+
+    /// Where costs.csv, costs.json and the figure go
+    #[arg(long, value_name = "DIR", default_value = "out/costs")]
+    out: PathBuf,
+}
+
+/// Measures, prints and writes.
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let unmade = |error| Trouble::usage(format!("{}: {error}", args.out.display()));
+    fs::create_dir_all(&args.out).map_err(unmade)?;
+    let order = Order {
+        mode: args.mode.into(),
+        rounds: args.rounds,
+        messages: args.messages,
+        batch: args.batch,
+    };
+    let costs = costs::measure(&order, &Teller).map_err(Trouble::failure)?;
+    let (Some(cycle), Some(processing)) =
+        (costs.derived(Row::cycle), costs.derived(Row::processing))
+    else {
+        return Err(Trouble::failure("not every kind of message was measured"));
+    };
+    write(&args.out, &costs, &cycle, &processing)?;
+    let text = table(&costs) + &conclusions(&cycle, &processing);
+    let _ = writeln!(anstream::stdout(), "{text}costs and figure: {}", args.out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(costs: &Costs) -> String {
+    let Costs { machine, rounds, messages, batch, transactions, .. } = costs;
+    let mut text = format!(
+        "What messages cost on {}, {}: {rounds} rounds of {messages} messages of each kind, \
+         timed {batch} at once.\nµs: least of the least, median of the medians, mean of the \
+         means.\n\n{:<10} {:<5} {:<9} {:<9} {:>7} {:>7} {:>7}   {:>7} {:>7} {:>7}\n",
+        machine.processor,
+        if *transactions { "with transactions" } else { "without transactions" },
+        "",
+        "",
+        "",
+        "",
+        "whole",
+        "cycle",
+        "",
+        "core",
+        "alone",
+        "",
+    );
+    text += &format!(
+        "{:<10} {:<5} {:<9} {:<9} {:>7} {:>7} {:>7}   {:>7} {:>7} {:>7}\n",
+        "message", "to", "control", "", "min", "median", "mean", "min", "median", "mean"
+    );
+    for row in &costs.rows {
+        let to = if row.good { "good" } else { "bad" };
+        let of = |cost: &Cost| {
+            format!("{:>7.2} {:>7.2} {:>7.2}", cost.min_us, cost.median_us, cost.mean_us)
+        };
+        let (control, fate) = (control(row.control), fate(row.fate));
+        text += &format!(
+            "{:<10} {to:<5} {control:<9} {fate:<9} {}   {}\n",
+            row.kind.title(),
+            of(&row.cycle),
+            of(&row.processing)
+        );
+    }
+    text + "\ncontrol: none; law `occupancy` that does not measure; that measures at each message\n"
+}
+
+fn conclusions(cycle: &Derived, processing: &Derived) -> String {
+    let mut text = format!(
+        "\nµs                                        {:>11} {:>11} {:>9}\n",
+        "whole cycle", "core alone", "paper"
+    );
+    let mut line = |what: &str, of: &dyn Fn(&Derived) -> f64, digits: usize, paper: Option<f64>| {
+        let paper = paper.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"));
+        text += &format!(
+            "{what:<41} {:>11.digits$} {:>11.digits$} {paper:>9}\n",
+            of(cycle),
+            of(processing)
+        );
+    };
+    let paper = Model::PAPER;
+    let at = |model: &Model| model.fraction_for(PART);
+    line("s, a call of six messages", &|d| d.call_us, 2, None);
+    line("r, a call refused by 503, and its ACK", &|d| d.refusal_us, 2, None);
+    line("r/s", &|d| d.refusal_us / d.call_us, 3, None);
+    line("an INVITE dropped", &|d| d.drop_us, 2, None);
+    line("t_a, a message of a call", &|d| d.dropping.accepted_us, 2, Some(paper.accepted_us));
+    line("t_d, such a message dropped", &|d| d.dropping.dropped_us, 2, Some(paper.dropped_us));
+    line("t_d/t_a", &|d| d.dropping.ratio(), 3, Some(paper.ratio()));
+    line("f for 90 % of the accepted rate", &|d| at(&d.dropping), 3, Some(at(&paper)));
+    line(
+        "messages/s processed at that f",
+        &|d| d.dropping.processed(at(&d.dropping)),
+        0,
+        Some(paper.processed(at(&paper))),
+    );
+    line(
+        "a full queue's wait is shorter by",
+        &|d| d.dropping.delay_ratio(at(&d.dropping)),
+        2,
+        Some(paper.delay_ratio(at(&paper))),
+    );
+    line("f for 90 % where calls are refused by 503", &|d| at(&d.refusing), 3, None);
+    text.push('\n');
+    text
+}
+
+fn write(
+    folder: &Path,
+    costs: &Costs,
+    cycle: &Derived,
+    processing: &Derived,
+) -> Result<(), Trouble> {
+    let unwritten = |error| Trouble::failure(format!("{}: {error}", folder.display()));
+    let mut csv = "message,to,control,fate,way,round,min_us,median_us,mean_us\n".to_owned();
+    for row in &costs.rows {
+        let to = if row.good { "good" } else { "bad" };
+        for (way, cost) in [("cycle", &row.cycle), ("core", &row.processing)] {
+            for (round, [min, median, mean]) in (1..).zip(&cost.rounds_us) {
+                csv += &format!(
+                    "{},{to},{},{},{way},{round},{min},{median},{mean}\n",
+                    row.kind.title(),
+                    control(row.control),
+                    fate(row.fate)
+                );
+            }
+        }
+    }
+    fs::write(folder.join("costs.csv"), csv).map_err(unwritten)?;
+    let model = |of: &Model| {
+        let fraction = of.fraction_for(PART);
+        json!({
+            "accepted_us": of.accepted_us,
+            "dropped_us": of.dropped_us,
+            "fraction": fraction,
+            "processed_per_s": of.processed(fraction),
+            "delay_ratio": of.delay_ratio(fraction),
+        })
+    };
+    let derived = |of: &Derived| {
+        json!({
+            "call_us": of.call_us,
+            "refusal_us": of.refusal_us,
+            "drop_us": of.drop_us,
+            "dropping": model(&of.dropping),
+            "refusing": model(&of.refusing),
+        })
+    };
+    let mut figures = serde_json::to_value(costs).map_err(Trouble::failure)?;
+    figures["cycle"] = derived(cycle);
+    figures["core"] = derived(processing);
+    figures["paper"] = model(&Model::PAPER);
+    json::write(&folder.join("costs.json"), &figures)?;
+    let figure = picture::picture(cycle, processing, &costs.machine.processor);
+    fs::write(folder.join("accepted-rate.svg"), figure.svg()).map_err(unwritten)?;
+    fs::write(folder.join("accepted-rate.png"), figure.png()).map_err(unwritten)
+}
+
+fn control(control: Control) -> &'static str {
+    match control {
+        Control::None => "none",
+        Control::Idle => "idle",
+        Control::Measuring => "measures",
+    }
+}
+
+fn fate(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Accepted => "accepted",
+        Fate::Rejected => "503",
+        Fate::Dropped => "dropped",
+    }
+}
+
+/// Tells how far it is.
+struct Teller;
+
+impl Observer for Teller {
+    fn measured(&self, round: u32, of: Control, with: Fate) {
+        let (control, fate) = (control(of), fate(with));
+        let _ = writeln!(anstream::stderr(), "round {round}: control {control}, {fate}");
+    }
+}

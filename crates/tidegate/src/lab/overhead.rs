@@ -1,0 +1,198 @@
+//! `tidegate lab overhead`: what a law's measurements cost, and what they are worth.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tidegate_lab::overhead::packets::{self, EVERY, Reading};
+use tidegate_lab::overhead::{self, Order, Overhead, droppers, picture, readings};
+
+use super::calibrate::Kept;
+use crate::json;
+use crate::trouble::Trouble;
+
+/// Measure what a law's measurements cost and show, and how its droppers pick
+///
+/// As in paper 000: what a message costs more because occupancy, aro and sired measure every so
+/// many messages, all admitted (§6.2); how far the occupancy that they see is from the truth, by
+/// their window and the grain of the clock (§4.1.1); how far the deterministic and the random
+/// dropper stray from their share, beside the exact formulas (§3.4). Nothing else should run
+/// meanwhile.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Whether calls pass with transactions
+    #[arg(long, value_enum, default_value_t = Kept::Transaction)]
+    mode: Kept,
+
+    /// Pairs of batches of calls, without control and with it, for each law and number of messages
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), default_value_t = 60)]
+    rounds: u32,
+
+    /// Calls of a batch
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value_t = 100)]
+    calls: u32,
+
+    /// Packets that the thread of known occupancy serves, 300 µs each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000), default_value_t = 20_000)]
+    packets: u32,
+
+    /// Pieces of work that each dropper judges at each share
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..=100_000_000), default_value_t = 1_000_000)]
+    pieces: u32,
+
+    /// Seed of the arrivals and the draws
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Where overhead.json, the tables as CSV and the figures go
+    #[arg(long, value_name = "DIR", default_value = "out/overhead")]
+    out: PathBuf,
+}
+
+/// Measures, prints and writes.
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let unmade = |error| Trouble::usage(format!("{}: {error}", args.out.display()));
+    fs::create_dir_all(&args.out).map_err(unmade)?;
+    let Args { rounds, calls, packets, pieces, seed, .. } = *args;
+    let order = Order {
+        packets: packets::Order { mode: args.mode.into(), rounds, calls },
+        readings: readings::Order { packets, seed },
+        droppers: droppers::Order { pieces, seed },
+    };
+    let overhead = overhead::measure(&order).map_err(Trouble::failure)?;
+    write(&args.out, &overhead)?;
+    let text = of_packets(&overhead.packets, rounds)
+        + &of_readings(&overhead.readings)
+        + &of_droppers(&overhead.droppers, pieces);
+    let _ = writeln!(anstream::stdout(), "{text}tables and figures: {}", args.out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn of_packets(rows: &[packets::Row], rounds: u32) -> String {
+    let mut text = format!(
+        "What a law that measures every so many messages costs, all admitted: ns of CPU time a \
+         message\nmore than without control, median of {rounds} pairs; in brackets, the part of \
+         what it costs without.\n"
+    );
+    for reading in Reading::ALL {
+        text += &format!("\nread {}\n{:<10}", reading.title(), "measure");
+        text.extend(EVERY.map(|measure| format!(" {measure:>13}")));
+        text.push('\n');
+        for of_law in rows.chunks(EVERY.len()).filter(|rows| rows[0].reading == reading) {
+            text += &format!("{:<10}", of_law[0].law);
+            text.extend(of_law.iter().map(|row| {
+                let part = format!("({:.1} %)", row.part() * 100.0);
+                format!(" {:>5.0} {part:>8}", row.more_ns.median)
+            }));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn of_readings(readings: &readings::Readings) -> String {
+    let readings::Readings { occupancy, intended, packets, seconds, rows } = readings;
+    let mut text = format!(
+        "\nWhat clocks show of a thread that is occupied for {occupancy:.3} of the time \
+         ({intended:.3} intended): {packets} packets in {seconds:.1} s.\n\
+         {:<7} {:>4} {:>8} {:>9} {:>7} {:>8} {:>9} {:>7} {:>7} {:>8}\n",
+        "clock",
+        "k",
+        "measure",
+        "readings",
+        "0 %",
+        "> 100 %",
+        "greatest",
+        "mean",
+        "error",
+        "by grain"
+    );
+    for row in rows {
+        text += &format!(
+            "{:<7} {:>4} {:>8} {:>9} {:>5.1} % {:>6.1} % {:>7.0} % {:>7.3} {:>7.3} {:>8.3}\n",
+            row.clock,
+            row.k,
+            row.measure,
+            row.readings,
+            row.zero * 100.0,
+            row.above_one * 100.0,
+            row.max * 100.0,
+            row.mean,
+            row.error,
+            row.of_grain
+        );
+    }
+    text
+}
+
+fn of_droppers(rows: &[droppers::Row], pieces: u32) -> String {
+    let mut text = format!(
+        "\nHow droppers pick, of {pieces} pieces at each share: measured, and by the exact \
+         formula.\n{:<14} {:>6} {:>9}   {:^17}   {:^17}   {:^17}\n",
+        "dropper", "f", "admitted", "deviation in 100", "mean run refused", "longest run"
+    );
+    for row in rows {
+        let pair = |pair: droppers::Pair| format!("{:>8.3} {:>8.3}", pair.measured, pair.exact);
+        text += &format!(
+            "{:<14} {:>6.3} {:>9.5}   {}   {}   {}\n",
+            row.dropper,
+            row.fraction,
+            row.admitted,
+            pair(row.deviation),
+            pair(row.run_mean),
+            pair(row.run_longest)
+        );
+    }
+    text.push('\n');
+    text
+}
+
+fn write(folder: &Path, overhead: &Overhead) -> Result<(), Trouble> {
+    let unwritten = |error| Trouble::failure(format!("{}: {error}", folder.display()));
+    let figures = serde_json::to_value(overhead).map_err(Trouble::failure)?;
+    json::write(&folder.join("overhead.json"), &figures)?;
+    let mut csv = "law,measure,reading,none_ns,more_ns,more_ns_min,more_ns_max\n".to_owned();
+    for row in &overhead.packets {
+        csv += &format!(
+            "{},{},{},{},{},{},{}\n",
+            row.law,
+            row.measure,
+            row.reading.title(),
+            row.none_ns.median,
+            row.more_ns.median,
+            row.more_ns.min,
+            row.more_ns.max
+        );
+    }
+    fs::write(folder.join("measuring.csv"), csv).map_err(unwritten)?;
+    let mut csv = "clock,k,measure,readings,zero,above_one,max,mean,error,of_grain\n".to_owned();
+    for row in &overhead.readings.rows {
+        csv += &format!("{},{},{},{}", row.clock, row.k, row.measure, row.readings);
+        let numbers = [row.zero, row.above_one, row.max, row.mean, row.error, row.of_grain];
+        csv.extend(numbers.map(|number| format!(",{number}")));
+        csv.push('\n');
+    }
+    fs::write(folder.join("occupancy.csv"), csv).map_err(unwritten)?;
+    let mut csv = "dropper,fraction,admitted,deviation,deviation_exact,run_mean,run_mean_exact,\
+                   run_longest,run_longest_exact\n"
+        .to_owned();
+    for row in &overhead.droppers {
+        let pair = |pair: droppers::Pair| format!("{},{}", pair.measured, pair.exact);
+        csv += &format!(
+            "{},{},{},{},{},{}\n",
+            row.dropper,
+            row.fraction,
+            row.admitted,
+            pair(row.deviation),
+            pair(row.run_mean),
+            pair(row.run_longest)
+        );
+    }
+    fs::write(folder.join("droppers.csv"), csv).map_err(unwritten)?;
+    for (name, figure) in picture::figures(overhead) {
+        fs::write(folder.join(name).with_extension("svg"), figure.svg()).map_err(unwritten)?;
+        fs::write(folder.join(name).with_extension("png"), figure.png()).map_err(unwritten)?;
+    }
+    Ok(())
+}

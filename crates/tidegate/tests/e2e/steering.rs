@@ -1,0 +1,96 @@
+//! A running Tidegate is asked and steered by `tidegate ctl`.
+
+use serde_json::Value;
+
+use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate, run_to_end};
+
+struct Steered {
+    stage: Stage,
+    tidegate: Tidegate,
+    callee: Sipp,
+}
+
+impl Steered {
+    /// A server slowed down to 50 calls/s, before SIPp.
+    fn set_up() -> Self {
+        let stage = Stage::new();
+        let callee = Sipp::callee(&stage, "uas");
+        let mut configuration = Configuration::new(&stage, &[callee.address()]);
+        configuration.more = "[overload]\nlaw = \"pi\"\n[emulate]\nserve_us = 3_300\n".to_owned();
+        let tidegate = Tidegate::start(&stage, &configuration);
+        Self { stage, tidegate, callee }
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let admin = self.tidegate.admin().to_string();
+        run_to_end(&self.stage, &[&["ctl", "--admin", &admin], arguments].concat())
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let (status, said) = self.ctl(&[&["--json"], arguments].concat());
+        assert_eq!(status, Some(0), "{said}");
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    }
+}
+
+/// Four times what it carries, and ten switches meanwhile: each call of SIPp's is set up and ended,
+/// or refused at once.
+#[test]
+fn laws_are_switched_under_a_flood_of_sipp_calls_and_none_is_lost() {
+    const CALLS: u32 = 300;
+    const LAWS: [&str; 5] = ["codel", "occ", "gradient2", "sired", "pi"];
+    let steered = Steered::set_up();
+    let load = Load { scenario: "uac-overload", calls: CALLS, rate_cps: 200, ..Load::default() };
+    let caller = Sipp::caller(&steered.stage, steered.tidegate.address(), &load);
+    for law in LAWS.iter().chain(&LAWS) {
+        let heeded = steered.json(&["law", law]);
+        assert_eq!(heeded["shards"][0]["law"], *law);
+        let shadow = steered.json(&["law", "--shadow", "ohta", "--param", "hi_wm=700"]);
+        assert_eq!(shadow["shards"][0]["shadow"]["law"], "ohta");
+    }
+    caller.wait().assert_all_well(CALLS);
+    let metrics = steered.tidegate.metrics();
+    assert_eq!(metrics.sum("orders_total", &[("outcome", "heeded")]), 20);
+    let sessions = |name| metrics.sum(name, &[("bucket", "session")]);
+    assert_eq!(sessions("work_offered_total"), u64::from(CALLS));
+    assert!(sessions("shadow_work") > 0);
+    metrics.assert_nothing_held();
+    steered.callee.finish();
+}
+
+#[test]
+fn what_is_asked_is_answered_in_tables_and_json() {
+    let steered = Steered::set_up();
+    let (status, said) = steered.ctl(&["status"]);
+    assert_eq!(status, Some(0));
+    assert!(said.contains("admitting, law pi") && said.contains("socket drops"), "{said}");
+    let (_, said) = steered.ctl(&["backends"]);
+    assert!(
+        said.contains(&steered.callee.address().to_string()) && said.contains(" up "),
+        "{said}"
+    );
+    let (_, said) = steered.ctl(&["overload"]);
+    assert!(said.starts_with("law pi: ") && said.contains("c_t "), "{said}");
+    assert_eq!(steered.ctl(&["refusals"]).1, "nothing was refused\n");
+    assert_eq!(steered.json(&["backends"])[0]["name"], "app");
+    assert_eq!(steered.json(&["overload"])["law"]["name"], "pi");
+    steered.callee.kill();
+}
+
+#[test]
+fn what_is_wrong_is_told_and_changes_nothing() {
+    let steered = Steered::set_up();
+    let (status, said) = steered.ctl(&["law", "pie"]);
+    assert_eq!(status, Some(2));
+    assert!(said.contains("did you mean `\"pi\"`?"), "{said}");
+    let (status, said) = steered.ctl(&["law", "pi", "--param", "c_t=7"]);
+    assert_eq!(status, Some(2));
+    assert!(said.contains("more than 1"), "{said}");
+    assert_eq!(steered.ctl(&["law", "pi", "--param", "c_t"]).0, Some(2));
+    assert_eq!(steered.json(&["overload"])["orders"], 0);
+    let nobody = steered.stage.free_address().to_string();
+    let (status, said) = run_to_end(&steered.stage, &["ctl", "--admin", &nobody, "status"]);
+    assert_eq!(status, Some(1));
+    assert!(said.contains("nobody answers at"), "{said}");
+    steered.callee.kill();
+}
