@@ -1,0 +1,100 @@
+//! What a law's decision comes to: shares, costs, and the most goodput there can be.
+
+use std::time::Duration;
+
+use super::Gate;
+use crate::{Allowance, Bucket, Control, Decide, Scheme, Signals, bound};
+
+impl Gate {
+    /// The share of new work in a bucket that the shadow would admit, 0 to 1.
+    pub fn share_of_shadow(&self, bucket: Bucket) -> Option<f64> {
+        Some(self.share_under(self.shadow()?.control(), bucket))
+    }
+
+    /// The share of new work in a bucket that the law admits, 0 to 1, at the rate at which it
+    /// arrives and with what is in progress.
+    pub fn share(&self, bucket: Bucket) -> f64 {
+        self.share_under(&self.control, bucket)
+    }
+
+    /// The share of the messages of a class that is admitted, 0 to 1. They are new work if they
+    /// have a bucket.
+    pub fn share_of_class(&self, bucket: Option<Bucket>, class: u8) -> f64 {
+        match self.allowance_of(&self.control, bucket, class) {
+            Allowance::Fraction(fraction) => fraction,
+            _ => bucket.map_or(1.0, |bucket| self.share(bucket)),
+        }
+    }
+
+    /// r: what it takes to dispose of a session that is not admitted, its repetitions and the
+    /// acknowledgements of its refusals included; `None` before the first. It lacks what the
+    /// operating system does for them.
+    pub fn refusal_cost(&self) -> Option<Duration> {
+        let Signals { costs, messages_refused, .. } = &self.signals;
+        let flows = Bucket::ALL.map(|bucket| self.signals.flow(bucket));
+        let pieces: u64 = flows.iter().map(|flow| flow.refused + flow.stale).sum();
+        let once = costs.refused()? + costs.looked().unwrap_or_default();
+        Some(once.mul_f64((*messages_refused as f64 / pieces.max(1) as f64).max(1.0)))
+    }
+
+    /// The most goodput that a law can keep at the load that is offered now, in multiples of the
+    /// capacity ([`bound`]); `None` while costs are not known.
+    pub fn bound(&self) -> Option<f64> {
+        let session_s = self.signals.sessions.cost()?.as_secs_f64();
+        let refusal_s = self.refusal_cost()?.as_secs_f64();
+        let offered = self.judged[Bucket::Session as usize].rate();
+        Some(bound::goodput(offered * session_s, (refusal_s / session_s).min(1.0)))
+    }
+
+    fn share_under(&self, control: &Control, bucket: Bucket) -> f64 {
+        let allowed = self.allowed(control, bucket);
+        match bucket {
+            Bucket::Session => allowed * (1.0 - control.rank_floor.clamp(0.0, 1.0)),
+            Bucket::Single => allowed,
+            Bucket::Priority => 1.0,
+        }
+    }
+
+    /// What the scheme makes of the law's allowance for the messages of a class.
+    pub(super) fn allowance_of(
+        &self,
+        control: &Control,
+        bucket: Option<Bucket>,
+        class: u8,
+    ) -> Allowance {
+        let Signals { mix, costs, .. } = &self.signals;
+        match (&self.settings.scheme, bucket) {
+            (Scheme::Simplified { .. }, None) => Allowance::Open,
+            (scheme @ Scheme::Simplified { .. }, Some(bucket)) => {
+                scheme.of_new_work(control.admit(bucket), mix.share_of_new())
+            }
+            (Scheme::Single, _) => Allowance::Fraction(self.allowed(control, Bucket::Session)),
+            (Scheme::Multi(shedding), _) => Allowance::Fraction(shedding.share(
+                class,
+                self.allowed(control, Bucket::Session),
+                mix,
+                costs,
+            )),
+        }
+    }
+
+    /// The share that a law's allowance is of the new work that is judged.
+    pub(super) fn allowed(&self, control: &Control, bucket: Bucket) -> f64 {
+        let left = match control.admit(bucket) {
+            Allowance::Window(window) => {
+                Allowance::Window(window - self.in_progress(bucket) as f64)
+            }
+            other => other,
+        };
+        left.fraction(self.judged[bucket as usize].rate()).clamp(0.0, 1.0)
+    }
+
+    /// What counts for a window. Judged at service, messages may wait that nobody has read.
+    pub(super) fn in_progress(&self, bucket: Bucket) -> u64 {
+        let known = self.signals.in_progress(bucket);
+        match (bucket, self.settings.decide) {
+            (Bucket::Session, Decide::Service) => known.max(self.signals.queue.waiting as u64),
+            _ => known,
+        }
+    }
+}

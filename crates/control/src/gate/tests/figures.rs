@@ -1,0 +1,60 @@
+//! Estimates of calls, and the bound.
+
+use super::*;
+use crate::bound;
+
+#[test]
+fn sessions_are_estimated_from_what_is_served() {
+    let estimation = Estimation { end: Some(BYE), ..Estimation::default() };
+    for check in [SessionCheck::Start, SessionCheck::Full] {
+        let sessions = Estimation { check, ..estimation };
+        let mut gate = Gate::new(Settings { sessions, ..settings(&[]) }, Seed(1), 0);
+        gate.on_completion(at(0), 0, MS * 2);
+        gate.on_completion(at(0), BYE, MS);
+        for call in 0..1000 {
+            let now = at(call * 20);
+            gate.control.queue.waiting_max = 9;
+            let ticket = enters(&mut gate, now, Some(call << 40));
+            gate.on_taken(now, ticket);
+            gate.on_new(now, Bucket::Single, 8, None, true);
+            (0..3).for_each(|_| assert!(gate.on_ongoing(now, 1)));
+            gate.on_ongoing(now, BYE);
+        }
+        let sessions = &gate.signals().sessions;
+        assert!((sessions.rate_cps() - 50.0).abs() < 2.0, "{check:?} {}", sessions.rate_cps());
+        assert!((sessions.length() - 5.0).abs() < 0.2, "{check:?} {}", sessions.length());
+        // Three have not been measured.
+        let cost = sessions.cost().unwrap();
+        assert!(cost.abs_diff(MS * 3) < MS / 10, "{check:?} {cost:?}");
+        gate.on_backlog(Backlog { sessions: 2, others: 8, unread: 0 });
+        assert!((gate.signals().sessions_waiting() - 4.0).abs() < 0.1);
+    }
+}
+
+#[test]
+fn the_bound_follows_from_what_calls_and_refusals_cost() {
+    let mut gate = gate(&[]);
+    gate.on_completion(at(0), 0, MS * 10);
+    for call in 0..500 {
+        let now = at(call * 5);
+        gate.control.queue.waiting_max = 9;
+        gate.control.admit_of_all(Allowance::Fraction(0.5));
+        let verdict = arrives(&mut gate, now, Some(call << 40), 0);
+        if let Verdict::Admit(ticket) = verdict {
+            gate.on_taken(now, ticket);
+        }
+    }
+    assert_eq!((gate.refusal_cost(), gate.bound()), (None, None));
+    gate.on_looked(10, 0, MS);
+    gate.on_looked(10, 10, MS * 9);
+    // 0.9 ms and the ACK; a call takes 10 ms, and 200 a second are offered.
+    let refusal = gate.refusal_cost().unwrap();
+    assert!(refusal.abs_diff(MS) < MS / 100, "{refusal:?}");
+    let bound = gate.bound().unwrap();
+    assert!((bound - bound::goodput(2.0, 0.1)).abs() < 0.03, "{bound}");
+    // Each repetition is refused as well.
+    for call in (1..500).step_by(2) {
+        arrives(&mut gate, at(3000), Some(call << 40), 0);
+    }
+    assert!(gate.refusal_cost().unwrap() > MS * 19 / 10);
+}

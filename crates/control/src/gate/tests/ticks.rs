@@ -1,0 +1,120 @@
+//! Ticks, and the pace of the release.
+
+use super::*;
+
+#[test]
+fn a_law_without_ticks_arms_no_timer() {
+    let mut gate = gate(&[]);
+    gate.on_arrival(at(0), 0);
+    assert_eq!(gate.poll_timeout(), None);
+    gate.handle_timeout(at(100), 5);
+    assert_eq!((gate.control().queue.waiting_max, gate.poll_timeout()), (1_000_000, None));
+}
+
+#[test]
+fn ticks_begin_with_an_arrival_and_cease_when_nothing_is_left_to_do() {
+    let mut gate = gate(&[("tick", 10.0)]);
+    assert_eq!(gate.poll_timeout(), None);
+    gate.on_arrival(at(100), 0);
+    gate.on_arrival(at(105), 0);
+    assert_eq!(gate.poll_timeout(), Some(at(110)), "a second arrival does not put it off");
+    // Too early changes nothing.
+    gate.handle_timeout(at(109), 7);
+    assert_eq!(gate.signals().queue.waiting, 0);
+    assert_eq!(gate.poll_timeout(), Some(at(110)));
+    // The next comes a whole tick after a late one.
+    gate.handle_timeout(at(117), 1);
+    assert_eq!(gate.poll_timeout(), Some(at(127)), "something waits");
+    gate.handle_timeout(at(127), 0);
+    assert_eq!(gate.poll_timeout(), None);
+    gate.on_arrival(at(60_000), 0);
+    assert_eq!(gate.poll_timeout(), Some(at(60_010)));
+}
+
+#[test]
+fn a_restless_law_goes_on_ticking() {
+    let mut gate = gate(&[("tick", 10.0), ("restless", 1.0)]);
+    gate.on_arrival(at(0), 0);
+    gate.handle_timeout(at(10), 0);
+    assert_eq!(gate.poll_timeout(), Some(at(20)));
+}
+
+#[test]
+fn sessions_are_released_at_the_rate_of_the_law() {
+    let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
+    let mut tickets: Vec<_> = (1..=4).map(|call| enters(&mut gate, at(0), Some(call))).collect();
+    for tick in 1..=4 {
+        assert!(!gate.may_release());
+        gate.handle_timeout(at(tick * 10), tickets.len());
+        assert!(gate.may_release(), "one each tick");
+        gate.on_taken(at(tick * 10), tickets.pop().unwrap());
+    }
+    assert!(!gate.may_release());
+}
+
+#[test]
+fn only_sessions_are_paced() {
+    let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
+    gate.on_arrival(at(0), 0);
+    let Verdict::Admit(single) = gate.on_new(at(0), Bucket::Single, 0, None, true) else {
+        panic!()
+    };
+    gate.handle_timeout(at(10), 1);
+    gate.on_taken(at(10), single);
+    assert!(gate.may_release());
+}
+
+// 20 ms were missed: what they would have released is released now, and counted as credit
+// at the next tick if it is not taken.
+#[test]
+fn a_late_tick_releases_for_the_time_that_has_passed() {
+    let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
+    let tickets: Vec<_> = (1..=5).map(|call| enters(&mut gate, at(0), Some(call))).collect();
+    gate.handle_timeout(at(30), 5);
+    let mut taken = 0;
+    for ticket in tickets {
+        if gate.may_release() {
+            gate.on_taken(at(30), ticket);
+            taken += 1;
+        }
+    }
+    assert_eq!(taken, 3);
+    gate.handle_timeout(at(45), 2);
+    assert_eq!(gate.signals().queue.credit, 0.0);
+    gate.handle_timeout(at(55), 2);
+    assert_eq!(gate.signals().queue.credit, 1.5);
+}
+
+// Time in which nothing was there to be released earns nothing.
+#[test]
+fn a_rest_earns_no_credit() {
+    let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
+    gate.on_arrival(at(0), 0);
+    gate.handle_timeout(at(10), 0);
+    gate.on_taken(
+        at(10),
+        Ticket {
+            bucket: Bucket::Session,
+            class: 0,
+            fingerprint: None,
+            again: false,
+            exempt: false,
+            source: None,
+        },
+    );
+    gate.on_arrival(at(9_990), 0);
+    gate.handle_timeout(at(10_000), 50);
+    assert!(gate.may_release());
+    gate.on_taken(
+        at(10_000),
+        Ticket {
+            bucket: Bucket::Session,
+            class: 0,
+            fingerprint: None,
+            again: false,
+            exempt: false,
+            source: None,
+        },
+    );
+    assert!(!gate.may_release());
+}
