@@ -120,6 +120,7 @@ pub fn run(
     let controls = Controls {
         steering: assembly.steering(orders.clone()),
         refusals: assembly.refusals(),
+        bans: assembly.bans().clone(),
         clock,
     };
     let pages = Pages {

@@ -41,6 +41,13 @@ enum Command {
     Law(LawArgs),
     /// Show some of the latest refusals, and why they were made
     Refusals,
+    /// Show the sources that are banned
+    Bans,
+    /// End the ban of a source
+    Unban {
+        /// Its address; for IPv6, any in its /64 network
+        address: std::net::IpAddr,
+    },
 }
 
 #[derive(clap::Args)]
@@ -77,6 +84,8 @@ fn answer(args: &Args) -> Result<String, Trouble> {
         Command::Overload => (client.get("/overload")?, tables::overload),
         Command::Law(law) => (client.put("/overload", &law.order())?, tables::in_force),
         Command::Refusals => (client.get("/refusals")?, tables::refusals),
+        Command::Bans => (client.get("/bans")?, tables::bans),
+        Command::Unban { address } => (client.delete(&format!("/bans/{address}"))?, tables::bans),
     };
     Ok(if args.json { format!("{value:#}\n") } else { table(&value) })
 }

@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
+use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{delete, get};
 use serde_json::Value;
+use tidegate_control::BanList;
 use tidegate_io::Clock;
 use tidegate_world::ORDER_MAX;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::order::Refused;
-use crate::laws;
 use crate::refusals::Refusals;
 use crate::steering::{NotSteered, Steering};
+use crate::{bans, laws};
 
 /// How long the body of a request may take.
 const BODY_WAIT: Duration = Duration::from_secs(5);
@@ -30,6 +32,8 @@ pub struct Controls {
     pub steering: Steering,
     /// For `/refusals`.
     pub refusals: Refusals,
+    /// For `/bans`.
+    pub bans: BanList,
     /// The clock of the shards.
     pub clock: Clock,
 }
@@ -38,14 +42,21 @@ pub struct Controls {
 pub(super) fn router(controls: Controls) -> Router {
     let controls = Arc::new(controls);
     let (shown, changed) = (Arc::clone(&controls), Arc::clone(&controls));
+    let (banned, lifted) = (Arc::clone(&controls), Arc::clone(&controls));
     let show = move || async move { json(StatusCode::OK, &shown.steering.read(shown.clock.now())) };
     let change = move |body: Body| async move { change(&changed, body).await };
+    let banned = move || async move {
+        json(StatusCode::OK, &bans::to_json(&banned.bans, banned.clock.now()))
+    };
+    let lift = move |Path(address): Path<String>| async move { lift(&lifted, &address) };
     let refusals =
         move || async move { json(StatusCode::OK, &controls.refusals.read(controls.clock.now())) };
     Router::new()
         .route("/overload", get(show).put(change))
         .route("/laws", get(|| async { json(StatusCode::OK, &laws::all()) }))
         .route("/refusals", get(refusals))
+        .route("/bans", get(banned))
+        .route("/bans/{address}", delete(lift))
 }
 
 async fn change(controls: &Controls, body: Body) -> Response {
@@ -79,6 +90,19 @@ async fn change(controls: &Controls, body: Body) -> Response {
     }
     let status = if heard { StatusCode::OK } else { StatusCode::ACCEPTED };
     json(status, &controls.steering.read(controls.clock.now()))
+}
+
+/// Ends a ban, and shows those that are left.
+fn lift(controls: &Controls, address: &str) -> Response {
+    let Ok(address) = address.parse() else {
+        return text(StatusCode::BAD_REQUEST, format!("{address} is not an IP address\n"));
+    };
+    let now = controls.clock.now();
+    if bans::lift(&controls.bans, now, address) {
+        json(StatusCode::OK, &bans::to_json(&controls.bans, now))
+    } else {
+        text(StatusCode::NOT_FOUND, format!("{address} is not banned\n"))
+    }
 }
 
 fn json(status: StatusCode, value: &Value) -> Response {

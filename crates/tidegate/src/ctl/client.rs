@@ -39,6 +39,11 @@ impl Client {
         self.read(self.agent.put(self.url(path)).send(value.to_string()))
     }
 
+    /// Deletes what is there, and gives what is left.
+    pub fn delete(&self, path: &str) -> Result<Value, Trouble> {
+        self.read(self.agent.delete(self.url(path)).call())
+    }
+
     fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }

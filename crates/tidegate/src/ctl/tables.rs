@@ -143,6 +143,19 @@ fn compared(overload: &Value) -> String {
     table(&heads, &[], items(&overload["shards"]).enumerate().map(row))
 }
 
+/// Who is banned.
+pub(super) fn bans(bans: &Value) -> String {
+    let row = |ban: &Value| {
+        let left = ban["seconds"].as_f64().unwrap_or_default();
+        vec![text(&ban["source"]), text(&ban["cause"]), format!("{left:.0} s")]
+    };
+    let mut rows = items(bans).map(row).peekable();
+    if rows.peek().is_none() {
+        return "nobody is banned\n".to_owned();
+    }
+    table(&["source", "why", "left"], &[0, 1], rows) + "\n"
+}
+
 /// The latest refusals, and what the reasons mean.
 pub(super) fn refusals(refusals: &Value) -> String {
     let heads = [

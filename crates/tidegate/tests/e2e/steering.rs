@@ -1,5 +1,8 @@
 //! A running Tidegate is asked and steered by `tidegate ctl`.
 
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate, run_to_end};
@@ -93,4 +96,36 @@ fn what_is_wrong_is_told_and_changes_nothing() {
     assert_eq!(status, Some(1));
     assert!(said.contains("nobody answers at"), "{said}");
     steered.callee.kill();
+}
+
+/// Who sends more than is allowed is dropped unread, until an operator says otherwise.
+#[test]
+fn a_flood_is_banned_and_an_operator_lifts_the_ban() {
+    let stage = Stage::new();
+    let callee = Sipp::callee(&stage, "uas");
+    let mut configuration = Configuration::new(&stage, &[callee.address()]);
+    configuration.more = "[overload]\nlaw = \"none\"\n[overload.sources]\nban_above_cps = 10\n\
+                          ban_s = 3600\n"
+        .to_owned();
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let admin = tidegate.admin().to_string();
+    let ctl =
+        |arguments: &[&str]| run_to_end(&stage, &[&["ctl", "--admin", &admin], arguments].concat());
+    assert_eq!(ctl(&["bans"]), (Some(0), "nobody is banned\n".to_owned()));
+
+    // Not the address of the back end, which is never banned.
+    let flood = UdpSocket::bind("127.0.0.9:0").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !ctl(&["bans"]).1.contains("127.0.0.9") {
+        assert!(Instant::now() < deadline, "it was not banned");
+        for _ in 0..100 {
+            flood.send_to(b"INVITE nonsense\r\n\r\n", tidegate.address()).unwrap();
+        }
+    }
+    let (status, said) = ctl(&["unban", "192.0.2.1"]);
+    assert!(status == Some(1) && said.contains("is not banned"), "{said}");
+    assert_eq!(ctl(&["unban", "127.0.0.9"]), (Some(0), "nobody is banned\n".to_owned()));
+    let (status, said) = ctl(&["unban", "nobody"]);
+    assert!(status == Some(2), "{said}");
+    callee.finish();
 }
