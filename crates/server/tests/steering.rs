@@ -54,6 +54,7 @@ impl Running {
         let controls = Controls {
             steering: assembly.steering(orders.clone()),
             refusals: assembly.refusals(),
+            bans: assembly.bans().clone(),
             clock,
         };
         let pages = Pages {
