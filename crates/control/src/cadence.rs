@@ -16,7 +16,7 @@ use tidegate_world::Timestamp;
 
 use crate::arrival_rate::ArrivalRate;
 use crate::registry::Param;
-use crate::{Control, Signals, Values};
+use crate::{Control, Law, Signals, Values};
 
 pub(crate) static MEASURE: Param = Param {
     name: "measure",
@@ -49,6 +49,40 @@ pub(crate) static ACCEPT: Param = Param {
 
 /// The longest time between two measurements, in whatever few messages.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A law that does nothing but measure in a [`Cadence`], and decides by what it measures.
+pub(crate) trait Measuring: std::fmt::Debug + Send {
+    /// When it measures.
+    fn cadence(&mut self) -> &mut Cadence;
+
+    /// A message has arrived, or a second has passed: measures, if that is due.
+    fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control);
+
+    /// Whether it would change nothing until something arrives.
+    fn is_at_rest(&self) -> bool;
+}
+
+impl<M: Measuring> Law for M {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.cadence().begin(now, signals);
+    }
+
+    fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(PATIENCE)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        Measuring::is_at_rest(self)
+    }
+}
 
 /// When measurements are due.
 #[derive(Clone, Debug)]

@@ -22,15 +22,13 @@
 //!
 //! Source: 000 §3.2, equation 4; as a law of its own: §3.2, "acceptance rate algorithm".
 
-use std::time::Duration;
-
 use tidegate_world::Timestamp;
 
 use super::occupancy::{FLOOR, K};
-use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
+use crate::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
 use crate::registry::{Entry, Param};
 use crate::trail::Trail;
-use crate::{Allowance, Bucket, Control, Law, Signals, Values};
+use crate::{Allowance, Bucket, Control, Signals, Values};
 
 pub(super) static TARGET: Param = Param {
     name: "alpha_targ",
@@ -78,7 +76,11 @@ struct Acceptance {
     fraction: f64,
 }
 
-impl Acceptance {
+impl Measuring for Acceptance {
+    fn cadence(&mut self) -> &mut Cadence {
+        &mut self.cadence
+    }
+
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         if !self.cadence.is_due(now, signals) {
             return;
@@ -88,24 +90,6 @@ impl Acceptance {
             self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
             control.admit_of_all(Allowance::Fraction(self.fraction));
         }
-    }
-}
-
-impl Law for Acceptance {
-    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
-        self.cadence.begin(now, signals);
-    }
-
-    fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        self.measure(now, signals, control);
-    }
-
-    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        self.measure(now, signals, control);
-    }
-
-    fn tick(&self) -> Option<Duration> {
-        Some(PATIENCE)
     }
 
     fn is_at_rest(&self) -> bool {
@@ -197,7 +181,10 @@ impl Estimate {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::Law;
 
     /// Messages a millisecond apart.
     struct Bench {

@@ -21,14 +21,12 @@
 //!
 //! Source: 000 §3.2, equations 4 and 5.
 
-use std::time::Duration;
-
 use tidegate_world::Timestamp;
 
 use super::{acceptance, occupancy};
-use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
+use crate::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
 use crate::registry::Entry;
-use crate::{Allowance, Control, Law, Signals, Values};
+use crate::{Allowance, Control, Signals, Values};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "aro",
@@ -73,7 +71,11 @@ struct Aro {
     fraction: f64,
 }
 
-impl Aro {
+impl Measuring for Aro {
+    fn cadence(&mut self) -> &mut Cadence {
+        &mut self.cadence
+    }
+
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         if !self.cadence.is_due(now, signals) || !self.occupancy.is_news(signals.processor) {
             return;
@@ -88,24 +90,6 @@ impl Aro {
             control.admit_of_all(Allowance::Fraction(self.fraction));
         }
     }
-}
-
-impl Law for Aro {
-    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
-        self.cadence.begin(now, signals);
-    }
-
-    fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        self.measure(now, signals, control);
-    }
-
-    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        self.measure(now, signals, control);
-    }
-
-    fn tick(&self) -> Option<Duration> {
-        Some(PATIENCE)
-    }
 
     fn is_at_rest(&self) -> bool {
         self.fraction >= 1.0
@@ -114,8 +98,10 @@ impl Law for Aro {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::Bucket;
+    use crate::{Bucket, Law};
 
     /// Messages a millisecond apart, on a processor of constant occupancy.
     struct Bench {

@@ -17,16 +17,14 @@
 //!
 //! Source: 000 §3.1, equations 1-3.
 
-use std::time::Duration;
-
 use tidegate_world::Timestamp;
 
-use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
+use crate::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
 use crate::ewma::Ewma;
 use crate::registry::{Entry, Param};
 use crate::signals::Reading;
 use crate::trail::Trail;
-use crate::{Allowance, Control, Law, Signals, Values};
+use crate::{Allowance, Control, Signals, Values};
 
 pub(super) static K: Param = Param {
     name: "k",
@@ -90,7 +88,11 @@ struct Occupancy {
     fraction: f64,
 }
 
-impl Occupancy {
+impl Measuring for Occupancy {
+    fn cadence(&mut self) -> &mut Cadence {
+        &mut self.cadence
+    }
+
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         if !self.cadence.is_due(now, signals) || !self.estimate.is_news(signals.processor) {
             return;
@@ -100,24 +102,6 @@ impl Occupancy {
             self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
             control.admit_of_all(Allowance::Fraction(self.fraction));
         }
-    }
-}
-
-impl Law for Occupancy {
-    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
-        self.cadence.begin(now, signals);
-    }
-
-    fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        self.measure(now, signals, control);
-    }
-
-    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        self.measure(now, signals, control);
-    }
-
-    fn tick(&self) -> Option<Duration> {
-        Some(PATIENCE)
     }
 
     fn is_at_rest(&self) -> bool {
@@ -158,8 +142,10 @@ impl Estimate {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::Bucket;
+    use crate::{Bucket, Law};
 
     /// Messages a millisecond apart, on a processor of constant occupancy.
     struct Bench {

@@ -17,15 +17,13 @@
 //!
 //! Source: 000 §3.3, equations 6-8, after Random Early Detection.
 
-use std::time::Duration;
-
 use tidegate_world::Timestamp;
 
 use super::occupancy::FLOOR;
-use crate::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
+use crate::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
 use crate::ewma::Ewma;
 use crate::registry::{Entry, Param};
-use crate::{Allowance, Control, Law, Signals, Values};
+use crate::{Allowance, Control, Signals, Values};
 
 static Q_MIN: Param = Param {
     name: "q_min",
@@ -91,7 +89,11 @@ struct Sired {
     fill: Ewma,
 }
 
-impl Sired {
+impl Measuring for Sired {
+    fn cadence(&mut self) -> &mut Cadence {
+        &mut self.cadence
+    }
+
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         if !self.cadence.is_due(now, signals) {
             return;
@@ -103,24 +105,6 @@ impl Sired {
         let fraction = (self.q_max - fill) / (self.q_max - self.q_min);
         control.admit_of_all(Allowance::Fraction(fraction.clamp(self.floor, 1.0)));
     }
-}
-
-impl Law for Sired {
-    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
-        self.cadence.begin(now, signals);
-    }
-
-    fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        self.measure(now, signals, control);
-    }
-
-    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        self.measure(now, signals, control);
-    }
-
-    fn tick(&self) -> Option<Duration> {
-        Some(PATIENCE)
-    }
 
     fn is_at_rest(&self) -> bool {
         self.fill.value() < REST
@@ -129,8 +113,10 @@ impl Law for Sired {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::Bucket;
+    use crate::{Bucket, Law};
 
     struct Bench {
         law: Box<dyn Law>,
