@@ -72,4 +72,4 @@ show-parallel: build
 
 show-%: build
 	@scripts/setup test
-	@scripts/show-$*
+	@scripts/show-$* $(SHOW)
