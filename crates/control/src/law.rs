@@ -3,6 +3,8 @@
 
 pub(crate) mod acceptance;
 pub(crate) mod aro;
+#[cfg(test)]
+mod bench;
 pub(crate) mod breakwater;
 pub(crate) mod clearwater;
 pub(crate) mod codel;
