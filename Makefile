@@ -64,11 +64,11 @@ simulations:
 # Nothing else wants a browser.
 show-report: build
 	@scripts/setup report
-	@scripts/show-report
+	@scripts/show-report $(SHOW)
 
 show-parallel: build
 	@scripts/setup parallel
-	@scripts/show-parallel
+	@scripts/show-parallel $(SHOW)
 
 show-%: build
 	@scripts/setup test
