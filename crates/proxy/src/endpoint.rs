@@ -19,7 +19,7 @@ use crate::counters::{Counters, DropReason};
 use crate::instead::{Instead, status_of};
 use crate::origin::Addresses;
 use crate::reply::{is_own_ack, refusal, refusal_of, reply};
-use crate::secret::Keys;
+use crate::secret::{Keys, TokenKeys};
 use crate::settings::{Choice, Mode, PoolSettings, Rule, Settings};
 use crate::stateful::Transactions;
 use crate::unreachable::Unreachable;
@@ -79,6 +79,10 @@ impl Endpoint {
 
     pub(crate) fn keys(&self) -> &Keys {
         &self.keys
+    }
+
+    pub(crate) fn rekey(&mut self, tokens: &TokenKeys) {
+        self.keys.rekey(tokens);
     }
 
     pub(crate) fn addresses(&self) -> &Addresses {

@@ -54,6 +54,8 @@ pub(super) static SERVER: Table = Table {
     knobs: &[
         &SHARDS,
         &STATE_DIR,
+        &KEY_ROTATE_H,
+        &KEY_SETTLE_S,
         &DRAIN_SECONDS,
         &CALLS_MAX,
         &TRANSACTIONS_MAX,
@@ -85,9 +87,28 @@ pub(super) static STATE_DIR: Knob<Text<PathBuf>> = Knob {
         "`$STATE_DIRECTORY` as systemd sets it, else `$XDG_STATE_HOME/tidegate`, else \
          `/var/lib/tidegate` for root and `~/.local/state/tidegate` for others",
     ),
-    doc: "Directory of what must outlive the process: the key `route.key`, by which requests \
+    doc: "Directory of what must outlive the process: the keys `route.key`, by which requests \
           inside a dialog find their back end after a restart. Instances behind one address \
-          need the same key.",
+          need the same keys; those on one machine may share the directory.",
+};
+
+pub(super) static KEY_ROTATE_H: Knob<Whole> = Knob {
+    name: "key_rotate_h",
+    shape: Whole(0..=8760),
+    absent: Absent::Default("0"),
+    doc: "Hours after which a new key is made for the tokens in Record-Route; 0: when an operator \
+          asks for it (`tidegate ctl rotate`). Eight keys are known at the most, and none is \
+          forgotten within a day of its use. Where instances have copies of the file, let one of \
+          them rotate.",
+};
+
+pub(super) static KEY_SETTLE_S: Knob<Whole> = Knob {
+    name: "key_settle_s",
+    shape: Whole(10..=604_800),
+    absent: Absent::Default("60"),
+    doc: "Seconds for which a new key is known before tokens are made with it. By then every \
+          instance must have it: those that share the file have read it after 2 seconds, and \
+          where it is copied this is the time to do so. It must be the same at all.",
 };
 
 pub(super) static DRAIN_SECONDS: Knob<Whole> = Knob {
@@ -393,6 +414,8 @@ mod tests {
             &QUEUE_MAX,
             &BACKEND_PAUSE_SECONDS,
             &COALESCE_US,
+            &KEY_ROTATE_H,
+            &KEY_SETTLE_S,
             &RECEIVE_BUFFER,
             &WEIGHT,
             &MEMORY_MAX,
