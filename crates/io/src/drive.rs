@@ -14,6 +14,9 @@ use crate::sockets::Sockets;
 use crate::stop::Party;
 use crate::{Clock, Counters, Crossings, Limits, Listener, Pauses, Stop};
 
+/// How long what has arrived at an address that was left is still admitted.
+const LEAVING: Duration = Duration::from_millis(200);
+
 /// How long drops may go uncounted that no later datagram tells of.
 const SURVEY_AFTER: Duration = Duration::from_millis(100);
 
@@ -67,6 +70,8 @@ pub struct Drive<M = Sockets> {
 struct Draining {
     since: Timestamp,
     until: Timestamp,
+    /// When the core is told, if it was not yet.
+    tell: Option<Timestamp>,
 }
 
 /// How a run ended.
@@ -301,7 +306,9 @@ impl<M: Machine> Drive<M> {
             self.machine.survey();
             self.survey_due = if self.sheds { began + SURVEY_AFTER } else { Timestamp::NEVER };
         }
-        let drained = self.draining.map_or(Timestamp::NEVER, |draining| draining.until);
+        let drained = self.draining.map_or(Timestamp::NEVER, |draining| {
+            draining.tell.unwrap_or(Timestamp::NEVER).min(draining.until)
+        });
         let until = timer.unwrap_or(Timestamp::NEVER).min(self.survey_due).min(drained);
         if until <= began {
             return Ok(Ready::UNKNOWN);
@@ -342,17 +349,22 @@ impl<M: Machine> Drive<M> {
             return None;
         }
         let now = self.machine.now();
-        let draining = match self.draining {
+        let mut draining = match self.draining {
             Some(draining) => draining,
             None => {
-                let draining = Draining { since: now, until: now + self.limits.drain };
-                self.draining = Some(draining);
-                core.on_drain(now);
-                self.gather(core);
-                draining
+                // What comes next goes to others, and what came before them is not refused.
+                let wait = if self.machine.leave() { LEAVING } else { Duration::ZERO };
+                Draining { since: now, until: now + self.limits.drain, tell: Some(now + wait) }
             }
         };
-        self.party.note(!core.is_drained() || !self.crossings.is_empty());
+        if draining.tell.is_some_and(|at| at <= now) {
+            draining.tell = None;
+            core.on_drain(now);
+            self.gather(core);
+        }
+        self.draining = Some(draining);
+        let holds = draining.tell.is_some() || !core.is_drained() || !self.crossings.is_empty();
+        self.party.note(holds);
         let ended = if self.party.all_drained() {
             Ended::Drained
         } else if requests > 1 {

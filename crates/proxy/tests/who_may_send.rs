@@ -305,6 +305,7 @@ fn a_wildcard_listener_is_found_by_the_port_and_answers_from_what_was_asked() {
             local: (std::net::Ipv4Addr::UNSPECIFIED, port).into(),
             advertised: format!("edge.example:{port}"),
             trust: Vec::new(),
+            shared: false,
         };
         settings.listeners = vec![wild(5060), wild(5080)];
     });

@@ -14,7 +14,7 @@ use tidegate_proxy::{Proxy, Secret};
 use tidegate_sim::{Costs, Host, HostSettings};
 use tidegate_world::{Core, Pool, Seed, delegate};
 
-use crate::config::{self, Config, Emulate, Listen, Selection};
+use crate::config::{self, Config, Emulate, Listen, Selection, Sharing};
 use crate::refusals::Refusals;
 use crate::sources::ShardCounters;
 use crate::status::Instruments;
@@ -92,6 +92,7 @@ impl<'a> Assembly<'a> {
                 .as_ref()
                 .map_or_else(|| local.to_string(), ToString::to_string),
             trust: listen.trust.clone(),
+            shared: listen.shared != Sharing::No,
         };
         proxy::Settings {
             shard,

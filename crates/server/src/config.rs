@@ -34,7 +34,7 @@ use toml::Spanned;
 
 pub use address::HostPort;
 pub use diagnostic::Diagnostics;
-pub use listen::Listen;
+pub use listen::{Listen, Sharing};
 pub use overload::Emulate;
 pub use pool::{Backend, Pool, Selection};
 pub use reference::reference;
@@ -154,6 +154,7 @@ fn read(document: &Document<'_>, report: &mut Report) -> Option<Config> {
     let emulate = root.read_all(&EMULATE, overload::read_emulate, report).pop();
 
     listen::check_distinct(&listeners, report);
+    listen::check_sharing(&listeners, overload.as_ref(), report);
     pool::check_distinct(&pools, report);
     pool::check_forks(&pools, report);
     route::check(&routes, &pools, &listeners, report);

@@ -13,6 +13,7 @@ use tidegate_world::Transport;
 
 use super::address::{self, HostPort};
 use super::knob::{Absent, Knob, Table};
+use super::listen::Sharing;
 use super::route::Destination;
 use super::shape::{Choice, List, Text, Whole};
 use super::word;
@@ -108,7 +109,7 @@ pub(super) static KEY_SETTLE_S: Knob<Whole> = Knob {
     absent: Absent::Default("60"),
     doc: "Seconds for which a new key is known before tokens are made with it. By then every \
           instance must have it: those that share the file have read it after 2 seconds, and \
-          where it is copied this is the time to do so. It must be the same at all.",
+          where it is copied this is the time to do so. It must be the same everywhere.",
 };
 
 pub(super) static DRAIN_SECONDS: Knob<Whole> = Knob {
@@ -229,7 +230,7 @@ pub(super) static LISTEN: Table = Table {
     name: "listen",
     count: 1..=LISTENERS_MAX,
     doc: "An address at which SIP arrives and from which it leaves.",
-    knobs: &[&TRANSPORT, &LISTEN_ADDRESS, &ADVERTISE, &TRUST, &RECEIVE_BUFFER],
+    knobs: &[&TRANSPORT, &LISTEN_ADDRESS, &ADVERTISE, &SHARED, &TRUST, &RECEIVE_BUFFER],
     tables: &[],
     has_free_keys: false,
     reserved: &[],
@@ -262,6 +263,21 @@ pub(super) static ADVERTISE: Knob<Text<HostPort>> = Knob {
     absent: Absent::Means("`address`; required when that is a wildcard"),
     doc: "What peers are told in Via and Record-Route: the address by which they reach this \
           listener, behind NAT the outer one.",
+};
+
+pub(super) static SHARED: Knob<Choice<Sharing>> = Knob {
+    name: "shared",
+    shape: Choice {
+        words: &[("no", Sharing::No), ("hosts", Sharing::Hosts), ("processes", Sharing::Processes)],
+        reserved: &[],
+    },
+    absent: Absent::Default("\"no\""),
+    doc: "Who else listens at this address: `hosts`, instances on other machines among which the \
+          network chooses (anycast, ECMP); `processes`, others of this user on this machine, all of \
+          which must say so. Requests then go on to back ends from the first listener that is \
+          not shared, which must be there, so that the answers find the instance that asked; \
+          calls belong to all that have the same keys. Among processes the kernel neither keeps \
+          INVITEs apart nor drops for us.",
 };
 
 pub(super) static TRUST: Knob<List<Text<IpNet>>> = Knob {
