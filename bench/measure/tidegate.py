@@ -47,11 +47,12 @@ def configure(
     listen: str = "",
     tables: str = "",
     name: str = "tidegate",
+    state: str | None = None,
 ) -> Edge:
     """The smallest configuration, on free ports, with its state in the scratch directory.
 
     `listen` and `tables` are added as they are: more keys of the listener, more tables, such
-    as [overload]. The files bear `name`.
+    as [overload]. The files bear `name`, and so does the state unless another is named.
     """
     edge = Edge(free_port(), free_port(), stage.directory / f"{name}.toml")
     backends = "".join(
@@ -62,7 +63,7 @@ def configure(
 [server]
 shards = 1
 queue_max = {queue_max}
-state_dir = "{stage.directory / f"{name}-state"}"
+state_dir = "{stage.directory / f"{state or name}-state"}"
 
 [admin]
 address = "{LOCALHOST}:{edge.admin_port}"
