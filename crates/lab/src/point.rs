@@ -10,7 +10,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use tidegate_agent::Process;
-use tidegate_proxy::Mode;
 use tidegate_server::config::{emulate_toml, overload_toml};
 
 use crate::cost::Capacity;
@@ -237,7 +236,7 @@ impl Point {
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
              [[listen]]\ntransport = \"udp\"\naddress = \"{listen}\"\n\n\
              [[pool]]\nname = \"app\"\npolicy = \"rr\"\nmode = \"{}\"\n{}\n{}\n{}",
-            mode_word(node.mode),
+            node.mode.name(),
             targets.collect::<String>(),
             overload_toml(overload),
             emulate.map_or_else(String::new, emulate_toml),
@@ -252,7 +251,7 @@ fn node(node: &Node) -> Value {
         "name": name,
         "to": to,
         "share": share,
-        "mode": mode_word(*mode),
+        "mode": mode.name(),
         "under_test": under_test,
         "overload": (!under_test).then(|| overload_toml(overload)),
         "emulate": emulate.as_ref().filter(|_| !under_test).map(emulate_toml),
@@ -265,14 +264,6 @@ fn trace(arrivals: &Process) -> Option<String> {
     let bytes: Vec<u8> =
         trace.moments().iter().flat_map(|moment| moment.as_nanos().to_le_bytes()).collect();
     Some(fingerprint(&bytes))
-}
-
-/// As it is written.
-fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Stateless => "stateless",
-        Mode::Transaction => "transaction",
-    }
 }
 
 /// A name made of `bytes`: 32 hexadecimal digits.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use dary_heap::OctonaryHeap;
 use hashbrown::HashTable;
 use tidegate_balance::Picker;
+use tidegate_control::Tier;
 use tidegate_world::Timestamp;
 
 use call::TRANSACTION_MAX;
@@ -152,6 +153,11 @@ impl Calls {
     /// established is not what another request with its Call-ID is about.
     pub(crate) fn move_to(&mut self, call: CallRef, member: Member) -> bool {
         self.change(call, |entry| entry.move_to(member)).unwrap_or(false)
+    }
+
+    /// Serves the call in this tier from now on.
+    pub(crate) fn serve_in(&mut self, call: CallRef, tier: Tier) {
+        self.change(call, |entry| entry.tier = tier);
     }
 
     /// Whether a new call would find room.

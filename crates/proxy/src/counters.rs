@@ -1,6 +1,6 @@
 //! What a shard counts. One writer, many readers.
 
-use tidegate_control::Reason;
+use tidegate_control::{Reason, Tier};
 use tidegate_world::Counter;
 
 use crate::class::Class;
@@ -109,6 +109,8 @@ pub struct Counters {
     pub server_transactions: Counter,
     /// Client transactions that live now.
     pub client_transactions: Counter,
+    /// New calls and single requests that were routed, by the tier in which they are served.
+    served: [Counter; Tier::ALL.len()],
     /// Messages handed to another shard.
     pub crossings: Counter,
     /// Calls moved to another back end because theirs is down.
@@ -143,6 +145,11 @@ impl Counters {
     /// those are shed too.
     pub fn shed(&self, class: Class) -> &Counter {
         &self.shed[class as usize]
+    }
+
+    /// New calls and single requests that were routed to be served in a tier.
+    pub fn served(&self, tier: Tier) -> &Counter {
+        &self.served[tier as usize]
     }
 
     /// Replies made with a status of [`REPLIES`]; any other is counted as 400.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_balance::{Backend, Picker, Policy};
+use tidegate_control::Tier;
 use tidegate_sip::{Malformed, Message, Method, Outline, Scan};
 use tidegate_transaction::{Key, identity_of_branch};
 use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transmit};
@@ -22,6 +23,7 @@ use crate::reply::{is_own_ack, refusal, refusal_of, reply};
 use crate::secret::Keys;
 use crate::settings::{Choice, Mode, PoolSettings, Rule, Settings};
 use crate::stateful::Transactions;
+use crate::tiering::Tiering;
 use crate::unreachable::Unreachable;
 
 /// A shard's routing, calls and outputs.
@@ -36,6 +38,7 @@ pub(crate) struct Endpoint {
     calls: Calls,
     transactions: Transactions,
     failure_pause: Duration,
+    pub(crate) tiering: Tiering,
     /// Addresses where nobody listened a moment ago.
     unreachable: Unreachable,
     pool: Pool,
@@ -58,6 +61,7 @@ impl Endpoint {
             calls: Calls::new(settings.calls_max, settings.idle_max),
             failure_pause: settings.failure_pause,
             transactions: Transactions::new(settings.transactions_max, settings.timing),
+            tiering: Tiering::new(&settings),
             unreachable: Unreachable::default(),
             pickers: settings.pools.iter().map(picker).collect(),
             pools: settings.pools,
@@ -113,10 +117,10 @@ impl Endpoint {
         self.pool_settings(pool).mode
     }
 
-    /// The mode of requests that concern no pool: without transactions only if no pool has them.
-    pub(crate) fn mode_elsewhere(&self) -> Mode {
+    /// The tier of requests that concern no pool: without transactions only if no pool has them.
+    pub(crate) fn tier_elsewhere(&self) -> Tier {
         let is_stateless = |pool: &PoolSettings| pool.mode == Mode::Stateless;
-        if self.pools.iter().all(is_stateless) { Mode::Stateless } else { Mode::Transaction }
+        if self.pools.iter().all(is_stateless) { Tier::Stateless } else { Tier::Stateful }
     }
 
     pub(crate) fn failure_pause(&self) -> Duration {

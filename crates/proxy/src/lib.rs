@@ -37,6 +37,7 @@ mod settings;
 mod sources;
 mod stateful;
 mod thinning;
+mod tiering;
 mod token;
 mod transaction_branch;
 mod unreachable;

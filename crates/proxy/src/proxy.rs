@@ -65,11 +65,15 @@ impl Proxy {
         // The same for all shards: they share a program of the kernel.
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
         let thins = overload.disposal == Disposal::Kernel;
+        let refusing_max = overload.refusing_max;
+        let ingress = Ingress::new(gate, overload, settings.queue_max, waits, watchman, trace);
+        let endpoint = Endpoint::new(settings, pool, Arc::clone(&counters));
+        counters.overload.publish_tiers(&endpoint.tiering);
         Self {
-            ingress: Ingress::new(gate, overload, settings.queue_max, waits, watchman, trace),
-            thinning: thins.then(|| Thinning::new(overload.refusing_max)),
+            ingress,
+            thinning: thins.then(|| Thinning::new(refusing_max)),
             shedding: Shedding { key: if thins { key } else { 0 }, ..Shedding::NONE },
-            endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
+            endpoint,
             counters,
             work: Work::default(),
             in_service: None,
@@ -119,6 +123,7 @@ impl Proxy {
             Fate::Refuse(reason, reply) => {
                 self.work.refused = number;
                 self.counters.refused(reason).add(1);
+                self.endpoint.tiering.on_refused(reason);
                 if let Some(thinning) = &mut self.thinning {
                     thinning.on_refused(class);
                 }
@@ -145,8 +150,9 @@ impl Proxy {
             }
             Fate::Serve(received, fingerprint) => {
                 self.work.served = number;
+                let class = class.unwrap_or(Class::Other);
                 match class {
-                    Some(Class::Final | Class::Provisional) => {
+                    Class::Final | Class::Provisional => {
                         self.endpoint.serve_response(now, received);
                     }
                     _ => {
@@ -156,6 +162,7 @@ impl Proxy {
                         }
                     }
                 }
+                self.work.stateless = self.endpoint.tiering.on_served(class);
             }
         }
     }
@@ -185,6 +192,7 @@ impl Core for Proxy {
         if let Some((class, since)) = self.in_service.take() {
             let cost = now.since(since);
             self.ingress.on_completion(now, class, cost);
+            self.endpoint.tiering.on_completion(class, cost);
             if let Some(thinning) = &mut self.thinning {
                 thinning.on_completion(cost);
             }
@@ -225,7 +233,9 @@ impl Core for Proxy {
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.ingress.on_load(now, &load);
         let Self { ingress, thinning, shedding, counters, .. } = self;
+        self.endpoint.tiering.on_reading(ingress.gate());
         counters.overload.publish(now, ingress.gate());
+        counters.overload.publish_tiers(&self.endpoint.tiering);
         counters.overload.sources_overflowed.set(ingress.sources_overflowed());
         counters.in_force.publish(ingress.gate());
         if let Some(thinning) = thinning {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, response_target};
 use tidegate_world::{Path, Received, Timestamp, Transmit};
 
@@ -14,6 +15,7 @@ use crate::transaction_branch::TransactionBranch;
 impl Endpoint {
     /// Brings a response back to where its request came from.
     pub(crate) fn serve_response(&mut self, now: Timestamp, received: Received) {
+        self.tiering.begin();
         match self.try_response(now, &received) {
             Ok(()) => {}
             Err(Astray::Drop(why)) => self.drop_counted(why),
@@ -40,12 +42,14 @@ impl Endpoint {
         }
         match asked {
             Asked::Transaction(branch) => {
+                self.tiering.note(Tier::Stateful);
                 self.serve_answer(now, received, &passage, &branch).map_err(Astray::Drop)
             }
             Asked::Before { listener, .. } => {
                 self.pass_back(received, &passage, remote, listener, None)
             }
             Asked::Stateless(branch) => {
+                self.tiering.note(Tier::Stateless);
                 let call = self.calls().find(self.keys().call.fingerprint(passage.call_id));
                 if let Some(call) = call {
                     let transaction =

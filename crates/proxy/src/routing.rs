@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 
+use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
@@ -31,7 +32,7 @@ pub(crate) struct Hop {
     /// The target is a strict router.
     pub(crate) is_strict: bool,
     /// Whether transactions are kept of it.
-    pub(crate) mode: Mode,
+    pub(crate) tier: Tier,
     /// The pool in which another target may stand in for this one, and a hash of the Call-ID.
     pub(crate) choice: Option<(u16, u64)>,
 }
@@ -119,7 +120,7 @@ impl Endpoint {
                     toward_backend: false,
                     own_routes: routes.own,
                     is_strict: false,
-                    mode: self.mode(pool),
+                    tier: self.tier(pool, CallRef::NONE),
                     choice: None,
                 })
             }
@@ -138,7 +139,11 @@ impl Endpoint {
                     None => self.pick(now, pool, fingerprint, None)?,
                 };
                 let member = Member { pool, backend };
+                let begins = is_new && call.is_none();
                 let call = self.hold(now, call, fingerprint, member)?;
+                if begins {
+                    self.choose_tier(pool, call);
+                }
                 let choice = is_new.then_some((pool, fingerprint as u64));
                 Ok(Hop { choice, ..self.toward(member, call, routes.own) })
             }
@@ -155,7 +160,9 @@ impl Endpoint {
                 let call = match (call, member) {
                     (Some(call), _) => call,
                     (None, Some(member)) if *method == Method::Invite => {
-                        self.hold(now, None, fingerprint, member)?
+                        let call = self.hold(now, None, fingerprint, member)?;
+                        self.choose_tier(member.pool, call);
+                        call
                     }
                     (None, _) => CallRef::NONE,
                 };
@@ -166,7 +173,8 @@ impl Endpoint {
                     toward_backend: false,
                     own_routes: routes.own,
                     is_strict,
-                    mode: member.map_or(self.mode_elsewhere(), |member| self.mode(member.pool)),
+                    tier: member
+                        .map_or(self.tier_elsewhere(), |member| self.tier(member.pool, call)),
                     choice: None,
                 })
             }
@@ -252,7 +260,7 @@ impl Endpoint {
             toward_backend: true,
             own_routes,
             is_strict: false,
-            mode: self.mode(member.pool),
+            tier: self.tier(member.pool, call),
             choice: None,
         }
     }

@@ -103,6 +103,9 @@ pub struct Overload {
     /// With [`Disposal::Kernel`], the share of the processor that refusing may take, 0 to 1
     /// without either.
     pub refusing_max: f64,
+    /// With [`Mode::Adaptive`], the occupancy up to which all calls have transactions, 0 to 1
+    /// without 0.
+    pub stateful_max: f64,
     /// How those are told apart who send. Limits and priority are told to the gate from here.
     pub sources: Sources,
 }
@@ -137,6 +140,7 @@ impl Default for Overload {
             pad: None,
             sources: Sources::default(),
             refusing_max: control::LadderSettings::default().budget,
+            stateful_max: control::TierSettings::default().occupancy_max,
         }
     }
 }
@@ -148,6 +152,19 @@ pub enum Mode {
     Stateless,
     /// A response context for each request, RFC 3261 §16.
     Transaction,
+    /// The one or the other for each call, by what the processor has left.
+    Adaptive,
+}
+
+impl Mode {
+    /// As configurations write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stateless => "stateless",
+            Self::Transaction => "transaction",
+            Self::Adaptive => "adaptive",
+        }
+    }
 }
 
 /// Who of a pool gets a new request.

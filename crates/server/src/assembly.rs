@@ -222,11 +222,12 @@ fn overload(config: &Config, shards: usize) -> proxy::Overload {
 
 /// The emulated processor of each shard, if the configuration has one.
 fn host(config: &Config) -> Option<HostSettings> {
-    let Emulate { receive, offer, serve, refuse, socket_max } = config.emulate.clone()?;
+    let Emulate { receive, offer, serve, serve_stateless, refuse, socket_max } =
+        config.emulate.clone()?;
     Some(HostSettings {
         // As the real sockets are: INVITEs apart, unless everything waits in one queue.
         split: config.overload.queueing == proxy::Queueing::Class,
         buffer_max: socket_max,
-        ..HostSettings::new(Costs { receive, offer, serve, refuse })
+        ..HostSettings::new(Costs { receive, offer, serve, serve_stateless, refuse })
     })
 }

@@ -1,6 +1,7 @@
 //! Which numbers of the shards, the sockets and the back ends operators see.
 
 mod in_force;
+mod tiers;
 
 use std::sync::{Arc, LazyLock};
 
@@ -39,6 +40,7 @@ pub(crate) fn add(
             messages(samples, &index, &shard.proxy);
             overload(samples, &index, &shard.proxy, clock.now().as_nanos());
             in_force::add(samples, &index, &shard.proxy);
+            tiers::add(samples, &index, &shard.proxy);
             datagrams(samples, &index, &shard.io);
             let labels = [("shard", index.as_str())];
             samples.push(&EMULATED_OVERFLOW, &labels, shard.emulated_overflow.get());

@@ -13,7 +13,8 @@ use tidegate_control::{
     registry,
 };
 use tidegate_proxy::{
-    Class, Disposal, Excess, Flood, Overload, Queueing, RuleTarget, Senders, SourceLimit, Sources,
+    Class, Disposal, Excess, Flood, Mode, Overload, Queueing, RuleTarget, Senders, SourceLimit,
+    Sources,
 };
 use tidegate_server::config::Config;
 
@@ -86,6 +87,7 @@ fn overload_control_and_an_emulated_processor_are_read() {
     let config = parse(&files("good")[0].with_file_name("overload.toml")).unwrap();
     let Overload { gate, queueing, disposal, reinvites, retry_after, sources, .. } =
         &config.overload;
+    assert_eq!((config.pool[0].mode, config.overload.stateful_max), (Mode::Adaptive, 0.7));
     assert_eq!(*sources, Sources::default());
     assert_eq!((*reinvites, *retry_after), (true, Some((5, 15))));
     let order = vec![Class::Register as u8, Class::Provisional as u8];
@@ -114,6 +116,7 @@ fn overload_control_and_an_emulated_processor_are_read() {
     assert_eq!(us(&emulate.offer, Class::Bye), 100.0);
     assert_eq!(us(&emulate.serve, Class::Bye), 700.0);
     assert_eq!(us(&emulate.serve, Class::Invite), 1250.5);
+    assert_eq!(us(&emulate.serve_stateless.unwrap(), Class::Invite), 400.0);
     assert_eq!(us(&emulate.refuse, Class::Invite), 0.0);
     assert_eq!(emulate.socket_max, 500);
 

@@ -56,10 +56,7 @@ pub(crate) struct State {
 impl State {
     fn configuration(&self, server: &Parties) -> String {
         let Parties { server, backend, .. } = server;
-        let mode = match self.mode {
-            Mode::Transaction => "transaction",
-            Mode::Stateless => "stateless",
-        };
+        let mode = self.mode.name();
         let overload = self.law.as_ref().map_or_else(String::new, |law| {
             let Law { name, measure, params } = law;
             let disposal = match self.refuses {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tidegate_balance::{Lease, Picker, Work};
+use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
 
@@ -66,6 +67,8 @@ pub(crate) struct Call {
     pub(crate) phase: Phase,
     /// The back end has answered something in this call.
     pub(crate) answered: bool,
+    /// How its requests are served.
+    pub(crate) tier: Tier,
     pub(super) deadline: Timestamp,
     /// The last transactions that are over.
     closed: ArrayVec<u64, CLOSED_MAX>,
@@ -84,6 +87,7 @@ impl Call {
             member,
             phase: Phase::Single,
             answered: false,
+            tier: Tier::default(),
             deadline: now + TRANSACTION_MAX,
             closed: ArrayVec::new(),
             ack_due: None,

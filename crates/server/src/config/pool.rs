@@ -154,11 +154,16 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
             }
             continue;
         }
-        if draft.mode.as_ref().is_some_and(|mode| *mode.get_ref() == Mode::Stateless) {
+        // RFC 3261 §16.1: "Any request that is forwarded to more than one location MUST be
+        // handled statefully."
+        if let Some(mode) = &draft.mode
+            && *mode.get_ref() != Mode::Transaction
+        {
+            let word = mode.get_ref().name();
             report.error(
                 policy.span(),
                 "a pool cannot fork without transactions".to_owned(),
-                "forks, but `mode` is `stateless`",
+                format!("forks, but `mode` is `{word}`"),
                 "remove `mode`, or choose another policy".to_owned(),
             );
         }

@@ -54,7 +54,11 @@ pub static POLICY: Knob<Choice<Selection>> = Knob {
 pub static MODE: Knob<Choice<Mode>> = Knob {
     name: "mode",
     shape: Choice {
-        words: &[("transaction", Mode::Transaction), ("stateless", Mode::Stateless)],
+        words: &[
+            ("transaction", Mode::Transaction),
+            ("stateless", Mode::Stateless),
+            ("adaptive", Mode::Adaptive),
+        ],
         reserved: &[],
     },
     absent: Absent::Default("\"transaction\""),
@@ -62,7 +66,10 @@ pub static MODE: Knob<Choice<Mode>> = Knob {
           once, repeats what is lost, absorbs repetitions, and sends a request on to another \
           back end where one refuses it with 503, is silent or is gone. `stateless` forwards \
           without transactions of its own (§16.11), for less work a message, and holds the \
-          choice of a back end for each call.",
+          choice of a back end for each call. `adaptive` is `transaction` as long as the processor \
+          is occupied no further than `stateful_max` (`[overload]`); beyond it as many new calls \
+          as must be are served as with `stateless`, each from its first message to its last, \
+          before any is refused. So are those for which the table of transactions has no room.",
 };
 
 pub static FAILOVER_AFTER_MS: Knob<Whole> = Knob {
