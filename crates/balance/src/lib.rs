@@ -32,7 +32,7 @@
 //! ```
 //!
 //! Nothing here knows SIP but the names of its methods in [`Work`], which are weights: calls may be
-//! sessions of any kind. `examples/shards.rs` balances jobs over worker threads.
+//! sessions of any kind. `examples/workers.rs` balances jobs over worker threads.
 
 mod backend;
 mod cost_ratio;
