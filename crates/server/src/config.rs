@@ -12,6 +12,7 @@ mod knob;
 mod listen;
 pub mod order;
 mod overload;
+mod params;
 mod pool;
 mod reach;
 mod reference;

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tidegate_balance::registry::POLICIES;
 use tidegate_control::ThrottleKind;
 use tidegate_control::registry::LAWS;
 use tidegate_sim::fault::{Plan, Shape};
@@ -108,7 +109,7 @@ fn proxy(dice: &mut Dice, layer: usize, behind: usize, emulated: bool) -> Proxy 
     let policy = if forks {
         Setting::Word("fork".into())
     } else {
-        dice.word(&["rr", "hash", "cjsq", "tlwl"])
+        dice.word(&POLICIES.map(|policy| policy.name))
     };
     this.pool.insert("policy".into(), policy);
     if stateful {
