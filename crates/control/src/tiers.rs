@@ -30,16 +30,17 @@
 //!
 //! τ is a tenth below what the law in force aims at, if that is an occupancy, and
 //! [`occupancy_max`](TierSettings::occupancy_max) at the most. Were it the same, both would
-//! answer to the same excess, and part of the calls would be refused that can be served without state;
-//! were it above, the law would hold ρ where nothing is to be changed here. A law that reads a delay
-//! trips only when the processor is full, which is later.
+//! answer to the same excess, and some calls would be refused that can be served without state;
+//! were it above, the law would hold ρ where nothing is to be changed here. A law that reads a
+//! delay trips only when the processor is full, which is later.
 //!
 //! # How it recovers
 //!
 //! By the same rule, when ρ' has been below `τ − 0.05` and `q` has not fallen for a second, and
 //! nothing is refused: else `q` would take what the law is about to give back to callers. It
-//! rises by a fifth in a second at the most, which is slower than it falls: the last messages of a call come
-//! long after the first, so what a change of `q` does is seen late. Between `τ − 0.05` and τ it stays.
+//! rises by a fifth in a second at the most, which is slower than it falls: the last messages of a
+//! call come long after the first, so what a change of `q` does is seen late. Between `τ − 0.05`
+//! and τ it stays.
 //!
 //! # Cold start
 //!
@@ -56,8 +57,9 @@
 //! What is not service (reception, sending) is not in `s₁` and `s₀`. Service with state
 //! sends more, so the difference is too small and the steps are too large, twice at the most in
 //! practice; that is what the half is for. If state turns out to cost nothing, `q` rises
-//! to 1 and stays there. Messages of pools that are always in one tier count as if they were of the calls that are
-//! divided here.
+//! to 1 and stays there. Messages of pools that are always in one tier count as if they were of
+//! the calls that are divided here. A law that acts on the occupancy of a tenth of a second may
+//! refuse one call in a thousand at τ, when for a moment that many more come.
 //!
 //! # Source
 //!

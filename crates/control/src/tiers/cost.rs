@@ -3,9 +3,8 @@
 //! A call is the messages that one brings on the average, of each class, whatever the tier; and
 //! a message of a class has a mean service time in each tier. So calls whose last message comes
 //! long after the first, under another share, are measured all the same, and both tiers by the
-//! same mix. Means are quotients of sums, because a service that was interrupted may take a
-//! thousand times as long as another: of what a newest message weighs in an average that forgets
-//! quickly, nothing could be told.
+//! same mix. Means are quotients of long sums: a service that was interrupted may take a thousand
+//! times as long as another, and would by itself decide an average that forgets quickly.
 
 use std::time::Duration;
 
