@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
-use crate::calls::{CallRef, Member, Phase};
-use crate::endpoint::{Endpoint, FULL};
+use crate::calls::{Answer, CallRef, Member, Phase, Transaction};
+use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
@@ -91,7 +91,9 @@ impl Endpoint {
                 matches!(self.pool_settings(entry.member.pool).choice, Choice::All(_))
             });
         if !outward && !forks {
-            if let Some(hop) = self.follow(now, &routes, call.map(|c| (c, fingerprint)), is_new)? {
+            if let Some(hop) =
+                self.follow(now, &routes, request, call.map(|c| (c, fingerprint)), is_new)?
+            {
                 // What begins something again may, as the first time, go to another.
                 let again = is_new && routes.token.is_none();
                 let choice = hop.member.filter(|_| again).map(|m| (m.pool, fingerprint as u64));
@@ -124,7 +126,7 @@ impl Endpoint {
                 })
             }
             // Before a back end is chosen, for a choice counts.
-            Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(FULL),
+            Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(self.full()),
             Way::Pool(pool)
                 if is_new
                     && self.mode(pool) == Mode::Transaction
@@ -138,7 +140,7 @@ impl Endpoint {
                     None => self.pick(now, pool, fingerprint, None)?,
                 };
                 let member = Member { pool, backend };
-                let call = self.hold(now, call, fingerprint, member)?;
+                let call = self.hold(now, call, fingerprint, request.identity, member)?;
                 let choice = is_new.then_some((pool, fingerprint as u64));
                 Ok(Hop { choice, ..self.toward(member, call, routes.own) })
             }
@@ -155,7 +157,7 @@ impl Endpoint {
                 let call = match (call, member) {
                     (Some(call), _) => call,
                     (None, Some(member)) if *method == Method::Invite => {
-                        self.hold(now, None, fingerprint, member)?
+                        self.hold(now, None, fingerprint, request.identity, member)?
                     }
                     (None, _) => CallRef::NONE,
                 };
@@ -218,6 +220,7 @@ impl Endpoint {
         &mut self,
         now: Timestamp,
         routes: &Routes,
+        request: &Request<'_>,
         call: Option<(CallRef, u128)>,
         is_new: bool,
     ) -> Result<Option<Hop>, Instead> {
@@ -236,9 +239,17 @@ impl Endpoint {
         if is_new && waits && !self.backend(member).is_up(now) {
             // The client repeats its request because nobody answers, or begins anew:
             // nothing ties it to a back end that is down.
-            let backend = self.pick(now, member.pool, fingerprint, Some(member.backend))?;
-            member.backend = backend;
-            self.move_call(call, member);
+            match self.pick(now, member.pool, fingerprint, Some(member.backend)) {
+                Ok(backend) => member.backend = backend,
+                Err(instead) => {
+                    // What we answer ourselves is over, wherever it was sent before.
+                    let Request { identity, method, .. } = *request;
+                    let transaction = Transaction { identity, method };
+                    self.calls_mut().on_response(now, call, transaction, Answer::new(503, false));
+                    return Err(instead);
+                }
+            }
+            self.move_call(call, request.identity, member);
         }
         Ok(Some(self.toward(member, call, routes.own)))
     }
