@@ -121,6 +121,11 @@ pub struct Counters {
     pub transactions_open: Counter,
     /// Finished calls forgotten early to make room.
     pub calls_evicted: Counter,
+    /// Answered calls that nobody ended: given up when their session had expired, or after the
+    /// idle time.
+    pub calls_abandoned: Counter,
+    /// Calls refused because the call table is full of calls that are not over.
+    pub calls_refused: Counter,
     /// Messages waiting in the class queues now.
     pub queued: Counter,
 }

@@ -327,20 +327,27 @@ impl Endpoint {
         now: Timestamp,
         call: Option<CallRef>,
         fingerprint: u128,
+        identity: u64,
         member: Member,
     ) -> Result<CallRef, Instead> {
         match call {
             Some(call) => {
-                self.move_call(call, member);
+                self.move_call(call, identity, member);
                 Ok(call)
             }
-            None => self.calls.insert(now, fingerprint, member).map_err(|_| FULL),
+            None => self.calls.insert(now, fingerprint, member).map_err(|_| self.full()),
         }
     }
 
-    pub(crate) fn move_call(&mut self, call: CallRef, member: Member) {
-        let has_moved = self.calls.move_to(call, member);
+    pub(crate) fn move_call(&mut self, call: CallRef, identity: u64, member: Member) {
+        let has_moved = self.calls.move_to(call, identity, member);
         self.counters.moved.add(has_moved.into());
+    }
+
+    /// There is no room for another call.
+    pub(crate) fn full(&self) -> Instead {
+        self.counters.calls_refused.add(1);
+        Instead::Reply(503, "call table is full")
     }
 
     /// Counts a request on the back end that it goes to.
@@ -356,8 +363,9 @@ impl Endpoint {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
-        self.calls.handle_timeout(now);
+        // What is due of a transaction may keep its call: at Timer B another back end has its turn.
         self.handle_due(now);
+        self.calls.handle_timeout(now);
     }
 
     /// Whether the transport has said, of what was sent at `since`, that nobody listens at
@@ -394,6 +402,3 @@ fn pickers(settings: &Settings) -> Vec<Picker> {
     };
     settings.pools.iter().enumerate().map(picker).collect()
 }
-
-/// There is no room for another call.
-pub(crate) const FULL: Instead = Instead::Reply(503, "call table is full");

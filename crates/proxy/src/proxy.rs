@@ -172,6 +172,7 @@ impl Proxy {
         self.counters.calls.set(calls.len() as u64);
         self.counters.transactions_open.set(calls.open() as u64);
         self.counters.calls_evicted.set(calls.evicted());
+        self.counters.calls_abandoned.set(calls.abandoned());
         let transactions = self.endpoint.transactions();
         self.counters.server_transactions.set(transactions.servers() as u64);
         self.counters.client_transactions.set(transactions.clients() as u64);

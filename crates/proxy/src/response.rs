@@ -7,7 +7,7 @@ use tidegate_sip::{Method, Passage, response_target};
 use tidegate_world::{Path, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
-use crate::calls::Transaction;
+use crate::calls::{Answer, Transaction};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::transaction_branch::TransactionBranch;
@@ -54,8 +54,9 @@ impl Endpoint {
                 if let Some(call) = call {
                     let transaction =
                         Transaction { identity: branch.identity, method: passage.cseq.method };
-                    let status = passage.status;
-                    self.calls_mut().on_response(now, call, transaction, status, member.is_some());
+                    let (method, status) = (passage.cseq.method, passage.status);
+                    let answer = Answer::read(method, status, &received.bytes, member.is_some());
+                    self.calls_mut().on_response(now, call, transaction, answer);
                 }
                 self.pass_back(received, &passage, remote, branch.listener, branch.asked)
             }

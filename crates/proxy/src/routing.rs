@@ -10,8 +10,8 @@ use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
-use crate::calls::{CallRef, Member, Phase};
-use crate::endpoint::{Endpoint, FULL};
+use crate::calls::{Answer, CallRef, Member, Phase, Transaction};
+use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
@@ -127,7 +127,7 @@ impl Endpoint {
                 })
             }
             // Before a back end is chosen, for a choice counts.
-            Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(FULL),
+            Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(self.full()),
             Way::Pool(pool)
                 if is_new
                     && self.mode(pool) == Mode::Transaction
@@ -143,7 +143,7 @@ impl Endpoint {
                 };
                 let member = Member { pool, backend };
                 let begins = is_new && call.is_none();
-                let call = self.hold(now, call, fingerprint, member)?;
+                let call = self.hold(now, call, fingerprint, request.identity, member)?;
                 if begins {
                     self.choose_tier(pool, call);
                 }
@@ -163,7 +163,7 @@ impl Endpoint {
                 let call = match (call, member) {
                     (Some(call), _) => call,
                     (None, Some(member)) if *method == Method::Invite => {
-                        let call = self.hold(now, None, fingerprint, member)?;
+                        let call = self.hold(now, None, fingerprint, request.identity, member)?;
                         self.choose_tier(member.pool, call);
                         call
                     }
@@ -249,9 +249,17 @@ impl Endpoint {
             // The client repeats its request because nobody answers, or begins anew:
             // nothing ties it to a back end that is down.
             let key = self.choice_key(member.pool, request, fingerprint);
-            let backend = self.pick(now, member.pool, key, Some(member.backend))?;
-            member.backend = backend;
-            self.move_call(call, member);
+            match self.pick(now, member.pool, key, Some(member.backend)) {
+                Ok(backend) => member.backend = backend,
+                Err(instead) => {
+                    // What we answer ourselves is over, wherever it was sent before.
+                    let Request { identity, method, .. } = *request;
+                    let transaction = Transaction { identity, method };
+                    self.calls_mut().on_response(now, call, transaction, Answer::new(503, false));
+                    return Err(instead);
+                }
+            }
+            self.move_call(call, request.identity, member);
         }
         Ok(Some(self.toward(member, call, routes.own)))
     }

@@ -79,7 +79,7 @@ static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages f
 /// A number of the proxy that stands alone.
 type OfProxy = (Family, fn(&proxy::Counters) -> &Counter);
 
-static PROXY: [OfProxy; 13] = [
+static PROXY: [OfProxy; 15] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
         &c.retransmissions
     }),
@@ -87,6 +87,16 @@ static PROXY: [OfProxy; 13] = [
     (Family::counter("calls_moved", "Calls moved because their back end was down"), |c| &c.moved),
     (Family::counter("calls_evicted", "Finished calls forgotten early to make room"), |c| {
         &c.calls_evicted
+    }),
+    (
+        Family::counter(
+            "calls_abandoned",
+            "Answered calls that nobody ended: given up when their session expired, or idle",
+        ),
+        |c| &c.calls_abandoned,
+    ),
+    (Family::counter("calls_refused", "Calls refused because the call table was full"), |c| {
+        &c.calls_refused
     }),
     (Family::gauge("calls", "Entries in the call table"), |c| &c.calls),
     (Family::gauge("transactions_open", "Transactions without a final response yet"), |c| {

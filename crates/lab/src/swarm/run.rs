@@ -10,7 +10,7 @@ use tidegate_sim::fault::Plan;
 use tidegate_sim::{Fault, Network, NodeId, Summary, Trace};
 use tidegate_world::{Seed, Timestamp};
 
-use super::node::{Node, Wrap, role};
+use super::node::{Node, Wrap, balancer, role};
 use super::world::{Place, World, address};
 
 /// How often tables are looked at while calls are offered, and afterwards.
@@ -110,6 +110,9 @@ impl<'a> Run<'a> {
         for index in 0..world.nodes() {
             let place = world.place(index).ok_or("a node that is nowhere")?;
             checkers.watch(NodeId::new(index), role(world, place)?);
+            if let Some(balancer) = balancer(world, place)? {
+                checkers.balances(NodeId::new(index), balancer);
+            }
             nodes.push((place, Node::new(world, place, 0, Timestamp::ZERO, wrap)?));
         }
         let tap = (Trace::new(), checkers);

@@ -69,7 +69,7 @@ impl Endpoint {
             return false;
         };
         let member = Member { pool, backend };
-        self.move_call(context.call, member);
+        self.move_call(context.call, context.identity, member);
         let hop = Hop { choice: live.choice, ..self.toward(member, context.call, 0) };
         let before = context.branches.len();
         if !self.start_again(at, context, live, &hop) {

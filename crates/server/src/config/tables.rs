@@ -122,8 +122,9 @@ pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {
     name: "call_idle_seconds",
     shape: Whole(60..=86_400),
     absent: Absent::Default("10_800"),
-    doc: "Seconds without any message after which an answered call is taken for ended. Its \
-          later requests still find their back end, by the token in their Route.",
+    doc: "Seconds without a request after which an answered call is taken for ended, if it has no \
+          session timer: one that has (RFC 4028) is kept until 32 seconds after its session has \
+          expired. Its later requests still find their back end, by the token in their Route.",
 };
 
 pub(super) static QUEUE_MAX: Knob<Whole> = Knob {
