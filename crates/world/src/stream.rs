@@ -47,6 +47,8 @@ pub enum Purpose {
     ShadowThrottle,
     /// The rank by which such a law would judge new work that bears nothing to rank it by.
     ShadowRank,
+    /// Whether and when a name is resolved.
+    Resolution,
 }
 
 /// The seed of a whole run, from which every stream is derived.
