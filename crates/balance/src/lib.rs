@@ -28,10 +28,12 @@
 
 mod backend;
 mod lease;
+mod location;
 mod policy;
 mod pool;
 
 pub use backend::Backend;
 pub use lease::{Lease, Work};
+pub use location::{Location, Lookups, Named, PLACES_MAX, Place};
 pub use policy::{Picker, Policy};
 pub use pool::Pool;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use dary_heap::OctonaryHeap;
 use hashbrown::HashTable;
-use tidegate_balance::Picker;
+use tidegate_balance::{Picker, Place};
 use tidegate_world::Timestamp;
 
 use call::TRANSACTION_MAX;
@@ -152,6 +152,15 @@ impl Calls {
     /// established is not what another request with its Call-ID is about.
     pub(crate) fn move_to(&mut self, call: CallRef, member: Member) -> bool {
         self.change(call, |entry| entry.move_to(member)).unwrap_or(false)
+    }
+
+    /// The call is at this place of its back end.
+    pub(crate) fn set_place(&mut self, call: CallRef, place: Place) {
+        let slot = self.slots.get_mut(call.slot as usize);
+        let slot = slot.filter(|slot| slot.generation == call.generation);
+        if let Some(entry) = slot.and_then(|slot| slot.call.as_mut()) {
+            entry.place = place;
+        }
     }
 
     /// Whether a new call would find room.

@@ -17,10 +17,11 @@ use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member, Phase, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::instead::{Instead, status_of};
+use crate::names::Names;
 use crate::origin::Addresses;
 use crate::reply::{is_own_ack, refusal, refusal_of, reply};
 use crate::secret::Keys;
-use crate::settings::{Choice, Mode, PoolSettings, Rule, Settings};
+use crate::settings::{Choice, Mode, PoolSettings, Rule, Settings, canonical};
 use crate::stateful::Transactions;
 use crate::unreachable::Unreachable;
 
@@ -33,6 +34,8 @@ pub(crate) struct Endpoint {
     pools: Vec<PoolSettings>,
     pickers: Vec<Picker>,
     rules: Vec<Rule>,
+    /// If any back end has one.
+    names: Option<Box<Names>>,
     calls: Calls,
     transactions: Transactions,
     failure_pause: Duration,
@@ -55,6 +58,7 @@ impl Endpoint {
             // What tells this process from one that was before it.
             keys: Keys::new(&settings.secret, settings.seed.0),
             addresses: Addresses::new(&settings),
+            names: Names::new(&settings),
             calls: Calls::new(settings.calls_max, settings.idle_max),
             failure_pause: settings.failure_pause,
             transactions: Transactions::new(settings.transactions_max, settings.timing),
@@ -129,6 +133,28 @@ impl Endpoint {
 
     pub(crate) fn backend(&self, member: Member) -> &Backend {
         self.pickers[usize::from(member.pool)].backend(member.backend.into())
+    }
+
+    pub(crate) fn names(&self) -> Option<&Names> {
+        self.names.as_deref()
+    }
+
+    pub(crate) fn names_mut(&mut self) -> Option<&mut Names> {
+        self.names.as_deref_mut()
+    }
+
+    /// The names, to be [put back](Self::put_names).
+    pub(crate) fn take_names(&mut self) -> Option<Box<Names>> {
+        self.names.take()
+    }
+
+    pub(crate) fn put_names(&mut self, names: Box<Names>) {
+        self.names = Some(names);
+    }
+
+    /// Learns where the back ends are now.
+    pub(crate) fn look_again(&mut self) {
+        self.addresses.locate(&self.pools);
     }
 
     pub(crate) fn waiting_transmits(&self) -> usize {
@@ -319,13 +345,29 @@ impl Endpoint {
                 self.move_call(call, member);
                 Ok(call)
             }
-            None => self.calls.insert(now, fingerprint, member).map_err(|_| FULL),
+            None => {
+                let call = self.calls.insert(now, fingerprint, member).map_err(|_| FULL)?;
+                self.note_place(call, member);
+                Ok(call)
+            }
         }
     }
 
     pub(crate) fn move_call(&mut self, call: CallRef, member: Member) {
         let has_moved = self.calls.move_to(call, member);
         self.counters.moved.add(has_moved.into());
+        if has_moved {
+            self.note_place(call, member);
+        }
+    }
+
+    /// The call is where its back end is now, and stays there.
+    pub(crate) fn note_place(&mut self, call: CallRef, member: Member) {
+        let backend = self.backend(member);
+        if backend.named().is_some() {
+            let place = backend.place();
+            self.calls.set_place(call, place);
+        }
     }
 
     /// Counts a request on the back end that it goes to.
@@ -343,6 +385,9 @@ impl Endpoint {
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         self.calls.handle_timeout(now);
         self.handle_due(now);
+        if let Some(names) = &mut self.names {
+            names.handle_timeout(now);
+        }
     }
 
     /// Whether the transport has said, of what was sent at `since`, that nobody listens at
@@ -360,7 +405,10 @@ impl Endpoint {
             return;
         }
         if let Some(member) = self.addresses.member(failure.path.remote) {
-            self.backend(member).on_failed(now, self.failure_pause);
+            let backend = self.backend(member);
+            if backend.is_present_at(canonical(failure.path.remote)) {
+                backend.on_failed(now, self.failure_pause);
+            }
         }
         self.unreachable.note(now, failure.path.remote);
     }

@@ -111,7 +111,7 @@ impl Endpoint {
         match destination {
             Way::Pool(pool) if let Origin::Member(from) = origin => {
                 let to = self.pick_by_call(now, pool, fingerprint, from)?;
-                let target = self.backend(to).address();
+                let target = self.backend(to).address().ok_or(NOWHERE)?;
                 Ok(Hop {
                     target,
                     member: None,
@@ -226,7 +226,18 @@ impl Endpoint {
             // configuration is reached no more.
             if let Some(member) = self.addresses().member(token.backend) {
                 let call = call.map_or(CallRef::NONE, |(call, _)| call);
-                return Ok(Some(self.toward(member, call, routes.own)));
+                let hop = self.toward(member, call, routes.own);
+                // A name may lead elsewhere by now; the dialog is where it was.
+                let target = match self.backend(member).named() {
+                    Some(_) => token.backend,
+                    None => hop.target,
+                };
+                return Ok(Some(Hop { target, ..hop }));
+            }
+            // A process that has just started knows no names yet. RFC 3261 §12.2.1.2: a 481 would
+            // end the dialog, a 503 does not.
+            if self.has_unknown_names() {
+                return Err(NOWHERE);
             }
         }
         let Some((call, fingerprint)) = call else { return Ok(None) };
@@ -244,7 +255,15 @@ impl Endpoint {
     }
 
     pub(crate) fn toward(&self, member: Member, call: CallRef, own_routes: usize) -> Hop {
-        let target = self.backend(member).address();
+        let backend = self.backend(member);
+        let target = match backend.named() {
+            None => backend.address(),
+            Some(_) => {
+                let held = self.calls().get(call).filter(|entry| entry.member == member);
+                backend.address_at(held.map_or_else(|| backend.place(), |entry| entry.place))
+            }
+        };
+        let target = target.expect("who was chosen was up, and has an address ever since");
         Hop {
             target,
             member: Some(member),
@@ -304,7 +323,10 @@ impl Endpoint {
 /// as many again when a request passes us twice.
 const OWN_ROUTES_MAX: usize = 4;
 
-/// This version resolves no names and speaks UDP alone.
+/// The name of a back end has not been resolved yet.
+const NOWHERE: Instead = Instead::Reply(503, "a back end has no address yet");
+
+/// This version resolves no names of messages and speaks UDP alone.
 const NAME: Instead = Instead::Reply(404, "not an IP address over UDP");
 
 enum Way {

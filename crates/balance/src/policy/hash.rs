@@ -1,7 +1,7 @@
 //! By the Call-ID: weighted rendezvous hashing.
 //!
 //! Signal: none. Each back end draws a score from the call's hash and its own
-//! address; the highest wins. Unlike `hash % n` (003's), a back end that leaves
+//! address, or the host name it is configured by; the highest wins. Unlike `hash % n` (003's), a back end that leaves
 //! moves only its own calls, and every balancer that knows the same back ends
 //! chooses alike without talking to the others. With weights: score = −w / ln u,
 //! so that a back end wins in proportion to its weight.
@@ -21,7 +21,7 @@ impl Hash {
     pub(super) fn new(backends: &[Arc<Backend>]) -> Self {
         let draws = backends
             .iter()
-            .map(|b| (fnv1a(b.address().to_string().as_bytes()), f64::from(b.weight())))
+            .map(|b| (fnv1a(b.location().to_string().as_bytes()), f64::from(b.weight())))
             .collect();
         Self { draws }
     }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tidegate_balance::{Lease, Picker, Work};
+use tidegate_balance::{Lease, Picker, Place, Work};
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
 
@@ -63,6 +63,8 @@ struct Open {
 pub(crate) struct Call {
     pub(super) fingerprint: u128,
     pub(crate) member: Member,
+    /// Where that back end was when the call came to it.
+    pub(crate) place: Place,
     pub(crate) phase: Phase,
     /// The back end has answered something in this call.
     pub(crate) answered: bool,
@@ -82,6 +84,7 @@ impl Call {
         Self {
             fingerprint,
             member,
+            place: Place::default(),
             phase: Phase::Single,
             answered: false,
             deadline: now + TRANSACTION_MAX,

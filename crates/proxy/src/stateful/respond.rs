@@ -182,6 +182,7 @@ impl Endpoint {
         let Some(call) = self.calls().get(context.call) else { return };
         if call.member != member {
             self.calls_mut().move_to(context.call, member);
+            self.note_place(context.call, member);
             let Context { identity, method, .. } = *context;
             self.count_request(now, context.call, member, Transaction { identity, method });
         }
