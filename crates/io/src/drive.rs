@@ -44,8 +44,9 @@ pub struct Shard {
 /// core wants sent.
 ///
 /// A *turn*: a reading of the load, if the last is [`SAMPLE`](crate::SAMPLE) old; an order, if
-/// one was given; answers to queries; failures of the last flush and ICMP reports; the ordinary sockets, within their limit; timers
-/// due; crossings; the INVITE sockets, within theirs; a quantum of service; one flush. With
+/// one was given; answers to queries; failures of the last flush and ICMP reports; the ordinary
+/// sockets, within their limit; timers due; crossings; the INVITE sockets, within theirs; a quantum
+/// of service; one flush. With
 /// nothing left, the shard sleeps until a datagram, a crossing or the core's next timer;
 /// with anything left it takes the next turn at once. So no kind of work can keep another
 /// from its share.
@@ -342,9 +343,8 @@ impl<M: Machine> Drive<M> {
         waker.fall_asleep();
         let heeded = u32::from(self.draining.is_some());
         let stopped = self.party.requests() > heeded || self.party.all_drained();
-        let waiting =
-            !self.crossings.is_empty() || !self.orders.is_empty() || !self.desk.is_empty();
-        if stopped || waiting {
+        let heard = !self.orders.is_empty() || !self.desk.is_empty();
+        if stopped || heard || !self.crossings.is_empty() {
             waker.get_up(false);
             return Ok(Ready::NONE);
         }

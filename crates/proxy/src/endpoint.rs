@@ -11,7 +11,9 @@ use std::time::Duration;
 use tidegate_balance::{Backend, Picker, Policy};
 use tidegate_sip::{Malformed, Message, Method, Outline, Scan};
 use tidegate_transaction::{Key, identity_of_branch};
-use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transmit};
+use tidegate_world::{
+    Answer, Cause, Crossing, Failure, Pool, QueryId, Received, Timestamp, Transmit,
+};
 
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member, Phase, Transaction};
@@ -143,18 +145,17 @@ impl Endpoint {
         self.names.as_deref_mut()
     }
 
-    /// The names, to be [put back](Self::put_names).
-    pub(crate) fn take_names(&mut self) -> Option<Box<Names>> {
-        self.names.take()
+    /// Looks again who is where, if a name has come to lead elsewhere.
+    pub(crate) fn follow_names(&mut self) {
+        if self.names_mut().is_some_and(Names::have_moved) {
+            self.addresses.locate(&self.pools);
+        }
     }
 
-    pub(crate) fn put_names(&mut self, names: Box<Names>) {
-        self.names = Some(names);
-    }
-
-    /// Learns where the back ends are now.
-    pub(crate) fn look_again(&mut self) {
-        self.addresses.locate(&self.pools);
+    pub(crate) fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: &Answer) {
+        let Some(names) = &mut self.names else { return };
+        names.on_answer(now, id, answer, |address| self.addresses.may_be_backend(address));
+        self.follow_names();
     }
 
     pub(crate) fn waiting_transmits(&self) -> usize {

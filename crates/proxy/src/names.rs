@@ -20,7 +20,6 @@ use std::time::Duration;
 use tidegate_balance::{Backend, Named};
 use tidegate_world::{Answer, Family, Query, QueryId, Question, Timestamp};
 
-use crate::endpoint::Endpoint;
 use crate::settings::Settings;
 
 /// The shortest and the longest time for which an answer holds, whatever it says: a name without
@@ -179,13 +178,13 @@ impl Names {
     }
 
     /// Whether a name has come to lead elsewhere since this was last asked.
-    fn have_moved(&mut self) -> bool {
+    pub(crate) fn have_moved(&mut self) -> bool {
         let moves = self.moves.0.load(Relaxed);
         std::mem::replace(&mut self.moves_seen, moves) != moves
     }
 
     /// Whether there is a back end of which nobody knows where it is.
-    fn has_unknown(&self) -> bool {
+    pub(crate) fn has_unknown(&self) -> bool {
         self.entries.iter().any(|entry| !entry.named().is_known())
     }
 
@@ -242,27 +241,6 @@ fn choose(
     let can = |ip: &IpAddr| may_be(SocketAddr::new(*ip, named.port()));
     let found = addresses.iter().copied();
     found.clone().find(|ip| Some(*ip) == present && can(ip)).or_else(|| found.clone().find(can))
-}
-
-impl Endpoint {
-    /// Looks again who is where, if another shard has learnt that it is elsewhere.
-    pub(crate) fn follow_names(&mut self) {
-        if self.names_mut().is_some_and(Names::have_moved) {
-            self.look_again();
-        }
-    }
-
-    pub(crate) fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: &Answer) {
-        let Some(mut names) = self.take_names() else { return };
-        names.on_answer(now, id, answer, |address| self.addresses().may_be_backend(address));
-        self.put_names(names);
-        self.follow_names();
-    }
-
-    /// Whether a token may name a back end that nobody knows yet.
-    pub(crate) fn has_unknown_names(&self) -> bool {
-        self.names().is_some_and(Names::has_unknown)
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use tidegate_world::{Received, Timestamp};
 use crate::calls::{CallRef, Member, Phase};
 use crate::endpoint::{Endpoint, FULL};
 use crate::instead::Instead;
+use crate::names::Names;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
 use crate::settings::{Choice, Mode, Rule, RuleTarget, Senders};
@@ -236,7 +237,7 @@ impl Endpoint {
             }
             // A process that has just started knows no names yet. RFC 3261 §12.2.1.2: a 481 would
             // end the dialog, a 503 does not.
-            if self.has_unknown_names() {
+            if self.names().is_some_and(Names::has_unknown) {
                 return Err(NOWHERE);
             }
         }

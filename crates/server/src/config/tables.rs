@@ -2,6 +2,7 @@
 
 mod overload;
 mod pool;
+mod resolver;
 mod sources;
 
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ pub(super) use pool::{
     BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POLICY, POOL, POOL_NAME, Q, TRIES_MAX, URI,
     WEIGHT,
 };
+pub(super) use resolver::{RESOLVER, RESOLVER_SERVERS};
 pub(super) use sources::{
     BAN_ABOVE_CPS, BAN_AFTER_S, BAN_S, BANS_MAX, CAP_CPS, EMERGENCY, FAIR, LIMIT, LIMIT_BAN_S,
     LIMIT_BURST, LIMIT_CPS, LIMIT_FROM, LIMIT_PER, LIMIT_THEN, NEVER_BAN, PRIORITY, PRIORITY_FROM,
@@ -165,32 +167,6 @@ pub(super) static ADMIN: Table = Table {
     tables: &[],
     has_free_keys: false,
     reserved: &[],
-};
-
-pub(super) static RESOLVER: Table = Table {
-    header: "[resolver]",
-    name: "resolver",
-    count: 0..=1,
-    doc: "Who resolves the host names of back ends. The file `/etc/hosts`, read at the start, comes \
-          first.",
-    knobs: &[&RESOLVER_SERVERS],
-    tables: &[],
-    has_free_keys: false,
-    reserved: &[],
-};
-
-pub(super) static RESOLVER_SERVERS: Knob<List<Text<SocketAddr>>> = Knob {
-    name: "servers",
-    shape: List {
-        of: Text {
-            what: "an IP address, with a port other than 53 if need be, such as `\"192.0.2.53\"`",
-            parse: address::name_server,
-        },
-        count_max: 8,
-    },
-    absent: Absent::Means("those of `/etc/resolv.conf`, read at the start"),
-    doc: "Name servers to ask, over UDP, and over TCP for what is too long. With any, the search \
-          list of `/etc/resolv.conf` is not used.",
 };
 
 pub(super) static ADMIN_ADDRESS: Knob<Text<Option<SocketAddr>>> = Knob {
