@@ -10,6 +10,7 @@ use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
 use crate::calls::{CallRef, Member, Phase};
+use crate::counters::DropReason;
 use crate::endpoint::{Endpoint, FULL};
 use crate::instead::Instead;
 use crate::names::Names;
@@ -235,10 +236,11 @@ impl Endpoint {
                 };
                 return Ok(Some(Hop { target, ..hop }));
             }
-            // A process that has just started knows no names yet. RFC 3261 §12.2.1.2: a 481 would
-            // end the dialog, a 503 does not.
+            // A process that has just started knows no names yet. A 481 would end the dialog (RFC
+            // 3261 §12.2.1.2), and any refusal would be contradicted by what becomes of the
+            // repetition, which comes when there is no answer.
             if self.names().is_some_and(Names::has_unknown) {
-                return Err(NOWHERE);
+                return Err(Instead::Drop(DropReason::Unresolved));
             }
         }
         let Some((call, fingerprint)) = call else { return Ok(None) };

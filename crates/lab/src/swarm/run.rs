@@ -153,7 +153,8 @@ impl<'a> Run<'a> {
         for index in 0..self.world.proxies.len() {
             self.network.drain(self.world.node(Place::Proxy(index)));
         }
-        self.network.run_until(self.network.now() + LOOK_AFTERWARDS);
+        // What was to be asked next was to be within an hour.
+        self.network.run_until(self.network.now() + Duration::from_secs(3660));
     }
 
     fn watch_until(&mut self, until: Timestamp) {
