@@ -1,6 +1,7 @@
 //! A point: one variant under one set of conditions, run once. What a scenario asks for is a
 //! list of points.
 
+use std::fmt;
 use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -217,7 +218,7 @@ impl Point {
         place: usize,
         state_dir: Option<&Path>,
         listen: SocketAddr,
-        targets: &[SocketAddr],
+        targets: &[impl fmt::Display],
     ) -> String {
         let Conditions { queue_max, topology, emulate, .. } = &self.conditions;
         let node = &topology.nodes()[place];
@@ -230,7 +231,7 @@ impl Point {
             format!("state_dir = {:?}\n", folder.display().to_string())
         });
         let targets =
-            targets.iter().map(|address| format!("[[pool.backend]]\nuri = \"sip:{address}\"\n"));
+            targets.iter().map(|target| format!("[[pool.backend]]\nuri = \"sip:{target}\"\n"));
         format!(
             "[server]\n{state_dir}queue_max = {queue_max}\ndrain_seconds = 0\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
@@ -339,7 +340,8 @@ mod tests {
     #[test]
     fn its_configuration_is_right() {
         for point in all() {
-            let backends = ["127.0.0.1:5070".parse().unwrap(), "127.0.0.1:5071".parse().unwrap()];
+            let backends =
+                ["127.0.0.1:5070", "127.0.0.1:5071"].map(|at| at.parse::<SocketAddr>().unwrap());
             let text = point.configuration(
                 0,
                 Some(Path::new("/tmp/a \"b\"")),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use dary_heap::OctonaryHeap;
 use hashbrown::HashTable;
-use tidegate_balance::Picker;
+use tidegate_balance::{Picker, Place};
 use tidegate_control::Tier;
 use tidegate_world::Timestamp;
 
@@ -180,6 +180,15 @@ impl Calls {
     /// Serves the call in this tier from now on.
     pub(crate) fn serve_in(&mut self, call: CallRef, tier: Tier) {
         self.change(call, |entry| entry.tier = tier);
+    }
+
+    /// The call is at this place of its back end.
+    pub(crate) fn set_place(&mut self, call: CallRef, place: Place) {
+        let slot = self.slots.get_mut(call.slot as usize);
+        let slot = slot.filter(|slot| slot.generation == call.generation);
+        if let Some(entry) = slot.and_then(|slot| slot.call.as_mut()) {
+            entry.place = place;
+        }
     }
 
     /// Whether a new call would find room.

@@ -35,11 +35,13 @@ pub enum DropReason {
     TooLong,
     /// Its sender is banned.
     Banned,
+    /// Within a call whose back end may be one that has no address yet.
+    Unresolved,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
@@ -52,6 +54,7 @@ impl DropReason {
         Self::UnknownAck,
         Self::TooLong,
         Self::Banned,
+        Self::Unresolved,
     ];
 
     /// Its name in metrics.
@@ -69,6 +72,7 @@ impl DropReason {
             Self::UnknownAck => "unknown_ack",
             Self::TooLong => "too_long",
             Self::Banned => "banned",
+            Self::Unresolved => "unresolved",
         }
     }
 }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use tidegate_control::{Gate, Values};
 use tidegate_world::{
-    Core, Crossing, Failure, Load, Pool, Purpose, Received, Shedding, Timestamp, Transmit, Work,
+    Answer, Core, Crossing, Failure, Load, Pool, Purpose, Query, QueryId, Received, Shedding,
+    Timestamp, Transmit, Work,
 };
 
 use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
+use crate::names::Names;
 use crate::refusals::Trace;
 use crate::settings::{Disposal, Settings};
 use crate::sources::Watchman;
@@ -184,6 +186,7 @@ impl Core for Proxy {
     fn offer(&mut self, now: Timestamp, received: Received) {
         self.in_service = None;
         self.tell_looks(now);
+        self.endpoint.follow_names();
         let judged = self.ingress.offer(now, received, &self.endpoint);
         self.carry_out(now, judged);
         self.note_look(now);
@@ -247,8 +250,15 @@ impl Core for Proxy {
         ingress.banned(now, &mut shedding.banned);
     }
 
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+        self.endpoint.on_answer(now, id, &answer);
+    }
+
     fn on_drain(&mut self, _now: Timestamp) {
         self.ingress.close();
+        if let Some(names) = self.endpoint.names_mut() {
+            names.on_drain();
+        }
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -257,6 +267,10 @@ impl Core for Proxy {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.endpoint.poll_crossing()
+    }
+
+    fn poll_query(&mut self) -> Option<Query> {
+        self.endpoint.names_mut()?.poll_query()
     }
 
     fn poll_shedding(&self) -> &Shedding {
@@ -272,7 +286,8 @@ impl Core for Proxy {
         let transactions = self.endpoint.transactions().poll_timeout();
         let tick = self.ingress.gate().poll_timeout();
         let thinning = self.thinning.as_ref().and_then(|t| t.ladder().poll_timeout());
-        [calls, transactions, tick, thinning].into_iter().flatten().min()
+        let names = self.endpoint.names().and_then(Names::poll_timeout);
+        [calls, transactions, tick, thinning, names].into_iter().flatten().min()
     }
 
     fn is_drained(&self) -> bool {

@@ -10,6 +10,7 @@ use crate::branch::Branch;
 use crate::calls::{Answer, Transaction};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
+use crate::settings::canonical;
 use crate::transaction_branch::TransactionBranch;
 
 impl Endpoint {
@@ -37,8 +38,10 @@ impl Endpoint {
         let asked = asked.ok_or(Astray::Drop(DropReason::ForeignResponse))?;
         self.check_shard(asked.shard(), received)?;
         let member = self.addresses().member(received.path.remote);
-        if let Some(member) = member {
-            self.backend(member).on_answered(now);
+        if let Some(backend) = member.map(|member| self.backend(member))
+            && backend.is_present_at(canonical(received.path.remote))
+        {
+            backend.on_answered(now);
         }
         match asked {
             Asked::Transaction(branch) => {

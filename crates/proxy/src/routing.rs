@@ -11,8 +11,10 @@ use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
 use crate::calls::{Answer, CallRef, Member, Phase, Transaction};
+use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
+use crate::names::Names;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
 use crate::settings::{Choice, Mode, Rule, RuleTarget, Senders};
@@ -114,7 +116,7 @@ impl Endpoint {
         match destination {
             Way::Pool(pool) if let Origin::Member(from) = origin => {
                 let to = self.pick_by_call(now, pool, fingerprint, from)?;
-                let target = self.backend(to).address();
+                let target = self.backend(to).address().ok_or(NOWHERE)?;
                 Ok(Hop {
                     target,
                     member: None,
@@ -238,7 +240,19 @@ impl Endpoint {
             // configuration is reached no more.
             if let Some(member) = self.addresses().member(token.backend) {
                 let call = call.map_or(CallRef::NONE, |(call, _)| call);
-                return Ok(Some(self.toward(member, call, routes.own)));
+                let hop = self.toward(member, call, routes.own);
+                // A name may lead elsewhere by now; the dialog is where it was.
+                let target = match self.backend(member).named() {
+                    Some(_) => token.backend,
+                    None => hop.target,
+                };
+                return Ok(Some(Hop { target, ..hop }));
+            }
+            // A process that has just started knows no names yet. A 481 would end the dialog (RFC
+            // 3261 §12.2.1.2), and any refusal would be contradicted by what becomes of the
+            // repetition, which comes when there is no answer.
+            if self.names().is_some_and(Names::has_unknown) {
+                return Err(Instead::Drop(DropReason::Unresolved));
             }
         }
         let Some((call, fingerprint)) = call else { return Ok(None) };
@@ -265,7 +279,15 @@ impl Endpoint {
     }
 
     pub(crate) fn toward(&self, member: Member, call: CallRef, own_routes: usize) -> Hop {
-        let target = self.backend(member).address();
+        let backend = self.backend(member);
+        let target = match backend.named() {
+            None => backend.address(),
+            Some(_) => {
+                let held = self.calls().get(call).filter(|entry| entry.member == member);
+                backend.address_at(held.map_or_else(|| backend.place(), |entry| entry.place))
+            }
+        };
+        let target = target.expect("who was chosen was up, and has an address ever since");
         Hop {
             target,
             member: Some(member),
@@ -325,7 +347,10 @@ impl Endpoint {
 /// as many again when a request passes us twice.
 const OWN_ROUTES_MAX: usize = 4;
 
-/// This version resolves no names and speaks UDP alone.
+/// The name of a back end has not been resolved yet.
+const NOWHERE: Instead = Instead::Reply(503, "a back end has no address yet");
+
+/// This version resolves no names of messages and speaks UDP alone.
 const NAME: Instead = Instead::Reply(404, "not an IP address over UDP");
 
 enum Way {

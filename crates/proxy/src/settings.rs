@@ -12,6 +12,7 @@ use tidegate_world::Seed;
 
 use crate::class::Class;
 use crate::ingress::Queueing;
+use crate::names::Moves;
 use crate::refusals::TraceSettings;
 use crate::secret::Secret;
 use crate::sources::{BANS_MAX, SourceLimit, Sources};
@@ -237,6 +238,8 @@ pub struct Settings {
     pub overload: Overload,
     /// Who is banned, shared with the other shards.
     pub bans: BanList,
+    /// Tells of names of back ends that lead elsewhere, shared with the other shards.
+    pub moves: Moves,
     /// Seed of what is drawn.
     pub seed: Seed,
     /// Calls held at the same time by this shard.
@@ -273,6 +276,7 @@ impl Settings {
             secret,
             overload: Overload::default(),
             bans: BanList::new(BANS_MAX),
+            moves: Moves::default(),
             seed: Seed(0),
             calls_max: 1_000_000,
             transactions_max: 1_000_000,

@@ -1,6 +1,7 @@
 //! Which numbers of the shards, the sockets and the back ends operators see.
 
 mod in_force;
+mod names;
 mod tiers;
 
 use std::sync::{Arc, LazyLock};
@@ -341,7 +342,7 @@ static TIME: Family =
 /// A number of the sockets that stands alone.
 type OfIo = (Family, fn(&io::Counters) -> &Counter);
 
-static IO: [OfIo; 13] = [
+static IO: [OfIo; 15] = [
     (Family::counter("udp_sent", "Datagrams sent"), |c| &c.sent),
     (Family::counter("udp_trains", "Trains: datagrams handed to the kernel as one"), |c| {
         &c.sent_trains
@@ -363,6 +364,10 @@ static IO: [OfIo; 13] = [
     (Family::counter("crossings_lost", "Messages to another shard whose queue was full"), |c| {
         &c.crossings_lost
     }),
+    (Family::counter("queries", "Questions asked beside the shard, such as for names"), |c| {
+        &c.queries
+    }),
+    (Family::counter("queries_lost", "Questions for which there was no room"), |c| &c.queries_lost),
     (Family::counter("messages_served", "Messages served"), |c| &c.served),
     (Family::counter("turns", "Turns taken"), |c| &c.turns),
     (Family::counter("wakes", "Wakes from waiting"), |c| &c.wakes),
@@ -433,5 +438,8 @@ fn backends(samples: &mut Samples, pool: &balance::Pool, clock: &io::Clock) {
         samples.push(&BACKEND_ASSIGNED, &labels, backend.assigned());
         samples.push(&BACKEND_REFUSALS, &labels, backend.refusals());
         samples.push(&BACKEND_FAILURES, &labels, backend.failures());
+        if let Some(named) = backend.named() {
+            names::add(samples, &labels, named);
+        }
     }
 }

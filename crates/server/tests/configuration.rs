@@ -149,7 +149,7 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     assert_eq!(config.listen[0].advertise, None);
     let backends = &config.pool[0].backends;
     assert_eq!(backends[1].name, "127.0.0.1:5071");
-    assert_eq!(backends[1].address, "127.0.0.1:5071".parse().unwrap());
+    assert_eq!(backends[1].location.address(), Some("127.0.0.1:5071".parse().unwrap()));
     assert_eq!(backends[1].weight, 1);
     let [route] = &config.route[..] else { panic!("{:?}", config.route) };
     assert_eq!((route.from, route.to), (Senders::Any, RuleTarget::Pool(0)));
@@ -167,13 +167,16 @@ fn every_key_of_the_full_configuration_arrives() {
              192.0.2.10:5060 (app-1), weight 1
              [2001:db8::10]:5062, weight 3
   pool     message: fork, transaction, 1 back end
-             192.0.2.20:5060, weight 1
+             voicemail.example.com:5060, weight 1
   route    from trusted peers to its Request-URI
   route    from 198.51.100.0/24, MESSAGE, OPTIONS, for example.com, [2001:db8::5] to message
   route    from anyone to app
   admin    off
   server   2 shards"
     );
+    let name_servers = ["192.0.2.53:53", "[2001:db8::53]:5353"];
+    assert_eq!(config.name_servers, name_servers.map(|at| at.parse().unwrap()));
+    assert!(config.has_names());
     assert_eq!(config.admin.hosts, ["sip1.example.com", "sip2"]);
     assert_eq!((config.admin.refusals_per_second, config.admin.refusals_kept), (0, 7));
     assert_eq!(config.server.calls_max, 1000);

@@ -20,7 +20,9 @@ pub(super) struct Scores {
 
 impl Scores {
     pub(super) fn new(backends: &[Arc<Backend>]) -> Self {
-        Self { salts: backends.iter().map(|b| fnv1a(b.address().to_string().as_bytes())).collect() }
+        Self {
+            salts: backends.iter().map(|b| fnv1a(b.location().to_string().as_bytes())).collect(),
+        }
     }
 
     /// The highest score for the key among those that `may_win`.

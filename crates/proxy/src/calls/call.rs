@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tidegate_balance::{Lease, Picker, Work};
+use tidegate_balance::{Lease, Picker, Place, Work};
 use tidegate_control::Tier;
 use tidegate_sip::{Method, session_interval};
 use tidegate_world::Timestamp;
@@ -102,6 +102,8 @@ struct Open {
 pub(crate) struct Call {
     pub(super) fingerprint: u128,
     pub(crate) member: Member,
+    /// Where that back end was when the call came to it.
+    pub(crate) place: Place,
     pub(crate) phase: Phase,
     /// The back end has answered something in this call.
     pub(crate) answered: bool,
@@ -127,6 +129,7 @@ impl Call {
         Self {
             fingerprint,
             member,
+            place: Place::default(),
             phase: Phase::Single,
             answered: false,
             tier: Tier::default(),

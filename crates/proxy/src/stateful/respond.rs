@@ -185,6 +185,7 @@ impl Endpoint {
         if call.member != member {
             let Context { identity, method, .. } = *context;
             self.calls_mut().move_to(context.call, identity, member);
+            self.note_place(context.call, member);
             self.count_request(now, context.call, member, Transaction { identity, method });
         }
     }

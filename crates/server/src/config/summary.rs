@@ -19,8 +19,8 @@ impl fmt::Display for Config {
             let count = counted(backends.len(), "back end");
             writeln!(f, "  pool     {name}: {policy}, {mode}, {count}")?;
             for backend in backends {
-                write!(f, "             {}", backend.address)?;
-                if backend.name != backend.address.to_string() {
+                write!(f, "             {}", backend.location)?;
+                if backend.name != backend.location.to_string() {
                     write!(f, " ({})", backend.name)?;
                 }
                 writeln!(f, ", weight {}", backend.weight)?;

@@ -2,6 +2,7 @@
 
 mod overload;
 mod pool;
+mod resolver;
 mod sources;
 
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ pub(super) use pool::{
     BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POLICY, POOL, POOL_NAME, POOL_PARAMS, Q,
     TRIES_MAX, URI, WEIGHT,
 };
+pub(super) use resolver::{RESOLVER, RESOLVER_SERVERS};
 pub(super) use sources::{
     BAN_ABOVE_CPS, BAN_AFTER_S, BAN_S, BANS_MAX, CAP_CPS, EMERGENCY, FAIR, LIMIT, LIMIT_BAN_S,
     LIMIT_BURST, LIMIT_CPS, LIMIT_FROM, LIMIT_PER, LIMIT_THEN, NEVER_BAN, PRIORITY, PRIORITY_FROM,
@@ -40,7 +42,7 @@ pub(super) static ROOT: Table = Table {
     count: 0..=1,
     doc: "",
     knobs: &[],
-    tables: &[&SERVER, &ADMIN, &LISTEN, &POOL, &ROUTE, &OVERLOAD, &EMULATE],
+    tables: &[&SERVER, &ADMIN, &RESOLVER, &LISTEN, &POOL, &ROUTE, &OVERLOAD, &EMULATE],
     has_free_keys: false,
     reserved: &[],
 };

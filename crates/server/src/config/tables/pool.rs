@@ -1,13 +1,11 @@
 //! `[[pool]]` and `[[pool.backend]]`.
 
-use std::net::SocketAddr;
-
 use tidegate_balance::Entry;
 use tidegate_balance::registry::POLICIES;
 use tidegate_proxy::{Mode, TRIES_MAX as PROXY_TRIES_MAX};
 
-use crate::config::address;
 use crate::config::knob::{Absent, Knob, Table};
+use crate::config::location::{self, Location};
 use crate::config::shape::{Choice, Real, Text, Whole};
 use crate::config::word;
 
@@ -112,15 +110,20 @@ pub static BACKEND: Table = Table {
     reserved: &[],
 };
 
-pub static URI: Knob<Text<SocketAddr>> = Knob {
+pub static URI: Knob<Text<Location>> = Knob {
     name: "uri",
     shape: Text {
-        what: "a SIP URI of an IP address, such as `\"sip:192.0.2.10:5060\"`",
-        parse: address::server,
+        what: "a SIP URI of an IP address or a host name, such as `\"sip:192.0.2.10:5060\"`",
+        parse: location::server,
     },
     absent: Absent::Required,
     doc: "Where it is. Without a port, 5060. A server belongs to one pool only, because its \
-          open calls are counted there.",
+          open calls are counted there. A host name is resolved (`[resolver]`) to an address of the \
+          family of the first `[[listen]]`, at the start, and again when the answer's time to live \
+          is over, after 5 seconds to an hour. Of several addresses one is used: the present one \
+          while it is among them, else the first. Calls stay at the address where they are. Until \
+          there is an address it gets no calls; once there is one it is used until another is \
+          found.",
 };
 
 pub static BACKEND_NAME: Knob<Text<String>> = Knob {
@@ -129,7 +132,7 @@ pub static BACKEND_NAME: Knob<Text<String>> = Knob {
         what: "1 to 64 letters, digits and `_-.:`, such as `\"app-1\"`",
         parse: word::name,
     },
-    absent: Absent::Means("its address and port"),
+    absent: Absent::Means("its address or host name, and port"),
     doc: "Its name in metrics and commands, different from every other back end's.",
 };
 
