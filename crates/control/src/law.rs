@@ -51,6 +51,11 @@ pub trait Law: Debug + Send {
         None
     }
 
+    /// The occupancy that it keeps the processor at, 0 to 1, if that is what it aims at.
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        None
+    }
+
     /// Whether ticks would change nothing until something arrives.
     fn is_at_rest(&self) -> bool {
         true

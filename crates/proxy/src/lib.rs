@@ -11,6 +11,7 @@
 //! token in a Record-Route ([`token`]).
 
 mod branch;
+mod callee;
 mod calls;
 mod class;
 mod counters;
@@ -22,6 +23,7 @@ mod ingress;
 mod instead;
 mod invites;
 mod lane;
+mod names;
 mod onward;
 mod origin;
 mod priority;
@@ -37,6 +39,7 @@ mod settings;
 mod sources;
 mod stateful;
 mod thinning;
+mod tiering;
 mod token;
 mod transaction_branch;
 mod unreachable;
@@ -47,6 +50,7 @@ pub use counters::{Counters, DropReason, REPLIES};
 pub use gauges::{FlowCounters, Gauges, SojournGauges};
 pub use in_force::{ComparedCounters, InForce};
 pub use ingress::Queueing;
+pub use names::Moves;
 pub use priority::{NAMESPACES, NoValue, Priority, ResourceValues};
 pub use proxy::Proxy;
 pub use refusals::{Refusal, Refusals, TraceSettings};

@@ -91,6 +91,10 @@ impl Measuring for Aro {
         }
     }
 
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Some(self.occupancy.target())
+    }
+
     fn is_at_rest(&self) -> bool {
         self.fraction >= 1.0
     }

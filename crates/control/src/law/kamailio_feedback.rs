@@ -119,6 +119,10 @@ impl Law for Feedback {
         Some(self.interval)
     }
 
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Some(self.setpoint)
+    }
+
     fn is_at_rest(&self) -> bool {
         self.percent == 0.0 && self.error >= 0.0
     }

@@ -137,6 +137,10 @@ impl Law for Occ {
         Some(self.tick)
     }
 
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Some(self.target)
+    }
+
     fn is_at_rest(&self) -> bool {
         self.fraction >= 1.0 && self.occupancy < self.target / 2.0
     }

@@ -104,6 +104,10 @@ impl Measuring for Occupancy {
         }
     }
 
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Some(self.estimate.target())
+    }
+
     fn is_at_rest(&self) -> bool {
         self.fraction >= 1.0
     }
@@ -124,6 +128,11 @@ impl Estimate {
             trail: Trail::new(values.of(&K) as usize),
             smoothed: Ewma::new(values.of(&WEIGHT)),
         }
+    }
+
+    /// The occupancy that is aimed at.
+    pub(super) fn target(&self) -> f64 {
+        self.target
     }
 
     /// Whether the processor has been read since the last measurement: messages may come faster.

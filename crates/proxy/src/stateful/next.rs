@@ -42,13 +42,13 @@ impl Endpoint {
     /// The back end that a branch goes to. A request that comes from one goes elsewhere.
     fn target_of(&self, branch: &Branch) -> Option<&Backend> {
         let backend = branch.member.map(|member| self.backend(member));
-        backend.filter(|backend| backend.address() == branch.target)
+        backend.filter(|backend| backend.address() == Some(branch.target))
     }
 
     /// Sends the request to another back end of its pool, if there is one that may have it. Those
     /// that had it are abandoned.
     pub(crate) fn try_next(&mut self, at: At, context: &mut Context, live: &mut Live) -> bool {
-        let Some((pool, call)) = live.choice else { return false };
+        let Some((pool, key)) = live.choice else { return false };
         let settings = self.pool_settings(pool);
         let may_try = matches!(settings.choice, Choice::One(_))
             && context.branches.len() < usize::from(settings.tries_max)
@@ -63,13 +63,13 @@ impl Endpoint {
             let member = Some(Member { pool, backend: i as u16 });
             context.branches.iter().any(|branch| branch.member == member)
         };
-        let Some(backend) = self.pick_another(at.now, pool, call, |i, backend| {
+        let Some(backend) = self.pick_another(at.now, pool, key, |i, backend| {
             !had(i) && !backend.has_refused(at.now, SATURATED)
         }) else {
             return false;
         };
         let member = Member { pool, backend };
-        self.move_call(context.call, member);
+        self.move_call(context.call, context.identity, member);
         let hop = Hop { choice: live.choice, ..self.toward(member, context.call, 0) };
         let before = context.branches.len();
         if !self.start_again(at, context, live, &hop) {
