@@ -129,8 +129,18 @@ pub(crate) struct Keys {
     pub(crate) loops: Keyed,
     /// To-tags of replies made without state.
     pub(crate) tag: Keyed,
-    /// MAC of route tokens, by the mark of its key: the current one first.
-    token: Vec<(u8, Keyed)>,
+    tokens: TokenMacs,
+}
+
+/// The MACs of route tokens.
+struct TokenMacs {
+    /// The mark of the key that makes tokens.
+    current: u8,
+    /// The current one first.
+    macs: Vec<Keyed>,
+    /// By mark, where its MAC stands: from 1, and 0 if there is none. It is looked up for each
+    /// request within a call, and for whatever is said to be one.
+    places: [u8; 256],
 }
 
 impl Keys {
@@ -146,30 +156,37 @@ impl Keys {
                 .expect("three of eight bytes"),
             loops: of("loops"),
             tag: of("tag"),
-            token: of_tokens(&secret.tokens),
+            tokens: TokenMacs::new(&secret.tokens),
         }
     }
 
     /// Takes other keys for route tokens.
     pub(crate) fn rekey(&mut self, tokens: &TokenKeys) {
-        self.token = of_tokens(tokens);
+        self.tokens = TokenMacs::new(tokens);
     }
 
     /// The MAC that makes tokens, and the mark of its key.
     pub(crate) fn token(&self) -> (u8, &Keyed) {
-        let (mark, keyed) = self.token.first().expect("there is a current key");
-        (*mark, keyed)
+        (self.tokens.current, self.tokens.macs.first().expect("there is a current key"))
     }
 
     /// The MAC of the key with this mark: no more than one is tried on a forged token.
     pub(crate) fn token_of(&self, mark: u8) -> Option<&Keyed> {
-        self.token.iter().find(|(of, _)| *of == mark).map(|(_, keyed)| keyed)
+        let place = self.tokens.places[usize::from(mark)];
+        self.tokens.macs.get(usize::from(place).checked_sub(1)?)
     }
 }
 
-fn of_tokens(tokens: &TokenKeys) -> Vec<(u8, Keyed)> {
-    let all = std::iter::once(&tokens.current).chain(&tokens.others);
-    all.map(|key| (key.mark(), Keyed::derive(&key.key, "token"))).collect()
+impl TokenMacs {
+    fn new(keys: &TokenKeys) -> Self {
+        let mut places = [0; 256];
+        let all = || std::iter::once(&keys.current).chain(&keys.others).take(u8::MAX.into());
+        for (place, key) in (1..).zip(all()) {
+            places[usize::from(key.mark())] = place;
+        }
+        let macs = all().map(|key| Keyed::derive(&key.key, "token")).collect();
+        Self { current: keys.current.mark(), macs, places }
+    }
 }
 
 #[cfg(test)]

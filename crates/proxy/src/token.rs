@@ -142,6 +142,20 @@ mod tests {
     }
 
     #[test]
+    fn each_of_several_keys_is_found_by_its_mark() {
+        const ALL: [u8; 8] = [0, 1, 7, 8, 9, 200, 254, 255];
+        let instance = keys(200, &[255, 254, 9, 8, 7, 1, 0]);
+        for token in tokens() {
+            for made_by in 0..=255 {
+                let text = token.encode(&keys(made_by, &[]), b"c");
+                let known = ALL.contains(&made_by).then_some(token);
+                assert_eq!(RouteToken::decode(&text, &instance, b"c"), known, "{made_by}");
+            }
+            assert_eq!(token.encode(&instance, b"c"), token.encode(&keys(200, &[]), b"c"));
+        }
+    }
+
+    #[test]
     fn a_forged_token_is_none() {
         for token in tokens() {
             let text = token.encode(&keys(1, &[]), b"c");
