@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidegate_world::{Core, Counter, Pool, Shedding, Timestamp};
 
+use crate::draining::Draining;
 use crate::load::Readings;
 use crate::machine::{Kind, Machine, Outlet, Ready};
 use crate::orders::{Inbox, Orders};
@@ -14,9 +15,6 @@ use crate::resolver::{Desk, Resolver};
 use crate::sockets::Sockets;
 use crate::stop::Party;
 use crate::{Clock, Counters, Crossings, Limits, Listener, Pauses, Stop};
-
-/// How long what has arrived at an address that was left is still admitted.
-const LEAVING: Duration = Duration::from_millis(200);
 
 /// How long drops may go uncounted that no later datagram tells of.
 const SURVEY_AFTER: Duration = Duration::from_millis(100);
@@ -70,14 +68,6 @@ pub struct Drive<M = Sockets> {
     /// Datagrams may be dropped of which none that arrives tells.
     sheds: bool,
     draining: Option<Draining>,
-}
-
-#[derive(Clone, Copy)]
-struct Draining {
-    since: Timestamp,
-    until: Timestamp,
-    /// When the core is told, if it was not yet.
-    tell: Option<Timestamp>,
 }
 
 /// How a run ended.
@@ -325,9 +315,7 @@ impl<M: Machine> Drive<M> {
             self.machine.survey();
             self.survey_due = if self.sheds { began + SURVEY_AFTER } else { Timestamp::NEVER };
         }
-        let drained = self.draining.map_or(Timestamp::NEVER, |draining| {
-            draining.tell.unwrap_or(Timestamp::NEVER).min(draining.until)
-        });
+        let drained = self.draining.as_ref().map_or(Timestamp::NEVER, Draining::due);
         let until = timer.unwrap_or(Timestamp::NEVER).min(self.survey_due).min(drained);
         if until <= began {
             return Ok(Ready::UNKNOWN);
@@ -371,30 +359,25 @@ impl<M: Machine> Drive<M> {
         let now = self.machine.now();
         let mut draining = match self.draining {
             Some(draining) => draining,
-            None => {
-                // What comes next goes to others, and what came before them is not refused.
-                let wait = if self.machine.leave() { LEAVING } else { Duration::ZERO };
-                Draining { since: now, until: now + self.limits.drain, tell: Some(now + wait) }
-            }
+            None => Draining::begin(now, self.limits.drain, self.machine.leave()),
         };
-        if draining.tell.is_some_and(|at| at <= now) {
-            draining.tell = None;
+        if draining.tells(now) {
             core.on_drain(now);
             self.gather(core);
         }
         self.draining = Some(draining);
-        let holds = draining.tell.is_some() || !core.is_drained() || !self.crossings.is_empty();
+        let holds = draining.is_leaving() || !core.is_drained() || !self.crossings.is_empty();
         self.party.note(holds);
         let ended = if self.party.all_drained() {
             Ended::Drained
         } else if requests > 1 {
             Ended::Forced
-        } else if now >= draining.until {
+        } else if draining.is_over(now) {
             Ended::Late
         } else {
             return None;
         };
-        Some(Summary { ended, after: now.since(draining.since) })
+        Some(Summary { ended, after: draining.took(now) })
     }
 
     /// Accounts the time up to `now`.
