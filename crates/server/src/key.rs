@@ -10,7 +10,7 @@ pub mod order;
 mod ring;
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -126,11 +126,11 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError>
 }
 
 /// Has `change` make other keys of those in `state_dir`, and puts them there in one step. No
-/// other process does the same meanwhile.
-fn change<E: From<StartError>>(
+/// other process does the same meanwhile; if one is about to, [`NotKept::Busy`].
+fn change(
     state_dir: &Path,
-    change: impl FnOnce(&KeyRing) -> Result<KeyRing, E>,
-) -> Result<KeyRing, E> {
+    change: impl FnOnce(&KeyRing) -> Result<KeyRing, NotRotated>,
+) -> Result<KeyRing, NotKept> {
     let path = state_dir.join(FILE_NAME);
     let unwritable = |error: io::Error| {
         let remedy = "let this user write there";
@@ -142,9 +142,13 @@ fn change<E: From<StartError>>(
         .truncate(false)
         .mode(0o600)
         .open(state_dir.join(LOCK_NAME))
-        .and_then(|file| file.lock().map(|()| file))
         .map_err(unwritable)?;
-    let changed = change(&read(&path)?)?;
+    // Who waits here would wait as long as a process that is halted.
+    lock.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => NotKept::Busy,
+        TryLockError::Error(error) => unwritable(error).into(),
+    })?;
+    let changed = change(&read(&path)?).map_err(NotKept::NotRotated)?;
     let put = || {
         let draft = draft(state_dir)?;
         let written = write_durably(&draft, &changed.text());

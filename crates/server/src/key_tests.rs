@@ -1,7 +1,6 @@
 //! Tests of the key file.
 
 use std::os::unix::fs::PermissionsExt;
-
 use std::time::Duration;
 
 use tidegate_proxy::{Base, Secret, TokenKey, TokenKeys};
@@ -145,8 +144,7 @@ fn a_change_leaves_whole_keys_or_the_old_ones() {
     let (dir, path) = written(format!("{}\n", "0a".repeat(32)));
     let settle = Duration::from_secs(60);
     let keys = load_or_create(dir.path()).unwrap();
-    let rotate =
-        |ring: &KeyRing| ring.rotated(unix_time(), settle, [7; 32]).map_err(NotKept::NotRotated);
+    let rotate = |ring: &KeyRing| ring.rotated(unix_time(), settle, [7; 32]);
     let changed = change(dir.path(), rotate).unwrap();
     assert_ne!(changed, keys);
     assert_eq!(load_or_create(dir.path()), Ok(changed.clone()));
@@ -165,15 +163,22 @@ fn a_change_leaves_whole_keys_or_the_old_ones() {
 fn of_processes_that_rotate_together_one_does() {
     let (dir, _) = written(format!("{}\n", "0a".repeat(32)));
     let settle = Duration::from_secs(60);
-    let rotate = |key: u8| {
-        change(dir.path(), |ring| {
-            ring.rotated(unix_time(), settle, [key; 32]).map_err(NotKept::NotRotated)
-        })
-    };
+    let rotate = |key: u8| change(dir.path(), |ring| ring.rotated(unix_time(), settle, [key; 32]));
     let rotate = &rotate;
     let done: Vec<_> = std::thread::scope(|scope| {
         let all: Vec<_> = (0..8).map(|n| scope.spawn(move || rotate(n).is_ok())).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
     assert_eq!(done.iter().filter(|done| **done).count(), 1);
+}
+
+#[test]
+fn who_changes_the_keys_is_not_waited_for() {
+    let (dir, _) = written(format!("{}\n", "0a".repeat(32)));
+    let rotate = |ring: &KeyRing| ring.rotated(unix_time(), Duration::ZERO, [7; 32]);
+    let other = File::create(dir.path().join(LOCK_NAME)).unwrap();
+    other.lock().unwrap();
+    assert_eq!(change(dir.path(), rotate), Err(NotKept::Busy));
+    drop(other);
+    assert!(change(dir.path(), rotate).is_ok());
 }

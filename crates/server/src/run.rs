@@ -86,8 +86,8 @@ pub struct Ending {
     pub recorded: Option<Recorded>,
 }
 
-/// Runs the process that `config` describes, with the keys in `state_dir`, until a signal asks it to stop, and records it if
-/// there is a place to `record` to.
+/// Runs the process that `config` describes, with the keys in `state_dir`, until a signal asks it to
+/// stop, and records it if there is a place to `record` to.
 ///
 /// `started` is called once it takes calls.
 ///

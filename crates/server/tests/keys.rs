@@ -47,7 +47,8 @@ impl Running {
         );
         let config = Config::parse(Path::new("f"), text.as_bytes()).unwrap();
         let state = tempfile::tempdir().unwrap();
-        let (ring, began) = (key::load_or_create(state.path()).unwrap(), key::unix_time());
+        let ring = key::load_or_create(state.path()).unwrap();
+        let began = ring.shown(key::unix_time(), SETTLE).next().unwrap().made;
         let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
         caller.connect(group.local()).unwrap();
         backend.connect(group.local()).unwrap();

@@ -7,8 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate_agent::{AnswererConfig, CallerConfig, Load};
-use tidegate_proxy::Mode;
-use tidegate_proxy::Secret;
+use tidegate_proxy::{Mode, Secret};
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
 use tidegate_world::{Pool, Seed};

@@ -7,8 +7,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_proxy::Secret;
-use tidegate_proxy::{Disposal, Mode};
+use tidegate_proxy::{Disposal, Mode, Secret};
 use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::Config;
 use tidegate_world::{

@@ -6,8 +6,7 @@ use tidegate_agent::{
     Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Routing, Span,
 };
 use tidegate_balance as balance;
-use tidegate_proxy::Secret;
-use tidegate_proxy::{Class, DropReason, Mode, Queueing, REPLIES};
+use tidegate_proxy::{Class, DropReason, Mode, Queueing, REPLIES, Secret};
 use tidegate_server::ShardCounters;
 use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::{Config, Selection};

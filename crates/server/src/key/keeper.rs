@@ -51,6 +51,8 @@ struct State {
 pub enum NotKept {
     /// It is too early.
     NotRotated(NotRotated),
+    /// Another process is changing the file.
+    Busy,
     /// The file cannot be read or written.
     File(StartError),
     /// There is no randomness.
@@ -104,7 +106,7 @@ impl Keeper {
         {
             match self.rotate_in(&mut state, now) {
                 // Another process of this address was faster, or it has to wait.
-                Ok(()) | Err(NotKept::NotRotated(_)) => {}
+                Ok(()) | Err(NotKept::NotRotated(_) | NotKept::Busy) => {}
                 Err(error) => state.trouble = Some(error.to_string()),
             }
         }
@@ -115,7 +117,7 @@ impl Keeper {
     ///
     /// # Errors
     /// When the last one is not in use yet, an old one may still be needed, or the file cannot be
-    /// changed.
+    /// changed, or is being changed.
     pub fn rotate(&self, now: UnixTime) -> Result<(), NotKept> {
         let mut state = self.state();
         self.rotate_in(&mut state, now)?;
@@ -127,7 +129,7 @@ impl Keeper {
         let key = random().map_err(|error| NotKept::Entropy(error.to_string()))?;
         state.ring = change(&self.state_dir, |ring| {
             // What is due is judged by what is in the file now.
-            ring.rotated(now, self.rotation.settle, key).map_err(NotKept::NotRotated)
+            ring.rotated(now, self.rotation.settle, key)
         })?;
         Ok(())
     }
@@ -198,6 +200,7 @@ impl fmt::Display for NotKept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRotated(why) => why.fmt(f),
+            Self::Busy => f.write_str("another process is changing the keys"),
             Self::File(error) => error.fmt(f),
             Self::Entropy(error) => write!(f, "no random numbers: {error}"),
         }
