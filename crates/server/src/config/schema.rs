@@ -10,3 +10,8 @@ pub use super::reference::describe;
 pub use super::section::Section;
 pub use super::shape::{Choice, Flag, List, Real, Text, Whole, Wrong};
 pub use super::tables::{EMULATE, OVERLOAD};
+
+/// Keys of `[[pool]]`.
+pub mod of_pool {
+    pub use super::super::tables::POLICY;
+}

@@ -32,6 +32,7 @@ pub static POOL_NAME: Knob<Text<String>> = Knob {
     doc: "Its name in routes, metrics and commands.",
 };
 
+/// Who of a pool gets a new request.
 pub static POLICY: Knob<Choice<Selection>> = Knob {
     name: "policy",
     shape: Choice {
