@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
+use crate::lease::Weighs;
+use crate::response_time::ResponseTimes;
+
 /// A back end: its configuration, and the counts all shards share.
 ///
 /// Relaxed atomics suffice: each count stands alone, and a policy that reads one
@@ -16,6 +19,7 @@ pub struct Backend {
     address: SocketAddr,
     weight: u32,
     load: Load,
+    response_times: ResponseTimes,
 }
 
 /// On cache lines of their own, so that shards counting on different back ends
@@ -24,6 +28,7 @@ pub struct Backend {
 #[repr(align(128))]
 struct Load {
     calls: AtomicU64,
+    transactions: AtomicU64,
     work: AtomicU64,
     assigned: AtomicU64,
     failures: AtomicU64,
@@ -42,7 +47,13 @@ const ANSWERED_STEP_NS: u64 = 10_000_000;
 impl Backend {
     pub(crate) fn new(name: &str, address: SocketAddr, weight: u32) -> Self {
         // A weight of zero would make every comparison of ratios a tie.
-        Self { name: name.into(), address, weight: weight.max(1), load: Load::default() }
+        Self {
+            name: name.into(),
+            address,
+            weight: weight.max(1),
+            load: Load::default(),
+            response_times: ResponseTimes::default(),
+        }
     }
 
     /// Its name, for metrics and logs.
@@ -60,14 +71,42 @@ impl Backend {
         self.weight
     }
 
+    /// Its weight as it counts at `now`, in thousandths of [`weight`](Self::weight): what a policy
+    /// divides calls by. At least 100.
+    pub fn effective_weight(&self, _now: Timestamp) -> u64 {
+        u64::from(self.weight) * 1000
+    }
+
     /// Calls held now.
     pub fn calls(&self) -> u64 {
         self.load.calls.load(Relaxed)
     }
 
+    /// Transactions open now.
+    pub fn transactions(&self) -> u64 {
+        self.load.transactions.load(Relaxed)
+    }
+
     /// Weighted transactions open now, in hundredths of a BYE's.
     pub fn work(&self) -> u64 {
         self.load.work.load(Relaxed)
+    }
+
+    /// Mean of its last 20 response times to requests that begin calls, the newest weighing most;
+    /// zero if there is none.
+    pub fn start_response_time(&self) -> Duration {
+        self.response_times.start()
+    }
+
+    /// The same of requests that end calls.
+    pub fn end_response_time(&self) -> Duration {
+        self.response_times.end()
+    }
+
+    /// What the beginning of a call costs it, as a multiple (1 to 4) of its end; `None` before that
+    /// is learned, and if the policy of its pool does not learn it.
+    pub fn cost_ratio(&self) -> Option<f64> {
+        self.response_times.cost_ratio()
     }
 
     /// Calls and stand-alone requests assigned since the start.
@@ -130,15 +169,22 @@ impl Backend {
         self.load.assigned.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn take(&self, calls: u32, work: u32) {
-        self.load.calls.fetch_add(calls.into(), Relaxed);
-        self.load.work.fetch_add(work.into(), Relaxed);
+    pub(crate) fn response_times(&self) -> &ResponseTimes {
+        &self.response_times
     }
 
-    pub(crate) fn give_back(&self, calls: u32, work: u32) {
-        let calls_before = self.load.calls.fetch_sub(calls.into(), Relaxed);
-        let work_before = self.load.work.fetch_sub(work.into(), Relaxed);
+    pub(crate) fn take(&self, weighs: Weighs) {
+        self.load.calls.fetch_add(weighs.calls.into(), Relaxed);
+        self.load.transactions.fetch_add(weighs.transactions.into(), Relaxed);
+        self.load.work.fetch_add(weighs.work.into(), Relaxed);
+    }
+
+    pub(crate) fn give_back(&self, weighs: Weighs) {
+        let calls = self.load.calls.fetch_sub(weighs.calls.into(), Relaxed);
+        let transactions = self.load.transactions.fetch_sub(weighs.transactions.into(), Relaxed);
+        let work = self.load.work.fetch_sub(weighs.work.into(), Relaxed);
         // Only a lease gives back, and only what it took.
-        debug_assert!(calls_before >= calls.into() && work_before >= work.into());
+        debug_assert!(calls >= weighs.calls.into() && work >= weighs.work.into());
+        debug_assert!(transactions >= weighs.transactions.into());
     }
 }

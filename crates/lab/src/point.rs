@@ -12,7 +12,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use tidegate_agent::Process;
 use tidegate_balance::Policy;
 use tidegate_proxy::Mode;
-use tidegate_server::config::{Emulate, Selection, emulate_toml, overload_toml};
+use tidegate_server::config::{Emulate, Selection, emulate_toml, overload_toml, selection_toml};
 use tidegate_world::{Seed, Work};
 
 use crate::cost::Capacity;
@@ -172,7 +172,7 @@ impl Point {
             "program": program,
             "world": self.world,
             "overload": overload_toml(&self.variant.overload),
-            "pool": self.variant.pool.map(pool_toml),
+            "pool": self.variant.pool.as_ref().map(selection_toml),
             "emulate": emulate_toml(emulate),
             "workload": {
                 "load": load,
@@ -255,7 +255,7 @@ impl Point {
              [[listen]]\ntransport = \"udp\"\naddress = \"{listen}\"\n\n\
              [[pool]]\nname = \"app\"\nmode = \"{}\"\n{}{}\n{}\n{}",
             mode_word(node.mode),
-            pool_toml(pool.unwrap_or(Selection::One(Policy::Rr))),
+            selection_toml(&pool.unwrap_or(Selection::One(Policy::Rr.into()))),
             targets.collect::<String>(),
             overload_toml(overload),
             emulate.map_or_else(String::new, |costs| emulate_toml(&costs)),
@@ -274,14 +274,9 @@ fn node(node: &Node) -> Value {
         "under_test": under_test,
         "overload": (!under_test).then(|| overload_toml(overload)),
         "emulate": emulate.as_ref().filter(|_| !under_test).map(emulate_toml),
-        "pool": policy.map(pool_toml),
+        "pool": policy.as_ref().map(selection_toml),
         "speed": speed,
     })
-}
-
-/// The keys of `[[pool]]` that say who gets the next call.
-fn pool_toml(pool: Selection) -> String {
-    format!("policy = \"{}\"\n", pool.name())
 }
 
 /// What these costs are at this speed.

@@ -8,17 +8,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_balance::{Backend, Picker, Policy};
+use tidegate_balance::{Backend, Key as BalanceKey, Picker, Policy, fnv1a};
 use tidegate_sip::{Malformed, Message, Method, Outline, Scan};
 use tidegate_transaction::{Key, identity_of_branch};
-use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transmit};
+use tidegate_world::{Cause, Crossing, Failure, Pool, Purpose, Received, Timestamp, Transmit};
 
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
+use crate::callee::callee;
 use crate::calls::{CallRef, Calls, Member, Phase, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::instead::{Instead, status_of};
 use crate::origin::Addresses;
 use crate::reply::{is_own_ack, refusal, refusal_of, reply};
+use crate::request::Request;
 use crate::secret::Keys;
 use crate::settings::{Choice, Mode, PoolSettings, Rule, Settings};
 use crate::stateful::Transactions;
@@ -59,7 +61,7 @@ impl Endpoint {
             failure_pause: settings.failure_pause,
             transactions: Transactions::new(settings.transactions_max, settings.timing),
             unreachable: Unreachable::default(),
-            pickers: settings.pools.iter().map(picker).collect(),
+            pickers: pickers(&settings),
             pools: settings.pools,
             rules: settings.rules,
             pool,
@@ -263,17 +265,26 @@ impl Endpoint {
         }
     }
 
-    /// Chooses a back end for a new call.
+    /// What the policy of a pool chooses by of a request whose Call-ID has that fingerprint.
+    pub(crate) fn choice_key(&self, pool: u16, request: &Request<'_>, fingerprint: u128) -> u64 {
+        match self.pickers[usize::from(pool)].key() {
+            BalanceKey::Call => fingerprint as u64,
+            BalanceKey::CallId => fnv1a(request.essentials.call_id),
+            BalanceKey::Callee => callee(&self.keys.call, &request.essentials.to),
+        }
+    }
+
+    /// Chooses a back end for a new call, by its [`choice_key`](Self::choice_key).
     pub(crate) fn pick(
         &mut self,
         now: Timestamp,
         pool: u16,
-        fingerprint: u128,
+        key: u64,
         not: Option<u16>,
     ) -> Result<u16, Instead> {
         let picker = &mut self.pickers[usize::from(pool)];
         picker
-            .pick(now, fingerprint as u64, not.map(usize::from))
+            .pick(now, key, not.map(usize::from))
             .map(|backend| backend as u16)
             .ok_or(Instead::Reply(503, "no back end is up"))
     }
@@ -283,11 +294,11 @@ impl Endpoint {
         &mut self,
         now: Timestamp,
         pool: u16,
-        call: u64,
+        key: u64,
         may_have: impl Fn(usize, &Backend) -> bool,
     ) -> Option<u16> {
         let picker = &mut self.pickers[usize::from(pool)];
-        picker.pick_where(now, call, may_have).map(|backend| backend as u16)
+        picker.pick_where(now, key, may_have).map(|backend| backend as u16)
     }
 
     /// Chooses a back end for what another back end sends to a pool. RFC 3261 §16.11: by
@@ -366,13 +377,18 @@ impl Endpoint {
     }
 }
 
-fn picker(settings: &PoolSettings) -> Picker {
-    let policy = match settings.choice {
-        Choice::One(policy) => policy,
-        // All are chosen; what one back end sends to another is divided by its Call-ID.
-        Choice::All(_) => Policy::Hash,
+fn pickers(settings: &Settings) -> Vec<Picker> {
+    let picker = |(index, pool): (usize, &PoolSettings)| {
+        let policy = match pool.choice {
+            Choice::One(policy) => policy,
+            // All are chosen; what one back end sends to another is divided by its Call-ID.
+            Choice::All(_) => Policy::Hash.into(),
+        };
+        let draws =
+            settings.seed.stream(Purpose::Balance, u32::from(settings.shard) << 16 | index as u32);
+        Picker::new(pool.pool.clone(), policy, draws)
     };
-    Picker::new(settings.pool.clone(), policy)
+    settings.pools.iter().enumerate().map(picker).collect()
 }
 
 /// There is no room for another call.

@@ -11,6 +11,7 @@
 //! token in a Record-Route ([`token`]).
 
 mod branch;
+mod callee;
 mod calls;
 mod class;
 mod counters;

@@ -32,7 +32,7 @@ pub(crate) struct Hop {
     pub(crate) is_strict: bool,
     /// Whether transactions are kept of it.
     pub(crate) mode: Mode,
-    /// The pool in which another target may stand in for this one, and a hash of the Call-ID.
+    /// The pool in which another target may stand in for this one, and what its policy chooses by.
     pub(crate) choice: Option<(u16, u64)>,
 }
 
@@ -91,10 +91,12 @@ impl Endpoint {
                 matches!(self.pool_settings(entry.member.pool).choice, Choice::All(_))
             });
         if !outward && !forks {
-            if let Some(hop) = self.follow(now, &routes, call.map(|c| (c, fingerprint)), is_new)? {
+            let held = call.map(|call| (call, fingerprint));
+            if let Some(hop) = self.follow(now, request, &routes, held, is_new)? {
                 // What begins something again may, as the first time, go to another.
                 let again = is_new && routes.token.is_none();
-                let choice = hop.member.filter(|_| again).map(|m| (m.pool, fingerprint as u64));
+                let key = |pool| self.choice_key(pool, request, fingerprint);
+                let choice = hop.member.filter(|_| again).map(|m| (m.pool, key(m.pool)));
                 return Ok(Hop { choice, ..hop });
             }
             if !is_new && (origin == Origin::Stranger || ours) {
@@ -133,13 +135,14 @@ impl Endpoint {
                 Err(stateful::FULL)
             }
             Way::Pool(pool) => {
+                let key = self.choice_key(pool, request, fingerprint);
                 let backend = match self.groups(now, pool).front() {
                     Some(group) => group[0],
-                    None => self.pick(now, pool, fingerprint, None)?,
+                    None => self.pick(now, pool, key, None)?,
                 };
                 let member = Member { pool, backend };
                 let call = self.hold(now, call, fingerprint, member)?;
-                let choice = is_new.then_some((pool, fingerprint as u64));
+                let choice = is_new.then_some((pool, key));
                 Ok(Hop { choice, ..self.toward(member, call, routes.own) })
             }
             Way::Address(target, is_strict) => {
@@ -217,6 +220,7 @@ impl Endpoint {
     fn follow(
         &mut self,
         now: Timestamp,
+        request: &Request<'_>,
         routes: &Routes,
         call: Option<(CallRef, u128)>,
         is_new: bool,
@@ -236,7 +240,8 @@ impl Endpoint {
         if is_new && waits && !self.backend(member).is_up(now) {
             // The client repeats its request because nobody answers, or begins anew:
             // nothing ties it to a back end that is down.
-            let backend = self.pick(now, member.pool, fingerprint, Some(member.backend))?;
+            let key = self.choice_key(member.pool, request, fingerprint);
+            let backend = self.pick(now, member.pool, key, Some(member.backend))?;
             member.backend = backend;
             self.move_call(call, member);
         }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_balance::{Policy, Pool};
+use tidegate_balance::{Pool, Values};
 use tidegate_control as control;
 use tidegate_control::BanList;
 use tidegate_transaction::Timing;
@@ -153,8 +153,8 @@ pub enum Mode {
 /// Who of a pool gets a new request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
-    /// One back end, by a policy.
-    One(Policy),
+    /// One back end, by a policy and its parameters.
+    One(Values),
     /// All that are up: those of the highest `q` at once, then those of the next (RFC 3261
     /// §16.6). The `q` of each back end, in thousandths.
     All(Vec<u16>),
@@ -179,10 +179,10 @@ pub struct PoolSettings {
 
 impl PoolSettings {
     /// One back end for each call, by `policy`, with transactions.
-    pub fn new(pool: Pool, policy: Policy) -> Self {
+    pub fn new(pool: Pool, policy: impl Into<Values>) -> Self {
         Self {
             pool,
-            choice: Choice::One(policy),
+            choice: Choice::One(policy.into()),
             mode: Mode::Transaction,
             failover_after: Duration::from_secs(4),
             tries_max: 3,

@@ -12,6 +12,7 @@ mod knob;
 mod listen;
 pub mod order;
 mod overload;
+mod params;
 mod pool;
 mod reach;
 mod reference;
@@ -38,7 +39,7 @@ pub use listen::Listen;
 pub use overload::Emulate;
 pub use pool::{Backend, Pool, Selection};
 pub use reference::reference;
-pub use resolved::{decide_word, emulate_toml, overload_toml, queue_word};
+pub use resolved::{decide_word, emulate_toml, overload_toml, queue_word, selection_toml};
 
 use diagnostic::Report;
 use document::Document;

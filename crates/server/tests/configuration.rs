@@ -15,7 +15,7 @@ use tidegate_control::{
 use tidegate_proxy::{
     Class, Disposal, Excess, Flood, Overload, Queueing, RuleTarget, Senders, SourceLimit, Sources,
 };
-use tidegate_server::config::Config;
+use tidegate_server::config::{Config, Selection};
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
@@ -79,6 +79,20 @@ fn who_asks_for_new_work_is_read() {
     assert!(priority.emergency);
     let values = ["dsn.priority", "drsn.priority", "q735.3", "ets.4", "wps.4"];
     assert_eq!(priority.values.texts(), values);
+}
+
+#[test]
+fn policies_and_their_parameters_are_read() {
+    let config = parse(&files("good")[0].with_file_name("policies.toml")).unwrap();
+    let expected = [
+        ("tlwl", &[("invite", 2.0), ("register", 0.5), ("learned", 1.0)][..]),
+        ("p2c", &[("choices", 3.0)]),
+        ("tlwl", &[]),
+    ];
+    for (pool, (name, given)) in config.pool.iter().zip(expected) {
+        let values = tidegate_balance::registry::find(name).unwrap().values(given).unwrap();
+        assert_eq!(pool.policy, Selection::One(values), "{}", pool.name);
+    }
 }
 
 #[test]

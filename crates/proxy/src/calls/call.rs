@@ -56,7 +56,7 @@ struct Open {
     transaction: Transaction,
     until: Timestamp,
     /// What it weighs on the back end, if that is who has to answer it.
-    _lease: Option<Lease>,
+    lease: Option<Lease>,
 }
 
 /// One call, or one request outside any.
@@ -134,17 +134,12 @@ impl Call {
     ) {
         if transaction.stands_alone() && !self.is_repeated(transaction.identity) {
             let backend = self.member.backend.into();
-            let work = match transaction.method {
-                Method::Invite => Work::CallStart,
-                Method::Bye => Work::CallEnd,
-                _ => Work::Other,
-            };
             if transaction.method == Method::Invite && self.phase != Phase::Established {
                 self.phase = Phase::Trying;
                 self.answered = false;
                 self.counted.get_or_insert_with(|| picker.call_lease(backend));
             }
-            let lease = picker.transaction_lease(backend, work);
+            let lease = picker.transaction_lease(now, backend, work_of(transaction.method));
             self.begin(now, transaction, Some(lease));
         }
         self.touch(now, transaction.method, idle_max);
@@ -177,6 +172,9 @@ impl Call {
     ) -> bool {
         self.answered |= from_backend;
         let position = self.open.iter().position(|open| open.transaction == transaction);
+        if let Some(i) = position.filter(|_| from_backend) {
+            self.open[i].on_response(now, status);
+        }
         if status < 200 {
             if let (Some(i), Method::Invite) = (position, transaction.method) {
                 // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
@@ -232,7 +230,7 @@ impl Call {
 
     /// A peer that opens more at once than is counted is counted low, and only it.
     fn begin(&mut self, now: Timestamp, transaction: Transaction, lease: Option<Lease>) {
-        let open = Open { transaction, until: now + TRANSACTION_MAX, _lease: lease };
+        let open = Open { transaction, until: now + TRANSACTION_MAX, lease };
         let _ = self.open.try_push(open);
     }
 
@@ -252,6 +250,42 @@ impl Call {
         self.phase = Phase::Finished;
         self.counted = None;
         self.deadline = now + TRANSACTION_MAX;
+    }
+}
+
+impl Open {
+    /// Its back end has responded. The first response to an INVITE other than 100 tells how fast
+    /// it works, and of others the final one; what comes after the ringing is a person's time. A
+    /// 5xx is no measure of it.
+    fn on_response(&mut self, now: Timestamp, status: u16) {
+        let tells = match self.transaction.method {
+            Method::Invite => status > 100,
+            _ => status >= 200,
+        };
+        let lease = self.lease.as_mut().filter(|_| tells && status / 100 != 5);
+        if let Some(lease) = lease {
+            lease.on_answered(now);
+        }
+    }
+}
+
+/// What a request is to its back end.
+fn work_of(method: Method) -> Work {
+    match method {
+        Method::Invite => Work::CallStart,
+        Method::Bye => Work::CallEnd,
+        Method::Info => Work::Info,
+        Method::Message => Work::Message,
+        Method::Notify => Work::Notify,
+        Method::Options => Work::Options,
+        Method::Prack => Work::Prack,
+        Method::Publish => Work::Publish,
+        Method::Refer => Work::Refer,
+        Method::Register => Work::Register,
+        Method::Subscribe => Work::Subscribe,
+        Method::Update => Work::Update,
+        // An ACK and a CANCEL are no transactions here.
+        Method::Ack | Method::Cancel | Method::Other => Work::Other,
     }
 }
 

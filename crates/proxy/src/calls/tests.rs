@@ -1,5 +1,6 @@
 use tidegate_balance::{Policy, Pool};
 use tidegate_sip::Method;
+use tidegate_world::{Purpose, Seed};
 
 use super::call::{OPEN_MAX, TIMER_C};
 use super::*;
@@ -24,7 +25,7 @@ impl Table {
         let pool = Pool::new("app", &[("a", "127.0.0.1:5070".parse().unwrap(), 1)]);
         Self {
             calls: Calls::new(calls_max, IDLE),
-            picker: Picker::new(pool, Policy::Tlwl),
+            picker: Picker::new(pool, Policy::Tlwl, Seed(1).stream(Purpose::Balance, 0)),
             now: T0,
         }
     }

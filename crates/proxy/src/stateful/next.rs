@@ -48,7 +48,7 @@ impl Endpoint {
     /// Sends the request to another back end of its pool, if there is one that may have it. Those
     /// that had it are abandoned.
     pub(crate) fn try_next(&mut self, at: At, context: &mut Context, live: &mut Live) -> bool {
-        let Some((pool, call)) = live.choice else { return false };
+        let Some((pool, key)) = live.choice else { return false };
         let settings = self.pool_settings(pool);
         let may_try = matches!(settings.choice, Choice::One(_))
             && context.branches.len() < usize::from(settings.tries_max)
@@ -63,7 +63,7 @@ impl Endpoint {
             let member = Some(Member { pool, backend: i as u16 });
             context.branches.iter().any(|branch| branch.member == member)
         };
-        let Some(backend) = self.pick_another(at.now, pool, call, |i, backend| {
+        let Some(backend) = self.pick_another(at.now, pool, key, |i, backend| {
             !had(i) && !backend.has_refused(at.now, SATURATED)
         }) else {
             return false;

@@ -3,15 +3,14 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use tidegate_control::{Estimation, Param, Scheme, Settings, ShedOrder, Values, Wrong};
+use tidegate_control::{Estimation, Scheme, Settings, ShedOrder, Values};
 use tidegate_proxy::{self as proxy, Class};
 use tidegate_world::Work;
 use toml::Spanned;
 
-use super::diagnostic::{Report, alternatives, nearest, quoted};
-use super::knob::Shape;
+use super::diagnostic::Report;
+use super::params;
 use super::section::Section;
-use super::shape::Real;
 use super::sources;
 use super::tables::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
@@ -65,7 +64,8 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let sources = sources::read(section, report);
     let law = law?;
     let sessions = section.read_one(&SESSIONS, sessions, report);
-    let law = section.read_one(&PARAMS, |params, report| values(law, params, report), report);
+    let law =
+        section.read_one(&PARAMS, |given, report| params::read("law", law, given, report), report);
     let (told_apart, sources) = sources?;
     let shadow = section.read_one(&SHADOW, read_shadow, report);
     Some(proxy::Overload {
@@ -105,7 +105,9 @@ fn read_shadow(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<
         };
         return section.read_one(&SHADOW_PARAMS, given, report).then_some(None);
     };
-    section.read_one(&SHADOW_PARAMS, |params, report| values(law, params, report), report).map(Some)
+    section
+        .read_one(&SHADOW_PARAMS, |given, report| params::read("law", law, given, report), report)
+        .map(Some)
 }
 
 /// What is shed; `None` when something was reported.
@@ -217,51 +219,6 @@ fn retry_after(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<
             let label = "not a least and a most number of seconds";
             report.error(span, title, label, "write two numbers in order, such as `[5, 15]`");
             None
-        }
-    }
-}
-
-/// The parameters of a law.
-fn values(
-    law: &'static tidegate_control::Entry,
-    section: &Section<'_, '_>,
-    report: &mut Report,
-) -> Option<Values> {
-    let mut given = Vec::new();
-    let mut right = true;
-    for (key, value) in section.each() {
-        let Some(param) = law.params.iter().find(|param| param.name == &**key.get_ref()) else {
-            let names = || law.params.iter().map(|param| param.name);
-            let help = match nearest(key.get_ref(), names()) {
-                Some(known) => format!("did you mean `{known}`?"),
-                None if law.params.is_empty() => "remove it".to_owned(),
-                None => format!("write {}", alternatives(names())),
-            };
-            let name = quoted(key.get_ref());
-            let title = format!("law `{}` has no parameter {name}", law.name);
-            report.error(key.span(), title, "not known to this law", help);
-            right = false;
-            continue;
-        };
-        let Param { name, min, max, .. } = **param;
-        match Real(min..=max).read(name, value, report) {
-            Some(value) => given.push((name, value)),
-            None => right = false,
-        }
-    }
-    if !right {
-        return None;
-    }
-    match law.values(&given) {
-        Ok(values) => Some(values),
-        Err(Wrong::Contradiction(needed)) => {
-            let title = format!("the parameters of law `{}` do not fit together", law.name);
-            let label = format!("not so: {needed}");
-            report.error(section.span(), title, label, format!("write values with {needed}"));
-            None
-        }
-        Err(Wrong::Unknown(_) | Wrong::OutOfBounds(..)) => {
-            unreachable!("names and bounds were checked one by one")
         }
     }
 }

@@ -5,14 +5,16 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use tidegate_balance::Policy;
+use tidegate_balance::{Entry, Values};
 use tidegate_proxy::{FORK_MAX, Mode};
 use toml::Spanned;
 
 use super::diagnostic::{Report, quoted};
+use super::params;
 use super::section::Section;
 use super::tables::{
-    BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POLICY, POOL_NAME, Q, TRIES_MAX, URI, WEIGHT,
+    BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POLICY, POOL_NAME, POOL_PARAMS, Q, TRIES_MAX,
+    URI, WEIGHT,
 };
 
 /// Servers among which calls are divided.
@@ -46,10 +48,10 @@ pub struct Backend {
 }
 
 /// Who of a pool gets a new request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Selection {
-    /// One back end, by a policy.
-    One(Policy),
+    /// One back end, by a policy and its parameters.
+    One(Values),
     /// All of them, by their `q`.
     Fork,
 }
@@ -58,7 +60,7 @@ impl Selection {
     /// As the configuration writes it.
     pub fn name(self) -> &'static str {
         match self {
-            Self::One(policy) => policy.name(),
+            Self::One(policy) => policy.entry().name,
             Self::Fork => "fork",
         }
     }
@@ -69,7 +71,8 @@ pub(super) struct Draft {
     pub span: Range<usize>,
     pub name: Option<Spanned<String>>,
     pub backends: Vec<BackendDraft>,
-    policy: Option<Spanned<Selection>>,
+    policy: Option<Spanned<Option<&'static Entry>>>,
+    selection: Option<Selection>,
     mode: Option<Spanned<Mode>>,
     failover_after: Option<Duration>,
     tries_max: Option<u8>,
@@ -86,10 +89,15 @@ pub(super) struct BackendDraft {
 
 impl Draft {
     pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
+        let name = section.value(&POOL_NAME, report);
+        let policy = section.value(&POLICY, report);
+        let chosen = policy.as_ref().map(|policy| *policy.get_ref());
+        let selection = chosen.and_then(|policy| selection(policy, section, report));
         Self {
             span: section.span(),
-            name: section.value(&POOL_NAME, report),
-            policy: section.value(&POLICY, report),
+            name,
+            policy,
+            selection,
             mode: section.value(&MODE, report),
             failover_after: section
                 .value(&FAILOVER_AFTER_MS, report)
@@ -104,7 +112,7 @@ impl Draft {
     pub(super) fn finish(self) -> Option<Pool> {
         Some(Pool {
             name: self.name?.into_inner(),
-            policy: self.policy?.into_inner(),
+            policy: self.selection?,
             mode: self.mode?.into_inner(),
             failover_after: self.failover_after?,
             tries_max: self.tries_max?,
@@ -138,11 +146,35 @@ impl BackendDraft {
     }
 }
 
+/// Who gets a new request: by `policy` with the parameters that are given, or all; `None` when
+/// something was reported.
+pub fn selection(
+    policy: Option<&'static Entry>,
+    section: &Section<'_, '_>,
+    report: &mut Report,
+) -> Option<Selection> {
+    let Some(policy) = policy else {
+        let given = |params: &Section<'_, '_>, report: &mut Report| {
+            let idle = params.each().next().map(|(key, _)| key.span());
+            if let Some(span) = idle.clone() {
+                let help = "remove them, or choose a policy that has some";
+                report.error(span, "parameters of no policy", "`fork` has none", help);
+            }
+            idle.is_none()
+        };
+        return section.read_one(&POOL_PARAMS, given, report).then_some(Selection::Fork);
+    };
+    let read = |given: &Section<'_, '_>, report: &mut Report| {
+        params::read("policy", policy, given, report)
+    };
+    section.read_one(&POOL_PARAMS, read, report).map(Selection::One)
+}
+
 /// Reports forks that cannot be, and what only a fork has where there is none.
 pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
         let Some(policy) = &draft.policy else { continue };
-        if *policy.get_ref() != Selection::Fork {
+        if policy.get_ref().is_some() {
             let stray = draft.backends.iter().find(|backend| backend.has_q);
             if let Some(q) = stray.and_then(|backend| backend.q.as_ref()) {
                 report.error(

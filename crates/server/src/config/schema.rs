@@ -11,7 +11,8 @@ pub use super::section::Section;
 pub use super::shape::{Choice, Flag, List, Real, Text, Whole, Wrong};
 pub use super::tables::{EMULATE, OVERLOAD};
 
-/// Keys of `[[pool]]`.
+/// What `[[pool]]` says of who gets a new request.
 pub mod of_pool {
-    pub use super::super::tables::POLICY;
+    pub use super::super::pool::selection;
+    pub use super::super::tables::{POLICY, POOL_PARAMS};
 }

@@ -24,10 +24,10 @@ pub(super) use overload::{
     SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
 };
 pub use overload::{EMULATE, OVERLOAD};
-pub use pool::POLICY;
 pub(super) use pool::{
     BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POOL, POOL_NAME, Q, TRIES_MAX, URI, WEIGHT,
 };
+pub use pool::{POLICY, POOL_PARAMS};
 pub(super) use sources::{
     BAN_ABOVE_CPS, BAN_AFTER_S, BAN_S, BANS_MAX, CAP_CPS, EMERGENCY, FAIR, LIMIT, LIMIT_BAN_S,
     LIMIT_BURST, LIMIT_CPS, LIMIT_FROM, LIMIT_PER, LIMIT_THEN, NEVER_BAN, PRIORITY, PRIORITY_FROM,
@@ -159,7 +159,7 @@ pub(super) static ADMIN: Table = Table {
     name: "admin",
     count: 0..=1,
     doc: "HTTP for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text), and as JSON \
-          `/status`, `/overload` (what is in force; PUT changes it), `/laws` and `/refusals`. \
+          `/status`, `/overload` (what is in force; PUT changes it), `/laws`, `/policies` and `/refusals`. \
           It asks for no password.",
     knobs: &[&ADMIN_ADDRESS, &ADMIN_HOSTS, &REFUSALS_PER_SECOND, &REFUSALS_KEPT],
     tables: &[],
@@ -414,9 +414,10 @@ mod tests {
 
     #[test]
     fn every_policy_can_be_chosen() {
-        for policy in tidegate_balance::Policy::ALL {
-            let word = (policy.name(), crate::config::Selection::One(policy));
-            assert!(POLICY.shape.words.contains(&word));
+        for policy in tidegate_balance::registry::POLICIES {
+            let is_it = |entry: &tidegate_balance::Entry| std::ptr::eq(entry, policy);
+            let mut words = POLICY.shape.words.iter();
+            assert!(words.any(|(word, entry)| *word == policy.name && entry.is_some_and(is_it)));
         }
     }
 }

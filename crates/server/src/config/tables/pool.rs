@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
-use tidegate_balance::Policy;
+use tidegate_balance::Entry;
+use tidegate_balance::registry::POLICIES;
 use tidegate_proxy::{Mode, TRIES_MAX as PROXY_TRIES_MAX};
 
 use crate::config::address;
 use crate::config::knob::{Absent, Knob, Table};
-use crate::config::pool::Selection;
 use crate::config::shape::{Choice, Real, Text, Whole};
 use crate::config::word;
 
@@ -17,7 +17,7 @@ pub static POOL: Table = Table {
     count: 1..=256,
     doc: "Servers among which calls are divided.",
     knobs: &[&POOL_NAME, &POLICY, &MODE, &FAILOVER_AFTER_MS, &TRIES_MAX],
-    tables: &[&BACKEND],
+    tables: &[&POOL_PARAMS, &BACKEND],
     has_free_keys: false,
     reserved: &["limit"],
 };
@@ -32,24 +32,36 @@ pub static POOL_NAME: Knob<Text<String>> = Knob {
     doc: "Its name in routes, metrics and commands.",
 };
 
-/// Who of a pool gets a new request.
-pub static POLICY: Knob<Choice<Selection>> = Knob {
+static POLICY_WORDS: [(&str, Option<&Entry>); POLICIES.len() + 1] = {
+    let mut words = [("fork", None); POLICIES.len() + 1];
+    let mut i = 0;
+    while i < POLICIES.len() {
+        words[i] = (POLICIES[i].name, Some(POLICIES[i]));
+        i += 1;
+    }
+    words
+};
+
+/// Who gets a new request; `None` is a fork.
+pub static POLICY: Knob<Choice<Option<&'static Entry>>> = Knob {
     name: "policy",
-    shape: Choice {
-        words: &[
-            (Policy::Rr.name(), Selection::One(Policy::Rr)),
-            (Policy::Hash.name(), Selection::One(Policy::Hash)),
-            (Policy::Cjsq.name(), Selection::One(Policy::Cjsq)),
-            (Policy::Tlwl.name(), Selection::One(Policy::Tlwl)),
-            ("fork", Selection::Fork),
-        ],
-        reserved: &[],
-    },
+    shape: Choice { words: &POLICY_WORDS, reserved: &[] },
     absent: Absent::Default("\"tlwl\""),
-    doc: "Who gets the next call: `rr` each in turn; `hash` by the Call-ID; `cjsq` the one with \
-          the fewest open calls; `tlwl` the one with the least work in open transactions. All \
-          heed the weights. `fork` calls all of them, those of the highest `q` at once and then \
+    doc: "Who gets the next call; each policy is described below, and all heed the weights. \
+          `fork` calls all back ends, those of the highest `q` at once and then \
           those of the next; who answers first has the call (RFC 3261 §16.6).",
+};
+
+/// Parameters of the policy.
+pub static POOL_PARAMS: Table = Table {
+    header: "[pool.params]",
+    name: "params",
+    count: 0..=1,
+    doc: "Parameters of the policy of the pool above it.",
+    knobs: &[],
+    tables: &[],
+    has_free_keys: true,
+    reserved: &[],
 };
 
 pub static MODE: Knob<Choice<Mode>> = Knob {
