@@ -119,6 +119,7 @@ pub fn json(
         json!({
             "variant": point.variant.name(),
             "swept": named(&point.swept),
+            "capacity_cps": point.capacity_cps(),
             "repetition": point.repetition + 1,
             "seed": point.seed,
             "folder": format!("points/{}", point.id(program)),
