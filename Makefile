@@ -53,7 +53,7 @@ release:
 	$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
-show-quota show-refusal show-predict show-kernel show-papers show-disposal show-costs show-fairness: release
+show-quota show-refusal show-predict show-kernel show-papers show-disposal show-costs show-fairness show-farm show-dispatch: release
 show-speed: simulations
 
 .PHONY: simulations
