@@ -53,8 +53,9 @@ release:
 	$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
-show-quota show-refusal show-predict show-kernel show-papers show-disposal show-costs show-fairness show-farm show-dispatch: release
-show-speed: simulations
+show-quota show-refusal show-predict show-kernel show-papers show-disposal show-tiers show-costs \
+	show-fairness show-counters show-farm show-dispatch: release
+show-speed show-million: simulations
 
 .PHONY: simulations
 simulations:
@@ -64,11 +65,11 @@ simulations:
 # Nothing else wants a browser.
 show-report: build
 	@scripts/setup report
-	@scripts/show-report
+	@scripts/show-report $(SHOW)
 
 show-parallel: build
 	@scripts/setup parallel
-	@scripts/show-parallel
+	@scripts/show-parallel $(SHOW)
 
 show-%: build
 	@scripts/setup test

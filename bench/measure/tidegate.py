@@ -44,14 +44,16 @@ def configure(
     policy: str = "rr",
     mode: str = "stateless",
     queue_max: int = 4096,
+    server: str = "",
     listen: str = "",
     tables: str = "",
     name: str = "tidegate",
 ) -> Edge:
     """The smallest configuration, on free ports, with its state in the scratch directory.
 
-    `backends` are ports, or addresses with ports. `listen` and `tables` are added as they are:
-    more keys of the listener, more tables, such as [overload]. The files bear `name`.
+    `backends` are ports, or addresses with ports. `server`, `listen` and `tables` are added as they
+    are: more keys of [server], of the listener, more tables, such as [overload]. The files bear
+    `name`.
     """
     edge = Edge(free_port(), free_port(), stage.directory / f"{name}.toml")
     addresses = [f"{LOCALHOST}:{b}" if isinstance(b, int) else b for b in backends]
@@ -61,6 +63,7 @@ def configure(
 [server]
 shards = 1
 queue_max = {queue_max}
+{server}
 state_dir = "{stage.directory / f"{name}-state"}"
 
 [admin]

@@ -1,6 +1,6 @@
 //! One server behind the balancer, and what is known of it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use tidegate_world::Timestamp;
 
 use crate::lease::Weighs;
 use crate::response_time::ResponseTimes;
+use crate::{Location, Named, Place};
 
 /// A back end: its configuration, and the counts all shards share.
 ///
@@ -16,7 +17,7 @@ use crate::response_time::ResponseTimes;
 #[derive(Debug)]
 pub struct Backend {
     name: Box<str>,
-    address: SocketAddr,
+    location: Location,
     weight: u32,
     load: Load,
     response_times: ResponseTimes,
@@ -45,11 +46,11 @@ struct Load {
 const ANSWERED_STEP_NS: u64 = 10_000_000;
 
 impl Backend {
-    pub(crate) fn new(name: &str, address: SocketAddr, weight: u32) -> Self {
+    pub(crate) fn new(name: &str, location: Location, weight: u32) -> Self {
         // A weight of zero would make every comparison of ratios a tie.
         Self {
             name: name.into(),
-            address,
+            location,
             weight: weight.max(1),
             load: Load::default(),
             response_times: ResponseTimes::default(),
@@ -61,9 +62,52 @@ impl Backend {
         &self.name
     }
 
-    /// Where its requests are sent.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Where it is, as it was configured.
+    pub fn location(&self) -> &Location {
+        &self.location
+    }
+
+    /// Its host name, if it was configured by that.
+    pub fn named(&self) -> Option<&Named> {
+        match &self.location {
+            Location::Address(_) => None,
+            Location::Name(named) => Some(named),
+        }
+    }
+
+    /// Where its new requests are sent; `None` while its host name has no address. Whoever is
+    /// [up](Self::is_up) has one, and who has one keeps one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.location.address()
+    }
+
+    /// Which of its addresses that is.
+    pub fn place(&self) -> Place {
+        self.location.place()
+    }
+
+    /// The address at a place; the present one if that place is forgotten.
+    pub fn address_at(&self, place: Place) -> Option<SocketAddr> {
+        self.location.at(place)
+    }
+
+    /// Whether what is known of `address` is known of it: of one that has moved, what comes from
+    /// an address before says nothing of the present one.
+    pub fn is_present_at(&self, address: SocketAddr) -> bool {
+        match &self.location {
+            Location::Address(_) => true,
+            Location::Name(named) => named.address() == Some(address),
+        }
+    }
+
+    /// Its host name leads to `ip`: new requests are sent there. Returns whether it led elsewhere
+    /// before. Nothing is known against it there.
+    pub fn move_to(&self, ip: IpAddr) -> bool {
+        let has_moved = self.named().is_some_and(|named| named.move_to(ip));
+        if has_moved {
+            self.load.down_until.store(0, Relaxed);
+        }
+        has_moved
     }
 
     /// Its share of the load against its fellows'; at least 1.
@@ -122,6 +166,7 @@ impl Backend {
     /// Whether it may be given new calls.
     pub fn is_up(&self, now: Timestamp) -> bool {
         self.load.down_until.load(Relaxed) <= now.as_nanos()
+            && self.named().is_none_or(Named::is_known)
     }
 
     /// A delivery to it failed: it gets no new calls for `pause`, unless it

@@ -107,15 +107,18 @@ mod tests {
     #[test]
     fn what_says_nothing_changes_nothing() {
         for numbers in [
-            // Alone each time; the two always together; none ever an end.
+            // Alone each time; the two always or nearly always together; none ever an end.
             (|k: u32| (k % 2, 1 - k % 2)) as fn(u32) -> (u32, u32),
             |k| (k % 9, k % 9),
+            |k| (k % 9, k % 9 + u32::from(k % 97 == 0)),
             |k| (k % 9, 0),
         ] {
             assert_eq!(learned(0.006, 0.002, numbers), None);
         }
+        // A cost below zero is none.
+        assert_eq!(learned(-0.001, 0.002, |k| (k % 5, k / 5 % 7)), None);
         let mut few = CostRatio::default();
-        (0..128).for_each(|k: u32| few.push(k % 5, k / 5 % 7, f64::from(k % 5)));
+        (0..128).for_each(|k: u32| few.push(k % 5, k / 5 % 7, f64::from(2 * (k % 5) + k / 5 % 7)));
         assert_eq!(few.ratio(), None);
     }
 }

@@ -32,12 +32,13 @@
 //! ```
 //!
 //! Nothing here knows SIP but the names of its methods in [`Work`], which are weights: calls may be
-//! sessions of any kind. `examples/shards.rs` balances jobs over worker threads.
+//! sessions of any kind. `examples/workers.rs` balances jobs over worker threads.
 
 mod backend;
 mod cost_ratio;
 mod hashing;
 mod lease;
+mod location;
 mod peak;
 mod picker;
 mod policy;
@@ -49,6 +50,7 @@ mod response_time;
 pub use backend::Backend;
 pub use hashing::fnv1a;
 pub use lease::{Lease, Work};
+pub use location::{Location, Lookups, Named, PLACES_MAX, Place};
 pub use picker::Picker;
 pub use policy::{Key, Policy};
 pub use pool::Pool;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate_control::bound;
-use tidegate_proxy::{Class, Disposal};
+use tidegate_proxy::{Class, Disposal, Mode};
 use tidegate_server::config::Emulate;
 
 use crate::scenario::Conditions;
@@ -14,6 +14,12 @@ use crate::topology::Topology;
 /// 200, ACK, BYE, 200.
 pub const CALL: [Class; 6] =
     [Class::Invite, Class::Provisional, Class::Final, Class::Ack, Class::Bye, Class::Final];
+
+/// The costs of a server in this mode: of one that may keep transactions those with them.
+fn charged(costs: &Emulate, mode: Mode) -> Emulate {
+    let serve = costs.serve_stateless.filter(|_| mode == Mode::Stateless).unwrap_or(costs.serve);
+    Emulate { serve, ..costs.clone() }
+}
 
 /// s: what a whole call of these messages costs.
 pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
@@ -39,14 +45,21 @@ pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
 /// that is done for the other. The costs of both requests are set so that it is `ratio`, and those of
 /// a whole call remain; no request costs less than nothing.
 pub fn divide(costs: &mut Emulate, ratio: f64) {
-    let of = |costs: &Emulate, messages: &[Class]| call(costs, messages);
-    let whole = of(costs, &CALL);
+    let stateless = costs.serve_stateless.map(|serve| Emulate { serve, ..costs.clone() });
+    costs.serve = divided(costs, ratio).serve;
+    costs.serve_stateless = stateless.map(|costs| divided(&costs, ratio).serve);
+}
+
+fn divided(costs: &Emulate, ratio: f64) -> Emulate {
+    let whole = call(costs, &CALL);
     let (invite, bye) = (Class::Invite as usize, Class::Bye as usize);
+    let mut costs = costs.clone();
     costs.serve[invite] = Duration::ZERO;
     costs.serve[bye] = Duration::ZERO;
-    let others = of(costs, &[Class::Bye, Class::Final]);
+    let others = call(&costs, &[Class::Bye, Class::Final]);
     costs.serve[bye] = whole.div_f64(1.0 + ratio).saturating_sub(others);
-    costs.serve[invite] = whole.saturating_sub(of(costs, &CALL));
+    costs.serve[invite] = whole.saturating_sub(call(&costs, &CALL));
+    costs
 }
 
 /// What the servers under test can do: those that are full first decide.
@@ -67,8 +80,9 @@ impl Capacity {
         let nodes = topology.nodes().iter().enumerate();
         let one = |place: usize| {
             let messages = topology.messages(place, trying);
-            let call = call(costs, &messages);
-            let cps = topology.nodes()[place].speed / (call.as_secs_f64() * flows[place]);
+            let node = &topology.nodes()[place];
+            let call = call(&charged(costs, node.mode), &messages);
+            let cps = node.speed / (call.as_secs_f64() * flows[place]);
             Self { cps, call, messages: messages.len() }
         };
         let tested = nodes.filter(|(_, node)| node.under_test).map(|(place, _)| one(place));
@@ -93,8 +107,6 @@ impl Capacity {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_proxy::Mode;
-
     use super::*;
     use crate::topology::{Next, Node};
 
@@ -104,6 +116,7 @@ mod tests {
             receive: Duration::from_micros(10),
             offer: us(90),
             serve: us(700),
+            serve_stateless: None,
             refuse: us(50),
             socket_max: 2048,
         };
@@ -141,6 +154,17 @@ mod tests {
         let farm = Topology::farm(Mode::Stateless, &[1.0, 0.5]);
         let capacity = Capacity::of(&farm, &costs(), false);
         assert!((capacity.cps - 1.5e6 / 4850.0).abs() < 1e-9, "{capacity:?}");
+    }
+
+    #[test]
+    fn a_server_without_transactions_may_have_a_price_of_its_own() {
+        let serve_stateless = Some([Duration::from_micros(400); 16]);
+        let costs = Emulate { serve_stateless, ..costs() };
+        let call = |mode| Capacity::of(&Topology::single(mode), &costs, false).call;
+        let us = Duration::from_micros;
+        assert_eq!(call(Mode::Stateless), us(6 * 500 + 50));
+        assert_eq!(call(Mode::Transaction), us(6 * 800 + 50));
+        assert_eq!(call(Mode::Adaptive), us(6 * 800 + 50), "as long as it has the processor");
     }
 
     #[test]

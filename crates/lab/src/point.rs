@@ -1,6 +1,7 @@
 //! A point: one variant under one set of conditions, run once. What a scenario asks for is a
 //! list of points.
 
+use std::fmt;
 use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use tidegate_agent::Process;
 use tidegate_balance::Policy;
-use tidegate_proxy::Mode;
 use tidegate_server::config::{Emulate, Selection, emulate_toml, overload_toml, selection_toml};
 use tidegate_world::{Seed, Work};
 
@@ -233,7 +233,7 @@ impl Point {
         place: usize,
         state_dir: Option<&Path>,
         listen: SocketAddr,
-        targets: &[SocketAddr],
+        targets: &[impl fmt::Display],
     ) -> String {
         let Conditions { queue_max, topology, emulate, .. } = &self.conditions;
         let node = &topology.nodes()[place];
@@ -248,13 +248,13 @@ impl Point {
             format!("state_dir = {:?}\n", folder.display().to_string())
         });
         let targets =
-            targets.iter().map(|address| format!("[[pool.backend]]\nuri = \"sip:{address}\"\n"));
+            targets.iter().map(|target| format!("[[pool.backend]]\nuri = \"sip:{target}\"\n"));
         format!(
             "[server]\n{state_dir}queue_max = {queue_max}\ndrain_seconds = 0\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
              [[listen]]\ntransport = \"udp\"\naddress = \"{listen}\"\n\n\
              [[pool]]\nname = \"app\"\nmode = \"{}\"\n{}{}\n{}\n{}",
-            mode_word(node.mode),
+            node.mode.name(),
             selection_toml(&pool.unwrap_or(Selection::One(Policy::Rr.into()))),
             targets.collect::<String>(),
             overload_toml(overload),
@@ -270,7 +270,7 @@ fn node(node: &Node) -> Value {
         "name": name,
         "to": to,
         "share": share,
-        "mode": mode_word(*mode),
+        "mode": mode.name(),
         "under_test": under_test,
         "overload": (!under_test).then(|| overload_toml(overload)),
         "emulate": emulate.as_ref().filter(|_| !under_test).map(emulate_toml),
@@ -286,6 +286,7 @@ fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
         receive: costs.receive.div_f64(speed),
         offer: each(costs.offer),
         serve: each(costs.serve),
+        serve_stateless: costs.serve_stateless.map(each),
         refuse: each(costs.refuse),
         socket_max: costs.socket_max,
     }
@@ -297,14 +298,6 @@ fn trace(arrivals: &Process) -> Option<String> {
     let bytes: Vec<u8> =
         trace.moments().iter().flat_map(|moment| moment.as_nanos().to_le_bytes()).collect();
     Some(fingerprint(&bytes))
-}
-
-/// As it is written.
-fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Stateless => "stateless",
-        Mode::Transaction => "transaction",
-    }
 }
 
 /// A name made of `bytes`: 32 hexadecimal digits.
@@ -380,7 +373,8 @@ mod tests {
     #[test]
     fn its_configuration_is_right() {
         for point in all() {
-            let backends = ["127.0.0.1:5070".parse().unwrap(), "127.0.0.1:5071".parse().unwrap()];
+            let backends =
+                ["127.0.0.1:5070", "127.0.0.1:5071"].map(|at| at.parse::<SocketAddr>().unwrap());
             let text = point.configuration(
                 0,
                 Some(Path::new("/tmp/a \"b\"")),

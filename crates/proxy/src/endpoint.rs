@@ -9,21 +9,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_balance::{Backend, Key as BalanceKey, Picker, Policy, fnv1a};
+use tidegate_control::Tier;
 use tidegate_sip::{Malformed, Message, Method, Outline, Scan};
 use tidegate_transaction::{Key, identity_of_branch};
-use tidegate_world::{Cause, Crossing, Failure, Pool, Purpose, Received, Timestamp, Transmit};
+use tidegate_world::{
+    Answer, Cause, Crossing, Failure, Pool, Purpose, QueryId, Received, Timestamp, Transmit,
+};
 
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::callee::callee;
 use crate::calls::{CallRef, Calls, Member, Phase, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::instead::{Instead, status_of};
+use crate::names::Names;
 use crate::origin::Addresses;
 use crate::reply::{is_own_ack, refusal, refusal_of, reply};
 use crate::request::Request;
 use crate::secret::Keys;
-use crate::settings::{Choice, Mode, PoolSettings, Rule, Settings};
+use crate::settings::{Choice, Mode, PoolSettings, Rule, Settings, canonical};
 use crate::stateful::Transactions;
+use crate::tiering::Tiering;
 use crate::unreachable::Unreachable;
 
 /// A shard's routing, calls and outputs.
@@ -35,9 +40,12 @@ pub(crate) struct Endpoint {
     pools: Vec<PoolSettings>,
     pickers: Vec<Picker>,
     rules: Vec<Rule>,
+    /// If any back end has one.
+    names: Option<Box<Names>>,
     calls: Calls,
     transactions: Transactions,
     failure_pause: Duration,
+    pub(crate) tiering: Tiering,
     /// Addresses where nobody listened a moment ago.
     unreachable: Unreachable,
     pool: Pool,
@@ -57,9 +65,11 @@ impl Endpoint {
             // What tells this process from one that was before it.
             keys: Keys::new(&settings.secret, settings.seed.0),
             addresses: Addresses::new(&settings),
+            names: Names::new(&settings),
             calls: Calls::new(settings.calls_max, settings.idle_max),
             failure_pause: settings.failure_pause,
             transactions: Transactions::new(settings.transactions_max, settings.timing),
+            tiering: Tiering::new(&settings),
             unreachable: Unreachable::default(),
             pickers: pickers(&settings),
             pools: settings.pools,
@@ -115,10 +125,10 @@ impl Endpoint {
         self.pool_settings(pool).mode
     }
 
-    /// The mode of requests that concern no pool: without transactions only if no pool has them.
-    pub(crate) fn mode_elsewhere(&self) -> Mode {
+    /// The tier of requests that concern no pool: without transactions only if no pool has them.
+    pub(crate) fn tier_elsewhere(&self) -> Tier {
         let is_stateless = |pool: &PoolSettings| pool.mode == Mode::Stateless;
-        if self.pools.iter().all(is_stateless) { Mode::Stateless } else { Mode::Transaction }
+        if self.pools.iter().all(is_stateless) { Tier::Stateless } else { Tier::Stateful }
     }
 
     pub(crate) fn failure_pause(&self) -> Duration {
@@ -131,6 +141,27 @@ impl Endpoint {
 
     pub(crate) fn backend(&self, member: Member) -> &Backend {
         self.pickers[usize::from(member.pool)].backend(member.backend.into())
+    }
+
+    pub(crate) fn names(&self) -> Option<&Names> {
+        self.names.as_deref()
+    }
+
+    pub(crate) fn names_mut(&mut self) -> Option<&mut Names> {
+        self.names.as_deref_mut()
+    }
+
+    /// Looks again who is where, if a name has come to lead elsewhere.
+    pub(crate) fn follow_names(&mut self) {
+        if self.names_mut().is_some_and(Names::have_moved) {
+            self.addresses.locate(&self.pools);
+        }
+    }
+
+    pub(crate) fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: &Answer) {
+        let Some(names) = &mut self.names else { return };
+        names.on_answer(now, id, answer, |address| self.addresses.may_be_backend(address));
+        self.follow_names();
     }
 
     pub(crate) fn waiting_transmits(&self) -> usize {
@@ -323,20 +354,43 @@ impl Endpoint {
         now: Timestamp,
         call: Option<CallRef>,
         fingerprint: u128,
+        identity: u64,
         member: Member,
     ) -> Result<CallRef, Instead> {
         match call {
             Some(call) => {
-                self.move_call(call, member);
+                self.move_call(call, identity, member);
                 Ok(call)
             }
-            None => self.calls.insert(now, fingerprint, member).map_err(|_| FULL),
+            None => {
+                let call = self.calls.insert(now, fingerprint, member).map_err(|_| self.full())?;
+                self.note_place(call, member);
+                Ok(call)
+            }
         }
     }
 
-    pub(crate) fn move_call(&mut self, call: CallRef, member: Member) {
-        let has_moved = self.calls.move_to(call, member);
+    pub(crate) fn move_call(&mut self, call: CallRef, identity: u64, member: Member) {
+        let has_moved = self.calls.move_to(call, identity, member);
         self.counters.moved.add(has_moved.into());
+        if has_moved {
+            self.note_place(call, member);
+        }
+    }
+
+    /// The call is where its back end is now, and stays there.
+    pub(crate) fn note_place(&mut self, call: CallRef, member: Member) {
+        let backend = self.backend(member);
+        if backend.named().is_some() {
+            let place = backend.place();
+            self.calls.set_place(call, place);
+        }
+    }
+
+    /// There is no room for another call.
+    pub(crate) fn full(&self) -> Instead {
+        self.counters.calls_refused.add(1);
+        Instead::Reply(503, "call table is full")
     }
 
     /// Counts a request on the back end that it goes to.
@@ -352,8 +406,12 @@ impl Endpoint {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
-        self.calls.handle_timeout(now);
+        // What is due of a transaction may keep its call: at Timer B another back end has its turn.
         self.handle_due(now);
+        self.calls.handle_timeout(now);
+        if let Some(names) = &mut self.names {
+            names.handle_timeout(now);
+        }
     }
 
     /// Whether the transport has said, of what was sent at `since`, that nobody listens at
@@ -371,7 +429,10 @@ impl Endpoint {
             return;
         }
         if let Some(member) = self.addresses.member(failure.path.remote) {
-            self.backend(member).on_failed(now, self.failure_pause);
+            let backend = self.backend(member);
+            if backend.is_present_at(canonical(failure.path.remote)) {
+                backend.on_failed(now, self.failure_pause);
+            }
         }
         self.unreachable.note(now, failure.path.remote);
     }
@@ -390,6 +451,3 @@ fn pickers(settings: &Settings) -> Vec<Picker> {
     };
     settings.pools.iter().enumerate().map(picker).collect()
 }
-
-/// There is no room for another call.
-pub(crate) const FULL: Instead = Instead::Reply(503, "call table is full");

@@ -1,13 +1,14 @@
 //! Who sent a message, and which addresses are ours.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hashbrown::HashMap;
+use tidegate_balance::Named;
 use tidegate_sip::{Host, Uri};
 use tidegate_world::Path;
 
 use crate::calls::Member;
-use crate::settings::{Listener, Settings, canonical};
+use crate::settings::{Listener, PoolSettings, Settings, canonical};
 
 /// The port of a SIP URI without one, RFC 3261 §19.1.2.
 pub(crate) const PORT: u16 = 5060;
@@ -90,14 +91,48 @@ impl Own {
 
 impl Addresses {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let mut members = HashMap::new();
-        for (p, settings) in settings.pools.iter().enumerate() {
-            for (b, backend) in settings.pool.backends().iter().enumerate() {
-                let member = Member { pool: p as u16, backend: b as u16 };
-                members.entry(canonical(backend.address())).or_insert(member);
-            }
+        let mut addresses = Self {
+            listeners: settings.listeners.iter().map(Own::new).collect(),
+            members: HashMap::new(),
+        };
+        addresses.locate(&settings.pools);
+        addresses
+    }
+
+    /// Learns where the back ends are now. Where two are found at one address it is the first,
+    /// and who is there comes before who was.
+    pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
+        self.members.clear();
+        let members = || {
+            pools.iter().enumerate().flat_map(|(p, pool)| {
+                let backends = pool.pool.backends().iter().enumerate();
+                backends.map(move |(b, backend)| {
+                    (Member { pool: p as u16, backend: b as u16 }, backend)
+                })
+            })
+        };
+        let present = members().filter_map(|(member, backend)| Some((member, backend.address()?)));
+        let before = members().flat_map(|(member, backend)| {
+            let addresses = backend.named().map(Named::addresses).unwrap_or_default();
+            addresses.into_iter().skip(1).map(move |address| (member, address))
+        });
+        for (member, address) in present.chain(before) {
+            self.members.entry(canonical(address)).or_insert(member);
         }
-        Self { listeners: settings.listeners.iter().map(Own::new).collect(), members }
+    }
+
+    /// Whether a back end may be at an address that somebody else has named.
+    pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
+        let ip = address.ip();
+        let is_group = ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let is_own = |l: &Own| {
+            let here = l.is_ip(ip) || l.local.ip().is_unspecified() && ip.is_loopback();
+            here && l.is_port(address.port())
+        };
+        !ip.is_unspecified()
+            && !is_group
+            && !self.listeners.iter().any(is_own)
+            && self.egress(0, address).is_some()
     }
 
     /// The back end at `address`.

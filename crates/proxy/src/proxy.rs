@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use tidegate_control::{Gate, Values};
 use tidegate_world::{
-    Core, Crossing, Failure, Load, Pool, Purpose, Received, Shedding, Timestamp, Transmit, Work,
+    Answer, Core, Crossing, Failure, Load, Pool, Purpose, Query, QueryId, Received, Shedding,
+    Timestamp, Transmit, Work,
 };
 
 use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
+use crate::names::Names;
 use crate::refusals::Trace;
 use crate::settings::{Disposal, Settings};
 use crate::sources::Watchman;
@@ -65,11 +67,15 @@ impl Proxy {
         // The same for all shards: they share a program of the kernel.
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
         let thins = overload.disposal == Disposal::Kernel;
+        let refusing_max = overload.refusing_max;
+        let ingress = Ingress::new(gate, overload, settings.queue_max, waits, watchman, trace);
+        let endpoint = Endpoint::new(settings, pool, Arc::clone(&counters));
+        counters.overload.publish_tiers(&endpoint.tiering);
         Self {
-            ingress: Ingress::new(gate, overload, settings.queue_max, waits, watchman, trace),
-            thinning: thins.then(|| Thinning::new(overload.refusing_max)),
+            ingress,
+            thinning: thins.then(|| Thinning::new(refusing_max)),
             shedding: Shedding { key: if thins { key } else { 0 }, ..Shedding::NONE },
-            endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
+            endpoint,
             counters,
             work: Work::default(),
             in_service: None,
@@ -119,6 +125,7 @@ impl Proxy {
             Fate::Refuse(reason, reply) => {
                 self.work.refused = number;
                 self.counters.refused(reason).add(1);
+                self.endpoint.tiering.on_refused(reason);
                 if let Some(thinning) = &mut self.thinning {
                     thinning.on_refused(class);
                 }
@@ -145,8 +152,9 @@ impl Proxy {
             }
             Fate::Serve(received, fingerprint) => {
                 self.work.served = number;
+                let class = class.unwrap_or(Class::Other);
                 match class {
-                    Some(Class::Final | Class::Provisional) => {
+                    Class::Final | Class::Provisional => {
                         self.endpoint.serve_response(now, received);
                     }
                     _ => {
@@ -156,6 +164,7 @@ impl Proxy {
                         }
                     }
                 }
+                self.work.stateless = self.endpoint.tiering.on_served(class);
             }
         }
     }
@@ -165,6 +174,7 @@ impl Proxy {
         self.counters.calls.set(calls.len() as u64);
         self.counters.transactions_open.set(calls.open() as u64);
         self.counters.calls_evicted.set(calls.evicted());
+        self.counters.calls_abandoned.set(calls.abandoned());
         let transactions = self.endpoint.transactions();
         self.counters.server_transactions.set(transactions.servers() as u64);
         self.counters.client_transactions.set(transactions.clients() as u64);
@@ -176,6 +186,7 @@ impl Core for Proxy {
     fn offer(&mut self, now: Timestamp, received: Received) {
         self.in_service = None;
         self.tell_looks(now);
+        self.endpoint.follow_names();
         let judged = self.ingress.offer(now, received, &self.endpoint);
         self.carry_out(now, judged);
         self.note_look(now);
@@ -185,6 +196,7 @@ impl Core for Proxy {
         if let Some((class, since)) = self.in_service.take() {
             let cost = now.since(since);
             self.ingress.on_completion(now, class, cost);
+            self.endpoint.tiering.on_completion(class, cost);
             if let Some(thinning) = &mut self.thinning {
                 thinning.on_completion(cost);
             }
@@ -225,7 +237,9 @@ impl Core for Proxy {
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.ingress.on_load(now, &load);
         let Self { ingress, thinning, shedding, counters, .. } = self;
+        self.endpoint.tiering.on_reading(ingress.gate());
         counters.overload.publish(now, ingress.gate());
+        counters.overload.publish_tiers(&self.endpoint.tiering);
         counters.overload.sources_overflowed.set(ingress.sources_overflowed());
         counters.in_force.publish(ingress.gate());
         if let Some(thinning) = thinning {
@@ -236,8 +250,15 @@ impl Core for Proxy {
         ingress.banned(now, &mut shedding.banned);
     }
 
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+        self.endpoint.on_answer(now, id, &answer);
+    }
+
     fn on_drain(&mut self, _now: Timestamp) {
         self.ingress.close();
+        if let Some(names) = self.endpoint.names_mut() {
+            names.on_drain();
+        }
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -246,6 +267,10 @@ impl Core for Proxy {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.endpoint.poll_crossing()
+    }
+
+    fn poll_query(&mut self) -> Option<Query> {
+        self.endpoint.names_mut()?.poll_query()
     }
 
     fn poll_shedding(&self) -> &Shedding {
@@ -261,7 +286,8 @@ impl Core for Proxy {
         let transactions = self.endpoint.transactions().poll_timeout();
         let tick = self.ingress.gate().poll_timeout();
         let thinning = self.thinning.as_ref().and_then(|t| t.ladder().poll_timeout());
-        [calls, transactions, tick, thinning].into_iter().flatten().min()
+        let names = self.endpoint.names().and_then(Names::poll_timeout);
+        [calls, transactions, tick, thinning, names].into_iter().flatten().min()
     }
 
     fn is_drained(&self) -> bool {

@@ -6,12 +6,15 @@
 
 use std::net::SocketAddr;
 
+use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
-use crate::calls::{CallRef, Member, Phase};
-use crate::endpoint::{Endpoint, FULL};
+use crate::calls::{Answer, CallRef, Member, Phase, Transaction};
+use crate::counters::DropReason;
+use crate::endpoint::Endpoint;
 use crate::instead::Instead;
+use crate::names::Names;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
 use crate::settings::{Choice, Mode, Rule, RuleTarget, Senders};
@@ -31,7 +34,7 @@ pub(crate) struct Hop {
     /// The target is a strict router.
     pub(crate) is_strict: bool,
     /// Whether transactions are kept of it.
-    pub(crate) mode: Mode,
+    pub(crate) tier: Tier,
     /// The pool in which another target may stand in for this one, and what its policy chooses by.
     pub(crate) choice: Option<(u16, u64)>,
 }
@@ -113,7 +116,7 @@ impl Endpoint {
         match destination {
             Way::Pool(pool) if let Origin::Member(from) = origin => {
                 let to = self.pick_by_call(now, pool, fingerprint, from)?;
-                let target = self.backend(to).address();
+                let target = self.backend(to).address().ok_or(NOWHERE)?;
                 Ok(Hop {
                     target,
                     member: None,
@@ -121,12 +124,12 @@ impl Endpoint {
                     toward_backend: false,
                     own_routes: routes.own,
                     is_strict: false,
-                    mode: self.mode(pool),
+                    tier: self.tier(pool, CallRef::NONE),
                     choice: None,
                 })
             }
             // Before a back end is chosen, for a choice counts.
-            Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(FULL),
+            Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(self.full()),
             Way::Pool(pool)
                 if is_new
                     && self.mode(pool) == Mode::Transaction
@@ -141,7 +144,11 @@ impl Endpoint {
                     None => self.pick(now, pool, key, None)?,
                 };
                 let member = Member { pool, backend };
-                let call = self.hold(now, call, fingerprint, member)?;
+                let begins = is_new && call.is_none();
+                let call = self.hold(now, call, fingerprint, request.identity, member)?;
+                if begins {
+                    self.choose_tier(pool, call);
+                }
                 let choice = is_new.then_some((pool, key));
                 Ok(Hop { choice, ..self.toward(member, call, routes.own) })
             }
@@ -158,7 +165,9 @@ impl Endpoint {
                 let call = match (call, member) {
                     (Some(call), _) => call,
                     (None, Some(member)) if *method == Method::Invite => {
-                        self.hold(now, None, fingerprint, member)?
+                        let call = self.hold(now, None, fingerprint, request.identity, member)?;
+                        self.choose_tier(member.pool, call);
+                        call
                     }
                     (None, _) => CallRef::NONE,
                 };
@@ -169,7 +178,8 @@ impl Endpoint {
                     toward_backend: false,
                     own_routes: routes.own,
                     is_strict,
-                    mode: member.map_or(self.mode_elsewhere(), |member| self.mode(member.pool)),
+                    tier: member
+                        .map_or(self.tier_elsewhere(), |member| self.tier(member.pool, call)),
                     choice: None,
                 })
             }
@@ -230,7 +240,19 @@ impl Endpoint {
             // configuration is reached no more.
             if let Some(member) = self.addresses().member(token.backend) {
                 let call = call.map_or(CallRef::NONE, |(call, _)| call);
-                return Ok(Some(self.toward(member, call, routes.own)));
+                let hop = self.toward(member, call, routes.own);
+                // A name may lead elsewhere by now; the dialog is where it was.
+                let target = match self.backend(member).named() {
+                    Some(_) => token.backend,
+                    None => hop.target,
+                };
+                return Ok(Some(Hop { target, ..hop }));
+            }
+            // A process that has just started knows no names yet. A 481 would end the dialog (RFC
+            // 3261 §12.2.1.2), and any refusal would be contradicted by what becomes of the
+            // repetition, which comes when there is no answer.
+            if self.names().is_some_and(Names::has_unknown) {
+                return Err(Instead::Drop(DropReason::Unresolved));
             }
         }
         let Some((call, fingerprint)) = call else { return Ok(None) };
@@ -241,15 +263,31 @@ impl Endpoint {
             // The client repeats its request because nobody answers, or begins anew:
             // nothing ties it to a back end that is down.
             let key = self.choice_key(member.pool, request, fingerprint);
-            let backend = self.pick(now, member.pool, key, Some(member.backend))?;
-            member.backend = backend;
-            self.move_call(call, member);
+            match self.pick(now, member.pool, key, Some(member.backend)) {
+                Ok(backend) => member.backend = backend,
+                Err(instead) => {
+                    // What we answer ourselves is over, wherever it was sent before.
+                    let Request { identity, method, .. } = *request;
+                    let transaction = Transaction { identity, method };
+                    self.calls_mut().on_response(now, call, transaction, Answer::new(503, false));
+                    return Err(instead);
+                }
+            }
+            self.move_call(call, request.identity, member);
         }
         Ok(Some(self.toward(member, call, routes.own)))
     }
 
     pub(crate) fn toward(&self, member: Member, call: CallRef, own_routes: usize) -> Hop {
-        let target = self.backend(member).address();
+        let backend = self.backend(member);
+        let target = match backend.named() {
+            None => backend.address(),
+            Some(_) => {
+                let held = self.calls().get(call).filter(|entry| entry.member == member);
+                backend.address_at(held.map_or_else(|| backend.place(), |entry| entry.place))
+            }
+        };
+        let target = target.expect("who was chosen was up, and has an address ever since");
         Hop {
             target,
             member: Some(member),
@@ -257,7 +295,7 @@ impl Endpoint {
             toward_backend: true,
             own_routes,
             is_strict: false,
-            mode: self.mode(member.pool),
+            tier: self.tier(member.pool, call),
             choice: None,
         }
     }
@@ -309,7 +347,10 @@ impl Endpoint {
 /// as many again when a request passes us twice.
 const OWN_ROUTES_MAX: usize = 4;
 
-/// This version resolves no names and speaks UDP alone.
+/// The name of a back end has not been resolved yet.
+const NOWHERE: Instead = Instead::Reply(503, "a back end has no address yet");
+
+/// This version resolves no names of messages and speaks UDP alone.
 const NAME: Instead = Instead::Reply(404, "not an IP address over UDP");
 
 enum Way {

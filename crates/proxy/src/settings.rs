@@ -12,6 +12,7 @@ use tidegate_world::Seed;
 
 use crate::class::Class;
 use crate::ingress::Queueing;
+use crate::names::Moves;
 use crate::refusals::TraceSettings;
 use crate::secret::Secret;
 use crate::sources::{BANS_MAX, SourceLimit, Sources};
@@ -103,6 +104,9 @@ pub struct Overload {
     /// With [`Disposal::Kernel`], the share of the processor that refusing may take, 0 to 1
     /// without either.
     pub refusing_max: f64,
+    /// With [`Mode::Adaptive`], the occupancy up to which all calls have transactions, 0 to 1
+    /// without 0.
+    pub stateful_max: f64,
     /// How those are told apart who send. Limits and priority are told to the gate from here.
     pub sources: Sources,
 }
@@ -137,6 +141,7 @@ impl Default for Overload {
             pad: None,
             sources: Sources::default(),
             refusing_max: control::LadderSettings::default().budget,
+            stateful_max: control::TierSettings::default().occupancy_max,
         }
     }
 }
@@ -148,6 +153,19 @@ pub enum Mode {
     Stateless,
     /// A response context for each request, RFC 3261 §16.
     Transaction,
+    /// The one or the other for each call, by what the processor has left.
+    Adaptive,
+}
+
+impl Mode {
+    /// As configurations write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stateless => "stateless",
+            Self::Transaction => "transaction",
+            Self::Adaptive => "adaptive",
+        }
+    }
 }
 
 /// Who of a pool gets a new request.
@@ -220,6 +238,8 @@ pub struct Settings {
     pub overload: Overload,
     /// Who is banned, shared with the other shards.
     pub bans: BanList,
+    /// Tells of names of back ends that lead elsewhere, shared with the other shards.
+    pub moves: Moves,
     /// Seed of what is drawn.
     pub seed: Seed,
     /// Calls held at the same time by this shard.
@@ -256,6 +276,7 @@ impl Settings {
             secret,
             overload: Overload::default(),
             bans: BanList::new(BANS_MAX),
+            moves: Moves::default(),
             seed: Seed(0),
             calls_max: 1_000_000,
             transactions_max: 1_000_000,

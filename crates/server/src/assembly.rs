@@ -14,7 +14,7 @@ use tidegate_proxy::Proxy;
 use tidegate_sim::{Costs, Host, HostSettings};
 use tidegate_world::{Core, Pool, Seed, delegate};
 
-use crate::config::{self, Config, Emulate, Listen, Selection};
+use crate::config::{self, Config, Emulate, HostPort, Listen, Location, Selection};
 use crate::key::Keys;
 use crate::refusals::Refusals;
 use crate::sources::ShardCounters;
@@ -30,6 +30,7 @@ pub struct Assembly<'a> {
     pools: Vec<balance::Pool>,
     counters: Vec<ShardCounters>,
     bans: BanList,
+    moves: proxy::Moves,
     seed: Seed,
 }
 
@@ -39,7 +40,16 @@ impl<'a> Assembly<'a> {
     pub fn new(config: &'a Config, keys: &'a Keys, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
         let bans = BanList::new(config.overload.sources.bans_max);
-        Self { config, keys, locals, pools: pools(config), counters, bans, seed }
+        Self {
+            config,
+            keys,
+            locals,
+            pools: pools(config),
+            counters,
+            bans,
+            moves: proxy::Moves::default(),
+            seed,
+        }
     }
 
     /// Its pools.
@@ -106,6 +116,7 @@ impl<'a> Assembly<'a> {
             rules: config.route.clone(),
             overload: overload(config, shards),
             bans: self.bans.clone(),
+            moves: self.moves.clone(),
             trace: proxy::TraceSettings {
                 per_second: config.admin.refusals_per_second,
                 kept: (config.admin.refusals_kept / shards).max(1),
@@ -187,11 +198,19 @@ impl Core for Server {
 
 fn pools(config: &Config) -> Vec<balance::Pool> {
     let pool = |pool: &config::Pool| {
-        let backends: Vec<_> =
-            pool.backends.iter().map(|b| (b.name.as_str(), b.address, b.weight)).collect();
-        balance::Pool::new(&pool.name, &backends)
+        let backends = pool.backends.iter().map(|b| (b.name.as_str(), location(b), b.weight));
+        balance::Pool::located(&pool.name, backends)
     };
     config.pool.iter().map(pool).collect()
+}
+
+fn location(backend: &config::Backend) -> balance::Location {
+    match &backend.location {
+        Location::Address(address) => (*address).into(),
+        Location::Name(HostPort { host, port }) => {
+            balance::Location::Name(balance::Named::new(host, *port))
+        }
+    }
 }
 
 fn pool_settings((pool, config): (&balance::Pool, &config::Pool)) -> proxy::PoolSettings {
@@ -222,11 +241,12 @@ fn overload(config: &Config, shards: usize) -> proxy::Overload {
 
 /// The emulated processor of each shard, if the configuration has one.
 fn host(config: &Config) -> Option<HostSettings> {
-    let Emulate { receive, offer, serve, refuse, socket_max } = config.emulate.clone()?;
+    let Emulate { receive, offer, serve, serve_stateless, refuse, socket_max } =
+        config.emulate.clone()?;
     Some(HostSettings {
         // As the real sockets are: INVITEs apart, unless everything waits in one queue.
         split: config.overload.queueing == proxy::Queueing::Class,
         buffer_max: socket_max,
-        ..HostSettings::new(Costs { receive, offer, serve, refuse })
+        ..HostSettings::new(Costs { receive, offer, serve, serve_stateless, refuse })
     })
 }

@@ -49,6 +49,8 @@ pub enum Purpose {
     ShadowRank,
     /// Which back ends a policy of balancing looks at.
     Balance,
+    /// Whether and when a name is resolved.
+    Resolution,
 }
 
 /// The seed of a whole run, from which every stream is derived.

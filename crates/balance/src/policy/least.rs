@@ -21,16 +21,17 @@ impl Least {
         // Index, load, weight.
         let mut best: Option<(usize, u64, u64)> = None;
         for i in (begin..n).chain(0..begin) {
-            if !(among.is_usable)(i) {
-                continue;
-            }
             let (load_i, weight_i) = (load(i), among.weight(i));
             let is_less = best.is_none_or(|(_, load_b, weight_b)| {
+                if weight_i == weight_b {
+                    return load_i < load_b;
+                }
                 // load_i / weight_i < load_b / weight_b, without division.
                 u128::from(load_i) * u128::from(weight_b)
                     < u128::from(load_b) * u128::from(weight_i)
             });
-            if is_less {
+            // Asked last, for it is the dearest question, and few come as far.
+            if is_less && (among.is_usable)(i) {
                 best = Some((i, load_i, weight_i));
             }
         }

@@ -20,7 +20,9 @@ pub(super) struct Scores {
 
 impl Scores {
     pub(super) fn new(backends: &[Arc<Backend>]) -> Self {
-        Self { salts: backends.iter().map(|b| fnv1a(b.address().to_string().as_bytes())).collect() }
+        Self {
+            salts: backends.iter().map(|b| fnv1a(b.location().to_string().as_bytes())).collect(),
+        }
     }
 
     /// The highest score for the key among those that `may_win`.
@@ -31,7 +33,7 @@ impl Scores {
     ) -> Option<usize> {
         // Index, hash, weight.
         let mut best: Option<(usize, u64, u64)> = None;
-        for i in among.usable().filter(|&i| may_win(i)) {
+        for i in 0..self.salts.len() {
             let (hash, weight) = (mix(among.key ^ self.salts[i]), among.weight(i));
             let is_higher = best.is_none_or(|(_, hash_b, weight_b)| {
                 if weight == weight_b {
@@ -41,7 +43,8 @@ impl Scores {
                 let score = |hash: u64, weight: u64| -(weight as f64) / unit(hash).ln();
                 score(hash, weight) > score(hash_b, weight_b)
             });
-            if is_higher {
+            // Asked last, for these are the dearest questions, and few come as far.
+            if is_higher && (among.is_usable)(i) && may_win(i) {
                 best = Some((i, hash, weight));
             }
         }

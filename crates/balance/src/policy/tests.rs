@@ -133,19 +133,19 @@ fn cjsq_counts_calls_tjsq_transactions_and_tlwl_their_work() {
         [Policy::Cjsq, Policy::Tjsq, Policy::Tlwl].map(|policy| over(shared.clone(), policy));
     let mut picks = || [&mut cjsq, &mut tjsq, &mut tlwl].map(|p| p.pick(NOW, 0, None).unwrap());
     let other = over(shared, Policy::Tlwl);
+    let open = |backend, kind, count: usize| -> Vec<Lease> {
+        (0..count).map(|_| other.transaction_lease(NOW, backend, kind)).collect()
+    };
     let call = other.call_lease(0);
-    let bye = other.transaction_lease(NOW, 1, Work::CallEnd);
+    let byes = open(1, Work::CallEnd, 1);
     assert_eq!(picks(), [1, 0, 0]);
-    // 003 §IV: a BYE on one weighs less than an INVITE on the other.
-    let invite = other.transaction_lease(NOW, 0, Work::CallStart);
-    let [_, among_equals, least_work] = picks();
-    assert_eq!((among_equals, least_work), (1, 1));
-    let second_bye = other.transaction_lease(NOW, 1, Work::CallEnd);
-    // Two transactions against one; 2 of work against 1.75.
-    assert_eq!(picks(), [1, 0, 0]);
-    drop((call, invite));
+    // 003 §IV: INVITEs weigh 1.75 of BYEs: 4 transactions against 5, but 7 of work against 5.
+    let invites = open(0, Work::CallStart, 4);
+    let more_byes = open(1, Work::CallEnd, 4);
+    assert_eq!(picks(), [1, 0, 1]);
+    drop((call, invites, byes));
     assert_eq!(picks()[1..], [0, 0]);
-    drop((bye, second_bye));
+    drop(more_byes);
 }
 
 #[test]

@@ -12,8 +12,8 @@ use tidegate_server::config::schema::{
 
 pub(super) use farm::{FARM, NODES, PAUSE_EVERY_S, PAUSE_MS, SPEEDS};
 pub(super) use network::{
-    AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAULT, FOR_S, FROM, JITTER_MS, KIND, Kind, LINK,
-    LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT, TO as LINK_TO,
+    AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAILS, FAULT, FOR_S, FROM, JITTER_MS, KIND, Kind,
+    LINK, LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT, TO as LINK_TO,
 };
 pub(super) use pool::{POLICY, POOL};
 pub(super) use servers::{

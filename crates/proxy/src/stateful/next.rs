@@ -42,7 +42,7 @@ impl Endpoint {
     /// The back end that a branch goes to. A request that comes from one goes elsewhere.
     fn target_of(&self, branch: &Branch) -> Option<&Backend> {
         let backend = branch.member.map(|member| self.backend(member));
-        backend.filter(|backend| backend.address() == branch.target)
+        backend.filter(|backend| backend.address() == Some(branch.target))
     }
 
     /// Sends the request to another back end of its pool, if there is one that may have it. Those
@@ -69,7 +69,7 @@ impl Endpoint {
             return false;
         };
         let member = Member { pool, backend };
-        self.move_call(context.call, member);
+        self.move_call(context.call, context.identity, member);
         let hop = Hop { choice: live.choice, ..self.toward(member, context.call, 0) };
         let before = context.branches.len();
         if !self.start_again(at, context, live, &hop) {

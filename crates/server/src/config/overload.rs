@@ -15,8 +15,8 @@ use super::sources;
 use super::tables::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
     PAD, PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
-    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW, SHADOW_LAW, SHADOW_PARAMS,
-    SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
+    RETRY_AFTER, SCALED, SERVE_STATELESS_US, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW,
+    SHADOW_LAW, SHADOW_PARAMS, SHED, SHED_BY, SOCKET_MAX, STATEFUL_MAX, STICKY, THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -39,6 +39,8 @@ pub struct Emulate {
     pub offer: [Duration; Work::CLASSES_MAX],
     /// To serve one.
     pub serve: [Duration; Work::CLASSES_MAX],
+    /// To serve one without keeping anything of it; `None`: as much.
+    pub serve_stateless: Option<[Duration; Work::CLASSES_MAX]>,
     /// To refuse one.
     pub refuse: [Duration; Work::CLASSES_MAX],
     /// Datagrams that a receive buffer holds.
@@ -57,6 +59,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let burst = section.value(&BURST, report).map(Spanned::into_inner);
     let disposal = section.value(&DISPOSAL, report).map(Spanned::into_inner);
     let refusing_max = refusing_max(section, disposal, report);
+    let stateful_max = section.value(&STATEFUL_MAX, report).map(Spanned::into_inner);
     let pad = pad(section, disposal, report);
     let occupancy = section.value(&OCCUPANCY, report).map(Spanned::into_inner);
     let sticky = section.value(&STICKY, report).map(Spanned::into_inner);
@@ -88,6 +91,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
         retry_after: retry_after?,
         pad: pad?,
         refusing_max: refusing_max?,
+        stateful_max: stateful_max?,
         sources,
     })
 }
@@ -227,12 +231,17 @@ fn retry_after(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<
 pub fn read_emulate(section: &Section<'_, '_>, report: &mut Report) -> Option<Emulate> {
     let mut cost = |knob| section.value(knob, report).map(Spanned::into_inner);
     let (offer, serve, refuse) = (cost(&OFFER_US), cost(&SERVE_US), cost(&REFUSE_US));
+    let serve_stateless = match section.has(&SERVE_STATELESS_US) {
+        false => Some(None),
+        true => section.given(&SERVE_STATELESS_US, report).map(Spanned::into_inner).map(Some),
+    };
     let receive = section.value(&RECEIVE_US, report).map(Spanned::into_inner);
     let socket_max = section.value(&SOCKET_MAX, report).map(Spanned::into_inner);
     Some(Emulate {
         receive: Duration::from_secs_f64(receive? / 1e6),
         offer: offer?,
         serve: serve?,
+        serve_stateless: serve_stateless?,
         refuse: refuse?,
         socket_max: usize::try_from(socket_max?).ok()?,
     })

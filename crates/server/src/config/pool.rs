@@ -1,7 +1,6 @@
 //! `[[pool]]` and `[[pool.backend]]`: the servers behind.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use tidegate_proxy::{FORK_MAX, Mode};
 use toml::Spanned;
 
 use super::diagnostic::{Report, quoted};
+use super::location::Location;
 use super::params;
 use super::section::Section;
 use super::tables::{
@@ -40,7 +40,7 @@ pub struct Backend {
     /// Its name, different from every other back end's in any pool.
     pub name: String,
     /// Where it is; no other back end in any pool is there.
-    pub address: SocketAddr,
+    pub location: Location,
     /// Its share of the calls in proportion to the others' weights, at least 1.
     pub weight: u32,
     /// When its turn comes in a fork, 0 to 1.
@@ -80,7 +80,7 @@ pub(super) struct Draft {
 
 /// A `[[pool.backend]]` as far as it could be read.
 pub(super) struct BackendDraft {
-    pub address: Option<Spanned<SocketAddr>>,
+    pub location: Option<Spanned<Location>>,
     name: Option<Spanned<String>>,
     weight: Option<u32>,
     q: Option<Spanned<f64>>,
@@ -123,23 +123,23 @@ impl Draft {
 
 impl BackendDraft {
     fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
-        let address = section.value(&URI, report);
+        let location = section.value(&URI, report);
         let name = if section.has(&BACKEND_NAME) {
             section.given(&BACKEND_NAME, report)
         } else {
-            address.as_ref().map(|at| Spanned::new(at.span(), at.get_ref().to_string()))
+            location.as_ref().map(|at| Spanned::new(at.span(), at.get_ref().to_string()))
         };
         let weight = section
             .value(&WEIGHT, report)
             .and_then(|weight| u32::try_from(weight.into_inner()).ok());
         let q = section.value(&Q, report);
-        Self { address, name, weight, q, has_q: section.has(&Q) }
+        Self { location, name, weight, q, has_q: section.has(&Q) }
     }
 
     fn finish(self) -> Option<Backend> {
         Some(Backend {
             name: self.name?.into_inner(),
-            address: self.address?.into_inner(),
+            location: self.location?.into_inner(),
             weight: self.weight?,
             q: self.q?.into_inner(),
         })
@@ -186,11 +186,16 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
             }
             continue;
         }
-        if draft.mode.as_ref().is_some_and(|mode| *mode.get_ref() == Mode::Stateless) {
+        // RFC 3261 §16.1: "Any request that is forwarded to more than one location MUST be
+        // handled statefully."
+        if let Some(mode) = &draft.mode
+            && *mode.get_ref() != Mode::Transaction
+        {
+            let word = mode.get_ref().name();
             report.error(
                 policy.span(),
                 "a pool cannot fork without transactions".to_owned(),
-                "forks, but `mode` is `stateless`",
+                format!("forks, but `mode` is `{word}`"),
                 "remove `mode`, or choose another policy".to_owned(),
             );
         }
@@ -220,15 +225,15 @@ pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
     }
 
     let mut names: HashMap<&str, Range<usize>> = HashMap::new();
-    let mut addresses: HashMap<SocketAddr, Range<usize>> = HashMap::new();
+    let mut locations: HashMap<&Location, Range<usize>> = HashMap::new();
     for backend in drafts.iter().flat_map(|pool| &pool.backends) {
-        let twin = backend.address.as_ref().and_then(|address| {
-            addresses.insert(*address.get_ref(), address.span()).map(|first| (address, first))
+        let twin = backend.location.as_ref().and_then(|location| {
+            locations.insert(location.get_ref(), location.span()).map(|first| (location, first))
         });
-        if let Some((address, first)) = twin {
+        if let Some((location, first)) = twin {
             report.clash(
-                format!("two back ends at {}", address.get_ref()),
-                (address.span(), "used already"),
+                format!("two back ends at {}", location.get_ref()),
+                (location.span(), "used already"),
                 (first, "here"),
                 "remove one of them: a server belongs to one pool, where its calls are counted",
             );

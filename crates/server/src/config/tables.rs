@@ -2,6 +2,7 @@
 
 mod overload;
 mod pool;
+mod resolver;
 mod sources;
 
 use std::net::SocketAddr;
@@ -20,14 +21,15 @@ use super::word;
 pub(super) use overload::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
     PAD, PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
-    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW, SHADOW_LAW, SHADOW_PARAMS,
-    SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
+    RETRY_AFTER, SCALED, SERVE_STATELESS_US, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW,
+    SHADOW_LAW, SHADOW_PARAMS, SHED, SHED_BY, SOCKET_MAX, STATEFUL_MAX, STICKY, THROTTLE,
 };
 pub use overload::{EMULATE, OVERLOAD};
 pub(super) use pool::{
     BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POOL, POOL_NAME, Q, TRIES_MAX, URI, WEIGHT,
 };
 pub use pool::{POLICY, POOL_PARAMS};
+pub(super) use resolver::{RESOLVER, RESOLVER_SERVERS};
 pub(super) use sources::{
     BAN_ABOVE_CPS, BAN_AFTER_S, BAN_S, BANS_MAX, CAP_CPS, EMERGENCY, FAIR, LIMIT, LIMIT_BAN_S,
     LIMIT_BURST, LIMIT_CPS, LIMIT_FROM, LIMIT_PER, LIMIT_THEN, NEVER_BAN, PRIORITY, PRIORITY_FROM,
@@ -40,7 +42,7 @@ pub(super) static ROOT: Table = Table {
     count: 0..=1,
     doc: "",
     knobs: &[],
-    tables: &[&SERVER, &ADMIN, &LISTEN, &POOL, &ROUTE, &OVERLOAD, &EMULATE],
+    tables: &[&SERVER, &ADMIN, &RESOLVER, &LISTEN, &POOL, &ROUTE, &OVERLOAD, &EMULATE],
     has_free_keys: false,
     reserved: &[],
 };
@@ -122,8 +124,9 @@ pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {
     name: "call_idle_seconds",
     shape: Whole(60..=86_400),
     absent: Absent::Default("10_800"),
-    doc: "Seconds without any message after which an answered call is taken for ended. Its \
-          later requests still find their back end, by the token in their Route.",
+    doc: "Seconds without a request after which an answered call is taken for ended, if it has no \
+          session timer: one that has (RFC 4028) is kept until 32 seconds after its session has \
+          expired. Its later requests still find their back end, by the token in their Route.",
 };
 
 pub(super) static QUEUE_MAX: Knob<Whole> = Knob {

@@ -15,6 +15,7 @@ mod failover;
 mod hostile;
 mod impair;
 mod methods;
+mod names;
 mod overload;
 mod products;
 mod recording;
