@@ -349,7 +349,6 @@ impl Core for Caller {
             Err(_) => self.stats.malformed += 1,
         }
         self.begin_held_back(now);
-        self.calls.settle();
     }
 
     /// Nothing ever waits: a response is handled as it arrives.
@@ -366,7 +365,6 @@ impl Core for Caller {
             self.act(self.namer.mark(id), act);
         }
         self.begin_held_back(now);
-        self.calls.settle();
     }
 
     fn on_failed(&mut self, now: Timestamp, failure: Undelivered) {

@@ -48,6 +48,7 @@ struct Seat {
     place: usize,
     address: SocketAddr,
     config: Config,
+    pool: Pool,
     /// What the present one measures; `None` while there is none.
     instruments: Option<Instruments>,
     /// Of those before it.
@@ -66,6 +67,8 @@ impl<'p> Stage<'p> {
         let entries: Vec<(usize, f64)> = topology.entries().collect();
         let link = Link::default();
         let mut network = Network::new(seed, link, traffic(point));
+        // One for all: who needs a buffer gets the one that was given back last.
+        let pool = Pool::new();
 
         for (kind, count) in [(SERVERS, names.len()), (ANSWERERS, conditions.answerers as usize)] {
             for (index, at) in addresses(kind).take(count).enumerate() {
@@ -77,7 +80,7 @@ impl<'p> Stage<'p> {
         for (index, at) in addresses(ANSWERERS).take(conditions.answerers as usize).enumerate() {
             let element = agents::answerer_element(index);
             let config = agents::answerer(point, index, at);
-            let answerer = Answerer::new(config, seed, element, Pool::new());
+            let answerer = Answerer::new(config, seed, element, pool.clone());
             answerers.push(network.add(&[at], Actor::Answerer(Box::new(answerer))));
             network.tap_mut().name(at, names.len() + 1);
         }
@@ -89,6 +92,7 @@ impl<'p> Stage<'p> {
                 place,
                 address,
                 config: configuration(point, place, folder)?,
+                pool: pool.clone(),
                 instruments: None,
                 past: NodeOutcome::new(names[place]),
                 lives: 0,
@@ -101,7 +105,7 @@ impl<'p> Stage<'p> {
         for (index, (&(place, share), at)) in entries.iter().zip(addresses(CALLERS)).enumerate() {
             let config = agents::caller(point, share, at, servers[place].address);
             let element = agents::caller_element(index);
-            let caller = Caller::new(config, seed, element, Timestamp::ZERO, Pool::new())
+            let caller = Caller::new(config, seed, element, Timestamp::ZERO, pool.clone())
                 .map_err(|impossible| impossible.to_string())?;
             callers.push(network.add(&[at], Actor::Caller(Box::new(caller))));
             network.tap_mut().name(at, 0);
@@ -233,7 +237,7 @@ impl Seat {
         let keys = Keys { current: [1 + self.place as u8; 32], previous: Vec::new() };
         let assembly = Assembly::new(&self.config, &keys, vec![self.address], seed);
         self.instruments = Some(assembly.instruments());
-        Actor::Server(assembly.part(0).core(Pool::new()))
+        Actor::Server(assembly.part(0).core(self.pool.clone()))
     }
 
     /// Keeps what one has counted that is no more.
