@@ -28,9 +28,9 @@ pub(super) use overload::{
 };
 pub use overload::{EMULATE, OVERLOAD};
 pub(super) use pool::{
-    BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POLICY, POOL, POOL_NAME, POOL_PARAMS, Q,
-    TRIES_MAX, URI, WEIGHT,
+    BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POOL, POOL_NAME, Q, TRIES_MAX, URI, WEIGHT,
 };
+pub use pool::{POLICY, POOL_PARAMS};
 pub(super) use resolver::{RESOLVER, RESOLVER_SERVERS};
 pub(super) use sources::{
     BAN_ABOVE_CPS, BAN_AFTER_S, BAN_S, BANS_MAX, CAP_CPS, EMERGENCY, FAIR, LIMIT, LIMIT_BAN_S,

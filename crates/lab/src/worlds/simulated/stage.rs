@@ -17,6 +17,7 @@ use tidegate_world::{Pool, Seed, Timestamp};
 
 use super::actor::Actor;
 use super::agenda::{self, Act};
+use super::occupancy::Occupancy;
 use super::traffic::{Limits, SetUp, Traffic};
 use crate::network::{self, Party, Trouble};
 use crate::outcome::{NodeOutcome, Outcome};
@@ -124,8 +125,7 @@ impl<'p> Stage<'p> {
     pub fn play(&mut self, cancelled: &AtomicBool) -> Result<(), String> {
         let point = self.point;
         let end = agents::lasts(point);
-        let acts =
-            agenda::agenda(&point.conditions.faults, point.sample(), end, |party| self.who(party));
+        let acts = agenda::agenda(&point.faults(), point.sample(), end, |party| self.who(party));
         let mut at = Duration::ZERO;
         for (when, act) in acts {
             while at < when {
@@ -166,12 +166,14 @@ impl<'p> Stage<'p> {
             }
             outcome
         };
-        let (good, flows) = (self.network.tap().good(), self.network.tap().flows());
+        let tap = self.network.tap();
+        let (good, flows, occupancy) = (tap.good(), tap.flows(), tap.occupancy().to_vec());
         let nodes = self.servers.into_iter().map(life).collect();
         let outcome = counted::outcome(self.point, &callers, &answered, &self.timeline);
         let csv = self.timeline.csv().map_err(|error| error.to_string())?;
         fs::write(folder.join(counted::TIMELINE), csv).map_err(|error| error.to_string())?;
-        Ok(Outcome { good: good.unwrap_or(outcome.good), nodes, flows, ..outcome })
+        let good = good.unwrap_or(outcome.good);
+        Ok(Outcome { good, nodes, flows, occupancy, ..outcome })
     }
 
     /// The nodes of a party; none of a place that there is not.
@@ -302,5 +304,11 @@ fn traffic(point: &Point) -> Traffic {
         repeats: agents::timing(point).patience(),
     };
     let asked = point.conditions.goodput == Goodput::Acknowledged;
-    Traffic::new(parties, asked.then(|| SetUp::new(0, answerers, limits)))
+    let chosen = |place| {
+        let choosers = (0..topology.nodes().len()).filter(|&place| topology.balances(place));
+        choosers.flat_map(|place| &topology.nodes()[place].to).any(|to| *to == Next::Node(place))
+    };
+    let servers = (0..topology.nodes().len()).map(chosen);
+    let occupancy = Occupancy::new([false].into_iter().chain(servers), limits.from..limits.to);
+    Traffic::new(parties, asked.then(|| SetUp::new(0, answerers, limits)), occupancy)
 }
