@@ -15,6 +15,8 @@ pub struct InForce {
     pub orders: Counter,
     /// Orders that were not understood.
     pub not_understood: Counter,
+    /// The version of the key that makes route tokens.
+    pub key_version: Counter,
     /// The law: its place in the [registry](registry::LAWS), from 1; 0 before it is known.
     pub law: Counter,
     /// The law of the shadow, likewise; 0 without one.

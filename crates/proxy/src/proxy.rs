@@ -14,6 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
 use crate::names::Names;
 use crate::refusals::Trace;
+use crate::secret::TokenKeys;
 use crate::settings::{Disposal, Settings};
 use crate::sources::Watchman;
 use crate::thinning::Thinning;
@@ -63,6 +64,7 @@ impl Proxy {
             &mut settings.seed.stream(Purpose::Floods, shard),
         );
         counters.in_force.publish(&gate);
+        counters.in_force.key_version.set(settings.secret.tokens.current.version.into());
         let trace = Trace::new(settings.trace, Arc::clone(&counters));
         // The same for all shards: they share a program of the kernel.
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
@@ -92,6 +94,15 @@ impl Proxy {
         self.ingress.switch(now, law, shadow);
         self.counters.overload.publish(now, self.ingress.gate());
         self.counters.in_force.publish(self.ingress.gate());
+    }
+
+    /// Makes and verifies route tokens with these keys from now on.
+    pub fn rekey(&mut self, keys: &TokenKeys) {
+        // The time it takes is that of no message.
+        self.in_service = None;
+        self.looks = Looks::default();
+        self.endpoint.rekey(keys);
+        self.counters.in_force.key_version.set(keys.current.version.into());
     }
 
     /// A driver may look at several messages at one time: what that took is known when time has

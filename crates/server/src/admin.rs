@@ -2,6 +2,7 @@
 //! shards are, it answers, and however busy it is, they do not notice.
 
 mod connection;
+mod keys;
 mod origin;
 mod overload;
 
@@ -39,7 +40,7 @@ pub struct Pages {
     /// For `/status`: whatever else an operator wants to know, asked at each request
     /// on the admin thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
-    /// For `/overload`, `/laws`, `/refusals` and `/bans`, if there is overload control to steer.
+    /// For `/overload`, `/laws`, `/refusals`, `/bans` and `/keys`, if there are shards to steer.
     pub controls: Option<Controls>,
     /// Names, in lower case, by which the interface may be called, beside `localhost` and
     /// addresses.
@@ -170,7 +171,7 @@ fn policies() -> impl IntoResponse {
 }
 
 fn no_such_page() -> impl IntoResponse {
-    let pages =
-        "Pages: /healthz /readyz /metrics /status /policies /overload /laws /refusals /bans\n";
+    let pages = "Pages: /healthz /readyz /metrics /status /policies /overload /laws /refusals /bans \
+         /keys\n";
     (StatusCode::NOT_FOUND, pages)
 }

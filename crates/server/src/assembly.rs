@@ -10,12 +10,11 @@ use tidegate_balance as balance;
 use tidegate_control::BanList;
 use tidegate_io::Orders;
 use tidegate_proxy as proxy;
-use tidegate_proxy::Proxy;
+use tidegate_proxy::{Proxy, Secret};
 use tidegate_sim::{Costs, Host, HostSettings};
 use tidegate_world::{Core, Pool, Seed, delegate};
 
-use crate::config::{self, Config, Emulate, HostPort, Listen, Location, Selection};
-use crate::key::Keys;
+use crate::config::{self, Config, Emulate, HostPort, Listen, Location, Selection, Sharing};
 use crate::refusals::Refusals;
 use crate::sources::ShardCounters;
 use crate::status::Instruments;
@@ -25,7 +24,7 @@ use crate::steering::Steering;
 /// What all shards of a process share.
 pub struct Assembly<'a> {
     config: &'a Config,
-    keys: &'a Keys,
+    keys: &'a Secret,
     locals: Vec<SocketAddr>,
     pools: Vec<balance::Pool>,
     counters: Vec<ShardCounters>,
@@ -37,7 +36,7 @@ pub struct Assembly<'a> {
 impl<'a> Assembly<'a> {
     /// The process that `config` describes, whose listeners are at `locals`, in the order of the
     /// configuration.
-    pub fn new(config: &'a Config, keys: &'a Keys, locals: Vec<SocketAddr>, seed: Seed) -> Self {
+    pub fn new(config: &'a Config, keys: &'a Secret, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
         let bans = BanList::new(config.overload.sources.bans_max);
         Self {
@@ -103,8 +102,8 @@ impl<'a> Assembly<'a> {
                 .as_ref()
                 .map_or_else(|| local.to_string(), ToString::to_string),
             trust: listen.trust.clone(),
+            shared: listen.shared != Sharing::No,
         };
-        let secret = proxy::Secret { current: keys.current, previous: keys.previous.clone() };
         proxy::Settings {
             shard,
             shards: config.server.shards,
@@ -125,7 +124,7 @@ impl<'a> Assembly<'a> {
             ..proxy::Settings::new(
                 config.listen.iter().zip(&self.locals).map(listener).collect(),
                 pools.iter().zip(&config.pool).map(pool_settings).collect(),
-                secret,
+                (*keys).clone(),
             )
         }
     }

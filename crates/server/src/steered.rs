@@ -6,6 +6,7 @@ use tidegate_proxy::{Counters, Proxy};
 use tidegate_world::{Core, Timestamp, delegate};
 
 use crate::config::order::{Laws, given};
+use crate::key;
 
 /// A proxy, and who translates its orders: it knows no configuration.
 pub struct Steered {
@@ -26,8 +27,16 @@ impl Steered {
 }
 
 impl Core for Steered {
-    /// The text of a table `[overload]`, as [`order::text`](crate::config::order::text) writes it.
+    /// The text of a table `[overload]`, as [`order::text`](crate::config::order::text) writes it,
+    /// or of [keys](key::order).
     fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+        if key::order::is_about_keys(order) {
+            match key::order::given(order) {
+                Some(keys) => self.proxy.rekey(&keys),
+                None => self.counters.in_force.not_understood.add(1),
+            }
+            return;
+        }
         match given(order) {
             Ok(Laws { law, shadow }) => {
                 self.proxy.switch(now, law, shadow);

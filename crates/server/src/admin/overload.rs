@@ -1,4 +1,4 @@
-//! The pages of overload control.
+//! The pages by which a running process is steered: above all its overload control.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,12 @@ use tidegate_world::ORDER_MAX;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::order::Refused;
+use crate::key::Keeper;
 use crate::refusals::Refusals;
 use crate::steering::{NotSteered, Steering};
 use crate::{bans, laws};
+
+use super::keys;
 
 /// How long the body of a request may take.
 const BODY_WAIT: Duration = Duration::from_secs(5);
@@ -26,7 +29,7 @@ const BODY_WAIT: Duration = Duration::from_secs(5);
 const HEED_WAIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What the pages of overload control show and change.
+/// What operators see and change of a running process.
 pub struct Controls {
     /// For `/overload`.
     pub steering: Steering,
@@ -34,12 +37,15 @@ pub struct Controls {
     pub refusals: Refusals,
     /// For `/bans`.
     pub bans: BanList,
+    /// For `/keys`, if there is a file that holds them.
+    pub keeper: Option<Arc<Keeper>>,
     /// The clock of the shards.
     pub clock: Clock,
 }
 
 /// The pages.
 pub(super) fn router(controls: Controls) -> Router {
+    let keys = controls.keeper.clone().map(keys::router).unwrap_or_default();
     let controls = Arc::new(controls);
     let (shown, changed) = (Arc::clone(&controls), Arc::clone(&controls));
     let (banned, lifted) = (Arc::clone(&controls), Arc::clone(&controls));
@@ -57,6 +63,7 @@ pub(super) fn router(controls: Controls) -> Router {
         .route("/refusals", get(refusals))
         .route("/bans", get(banned))
         .route("/bans/{address}", delete(lift))
+        .merge(keys)
 }
 
 async fn change(controls: &Controls, body: Body) -> Response {
@@ -105,11 +112,11 @@ fn lift(controls: &Controls, address: &str) -> Response {
     }
 }
 
-fn json(status: StatusCode, value: &Value) -> Response {
+pub(super) fn json(status: StatusCode, value: &Value) -> Response {
     let kind = [(header::CONTENT_TYPE, "application/json")];
     (status, kind, format!("{value:#}\n")).into_response()
 }
 
-fn text(status: StatusCode, text: impl Into<String>) -> Response {
+pub(super) fn text(status: StatusCode, text: impl Into<String>) -> Response {
     (status, text.into()).into_response()
 }

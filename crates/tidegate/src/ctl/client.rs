@@ -39,6 +39,11 @@ impl Client {
         self.read(self.agent.put(self.url(path)).send(value.to_string()))
     }
 
+    /// Has done there what the path says, and gives what comes of it.
+    pub fn post(&self, path: &str) -> Result<Value, Trouble> {
+        self.read(self.agent.post(self.url(path)).send_empty())
+    }
+
     /// Deletes what is there, and gives what is left.
     pub fn delete(&self, path: &str) -> Result<Value, Trouble> {
         self.read(self.agent.delete(self.url(path)).call())
