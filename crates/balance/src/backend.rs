@@ -60,6 +60,12 @@ impl Backend {
         self.weight
     }
 
+    /// Its weight as it counts at `now`, in thousandths of [`weight`](Self::weight): what a policy
+    /// divides calls by. At least 100.
+    pub fn effective_weight(&self, _now: Timestamp) -> u64 {
+        u64::from(self.weight) * 1000
+    }
+
     /// Calls held now.
     pub fn calls(&self) -> u64 {
         self.load.calls.load(Relaxed)
