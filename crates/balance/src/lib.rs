@@ -27,11 +27,14 @@
 //! ```
 
 mod backend;
+mod group;
+mod health;
 mod lease;
 mod policy;
 mod pool;
 
-pub use backend::Backend;
+pub use backend::{Backend, UNTIL_PROBED};
+pub use health::{COUNT_MAX, Duty, State};
 pub use lease::{Lease, Work};
 pub use policy::{Picker, Policy};
 pub use pool::Pool;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tidegate_world::Timestamp;
 
+use crate::group::front;
 use crate::{Backend, Lease, Pool, Work};
 
 /// How the back end of a new call is chosen.
@@ -90,11 +91,13 @@ impl Picker {
     ) -> Option<usize> {
         let backends = self.pool.backends();
         let usable = |i: usize| may_have(i, &backends[i]) && backends[i].is_up(now);
+        let group = front(backends, usable)?;
+        let usable = |i: usize| backends[i].priority() == group && usable(i);
         let picked = match &mut self.state {
-            State::Rr(rr) => rr.pick(backends, usable),
-            State::Hash => self.hash.pick(call, usable),
-            State::Cjsq(least) => least.pick(backends, Backend::calls, usable),
-            State::Tlwl(least) => least.pick(backends, Backend::work, usable),
+            State::Rr(rr) => rr.pick(now, backends, usable),
+            State::Hash => self.hash.pick(now, backends, call, usable),
+            State::Cjsq(least) => least.pick(now, backends, Backend::calls, usable),
+            State::Tlwl(least) => least.pick(now, backends, Backend::work, usable),
         }?;
         backends[picked].note_assigned();
         Some(picked)
@@ -104,7 +107,9 @@ impl Picker {
     /// nothing: the same call gets the same back end while none goes up or down.
     pub fn pick_by_call(&self, now: Timestamp, call: u64, not: Option<usize>) -> Option<usize> {
         let backends = self.pool.backends();
-        self.hash.pick(call, |i| Some(i) != not && backends[i].is_up(now))
+        let usable = |i: usize| Some(i) != not && backends[i].is_up(now);
+        let group = front(backends, usable)?;
+        self.hash.pick(now, backends, call, |i| backends[i].priority() == group && usable(i))
     }
 
     /// The back end at `index` (as [`pick`](Self::pick) gave it).

@@ -9,28 +9,34 @@
 
 use std::sync::Arc;
 
+use tidegate_world::Timestamp;
+
 use crate::Backend;
 
 #[derive(Debug)]
 pub(super) struct Hash {
-    /// For each back end the salt its draws begin from, and its weight.
-    draws: Box<[(u64, f64)]>,
+    /// For each back end the salt its draws begin from.
+    salts: Box<[u64]>,
 }
 
 impl Hash {
     pub(super) fn new(backends: &[Arc<Backend>]) -> Self {
-        let draws = backends
-            .iter()
-            .map(|b| (fnv1a(b.address().to_string().as_bytes()), f64::from(b.weight())))
-            .collect();
-        Self { draws }
+        let salt = |b: &Arc<Backend>| fnv1a(b.address().to_string().as_bytes());
+        Self { salts: backends.iter().map(salt).collect() }
     }
 
-    pub(super) fn pick(&self, call: u64, usable: impl Fn(usize) -> bool) -> Option<usize> {
-        let score = |&(salt, weight): &(u64, f64)| -weight / unit(mix(call ^ salt)).ln();
-        (0..self.draws.len())
-            .filter(|&i| usable(i))
-            .max_by(|&a, &b| score(&self.draws[a]).total_cmp(&score(&self.draws[b])))
+    pub(super) fn pick(
+        &self,
+        now: Timestamp,
+        backends: &[Arc<Backend>],
+        call: u64,
+        usable: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let score = |i: usize| {
+            let weight = backends[i].effective_weight(now) as f64;
+            -weight / unit(mix(call ^ self.salts[i])).ln()
+        };
+        (0..self.salts.len()).filter(|&i| usable(i)).max_by(|&a, &b| score(a).total_cmp(&score(b)))
     }
 }
 

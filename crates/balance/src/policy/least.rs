@@ -12,6 +12,8 @@
 
 use std::sync::Arc;
 
+use tidegate_world::Timestamp;
+
 use crate::Backend;
 
 #[derive(Debug, Default)]
@@ -22,6 +24,7 @@ pub(super) struct Least {
 impl Least {
     pub(super) fn pick(
         &mut self,
+        now: Timestamp,
         backends: &[Arc<Backend>],
         load: impl Fn(&Backend) -> u64,
         usable: impl Fn(usize) -> bool,
@@ -35,8 +38,8 @@ impl Least {
             let load_i = load(&backends[i]);
             let less = best.is_none_or(|(b, load_b)| {
                 // load_i / weight_i < load_b / weight_b, without division.
-                u128::from(load_i) * u128::from(backends[b].weight())
-                    < u128::from(load_b) * u128::from(backends[i].weight())
+                u128::from(load_i) * u128::from(backends[b].effective_weight(now))
+                    < u128::from(load_b) * u128::from(backends[i].effective_weight(now))
             });
             if less {
                 best = Some((i, load_i));

@@ -9,6 +9,8 @@
 
 use std::sync::Arc;
 
+use tidegate_world::Timestamp;
+
 use crate::Backend;
 
 #[derive(Debug)]
@@ -23,6 +25,7 @@ impl Rr {
 
     pub(super) fn pick(
         &mut self,
+        now: Timestamp,
         backends: &[Arc<Backend>],
         usable: impl Fn(usize) -> bool,
     ) -> Option<usize> {
@@ -32,7 +35,7 @@ impl Rr {
             if !usable(i) {
                 continue;
             }
-            let weight = i64::from(backend.weight());
+            let weight = backend.effective_weight(now) as i64;
             self.credit[i] += weight;
             gained += weight;
             if richest.is_none_or(|r| self.credit[i] > self.credit[r]) {
