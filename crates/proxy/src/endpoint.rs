@@ -11,13 +11,14 @@ use std::time::Duration;
 use tidegate_balance::{Backend, Picker, Policy};
 use tidegate_sip::{Malformed, Message, Method, Outline, Scan};
 use tidegate_transaction::{Key, identity_of_branch};
-use tidegate_world::{Cause, Crossing, Failure, Pool, Received, Timestamp, Transmit};
+use tidegate_world::{Cause, Crossing, Failure, Pool, Purpose, Received, Timestamp, Transmit};
 
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member, Phase, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::instead::{Instead, status_of};
 use crate::origin::Addresses;
+use crate::probes::Probes;
 use crate::reply::{is_own_ack, refusal, refusal_of, reply};
 use crate::secret::Keys;
 use crate::settings::{Choice, Mode, PoolSettings, Rule, Settings};
@@ -32,6 +33,7 @@ pub(crate) struct Endpoint {
     addresses: Addresses,
     pools: Vec<PoolSettings>,
     pickers: Vec<Picker>,
+    probes: Probes,
     rules: Vec<Rule>,
     calls: Calls,
     transactions: Transactions,
@@ -49,7 +51,11 @@ impl Endpoint {
         assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
         assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
         assert!(!settings.pools.is_empty(), "a proxy has somewhere to send to");
-        Self {
+        for PoolSettings { pool, health, .. } in &settings.pools {
+            pool.backends().iter().for_each(|b| b.set_slow_start(health.slow_start));
+        }
+        let draws = settings.seed.stream(Purpose::Probes, settings.shard.into());
+        let mut endpoint = Self {
             shard: settings.shard,
             shards: settings.shards,
             // What tells this process from one that was before it.
@@ -66,7 +72,10 @@ impl Endpoint {
             transmits: VecDeque::new(),
             crossings: VecDeque::new(),
             counters,
-        }
+            probes: Probes::new(draws),
+        };
+        endpoint.enlist_probed(Timestamp::ZERO);
+        endpoint
     }
 
     pub(crate) fn shard(&self) -> u16 {
@@ -129,6 +138,22 @@ impl Endpoint {
 
     pub(crate) fn backend(&self, member: Member) -> &Backend {
         self.pickers[usize::from(member.pool)].backend(member.backend.into())
+    }
+
+    /// Every back end of every pool.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (Member, &Arc<Backend>)> {
+        (0..).zip(&self.pickers).flat_map(|(pool, picker)| {
+            let backends = (0..).zip(picker.pool().backends());
+            backends.map(move |(backend, b)| (Member { pool, backend }, b))
+        })
+    }
+
+    pub(crate) fn probes(&self) -> &Probes {
+        &self.probes
+    }
+
+    pub(crate) fn probes_mut(&mut self) -> &mut Probes {
+        &mut self.probes
     }
 
     pub(crate) fn waiting_transmits(&self) -> usize {
@@ -290,6 +315,20 @@ impl Endpoint {
         picker.pick_where(now, call, may_have).map(|backend| backend as u16)
     }
 
+    /// The pool that new calls of `pool` go to: itself, or if none of its back ends may be given
+    /// any, the first of those that stand in for it of which one may.
+    pub(crate) fn standing_in(&self, now: Timestamp, pool: u16) -> u16 {
+        let is_up = |&pool: &u16| self.pool_settings(pool).pool.is_up(now);
+        self.and_backups(pool).find(is_up).unwrap_or(pool)
+    }
+
+    /// A pool, and those that stand in for it, in their order.
+    pub(crate) fn and_backups(&self, pool: u16) -> impl Iterator<Item = u16> {
+        let next = |&pool: &u16| self.pool_settings(pool).backup;
+        // As many as there are: a circle, which a configuration is refused for, ends too.
+        std::iter::successors(Some(pool), next).take(self.pools.len())
+    }
+
     /// Chooses a back end for what another back end sends to a pool. RFC 3261 §16.11: by
     /// the message alone, so that repetitions, CANCEL and ACK get the same choice.
     pub(crate) fn pick_by_call(
@@ -343,6 +382,7 @@ impl Endpoint {
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         self.calls.handle_timeout(now);
         self.handle_due(now);
+        self.probes_due(now);
     }
 
     /// Whether the transport has said, of what was sent at `since`, that nobody listens at
@@ -360,7 +400,8 @@ impl Endpoint {
             return;
         }
         if let Some(member) = self.addresses.member(failure.path.remote) {
-            self.backend(member).on_failed(now, self.failure_pause);
+            self.backend(member).on_failed(now, self.pause_of(member.pool));
+            self.probe_unreachable(now, member);
         }
         self.unreachable.note(now, failure.path.remote);
     }

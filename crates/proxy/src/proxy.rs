@@ -261,7 +261,8 @@ impl Core for Proxy {
         let transactions = self.endpoint.transactions().poll_timeout();
         let tick = self.ingress.gate().poll_timeout();
         let thinning = self.thinning.as_ref().and_then(|t| t.ladder().poll_timeout());
-        [calls, transactions, tick, thinning].into_iter().flatten().min()
+        let probes = self.endpoint.probes().poll_timeout();
+        [calls, transactions, probes, tick, thinning].into_iter().flatten().min()
     }
 
     fn is_drained(&self) -> bool {

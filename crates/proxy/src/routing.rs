@@ -108,6 +108,10 @@ impl Endpoint {
             (Next::Address(address, is_strict), _) => Way::Address(*address, *is_strict),
             (Next::Name, _) => return Err(NAME),
         };
+        let destination = match destination {
+            Way::Pool(pool) => Way::Pool(self.standing_in(now, pool)),
+            address => address,
+        };
         match destination {
             Way::Pool(pool) if let Origin::Member(from) = origin => {
                 let to = self.pick_by_call(now, pool, fingerprint, from)?;
@@ -232,12 +236,19 @@ impl Endpoint {
         let Some((call, fingerprint)) = call else { return Ok(None) };
         let Some(entry) = self.calls().get(call) else { return Ok(None) };
         let (mut member, answered, phase) = (entry.member, entry.answered, entry.phase);
-        let waits = !answered || phase == Phase::Finished || phase == Phase::Single;
-        if is_new && waits && !self.backend(member).is_up(now) {
+        let begins_anew = answered && matches!(phase, Phase::Finished | Phase::Single);
+        let stays = if begins_anew {
+            self.backend(member).is_up(now)
+        } else {
+            // Who is drained or has asked for a pause finishes what it has.
+            answered || self.backend(member).is_alive(now)
+        };
+        if is_new && !stays {
             // The client repeats its request because nobody answers, or begins anew:
             // nothing ties it to a back end that is down.
-            let backend = self.pick(now, member.pool, fingerprint, Some(member.backend))?;
-            member.backend = backend;
+            let pool = self.standing_in(now, member.pool);
+            let not = (pool == member.pool).then_some(member.backend);
+            member = Member { pool, backend: self.pick(now, pool, fingerprint, not)? };
             self.move_call(call, member);
         }
         Ok(Some(self.toward(member, call, routes.own)))

@@ -47,6 +47,8 @@ pub enum Purpose {
     ShadowThrottle,
     /// The rank by which such a law would judge new work that bears nothing to rank it by.
     ShadowRank,
+    /// When back ends are probed, and the identifiers of probes.
+    Probes,
 }
 
 /// The seed of a whole run, from which every stream is derived.
