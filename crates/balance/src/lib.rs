@@ -27,6 +27,7 @@
 //! ```
 
 mod backend;
+mod fleet;
 mod group;
 mod health;
 mod lease;
@@ -34,6 +35,7 @@ mod policy;
 mod pool;
 
 pub use backend::{Backend, UNTIL_PROBED};
+pub use fleet::{Fleet, Muster, Post};
 pub use health::{COUNT_MAX, Duty, State};
 pub use lease::{Lease, Work};
 pub use policy::{Picker, Policy};

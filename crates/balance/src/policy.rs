@@ -44,6 +44,7 @@ impl Policy {
 #[derive(Debug)]
 pub struct Picker {
     pool: Pool,
+    policy: Policy,
     hash: hash::Hash,
     state: State,
 }
@@ -65,7 +66,12 @@ impl Picker {
             Policy::Cjsq => State::Cjsq(least::Least::default()),
             Policy::Tlwl => State::Tlwl(least::Least::default()),
         };
-        Self { hash: hash::Hash::new(pool.backends()), pool, state }
+        Self { hash: hash::Hash::new(pool.backends()), pool, policy, state }
+    }
+
+    /// How it chooses.
+    pub fn policy(&self) -> Policy {
+        self.policy
     }
 
     /// The pool it chooses from.

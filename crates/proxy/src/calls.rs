@@ -103,6 +103,11 @@ impl Calls {
         self.evicted
     }
 
+    /// The back end of each entry.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
+        self.slots.iter().filter_map(|slot| slot.call.as_ref().map(|call| call.member))
+    }
+
     /// The call with that fingerprint.
     pub(crate) fn find(&self, fingerprint: u128) -> Option<CallRef> {
         let same = |&slot: &u32| {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_balance::{Backend, Picker, Policy};
+use tidegate_balance::{Backend, Picker};
 use tidegate_sip::{Malformed, Message, Method, Outline, Scan};
 use tidegate_transaction::{Key, identity_of_branch};
 use tidegate_world::{Cause, Crossing, Failure, Pool, Purpose, Received, Timestamp, Transmit};
@@ -18,6 +18,7 @@ use crate::calls::{CallRef, Calls, Member, Phase, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::instead::{Instead, status_of};
 use crate::origin::Addresses;
+use crate::picking::picker_of;
 use crate::probes::Probes;
 use crate::reply::{is_own_ack, refusal, refusal_of, reply};
 use crate::secret::Keys;
@@ -65,7 +66,7 @@ impl Endpoint {
             failure_pause: settings.failure_pause,
             transactions: Transactions::new(settings.transactions_max, settings.timing),
             unreachable: Unreachable::default(),
-            pickers: settings.pools.iter().map(picker).collect(),
+            pickers: settings.pools.iter().map(picker_of).collect(),
             pools: settings.pools,
             rules: settings.rules,
             pool,
@@ -146,6 +147,23 @@ impl Endpoint {
             let backends = (0..).zip(picker.pool().backends());
             backends.map(move |(backend, b)| (Member { pool, backend }, b))
         })
+    }
+
+    /// Gives away the pools, to have them [put back](Self::put_pools) before anything else.
+    pub(crate) fn take_pools(&mut self) -> (Vec<PoolSettings>, Vec<Picker>) {
+        (std::mem::take(&mut self.pools), std::mem::take(&mut self.pickers))
+    }
+
+    /// Goes on with these pools, those who choose in them, and these rules.
+    pub(crate) fn put_pools(
+        &mut self,
+        pools: Vec<PoolSettings>,
+        pickers: Vec<Picker>,
+        rules: Vec<Rule>,
+    ) {
+        debug_assert_eq!(pools.len(), pickers.len(), "one chooser for each pool");
+        self.addresses.set_members(&pools);
+        (self.pools, self.pickers, self.rules) = (pools, pickers, rules);
     }
 
     pub(crate) fn probes(&self) -> &Probes {
@@ -288,61 +306,12 @@ impl Endpoint {
         }
     }
 
-    /// Chooses a back end for a new call.
-    pub(crate) fn pick(
-        &mut self,
-        now: Timestamp,
-        pool: u16,
-        fingerprint: u128,
-        not: Option<u16>,
-    ) -> Result<u16, Instead> {
-        let picker = &mut self.pickers[usize::from(pool)];
-        picker
-            .pick(now, fingerprint as u64, not.map(usize::from))
-            .map(|backend| backend as u16)
-            .ok_or(Instead::Reply(503, "no back end is up"))
+    pub(crate) fn picker(&self, pool: u16) -> &Picker {
+        &self.pickers[usize::from(pool)]
     }
 
-    /// Chooses a back end for a new call among those that `may_have` it.
-    pub(crate) fn pick_another(
-        &mut self,
-        now: Timestamp,
-        pool: u16,
-        call: u64,
-        may_have: impl Fn(usize, &Backend) -> bool,
-    ) -> Option<u16> {
-        let picker = &mut self.pickers[usize::from(pool)];
-        picker.pick_where(now, call, may_have).map(|backend| backend as u16)
-    }
-
-    /// The pool that new calls of `pool` go to: itself, or if none of its back ends may be given
-    /// any, the first of those that stand in for it of which one may.
-    pub(crate) fn standing_in(&self, now: Timestamp, pool: u16) -> u16 {
-        let is_up = |&pool: &u16| self.pool_settings(pool).pool.is_up(now);
-        self.and_backups(pool).find(is_up).unwrap_or(pool)
-    }
-
-    /// A pool, and those that stand in for it, in their order.
-    pub(crate) fn and_backups(&self, pool: u16) -> impl Iterator<Item = u16> {
-        let next = |&pool: &u16| self.pool_settings(pool).backup;
-        // As many as there are: a circle, which a configuration is refused for, ends too.
-        std::iter::successors(Some(pool), next).take(self.pools.len())
-    }
-
-    /// Chooses a back end for what another back end sends to a pool. RFC 3261 §16.11: by
-    /// the message alone, so that repetitions, CANCEL and ACK get the same choice.
-    pub(crate) fn pick_by_call(
-        &self,
-        now: Timestamp,
-        pool: u16,
-        fingerprint: u128,
-        from: Member,
-    ) -> Result<Member, Instead> {
-        let not = (from.pool == pool).then(|| usize::from(from.backend));
-        self.pickers[usize::from(pool)]
-            .pick_by_call(now, fingerprint as u64, not)
-            .map(|backend| Member { pool, backend: backend as u16 })
-            .ok_or(Instead::Reply(503, "no back end is up"))
+    pub(crate) fn picker_mut(&mut self, pool: u16) -> &mut Picker {
+        &mut self.pickers[usize::from(pool)]
     }
 
     /// The entry of a call, made if there is none.
@@ -405,15 +374,6 @@ impl Endpoint {
         }
         self.unreachable.note(now, failure.path.remote);
     }
-}
-
-fn picker(settings: &PoolSettings) -> Picker {
-    let policy = match settings.choice {
-        Choice::One(policy) => policy,
-        // All are chosen; what one back end sends to another is divided by its Call-ID.
-        Choice::All(_) => Policy::Hash,
-    };
-    Picker::new(settings.pool.clone(), policy)
 }
 
 /// There is no room for another call.

@@ -3,11 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use hashbrown::HashMap;
+use tidegate_balance::Duty;
 use tidegate_sip::{Host, Uri};
 use tidegate_world::Path;
 
 use crate::calls::Member;
-use crate::settings::{Listener, Settings, canonical};
+use crate::settings::{Listener, PoolSettings, Settings, canonical};
 
 /// The port of a SIP URI without one, RFC 3261 §19.1.2.
 pub(crate) const PORT: u16 = 5060;
@@ -90,14 +91,26 @@ impl Own {
 
 impl Addresses {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let mut members = HashMap::new();
-        for (p, settings) in settings.pools.iter().enumerate() {
-            for (b, backend) in settings.pool.backends().iter().enumerate() {
-                let member = Member { pool: p as u16, backend: b as u16 };
-                members.entry(canonical(backend.address())).or_insert(member);
+        let listeners = settings.listeners.iter().map(Own::new).collect();
+        let mut addresses = Self { listeners, members: HashMap::new() };
+        addresses.set_members(&settings.pools);
+        addresses
+    }
+
+    /// From now on the back ends are those of these pools. Who is configured no more is known
+    /// until its calls have ended, unless another has its address.
+    pub(crate) fn set_members(&mut self, pools: &[PoolSettings]) {
+        self.members.clear();
+        for is_removed in [false, true] {
+            for (p, settings) in pools.iter().enumerate() {
+                for (b, backend) in settings.pool.backends().iter().enumerate() {
+                    if (backend.duty() == Duty::Removed) == is_removed {
+                        let member = Member { pool: p as u16, backend: b as u16 };
+                        self.members.entry(canonical(backend.address())).or_insert(member);
+                    }
+                }
             }
         }
-        Self { listeners: settings.listeners.iter().map(Own::new).collect(), members }
     }
 
     /// The back end at `address`.

@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
 use crate::refusals::Trace;
-use crate::settings::{Disposal, Settings};
+use crate::settings::{Disposal, PoolSettings, Rule, Settings};
 use crate::sources::Watchman;
 use crate::thinning::Thinning;
 
@@ -86,6 +86,19 @@ impl Proxy {
         self.ingress.switch(now, law, shadow);
         self.counters.overload.publish(now, self.ingress.gate());
         self.counters.in_force.publish(self.ingress.gate());
+    }
+
+    /// Goes on with these pools and rules: new calls by them, and calls that are held where they
+    /// are. A back end that stays has to be the same one, as
+    /// [`Fleet::enlist`](tidegate_balance::Fleet::enlist) gives it.
+    ///
+    /// # Panics
+    /// If there is no pool, or a rule leads to one that is not there.
+    pub fn reform(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) {
+        assert!(!pools.is_empty(), "a proxy has somewhere to send to");
+        self.in_service = None;
+        self.looks = Looks::default();
+        self.endpoint.reform(now, pools, rules);
     }
 
     /// A driver may look at several messages at one time: what that took is known when time has

@@ -1,0 +1,82 @@
+//! Who gets what is new: a back end of a pool, or of another pool that stands in for it.
+
+use tidegate_balance::{Backend, Picker, Policy};
+use tidegate_world::Timestamp;
+
+use crate::calls::Member;
+use crate::endpoint::Endpoint;
+use crate::instead::Instead;
+use crate::settings::{Choice, PoolSettings};
+
+/// Pools that stand in for one after the other at the most. A circle, which a configuration is
+/// refused for, ends too.
+const BACKUPS_MAX: usize = 256;
+
+impl Endpoint {
+    /// Chooses a back end for a new call.
+    pub(crate) fn pick(
+        &mut self,
+        now: Timestamp,
+        pool: u16,
+        fingerprint: u128,
+        not: Option<u16>,
+    ) -> Result<u16, Instead> {
+        self.picker_mut(pool)
+            .pick(now, fingerprint as u64, not.map(usize::from))
+            .map(|backend| backend as u16)
+            .ok_or(Instead::Reply(503, "no back end is up"))
+    }
+
+    /// Chooses a back end for a new call among those that `may_have` it.
+    pub(crate) fn pick_another(
+        &mut self,
+        now: Timestamp,
+        pool: u16,
+        call: u64,
+        may_have: impl Fn(usize, &Backend) -> bool,
+    ) -> Option<u16> {
+        self.picker_mut(pool).pick_where(now, call, may_have).map(|backend| backend as u16)
+    }
+
+    /// The pool that new calls of `pool` go to: itself, or if none of its back ends may be given
+    /// any, the first of those that stand in for it of which one may.
+    pub(crate) fn standing_in(&self, now: Timestamp, pool: u16) -> u16 {
+        if self.pool_settings(pool).backup.is_none() {
+            return pool;
+        }
+        let is_up = |&pool: &u16| self.pool_settings(pool).pool.is_up(now);
+        self.and_backups(pool).find(is_up).unwrap_or(pool)
+    }
+
+    /// A pool, and those that stand in for it, in their order.
+    pub(crate) fn and_backups(&self, pool: u16) -> impl Iterator<Item = u16> {
+        let next = |&pool: &u16| self.pool_settings(pool).backup;
+        std::iter::successors(Some(pool), next).take(BACKUPS_MAX)
+    }
+
+    /// Chooses a back end for what another back end sends to a pool. RFC 3261 §16.11: by
+    /// the message alone, so that repetitions, CANCEL and ACK get the same choice.
+    pub(crate) fn pick_by_call(
+        &self,
+        now: Timestamp,
+        pool: u16,
+        fingerprint: u128,
+        from: Member,
+    ) -> Result<Member, Instead> {
+        let not = (from.pool == pool).then(|| usize::from(from.backend));
+        self.picker(pool)
+            .pick_by_call(now, fingerprint as u64, not)
+            .map(|backend| Member { pool, backend: backend as u16 })
+            .ok_or(Instead::Reply(503, "no back end is up"))
+    }
+}
+
+/// Who chooses in a pool that is used so.
+pub(crate) fn picker_of(settings: &PoolSettings) -> Picker {
+    let policy = match settings.choice {
+        Choice::One(policy) => policy,
+        // All are chosen; what one back end sends to another is divided by its Call-ID.
+        Choice::All(_) => Policy::Hash,
+    };
+    Picker::new(settings.pool.clone(), policy)
+}
