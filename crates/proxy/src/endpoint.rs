@@ -22,7 +22,7 @@ use crate::picking::picker_of;
 use crate::probes::Probes;
 use crate::reply::{is_own_ack, refusal, refusal_of, reply};
 use crate::secret::Keys;
-use crate::settings::{Choice, Mode, PoolSettings, Rule, Settings};
+use crate::settings::{Mode, PoolSettings, Rule, Settings};
 use crate::stateful::Transactions;
 use crate::unreachable::Unreachable;
 
