@@ -1,6 +1,7 @@
 //! HTTP for operators, on a thread and a runtime of its own: however busy the
 //! shards are, it answers, and however busy it is, they do not notice.
 
+mod backends;
 mod connection;
 mod origin;
 mod overload;
@@ -38,7 +39,8 @@ pub struct Pages {
     /// For `/status`: whatever else an operator wants to know, asked at each request
     /// on the admin thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
-    /// For `/overload`, `/laws`, `/refusals` and `/bans`, if there is overload control to steer.
+    /// For `/backends`, `/reload`, `/overload`, `/laws`, `/refusals` and `/bans`, if there are shards
+    /// to steer.
     pub controls: Option<Controls>,
     /// Names, in lower case, by which the interface may be called, beside `localhost` and
     /// addresses.
@@ -162,6 +164,7 @@ async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
 }
 
 fn no_such_page() -> impl IntoResponse {
-    let pages = "Pages: /healthz /readyz /metrics /status /overload /laws /refusals /bans\n";
+    let pages =
+        "Pages: /healthz /readyz /metrics /status /backends /overload /laws /refusals /bans\n";
     (StatusCode::NOT_FOUND, pages)
 }

@@ -7,12 +7,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_balance as balance;
+use tidegate_balance::{Fleet, Muster, Post};
 use tidegate_control::BanList;
 use tidegate_io::Orders;
 use tidegate_proxy as proxy;
 use tidegate_proxy::Proxy;
 use tidegate_sim::{Costs, Host, HostSettings};
-use tidegate_world::{Core, Pool, Seed, delegate};
+use tidegate_world::{Core, Pool, Seed, Timestamp, delegate};
 
 use crate::config::{self, Config, Emulate, Listen, Selection};
 use crate::key::Keys;
@@ -27,6 +28,7 @@ pub struct Assembly<'a> {
     config: &'a Config,
     keys: &'a Keys,
     locals: Vec<SocketAddr>,
+    fleet: Fleet,
     pools: Vec<balance::Pool>,
     counters: Vec<ShardCounters>,
     bans: BanList,
@@ -39,10 +41,17 @@ impl<'a> Assembly<'a> {
     pub fn new(config: &'a Config, keys: &'a Keys, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
         let bans = BanList::new(config.overload.sources.bans_max);
-        Self { config, keys, locals, pools: pools(config), counters, bans, seed }
+        let fleet = Fleet::default();
+        let pools = fleet.enlist(Timestamp::ZERO, &musters(config));
+        Self { config, keys, locals, fleet, pools, counters, bans, seed }
     }
 
-    /// Its pools.
+    /// Its back ends, also when the configuration is read again.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// Its pools, as they are at first.
     pub fn pools(&self) -> &[balance::Pool] {
         &self.pools
     }
@@ -60,12 +69,12 @@ impl<'a> Assembly<'a> {
     /// What it can say of itself while its cores run.
     pub fn instruments(&self) -> Instruments {
         let law = self.config.overload.gate.law.entry().name;
-        Instruments::new(law, self.pools.clone(), self.counters.clone())
+        Instruments::new(law, self.fleet.clone(), self.counters.clone())
     }
 
     /// What changes the laws of its cores, by `orders`.
     pub fn steering(&self, orders: Orders) -> Steering {
-        Steering::new(self.config.overload.clone(), orders, self.counters.clone())
+        Steering::new(self.config.clone(), self.fleet.clone(), orders, self.counters.clone())
     }
 
     /// What its cores keep of what they refuse.
@@ -77,6 +86,7 @@ impl<'a> Assembly<'a> {
     pub fn part(&self, shard: u16) -> Part {
         Part {
             settings: self.settings(shard),
+            fleet: self.fleet.clone(),
             host: host(self.config),
             counters: self.counters[usize::from(shard)].clone(),
         }
@@ -113,7 +123,7 @@ impl<'a> Assembly<'a> {
             seed: self.seed,
             ..proxy::Settings::new(
                 config.listen.iter().zip(&self.locals).map(listener).collect(),
-                pools.iter().zip(&config.pool).map(pool_settings).collect(),
+                pool_settings(pools, config),
                 secret,
             )
         }
@@ -123,6 +133,7 @@ impl<'a> Assembly<'a> {
 /// What makes the core of a shard; it can be sent to the thread that is to run it.
 pub struct Part {
     settings: proxy::Settings,
+    fleet: Fleet,
     host: Option<HostSettings>,
     counters: ShardCounters,
 }
@@ -147,7 +158,8 @@ impl Part {
     /// The core, whose packets come from `pool`.
     pub fn core(self, pool: Pool) -> Server {
         let counters = Arc::clone(&self.counters.proxy);
-        let proxy = Steered::new(Proxy::new(self.settings, self.counters.proxy, pool), counters);
+        let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
+        let proxy = Steered::new(proxy, self.fleet, counters);
         match self.host {
             None => Server::Plain(Box::new(proxy)),
             Some(host) => {
@@ -185,30 +197,44 @@ impl Core for Server {
     });
 }
 
-fn pools(config: &Config) -> Vec<balance::Pool> {
-    let pool = |pool: &config::Pool| {
-        let backends: Vec<_> =
-            pool.backends.iter().map(|b| (b.name.as_str(), b.address, b.weight)).collect();
-        balance::Pool::new(&pool.name, &backends)
+/// The back ends of a configuration.
+pub(crate) fn musters(config: &Config) -> Vec<Muster> {
+    let post = |backend: &config::Backend| Post {
+        name: backend.name.clone(),
+        address: backend.address,
+        weight: backend.weight,
+        priority: backend.priority,
     };
-    config.pool.iter().map(pool).collect()
+    let muster = |pool: &config::Pool| Muster {
+        name: pool.name.clone(),
+        slow_start: pool.health.slow_start,
+        backends: pool.backends.iter().map(post).collect(),
+    };
+    config.pool.iter().map(muster).collect()
 }
 
-fn pool_settings((pool, config): (&balance::Pool, &config::Pool)) -> proxy::PoolSettings {
-    let choice = match config.policy {
-        Selection::One(policy) => proxy::Choice::One(policy),
-        Selection::Fork => {
-            let thousandths = |backend: &config::Backend| (backend.q * 1000.0).round() as u16;
-            proxy::Choice::All(config.backends.iter().map(thousandths).collect())
+/// How the pools of a configuration are used, whose back ends are these.
+pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<proxy::PoolSettings> {
+    let place = |name: &String| config.pool.iter().position(|pool| pool.name == *name);
+    let settings = |(pool, config): (&balance::Pool, &config::Pool)| {
+        let choice = match config.policy {
+            Selection::One(policy) => proxy::Choice::One(policy),
+            Selection::Fork => {
+                let thousandths = |backend: &config::Backend| (backend.q * 1000.0).round() as u16;
+                proxy::Choice::All(config.backends.iter().map(thousandths).collect())
+            }
+        };
+        proxy::PoolSettings {
+            pool: pool.clone(),
+            choice,
+            mode: config.mode,
+            failover_after: config.failover_after,
+            tries_max: config.tries_max,
+            health: config.health.clone(),
+            backup: config.backup.as_ref().and_then(place).map(|place| place as u16),
         }
     };
-    proxy::PoolSettings {
-        pool: pool.clone(),
-        choice,
-        mode: config.mode,
-        failover_after: config.failover_after,
-        tries_max: config.tries_max,
-    }
+    pools.iter().zip(&config.pool).map(settings).collect()
 }
 
 fn overload(config: &Config, shards: usize) -> proxy::Overload {

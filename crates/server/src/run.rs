@@ -20,8 +20,9 @@ use crate::key::Keys;
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
-use crate::signal::Signals;
+use crate::signal::{Signal, Signals};
 use crate::status::Instruments;
+use crate::steering::NotSteered;
 use crate::{sources, wiring};
 
 /// Messages that wait to cross to one shard at the most.
@@ -34,6 +35,17 @@ pub struct Started {
     pub listeners: Vec<SocketAddr>,
     /// The admin interface, if there is one.
     pub admin: Option<SocketAddr>,
+}
+
+/// What happens while a process runs.
+#[derive(Debug)]
+pub enum Event {
+    /// It takes calls.
+    Started(Started),
+    /// A signal has asked for it, and the configuration was read again.
+    Reloaded,
+    /// Likewise, and the one before holds on.
+    NotReloaded(NotSteered),
 }
 
 /// How a process ended.
@@ -85,7 +97,7 @@ pub struct Ending {
 /// Runs the process that `config` describes until a signal asks it to stop, and records it if
 /// there is a place to `record` to.
 ///
-/// `started` is called once it takes calls.
+/// What happens meanwhile is told.
 ///
 /// # Errors
 /// When something outside the configuration keeps it from starting, or a shard fails.
@@ -94,7 +106,7 @@ pub fn run(
     keys: &Keys,
     record: Option<&RecordTo>,
     signals: &Signals,
-    started: impl FnOnce(&Started),
+    mut tell: impl FnMut(Event),
 ) -> Result<Ending, RunError> {
     let clock = Clock::start();
     let stop = Stop::new();
@@ -107,8 +119,8 @@ pub fn run(
     let assembly = Assembly::new(config, keys, listeners.clone(), seed);
 
     let mut metrics = Metrics::new();
-    let (counters, pools) = (assembly.counters(), assembly.pools());
-    sources::add(&mut metrics, counters.to_vec(), pools.to_vec(), clock);
+    let counters = assembly.counters();
+    sources::add(&mut metrics, counters.to_vec(), assembly.fleet().clone(), clock);
     bans::add(&mut metrics, assembly.bans().clone(), clock);
     let (recorder, mut journal) =
         record.map(|to| begin_recording(to, config, keys, &listeners, seed)).transpose()?.unzip();
@@ -117,8 +129,9 @@ pub fn run(
     }
     let status = status(&groups, assembly.instruments(), clock);
     let orders = Orders::to(config.server.shards);
+    let steering = Arc::new(assembly.steering(orders.clone()));
     let controls = Controls {
-        steering: assembly.steering(orders.clone()),
+        steering: Arc::clone(&steering),
         refusals: assembly.refusals(),
         bans: assembly.bans().clone(),
         clock,
@@ -163,13 +176,18 @@ pub fn run(
     drop(done);
 
     life.advance(Phase::Admitting);
-    started(&Started { listeners, admin: admin.as_ref().map(Admin::address) });
+    tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
     let mut finish = Finish::Drained(Duration::ZERO);
     let mut failure = None;
     loop {
         select! {
             recv(signals.receiver()) -> signal => {
-                if signal.is_ok() {
+                if let Ok(Signal::Reload) = signal {
+                    tell(match steering.reload() {
+                        Ok(_) => Event::Reloaded,
+                        Err(why) => Event::NotReloaded(why),
+                    });
+                } else if signal.is_ok() {
                     life.advance(Phase::Draining);
                     stop.request();
                 }

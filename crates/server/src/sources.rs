@@ -30,7 +30,7 @@ pub struct ShardCounters {
 pub(crate) fn add(
     metrics: &mut Metrics,
     shards: Vec<ShardCounters>,
-    pools: Vec<balance::Pool>,
+    fleet: balance::Fleet,
     clock: io::Clock,
 ) {
     metrics.add(move |samples| {
@@ -46,8 +46,8 @@ pub(crate) fn add(
         }
     });
     metrics.add(move |samples| {
-        for pool in &pools {
-            backends(samples, pool, &clock);
+        for pool in fleet.pools() {
+            backends(samples, &pool, &clock);
         }
     });
 }
@@ -400,6 +400,14 @@ fn datagrams(samples: &mut Samples, shard: &str, counters: &io::Counters) {
 
 static BACKEND_UP: Family =
     Family::gauge("backend_up", "1 if the back end may be given new calls, else 0");
+static BACKEND_STATE: Family =
+    Family::gauge("backend_state", "1 for the state that the back end is in, else 0");
+static BACKEND_PROBES: Family =
+    Family::counter("backend_probes", "Probes of the back end that have come to an end");
+static BACKEND_TRANSITIONS: Family = Family::counter(
+    "backend_transitions",
+    "How often the back end was taken down, and brought back by an answer",
+);
 static BACKEND_CALLS: Family = Family::gauge("backend_calls", "Calls on the back end");
 static BACKEND_WORK: Family = Family::gauge(
     "backend_work",
@@ -416,6 +424,20 @@ fn backends(samples: &mut Samples, pool: &balance::Pool, clock: &io::Clock) {
     for backend in pool.backends() {
         let labels = [("pool", pool.name()), ("backend", backend.name())];
         samples.push(&BACKEND_UP, &labels, u64::from(backend.is_up(clock.now())));
+        let (state, _) = backend.state(clock.now());
+        for known in balance::State::ALL {
+            let labels = [labels[0], labels[1], ("state", known.name())];
+            samples.push(&BACKEND_STATE, &labels, u64::from(known == state));
+        }
+        let (probes, failed) = backend.probes();
+        for (outcome, count) in [("answered", probes - failed.min(probes)), ("failed", failed)] {
+            let labels = [labels[0], labels[1], ("outcome", outcome)];
+            samples.push(&BACKEND_PROBES, &labels, count);
+        }
+        let (falls, returns) = backend.transitions();
+        for (to, count) in [("down", falls), ("up", returns)] {
+            samples.push(&BACKEND_TRANSITIONS, &[labels[0], labels[1], ("to", to)], count);
+        }
         samples.push(&BACKEND_CALLS, &labels, backend.calls());
         samples.push(&BACKEND_WORK, &labels, backend.work() as f64 / 100.0);
         samples.push(&BACKEND_ASSIGNED, &labels, backend.assigned());

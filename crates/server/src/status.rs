@@ -17,23 +17,23 @@ use crate::steering::name_at;
 pub struct Instruments {
     /// Until a shard has said which is in force.
     law: &'static str,
-    pools: Vec<balance::Pool>,
+    fleet: balance::Fleet,
     shards: Vec<ShardCounters>,
 }
 
 impl Instruments {
     pub(crate) fn new(
         law: &'static str,
-        pools: Vec<balance::Pool>,
+        fleet: balance::Fleet,
         shards: Vec<ShardCounters>,
     ) -> Self {
-        Self { law, pools, shards }
+        Self { law, fleet, shards }
     }
 
     /// All of it at `now`, as `/status` shows it.
     pub fn read(&self, now: Timestamp) -> Status {
         let mut status = Status::new();
-        status.insert("pools".to_owned(), self.pools.iter().map(|p| pool(p, now)).collect());
+        status.insert("pools".to_owned(), pools(&self.fleet, now));
         let in_force = self.shards.first().and_then(|s| name_at(&s.proxy.in_force.law));
         status.insert("law".to_owned(), in_force.unwrap_or(self.law).into());
         status.insert("now_s".to_owned(), now.as_secs_f64().into());
@@ -85,16 +85,32 @@ fn some<'a, N: ToString>(counters: impl IntoIterator<Item = (N, &'a Counter)>) -
     counted.map(|(name, counter)| (name.to_string(), Value::from(counter.get()))).collect()
 }
 
+/// The back ends of a process, pool by pool.
+pub(crate) fn pools(fleet: &balance::Fleet, now: Timestamp) -> Value {
+    fleet.pools().iter().map(|p| pool(p, now)).collect()
+}
+
 fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
     let backend = |b: &Arc<balance::Backend>| {
+        let (state, since) = b.state(now);
+        let ((probes, probe_failures), (falls, returns)) = (b.probes(), b.transitions());
         json!({
             "name": b.name(),
             "address": b.address(),
             "up": b.is_up(now),
+            "state": state.name(),
+            "state_s": now.since(since).as_secs_f64(),
+            "priority": b.priority(),
+            "weight": b.weight(),
+            "effective_weight": b.effective_weight(now) as f64 / 1000.0,
             "calls": b.calls(),
             "assigned": b.assigned(),
             "failures": b.failures(),
             "refusals": b.refusals(),
+            "probes": probes,
+            "probe_failures": probe_failures,
+            "falls": falls,
+            "returns": returns,
         })
     };
     let backends: Value = pool.backends().iter().map(backend).collect();

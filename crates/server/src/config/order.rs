@@ -1,6 +1,9 @@
 //! Orders: what an operator has changed in a running process, in the words of its configuration.
 //!
-//! An order is the text of the table `[overload]`, as it would stand in the configuration. Of
+//! There are three, told apart by their tables: a whole configuration, of which pools and routes
+//! are taken on; a `[duty]` of a back end; and laws.
+//!
+//! The last is the text of the table `[overload]`, as it would stand in the configuration. Of
 //! what is in it `law` with `[overload.params]`, and `[overload.shadow]`, can be changed while
 //! calls are served; what is left out stays as it is. Any other key may be given if it says what
 //! holds already: for another value the process has to be restarted.
@@ -11,16 +14,18 @@
 use std::path::Path;
 
 use serde_json::Value;
+use tidegate_balance::Duty;
 use tidegate_control::Values;
 use tidegate_proxy::Overload;
 
 use super::diagnostic::{Diagnostics, Report};
 use super::document::Document;
-use super::knob::Table;
-use super::overload;
+use super::knob::{Absent, Knob, Table};
 use super::resolved::overload_toml;
 use super::section::Section;
-use super::tables::{LAW, OVERLOAD, PARAMS, SHADOW};
+use super::shape::{Choice, Text};
+use super::tables::{LAW, LISTEN, OVERLOAD, PARAMS, SHADOW};
+use super::{Config, overload};
 
 static ORDER: Table = Table {
     header: "",
@@ -32,6 +37,60 @@ static ORDER: Table = Table {
     has_free_keys: false,
     reserved: &[],
 };
+
+static DUTY_ORDER: Table = Table {
+    header: "",
+    name: "",
+    count: 0..=1,
+    doc: "",
+    knobs: &[],
+    tables: &[&DUTY],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+static DUTY: Table = Table {
+    header: "[duty]",
+    name: "duty",
+    count: 1..=1,
+    doc: "",
+    knobs: &[&DUTY_BACKEND, &DUTY_WORD],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+static DUTY_BACKEND: Knob<Text<String>> = Knob {
+    name: "backend",
+    shape: Text { what: "the name of a back end", parse: |text| Ok(text.to_owned()) },
+    absent: Absent::Required,
+    doc: "",
+};
+
+static DUTY_WORD: Knob<Choice<Duty>> = Knob {
+    name: "duty",
+    shape: Choice {
+        words: &[
+            ("enable", Duty::InService),
+            ("drain", Duty::Draining),
+            ("disable", Duty::Maintenance),
+        ],
+        reserved: &[],
+    },
+    absent: Absent::Required,
+    doc: "",
+};
+
+/// What a shard is given.
+#[derive(Debug)]
+pub enum Order {
+    /// Other laws.
+    Laws(Box<Laws>),
+    /// What a back end is there for from now on.
+    Duty(String, Duty),
+    /// The configuration whose pools and routes shall hold.
+    Reload(Box<Config>),
+}
 
 /// The laws that shall be in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,21 +144,47 @@ pub fn asked(text: &[u8], running: &Overload) -> Result<Overload, Refused> {
     asked.over(running)
 }
 
-/// What was given to a shard, by [`text`].
+/// What was given to a shard: by [`text`], by [`duty_text`], or a configuration as it was read.
 ///
 /// # Errors
 /// When it is not understood: it was written by another version.
-pub fn given(text: &[u8]) -> Result<Laws, Diagnostics> {
-    let document = Document::parse(Path::new("order"), text)?;
+pub fn given(text: &[u8]) -> Result<Order, Diagnostics> {
+    let path = Path::new("order");
+    let document = Document::parse(path, text)?;
+    if document.table().contains_key(LISTEN.name) {
+        return Ok(Order::Reload(Box::new(Config::parse(path, text)?)));
+    }
+    if document.table().contains_key(DUTY.name) {
+        return given_duty(&document);
+    }
     let mut report = Report::default();
     let root = Section::root(&ORDER, document.table(), &mut report);
     let read = root.read_one(&OVERLOAD, overload::read, &mut report);
     match read {
         Some(Overload { gate, .. }) if report.is_empty() => {
-            Ok(Laws { law: gate.law, shadow: gate.shadow })
+            Ok(Order::Laws(Box::new(Laws { law: gate.law, shadow: gate.shadow })))
         }
         _ => Err(document.refuse(report)),
     }
+}
+
+fn given_duty(document: &Document<'_>) -> Result<Order, Diagnostics> {
+    let mut report = Report::default();
+    let root = Section::root(&DUTY_ORDER, document.table(), &mut report);
+    let read = |section: &Section<'_, '_>, report: &mut Report| {
+        let backend = section.value(&DUTY_BACKEND, report)?.into_inner();
+        Some((backend, section.value(&DUTY_WORD, report)?.into_inner()))
+    };
+    match root.read_one(&DUTY, read, &mut report) {
+        Some((backend, duty)) if report.is_empty() => Ok(Order::Duty(backend, duty)),
+        _ => Err(document.refuse(report)),
+    }
+}
+
+/// The order by which a back end gets another duty: `enable`, `drain` or `disable`. It is not
+/// checked: [`given`] does that.
+pub fn duty_text(backend: &str, duty: &str) -> String {
+    format!("[duty]\nbackend = {}\nduty = {}\n", Value::from(backend), Value::from(duty))
 }
 
 /// The order by which shards learn what shall hold.
@@ -231,9 +316,34 @@ mod tests {
         let mut alike = running();
         (alike.gate.law, alike.gate.shadow) = (gate.law, gate.shadow);
         assert_eq!(wanted, alike, "nothing else is changed");
-        let told = given(super::text(&wanted).as_bytes()).unwrap();
-        assert_eq!(told, laws(&wanted), "the shards are told the same");
-        told
+        let Ok(Order::Laws(told)) = given(super::text(&wanted).as_bytes()) else { panic!() };
+        assert_eq!(*told, laws(&wanted), "the shards are told the same");
+        *told
+    }
+
+    #[test]
+    fn a_duty_is_a_word_about_a_back_end() {
+        for (word, means) in
+            [("enable", Duty::InService), ("drain", Duty::Draining), ("disable", Duty::Maintenance)]
+        {
+            let Ok(Order::Duty(backend, duty)) = given(duty_text("[::1]:5070", word).as_bytes())
+            else {
+                panic!("{word}")
+            };
+            assert_eq!((backend.as_str(), duty), ("[::1]:5070", means));
+        }
+        let wrong = given(duty_text("a\"b", "rest").as_bytes()).unwrap_err().to_string();
+        assert!(wrong.contains("`duty` has no choice `rest`"), "{wrong}");
+        assert!(given(b"[duty]\nduty = \"drain\"\n").is_err());
+    }
+
+    #[test]
+    fn a_whole_configuration_is_an_order_too() {
+        let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n[[pool]]\n\
+                    name = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1\"\n";
+        let Ok(Order::Reload(config)) = given(text.as_bytes()) else { panic!() };
+        assert_eq!(config.pool[0].name, "app");
+        assert!(given(text.replace("uri", "url").as_bytes()).is_err());
     }
 
     fn wrong(text: &str) -> String {
