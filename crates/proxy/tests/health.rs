@@ -153,6 +153,18 @@ fn the_transports_word_takes_it_down_at_once_and_probes_bring_it_back() {
 }
 
 #[test]
+fn who_is_probed_does_not_come_back_by_itself() {
+    let mut s = probing(Probe { interval: ms(60_000), ..probe() });
+    while s.backends.backends()[0].probes() == (0, 0) {
+        pass(&mut s, ms(10), |_| Some("200 OK"));
+    }
+    // Until its next probe there is a minute, and its pause would be five seconds.
+    s.refused(BACKEND_A);
+    s.pass(ms(6_000));
+    assert_eq!(state(&s, 0), State::Down);
+}
+
+#[test]
 fn in_maintenance_nobody_is_asked_and_afterwards_all_is_forgotten() {
     let mut s = probing(Probe { fall: 1, ..probe() });
     let a = std::sync::Arc::clone(&s.backends.backends()[0]);

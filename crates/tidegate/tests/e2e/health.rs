@@ -106,7 +106,9 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     let callees = ["uas-record-route"; 3].map(|scenario| Sipp::callee(&stage, scenario));
     let [stays, goes, comes] = [0, 1, 2].map(|i| callees[i].address());
     let first = Configuration::new(&stage, &[stays, goes]);
-    let tidegate = Tidegate::start(&stage, &first);
+    let recording = stage.path("recording");
+    let recording = recording.to_str().expect("a path of ours");
+    let mut tidegate = Tidegate::start_with(&stage, &first, &["--record", recording]);
     let load = Load {
         scenario: "uac-routes",
         calls: 300,
@@ -136,11 +138,19 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     tidegate.wait_for("it has new calls", |m| {
         Some(m.backend("backend_assigned_total", goes)) > assigned
     });
+    let after = shown(&stage, &tidegate, &["drain", &stays.to_string()], stays);
+    assert_eq!(after["state"], "draining");
     caller.wait().assert_all_well(300);
     tidegate.metrics().assert_nothing_held();
     for callee in callees {
         callee.finish();
     }
+    // All of it was an input, and comes out of its recording again.
+    tidegate.signal(Signal::TERM);
+    assert_eq!(tidegate.exit().code(), Some(0));
+    let (status, said) = run_to_end(&stage, &["replay", recording]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("\nexact: every one of "), "{said}");
 }
 
 #[test]
