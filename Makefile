@@ -53,8 +53,9 @@ release:
 	$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
-show-quota show-refusal show-predict show-kernel show-papers show-disposal show-costs show-fairness: release
-show-speed: simulations
+show-quota show-refusal show-predict show-kernel show-papers show-disposal show-tiers show-costs \
+	show-fairness show-counters: release
+show-speed show-million: simulations
 
 .PHONY: simulations
 simulations:
@@ -64,12 +65,12 @@ simulations:
 # Nothing else wants a browser.
 show-report: build
 	@scripts/setup report
-	@scripts/show-report
+	@scripts/show-report $(SHOW)
 
 show-parallel: build
 	@scripts/setup parallel
-	@scripts/show-parallel
+	@scripts/show-parallel $(SHOW)
 
 show-%: build
 	@scripts/setup test
-	@scripts/show-$*
+	@scripts/show-$* $(SHOW)

@@ -15,8 +15,8 @@ class Variant:
     """A law, where it decides, and how messages queue: [overload] of a Tidegate."""
 
     law: str
-    decide: str
-    queue: str
+    decide: str = "arrival"
+    queue: str = "class"
     sticky: bool = True
     params: Mapping[str, float] = field(default_factory=dict)
     disposal: str = "reject"
@@ -92,15 +92,15 @@ refuse_us = {self.refuse_us}
 
 @dataclass(frozen=True)
 class Scenario:
-    """What `scenarios/overload-local.toml` says of the server and of the laws it is run with."""
+    """What a file of `scenarios` says of the server and of the laws it is run with."""
 
     costs: Costs
     queue_max: int
     variants: list[Variant]
 
     @classmethod
-    def read(cls) -> "Scenario":
-        tables = tomllib.loads((ROOT / "scenarios" / "overload-local.toml").read_text())
+    def read(cls, name: str = "overload-local") -> "Scenario":
+        tables = tomllib.loads((ROOT / "scenarios" / f"{name}.toml").read_text())
         return cls(
             costs=Costs(**tables["emulate"]),
             queue_max=tables["server"]["queue_max"],

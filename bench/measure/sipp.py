@@ -119,14 +119,15 @@ def caller(
     hold_ms: int = 0,
     traced: bool = False,
     tolerant: bool = False,
+    host: str = LOCALHOST,
 ) -> Sipp:
-    """A SIPp that makes `calls` calls, `rate_cps` a second, whatever becomes of them.
+    """A SIPp at `host` that makes `calls` calls, `rate_cps` a second, whatever becomes of them.
 
     If it is `traced` it also writes what `response_times` and `counts` read; if it is
     `tolerant` it passes over messages that the scenario does not expect.
     """
     port = free_port()
-    command, statistics = _command(stage, name, scenario, port, tolerant)
+    command, statistics = _command(stage, name, scenario, port, tolerant, host)
     command += ["-r", str(rate_cps), "-m", str(calls), "-d", str(hold_ms)]
     # Without a limit of its own SIPp holds back new calls when the old ones are slow, and
     # the load offered is no longer the load asked for.
@@ -138,7 +139,7 @@ def caller(
 
 
 def _command(
-    stage: Stage, name: str, scenario: str, port: int, tolerant: bool
+    stage: Stage, name: str, scenario: str, port: int, tolerant: bool, host: str = LOCALHOST
 ) -> tuple[list[str], Path]:
     statistics = stage.directory / f"{name}.csv"
     statistics.unlink(missing_ok=True)
@@ -147,7 +148,7 @@ def _command(
         if scenario in ("uac", "uas")
         else ["-sf", str(SCENARIOS / f"{scenario}.xml")]
     )
-    command = ["sipp", *source, "-nostdin", "-i", LOCALHOST, "-p", str(port)]
+    command = ["sipp", *source, "-nostdin", "-i", host, "-p", str(port)]
     command += ["-buff_size", str(_BUFFER_BYTES), "-max_socket", "1000"]
     command += ["-trace_stat", "-stf", str(statistics), "-fd", "1"]
     if tolerant:

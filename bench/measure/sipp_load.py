@@ -7,13 +7,22 @@ from . import sipp
 from .load import DEADLINE_S, Load, Outcome, run
 from .process import Process, Stage
 from .sipp import Sipp
+from .sockets import LOCALHOST
 from .tidegate import Callee
 
 _SCENARIO = "uac-overload"
 
 
-def offer(stage: Stage, element: Process, target: str, callee: Callee, load: Load) -> Outcome:
-    """Offers the load, at even intervals, as SIPp does, and cuts it off after the last deadline."""
+def offer(
+    stage: Stage,
+    element: Process,
+    target: str,
+    callee: Callee,
+    load: Load,
+    _profile: str = "debug",
+    host: str = LOCALHOST,
+) -> Outcome:
+    """Offers the load from `host`, at even intervals, and cuts it off after the last deadline."""
     started: list[Sipp] = []
 
     def start() -> Process:
@@ -26,6 +35,7 @@ def offer(stage: Stage, element: Process, target: str, callee: Callee, load: Loa
                 calls=round(load.rate_cps * load.seconds),
                 scenario=_SCENARIO,
                 traced=True,
+                host=host,
             )
         )
         return started[-1].process

@@ -44,14 +44,15 @@ def configure(
     policy: str = "rr",
     mode: str = "stateless",
     queue_max: int = 4096,
+    server: str = "",
     listen: str = "",
     tables: str = "",
     name: str = "tidegate",
 ) -> Edge:
     """The smallest configuration, on free ports, with its state in the scratch directory.
 
-    `listen` and `tables` are added as they are: more keys of the listener, more tables, such
-    as [overload]. The files bear `name`.
+    `server`, `listen` and `tables` are added as they are: more keys of [server], of the listener,
+    more tables, such as [overload]. The files bear `name`.
     """
     edge = Edge(free_port(), free_port(), stage.directory / f"{name}.toml")
     backends = "".join(
@@ -62,6 +63,7 @@ def configure(
 [server]
 shards = 1
 queue_max = {queue_max}
+{server}
 state_dir = "{stage.directory / f"{name}-state"}"
 
 [admin]

@@ -1,12 +1,15 @@
 //! One server behind the balancer, and what is known of it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
 use crate::health::{Duty, Health, State};
+use crate::lease::Weighs;
+use crate::response_time::ResponseTimes;
+use crate::{Location, Named, Place};
 
 /// A pause that only answered probes end.
 pub const UNTIL_PROBED: Duration = Duration::MAX;
@@ -18,11 +21,12 @@ pub const UNTIL_PROBED: Duration = Duration::MAX;
 #[derive(Debug)]
 pub struct Backend {
     name: Box<str>,
-    address: SocketAddr,
+    location: Location,
     weight: AtomicU32,
     priority: AtomicU32,
     health: Health,
     load: Load,
+    response_times: ResponseTimes,
 }
 
 /// On cache lines of their own, so that shards counting on different back ends
@@ -31,6 +35,7 @@ pub struct Backend {
 #[repr(align(128))]
 struct Load {
     calls: AtomicU64,
+    transactions: AtomicU64,
     work: AtomicU64,
     assigned: AtomicU64,
     failures: AtomicU64,
@@ -48,15 +53,16 @@ struct Load {
 const ANSWERED_STEP_NS: u64 = 10_000_000;
 
 impl Backend {
-    /// A back end of which nothing is known: it is up.
-    pub fn new(name: &str, address: SocketAddr, weight: u32) -> Self {
+    /// A back end of which nothing is known: it is up, if it has an address.
+    pub fn new(name: &str, location: impl Into<Location>, weight: u32) -> Self {
         let backend = Self {
             name: name.into(),
-            address,
+            location: location.into(),
             weight: AtomicU32::default(),
             priority: AtomicU32::default(),
             health: Health::default(),
             load: Load::default(),
+            response_times: ResponseTimes::default(),
         };
         backend.set_weight(weight);
         backend
@@ -67,9 +73,52 @@ impl Backend {
         &self.name
     }
 
-    /// Where its requests are sent.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Where it is, as it was configured.
+    pub fn location(&self) -> &Location {
+        &self.location
+    }
+
+    /// Its host name, if it was configured by that.
+    pub fn named(&self) -> Option<&Named> {
+        match &self.location {
+            Location::Address(_) => None,
+            Location::Name(named) => Some(named),
+        }
+    }
+
+    /// Where its new requests are sent; `None` while its host name has no address. Whoever is
+    /// [up](Self::is_up) has one, and who has one keeps one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.location.address()
+    }
+
+    /// Which of its addresses that is.
+    pub fn place(&self) -> Place {
+        self.location.place()
+    }
+
+    /// The address at a place; the present one if that place is forgotten.
+    pub fn address_at(&self, place: Place) -> Option<SocketAddr> {
+        self.location.at(place)
+    }
+
+    /// Whether what is known of `address` is known of it: of one that has moved, what comes from
+    /// an address before says nothing of the present one.
+    pub fn is_present_at(&self, address: SocketAddr) -> bool {
+        match &self.location {
+            Location::Address(_) => true,
+            Location::Name(named) => named.address() == Some(address),
+        }
+    }
+
+    /// Its host name leads to `ip`: new requests are sent there. Returns whether it led elsewhere
+    /// before. Nothing is known against it there.
+    pub fn move_to(&self, ip: IpAddr) -> bool {
+        let has_moved = self.named().is_some_and(|named| named.move_to(ip));
+        if has_moved {
+            self.health.forget();
+        }
+        has_moved
     }
 
     /// Its share of the load against its fellows'; at least 1.
@@ -109,9 +158,31 @@ impl Backend {
         self.load.calls.load(Relaxed)
     }
 
+    /// Transactions open now.
+    pub fn transactions(&self) -> u64 {
+        self.load.transactions.load(Relaxed)
+    }
+
     /// Weighted transactions open now, in hundredths of a BYE's.
     pub fn work(&self) -> u64 {
         self.load.work.load(Relaxed)
+    }
+
+    /// Mean of its last 20 response times to requests that begin calls, the newest weighing most;
+    /// zero if there is none.
+    pub fn start_response_time(&self) -> Duration {
+        self.response_times.start()
+    }
+
+    /// The same of requests that end calls.
+    pub fn end_response_time(&self) -> Duration {
+        self.response_times.end()
+    }
+
+    /// What the beginning of a call costs it, as a multiple (1 to 4) of its end; `None` before that
+    /// is learned, and if the policy of its pool does not learn it.
+    pub fn cost_ratio(&self) -> Option<f64> {
+        self.response_times.cost_ratio()
     }
 
     /// Calls and stand-alone requests assigned since the start.
@@ -126,7 +197,12 @@ impl Backend {
 
     /// Whether it may be given new calls: it answers, has not asked for a pause, and is in service.
     pub fn is_up(&self, now: Timestamp) -> bool {
-        self.health.takes_calls(now)
+        self.health.takes_calls(now) && self.is_somewhere()
+    }
+
+    /// Whether it has an address.
+    fn is_somewhere(&self) -> bool {
+        self.named().is_none_or(Named::is_known)
     }
 
     /// Whether it answers, as far as is known. If it does, requests of calls that it holds go to
@@ -135,8 +211,11 @@ impl Backend {
         self.health.is_alive(now)
     }
 
-    /// Its state, and since when.
+    /// Its state, and since when. While its name has no address it is down.
     pub fn state(&self, now: Timestamp) -> (State, Timestamp) {
+        if self.duty() == Duty::InService && !self.is_somewhere() {
+            return (State::Down, Timestamp::ZERO);
+        }
         self.health.state(now)
     }
 
@@ -241,15 +320,22 @@ impl Backend {
         self.load.assigned.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn take(&self, calls: u32, work: u32) {
-        self.load.calls.fetch_add(calls.into(), Relaxed);
-        self.load.work.fetch_add(work.into(), Relaxed);
+    pub(crate) fn response_times(&self) -> &ResponseTimes {
+        &self.response_times
     }
 
-    pub(crate) fn give_back(&self, calls: u32, work: u32) {
-        let calls_before = self.load.calls.fetch_sub(calls.into(), Relaxed);
-        let work_before = self.load.work.fetch_sub(work.into(), Relaxed);
+    pub(crate) fn take(&self, weighs: Weighs) {
+        self.load.calls.fetch_add(weighs.calls.into(), Relaxed);
+        self.load.transactions.fetch_add(weighs.transactions.into(), Relaxed);
+        self.load.work.fetch_add(weighs.work.into(), Relaxed);
+    }
+
+    pub(crate) fn give_back(&self, weighs: Weighs) {
+        let calls = self.load.calls.fetch_sub(weighs.calls.into(), Relaxed);
+        let transactions = self.load.transactions.fetch_sub(weighs.transactions.into(), Relaxed);
+        let work = self.load.work.fetch_sub(weighs.work.into(), Relaxed);
         // Only a lease gives back, and only what it took.
-        debug_assert!(calls_before >= calls.into() && work_before >= work.into());
+        debug_assert!(calls >= weighs.calls.into() && work >= weighs.work.into());
+        debug_assert!(transactions >= weighs.transactions.into());
     }
 }

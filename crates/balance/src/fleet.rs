@@ -2,16 +2,15 @@
 //!
 //! When the configuration is read again each shard is told so in its turn, and each makes its pools
 //! anew. What they count in has to be the same: whoever enlists a back end gets the one that is
-//! there, if there is one of that pool, name and address. So what is known of it stays, and so do
+//! there, if there is one of that pool, name and site. So what is known of it stays, and so do
 //! the counts of those that are configured no more, until their calls have ended.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Backend, Duty, Pool};
+use crate::{Backend, Duty, Pool, Site};
 
 /// A pool as it is configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +29,7 @@ pub struct Post {
     /// Its name, different from every other's in the pool.
     pub name: String,
     /// Where it is.
-    pub address: SocketAddr,
+    pub site: Site,
     /// Its share of the load against its fellows'.
     pub weight: u32,
     /// Which come before it: those of a lower number.
@@ -69,11 +68,13 @@ impl Fleet {
             let mut backends = Vec::new();
             for post in &muster.backends {
                 let same = |(pool, b): &(String, Arc<Backend>)| {
-                    *pool == muster.name && b.name() == post.name && b.address() == post.address
+                    *pool == muster.name
+                        && b.name() == post.name
+                        && b.location().site() == post.site
                 };
                 let backend = match known.iter().position(same) {
                     Some(i) => known.swap_remove(i).1,
-                    None => Arc::new(Backend::new(&post.name, post.address, post.weight)),
+                    None => Arc::new(Backend::new(&post.name, &post.site, post.weight)),
                 };
                 backend.set_weight(post.weight);
                 backend.set_priority(post.priority);
@@ -89,7 +90,10 @@ impl Fleet {
             backend.set_duty(now, Duty::Removed);
         }
         // Two of one pool and name could not be told apart.
-        known.sort_by(|(a, x), (b, y)| (a, x.name(), x.address()).cmp(&(b, y.name(), y.address())));
+        let rank = |(pool, b): &(String, Arc<Backend>)| {
+            (pool.clone(), b.name().to_owned(), b.location().site())
+        };
+        known.sort_by_cached_key(rank);
         known.dedup_by(|(a, x), (b, y)| a == b && x.name() == y.name());
         known.retain(|(pool, b)| {
             let same = |now: &Pool| now.name() == *pool && now.has(b.name());
@@ -116,14 +120,14 @@ impl Fleet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Lease, State, Work};
+    use crate::{Lease, State};
 
     const NOW: Timestamp = Timestamp::from_nanos(5);
 
     fn muster(pool: &str, backends: &[(&str, u16, u32)]) -> Muster {
         let post = |&(name, port, weight): &(&str, u16, u32)| Post {
             name: name.to_owned(),
-            address: ([127, 0, 0, 1], port).into(),
+            site: Site::Address(([127, 0, 0, 1], port).into()),
             weight,
             priority: 0,
         };
@@ -143,7 +147,7 @@ mod tests {
         let [a, b, c] = [0, 1, 2].map(|i| Arc::clone(&first[0].backends()[i]));
         a.set_duty(NOW, Duty::Draining);
         b.on_failed(NOW, Duration::from_secs(5));
-        let held = Lease::transaction(&c, Work::CallStart);
+        let held = Lease::call(&c);
         // `b` is elsewhere now, which makes it another; `c` is gone.
         let second = fleet.enlist(NOW, &[muster("app", &[("b", 9, 1), ("a", 1, 7)])]);
         assert!(Arc::ptr_eq(&second[0].backends()[1], &a));

@@ -8,17 +8,41 @@ use std::sync::Arc;
 
 use crate::Backend;
 
-/// The priority of the first group with a back end that is `usable`; `None` if there is none.
-pub(crate) fn front(backends: &[Arc<Backend>], usable: impl Fn(usize) -> bool) -> Option<u32> {
-    let usable = backends.iter().enumerate().filter(|(i, _)| usable(*i));
-    usable.map(|(_, backend)| backend.priority()).min()
+/// The groups of a pool, by the priorities that its back ends had when this was made.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Groups {
+    priorities: Box<[u32]>,
+    are_several: bool,
+}
+
+impl Groups {
+    pub(crate) fn of(backends: &[Arc<Backend>]) -> Self {
+        let priorities: Box<[u32]> = backends.iter().map(|backend| backend.priority()).collect();
+        let are_several = priorities.windows(2).any(|pair| pair[0] != pair[1]);
+        Self { priorities, are_several }
+    }
+
+    /// The priority of the first group with a back end that is `usable`; `None` if there is none.
+    /// Nobody is asked where there is but one group.
+    pub(crate) fn front(&self, usable: impl Fn(usize) -> bool) -> Option<u32> {
+        if !self.are_several {
+            return self.priorities.first().copied();
+        }
+        let usable = self.priorities.iter().enumerate().filter(|(i, _)| usable(*i));
+        usable.map(|(_, priority)| *priority).min()
+    }
+
+    /// Whether the back end at `i` is of the group of that priority.
+    pub(crate) fn holds(&self, priority: u32, i: usize) -> bool {
+        self.priorities[i] == priority
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use tidegate_world::Timestamp;
+    use tidegate_world::{Purpose, Seed, Timestamp};
 
     use crate::{Picker, Policy, Pool};
 
@@ -44,7 +68,7 @@ mod tests {
             for (backend, priority) in pool.backends().iter().zip([7, 0, 0, 3]) {
                 backend.set_priority(priority);
             }
-            let mut picker = Picker::new(pool.clone(), policy);
+            let mut picker = Picker::new(pool.clone(), policy, Seed(1).stream(Purpose::Balance, 0));
             assert_eq!(picked(&mut picker, |_| true), [1, 2], "{policy:?}");
             assert!(matches!(picker.pick_by_call(NOW, 5, None), Some(1 | 2)));
             pool.backends()[1].on_failed(NOW, PAUSE);

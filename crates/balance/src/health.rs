@@ -48,7 +48,7 @@ pub enum State {
     SlowStart,
     /// It has asked for a pause.
     Busy,
-    /// It does not answer.
+    /// It does not answer, or its host name has no address.
     Down,
     /// [`Duty::Draining`].
     Draining,
@@ -134,9 +134,14 @@ impl Health {
         }
         self.duty.store(now.as_nanos() << 2 | duty as u64, Relaxed);
         if before == Duty::Maintenance {
-            self.liveness.store(Liveness::COLD.pack(), Relaxed);
-            self.busy_until.store(0, Relaxed);
+            self.forget();
         }
+    }
+
+    /// Nothing is known of it any more: it is taken for up.
+    pub fn forget(&self) {
+        self.liveness.store(Liveness::COLD.pack(), Relaxed);
+        self.busy_until.store(0, Relaxed);
     }
 
     pub fn set_slow_start(&self, slow_start: Duration) {

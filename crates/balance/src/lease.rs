@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tidegate_world::Timestamp;
+
 use crate::Backend;
+use crate::response_time::{Waiting, Watch};
 
 /// The kinds of transaction a policy may weigh differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,19 +15,42 @@ pub enum Work {
     CallStart,
     /// The request that ends one (BYE).
     CallEnd,
+    /// INFO.
+    Info,
+    /// MESSAGE.
+    Message,
+    /// NOTIFY.
+    Notify,
+    /// OPTIONS.
+    Options,
+    /// PRACK.
+    Prack,
+    /// PUBLISH.
+    Publish,
+    /// REFER.
+    Refer,
+    /// REGISTER.
+    Register,
+    /// SUBSCRIBE.
+    Subscribe,
+    /// UPDATE.
+    Update,
     /// Any other request.
     Other,
 }
 
 impl Work {
-    /// What it weighs under TLWL, in hundredths of a BYE.
-    // 003 §IV: INVITE : BYE = 1.75, from their measured costs.
-    pub(crate) const fn weight(self) -> u32 {
-        match self {
-            Self::CallStart => 175,
-            Self::CallEnd | Self::Other => 100,
-        }
-    }
+    /// How many kinds there are.
+    pub(crate) const COUNT: usize = 13;
+}
+
+/// What a lease counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Weighs {
+    pub(crate) calls: u32,
+    pub(crate) transactions: u32,
+    /// In hundredths of a BYE.
+    pub(crate) work: u32,
 }
 
 /// A count taken on a back end, given back when dropped, on whatever path and
@@ -32,33 +58,54 @@ impl Work {
 #[must_use = "a lease that is dropped at once counts nothing"]
 pub struct Lease {
     backend: Arc<Backend>,
-    calls: u32,
-    work: u32,
+    weighs: Weighs,
+    /// Until it is answered.
+    waiting: Option<Waiting>,
 }
 
 impl Lease {
     pub(crate) fn call(backend: &Arc<Backend>) -> Self {
-        Self::take(backend, 1, 0)
+        Self::take(backend, Weighs { calls: 1, ..Weighs::default() }, None)
     }
 
-    pub(crate) fn transaction(backend: &Arc<Backend>, work: Work) -> Self {
-        Self::take(backend, 0, work.weight())
+    pub(crate) fn transaction(
+        backend: &Arc<Backend>,
+        now: Timestamp,
+        kind: Work,
+        work: u32,
+        watch: Watch,
+    ) -> Self {
+        let waiting = backend.response_times().begin(now, kind, watch);
+        Self::take(backend, Weighs { calls: 0, transactions: 1, work }, Some(waiting))
     }
 
-    fn take(backend: &Arc<Backend>, calls: u32, work: u32) -> Self {
-        backend.take(calls, work);
-        Self { backend: Arc::clone(backend), calls, work }
+    /// The response has come by which the response time of the transaction is measured: of an
+    /// INVITE the first other than 100, of any other request the final one. Only the first time
+    /// counts. Not for responses of the class 5xx, which say nothing of how fast a server works.
+    pub fn on_answered(&mut self, now: Timestamp) {
+        if let Some(waiting) = self.waiting.take() {
+            self.backend.response_times().on_answered(now, waiting);
+        }
+    }
+
+    fn take(backend: &Arc<Backend>, weighs: Weighs, waiting: Option<Waiting>) -> Self {
+        backend.take(weighs);
+        Self { backend: Arc::clone(backend), weighs, waiting }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.backend.give_back(self.calls, self.work);
+        if let Some(waiting) = self.waiting.take() {
+            self.backend.response_times().give_up(waiting);
+        }
+        self.backend.give_back(self.weighs);
     }
 }
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lease({} calls {} work {})", self.backend.name(), self.calls, self.work)
+        let Weighs { calls, work, .. } = self.weighs;
+        write!(f, "Lease({} calls {calls} work {work})", self.backend.name())
     }
 }

@@ -8,35 +8,55 @@
 //! when its state goes, whichever way it goes.
 //!
 //! A [`Pool`] is shared by all shards (one padded set of atomics a back end); a
-//! [`Picker`] belongs to one shard.
+//! [`Picker`] belongs to one shard. It chooses by a [`Policy`] that knows only what the back ends
+//! count: weights, calls, open transactions, their work and response times. [`registry`] lists
+//! every policy with its parameters; configuration and documentation are made from it.
 //!
 //! ```
 //! use tidegate_balance::{Picker, Policy, Pool, Work};
-//! use tidegate_world::Timestamp;
+//! use tidegate_world::{Purpose, Seed, Timestamp};
 //!
 //! let pool = Pool::new("app", &[("a", "127.0.0.1:5070".parse().unwrap(), 1),
 //!                               ("b", "127.0.0.1:5071".parse().unwrap(), 1)]);
-//! let mut picker = Picker::new(pool.clone(), Policy::Cjsq);
-//! let first = picker.pick(Timestamp::ZERO, 1, None).unwrap();
+//! let draws = Seed(1).stream(Purpose::Balance, 0);
+//! let mut picker = Picker::new(pool.clone(), Policy::Cjsq, draws);
+//! let now = Timestamp::ZERO;
+//! let first = picker.pick(now, 1, None).unwrap();
 //! let held = picker.call_lease(first);
-//! let second = picker.pick(Timestamp::ZERO, 2, None).unwrap();
+//! let second = picker.pick(now, 2, None).unwrap();
 //! assert_ne!(first, second, "the one with fewest calls is next");
 //! drop(held);
 //! assert_eq!(pool.backends()[first].calls(), 0);
-//! let _ = picker.transaction_lease(second, Work::CallStart);
+//! let mut open = picker.transaction_lease(now, second, Work::CallStart);
+//! open.on_answered(now);
 //! ```
+//!
+//! Nothing here knows SIP but the names of its methods in [`Work`], which are weights: calls may be
+//! sessions of any kind. `examples/workers.rs` balances jobs over worker threads.
 
 mod backend;
+mod cost_ratio;
 mod fleet;
 mod group;
+mod hashing;
 mod health;
 mod lease;
+mod location;
+mod peak;
+mod picker;
 mod policy;
 mod pool;
+mod recent;
+pub mod registry;
+mod response_time;
 
 pub use backend::{Backend, UNTIL_PROBED};
 pub use fleet::{Fleet, Muster, Post};
+pub use hashing::fnv1a;
 pub use health::{COUNT_MAX, Duty, State};
 pub use lease::{Lease, Work};
-pub use policy::{Picker, Policy};
+pub use location::{Location, Lookups, Named, PLACES_MAX, Place, Site};
+pub use picker::Picker;
+pub use policy::{Key, Policy};
 pub use pool::Pool;
+pub use registry::{Entry, Param, Values, Wrong};

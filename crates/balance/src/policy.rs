@@ -1,136 +1,108 @@
-//! The policies, and the picker that runs one of them for a shard.
+//! The policies: one file each, which opens with its signal, how it chooses, its weights, its
+//! ties, its cold start, its known bias, and its source.
 
-mod hash;
+pub(crate) mod cjsq;
+pub(crate) mod fnv;
+pub(crate) mod hash;
+pub(crate) mod hash_to;
 mod least;
-mod rr;
+pub(crate) mod p2c;
+pub(crate) mod peak_ewma;
+pub(crate) mod rendezvous;
+pub(crate) mod rr;
+pub(crate) mod rwma;
+mod sample;
+mod score;
+pub(crate) mod tjsq;
+pub(crate) mod tlwl;
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
-use tidegate_world::Timestamp;
+use tidegate_world::{Stream, Timestamp};
 
-use crate::group::front;
-use crate::{Backend, Lease, Pool, Work};
+use crate::Backend;
+use crate::registry::{Entry, POLICIES};
 
-/// How the back end of a new call is chosen.
+/// How the back end of a new call is chosen. What each does says its [`entry`](Self::entry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is documented by its entry in the registry")]
 pub enum Policy {
-    /// In turn, in proportion to the weights.
     Rr,
-    /// By the Call-ID, so that every balancer makes the same choice.
     Hash,
-    /// The fewest calls (003 §IV, call-join-shortest-queue).
+    Fnv,
     Cjsq,
-    /// The least work in open transactions, an INVITE weighing 1.75 of a BYE
-    /// (003 §IV, transaction-least-work-left).
+    Tjsq,
     Tlwl,
+    HashTo,
+    Rwma,
+    P2c,
+    PeakEwma,
+    Rendezvous,
 }
 
 impl Policy {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Rr, Self::Hash, Self::Cjsq, Self::Tlwl];
+    /// All of them, in the order of the [registry](POLICIES).
+    pub const ALL: [Self; 11] = [
+        Self::Rr,
+        Self::Hash,
+        Self::Fnv,
+        Self::Cjsq,
+        Self::Tjsq,
+        Self::Tlwl,
+        Self::HashTo,
+        Self::Rwma,
+        Self::P2c,
+        Self::PeakEwma,
+        Self::Rendezvous,
+    ];
+
+    /// What there is to know about it.
+    pub fn entry(self) -> &'static Entry {
+        POLICIES[self as usize]
+    }
 
     /// Its name in the configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rr => "rr",
-            Self::Hash => "hash",
-            Self::Cjsq => "cjsq",
-            Self::Tlwl => "tlwl",
-        }
+    pub fn name(self) -> &'static str {
+        self.entry().name
     }
 }
 
-/// One shard's chooser over a pool.
-#[derive(Debug)]
-pub struct Picker {
-    pool: Pool,
-    policy: Policy,
-    hash: hash::Hash,
-    state: State,
+/// What of a request a policy chooses by: what its caller is to give it as the key of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// A keyed hash of the Call-ID; also if it chooses by none.
+    Call,
+    /// The [FNV-1a](crate::fnv1a) hash of the Call-ID.
+    CallId,
+    /// A keyed hash of the user and host that are called.
+    Callee,
 }
 
-#[derive(Debug)]
-enum State {
-    Rr(rr::Rr),
-    Hash,
-    Cjsq(least::Least),
-    Tlwl(least::Least),
+/// What chooses, for one shard.
+pub(crate) trait Choose: Debug + Send {
+    /// The back end of a new call; `None` only if none is usable.
+    fn choose(&mut self, among: &Candidates<'_>, draws: &mut Stream) -> Option<usize>;
 }
 
-impl Picker {
-    /// A chooser by `policy` over `pool`.
-    pub fn new(pool: Pool, policy: Policy) -> Self {
-        let state = match policy {
-            Policy::Rr => State::Rr(rr::Rr::new(pool.backends().len())),
-            Policy::Hash => State::Hash,
-            Policy::Cjsq => State::Cjsq(least::Least::default()),
-            Policy::Tlwl => State::Tlwl(least::Least::default()),
-        };
-        Self { hash: hash::Hash::new(pool.backends()), pool, policy, state }
+/// What a policy chooses from.
+pub(crate) struct Candidates<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) backends: &'a [Arc<Backend>],
+    /// As its [`Key`] wants it.
+    pub(crate) key: u64,
+    pub(crate) is_usable: &'a dyn Fn(usize) -> bool,
+}
+
+impl Candidates<'_> {
+    /// Those that may have the call, by index.
+    fn usable(&self) -> impl Iterator<Item = usize> {
+        (0..self.backends.len()).filter(|&i| (self.is_usable)(i))
     }
 
-    /// How it chooses.
-    pub fn policy(&self) -> Policy {
-        self.policy
-    }
-
-    /// The pool it chooses from.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    /// Chooses the back end of a new call and counts it as assigned.
-    ///
-    /// `call` is a hash of the Call-ID; `not` is a back end to pass over (it has
-    /// just failed this call). Back ends that are down are passed over; `None`
-    /// when no other is left.
-    pub fn pick(&mut self, now: Timestamp, call: u64, not: Option<usize>) -> Option<usize> {
-        self.pick_where(now, call, |i, _| Some(i) != not)
-    }
-
-    /// As [`pick`](Self::pick), among those that `may_have` it, by index and back end.
-    pub fn pick_where(
-        &mut self,
-        now: Timestamp,
-        call: u64,
-        may_have: impl Fn(usize, &Backend) -> bool,
-    ) -> Option<usize> {
-        let backends = self.pool.backends();
-        let usable = |i: usize| may_have(i, &backends[i]) && backends[i].is_up(now);
-        let group = front(backends, usable)?;
-        let usable = |i: usize| backends[i].priority() == group && usable(i);
-        let picked = match &mut self.state {
-            State::Rr(rr) => rr.pick(now, backends, usable),
-            State::Hash => self.hash.pick(now, backends, call, usable),
-            State::Cjsq(least) => least.pick(now, backends, Backend::calls, usable),
-            State::Tlwl(least) => least.pick(now, backends, Backend::work, usable),
-        }?;
-        backends[picked].note_assigned();
-        Some(picked)
-    }
-
-    /// Chooses by the hash of the Call-ID alone, whatever the policy, and counts
-    /// nothing: the same call gets the same back end while none goes up or down.
-    pub fn pick_by_call(&self, now: Timestamp, call: u64, not: Option<usize>) -> Option<usize> {
-        let backends = self.pool.backends();
-        let usable = |i: usize| Some(i) != not && backends[i].is_up(now);
-        let group = front(backends, usable)?;
-        self.hash.pick(now, backends, call, |i| backends[i].priority() == group && usable(i))
-    }
-
-    /// The back end at `index` (as [`pick`](Self::pick) gave it).
-    pub fn backend(&self, index: usize) -> &Arc<Backend> {
-        &self.pool.backends()[index]
-    }
-
-    /// Counts a call on the back end at `index` while the lease lives.
-    pub fn call_lease(&self, index: usize) -> Lease {
-        Lease::call(self.backend(index))
-    }
-
-    /// Counts a transaction on the back end at `index` while the lease lives.
-    pub fn transaction_lease(&self, index: usize, work: Work) -> Lease {
-        Lease::transaction(self.backend(index), work)
+    /// In thousandths.
+    fn weight(&self, i: usize) -> u64 {
+        self.backends[i].effective_weight(self.now)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_world::Timestamp;
 
-use crate::Backend;
+use crate::{Backend, Location};
 
 /// A pool of back ends; a clone is another handle on the same counts.
 #[derive(Clone, Debug)]
@@ -17,9 +17,19 @@ pub struct Pool {
 impl Pool {
     /// A pool of back ends given by name, address and weight, in this order.
     pub fn new(name: &str, backends: &[(&str, SocketAddr, u32)]) -> Self {
+        let located =
+            backends.iter().map(|&(name, address, weight)| (name, address.into(), weight));
+        Self::located(name, located)
+    }
+
+    /// A pool of back ends given by name, location and weight, in this order.
+    pub fn located<'a>(
+        name: &str,
+        backends: impl IntoIterator<Item = (&'a str, Location, u32)>,
+    ) -> Self {
         let backends = backends
-            .iter()
-            .map(|&(name, address, weight)| Arc::new(Backend::new(name, address, weight)))
+            .into_iter()
+            .map(|(name, location, weight)| Arc::new(Backend::new(name, location, weight)))
             .collect();
         Self { name: name.into(), backends }
     }

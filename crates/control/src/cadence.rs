@@ -58,6 +58,11 @@ pub(crate) trait Measuring: std::fmt::Debug + Send {
     /// A message has arrived, or a second has passed: measures, if that is due.
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control);
 
+    /// The occupancy that it keeps the processor at, 0 to 1, if that is what it aims at.
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        None
+    }
+
     /// Whether it would change nothing until something arrives.
     fn is_at_rest(&self) -> bool;
 }
@@ -77,6 +82,10 @@ impl<M: Measuring> Law for M {
 
     fn tick(&self) -> Option<Duration> {
         Some(PATIENCE)
+    }
+
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Measuring::occupancy_aimed_at(self)
     }
 
     fn is_at_rest(&self) -> bool {

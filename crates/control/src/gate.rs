@@ -128,6 +128,11 @@ impl Gate {
         &self.control
     }
 
+    /// The occupancy that the law in force keeps the processor at, if it aims at one.
+    pub fn occupancy_aimed_at(&self) -> Option<f64> {
+        self.law.occupancy_aimed_at()
+    }
+
     /// What is remembered of earlier decisions.
     pub fn memory(&self) -> &Memory {
         &self.memory

@@ -3,6 +3,8 @@
 
 pub(crate) mod acceptance;
 pub(crate) mod aro;
+#[cfg(test)]
+mod bench;
 pub(crate) mod breakwater;
 pub(crate) mod clearwater;
 pub(crate) mod codel;
@@ -46,6 +48,11 @@ pub trait Law: Debug + Send {
 
     /// Time between two ticks; `None` for a law without.
     fn tick(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The occupancy that it keeps the processor at, 0 to 1, if that is what it aims at.
+    fn occupancy_aimed_at(&self) -> Option<f64> {
         None
     }
 

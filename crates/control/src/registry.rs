@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+use tidegate_world::Tunable;
+pub use tidegate_world::{Param, Wrong};
+
 use crate::Law;
 use crate::law::{
     acceptance, aro, breakwater, clearwater, codel, dagor, gradient2, kamailio_feedback, none, occ,
@@ -32,25 +35,8 @@ pub fn find(name: &str) -> Option<&'static Entry> {
     LAWS.into_iter().find(|entry| entry.name == name)
 }
 
-/// Parameters of one law at the most.
-const PARAMS_MAX: usize = 16;
-
-/// A parameter of a law: a number.
-#[derive(Debug)]
-pub struct Param {
-    /// Its name in configurations.
-    pub name: &'static str,
-    /// What it means: a sentence, in Markdown.
-    pub doc: &'static str,
-    /// Its unit.
-    pub unit: &'static str,
-    /// Its value when none is given.
-    pub default: f64,
-    /// The least it may be.
-    pub min: f64,
-    /// The most it may be.
-    pub max: f64,
-}
+/// The values of a law's parameters, each within its bounds.
+pub type Values = tidegate_world::Values<Entry>;
 
 /// A law, as one chooses it.
 pub struct Entry {
@@ -73,11 +59,7 @@ pub struct Entry {
 impl Entry {
     /// The default of every parameter.
     pub fn defaults(&'static self) -> Values {
-        let mut values = [0.0; PARAMS_MAX];
-        for (value, param) in values.iter_mut().zip(self.params) {
-            *value = param.default;
-        }
-        Values { entry: self, values }
+        Values::defaults(self)
     }
 
     /// The defaults, but for what is `given` by name.
@@ -85,18 +67,21 @@ impl Entry {
     /// # Errors
     /// With the first value that is [`Wrong`].
     pub fn values(&'static self, given: &[(&str, f64)]) -> Result<Values, Wrong> {
-        let mut values = self.defaults();
-        for &(name, value) in given {
-            let index = self.params.iter().position(|param| param.name == name);
-            let index = index.ok_or_else(|| Wrong::Unknown(name.to_owned()))?;
-            let param = self.params[index];
-            if !(param.min..=param.max).contains(&value) {
-                return Err(Wrong::OutOfBounds(param, value));
-            }
-            values.values[index] = value;
-        }
-        (self.check)(&values).map_err(Wrong::Contradiction)?;
-        Ok(values)
+        Values::given(self, given)
+    }
+}
+
+impl Tunable for Entry {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn params(&self) -> &'static [&'static Param] {
+        self.params
+    }
+
+    fn check(&self, values: &Values) -> Result<(), &'static str> {
+        (self.check)(values)
     }
 }
 
@@ -106,69 +91,10 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// The values of a law's parameters, each within its bounds.
-#[derive(Clone, Copy, Debug)]
-pub struct Values {
-    entry: &'static Entry,
-    /// In the order of the entry's parameters.
-    values: [f64; PARAMS_MAX],
-}
-
-impl Values {
-    /// The value of a parameter.
-    ///
-    /// # Panics
-    /// If it is a parameter of another law.
-    pub fn of(&self, param: &Param) -> f64 {
-        let index = self.entry.params.iter().position(|known| known.name == param.name);
-        self.values[index.expect("a law asks for its own parameters")]
-    }
-
-    /// The law whose parameters these are.
-    pub fn entry(&self) -> &'static Entry {
-        self.entry
-    }
-
-    /// Every parameter with its value.
-    pub fn each(&self) -> impl Iterator<Item = (&'static Param, f64)> {
-        self.entry.params.iter().copied().zip(self.values)
-    }
-}
-
-impl PartialEq for Values {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.entry, other.entry) && self.values == other.values
-    }
-}
-
-/// What is wrong with the value of a parameter.
-#[derive(Debug)]
-pub enum Wrong {
-    /// The law has no such parameter.
-    Unknown(String),
-    /// The value is beyond the bounds of the parameter.
-    OutOfBounds(&'static Param, f64),
-    /// The values do not fit together: this must hold.
-    Contradiction(&'static str),
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(name) => write!(f, "there is no parameter `{name}`"),
-            Self::OutOfBounds(param, value) => {
-                let Param { name, min, max, .. } = param;
-                write!(f, "{name} = {value}, but it may be {min} to {max}")
-            }
-            Self::Contradiction(needed) => write!(f, "the values must have {needed}"),
-        }
-    }
-}
-
-impl std::error::Error for Wrong {}
-
 #[cfg(test)]
 mod tests {
+    use tidegate_world::PARAMS_MAX;
+
     use super::*;
 
     #[test]

@@ -17,7 +17,7 @@ use tidegate_world::{Stream, Timestamp};
 
 use crate::Allowance;
 use crate::arrival_rate::ArrivalRate;
-use deterministic::Deterministic;
+pub(crate) use deterministic::Deterministic;
 use gapping::Gapping;
 use leaky_bucket::LeakyBucket;
 use random::Random;

@@ -71,6 +71,10 @@ counters! {
     crossed_in,
     /// Messages lost because the other shard's queue was full or there is no such shard.
     crossings_lost,
+    /// Queries of the core that were asked.
+    queries,
+    /// Queries of the core for which there was no room, or nobody to ask.
+    queries_lost,
     /// Messages served.
     served,
     /// Turns taken.

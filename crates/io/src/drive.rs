@@ -10,12 +10,16 @@ use tidegate_world::{Core, Counter, Pool, Shedding, Timestamp};
 use crate::load::Readings;
 use crate::machine::{Kind, Machine, Outlet, Ready};
 use crate::orders::{Inbox, Orders};
+use crate::resolver::{Desk, Resolver};
 use crate::sockets::Sockets;
 use crate::stop::Party;
 use crate::{Clock, Counters, Crossings, Limits, Listener, Pauses, Stop};
 
 /// How long drops may go uncounted that no later datagram tells of.
 const SURVEY_AFTER: Duration = Duration::from_millis(100);
+
+/// Answers that a core is given in one turn at the most.
+const ANSWERS: usize = 16;
 
 /// What a shard is made of.
 #[derive(Debug)]
@@ -40,8 +44,9 @@ pub struct Shard {
 /// core wants sent.
 ///
 /// A *turn*: a reading of the load, if the last is [`SAMPLE`](crate::SAMPLE) old; an order, if
-/// one was given; failures of the last flush and ICMP reports; the ordinary sockets, within their limit; timers
-/// due; crossings; the INVITE sockets, within theirs; a quantum of service; one flush. With
+/// one was given; answers to queries; failures of the last flush and ICMP reports; the ordinary
+/// sockets, within their limit; timers due; crossings; the INVITE sockets, within theirs; a quantum
+/// of service; one flush. With
 /// nothing left, the shard sleeps until a datagram, a crossing or the core's next timer;
 /// with anything left it takes the next turn at once. So no kind of work can keep another
 /// from its share.
@@ -52,6 +57,7 @@ pub struct Drive<M = Sockets> {
     counters: Arc<Counters>,
     party: Party,
     orders: Inbox,
+    desk: Desk,
     pool: Pool,
     pauses: Pauses,
     readings: Readings,
@@ -134,6 +140,7 @@ impl<M: Machine> Drive<M> {
             counters,
             party,
             orders: Inbox::closed(),
+            desk: Desk::closed(),
             pool,
         })
     }
@@ -142,6 +149,12 @@ impl<M: Machine> Drive<M> {
     #[must_use]
     pub fn heeding(self, orders: &Orders) -> Self {
         Self { orders: orders.join(self.crossings.waker().clone()), ..self }
+    }
+
+    /// The same, whose core's queries are answered by `resolver`. Without any they are not.
+    #[must_use]
+    pub fn asking(self, resolver: &Resolver) -> Self {
+        Self { desk: resolver.join(self.crossings.waker().clone()), ..self }
     }
 
     /// Turns `core` until a request to stop, and then until all shards have drained.
@@ -185,6 +198,11 @@ impl<M: Machine> Drive<M> {
             core.on_order(began, &order);
             self.gather(core);
         }
+        for _ in 0..ANSWERS {
+            let Some((id, answer)) = self.desk.take() else { break };
+            core.on_answer(began, id, answer);
+            self.gather(core);
+        }
         let mut more = self.tell_failures(core, ready, began)?;
 
         let ordinary = self.receive(core, Kind::Ordinary, ready, self.limits.ordinary)?;
@@ -222,10 +240,10 @@ impl<M: Machine> Drive<M> {
         ready: Ready,
         limit: usize,
     ) -> io::Result<usize> {
-        let Self { machine, crossings, counters, .. } = self;
+        let Self { machine, crossings, desk, counters, .. } = self;
         machine.receive(kind, ready, limit, |outlet, now, received| {
             core.offer(now, received);
-            gather(core, outlet, crossings, counters);
+            gather(core, outlet, crossings, desk, counters);
         })
     }
 
@@ -242,10 +260,10 @@ impl<M: Machine> Drive<M> {
             core.on_failed(now, failure);
             self.gather(core);
         }
-        let Self { machine, crossings, counters, limits, .. } = self;
+        let Self { machine, crossings, desk, counters, limits, .. } = self;
         machine.reports(ready, limits.reports, |outlet, failure| {
             core.on_failed(now, failure);
-            gather(core, outlet, crossings, counters);
+            gather(core, outlet, crossings, desk, counters);
         })
     }
 
@@ -289,7 +307,8 @@ impl<M: Machine> Drive<M> {
     }
 
     fn gather<C: Core>(&mut self, core: &mut C) {
-        gather(core, self.machine.outlet(), &self.crossings, &self.counters);
+        let Self { machine, crossings, desk, counters, .. } = self;
+        gather(core, machine.outlet(), crossings, desk, counters);
     }
 
     /// Sleeps until a datagram, a wake, `timer`, or whatever else this shard waits for.
@@ -324,7 +343,8 @@ impl<M: Machine> Drive<M> {
         waker.fall_asleep();
         let heeded = u32::from(self.draining.is_some());
         let stopped = self.party.requests() > heeded || self.party.all_drained();
-        if stopped || !self.crossings.is_empty() || !self.orders.is_empty() {
+        let heard = !self.orders.is_empty() || !self.desk.is_empty();
+        if stopped || heard || !self.crossings.is_empty() {
             waker.get_up(false);
             return Ok(Ready::NONE);
         }
@@ -373,11 +393,12 @@ impl<M: Machine> Drive<M> {
     }
 }
 
-/// Carries away what the core wants sent, or handed to another shard.
+/// Carries away what the core wants sent, handed to another shard, or answered.
 fn gather<C: Core>(
     core: &mut C,
     outlet: &mut impl Outlet,
     crossings: &Crossings,
+    desk: &Desk,
     counters: &Counters,
 ) {
     while let Some(transmit) = core.poll_transmit() {
@@ -386,6 +407,10 @@ fn gather<C: Core>(
     while let Some(crossing) = core.poll_crossing() {
         let handed = crossings.send(crossing);
         if handed { &counters.crossed_out } else { &counters.crossings_lost }.add(1);
+    }
+    while let Some(query) = core.poll_query() {
+        let asked = desk.ask(query);
+        if asked { &counters.queries } else { &counters.queries_lost }.add(1);
     }
 }
 

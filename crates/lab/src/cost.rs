@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate_control::bound;
-use tidegate_proxy::{Class, Disposal};
+use tidegate_proxy::{Class, Disposal, Mode};
 use tidegate_server::config::Emulate;
 
 use crate::scenario::Conditions;
@@ -14,6 +14,12 @@ use crate::topology::Topology;
 /// 200, ACK, BYE, 200.
 pub const CALL: [Class; 6] =
     [Class::Invite, Class::Provisional, Class::Final, Class::Ack, Class::Bye, Class::Final];
+
+/// The costs of a server in this mode: of one that may keep transactions those with them.
+fn charged(costs: &Emulate, mode: Mode) -> Emulate {
+    let serve = costs.serve_stateless.filter(|_| mode == Mode::Stateless).unwrap_or(costs.serve);
+    Emulate { serve, ..costs.clone() }
+}
 
 /// s: what a whole call of these messages costs.
 pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
@@ -53,7 +59,7 @@ impl Capacity {
         let nodes = topology.nodes().iter().enumerate();
         let one = |place: usize| {
             let messages = topology.messages(place, trying);
-            let call = call(costs, &messages);
+            let call = call(&charged(costs, topology.nodes()[place].mode), &messages);
             let cps = 1.0 / (call.as_secs_f64() * flows[place]);
             Self { cps, call, messages: messages.len() }
         };
@@ -79,8 +85,6 @@ impl Capacity {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_proxy::Mode;
-
     use super::*;
     use crate::topology::{Next, Node};
 
@@ -90,6 +94,7 @@ mod tests {
             receive: Duration::from_micros(10),
             offer: us(90),
             serve: us(700),
+            serve_stateless: None,
             refuse: us(50),
             socket_max: 2048,
         };
@@ -109,6 +114,17 @@ mod tests {
         assert_eq!((capacity(true).call, capacity(true).messages), (us(7 * 800 + 50), 7));
         assert_eq!(refusal(&costs(), Disposal::Reject), us(150 + 50 + 100));
         assert_eq!(refusal(&costs(), Disposal::Drop), us(150 + 50));
+    }
+
+    #[test]
+    fn a_server_without_transactions_may_have_a_price_of_its_own() {
+        let serve_stateless = Some([Duration::from_micros(400); 16]);
+        let costs = Emulate { serve_stateless, ..costs() };
+        let call = |mode| Capacity::of(&Topology::single(mode), &costs, false).call;
+        let us = Duration::from_micros;
+        assert_eq!(call(Mode::Stateless), us(6 * 500 + 50));
+        assert_eq!(call(Mode::Transaction), us(6 * 800 + 50));
+        assert_eq!(call(Mode::Adaptive), us(6 * 800 + 50), "as long as it has the processor");
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! the processor's caches know it well.
 
 pub(crate) mod alone;
+pub mod gate;
 mod loopback;
 pub(crate) mod messages;
 pub mod model;
@@ -31,6 +32,7 @@ use tidegate_proxy::{Disposal, Mode};
 use crate::machine::Machine;
 use crate::spread::Spread;
 use alone::{Alone, Diverted};
+use gate::Gate;
 use loopback::Loopback;
 use messages::Parties;
 use model::Model;
@@ -138,6 +140,8 @@ pub struct Costs {
     pub batch: u32,
     /// A row for each kind, destination and state.
     pub rows: Vec<Row>,
+    /// What a datagram costs that is dropped here, or by the kernel.
+    pub gate: Gate,
 }
 
 /// Who is told how far it is.
@@ -151,7 +155,7 @@ pub trait Observer {
 /// # Errors
 /// When there is no socket or no thread, or a server does not do what it is measured for.
 pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Costs, String> {
-    let mut rows = Vec::new();
+    let (mut rows, mut gate) = (Vec::new(), Gate::default());
     for round in 0..order.rounds {
         for (control, fate) in STATES {
             let state = state(order.mode, control, fate);
@@ -162,6 +166,7 @@ pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Costs, String> 
             enter(&mut rows, control, fate, &cycle, &processing);
             observer.measured(round + 1, control, fate);
         }
+        gate.measure(order.messages)?;
     }
     let Order { mode, rounds, messages, batch } = *order;
     Ok(Costs {
@@ -171,6 +176,7 @@ pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Costs, String> 
         messages,
         batch,
         rows: sorted(rows),
+        gate,
     })
 }
 

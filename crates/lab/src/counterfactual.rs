@@ -52,6 +52,8 @@ pub struct Answer {
 pub enum NoAnswer {
     /// It is not known what messages cost.
     Costs,
+    /// Where its back ends were is known by their names alone.
+    Names,
     /// No call began in it.
     NoCalls,
 }
@@ -62,6 +64,10 @@ impl fmt::Display for NoAnswer {
             Self::Costs => f.write_str(
                 "the recorded server had no [emulate], so it is not known what its messages cost: \
                  measure it with `tidegate lab calibrate`, and name the file by --costs",
+            ),
+            Self::Names => f.write_str(
+                "the recorded server knew back ends by host names; what other laws would have done \
+                 is simulated for back ends with addresses only",
             ),
             Self::NoCalls => f.write_str("no call began in this recording"),
         }
@@ -81,6 +87,9 @@ pub fn answer(
     recorded: &Observer,
     end: Timestamp,
 ) -> Result<Answer, NoAnswer> {
+    if config.has_names() {
+        return Err(NoAnswer::Names);
+    }
     let mut config = config.clone();
     config.emulate = question.costs.clone().or(config.emulate);
     if config.emulate.is_none() {

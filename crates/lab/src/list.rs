@@ -2,28 +2,15 @@
 
 use std::fmt::Write;
 
-use serde_json::{Value, json};
-use tidegate_balance::Policy;
+use serde_json::Value;
+use tidegate_balance::Entry;
+use tidegate_balance::registry::POLICIES;
 use tidegate_control::registry::LAWS;
+use tidegate_world::Param;
 
 /// Every law with its parameters, for people.
 pub fn laws() -> String {
-    let mut text = String::new();
-    for law in LAWS {
-        let _ = writeln!(text, "{:<19}{}", law.name, law.summary);
-        let _ = writeln!(text, "{:19}source: {}", "", law.source);
-        for param in law.params {
-            let bounds = format!("{} to {}", param.min, param.max);
-            let _ = writeln!(
-                text,
-                "{:19}{:<14} {:>8} {:<13} {bounds:<16} {}",
-                "", param.name, param.default, param.unit, param.doc
-            );
-        }
-        text.push('\n');
-    }
-    text.pop();
-    text
+    LAWS.map(|law| described(law.name, law.summary, law.source, law.params)).join("\n")
 }
 
 /// The same for programs.
@@ -31,55 +18,57 @@ pub fn laws_json() -> Value {
     tidegate_server::laws::all()
 }
 
-/// Every policy, for people.
+/// Every policy with its parameters, for people.
 pub fn policies() -> String {
-    Policy::ALL.iter().fold(String::new(), |mut text, policy| {
-        let _ = writeln!(text, "{:<12}{}", policy.name(), summary(*policy));
-        text
-    })
+    let one = |policy: &Entry| described(policy.name, policy.summary, policy.source, policy.params);
+    POLICIES.map(one).join("\n")
 }
 
 /// The same for programs.
 pub fn policies_json() -> Value {
-    let policy = |policy: &Policy| json!({ "name": policy.name(), "summary": summary(*policy) });
-    Policy::ALL.iter().map(policy).collect()
+    tidegate_server::policies::all()
 }
 
-fn summary(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Rr => "each in turn, in proportion to the weights",
-        Policy::Hash => "by the Call-ID: every balancer makes the same choice",
-        Policy::Cjsq => "the one with the fewest open calls (003 §IV)",
-        Policy::Tlwl => {
-            "the one with the least work in open transactions, an INVITE weighing 1.75 of a BYE \
-             (003 §IV)"
-        }
+fn described(name: &str, summary: &str, source: &str, params: &[&Param]) -> String {
+    let mut text = format!("{name:<19}{summary}\n{:19}source: {source}\n", "");
+    for param in params {
+        let bounds = format!("{} to {}", param.min, param.max);
+        let _ = writeln!(
+            text,
+            "{:19}{:<14} {:>8} {:<13} {bounds:<16} {}",
+            "", param.name, param.default, param.unit, param.doc
+        );
     }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_law_is_listed_with_every_parameter() {
-        let (text, json) = (laws(), laws_json());
-        for (law, listed) in LAWS.iter().zip(json.as_array().unwrap()) {
-            assert!(text.lines().any(|line| line.starts_with(law.name)), "{}", law.name);
-            assert_eq!(listed["name"], law.name);
-            assert_eq!(listed["params"].as_array().unwrap().len(), law.params.len());
-            for param in law.params {
-                let is_shown = |line: &str| {
-                    line.split_whitespace().next() == Some(param.name) && line.contains(param.unit)
-                };
-                assert!(text.lines().any(is_shown), "{} {}", law.name, param.name);
-            }
+    fn is_listed(text: &str, json: &Value, name: &str, params: &[&Param]) {
+        assert!(text.lines().any(|line| line.split_whitespace().next() == Some(name)), "{name}");
+        assert_eq!(json["name"], name);
+        assert_eq!(json["params"].as_array().unwrap().len(), params.len());
+        for param in params {
+            let is_shown = |line: &str| {
+                line.split_whitespace().next() == Some(param.name) && line.contains(param.unit)
+            };
+            assert!(text.lines().any(is_shown), "{name} {}", param.name);
         }
     }
 
     #[test]
-    fn every_policy_is_listed() {
-        assert_eq!(policies().lines().count(), Policy::ALL.len());
-        assert_eq!(policies_json()[0]["name"], "rr");
+    fn every_law_and_every_policy_is_listed_with_every_parameter() {
+        let json = laws_json();
+        assert_eq!(json.as_array().unwrap().len(), LAWS.len());
+        for (law, json) in LAWS.iter().zip(json.as_array().unwrap()) {
+            is_listed(&laws(), json, law.name, law.params);
+        }
+        let json = policies_json();
+        assert_eq!(json.as_array().unwrap().len(), POLICIES.len());
+        for (policy, json) in POLICIES.iter().zip(json.as_array().unwrap()) {
+            is_listed(&policies(), json, policy.name, policy.params);
+        }
     }
 }

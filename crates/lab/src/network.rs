@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_sim::{Link, Silence};
+use tidegate_sim::{Link, Resolution, Silence};
 
 /// Somebody who sends and receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -64,6 +64,8 @@ pub enum Trouble {
     },
     /// A worse link.
     Link(Way),
+    /// Names are resolved otherwise than at once.
+    Resolver(Resolution),
 }
 
 impl Way {

@@ -1,6 +1,7 @@
 //! A point: one variant under one set of conditions, run once. What a scenario asks for is a
 //! list of points.
 
+use std::fmt;
 use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +11,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use tidegate_agent::Process;
-use tidegate_proxy::Mode;
 use tidegate_server::config::{emulate_toml, overload_toml};
 
 use crate::cost::Capacity;
@@ -218,7 +218,7 @@ impl Point {
         place: usize,
         state_dir: Option<&Path>,
         listen: SocketAddr,
-        targets: &[SocketAddr],
+        targets: &[impl fmt::Display],
     ) -> String {
         let Conditions { queue_max, topology, emulate, .. } = &self.conditions;
         let node = &topology.nodes()[place];
@@ -231,13 +231,13 @@ impl Point {
             format!("state_dir = {:?}\n", folder.display().to_string())
         });
         let targets =
-            targets.iter().map(|address| format!("[[pool.backend]]\nuri = \"sip:{address}\"\n"));
+            targets.iter().map(|target| format!("[[pool.backend]]\nuri = \"sip:{target}\"\n"));
         format!(
             "[server]\n{state_dir}queue_max = {queue_max}\ndrain_seconds = 0\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
              [[listen]]\ntransport = \"udp\"\naddress = \"{listen}\"\n\n\
              [[pool]]\nname = \"app\"\npolicy = \"rr\"\nmode = \"{}\"\n{}\n{}\n{}",
-            mode_word(node.mode),
+            node.mode.name(),
             targets.collect::<String>(),
             overload_toml(overload),
             emulate.map_or_else(String::new, emulate_toml),
@@ -252,7 +252,7 @@ fn node(node: &Node) -> Value {
         "name": name,
         "to": to,
         "share": share,
-        "mode": mode_word(*mode),
+        "mode": mode.name(),
         "under_test": under_test,
         "overload": (!under_test).then(|| overload_toml(overload)),
         "emulate": emulate.as_ref().filter(|_| !under_test).map(emulate_toml),
@@ -265,14 +265,6 @@ fn trace(arrivals: &Process) -> Option<String> {
     let bytes: Vec<u8> =
         trace.moments().iter().flat_map(|moment| moment.as_nanos().to_le_bytes()).collect();
     Some(fingerprint(&bytes))
-}
-
-/// As it is written.
-fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Stateless => "stateless",
-        Mode::Transaction => "transaction",
-    }
 }
 
 /// A name made of `bytes`: 32 hexadecimal digits.
@@ -348,7 +340,8 @@ mod tests {
     #[test]
     fn its_configuration_is_right() {
         for point in all() {
-            let backends = ["127.0.0.1:5070".parse().unwrap(), "127.0.0.1:5071".parse().unwrap()];
+            let backends =
+                ["127.0.0.1:5070", "127.0.0.1:5071"].map(|at| at.parse::<SocketAddr>().unwrap());
             let text = point.configuration(
                 0,
                 Some(Path::new("/tmp/a \"b\"")),

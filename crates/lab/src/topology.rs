@@ -138,7 +138,7 @@ impl Topology {
     /// The responses of a call that whoever sends to the server at `place` gets: a 100 if there is
     /// one, 180, 200, and the 200 to the BYE.
     pub fn responses_above(&self, place: usize, trying: bool) -> usize {
-        let is_stateful = self.nodes[place].mode == Mode::Transaction;
+        let is_stateful = self.nodes[place].mode != Mode::Stateless;
         3 + usize::from(is_stateful || self.hears_trying(place, trying))
     }
 
@@ -148,7 +148,7 @@ impl Topology {
         self.nodes[place].to.iter().any(|next| match *next {
             Next::Answerers => trying,
             Next::Node(next) => {
-                self.nodes[next].mode == Mode::Transaction || self.hears_trying(next, trying)
+                self.nodes[next].mode != Mode::Stateless || self.hears_trying(next, trying)
             }
         })
     }

@@ -117,6 +117,17 @@ fn what_a_node_does_not_count_is_found() {
 }
 
 #[test]
+fn what_is_counted_as_over_and_is_not_is_found() {
+    // The answer is counted, and kept back.
+    for mode in ["transaction", "stateless"] {
+        finds("leases", mode, |_, sent| match sent.starts_with("SIP/2.0 486") {
+            true => vec![],
+            false => vec![sent],
+        });
+    }
+}
+
+#[test]
 fn a_core_that_panics_is_found() {
     finds("panic", "transaction", |count, sent| {
         assert!(count < 50, "too many packets");
@@ -139,6 +150,6 @@ fn every_patch_fits_the_source_and_names_its_checker() {
         assert!(fits.unwrap().success(), "{}", patch.display());
     }
     let all = ["answers", "bounds", "calls", "conservation", "counts", "finals", "forwarding"];
-    let all = all.into_iter().chain(["hops", "panic", "provenance", "same"]);
+    let all = all.into_iter().chain(["hops", "leases", "panic", "provenance", "same"]);
     assert!(checkers.iter().eq(all), "{checkers:?}");
 }

@@ -4,20 +4,26 @@
 //! end for at least 64·T1 after the last message, so that retransmissions, CANCEL and
 //! ACK follow it; and the leases that count it, each bound to one transaction, so that
 //! no repetition counts twice and no ending counts nothing.
+//!
+//! What 003 §V calls the trigger, which "updates Session State and Load Estimates after a session
+//! has expired", is [`handle_timeout`](Calls::handle_timeout): with an entry go its leases. Its
+//! expired table is [`expired`].
 
 mod call;
+mod expired;
 
 use std::cmp::Reverse;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use dary_heap::OctonaryHeap;
 use hashbrown::HashTable;
-use tidegate_balance::Picker;
+use tidegate_balance::{Picker, Place};
+use tidegate_control::Tier;
 use tidegate_world::Timestamp;
 
 use call::TRANSACTION_MAX;
-pub(crate) use call::{Call, Member, Phase, Transaction};
+pub(crate) use call::{Answer, Call, Member, Phase, Transaction};
+use expired::{Expired, Links};
 
 /// Entries handled by one `handle_timeout`, so that many that end together do not
 /// hold up the packets that wait.
@@ -39,6 +45,14 @@ impl CallRef {
 struct Slot {
     generation: u16,
     call: Option<Call>,
+    /// Where it stands in the expired table, if its call is over.
+    links: Option<Links>,
+}
+
+impl Slot {
+    const fn empty() -> Self {
+        Self { generation: 0, call: None, links: None }
+    }
 }
 
 /// Why there is no room for a call.
@@ -52,32 +66,32 @@ pub(crate) struct Calls {
     by_fingerprint: HashTable<u32>,
     /// Eight children to a node: among many calls each level costs a miss of the cache.
     timers: OctonaryHeap<Reverse<(Timestamp, u32, u16)>>,
-    /// Entries that were over when they were put here, the oldest first: those to be
-    /// given up when there is no room.
-    over: VecDeque<CallRef>,
+    expired: Expired,
     calls_max: usize,
     idle_max: Duration,
     open: usize,
     unacknowledged: usize,
     evicted: u64,
+    abandoned: u64,
 }
 
 impl Calls {
     /// A table of at most `calls_max` entries, which forgets an established call
-    /// after `idle_max` without any message.
+    /// after `idle_max` without any message, or when its session timer says so.
     pub(crate) fn new(calls_max: usize, idle_max: Duration) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
             by_fingerprint: HashTable::new(),
             timers: OctonaryHeap::new(),
-            over: VecDeque::new(),
+            expired: Expired::new(),
             // u32::MAX is CallRef::NONE.
             calls_max: calls_max.min(u32::MAX as usize - 1),
             idle_max,
             open: 0,
             unacknowledged: 0,
             evicted: 0,
+            abandoned: 0,
         }
     }
 
@@ -106,6 +120,12 @@ impl Calls {
     /// The back end of each entry.
     pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
         self.slots.iter().filter_map(|slot| slot.call.as_ref().map(|call| call.member))
+    }
+
+    /// Answered calls that nobody has ended: given up when their session expired, or after
+    /// `idle_max`.
+    pub(crate) fn abandoned(&self) -> u64 {
+        self.abandoned
     }
 
     /// The call with that fingerprint.
@@ -140,7 +160,7 @@ impl Calls {
         let call = Call::new(now, fingerprint, member);
         let deadline = call.deadline;
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, call: None });
+            self.slots.push(Slot::empty());
             self.slots.len() as u32 - 1
         });
         let generation = self.slots[slot as usize].generation;
@@ -149,19 +169,36 @@ impl Calls {
             self.slots[slot as usize].call.as_ref().map_or(0, |c| c.fingerprint as u64)
         });
         self.timers.push(Reverse((deadline, slot, generation)));
+        // Until its request is counted nothing of it is lost by giving it up.
+        self.expired.push(&mut self.slots, slot);
         Ok(CallRef { slot, generation })
     }
 
-    /// Sends the call elsewhere: nothing has come from its back end, and that back
-    /// end is down. What it counted there is given back. `false` if it stays: one that is
-    /// established is not what another request with its Call-ID is about.
-    pub(crate) fn move_to(&mut self, call: CallRef, member: Member) -> bool {
-        self.change(call, |entry| entry.move_to(member)).unwrap_or(false)
+    /// Sends the call elsewhere with its transaction of this identity: another back end is to
+    /// have what one does not serve. What that counted there is given back; what other
+    /// transactions count stays where they are. `false` if it stays: it is there already, or it is
+    /// established and not what another request with its Call-ID is about.
+    pub(crate) fn move_to(&mut self, call: CallRef, identity: u64, member: Member) -> bool {
+        self.change(call, |entry| entry.move_to(identity, member)).unwrap_or(false)
+    }
+
+    /// Serves the call in this tier from now on.
+    pub(crate) fn serve_in(&mut self, call: CallRef, tier: Tier) {
+        self.change(call, |entry| entry.tier = tier);
+    }
+
+    /// The call is at this place of its back end.
+    pub(crate) fn set_place(&mut self, call: CallRef, place: Place) {
+        let slot = self.slots.get_mut(call.slot as usize);
+        let slot = slot.filter(|slot| slot.generation == call.generation);
+        if let Some(entry) = slot.and_then(|slot| slot.call.as_mut()) {
+            entry.place = place;
+        }
     }
 
     /// Whether a new call would find room.
     pub(crate) fn has_room(&self) -> bool {
-        self.len() < self.calls_max || !self.over.is_empty()
+        self.len() < self.calls_max || self.expired.first().is_some()
     }
 
     /// True if this transaction was seen before: still open, or over.
@@ -205,21 +242,10 @@ impl Calls {
         now: Timestamp,
         call: CallRef,
         transaction: Transaction,
-        status: u16,
-        from_backend: bool,
+        answer: Answer,
     ) {
         let idle_max = self.idle_max;
-        let is_over = self.change(call, |entry| {
-            let closed = entry.on_response(now, transaction, status, from_backend, idle_max);
-            closed && entry.is_over()
-        });
-        if is_over == Some(true) {
-            // One that began anew or is gone by then is passed over when it comes up.
-            if self.over.len() >= self.calls_max {
-                self.over.pop_front();
-            }
-            self.over.push_back(call);
-        }
+        self.change(call, |entry| entry.on_response(now, transaction, answer, idle_max));
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is next due.
@@ -236,23 +262,28 @@ impl Calls {
             }
             let Some(Reverse((_, slot, generation))) = self.timers.pop() else { return };
             let reference = CallRef { slot, generation };
-            let deadline = self.change(reference, |call| {
+            let due = self.change(reference, |call| {
                 call.expire(now);
-                call.deadline
+                (call.deadline > now).then(|| call.due())
             });
-            let Some(deadline) = deadline else { continue };
-            if deadline <= now {
-                self.remove(reference);
-                continue;
+            match due {
+                None => {}
+                Some(None) => {
+                    let is_abandoned = self.get(reference).is_some_and(Call::is_abandoned);
+                    self.abandoned += u64::from(is_abandoned);
+                    self.remove(reference);
+                }
+                // Never armed further than a transaction lives and a finished call stays: so what
+                // begins later is due no sooner, and needs no second timer.
+                Some(Some(due)) => {
+                    let at = due.min(now + TRANSACTION_MAX);
+                    self.timers.push(Reverse((at, slot, generation)));
+                }
             }
-            // Never armed further than a finished call stays: so a deadline that
-            // comes nearer needs no second timer.
-            let at = deadline.min(now + TRANSACTION_MAX);
-            self.timers.push(Reverse((at, slot, generation)));
         }
     }
 
-    /// Changes an entry, if it still lives, and counts anew what it has open.
+    /// Changes an entry, if it still lives, and counts anew what it has open and whether it is over.
     fn change<R>(&mut self, call: CallRef, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
         let slot = self.slots.get_mut(call.slot as usize)?;
         let entry = slot.call.as_mut().filter(|_| slot.generation == call.generation)?;
@@ -262,6 +293,12 @@ impl Calls {
         let after = held(entry);
         self.open = self.open - before.0 + after.0;
         self.unacknowledged = self.unacknowledged - before.1 + after.1;
+        let is_over = entry.is_over();
+        match (slot.links, is_over) {
+            (None, true) => self.expired.push(&mut self.slots, call.slot),
+            (Some(_), false) => self.expired.take(&mut self.slots, call.slot),
+            _ => {}
+        }
         Some(result)
     }
 
@@ -276,18 +313,16 @@ impl Calls {
         self.free.push(call.slot);
         self.open -= entry.open();
         self.unacknowledged -= usize::from(entry.is_unacknowledged());
+        self.expired.take(&mut self.slots, call.slot);
     }
 
     /// Makes room by giving up one entry that is over, ahead of its time.
     fn evict(&mut self) -> bool {
-        while let Some(call) = self.over.pop_front() {
-            if self.get(call).is_some_and(Call::is_over) {
-                self.remove(call);
-                self.evicted += 1;
-                return true;
-            }
-        }
-        false
+        let Some(slot) = self.expired.first() else { return false };
+        let generation = self.slots[slot as usize].generation;
+        self.remove(CallRef { slot, generation });
+        self.evicted += 1;
+        true
     }
 }
 

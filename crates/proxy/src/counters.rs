@@ -1,6 +1,6 @@
 //! What a shard counts. One writer, many readers.
 
-use tidegate_control::Reason;
+use tidegate_control::{Reason, Tier};
 use tidegate_world::Counter;
 
 use crate::class::Class;
@@ -35,11 +35,13 @@ pub enum DropReason {
     TooLong,
     /// Its sender is banned.
     Banned,
+    /// Within a call whose back end may be one that has no address yet.
+    Unresolved,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
@@ -52,6 +54,7 @@ impl DropReason {
         Self::UnknownAck,
         Self::TooLong,
         Self::Banned,
+        Self::Unresolved,
     ];
 
     /// Its name in metrics.
@@ -69,6 +72,7 @@ impl DropReason {
             Self::UnknownAck => "unknown_ack",
             Self::TooLong => "too_long",
             Self::Banned => "banned",
+            Self::Unresolved => "unresolved",
         }
     }
 }
@@ -109,6 +113,8 @@ pub struct Counters {
     pub server_transactions: Counter,
     /// Client transactions that live now.
     pub client_transactions: Counter,
+    /// New calls and single requests that were routed, by the tier in which they are served.
+    served: [Counter; Tier::ALL.len()],
     /// Messages handed to another shard.
     pub crossings: Counter,
     /// Calls moved to another back end because theirs is down.
@@ -119,6 +125,11 @@ pub struct Counters {
     pub transactions_open: Counter,
     /// Finished calls forgotten early to make room.
     pub calls_evicted: Counter,
+    /// Answered calls that nobody ended: given up when their session had expired, or after the
+    /// idle time.
+    pub calls_abandoned: Counter,
+    /// Calls refused because the call table is full of calls that are not over.
+    pub calls_refused: Counter,
     /// Messages waiting in the class queues now.
     pub queued: Counter,
 }
@@ -143,6 +154,11 @@ impl Counters {
     /// those are shed too.
     pub fn shed(&self, class: Class) -> &Counter {
         &self.shed[class as usize]
+    }
+
+    /// New calls and single requests that were routed to be served in a tier.
+    pub fn served(&self, tier: Tier) -> &Counter {
+        &self.served[tier as usize]
     }
 
     /// Replies made with a status of [`REPLIES`]; any other is counted as 400.

@@ -9,36 +9,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_balance::{Backend, Picker};
+use tidegate_control::Tier;
 use tidegate_sip::{Malformed, Message, Method, Outline, Scan};
 use tidegate_transaction::{Key, identity_of_branch};
-use tidegate_world::{Cause, Crossing, Failure, Pool, Purpose, Received, Timestamp, Transmit};
+use tidegate_world::{
+    Answer, Cause, Crossing, Failure, Pool, Purpose, QueryId, Received, Seed, Timestamp, Transmit,
+};
 
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member, Phase, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::instead::{Instead, status_of};
+use crate::names::Names;
 use crate::origin::Addresses;
-use crate::picking::picker_of;
+use crate::picking::pickers;
 use crate::probes::Probes;
 use crate::reply::{is_own_ack, refusal, refusal_of, reply};
 use crate::secret::Keys;
-use crate::settings::{Mode, PoolSettings, Rule, Settings};
+use crate::settings::{Mode, PoolSettings, Rule, Settings, canonical};
 use crate::stateful::Transactions;
+use crate::tiering::Tiering;
 use crate::unreachable::Unreachable;
 
 /// A shard's routing, calls and outputs.
 pub(crate) struct Endpoint {
     shard: u16,
     shards: u16,
+    seed: Seed,
     keys: Keys,
     addresses: Addresses,
     pools: Vec<PoolSettings>,
     pickers: Vec<Picker>,
     probes: Probes,
     rules: Vec<Rule>,
+    names: Names,
     calls: Calls,
     transactions: Transactions,
     failure_pause: Duration,
+    pub(crate) tiering: Tiering,
     /// Addresses where nobody listened a moment ago.
     unreachable: Unreachable,
     pool: Pool,
@@ -59,14 +67,17 @@ impl Endpoint {
         let mut endpoint = Self {
             shard: settings.shard,
             shards: settings.shards,
+            seed: settings.seed,
             // What tells this process from one that was before it.
             keys: Keys::new(&settings.secret, settings.seed.0),
             addresses: Addresses::new(&settings),
+            names: Names::new(&settings),
             calls: Calls::new(settings.calls_max, settings.idle_max),
             failure_pause: settings.failure_pause,
             transactions: Transactions::new(settings.transactions_max, settings.timing),
+            tiering: Tiering::new(&settings),
             unreachable: Unreachable::default(),
-            pickers: settings.pools.iter().map(picker_of).collect(),
+            pickers: pickers(settings.seed, settings.shard, &settings.pools),
             pools: settings.pools,
             rules: settings.rules,
             pool,
@@ -123,10 +134,10 @@ impl Endpoint {
         self.pool_settings(pool).mode
     }
 
-    /// The mode of requests that concern no pool: without transactions only if no pool has them.
-    pub(crate) fn mode_elsewhere(&self) -> Mode {
+    /// The tier of requests that concern no pool: without transactions only if no pool has them.
+    pub(crate) fn tier_elsewhere(&self) -> Tier {
         let is_stateless = |pool: &PoolSettings| pool.mode == Mode::Stateless;
-        if self.pools.iter().all(is_stateless) { Mode::Stateless } else { Mode::Transaction }
+        if self.pools.iter().all(is_stateless) { Tier::Stateless } else { Tier::Stateful }
     }
 
     pub(crate) fn failure_pause(&self) -> Duration {
@@ -157,13 +168,20 @@ impl Endpoint {
     /// Goes on with these pools, those who choose in them, and these rules.
     pub(crate) fn put_pools(
         &mut self,
+        now: Timestamp,
         pools: Vec<PoolSettings>,
         pickers: Vec<Picker>,
         rules: Vec<Rule>,
     ) {
         debug_assert_eq!(pools.len(), pickers.len(), "one chooser for each pool");
-        self.addresses.set_members(&pools);
+        self.addresses.locate(&pools);
+        self.names.enlist(now, &pools);
+        self.tiering.enlist(&pools);
         (self.pools, self.pickers, self.rules) = (pools, pickers, rules);
+    }
+
+    pub(crate) fn seed(&self) -> Seed {
+        self.seed
     }
 
     pub(crate) fn probes(&self) -> &Probes {
@@ -172,6 +190,27 @@ impl Endpoint {
 
     pub(crate) fn probes_mut(&mut self) -> &mut Probes {
         &mut self.probes
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    pub(crate) fn names_mut(&mut self) -> &mut Names {
+        &mut self.names
+    }
+
+    /// Looks again who is where, if a name has come to lead elsewhere.
+    pub(crate) fn follow_names(&mut self) {
+        if self.names.have_moved() {
+            self.addresses.locate(&self.pools);
+        }
+    }
+
+    pub(crate) fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: &Answer) {
+        let Self { names, addresses, .. } = self;
+        names.on_answer(now, id, answer, |address| addresses.may_be_backend(address));
+        self.follow_names();
     }
 
     pub(crate) fn waiting_transmits(&self) -> usize {
@@ -320,20 +359,43 @@ impl Endpoint {
         now: Timestamp,
         call: Option<CallRef>,
         fingerprint: u128,
+        identity: u64,
         member: Member,
     ) -> Result<CallRef, Instead> {
         match call {
             Some(call) => {
-                self.move_call(call, member);
+                self.move_call(call, identity, member);
                 Ok(call)
             }
-            None => self.calls.insert(now, fingerprint, member).map_err(|_| FULL),
+            None => {
+                let call = self.calls.insert(now, fingerprint, member).map_err(|_| self.full())?;
+                self.note_place(call, member);
+                Ok(call)
+            }
         }
     }
 
-    pub(crate) fn move_call(&mut self, call: CallRef, member: Member) {
-        let has_moved = self.calls.move_to(call, member);
+    pub(crate) fn move_call(&mut self, call: CallRef, identity: u64, member: Member) {
+        let has_moved = self.calls.move_to(call, identity, member);
         self.counters.moved.add(has_moved.into());
+        if has_moved {
+            self.note_place(call, member);
+        }
+    }
+
+    /// The call is where its back end is now, and stays there.
+    pub(crate) fn note_place(&mut self, call: CallRef, member: Member) {
+        let backend = self.backend(member);
+        if backend.named().is_some() {
+            let place = backend.place();
+            self.calls.set_place(call, place);
+        }
+    }
+
+    /// There is no room for another call.
+    pub(crate) fn full(&self) -> Instead {
+        self.counters.calls_refused.add(1);
+        Instead::Reply(503, "call table is full")
     }
 
     /// Counts a request on the back end that it goes to.
@@ -349,8 +411,10 @@ impl Endpoint {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
-        self.calls.handle_timeout(now);
+        // What is due of a transaction may keep its call: at Timer B another back end has its turn.
         self.handle_due(now);
+        self.calls.handle_timeout(now);
+        self.names.handle_timeout(now);
         self.probes_due(now);
     }
 
@@ -369,12 +433,12 @@ impl Endpoint {
             return;
         }
         if let Some(member) = self.addresses.member(failure.path.remote) {
-            self.backend(member).on_failed(now, self.pause_of(member.pool));
-            self.probe_unreachable(now, member);
+            let backend = self.backend(member);
+            if backend.is_present_at(canonical(failure.path.remote)) {
+                backend.on_failed(now, self.pause_of(member.pool));
+                self.probe_unreachable(now, member);
+            }
         }
         self.unreachable.note(now, failure.path.remote);
     }
 }
-
-/// There is no room for another call.
-pub(crate) const FULL: Instead = Instead::Reply(503, "call table is full");

@@ -46,6 +46,7 @@ impl Endpoint {
         Ok(Onward {
             target: hop.target,
             member: hop.member,
+            toward_backend: hop.toward_backend,
             ingress: ingress as u8,
             egress: self.egress(ingress, hop.target)?,
             own_routes: hop.own_routes as u8,

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Bucket, Flow, Gate, Ladder, Order, Release, SojournWindow};
+use tidegate_control::{Bucket, Flow, Gate, Ladder, Order, Release, SojournWindow, Tier};
 use tidegate_world::{Counter, Timestamp};
 
 use crate::class::Class;
+use crate::tiering::Tiering;
 
 /// A copy of a gate's signals and its law's decisions, published every few milliseconds while
 /// there is anything to do. At rest it is as old as [`published`](Self::published) says, but for
@@ -58,6 +59,14 @@ pub struct Gauges {
     pub thinned: Counter,
     /// Part of the processor that refusing takes, in millionths; zero unless it is bounded.
     pub refusing_load: Counter,
+    /// Share of new calls that is served without transactions where the pool's mode leaves the
+    /// choice, in millionths.
+    pub stateless: Counter,
+    /// Occupancy up to which none is, in millionths; zero where no pool's mode leaves the choice.
+    pub stateful_occupancy: Counter,
+    /// What all messages of a call take to serve in a tier, in ns, where the choice is left; zero
+    /// while that is not known.
+    pub tier_costs: [Counter; Tier::ALL.len()],
     /// Decisions remembered.
     pub remembered: Counter,
     /// Decisions for which there was no room.
@@ -142,6 +151,15 @@ impl Gauges {
     pub(crate) fn publish_ladder(&self, ladder: &Ladder) {
         self.thinned.set(millionths(ladder.share()));
         self.refusing_load.set(millionths(ladder.load()));
+    }
+
+    pub(crate) fn publish_tiers(&self, tiering: &Tiering) {
+        let Some(tiers) = tiering.tiers() else { return };
+        self.stateful_occupancy.set(millionths(tiers.target()));
+        self.stateless.set(millionths(1.0 - tiers.stateful_share()));
+        for tier in Tier::ALL {
+            self.tier_costs[tier as usize].set(nanos(tiers.call_cost(tier).unwrap_or_default()));
+        }
     }
 
     /// The counts alone: what has come to rest must not be one short for ever.

@@ -117,6 +117,6 @@ impl Endpoint {
 
     /// The back end that a branch goes to. A request that comes from one goes elsewhere.
     fn target_of(&self, branch: &Branch) -> Option<Member> {
-        branch.member.filter(|&member| self.backend(member).address() == branch.target)
+        branch.member.filter(|&member| self.backend(member).address() == Some(branch.target))
     }
 }

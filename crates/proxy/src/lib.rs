@@ -11,6 +11,7 @@
 //! token in a Record-Route ([`token`]).
 
 mod branch;
+mod callee;
 mod calls;
 mod class;
 mod counters;
@@ -23,6 +24,7 @@ mod ingress;
 mod instead;
 mod invites;
 mod lane;
+mod names;
 mod onward;
 mod origin;
 mod picking;
@@ -42,6 +44,7 @@ mod settings;
 mod sources;
 mod stateful;
 mod thinning;
+mod tiering;
 mod token;
 mod transaction_branch;
 mod unreachable;
@@ -53,6 +56,7 @@ pub use gauges::{FlowCounters, Gauges, SojournGauges};
 pub use health::{Accept, Health, Probe};
 pub use in_force::{ComparedCounters, InForce};
 pub use ingress::Queueing;
+pub use names::Moves;
 pub use priority::{NAMESPACES, NoValue, Priority, ResourceValues};
 pub use proxy::Proxy;
 pub use refusals::{Refusal, Refusals, TraceSettings};

@@ -15,6 +15,7 @@ use crate::calls::Member;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::request::Request;
+use crate::settings::canonical;
 use crate::token::RouteToken;
 
 /// What we insert on top: a Via and up to two Record-Routes, with host names of up
@@ -33,6 +34,8 @@ pub(crate) struct Onward {
     pub(crate) target: SocketAddr,
     /// The back end whose dialog it may begin.
     pub(crate) member: Option<Member>,
+    /// Whether it goes to that back end, and not from it.
+    pub(crate) toward_backend: bool,
     /// The listener where it came in, and the one where it leaves.
     pub(crate) ingress: u8,
     pub(crate) egress: u8,
@@ -60,7 +63,7 @@ impl Endpoint {
         branch: &[u8],
     ) -> Result<Buffer, Instead> {
         let Request { message, max_forwards, essentials, .. } = request;
-        let head = self.head(request, onward, branch)?;
+        let head = self.head(source, request, onward, branch)?;
         let source = edit::Source::new(source);
         let max_forwards = max_forwards.map_or(MAX_FORWARDS, |n| n.saturating_sub(1));
         let (mut digits, mut breadth_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
@@ -91,6 +94,7 @@ impl Endpoint {
     /// Our Via, and our Record-Route where the request may begin a dialog.
     fn head(
         &self,
+        source: SocketAddr,
         request: &Request<'_>,
         onward: &Onward,
         branch: &[u8],
@@ -104,7 +108,12 @@ impl Endpoint {
         if let (Method::Invite | Method::Subscribe | Method::Refer | Method::Notify, Some(member)) =
             (request.method, onward.member)
         {
-            let backend = self.backend(member).address();
+            let backend = match (self.backend(member).named(), onward.toward_backend) {
+                // One that moves is where this request is or was.
+                (Some(_), true) => onward.target,
+                (Some(_), false) => canonical(source),
+                (None, _) => self.backend(member).address().unwrap_or(onward.target),
+            };
             let token = RouteToken { shard: self.shard() as u8, backend };
             let token = token.encode(self.keys(), request.essentials.call_id);
             // Both sides see us by the listener on their own: the nearer one is on top.

@@ -1,9 +1,9 @@
 //! Who sent a message, and which addresses are ours.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hashbrown::HashMap;
-use tidegate_balance::Duty;
+use tidegate_balance::{Duty, Named};
 use tidegate_sip::{Host, Uri};
 use tidegate_world::Path;
 
@@ -91,26 +91,55 @@ impl Own {
 
 impl Addresses {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let listeners = settings.listeners.iter().map(Own::new).collect();
-        let mut addresses = Self { listeners, members: HashMap::new() };
-        addresses.set_members(&settings.pools);
+        let mut addresses = Self {
+            listeners: settings.listeners.iter().map(Own::new).collect(),
+            members: HashMap::new(),
+        };
+        addresses.locate(&settings.pools);
         addresses
     }
 
-    /// From now on the back ends are those of these pools. Who is configured no more is known
-    /// until its calls have ended, unless another has its address.
-    pub(crate) fn set_members(&mut self, pools: &[PoolSettings]) {
+    /// Learns who is where in these pools. Where two are found at one address it is the first. Who
+    /// is there comes before who was, and who is configured comes before who is no more: that one
+    /// is known until its calls have ended.
+    pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
         self.members.clear();
-        for is_removed in [false, true] {
-            for (p, settings) in pools.iter().enumerate() {
-                for (b, backend) in settings.pool.backends().iter().enumerate() {
-                    if (backend.duty() == Duty::Removed) == is_removed {
-                        let member = Member { pool: p as u16, backend: b as u16 };
-                        self.members.entry(canonical(backend.address())).or_insert(member);
-                    }
-                }
+        let members = || {
+            pools.iter().enumerate().flat_map(|(p, pool)| {
+                let backends = pool.pool.backends().iter().enumerate();
+                backends.map(move |(b, backend)| {
+                    (Member { pool: p as u16, backend: b as u16 }, backend)
+                })
+            })
+        };
+        let of = |is_removed: bool| {
+            members().filter(move |(_, b)| (b.duty() == Duty::Removed) == is_removed)
+        };
+        for (member, backend) in of(false).chain(of(true)) {
+            if let Some(address) = backend.address() {
+                self.members.entry(canonical(address)).or_insert(member);
             }
         }
+        for (member, backend) in of(false).chain(of(true)) {
+            let addresses = backend.named().map(Named::addresses).unwrap_or_default();
+            for address in addresses.into_iter().skip(1) {
+                self.members.entry(canonical(address)).or_insert(member);
+            }
+        }
+    }
+
+    /// Whether a back end may be at an address that somebody else has named.
+    pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
+        let ip = address.ip();
+        let is_group = ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let is_own = |l: &Own| {
+            let here = l.is_ip(ip) || l.local.ip().is_unspecified() && ip.is_loopback();
+            here && l.is_port(address.port())
+        };
+        !ip.is_unspecified()
+            && !is_group
+            && !self.listeners.iter().any(is_own)
+            && self.egress(0, address).is_some()
     }
 
     /// The back end at `address`.

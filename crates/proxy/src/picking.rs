@@ -1,11 +1,13 @@
 //! Who gets what is new: a back end of a pool, or of another pool that stands in for it.
 
-use tidegate_balance::{Backend, Picker, Policy};
-use tidegate_world::Timestamp;
+use tidegate_balance::{Backend, Key, Picker, Policy, Values, fnv1a};
+use tidegate_world::{Purpose, Seed, Timestamp};
 
+use crate::callee::callee;
 use crate::calls::Member;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
+use crate::request::Request;
 use crate::settings::{Choice, PoolSettings};
 
 /// Pools that stand in for one after the other at the most. A circle, which a configuration is
@@ -13,16 +15,25 @@ use crate::settings::{Choice, PoolSettings};
 const BACKUPS_MAX: usize = 256;
 
 impl Endpoint {
-    /// Chooses a back end for a new call.
+    /// What the policy of a pool chooses by of a request whose Call-ID has that fingerprint.
+    pub(crate) fn choice_key(&self, pool: u16, request: &Request<'_>, fingerprint: u128) -> u64 {
+        match self.picker(pool).key() {
+            Key::Call => fingerprint as u64,
+            Key::CallId => fnv1a(request.essentials.call_id),
+            Key::Callee => callee(&self.keys().call, &request.essentials.to),
+        }
+    }
+
+    /// Chooses a back end for a new call, by its [`choice_key`](Self::choice_key).
     pub(crate) fn pick(
         &mut self,
         now: Timestamp,
         pool: u16,
-        fingerprint: u128,
+        key: u64,
         not: Option<u16>,
     ) -> Result<u16, Instead> {
         self.picker_mut(pool)
-            .pick(now, fingerprint as u64, not.map(usize::from))
+            .pick(now, key, not.map(usize::from))
             .map(|backend| backend as u16)
             .ok_or(Instead::Reply(503, "no back end is up"))
     }
@@ -32,10 +43,10 @@ impl Endpoint {
         &mut self,
         now: Timestamp,
         pool: u16,
-        call: u64,
+        key: u64,
         may_have: impl Fn(usize, &Backend) -> bool,
     ) -> Option<u16> {
-        self.picker_mut(pool).pick_where(now, call, may_have).map(|backend| backend as u16)
+        self.picker_mut(pool).pick_where(now, key, may_have).map(|backend| backend as u16)
     }
 
     /// The pool that new calls of `pool` go to: itself, or if none of its back ends may be given
@@ -71,12 +82,22 @@ impl Endpoint {
     }
 }
 
-/// Who chooses in a pool that is used so.
-pub(crate) fn picker_of(settings: &PoolSettings) -> Picker {
-    let policy = match settings.choice {
+/// Who chooses in each of these pools.
+pub(crate) fn pickers(seed: Seed, shard: u16, pools: &[PoolSettings]) -> Vec<Picker> {
+    (0..).zip(pools).map(|(place, settings)| picker_of(seed, shard, place, settings)).collect()
+}
+
+/// Who chooses in the pool at `place`, which is used so.
+pub(crate) fn picker_of(seed: Seed, shard: u16, place: u16, settings: &PoolSettings) -> Picker {
+    let draws = seed.stream(Purpose::Balance, u32::from(shard) << 16 | u32::from(place));
+    Picker::new(settings.pool.clone(), policy_of(settings), draws)
+}
+
+/// How a pool chooses one of its back ends.
+pub(crate) fn policy_of(settings: &PoolSettings) -> Values {
+    match settings.choice {
         Choice::One(policy) => policy,
         // All are chosen; what one back end sends to another is divided by its Call-ID.
-        Choice::All(_) => Policy::Hash,
-    };
-    Picker::new(settings.pool.clone(), policy)
+        Choice::All(_) => Policy::Hash.into(),
+    }
 }

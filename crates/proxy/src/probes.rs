@@ -1,7 +1,7 @@
 //! Probes: OPTIONS that ask a back end whether it is there.
 //!
 //! Each is a client transaction of our own (RFC 3261 §11.1, §17.1.2), one at a time for each back
-//! end. One shard asks for all: that is the one which the back end's address falls to. What comes
+//! end. One shard asks for all: that is the one which the back end's site falls to. What comes
 //! of it all shards see.
 
 use std::cmp::Reverse;
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use tidegate_balance::Duty;
+use tidegate_balance::{Backend, Duty, Site};
 use tidegate_sip::Passage;
 use tidegate_transaction::{Firing, OtherClient};
 use tidegate_world::{Buffer, Received, Stream, Timestamp};
@@ -41,7 +41,7 @@ pub(crate) struct Probes {
 /// A back end that is probed.
 struct Target {
     member: Member,
-    address: SocketAddr,
+    site: Site,
     /// When it is next asked.
     next: Timestamp,
     armed: Timestamp,
@@ -52,6 +52,7 @@ struct Target {
 #[derive(Clone, Copy)]
 struct Flight {
     number: u32,
+    address: SocketAddr,
     client: OtherClient,
     until: Timestamp,
     /// Drawn for it, for its Call-ID and its tag.
@@ -77,15 +78,16 @@ impl Probes {
 
     /// From now on these are probed, by the interval beside each. Who was is asked when it would
     /// have been; who is new, within its first interval: not all at once.
-    pub(crate) fn enlist(&mut self, now: Timestamp, who: &[(Member, SocketAddr, Duration)]) {
+    pub(crate) fn enlist(&mut self, now: Timestamp, who: &[(Member, Site, Duration)]) {
         let before = std::mem::take(&mut self.targets);
-        let before: HashMap<_, _> = before.iter().map(|t| (t.address, t.next)).collect();
+        let before: HashMap<_, _> = before.into_iter().map(|t| (t.site, t.next)).collect();
         self.due.clear();
-        for &(member, address, interval) in who {
+        for (member, site, interval) in who {
+            let (member, site, interval) = (*member, site.clone(), *interval);
             let first = now + interval.mul_f64(self.stream.unit());
-            let next = before.get(&address).map_or(first, |&next| next.min(now + interval));
+            let next = before.get(&site).map_or(first, |&next| next.min(now + interval));
             self.due.push(Reverse((next, self.targets.len() as u32)));
-            self.targets.push(Target { member, address, next, armed: next, flight: None });
+            self.targets.push(Target { member, site, next, armed: next, flight: None });
         }
     }
 
@@ -129,9 +131,9 @@ impl Endpoint {
         let mut who = Vec::new();
         for (member, backend) in self.members() {
             let Some(probe) = &self.pool_settings(member.pool).health.probe else { continue };
-            let address = backend.address();
-            if backend.duty() != Duty::Removed && self.is_ours_to_probe(address) {
-                who.push((member, address, probe.interval));
+            let site = backend.location().site();
+            if backend.duty() != Duty::Removed && self.is_ours_to_probe(backend) {
+                who.push((member, site, probe.interval));
             }
         }
         self.probes_mut().enlist(now, &who);
@@ -166,9 +168,9 @@ impl Endpoint {
         let flight = flight.ok_or(DropReason::StrayResponse)?;
         (flight.client, _) = flight.client.on_response(now, &timing, passage.status);
         if passage.status >= 200 {
+            let (member, address) = (target.member, flight.address);
             target.flight = None;
-            let member = target.member;
-            self.end_probe(now, member, Some(passage.status));
+            self.end_probe(now, member, address, Some(passage.status));
         }
         self.probes_mut().arm(place);
         Ok(ProbeAnswer::Taken)
@@ -179,21 +181,22 @@ impl Endpoint {
     pub(crate) fn probe_unreachable(&mut self, now: Timestamp, member: Member) {
         let mut targets = self.probes_mut().targets.iter_mut();
         let Some(target) = targets.find(|target| target.member == member) else { return };
-        if target.flight.take().is_some() {
-            self.end_probe(now, member, None);
+        if let Some(flight) = target.flight.take() {
+            self.end_probe(now, member, flight.address, None);
         }
     }
 
     fn probe_due(&mut self, now: Timestamp, place: usize) {
         let timing = self.transactions().timing;
-        let Target { member, flight, .. } = self.probes_mut().targets[place];
+        let Target { member, flight, .. } = &self.probes_mut().targets[place];
+        let (member, flight) = (*member, *flight);
         let Some(mut flight) = flight else { return self.start_probe(now, place) };
         let firing;
         (flight.client, firing) = flight.client.on_timer(now, &timing);
         let is_over = flight.until <= now || firing == Firing::TimedOut;
         self.probes_mut().targets[place].flight = (!is_over).then_some(flight);
         if is_over {
-            self.end_probe(now, member, None);
+            self.end_probe(now, member, flight.address, None);
             if self.probes_mut().targets[place].next <= now {
                 self.start_probe(now, place);
             }
@@ -205,34 +208,49 @@ impl Endpoint {
 
     fn start_probe(&mut self, now: Timestamp, place: usize) {
         let timing = self.transactions().timing;
-        let Target { member, next, .. } = self.probes_mut().targets[place];
+        let Target { member, next, .. } = &self.probes_mut().targets[place];
+        let (member, next) = (*member, *next);
         // A timer that was armed for something that has come sooner.
         if next > now {
             return;
         }
         let pools = self.pool_settings(member.pool);
         let Some(probe) = pools.health.probe.clone() else { return };
-        let asks = self.backend(member).duty() != Duty::Maintenance;
+        let backend = self.backend(member);
+        // A name that leads nowhere is not asked.
+        let address = backend.address().filter(|_| backend.duty() != Duty::Maintenance);
         let probes = self.probes_mut();
         probes.number = probes.number.wrapping_add(1);
-        let flight = Flight {
-            number: probes.number,
+        let (number, drawn) = (probes.number, [probes.stream.next_u64(), probes.stream.next_u64()]);
+        let flight = address.map(|address| Flight {
+            number,
+            address,
             client: OtherClient::start(now, &timing),
             until: now + probe.timeout,
-            drawn: [probes.stream.next_u64(), probes.stream.next_u64()],
-        };
+            drawn,
+        });
         let next = now + probes.interval(&probe);
         let target = &mut probes.targets[place];
         target.next = next;
-        if asks {
-            target.flight = Some(flight);
+        if flight.is_some() {
+            target.flight = flight;
             self.send_probe(place);
         }
     }
 
-    fn end_probe(&mut self, now: Timestamp, member: Member, answer: Option<u16>) {
+    fn end_probe(
+        &mut self,
+        now: Timestamp,
+        member: Member,
+        address: SocketAddr,
+        answer: Option<u16>,
+    ) {
         let Some(probe) = &self.pool_settings(member.pool).health.probe else { return };
         let backend = self.backend(member);
+        // Of one that has moved meanwhile it says nothing.
+        if !backend.is_present_at(address) {
+            return;
+        }
         if answer.is_some_and(|status| probe.accept.holds(status)) {
             backend.on_probe_answered(now, probe.rise);
         } else {
@@ -241,14 +259,15 @@ impl Endpoint {
     }
 
     fn send_probe(&mut self, place: usize) {
-        let Target { member, address, flight: Some(flight), .. } = self.probes_mut().targets[place]
-        else {
+        let Target { member, flight: Some(flight), .. } = &self.probes_mut().targets[place] else {
             return;
         };
-        // The configuration is refused if no listener reaches a back end.
+        let (member, flight) = (*member, *flight);
+        let address = flight.address;
+        // A back end that no listener reaches is refused with its configuration or its name.
         let Some(egress) = self.addresses().egress(0, address) else { return };
         let mut bytes = self.pool().take();
-        if self.write_probe(place, member, address, &flight, egress, &mut bytes).is_ok() {
+        if self.write_probe(place, member, &flight, egress, &mut bytes).is_ok() {
             self.send_onward(egress as u8, address, bytes);
         }
     }
@@ -259,7 +278,6 @@ impl Endpoint {
         &self,
         place: usize,
         member: Member,
-        address: SocketAddr,
         flight: &Flight,
         egress: usize,
         bytes: &mut Buffer,
@@ -267,6 +285,7 @@ impl Endpoint {
         let own = self.addresses().listener(egress).ok_or(io::ErrorKind::NotFound)?;
         let branch =
             ProbeBranch { shard: self.shard() as u8, place: place as u32, number: flight.number };
+        let address = flight.address;
         let branch = branch.encode(self.keys(), address);
         let [call, tag] = flight.drawn;
         let host = &own.advertised;
@@ -287,8 +306,9 @@ impl Endpoint {
     }
 
     /// Of the shards of a process exactly one says yes.
-    fn is_ours_to_probe(&self, address: SocketAddr) -> bool {
-        let hash = self.keys().identity.hash(&[b"probe", address.to_string().as_bytes()]);
+    fn is_ours_to_probe(&self, backend: &Backend) -> bool {
+        let site = backend.location().to_string();
+        let hash = self.keys().identity.hash(&[b"probe", site.as_bytes()]);
         hash % u64::from(self.shards()) == u64::from(self.shard())
     }
 }

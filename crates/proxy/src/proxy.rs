@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tidegate_control::{Gate, Values};
 use tidegate_world::{
-    Core, Crossing, Failure, Load, Pool, Purpose, Received, Shedding, Timestamp, Transmit, Work,
+    Answer, Core, Crossing, Failure, Load, Pool, Purpose, Query, QueryId, Received, Shedding,
+    Timestamp, Transmit, Work,
 };
 
 use crate::class::Class;
@@ -65,11 +66,15 @@ impl Proxy {
         // The same for all shards: they share a program of the kernel.
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
         let thins = overload.disposal == Disposal::Kernel;
+        let refusing_max = overload.refusing_max;
+        let ingress = Ingress::new(gate, overload, settings.queue_max, waits, watchman, trace);
+        let endpoint = Endpoint::new(settings, pool, Arc::clone(&counters));
+        counters.overload.publish_tiers(&endpoint.tiering);
         Self {
-            ingress: Ingress::new(gate, overload, settings.queue_max, waits, watchman, trace),
-            thinning: thins.then(|| Thinning::new(overload.refusing_max)),
+            ingress,
+            thinning: thins.then(|| Thinning::new(refusing_max)),
             shedding: Shedding { key: if thins { key } else { 0 }, ..Shedding::NONE },
-            endpoint: Endpoint::new(settings, pool, Arc::clone(&counters)),
+            endpoint,
             counters,
             work: Work::default(),
             in_service: None,
@@ -132,6 +137,7 @@ impl Proxy {
             Fate::Refuse(reason, reply) => {
                 self.work.refused = number;
                 self.counters.refused(reason).add(1);
+                self.endpoint.tiering.on_refused(reason);
                 if let Some(thinning) = &mut self.thinning {
                     thinning.on_refused(class);
                 }
@@ -158,8 +164,9 @@ impl Proxy {
             }
             Fate::Serve(received, fingerprint) => {
                 self.work.served = number;
+                let class = class.unwrap_or(Class::Other);
                 match class {
-                    Some(Class::Final | Class::Provisional) => {
+                    Class::Final | Class::Provisional => {
                         self.endpoint.serve_response(now, received);
                     }
                     _ => {
@@ -169,6 +176,7 @@ impl Proxy {
                         }
                     }
                 }
+                self.work.stateless = self.endpoint.tiering.on_served(class);
             }
         }
     }
@@ -178,6 +186,7 @@ impl Proxy {
         self.counters.calls.set(calls.len() as u64);
         self.counters.transactions_open.set(calls.open() as u64);
         self.counters.calls_evicted.set(calls.evicted());
+        self.counters.calls_abandoned.set(calls.abandoned());
         let transactions = self.endpoint.transactions();
         self.counters.server_transactions.set(transactions.servers() as u64);
         self.counters.client_transactions.set(transactions.clients() as u64);
@@ -189,6 +198,7 @@ impl Core for Proxy {
     fn offer(&mut self, now: Timestamp, received: Received) {
         self.in_service = None;
         self.tell_looks(now);
+        self.endpoint.follow_names();
         let judged = self.ingress.offer(now, received, &self.endpoint);
         self.carry_out(now, judged);
         self.note_look(now);
@@ -198,6 +208,7 @@ impl Core for Proxy {
         if let Some((class, since)) = self.in_service.take() {
             let cost = now.since(since);
             self.ingress.on_completion(now, class, cost);
+            self.endpoint.tiering.on_completion(class, cost);
             if let Some(thinning) = &mut self.thinning {
                 thinning.on_completion(cost);
             }
@@ -238,7 +249,9 @@ impl Core for Proxy {
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.ingress.on_load(now, &load);
         let Self { ingress, thinning, shedding, counters, .. } = self;
+        self.endpoint.tiering.on_reading(ingress.gate());
         counters.overload.publish(now, ingress.gate());
+        counters.overload.publish_tiers(&self.endpoint.tiering);
         counters.overload.sources_overflowed.set(ingress.sources_overflowed());
         counters.in_force.publish(ingress.gate());
         if let Some(thinning) = thinning {
@@ -249,8 +262,13 @@ impl Core for Proxy {
         ingress.banned(now, &mut shedding.banned);
     }
 
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+        self.endpoint.on_answer(now, id, &answer);
+    }
+
     fn on_drain(&mut self, _now: Timestamp) {
         self.ingress.close();
+        self.endpoint.names_mut().on_drain();
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -259,6 +277,10 @@ impl Core for Proxy {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.endpoint.poll_crossing()
+    }
+
+    fn poll_query(&mut self) -> Option<Query> {
+        self.endpoint.names_mut().poll_query()
     }
 
     fn poll_shedding(&self) -> &Shedding {
@@ -274,8 +296,9 @@ impl Core for Proxy {
         let transactions = self.endpoint.transactions().poll_timeout();
         let tick = self.ingress.gate().poll_timeout();
         let thinning = self.thinning.as_ref().and_then(|t| t.ladder().poll_timeout());
+        let names = self.endpoint.names().poll_timeout();
         let probes = self.endpoint.probes().poll_timeout();
-        [calls, transactions, probes, tick, thinning].into_iter().flatten().min()
+        [calls, transactions, tick, thinning, names, probes].into_iter().flatten().min()
     }
 
     fn is_drained(&self) -> bool {

@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use tidegate_balance::{Backend, Picker, Pool};
+use tidegate_balance::{Backend, Pool};
 use tidegate_world::Timestamp;
 
 use crate::calls::Member;
 use crate::endpoint::Endpoint;
-use crate::picking::picker_of;
+use crate::picking::{picker_of, policy_of};
 use crate::settings::{Choice, PoolSettings, Rule, RuleTarget};
 
 /// Stands for the pool as a whole.
@@ -32,9 +32,10 @@ impl Endpoint {
         let Seated { pools, places } = seat_pools(before, pools, |seat| held.contains(&seat));
         let mut pickers: Vec<_> = pickers.into_iter().map(Some).collect();
         pickers.resize_with(pools.len(), || None);
-        let pickers = pools.iter().zip(pickers).map(|(settings, old)| match old {
-            Some(old) if serves(&old, settings) => old,
-            _ => picker_of(settings),
+        let (seed, shard) = (self.seed(), self.shard());
+        let pickers = (0..).zip(pools.iter().zip(pickers)).map(|(place, (settings, old))| {
+            let old = old.filter(|old| old.serves(policy_of(settings), &settings.pool));
+            old.unwrap_or_else(|| picker_of(seed, shard, place, settings))
         });
         let pickers: Vec<_> = pickers.collect();
         let rules = rules.into_iter().map(|rule| match rule.to {
@@ -42,7 +43,7 @@ impl Endpoint {
             RuleTarget::RequestUri => rule,
         });
         let rules = rules.collect();
-        self.put_pools(pools, pickers, rules);
+        self.put_pools(now, pools, pickers, rules);
         let is_probed: HashSet<_> = self
             .members()
             .filter(|(member, _)| self.pool_settings(member.pool).health.probe.is_some())
@@ -67,17 +68,6 @@ impl Endpoint {
         }
         held
     }
-}
-
-/// Whether a picker still chooses as these settings want it.
-fn serves(picker: &Picker, settings: &PoolSettings) -> bool {
-    let (old, new) = (picker.pool().backends(), settings.pool.backends());
-    let same = |(a, b): (&Arc<Backend>, &Arc<Backend>)| Arc::ptr_eq(a, b);
-    let policy = match settings.choice {
-        Choice::One(policy) => Some(policy),
-        Choice::All(_) => None,
-    };
-    policy == Some(picker.policy()) && old.len() == new.len() && old.iter().zip(new).all(same)
 }
 
 /// Pools in their seats.
@@ -125,7 +115,9 @@ fn seat_backends(
     is_held: impl Fn(usize) -> bool,
 ) -> PoolSettings {
     let new = settings.pool.backends();
-    let same = |a: &Backend, b: &Backend| a.name() == b.name() && a.address() == b.address();
+    let same = |a: &Backend, b: &Backend| {
+        a.name() == b.name() && a.location().site() == b.location().site()
+    };
     let mut seats: Vec<Option<usize>> =
         old.iter().map(|o| new.iter().position(|n| same(n, o))).collect();
     let mut newcomers =

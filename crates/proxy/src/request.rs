@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
+use tidegate_control::Tier;
 use tidegate_sip::{Essentials, HeaderName, Message, Method, Scheme, StartLine, Uri};
 use tidegate_world::{Received, Timestamp};
 
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
-use crate::settings::Mode;
 use crate::token::RouteToken;
 
 /// A request and what everybody needs of it, so that nothing is read twice.
@@ -74,6 +74,7 @@ impl<'a> Request<'a> {
 impl Endpoint {
     /// Forwards or answers a request. `true` if it was refused for a reason that may pass: 503.
     pub(crate) fn serve_request(&mut self, now: Timestamp, received: Received) -> bool {
+        self.tiering.begin();
         // The message borrows the packet, which a crossing gives away.
         match self.try_request(now, &received) {
             Served::Here => false,
@@ -191,10 +192,11 @@ impl Endpoint {
         let hop = self.route(now, received, request)?;
         // What a call needs to go on or to end is not refused for want of room.
         let goes_alone = request.essentials.to.tag().is_some() && self.transactions().is_full();
-        match hop.mode {
+        self.tiering.note(hop.tier);
+        match hop.tier {
             // §16.10: a CANCEL that matches nothing goes on without state; §13.2.2.4: the ACK to
             // a 2xx is a transaction of its own that has no answer.
-            Mode::Transaction if has_transaction && !goes_alone => {
+            Tier::Stateful if has_transaction && !goes_alone => {
                 self.begin(now, received, request, &hop)
             }
             _ => self.forward(now, received, request, &hop),

@@ -2,19 +2,22 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, response_target};
 use tidegate_world::{Path, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
-use crate::calls::Transaction;
+use crate::calls::{Answer, Transaction};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::probes::ProbeAnswer;
+use crate::settings::canonical;
 use crate::transaction_branch::TransactionBranch;
 
 impl Endpoint {
     /// Brings a response back to where its request came from.
     pub(crate) fn serve_response(&mut self, now: Timestamp, received: Received) {
+        self.tiering.begin();
         match self.try_response(now, &received) {
             Ok(()) => {}
             Err(Astray::Drop(why)) => self.drop_counted(why),
@@ -43,23 +46,28 @@ impl Endpoint {
         let asked = asked.ok_or(Astray::Drop(DropReason::ForeignResponse))?;
         self.check_shard(asked.shard(), received)?;
         let member = self.addresses().member(received.path.remote);
-        if let Some(member) = member {
-            self.backend(member).on_answered(now);
+        if let Some(backend) = member.map(|member| self.backend(member))
+            && backend.is_present_at(canonical(received.path.remote))
+        {
+            backend.on_answered(now);
         }
         match asked {
             Asked::Transaction(branch) => {
+                self.tiering.note(Tier::Stateful);
                 self.serve_answer(now, received, &passage, &branch).map_err(Astray::Drop)
             }
             Asked::Before { listener, .. } => {
                 self.pass_back(received, &passage, remote, listener, None)
             }
             Asked::Stateless(branch) => {
+                self.tiering.note(Tier::Stateless);
                 let call = self.calls().find(self.keys().call.fingerprint(passage.call_id));
                 if let Some(call) = call {
                     let transaction =
                         Transaction { identity: branch.identity, method: passage.cseq.method };
-                    let status = passage.status;
-                    self.calls_mut().on_response(now, call, transaction, status, member.is_some());
+                    let (method, status) = (passage.cseq.method, passage.status);
+                    let answer = Answer::read(method, status, &received.bytes, member.is_some());
+                    self.calls_mut().on_response(now, call, transaction, answer);
                 }
                 self.pass_back(received, &passage, remote, branch.listener, branch.asked)
             }

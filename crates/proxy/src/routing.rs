@@ -6,11 +6,13 @@
 
 use std::net::SocketAddr;
 
+use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
-use crate::calls::{CallRef, Member, Phase};
-use crate::endpoint::{Endpoint, FULL};
+use crate::calls::{Answer, CallRef, Member, Phase, Transaction};
+use crate::counters::DropReason;
+use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
@@ -31,8 +33,8 @@ pub(crate) struct Hop {
     /// The target is a strict router.
     pub(crate) is_strict: bool,
     /// Whether transactions are kept of it.
-    pub(crate) mode: Mode,
-    /// The pool in which another target may stand in for this one, and a hash of the Call-ID.
+    pub(crate) tier: Tier,
+    /// The pool in which another target may stand in for this one, and what its policy chooses by.
     pub(crate) choice: Option<(u16, u64)>,
 }
 
@@ -91,10 +93,12 @@ impl Endpoint {
                 matches!(self.pool_settings(entry.member.pool).choice, Choice::All(_))
             });
         if !outward && !forks {
-            if let Some(hop) = self.follow(now, &routes, call.map(|c| (c, fingerprint)), is_new)? {
+            let held = call.map(|call| (call, fingerprint));
+            if let Some(hop) = self.follow(now, request, &routes, held, is_new)? {
                 // What begins something again may, as the first time, go to another.
                 let again = is_new && routes.token.is_none();
-                let choice = hop.member.filter(|_| again).map(|m| (m.pool, fingerprint as u64));
+                let key = |pool| self.choice_key(pool, request, fingerprint);
+                let choice = hop.member.filter(|_| again).map(|m| (m.pool, key(m.pool)));
                 return Ok(Hop { choice, ..hop });
             }
             if !is_new && (origin == Origin::Stranger || ours) {
@@ -115,7 +119,7 @@ impl Endpoint {
         match destination {
             Way::Pool(pool) if let Origin::Member(from) = origin => {
                 let to = self.pick_by_call(now, pool, fingerprint, from)?;
-                let target = self.backend(to).address();
+                let target = self.backend(to).address().ok_or(NOWHERE)?;
                 Ok(Hop {
                     target,
                     member: None,
@@ -123,12 +127,12 @@ impl Endpoint {
                     toward_backend: false,
                     own_routes: routes.own,
                     is_strict: false,
-                    mode: self.mode(pool),
+                    tier: self.tier(pool, CallRef::NONE),
                     choice: None,
                 })
             }
             // Before a back end is chosen, for a choice counts.
-            Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(FULL),
+            Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(self.full()),
             Way::Pool(pool)
                 if is_new
                     && self.mode(pool) == Mode::Transaction
@@ -137,13 +141,18 @@ impl Endpoint {
                 Err(stateful::FULL)
             }
             Way::Pool(pool) => {
+                let key = self.choice_key(pool, request, fingerprint);
                 let backend = match self.groups(now, pool).front() {
                     Some(group) => group[0],
-                    None => self.pick(now, pool, fingerprint, None)?,
+                    None => self.pick(now, pool, key, None)?,
                 };
                 let member = Member { pool, backend };
-                let call = self.hold(now, call, fingerprint, member)?;
-                let choice = is_new.then_some((pool, fingerprint as u64));
+                let begins = is_new && call.is_none();
+                let call = self.hold(now, call, fingerprint, request.identity, member)?;
+                if begins {
+                    self.choose_tier(pool, call);
+                }
+                let choice = is_new.then_some((pool, key));
                 Ok(Hop { choice, ..self.toward(member, call, routes.own) })
             }
             Way::Address(target, is_strict) => {
@@ -159,7 +168,9 @@ impl Endpoint {
                 let call = match (call, member) {
                     (Some(call), _) => call,
                     (None, Some(member)) if *method == Method::Invite => {
-                        self.hold(now, None, fingerprint, member)?
+                        let call = self.hold(now, None, fingerprint, request.identity, member)?;
+                        self.choose_tier(member.pool, call);
+                        call
                     }
                     (None, _) => CallRef::NONE,
                 };
@@ -170,7 +181,8 @@ impl Endpoint {
                     toward_backend: false,
                     own_routes: routes.own,
                     is_strict,
-                    mode: member.map_or(self.mode_elsewhere(), |member| self.mode(member.pool)),
+                    tier: member
+                        .map_or(self.tier_elsewhere(), |member| self.tier(member.pool, call)),
                     choice: None,
                 })
             }
@@ -221,6 +233,7 @@ impl Endpoint {
     fn follow(
         &mut self,
         now: Timestamp,
+        request: &Request<'_>,
         routes: &Routes,
         call: Option<(CallRef, u128)>,
         is_new: bool,
@@ -230,7 +243,19 @@ impl Endpoint {
             // configuration is reached no more.
             if let Some(member) = self.addresses().member(token.backend) {
                 let call = call.map_or(CallRef::NONE, |(call, _)| call);
-                return Ok(Some(self.toward(member, call, routes.own)));
+                let hop = self.toward(member, call, routes.own);
+                // A name may lead elsewhere by now; the dialog is where it was.
+                let target = match self.backend(member).named() {
+                    Some(_) => token.backend,
+                    None => hop.target,
+                };
+                return Ok(Some(Hop { target, ..hop }));
+            }
+            // A process that has just started knows no names yet. A 481 would end the dialog (RFC
+            // 3261 §12.2.1.2), and any refusal would be contradicted by what becomes of the
+            // repetition, which comes when there is no answer.
+            if self.names().has_unknown() {
+                return Err(Instead::Drop(DropReason::Unresolved));
             }
         }
         let Some((call, fingerprint)) = call else { return Ok(None) };
@@ -248,14 +273,32 @@ impl Endpoint {
             // nothing ties it to a back end that is down.
             let pool = self.standing_in(now, member.pool);
             let not = (pool == member.pool).then_some(member.backend);
-            member = Member { pool, backend: self.pick(now, pool, fingerprint, not)? };
-            self.move_call(call, member);
+            let key = self.choice_key(pool, request, fingerprint);
+            match self.pick(now, pool, key, not) {
+                Ok(backend) => member = Member { pool, backend },
+                Err(instead) => {
+                    // What we answer ourselves is over, wherever it was sent before.
+                    let Request { identity, method, .. } = *request;
+                    let transaction = Transaction { identity, method };
+                    self.calls_mut().on_response(now, call, transaction, Answer::new(503, false));
+                    return Err(instead);
+                }
+            }
+            self.move_call(call, request.identity, member);
         }
         Ok(Some(self.toward(member, call, routes.own)))
     }
 
     pub(crate) fn toward(&self, member: Member, call: CallRef, own_routes: usize) -> Hop {
-        let target = self.backend(member).address();
+        let backend = self.backend(member);
+        let target = match backend.named() {
+            None => backend.address(),
+            Some(_) => {
+                let held = self.calls().get(call).filter(|entry| entry.member == member);
+                backend.address_at(held.map_or_else(|| backend.place(), |entry| entry.place))
+            }
+        };
+        let target = target.expect("who was chosen was up, and has an address ever since");
         Hop {
             target,
             member: Some(member),
@@ -263,7 +306,7 @@ impl Endpoint {
             toward_backend: true,
             own_routes,
             is_strict: false,
-            mode: self.mode(member.pool),
+            tier: self.tier(member.pool, call),
             choice: None,
         }
     }
@@ -315,7 +358,10 @@ impl Endpoint {
 /// as many again when a request passes us twice.
 const OWN_ROUTES_MAX: usize = 4;
 
-/// This version resolves no names and speaks UDP alone.
+/// The name of a back end has not been resolved yet.
+const NOWHERE: Instead = Instead::Reply(503, "a back end has no address yet");
+
+/// This version resolves no names of messages and speaks UDP alone.
 const NAME: Instead = Instead::Reply(404, "not an IP address over UDP");
 
 enum Way {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_balance::{Policy, Pool};
+use tidegate_balance::{Pool, Values};
 use tidegate_control as control;
 use tidegate_control::BanList;
 use tidegate_transaction::Timing;
@@ -13,6 +13,7 @@ use tidegate_world::Seed;
 use crate::class::Class;
 use crate::health::Health;
 use crate::ingress::Queueing;
+use crate::names::Moves;
 use crate::refusals::TraceSettings;
 use crate::secret::Secret;
 use crate::sources::{BANS_MAX, SourceLimit, Sources};
@@ -104,6 +105,9 @@ pub struct Overload {
     /// With [`Disposal::Kernel`], the share of the processor that refusing may take, 0 to 1
     /// without either.
     pub refusing_max: f64,
+    /// With [`Mode::Adaptive`], the occupancy up to which all calls have transactions, 0 to 1
+    /// without 0.
+    pub stateful_max: f64,
     /// How those are told apart who send. Limits and priority are told to the gate from here.
     pub sources: Sources,
 }
@@ -138,6 +142,7 @@ impl Default for Overload {
             pad: None,
             sources: Sources::default(),
             refusing_max: control::LadderSettings::default().budget,
+            stateful_max: control::TierSettings::default().occupancy_max,
         }
     }
 }
@@ -149,13 +154,26 @@ pub enum Mode {
     Stateless,
     /// A response context for each request, RFC 3261 §16.
     Transaction,
+    /// The one or the other for each call, by what the processor has left.
+    Adaptive,
+}
+
+impl Mode {
+    /// As configurations write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stateless => "stateless",
+            Self::Transaction => "transaction",
+            Self::Adaptive => "adaptive",
+        }
+    }
 }
 
 /// Who of a pool gets a new request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
-    /// One back end, by a policy.
-    One(Policy),
+    /// One back end, by a policy and its parameters.
+    One(Values),
     /// All that are up: those of the highest `q` at once, then those of the next (RFC 3261
     /// §16.6). The `q` of each back end, in thousandths.
     All(Vec<u16>),
@@ -184,10 +202,10 @@ pub struct PoolSettings {
 
 impl PoolSettings {
     /// One back end for each call, by `policy`, with transactions.
-    pub fn new(pool: Pool, policy: Policy) -> Self {
+    pub fn new(pool: Pool, policy: impl Into<Values>) -> Self {
         Self {
             pool,
-            choice: Choice::One(policy),
+            choice: Choice::One(policy.into()),
             mode: Mode::Transaction,
             failover_after: Duration::from_secs(4),
             tries_max: 3,
@@ -227,6 +245,8 @@ pub struct Settings {
     pub overload: Overload,
     /// Who is banned, shared with the other shards.
     pub bans: BanList,
+    /// Tells of names of back ends that lead elsewhere, shared with the other shards.
+    pub moves: Moves,
     /// Seed of what is drawn.
     pub seed: Seed,
     /// Calls held at the same time by this shard.
@@ -263,6 +283,7 @@ impl Settings {
             secret,
             overload: Overload::default(),
             bans: BanList::new(BANS_MAX),
+            moves: Moves::default(),
             seed: Seed(0),
             calls_max: 1_000_000,
             transactions_max: 1_000_000,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use script::*;
 use tidegate_balance::Policy;
+use tidegate_proxy::Mode;
 use tidegate_world::Core;
 
 /// What a caller sends that ignores Record-Route: to us, without Route.
@@ -154,6 +155,7 @@ fn a_full_table_refuses_new_calls_only() {
     script.one(&bye.to.to_string(), &bye.answer("200 OK"));
     script.one(CALLER, &invite("d"));
     assert_eq!(script.counters.calls_evicted.get(), 1);
+    assert_eq!(script.counters.calls_refused.get(), 1, "c");
 }
 
 #[test]
@@ -221,4 +223,77 @@ fn a_response_to_a_call_of_before_a_restart_touches_no_call() {
     assert_eq!(counts(&script), [(1, 175), (0, 0)]);
     script.one(BACKEND_A, &new.answer("486 Busy Here"));
     assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+}
+
+/// With transactions, and back ends that are given up for nothing but Timer B.
+fn patient() -> Script {
+    Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.pools[0].failover_after = Duration::from_secs(60);
+    })
+}
+
+// Swarm seed 443: the entry of the call had its end at the very time at which the transaction went
+// elsewhere, and the call was counted nowhere.
+#[test]
+fn a_call_that_goes_elsewhere_at_timer_b_counts_there() {
+    let mut script = patient();
+    script.send(CALLER, &invite("a"));
+    script.pass(Duration::from_secs(32));
+    let second = script.sent().pop().unwrap();
+    assert_eq!(second.to, address(BACKEND_B));
+    assert_eq!(counts(&script), [(0, 0), (1, 175)]);
+    script.send(BACKEND_B, &second.answer("200 OK"));
+    assert_eq!(counts(&script), [(0, 0), (1, 0)]);
+}
+
+// Swarm seed 82: the repetition is refused, for nobody is left; so the call is over.
+#[test]
+fn a_call_that_is_refused_at_its_repetition_counts_no_more() {
+    let mut script = Script::new();
+    assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_A));
+    assert_eq!(counts(&script), [(1, 175), (0, 0)]);
+    script.refused(BACKEND_A);
+    script.refused(BACKEND_B);
+    assert_eq!(script.status(CALLER, &invite("a")), 503);
+    assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+}
+
+// Swarm seed 69. RFC 3261 §13.2.2.4: two back ends of a fork have answered, and the caller leaves
+// the dialog that it does not keep.
+#[test]
+fn a_bye_to_another_dialog_of_a_fork_leaves_the_call_counted() {
+    let mut script = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
+    let sent = script.send(CALLER, &invite("a"));
+    let [_trying, first, second] = &sent[..] else { panic!("{sent:#?}") };
+    for branch in [first, second] {
+        script.send(&branch.to.to_string(), &branch.answer("200 OK"));
+    }
+    assert_eq!(script.held(), [1, 0]);
+    let route = format!("Totag\r\nRoute: {}\r\n", second.header("Record-Route"));
+    let bye = script.one(CALLER, &request("BYE", "sip:bob@10.0.0.2:5070", "a", 2, &route));
+    assert_eq!(bye.to, second.to);
+    script.send(BACKEND_B, &bye.answer("200 OK"));
+    assert_eq!(script.held(), [1, 0]);
+}
+
+#[test]
+fn a_session_expires_by_its_timer_with_transactions_and_without() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut script = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let sent = script.send(CALLER, &invite("a")).pop().unwrap();
+        let refreshed = |sent: &Sent| {
+            sent.answer("200 OK").replace("CSeq", "Session-Expires: 100;refresher=uac\r\nCSeq")
+        };
+        script.send(BACKEND_A, &refreshed(&sent));
+        script.send(CALLER, &bare("ACK", "a", 1));
+        script.pass(Duration::from_secs(90));
+        let update = script.send(CALLER, &bare("UPDATE", "a", 2)).pop().unwrap();
+        script.send(BACKEND_A, &refreshed(&update));
+        // RFC 4028 §8.2, §8.3; 64·T1 more for a refresh that is still to be answered.
+        script.pass(Duration::from_secs(100 + 31));
+        assert_eq!((counts(&script)[0], script.counters.calls_abandoned.get()), ((1, 0), 0));
+        script.pass(Duration::from_secs(1));
+        assert_eq!((counts(&script)[0], script.counters.calls_abandoned.get()), ((0, 0), 1));
+    }
 }

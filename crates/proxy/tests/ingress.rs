@@ -165,7 +165,8 @@ fn the_names_in_metrics_stand() {
             "own_ack",
             "unknown_ack",
             "too_long",
-            "banned"
+            "banned",
+            "unresolved"
         ]
     );
 }

@@ -14,7 +14,13 @@ use tidegate_world::{Core, Work};
 
 fn work(offered: Option<Class>, served: Option<Class>, refused: Option<Class>) -> Work {
     let number = |class: Option<Class>| class.map(|class| class as u8);
-    Work { offered: number(offered), served: number(served), refused: number(refused) }
+    Work {
+        offered: number(offered),
+        served: number(served),
+        refused: number(refused),
+        // The script's pool keeps no transactions.
+        stateless: served.is_some(),
+    }
 }
 
 /// The work of offering a message, and of each service until none is left.

@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 use crate::StartError;
 use crate::metrics::{self, Family, Metrics};
 use crate::phase::{Life, Phase};
+use crate::policies;
 pub use overload::Controls;
 
 /// The members of the JSON object that `/status` shows; `version` and `phase` are
@@ -146,6 +147,7 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(scrape))
         .route("/status", get(state))
+        .route("/policies", get(|| async { policies() }))
         .merge(controls.map(overload::router).unwrap_or_default())
         .fallback(|| async { no_such_page() });
     let hosts: Arc<[String]> = hosts.into();
@@ -163,8 +165,13 @@ async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
     }
 }
 
+/// Every policy with its parameters.
+fn policies() -> impl IntoResponse {
+    let text = format!("{:#}\n", policies::all());
+    ([(header::CONTENT_TYPE, "application/json")], text)
+}
+
 fn no_such_page() -> impl IntoResponse {
-    let pages =
-        "Pages: /healthz /readyz /metrics /status /backends /overload /laws /refusals /bans\n";
+    let pages = "Pages: /healthz /readyz /metrics /status /policies /backends /overload /laws /refusals /bans\n";
     (StatusCode::NOT_FOUND, pages)
 }

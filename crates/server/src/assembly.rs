@@ -15,7 +15,7 @@ use tidegate_proxy::Proxy;
 use tidegate_sim::{Costs, Host, HostSettings};
 use tidegate_world::{Core, Pool, Seed, Timestamp, delegate};
 
-use crate::config::{self, Config, Emulate, Listen, Selection};
+use crate::config::{self, Config, Emulate, HostPort, Listen, Location, Selection};
 use crate::key::Keys;
 use crate::refusals::Refusals;
 use crate::sources::ShardCounters;
@@ -32,6 +32,7 @@ pub struct Assembly<'a> {
     pools: Vec<balance::Pool>,
     counters: Vec<ShardCounters>,
     bans: BanList,
+    moves: proxy::Moves,
     seed: Seed,
 }
 
@@ -43,7 +44,8 @@ impl<'a> Assembly<'a> {
         let bans = BanList::new(config.overload.sources.bans_max);
         let fleet = Fleet::default();
         let pools = fleet.enlist(Timestamp::ZERO, &musters(config));
-        Self { config, keys, locals, fleet, pools, counters, bans, seed }
+        let moves = proxy::Moves::default();
+        Self { config, keys, locals, fleet, pools, counters, bans, moves, seed }
     }
 
     /// Its back ends, also when the configuration is read again.
@@ -116,6 +118,7 @@ impl<'a> Assembly<'a> {
             rules: config.route.clone(),
             overload: overload(config, shards),
             bans: self.bans.clone(),
+            moves: self.moves.clone(),
             trace: proxy::TraceSettings {
                 per_second: config.admin.refusals_per_second,
                 kept: (config.admin.refusals_kept / shards).max(1),
@@ -201,7 +204,7 @@ impl Core for Server {
 pub(crate) fn musters(config: &Config) -> Vec<Muster> {
     let post = |backend: &config::Backend| Post {
         name: backend.name.clone(),
-        address: backend.address,
+        site: site(&backend.location),
         weight: backend.weight,
         priority: backend.priority,
     };
@@ -211,6 +214,13 @@ pub(crate) fn musters(config: &Config) -> Vec<Muster> {
         backends: pool.backends.iter().map(post).collect(),
     };
     config.pool.iter().map(muster).collect()
+}
+
+fn site(location: &Location) -> balance::Site {
+    match location {
+        Location::Address(address) => balance::Site::Address(*address),
+        Location::Name(HostPort { host, port }) => balance::Site::Name(host.as_str().into(), *port),
+    }
 }
 
 /// How the pools of a configuration are used, whose back ends are these.
@@ -248,11 +258,12 @@ fn overload(config: &Config, shards: usize) -> proxy::Overload {
 
 /// The emulated processor of each shard, if the configuration has one.
 fn host(config: &Config) -> Option<HostSettings> {
-    let Emulate { receive, offer, serve, refuse, socket_max } = config.emulate.clone()?;
+    let Emulate { receive, offer, serve, serve_stateless, refuse, socket_max } =
+        config.emulate.clone()?;
     Some(HostSettings {
         // As the real sockets are: INVITEs apart, unless everything waits in one queue.
         split: config.overload.queueing == proxy::Queueing::Class,
         buffer_max: socket_max,
-        ..HostSettings::new(Costs { receive, offer, serve, refuse })
+        ..HostSettings::new(Costs { receive, offer, serve, serve_stateless, refuse })
     })
 }

@@ -12,8 +12,10 @@ mod document;
 mod health;
 mod knob;
 mod listen;
+mod location;
 pub mod order;
 mod overload;
+mod params;
 mod pool;
 mod reach;
 mod reference;
@@ -38,6 +40,7 @@ pub use address::HostPort;
 pub use changes::needs_restart;
 pub use diagnostic::Diagnostics;
 pub use listen::Listen;
+pub use location::Location;
 pub use overload::Emulate;
 pub use pool::{Backend, Pool, Selection};
 pub use reference::reference;
@@ -49,7 +52,8 @@ use section::Section;
 use tables::{
     ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX,
     COALESCE_US, DRAIN_SECONDS, EMULATE, LISTEN, OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT,
-    REFUSALS_PER_SECOND, ROOT, ROUTE, SERVER, SHARDS, STATE_DIR, TRANSACTIONS_MAX,
+    REFUSALS_PER_SECOND, RESOLVER, RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SHARDS, STATE_DIR,
+    TRANSACTIONS_MAX,
 };
 
 /// A configuration that was found right.
@@ -61,6 +65,8 @@ pub struct Config {
     pub server: Server,
     /// The admin interface.
     pub admin: Admin,
+    /// Who resolves names of back ends; those that the machine asks, if there are none.
+    pub name_servers: Vec<SocketAddr>,
     /// Where SIP arrives; at least one.
     pub listen: Vec<Listen>,
     /// The servers behind; at least one pool.
@@ -113,6 +119,12 @@ pub struct Server {
 }
 
 impl Config {
+    /// Whether a back end is known by its name, which has to be resolved.
+    pub fn has_names(&self) -> bool {
+        let is_name = |backend: &Backend| backend.location.address().is_none();
+        self.pool.iter().flat_map(|pool| &pool.backends).any(is_name)
+    }
+
     /// Reads the configuration file at `path`.
     ///
     /// # Errors
@@ -148,6 +160,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     let root = Section::root(&ROOT, document.table(), report);
     let server = root.read_one(&SERVER, read_server, report);
     let admin = root.read_one(&ADMIN, read_admin, report);
+    let name_servers = root.read_one(&RESOLVER, read_resolver, report);
     let listeners = root.read_all(&LISTEN, listen::Draft::read, report);
     let pools = root.read_all(&POOL, pool::Draft::read, report);
     let routes = root.read_all(&ROUTE, route::Draft::read, report);
@@ -176,6 +189,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
         path: path.to_owned(),
         server: server?,
         admin: admin?,
+        name_servers: name_servers?,
         listen,
         pool,
         route,
@@ -183,6 +197,14 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
         // Absent, or read: what was wrong was reported above.
         emulate: emulate.flatten(),
     })
+}
+
+fn read_resolver(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<SocketAddr>> {
+    if !section.has(&RESOLVER_SERVERS) {
+        return Some(Vec::new());
+    }
+    let servers = section.given(&RESOLVER_SERVERS, report)?.into_inner();
+    Some(servers.into_iter().map(Spanned::into_inner).collect())
 }
 
 fn read_admin(section: &Section<'_, '_>, report: &mut Report) -> Option<Admin> {

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use tidegate_control::registry::LAWS;
-use tidegate_control::{Entry, Param, Values};
+use tidegate_control::{Entry, Values};
+use tidegate_world::Param;
 
 /// All laws.
 pub fn all() -> Value {
@@ -15,8 +16,13 @@ fn law(law: &'static Entry) -> Value {
         "summary": law.summary,
         "source": law.source,
         "doc": law.doc,
-        "params": law.params.iter().map(|known| param(known)).collect::<Value>(),
+        "params": params(law.params),
     })
+}
+
+/// Parameters of a law or a policy.
+pub(crate) fn params(params: &[&Param]) -> Value {
+    params.iter().map(|known| param(known)).collect()
 }
 
 fn param(param: &Param) -> Value {

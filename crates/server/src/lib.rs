@@ -10,6 +10,7 @@ pub mod key;
 pub mod laws;
 pub mod metrics;
 pub mod phase;
+pub mod policies;
 pub mod recording;
 pub mod refusals;
 mod run;

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded, select};
 use serde_json::{Value, json};
-use tidegate_io::{Clock, Crossings, Drive, Ended, Group, Limits, Orders, Shard, Stop, Summary};
+use tidegate_io::{
+    Clock, Crossings, Drive, Ended, Group, Limits, Orders, Resolver, Shard, Stop, Summary,
+};
 use tidegate_world::{Pool, Seed};
 
 use crate::StartError;
@@ -150,6 +152,11 @@ pub fn run(
     };
     let mesh = Crossings::mesh(config.server.shards, CROSSINGS_MAX)
         .map_err(|error| failed("shards", error))?;
+    let resolver = config
+        .has_names()
+        .then(|| Resolver::start(&config.name_servers))
+        .transpose()
+        .map_err(|error| failed("resolver", error))?;
     let limits = Limits {
         coalesce: config.server.coalesce,
         drain: config.server.drain,
@@ -165,6 +172,7 @@ pub fn run(
             crossings,
             stop: stop.clone(),
             orders: orders.clone(),
+            resolver: resolver.clone(),
             journal: journal.take(),
         };
         let done = done.clone();
@@ -274,6 +282,7 @@ struct Thread {
     crossings: Crossings,
     stop: Stop,
     orders: Orders,
+    resolver: Option<Resolver>,
     journal: Option<Journal>,
 }
 
@@ -290,11 +299,15 @@ impl Thread {
     }
 
     fn drive(self) -> std::io::Result<Summary> {
-        let Self { part, clock, limits, listeners, crossings, stop, orders, journal } = self;
+        let Self { part, clock, limits, listeners, crossings, stop, orders, resolver, journal } =
+            self;
         let (pool, counters) = (Pool::new(), Arc::clone(&part.counters().io));
         let mut core = part.core(pool.clone());
         let shard = Shard { clock, limits, listeners, crossings, counters, stop, pool };
         let mut drive = Drive::new(shard)?.heeding(&orders);
+        if let Some(resolver) = &resolver {
+            drive = drive.asking(resolver);
+        }
         match journal {
             None => drive.run(&mut core),
             Some(journal) => drive.run(&mut tidegate_world::Recorder::new(core, journal)),

@@ -1,6 +1,8 @@
 //! Which numbers of the shards, the sockets and the back ends operators see.
 
 mod in_force;
+mod names;
+mod tiers;
 
 use std::sync::{Arc, LazyLock};
 
@@ -39,6 +41,7 @@ pub(crate) fn add(
             messages(samples, &index, &shard.proxy);
             overload(samples, &index, &shard.proxy, clock.now().as_nanos());
             in_force::add(samples, &index, &shard.proxy);
+            tiers::add(samples, &index, &shard.proxy);
             datagrams(samples, &index, &shard.io);
             let labels = [("shard", index.as_str())];
             samples.push(&EMULATED_OVERFLOW, &labels, shard.emulated_overflow.get());
@@ -77,7 +80,7 @@ static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages f
 /// A number of the proxy that stands alone.
 type OfProxy = (Family, fn(&proxy::Counters) -> &Counter);
 
-static PROXY: [OfProxy; 13] = [
+static PROXY: [OfProxy; 15] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
         &c.retransmissions
     }),
@@ -85,6 +88,16 @@ static PROXY: [OfProxy; 13] = [
     (Family::counter("calls_moved", "Calls moved because their back end was down"), |c| &c.moved),
     (Family::counter("calls_evicted", "Finished calls forgotten early to make room"), |c| {
         &c.calls_evicted
+    }),
+    (
+        Family::counter(
+            "calls_abandoned",
+            "Answered calls that nobody ended: given up when their session expired, or idle",
+        ),
+        |c| &c.calls_abandoned,
+    ),
+    (Family::counter("calls_refused", "Calls refused because the call table was full"), |c| {
+        &c.calls_refused
     }),
     (Family::gauge("calls", "Entries in the call table"), |c| &c.calls),
     (Family::gauge("transactions_open", "Transactions without a final response yet"), |c| {
@@ -329,7 +342,7 @@ static TIME: Family =
 /// A number of the sockets that stands alone.
 type OfIo = (Family, fn(&io::Counters) -> &Counter);
 
-static IO: [OfIo; 13] = [
+static IO: [OfIo; 15] = [
     (Family::counter("udp_sent", "Datagrams sent"), |c| &c.sent),
     (Family::counter("udp_trains", "Trains: datagrams handed to the kernel as one"), |c| {
         &c.sent_trains
@@ -351,6 +364,10 @@ static IO: [OfIo; 13] = [
     (Family::counter("crossings_lost", "Messages to another shard whose queue was full"), |c| {
         &c.crossings_lost
     }),
+    (Family::counter("queries", "Questions asked beside the shard, such as for names"), |c| {
+        &c.queries
+    }),
+    (Family::counter("queries_lost", "Questions for which there was no room"), |c| &c.queries_lost),
     (Family::counter("messages_served", "Messages served"), |c| &c.served),
     (Family::counter("turns", "Turns taken"), |c| &c.turns),
     (Family::counter("wakes", "Wakes from waiting"), |c| &c.wakes),
@@ -443,5 +460,8 @@ fn backends(samples: &mut Samples, pool: &balance::Pool, clock: &io::Clock) {
         samples.push(&BACKEND_ASSIGNED, &labels, backend.assigned());
         samples.push(&BACKEND_REFUSALS, &labels, backend.refusals());
         samples.push(&BACKEND_FAILURES, &labels, backend.failures());
+        if let Some(named) = backend.named() {
+            names::add(samples, &labels, named);
+        }
     }
 }

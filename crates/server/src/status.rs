@@ -1,6 +1,7 @@
 //! What `/status` shows beyond the phase.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::{Value, json};
 use tidegate_balance as balance;
@@ -94,7 +95,7 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
     let backend = |b: &Arc<balance::Backend>| {
         let (state, since) = b.state(now);
         let ((probes, probe_failures), (falls, returns)) = (b.probes(), b.transitions());
-        json!({
+        let mut backend = json!({
             "name": b.name(),
             "address": b.address(),
             "up": b.is_up(now),
@@ -104,6 +105,9 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
             "weight": b.weight(),
             "effective_weight": b.effective_weight(now) as f64 / 1000.0,
             "calls": b.calls(),
+            "transactions": b.transactions(),
+            "invite_ms": b.start_response_time().as_secs_f64() * 1e3,
+            "bye_ms": b.end_response_time().as_secs_f64() * 1e3,
             "assigned": b.assigned(),
             "failures": b.failures(),
             "refusals": b.refusals(),
@@ -111,10 +115,40 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
             "probe_failures": probe_failures,
             "falls": falls,
             "returns": returns,
-        })
+        });
+        if let Some(named) = b.named() {
+            backend["resolution"] = resolution(named);
+        }
+        backend
     };
     let backends: Value = pool.backends().iter().map(backend).collect();
     json!({ "name": pool.name(), "backends": backends })
+}
+
+/// Where a host name leads, and what became of the questions for it.
+fn resolution(named: &balance::Named) -> Value {
+    let [_, before @ ..] = &*named.addresses() else {
+        return json!({ "host": &**named.host(), "lookups": lookups(named) });
+    };
+    json!({
+        "host": &**named.host(),
+        "stale": named.is_stale(),
+        "addresses_before": before,
+        "lookups": lookups(named),
+    })
+}
+
+fn lookups(named: &balance::Named) -> Value {
+    let balance::Lookups { found, not_found, unanswered, unusable, moved } = &named.lookups;
+    let [found, not_found, unanswered, unusable, moved] =
+        [found, not_found, unanswered, unusable, moved].map(|count| count.load(Relaxed));
+    json!({
+        "found": found,
+        "not_found": not_found,
+        "unanswered": unanswered,
+        "unusable": unusable,
+        "moved": moved,
+    })
 }
 
 /// What overload control sees and decides. Counts and occupied time are since the start,

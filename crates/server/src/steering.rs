@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::{Map, Value, json};
 use tidegate_balance::Fleet;
 use tidegate_control::registry::LAWS;
-use tidegate_control::{Bucket, Compared, Entry};
+use tidegate_control::{Bucket, Compared, Entry, Tier};
 use tidegate_io::{NotGiven, Orders};
 use tidegate_proxy::{Class, Counters, Overload};
 use tidegate_world::{Counter, ORDER_MAX, Timestamp};
@@ -216,9 +216,24 @@ fn shard(counters: &Counters, now: Timestamp) -> Value {
         "rank_floor": millionths(&gauges.rank_floor),
         "call_cost_ms": known(&gauges.call_cost, 1e6),
         "refusal_cost_ms": known(&gauges.refusal_cost, 1e6),
+        "tiers": (gauges.stateful_occupancy.get() > 0).then(|| tiers(counters)),
         "bound": known(&gauges.bound, 1e6),
         "shadow": (in_force.shadow.get() > 0).then(|| shadow(counters)),
     })
+}
+
+/// How calls are divided among the tiers of service.
+fn tiers(counters: &Counters) -> Value {
+    let gauges = &counters.overload;
+    let of = |tier: Tier| {
+        let cost = known(&gauges.tier_costs[tier as usize], 1e6);
+        let one = json!({ "routed": counters.served(tier).get(), "call_cost_ms": cost });
+        (tier.name().to_owned(), one)
+    };
+    let mut tiers = Tier::ALL.map(of).into_iter().collect::<Map<_, _>>();
+    tiers.insert("share_stateful".to_owned(), (1.0 - millionths(&gauges.stateless)).into());
+    tiers.insert("occupancy".to_owned(), millionths(&gauges.stateful_occupancy).into());
+    Value::Object(tiers)
 }
 
 fn shadow(counters: &Counters) -> Value {

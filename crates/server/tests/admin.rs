@@ -89,6 +89,17 @@ fn metrics_and_status_are_read_at_each_request() {
 }
 
 #[test]
+fn policies_are_described_with_their_parameters() {
+    let (admin, _life) = start();
+    let (code, policies) = request(admin.address(), "GET", "/policies");
+    assert_eq!(code, 200);
+    let policies: serde_json::Value = serde_json::from_str(&policies).unwrap();
+    let tlwl = policies.as_array().unwrap().iter().find(|policy| policy["name"] == "tlwl");
+    let param = &tlwl.unwrap()["params"][0];
+    assert_eq!((param["name"].as_str(), param["default"].as_f64()), (Some("invite"), Some(1.75)));
+}
+
+#[test]
 fn other_pages_and_methods_are_refused() {
     let (admin, _life) = start();
     let (code, body) = request(admin.address(), "GET", "/");

@@ -13,10 +13,10 @@ use tidegate_control::{
     registry,
 };
 use tidegate_proxy::{
-    Accept, Class, Disposal, Excess, Flood, Health, Overload, Probe, Queueing, RuleTarget, Senders,
-    SourceLimit, Sources,
+    Accept, Class, Disposal, Excess, Flood, Health, Mode, Overload, Probe, Queueing, RuleTarget,
+    Senders, SourceLimit, Sources,
 };
-use tidegate_server::config::Config;
+use tidegate_server::config::{Config, Selection};
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
@@ -110,10 +110,25 @@ fn who_asks_for_new_work_is_read() {
 }
 
 #[test]
+fn policies_and_their_parameters_are_read() {
+    let config = parse(&files("good")[0].with_file_name("policies.toml")).unwrap();
+    let expected = [
+        ("tlwl", &[("invite", 2.0), ("register", 0.5), ("learned", 1.0)][..]),
+        ("p2c", &[("choices", 3.0)]),
+        ("tlwl", &[]),
+    ];
+    for (pool, (name, given)) in config.pool.iter().zip(expected) {
+        let values = tidegate_balance::registry::find(name).unwrap().values(given).unwrap();
+        assert_eq!(pool.policy, Selection::One(values), "{}", pool.name);
+    }
+}
+
+#[test]
 fn overload_control_and_an_emulated_processor_are_read() {
     let config = parse(&files("good")[0].with_file_name("overload.toml")).unwrap();
     let Overload { gate, queueing, disposal, reinvites, retry_after, sources, .. } =
         &config.overload;
+    assert_eq!((config.pool[0].mode, config.overload.stateful_max), (Mode::Adaptive, 0.7));
     assert_eq!(*sources, Sources::default());
     assert_eq!((*reinvites, *retry_after), (true, Some((5, 15))));
     let order = vec![Class::Register as u8, Class::Provisional as u8];
@@ -142,6 +157,7 @@ fn overload_control_and_an_emulated_processor_are_read() {
     assert_eq!(us(&emulate.offer, Class::Bye), 100.0);
     assert_eq!(us(&emulate.serve, Class::Bye), 700.0);
     assert_eq!(us(&emulate.serve, Class::Invite), 1250.5);
+    assert_eq!(us(&emulate.serve_stateless.unwrap(), Class::Invite), 400.0);
     assert_eq!(us(&emulate.refuse, Class::Invite), 0.0);
     assert_eq!(emulate.socket_max, 500);
 
@@ -160,7 +176,7 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     assert_eq!(config.listen[0].advertise, None);
     let backends = &config.pool[0].backends;
     assert_eq!(backends[1].name, "127.0.0.1:5071");
-    assert_eq!(backends[1].address, "127.0.0.1:5071".parse().unwrap());
+    assert_eq!(backends[1].location.address(), Some("127.0.0.1:5071".parse().unwrap()));
     assert_eq!(backends[1].weight, 1);
     let [route] = &config.route[..] else { panic!("{:?}", config.route) };
     assert_eq!((route.from, route.to), (Senders::Any, RuleTarget::Pool(0)));
@@ -178,13 +194,16 @@ fn every_key_of_the_full_configuration_arrives() {
              192.0.2.10:5060 (app-1), weight 1
              [2001:db8::10]:5062, weight 3
   pool     message: fork, transaction, 1 back end
-             192.0.2.20:5060, weight 1
+             voicemail.example.com:5060, weight 1
   route    from trusted peers to its Request-URI
   route    from 198.51.100.0/24, MESSAGE, OPTIONS, for example.com, [2001:db8::5] to message
   route    from anyone to app
   admin    off
   server   2 shards"
     );
+    let name_servers = ["192.0.2.53:53", "[2001:db8::53]:5353"];
+    assert_eq!(config.name_servers, name_servers.map(|at| at.parse().unwrap()));
+    assert!(config.has_names());
     assert_eq!(config.admin.hosts, ["sip1.example.com", "sip2"]);
     assert_eq!((config.admin.refusals_per_second, config.admin.refusals_kept), (0, 7));
     assert_eq!(config.server.calls_max, 1000);

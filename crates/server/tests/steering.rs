@@ -25,6 +25,7 @@ const CONFIGURATION: &str = "
     address = \"127.0.0.1:0\"
     [[pool]]
     name = \"app\"
+    mode = \"adaptive\"
     [[pool.backend]]
     uri = \"sip:127.0.0.1:9\"
     [admin]
@@ -166,6 +167,19 @@ fn laws_are_switched_by_toml_and_json_and_the_shard_says_so() {
     let file = CONFIGURATION.split("[overload]").next().unwrap().to_owned() + text;
     let config = Config::parse(Path::new("f"), file.as_bytes()).unwrap();
     assert_eq!(config.overload.gate.law.entry().name, "pi");
+}
+
+#[test]
+fn an_adaptive_pool_says_how_its_calls_are_served() {
+    let running = Running::start(true);
+    // The shard is there when it has heeded something.
+    let tiers = running.ordered("overload.law = \"pi\"")["shards"][0]["tiers"].clone();
+    assert_eq!(tiers["share_stateful"], 1.0);
+    assert!(tiers["occupancy"].as_f64().unwrap() <= 0.85);
+    for tier in ["stateful", "stateless"] {
+        assert_eq!(tiers[tier]["routed"], 0, "{tiers}");
+        assert!(tiers[tier]["call_cost_ms"].is_null(), "{tiers}");
+    }
 }
 
 #[test]

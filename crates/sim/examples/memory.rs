@@ -4,23 +4,20 @@
 //! N calls. What is counted are the bytes that dropping the proxy gives back: tables with the
 //! room they grew, and everything in them.
 
+#[path = "../tests/line/mod.rs"]
+mod line;
 #[path = "../tests/topology/mod.rs"]
 mod topology;
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
-use tidegate_agent::{Caller, CallerConfig, Load, Process};
-use tidegate_balance::Policy;
-use tidegate_proxy::{Counters, Mode, PoolSettings, Proxy};
-use tidegate_sip::{HeaderName, Message, Reply, reason, write_reply};
-use tidegate_world::{Core, Path, Pool, Received, Seed, Timestamp, Transmit};
+use tidegate_proxy::Mode;
+use tidegate_sip::{HeaderName, Message};
 
-use topology::{CALLER, PROXY, address, backends, settings};
+use line::{Line, invites};
+use topology::{CALLER, address};
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
@@ -65,102 +62,33 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The INVITEs of so many calls, as our caller writes them.
-fn invites(calls: u32) -> Vec<Box<[u8]>> {
-    let load = Load { process: Process::Uniform, rate_cps: 1e6, calls, ..Load::default() };
-    let config = CallerConfig {
-        load,
-        open_max: calls as usize,
-        ..CallerConfig::new(address(CALLER), address(PROXY))
-    };
-    let mut caller = Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new())
-        .expect("a possible configuration");
-    let mut invites = Vec::new();
-    while caller.stats().begun < u64::from(calls) {
-        caller.handle_timeout(Timestamp::ZERO + Duration::from_secs(1));
-        while let Some(transmit) = caller.poll_transmit() {
-            invites.push(transmit.bytes[..].into());
-        }
-    }
-    invites.truncate(calls as usize);
-    invites
-}
-
 /// Bytes for each call when all have come to `stage`.
 fn held(mode: Mode, stage: Stage, invites: &[Box<[u8]>]) -> f64 {
-    let pool = PoolSettings { mode, ..PoolSettings::new(backends(), Policy::Rr) };
-    let counters = Arc::new(Counters::default());
-    let mut line = Line {
-        proxy: Proxy::new(settings(pool), Arc::clone(&counters), Pool::new()),
-        pool: Pool::new(),
-        sent: Vec::new(),
-    };
+    let mut line = Line::new(mode);
     for invite in invites {
-        line.bring(invite, stage);
+        bring(&mut line, invite, stage);
     }
-    assert_eq!(counters.calls.get(), invites.len() as u64, "every call is held");
+    assert_eq!(line.counters.calls.get(), invites.len() as u64, "every call is held");
     let with = ALLOCATOR.current_usage();
     drop(line.proxy);
     (with - ALLOCATOR.current_usage()) as f64 / invites.len() as f64
 }
 
-/// A proxy and those it talks with, at one moment: no timer fires.
-struct Line {
-    proxy: Proxy,
-    pool: Pool,
-    sent: Vec<Transmit>,
-}
-
-impl Line {
-    /// Takes one call as far as `stage`.
-    fn bring(&mut self, invite: &[u8], stage: Stage) {
-        self.tell(address(CALLER), invite);
-        let forwarded = self.request_sent();
-        self.respond(&forwarded, 180);
-        match stage {
-            Stage::Live => {}
-            Stage::Answered => self.respond(&forwarded, 200),
-            Stage::Refused => self.respond(&forwarded, 486),
-            Stage::Acknowledged => {
-                self.respond(&forwarded, 486);
-                let refusal = self.sent.iter().find(|t| t.path.remote == address(CALLER));
-                let refusal = refusal.expect("the 486 goes up").bytes[..].to_vec();
-                self.tell(address(CALLER), &ack(invite, &refusal));
-            }
+/// Takes one call as far as `stage`.
+fn bring(line: &mut Line, invite: &[u8], stage: Stage) {
+    line.tell(address(CALLER), invite);
+    let forwarded = line.request_sent();
+    line.respond(&forwarded, 180);
+    match stage {
+        Stage::Live => {}
+        Stage::Answered => line.respond(&forwarded, 200),
+        Stage::Refused => line.respond(&forwarded, 486),
+        Stage::Acknowledged => {
+            line.respond(&forwarded, 486);
+            let refusal = line.sent.iter().find(|t| t.path.remote == address(CALLER));
+            let refusal = refusal.expect("the 486 goes up").bytes[..].to_vec();
+            line.tell(address(CALLER), &ack(invite, &refusal));
         }
-    }
-
-    fn tell(&mut self, remote: SocketAddr, bytes: &[u8]) {
-        let now = Timestamp::ZERO + Duration::from_secs(2);
-        let path = Path::udp(address(PROXY), remote);
-        self.sent.clear();
-        self.proxy.offer(now, Received::new(now, path, self.pool.copy(bytes)));
-        while self.proxy.serve(now) {}
-        while let Some(transmit) = self.proxy.poll_transmit() {
-            self.sent.push(transmit);
-        }
-    }
-
-    /// The request the proxy has just sent, and to whom.
-    fn request_sent(&self) -> (SocketAddr, Vec<u8>) {
-        let request = self.sent.iter().find(|sent| sent.bytes.starts_with(b"INVITE"));
-        let request = request.expect("the INVITE is forwarded");
-        (request.path.remote, request.bytes[..].to_vec())
-    }
-
-    fn respond(&mut self, (who, request): &(SocketAddr, Vec<u8>), status: u16) {
-        let message = Message::parse(request).expect("the proxy sends SIP");
-        let contact = format!("<sip:called@{who}>");
-        let reply = Reply {
-            status,
-            reason: reason(status),
-            to_tag: Some(b"called"),
-            source: Some(address(PROXY)),
-            headers: &[("Contact", contact.as_bytes())],
-        };
-        let mut bytes = self.pool.take();
-        write_reply(&message, &reply, &mut bytes).expect("it fits");
-        self.tell(*who, &bytes);
     }
 }
 

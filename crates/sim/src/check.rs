@@ -14,6 +14,7 @@
 //! | [`forwarding`] | what passes a proxy is changed as RFC 3261 §16 says, and not otherwise |
 //! | [`hops`] | ACK and CANCEL of one hop, and how often a request is repeated |
 //! | [`conservation`] | packets neither vanish nor come from nowhere, and nodes count them all |
+//! | [`leases`] | a balancer counts on its back ends what a slow, obvious model of it counts |
 //! | [`counts`] | when all is over every count has come back to zero |
 //! | [`bounds`] | no table and no queue is longer than its limit |
 //!
@@ -29,6 +30,7 @@ pub mod counts;
 pub mod finals;
 pub mod forwarding;
 pub mod hops;
+pub mod leases;
 mod lives;
 pub mod provenance;
 mod recent;
@@ -42,6 +44,7 @@ use tidegate_world::{Path, Timestamp};
 use crate::network::NodeId;
 use crate::tap::{Loss, Tap};
 use books::Book;
+use leases::{Balancer, Leases};
 use lives::Lives;
 use provenance::Provenance;
 use seen::Seen;
@@ -129,6 +132,7 @@ pub struct Checkers {
     answers: answers::Answers,
     hops: hops::Hops,
     conservation: conservation::Conservation,
+    leases: Leases,
     found: Findings,
 }
 
@@ -143,9 +147,15 @@ impl Checkers {
         self.roles.insert(node, role);
     }
 
+    /// Declares what a proxy counts, which handles each packet when it gets it.
+    pub fn balances(&mut self, node: NodeId, balancer: Balancer) {
+        self.leases.declare(node, balancer);
+    }
+
     /// A node was crashed. What it held is lost, and nobody asks after it.
     pub fn crashed(&mut self, now: Timestamp, node: NodeId) {
         self.conservation.crashed(node);
+        self.leases.crashed(node);
         self.lives.crashed(now, node);
     }
 
@@ -159,6 +169,7 @@ impl Checkers {
     pub fn look(&mut self, now: Timestamp, node: NodeId, book: &Book) {
         self.found.now = now;
         bounds::check(node, book, &mut self.found);
+        self.leases.look(node, book, &self.lives, &mut self.found);
     }
 
     /// The run is over: `books` are those of the nodes that are up, and `quiet` says whether
@@ -169,6 +180,7 @@ impl Checkers {
         counts::check_quiet(quiet, found);
         for (node, book) in books {
             bounds::check(*node, book, found);
+            self.leases.look(*node, book, &self.lives, found);
             if quiet {
                 counts::check(*node, book, found);
                 self.conservation.compare(*node, book, found);
@@ -217,6 +229,7 @@ impl Tap for Checkers {
         self.answers.on_sent(&seen);
         self.hops.on_sent(&seen, origin.copies(), found);
         self.calls.on_sent(&seen);
+        self.leases.on_sent(&seen, path);
     }
 
     fn delivered(&mut self, now: Timestamp, to: NodeId, path: Path, bytes: &[u8]) {
@@ -229,6 +242,7 @@ impl Tap for Checkers {
         self.finals.on_delivered(&seen);
         self.hops.on_delivered(&seen);
         self.calls.on_delivered(&seen, found);
+        self.leases.on_delivered(&seen, path);
     }
 
     fn lost(&mut self, now: Timestamp, why: Loss, path: Path, bytes: &[u8]) {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::link::Link;
 use crate::micros;
 use crate::network::{NodeId, Silence};
+use crate::zone::Resolution;
 pub use plan::{Episode, Plan, Shape, Trouble};
 
 /// One thing that goes wrong, or that comes right again: see
@@ -71,4 +72,11 @@ pub enum Fault {
         /// Where they went.
         to: NodeId,
     },
+    /// Names are resolved otherwise than usual: late, in vain, or not at all.
+    Resolver {
+        /// How.
+        resolution: Resolution,
+    },
+    /// Names are resolved as usual.
+    Resolves,
 }

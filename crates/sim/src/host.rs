@@ -82,7 +82,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_world::{
-    Core, Counter, Crossing, Failure, Load, Received, Shedding, Timestamp, Transmit, Work,
+    Answer, Core, Counter, Crossing, Failure, Load, Query, QueryId, Received, Shedding, Timestamp,
+    Transmit, Work,
 };
 
 use buffers::Buffers;
@@ -343,6 +344,12 @@ impl<C: Core> Core for Host<C> {
         self.advance(now);
     }
 
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+        self.advance(now);
+        self.give(now, |core, now| core.on_answer(now, id, answer));
+        self.advance(now);
+    }
+
     fn on_drain(&mut self, now: Timestamp) {
         self.advance(now);
         self.give(now, Core::on_drain);
@@ -355,6 +362,11 @@ impl<C: Core> Core for Host<C> {
 
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.crossings.pop(self.reached)
+    }
+
+    /// At once: to ask costs nothing, and an answer is no packet.
+    fn poll_query(&mut self) -> Option<Query> {
+        self.core.poll_query()
     }
 
     /// Nothing: it sheds itself what its core wants shed.

@@ -21,6 +21,7 @@ mod micros;
 mod network;
 mod relay;
 mod tap;
+mod zone;
 
 pub use calendar::Calendar;
 pub use fault::Fault;
@@ -29,3 +30,4 @@ pub use link::{Bandwidth, Link};
 pub use network::{Network, NodeId, STALL_BUFFER, Silence, Summary};
 pub use relay::{Carriage, Relay, RelayCounts, RelaySettings};
 pub use tap::{Loss, Tap, Trace};
+pub use zone::{Resolution, Zone};

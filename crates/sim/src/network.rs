@@ -7,12 +7,15 @@ mod ways;
 
 use std::net::SocketAddr;
 
-use tidegate_world::{Buffer, Cause, Core, Failure, Path, Received, Seed, Timestamp, Transmit};
+use tidegate_world::{
+    Answer, Buffer, Cause, Core, Failure, Path, Query, QueryId, Received, Seed, Timestamp, Transmit,
+};
 
 use crate::calendar::Calendar;
 use crate::channel::{Carried, on_the_wire};
 use crate::link::Link;
 use crate::tap::{Loss, Tap};
+use crate::zone::Zone;
 use node::{Input, Node};
 pub use node::{NodeId, STALL_BUFFER, Silence};
 pub use summary::Summary;
@@ -34,11 +37,15 @@ use ways::Ways;
 ///
 /// What a node's core wants [shed](Core::poll_shedding) is dropped at its arrival, stalled or not.
 ///
+/// What a core [asks](Core::poll_query) the [zone](Self::zone_mut) answers, by no link and so
+/// through any partition; one that has crashed meanwhile is told nothing.
+///
 /// To a port that nobody listens at, ICMP answers: the sender is told ([`Core::on_failed`],
 /// [`Cause::Refused`]) after the time of the way back, unless that loses the answer.
 pub struct Network<N, T = ()> {
     nodes: Vec<Node<N>>,
     ways: Ways,
+    zone: Zone,
     calendar: Calendar<Event>,
     tap: T,
     now: Timestamp,
@@ -60,6 +67,13 @@ enum Event {
         node: NodeId,
         failure: Failure,
     },
+    /// An answer to what a node has asked, in the life numbered so.
+    Answered {
+        node: NodeId,
+        life: u32,
+        id: QueryId,
+        answer: Answer,
+    },
     /// A stalled node goes on.
     Resumed {
         node: NodeId,
@@ -76,6 +90,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         Self {
             nodes: Vec::new(),
             ways: Ways::new(seed, link),
+            zone: Zone::new(seed),
             calendar: Calendar::new(),
             tap,
             now: Timestamp::ZERO,
@@ -113,6 +128,11 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Whether a node has a core.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.nodes[node.index()].core.is_ok()
+    }
+
+    /// The names there are, and how they are resolved: none, unless they are told here.
+    pub fn zone_mut(&mut self) -> &mut Zone {
+        &mut self.zone
     }
 
     /// The tap.
@@ -172,6 +192,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         match event {
             Event::Timer { node } => self.nodes[node.index()].armed != Some(at),
             Event::Resumed { node } => self.nodes[node.index()].stalled_until != at,
+            Event::Answered { node, life, .. } => self.nodes[node.index()].life != *life,
             Event::Arrival { .. } | Event::Failed { .. } => false,
         }
     }
@@ -181,6 +202,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             Event::Arrival { way, path, bytes } => self.arrive(way, path, bytes),
             Event::Timer { node } => self.fire(node),
             Event::Failed { node, failure } => self.give(node, Input::Failure(failure)),
+            Event::Answered { node, id, answer, .. } => self.give(node, Input::Answer(id, answer)),
             Event::Resumed { node } => self.resume(node),
         }
     }
@@ -239,6 +261,10 @@ impl<N: Core, T: Tap> Network<N, T> {
                 // What it kept waiting may be free to go.
                 while core.serve(self.now) {}
             }
+            Input::Answer(id, answer) => {
+                core.on_answer(self.now, id, answer);
+                while core.serve(self.now) {}
+            }
             Input::Drain => core.on_drain(self.now),
         }
         self.settle(id);
@@ -258,13 +284,18 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.settle(id);
     }
 
-    /// Carries away what a node sends, and arms its next timer.
+    /// Carries away what a node sends and asks, and arms its next timer.
     fn settle(&mut self, id: NodeId) {
         let index = id.index();
         while let Ok(core) = &mut self.nodes[index].core
             && let Some(transmit) = core.poll_transmit()
         {
             self.send(id, transmit);
+        }
+        while let Ok(core) = &mut self.nodes[index].core
+            && let Some(query) = core.poll_query()
+        {
+            self.ask(id, query);
         }
         let node = &mut self.nodes[index];
         let Ok(core) = &mut node.core else { return };
@@ -278,6 +309,13 @@ impl<N: Core, T: Tap> Network<N, T> {
                 node.armed = Some(at);
                 self.calendar.push(at, Event::Timer { node: id });
             }
+        }
+    }
+
+    fn ask(&mut self, node: NodeId, Query { id, question }: Query) {
+        let life = self.nodes[node.index()].life;
+        if let Some((after, answer)) = self.zone.answer(&question) {
+            self.calendar.push(self.now + after, Event::Answered { node, life, id, answer });
         }
     }
 

@@ -3,9 +3,8 @@
 //! Whether that is believed is for others to say: anybody can write it.
 
 use crate::HeaderName;
-use crate::field::{Line, first_line};
 use crate::lexical::{is_token, trim};
-use crate::start::skip_blank;
+use crate::lines::Lines;
 
 /// A resource value: how important a request is to whoever knows the namespace.
 ///
@@ -65,42 +64,6 @@ pub fn requires(message: &[u8], option: &str) -> bool {
 /// The elements of a list in which nothing is quoted.
 fn tokens(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|&b| b == b',').map(trim)
-}
-
-/// The values of a message's header lines of one name.
-#[derive(Clone, Debug)]
-struct Lines<'a> {
-    message: &'a [u8],
-    at: usize,
-    name: HeaderName,
-}
-
-impl<'a> Lines<'a> {
-    fn of(message: &'a [u8], name: HeaderName) -> Self {
-        let message = skip_blank(message).unwrap_or_default();
-        let at = first_line(message).map_or(message.len(), |(_, at)| at);
-        Self { message, at, name }
-    }
-}
-
-impl<'a> Iterator for Lines<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let first = self.name.text().as_bytes()[0];
-        loop {
-            let letter = *self.message.get(self.at)?;
-            if letter.is_ascii_alphabetic() && !letter.eq_ignore_ascii_case(&first) {
-                self.at = Line::skip(self.message, self.at).ok()?;
-                continue;
-            }
-            let line = Line::read(self.message, self.at).ok()??;
-            self.at = line.end();
-            if line.name == self.name {
-                return Some(line.value(self.message));
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -97,6 +97,9 @@ fn try_run(args: &Args) -> Result<ExitCode, Wrong> {
     if !laws.is_empty() && costs.is_none() && config.emulate.is_none() {
         return Err(Trouble::usage(NoAnswer::Costs).into());
     }
+    if !laws.is_empty() && config.has_names() {
+        return Err(Trouble::usage(NoAnswer::Names).into());
+    }
 
     let mut dump = args.dump.as_deref().map(Dump::create).transpose()?;
     // Nothing is watched that nobody asks for: it takes memory for every call.

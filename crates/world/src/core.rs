@@ -1,6 +1,6 @@
 //! The contract between a core and its driver.
 
-use crate::{Failure, Load, Received, Shedding, Timestamp, Transmit, Work};
+use crate::{Answer, Failure, Load, Query, QueryId, Received, Shedding, Timestamp, Transmit, Work};
 
 /// Bytes of an order at the most.
 pub const ORDER_MAX: usize = 32 * 1024;
@@ -19,15 +19,18 @@ pub struct Crossing {
 /// # The contract
 ///
 /// 1. The driver calls one *input* function (`offer`, `serve`, `handle_timeout`,
-///    `on_failed`, `on_load`, `on_order`, `on_drain`) with a `now` that never goes back.
+///    `on_failed`, `on_load`, `on_order`, `on_answer`, `on_drain`) with a `now` that never goes
+///    back.
 /// 2. After it, and before the next input whose outcome could depend on what was
-///    sent, the driver drains the *outputs*: [`poll_transmit`](Self::poll_transmit)
-///    and [`poll_crossing`](Self::poll_crossing) until they yield nothing. A
-///    driver may gather the outputs of several inputs into one batch; their order
+///    sent, the driver drains the *outputs*: [`poll_transmit`](Self::poll_transmit),
+///    [`poll_crossing`](Self::poll_crossing) and [`poll_query`](Self::poll_query) until they
+///    yield nothing. A driver may gather the outputs of several inputs into one batch; their order
 ///    is kept.
 /// 3. When it has nothing else to do it sleeps until a packet arrives or until
 ///    [`poll_timeout`](Self::poll_timeout), and then calls `handle_timeout`.
 ///    Calling it too early changes nothing.
+/// 4. A query is answered by [`on_answer`](Self::on_answer) once, late, or never; while it is out
+///    everything else goes on.
 ///
 /// The inputs are few on purpose: whoever records them has recorded all that a
 /// core can know ([`Recorder`](crate::Recorder)). A core that stands around another one, or is
@@ -56,6 +59,10 @@ pub trait Core {
     /// changes nothing.
     fn on_order(&mut self, _now: Timestamp, _order: &[u8]) {}
 
+    /// What became of a [query](Self::poll_query). One that is not waited for, or no more, changes
+    /// nothing.
+    fn on_answer(&mut self, _now: Timestamp, _id: QueryId, _answer: Answer) {}
+
     /// The process is to stop: admit no new work, finish what is held.
     fn on_drain(&mut self, now: Timestamp);
 
@@ -64,6 +71,11 @@ pub trait Core {
 
     /// The next message that another shard must handle.
     fn poll_crossing(&mut self) -> Option<Crossing> {
+        None
+    }
+
+    /// The next question to something slow: the DNS, a disk, another machine.
+    fn poll_query(&mut self) -> Option<Query> {
         None
     }
 

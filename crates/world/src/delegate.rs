@@ -61,9 +61,11 @@ macro_rules! delegate {
         $crate::delegate! { @unless $own on_failed $to }
         $crate::delegate! { @unless $own on_load $to }
         $crate::delegate! { @unless $own on_order $to }
+        $crate::delegate! { @unless $own on_answer $to }
         $crate::delegate! { @unless $own on_drain $to }
         $crate::delegate! { @unless $own poll_transmit $to }
         $crate::delegate! { @unless $own poll_crossing $to }
+        $crate::delegate! { @unless $own poll_query $to }
         $crate::delegate! { @unless $own poll_shedding $to }
         $crate::delegate! { @unless $own last_work $to }
         $crate::delegate! { @unless $own poll_timeout $to }
@@ -77,9 +79,11 @@ macro_rules! delegate {
     (@unless [on_failed $($own:ident)*] on_failed $to:tt) => {};
     (@unless [on_load $($own:ident)*] on_load $to:tt) => {};
     (@unless [on_order $($own:ident)*] on_order $to:tt) => {};
+    (@unless [on_answer $($own:ident)*] on_answer $to:tt) => {};
     (@unless [on_drain $($own:ident)*] on_drain $to:tt) => {};
     (@unless [poll_transmit $($own:ident)*] poll_transmit $to:tt) => {};
     (@unless [poll_crossing $($own:ident)*] poll_crossing $to:tt) => {};
+    (@unless [poll_query $($own:ident)*] poll_query $to:tt) => {};
     (@unless [poll_shedding $($own:ident)*] poll_shedding $to:tt) => {};
     (@unless [last_work $($own:ident)*] last_work $to:tt) => {};
     (@unless [poll_timeout $($own:ident)*] poll_timeout $to:tt) => {};
@@ -120,6 +124,13 @@ macro_rules! delegate {
             @write $to mut on_order(now: $crate::Timestamp, order: &[u8]) (now, order)
         }
     };
+    (@name on_answer $to:tt) => {
+        $crate::delegate! {
+            @write $to mut on_answer(
+                now: $crate::Timestamp, id: $crate::QueryId, answer: $crate::Answer
+            ) (now, id, answer)
+        }
+    };
     (@name on_drain $to:tt) => {
         $crate::delegate! { @write $to mut on_drain(now: $crate::Timestamp) (now) }
     };
@@ -128,6 +139,9 @@ macro_rules! delegate {
     };
     (@name poll_crossing $to:tt) => {
         $crate::delegate! { @write $to mut poll_crossing() () -> Option<$crate::Crossing> }
+    };
+    (@name poll_query $to:tt) => {
+        $crate::delegate! { @write $to mut poll_query() () -> Option<$crate::Query> }
     };
     (@name poll_shedding $to:tt) => {
         $crate::delegate! { @write $to poll_shedding() () -> &$crate::Shedding }

@@ -2,8 +2,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::{
-    Buffer, Cause, Core, Crossing, Failure, Load, Path, Pool, Received, Shedding, Timestamp,
-    Transmit, Work,
+    Answer, Buffer, Cause, Core, Crossing, Failure, Family, Load, Path, Pool, Query, QueryId,
+    Question, Received, Shedding, Timestamp, Transmit, Work,
 };
 
 /// Notes which of its functions was called, and answers none of them by default.
@@ -49,6 +49,10 @@ impl Core for Noting {
         assert_eq!(order, b"faster");
         self.note("on_order");
     }
+    fn on_answer(&mut self, _: Timestamp, id: QueryId, answer: Answer) {
+        assert_eq!((id, answer), (QueryId(7), Answer::NotFound));
+        self.note("on_answer");
+    }
     fn on_drain(&mut self, _: Timestamp) {
         self.note("on_drain");
     }
@@ -60,6 +64,10 @@ impl Core for Noting {
         self.note("poll_crossing");
         let received = Received::new(Timestamp::ZERO, path(), self.bytes());
         Some(Crossing { shard: 1, received })
+    }
+    fn poll_query(&mut self) -> Option<Query> {
+        self.note("poll_query");
+        Some(Query { id: QueryId(7), question: Question::Resolve("a".into(), Family::V4) })
     }
     fn poll_shedding(&self) -> &Shedding {
         self.note("poll_shedding");
@@ -88,23 +96,27 @@ fn call_all(core: &mut impl Core) {
     core.on_failed(now, Failure { path: path(), cause: Cause::Other });
     core.on_load(now, Load::default());
     core.on_order(now, b"faster");
+    core.on_answer(now, QueryId(7), Answer::NotFound);
     core.on_drain(now);
     assert!(core.poll_transmit().is_some() && core.poll_crossing().is_some());
+    assert!(core.poll_query().is_some());
     assert_eq!(core.poll_shedding(), &Shedding::default());
     assert_eq!(core.last_work().offered, Some(3));
     assert!(core.poll_timeout().is_some() && core.is_drained());
 }
 
-const ALL: [&str; 13] = [
+const ALL: [&str; 15] = [
     "offer",
     "serve",
     "handle_timeout",
     "on_failed",
     "on_load",
     "on_order",
+    "on_answer",
     "on_drain",
     "poll_transmit",
     "poll_crossing",
+    "poll_query",
     "poll_shedding",
     "last_work",
     "poll_timeout",

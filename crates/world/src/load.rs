@@ -29,6 +29,8 @@ pub struct Work {
     pub served: Option<u8>,
     /// Refused a message of this class.
     pub refused: Option<u8>,
+    /// Did it without keeping anything of it.
+    pub stateless: bool,
 }
 
 impl Work {

@@ -1,12 +1,14 @@
 //! Recording what enters a core, and playing it back.
 //!
-//! All that a core can know enters by the seven inputs of [`Core`]; a log of them
+//! All that a core can know enters by the eight inputs of [`Core`]; a log of them
 //! with their times, fed to a core built alike, brings out the same bytes.
 
-use crate::{Core, Failure, Load, Path, Pool, Received, Timestamp, Transmit, delegate};
+use crate::{
+    Answer, Core, Failure, Load, Path, Pool, QueryId, Received, Timestamp, Transmit, delegate,
+};
 
 /// One input of a core. `B` holds the bytes of a packet.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Input<B = Vec<u8>> {
     /// [`Core::offer`]: the arrival stamp, the path, the bytes, the hand-overs so far.
     Offer(Timestamp, Path, B, u8),
@@ -20,12 +22,14 @@ pub enum Input<B = Vec<u8>> {
     Load(Load),
     /// [`Core::on_order`]: the text.
     Order(B),
+    /// [`Core::on_answer`].
+    Answer(QueryId, Answer),
     /// [`Core::on_drain`].
     Drain,
 }
 
 /// An input and the `now` it was given at.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Entry<B = Vec<u8>> {
     /// The time the driver gave.
     pub now: Timestamp,
@@ -54,6 +58,7 @@ impl<B: AsRef<[u8]>> Entry<B> {
             Input::Failed(failure) => core.on_failed(now, *failure),
             Input::Load(load) => core.on_load(now, *load),
             Input::Order(order) => core.on_order(now, order.as_ref()),
+            Input::Answer(id, answer) => core.on_answer(now, *id, answer.clone()),
             Input::Drain => core.on_drain(now),
         }
     }
@@ -103,6 +108,7 @@ impl Log for Memory {
             Input::Failed(failure) => Input::Failed(failure),
             Input::Load(load) => Input::Load(load),
             Input::Order(order) => Input::Order(order.to_vec()),
+            Input::Answer(id, answer) => Input::Answer(id, answer),
             Input::Drain => Input::Drain,
         };
         self.entries.push(Entry { now, input });
@@ -183,6 +189,11 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         self.core.on_order(now, order);
     }
 
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+        self.note(now, Input::Answer(id, answer.clone()));
+        self.core.on_answer(now, id, answer);
+    }
+
     fn on_drain(&mut self, now: Timestamp) {
         self.note(now, Input::Drain);
         self.core.on_drain(now);
@@ -194,7 +205,8 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         Some(transmit)
     }
 
-    delegate!(self.core, only poll_crossing, poll_shedding, last_work, poll_timeout, is_drained);
+    delegate!(self.core, only poll_crossing, poll_query, poll_shedding, last_work,
+        poll_timeout, is_drained);
 }
 
 /// Feeds a log to a core, giving every transmit to `sent` in order.
@@ -210,6 +222,8 @@ pub fn replay<B: AsRef<[u8]>>(
             sent(entry.now, transmit);
         }
         while core.poll_crossing().is_some() {}
+        // What was answered follows in the log.
+        while core.poll_query().is_some() {}
     }
 }
 

@@ -55,6 +55,11 @@ impl Core for Counting {
     fn on_order(&mut self, _: Timestamp, order: &[u8]) {
         self.seen += order.len() as u32;
     }
+    fn on_answer(&mut self, _: Timestamp, id: QueryId, answer: Answer) {
+        if let Answer::Addresses(addresses, ttl) = answer {
+            self.seen += id.0 as u32 + addresses.len() as u32 + ttl.as_secs() as u32;
+        }
+    }
     fn on_drain(&mut self, _: Timestamp) {
         self.seen += 1;
         self.draining = true;
@@ -89,6 +94,11 @@ fn run(core: &mut impl Core) -> Vec<Vec<u8>> {
                 .on_load(now, Load { busy: std::time::Duration::from_nanos(9), ..Load::default() }),
             3 => core.on_order(now, b"faster"),
             4 => core.on_drain(now),
+            5 => {
+                let addresses = [std::net::IpAddr::from([127, 0, 0, 1])].into();
+                let ttl = std::time::Duration::from_secs(60);
+                core.on_answer(now, QueryId(3), Answer::Addresses(addresses, ttl));
+            }
             _ => core.handle_timeout(now),
         }
         while core.serve(now) {}

@@ -47,6 +47,10 @@ pub enum Purpose {
     ShadowThrottle,
     /// The rank by which such a law would judge new work that bears nothing to rank it by.
     ShadowRank,
+    /// Which back ends a policy of balancing looks at.
+    Balance,
+    /// Whether and when a name is resolved.
+    Resolution,
     /// When back ends are probed, and the identifiers of probes.
     Probes,
 }

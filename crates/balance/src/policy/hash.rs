@@ -1,92 +1,52 @@
 //! By the Call-ID: weighted rendezvous hashing.
 //!
-//! Signal: none. Each back end draws a score from the call's hash and its own
-//! address; the highest wins. Unlike `hash % n` (003's), a back end that leaves
-//! moves only its own calls, and every balancer that knows the same back ends
-//! chooses alike without talking to the others. With weights: score = −w / ln u,
-//! so that a back end wins in proportion to its weight.
+//! Signal: none. Choice: the highest score of a keyed hash of the Call-ID (`score`). Unlike
+//! `hash % n` (003's), a back end that leaves moves only its own calls, and every balancer of one
+//! secret that knows the same back ends chooses alike. Weights: each wins in proportion to its
+//! own. Ties: none. Cold start: none.
 //! Known bias: blind to load; with few calls the shares are uneven by chance.
+//!
+//! Source: 003 §VI.a (Hash), with rendezvous in place of the remainder.
 
 use std::sync::Arc;
 
-use tidegate_world::Timestamp;
+use tidegate_world::Stream;
 
-use crate::Backend;
+use super::score::Scores;
+use super::{Candidates, Choose};
+use crate::registry::Entry;
+use crate::{Backend, Key, Policy};
+
+pub(crate) static ENTRY: Entry = Entry {
+    policy: Policy::Hash,
+    name: "hash",
+    summary: "by the Call-ID: every balancer makes the same choice",
+    source: "003 §VI.a, with weighted rendezvous hashing",
+    doc: "A back end that leaves moves only its own calls. The hash is keyed with the secret in \
+          `state_dir`: nobody can aim calls at one back end.",
+    key: Key::Call,
+    params: &[],
+    check: |_| Ok(()),
+    build: |_, backends| Box::new(Hash::new(backends)),
+};
 
 #[derive(Debug)]
-pub(super) struct Hash {
-    /// For each back end the salt its draws begin from.
-    salts: Box<[u64]>,
+pub(crate) struct Hash {
+    scores: Scores,
 }
 
 impl Hash {
-    pub(super) fn new(backends: &[Arc<Backend>]) -> Self {
-        let salt = |b: &Arc<Backend>| fnv1a(b.address().to_string().as_bytes());
-        Self { salts: backends.iter().map(salt).collect() }
+    pub(crate) fn new(backends: &[Arc<Backend>]) -> Self {
+        Self { scores: Scores::new(backends) }
     }
 
-    pub(super) fn pick(
-        &self,
-        now: Timestamp,
-        backends: &[Arc<Backend>],
-        call: u64,
-        usable: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
-        let score = |i: usize| {
-            let weight = backends[i].effective_weight(now) as f64;
-            -weight / unit(mix(call ^ self.salts[i])).ln()
-        };
-        (0..self.salts.len()).filter(|&i| usable(i)).max_by(|&a, &b| score(a).total_cmp(&score(b)))
+    pub(crate) fn pick(&self, among: &Candidates<'_>) -> Option<usize> {
+        self.scores.highest(among, |_| true)
     }
 }
 
-/// Uniform in (0, 1), both ends excluded, so that its logarithm is finite and not zero.
-fn unit(hash: u64) -> f64 {
-    // 52 bits: with 53, the greatest and its half would be rounded up to 1.
-    ((hash >> 12) as f64 + 0.5) / (1u64 << 52) as f64
-}
-
-/// The finaliser of SplitMix64: every input bit changes every output bit.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-/// FNV-1a, over our own configuration only: it needs to be stable, not keyed.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_draw_is_never_zero_nor_one() {
-        for hash in [0, 1, u64::MAX - 1, u64::MAX] {
-            assert!((f64::MIN_POSITIVE..1.0).contains(&unit(hash)), "{hash:x}");
-        }
-        assert!((unit(1 << 63) - 0.5).abs() < 1e-15);
-    }
-
-    // SplitMix64 (Steele, Lea, Flood 2014) from the seed 1234567, as published.
-    #[test]
-    fn mix_is_the_finaliser_of_splitmix64() {
-        let state = |k: u64| 1_234_567u64.wrapping_add(k.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        assert_eq!(
-            [1, 2, 3].map(|k| mix(state(k))),
-            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
-        );
-    }
-
-    // The test vectors of draft-eastlake-fnv.
-    #[test]
-    fn fnv1a_is_as_published() {
-        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
-        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+impl Choose for Hash {
+    fn choose(&mut self, among: &Candidates<'_>, _draws: &mut Stream) -> Option<usize> {
+        self.pick(among)
     }
 }

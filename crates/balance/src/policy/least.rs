@@ -1,20 +1,9 @@
-//! The least loaded for its weight: CJSQ by calls, TLWL by weighted transactions.
+//! The one with the least load for its weight.
 //!
-//! Signal: the counts that leases hold on each back end. CJSQ counts a call from
-//! its INVITE to the end of its BYE; TLWL counts each open transaction by its
-//! weight (INVITE 1.75, BYE 1), so it sees how fast a back end answers, which a
-//! count of long quiet calls hides. Source: 003 §IV.
-//! Recovery: none needed, counts are idempotent by transaction and come back with
-//! their lease. Cold start: all zero, so the ties decide: the scan begins one
-//! further at each pick, or the first back end would get every call that arrives
-//! while all are idle.
-//! Known bias: a back end that fails fast looks idle and attracts calls.
+//! Ties go in turn: the scan begins one past the back end that was picked last, or the first
+//! would get every call that arrives while all are idle.
 
-use std::sync::Arc;
-
-use tidegate_world::Timestamp;
-
-use crate::Backend;
+use super::Candidates;
 
 #[derive(Debug, Default)]
 pub(super) struct Least {
@@ -24,28 +13,29 @@ pub(super) struct Least {
 impl Least {
     pub(super) fn pick(
         &mut self,
-        now: Timestamp,
-        backends: &[Arc<Backend>],
-        load: impl Fn(&Backend) -> u64,
-        usable: impl Fn(usize) -> bool,
+        among: &Candidates<'_>,
+        load: impl Fn(usize) -> u64,
     ) -> Option<usize> {
-        let n = backends.len();
-        let mut best: Option<(usize, u64)> = None;
-        for i in (0..n).map(|k| (self.start + k) % n) {
-            if !usable(i) {
-                continue;
-            }
-            let load_i = load(&backends[i]);
-            let less = best.is_none_or(|(b, load_b)| {
+        let n = among.backends.len();
+        let begin = self.start.min(n);
+        // Index, load, weight.
+        let mut best: Option<(usize, u64, u64)> = None;
+        for i in (begin..n).chain(0..begin) {
+            let (load_i, weight_i) = (load(i), among.weight(i));
+            let is_less = best.is_none_or(|(_, load_b, weight_b)| {
+                if weight_i == weight_b {
+                    return load_i < load_b;
+                }
                 // load_i / weight_i < load_b / weight_b, without division.
-                u128::from(load_i) * u128::from(backends[b].effective_weight(now))
-                    < u128::from(load_b) * u128::from(backends[i].effective_weight(now))
+                u128::from(load_i) * u128::from(weight_b)
+                    < u128::from(load_b) * u128::from(weight_i)
             });
-            if less {
-                best = Some((i, load_i));
+            // Asked last, for it is the dearest question, and few come as far.
+            if is_less && (among.is_usable)(i) {
+                best = Some((i, load_i, weight_i));
             }
         }
-        let (picked, _) = best?;
+        let (picked, ..) = best?;
         // One past the picked, not one past the old start: among equals the turn
         // then goes round evenly even when others are busy.
         self.start = picked + 1;

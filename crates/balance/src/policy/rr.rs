@@ -2,40 +2,44 @@
 //!
 //! Signal: none. Smooth weighted round robin: at each pick every usable back end
 //! gains its weight, the richest is taken and pays the sum of what was gained. With
-//! equal weights it is plain round robin; with 5:1:1 it yields a a b a c a a, never
-//! a burst of five. A back end that is down gains nothing, so it is not owed a burst
-//! when it returns. Each shard turns its own wheel.
+//! equal weights it is plain round robin, 003's; with 5:1:1 it yields a a b a c a a, never
+//! a burst of five. Ties: the first in the configuration. Cold start: none. Recovery: a back end
+//! that is down gains nothing, so it is not owed a burst when it returns. Each shard turns its own
+//! wheel.
 //! Known bias: blind to how long calls last and to how fast the back ends are.
+//!
+//! Source: 003 §VI.a (RR); the weights as nginx has them since 1.3.1.
 
-use std::sync::Arc;
+use tidegate_world::Stream;
 
-use tidegate_world::Timestamp;
+use super::{Candidates, Choose};
+use crate::registry::Entry;
+use crate::{Key, Policy};
 
-use crate::Backend;
+pub(crate) static ENTRY: Entry = Entry {
+    policy: Policy::Rr,
+    name: "rr",
+    summary: "each in turn, in proportion to the weights",
+    source: "003 §VI.a; the weights as in nginx",
+    doc: "Smooth weighted round robin: with weights 5, 1 and 1 the turn is a a b a c a a. With \
+          equal weights it is the plain round robin of 003.",
+    key: Key::Call,
+    params: &[],
+    check: |_| Ok(()),
+    build: |_, backends| Box::new(Rr { credit: vec![0; backends.len()].into() }),
+};
 
 #[derive(Debug)]
-pub(super) struct Rr {
+struct Rr {
     credit: Box<[i64]>,
 }
 
-impl Rr {
-    pub(super) fn new(backends: usize) -> Self {
-        Self { credit: vec![0; backends].into() }
-    }
-
-    pub(super) fn pick(
-        &mut self,
-        now: Timestamp,
-        backends: &[Arc<Backend>],
-        usable: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
+impl Choose for Rr {
+    fn choose(&mut self, among: &Candidates<'_>, _draws: &mut Stream) -> Option<usize> {
         let mut gained = 0;
         let mut richest: Option<usize> = None;
-        for (i, backend) in backends.iter().enumerate() {
-            if !usable(i) {
-                continue;
-            }
-            let weight = backend.effective_weight(now) as i64;
+        for i in among.usable() {
+            let weight = among.weight(i) as i64;
             self.credit[i] += weight;
             gained += weight;
             if richest.is_none_or(|r| self.credit[i] > self.credit[r]) {

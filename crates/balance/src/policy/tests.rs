@@ -1,8 +1,12 @@
+//! What each policy does with a script of calls, and in the long run.
+
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tidegate_world::{Purpose, Seed, Timestamp};
 
 use super::*;
+use crate::{Lease, Picker, Pool, Values, Work, fnv1a};
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
 
@@ -16,99 +20,249 @@ fn pool(weights: &[u32]) -> Pool {
     Pool::new("app", &backends)
 }
 
+fn over(pool: Pool, policy: impl Into<Values>) -> Picker {
+    Picker::new(pool, policy, Seed(1).stream(Purpose::Balance, 0))
+}
+
+fn picker(weights: &[u32], policy: Policy) -> Picker {
+    over(pool(weights), policy)
+}
+
+/// Spread like the keyed hash of a Call-ID is.
+fn key(call: u64) -> u64 {
+    call.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 fn shares(picker: &mut Picker, picks: u64) -> Vec<u64> {
     let mut shares = vec![0; picker.pool().backends().len()];
     for call in 0..picks {
-        // Spread like the keyed hash of a Call-ID is.
-        let call = call.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        shares[picker.pick(NOW, call, None).unwrap()] += 1;
+        shares[picker.pick(NOW, key(call), None).unwrap()] += 1;
     }
     shares
 }
 
+/// A request of a call on `backend`, answered after `ms`.
+fn answered(picker: &Picker, backend: usize, kind: Work, ms: u64) {
+    let mut lease = picker.transaction_lease(NOW, backend, kind);
+    lease.on_answered(NOW + Duration::from_millis(ms));
+}
+
 #[test]
 fn rr_follows_the_weights_without_bursts() {
-    let mut picker = Picker::new(pool(&[5, 1, 1]), Policy::Rr);
+    let mut picker = picker(&[5, 1, 1], Policy::Rr);
     let turn: Vec<_> = (0..7).map(|c| picker.pick(NOW, c, None).unwrap()).collect();
     assert_eq!(turn, [0, 0, 1, 0, 2, 0, 0]);
     assert_eq!(shares(&mut picker, 700), [500, 100, 100]);
 }
 
-#[test]
-fn hash_is_stable_and_moves_only_the_calls_of_the_one_that_left() {
-    let mut picker = Picker::new(pool(&[1, 1, 1]), Policy::Hash);
-    let key = |c: u64| c.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let before: Vec<_> = (0..3000).map(|c| picker.pick(NOW, key(c), None).unwrap()).collect();
-    picker.backend(1).on_failed(NOW, Duration::from_secs(5));
-    for (c, &was) in before.iter().enumerate() {
-        let is = picker.pick(NOW, key(c as u64), None).unwrap();
-        assert!(is == was && was != 1 || was == 1 && is != 1);
-    }
-}
-
 // Balancers of different versions stand behind one address during an upgrade.
 #[test]
 fn hash_chooses_alike_in_every_version() {
-    let mut picker = Picker::new(pool(&[1, 2, 1]), Policy::Hash);
+    let mut picker = picker(&[1, 2, 1], Policy::Hash);
     let picks: String = (0..32u64)
-        .map(|c| picker.pick(NOW, c.wrapping_mul(0x9e37_79b9_7f4a_7c15), None).unwrap())
+        .map(|c| picker.pick(NOW, key(c), None).unwrap())
         .map(|i| char::from(b'0' + i as u8))
         .collect();
     assert_eq!(picks, "21012121010102201201112201111112");
 }
 
 #[test]
-fn hash_shares_follow_the_weights() {
-    let mut picker = Picker::new(pool(&[1, 2, 1]), Policy::Hash);
-    let shares = shares(&mut picker, 40_000);
-    // Binomial: sigma is at most 100 of 40,000.
-    assert!(shares[1].abs_diff(20_000) < 500 && shares[0].abs_diff(10_000) < 500, "{shares:?}");
+fn the_shares_of_idle_back_ends_follow_the_weights() {
+    for policy in Policy::ALL {
+        let mut even = picker(&[1, 1, 1], policy);
+        let shares_even = shares(&mut even, 30_000);
+        // Binomial: sigma is 82; five of them.
+        assert!(shares_even.iter().all(|s| s.abs_diff(10_000) < 410), "{policy:?} {shares_even:?}");
+        // While nothing is open there is no load to divide by the weight.
+        if matches!(policy, Policy::Cjsq | Policy::Tjsq | Policy::Tlwl | Policy::Rwma) {
+            continue;
+        }
+        let mut weighted = picker(&[1, 2, 1], policy);
+        let shares = shares(&mut weighted, 40_000);
+        // Sigma is at most 100.
+        let is_right = shares[1].abs_diff(20_000) < 500 && shares[0].abs_diff(10_000) < 500;
+        assert!(is_right, "{policy:?} {shares:?}");
+    }
 }
 
 #[test]
-fn cjsq_counts_calls_and_tlwl_counts_open_work() {
+fn policies_that_choose_by_a_hash_move_only_the_calls_of_the_one_that_left() {
+    for policy in [Policy::Hash, Policy::HashTo, Policy::Fnv, Policy::Rendezvous] {
+        let mut picker = picker(&[1, 2, 1, 3], policy);
+        let before: Vec<_> = (0..3000).map(|c| picker.pick(NOW, key(c), None).unwrap()).collect();
+        picker.backend(1).on_failed(NOW, Duration::from_secs(5));
+        let mut heirs = [0; 4];
+        for (c, &was) in before.iter().enumerate() {
+            let is = picker.pick(NOW, key(c as u64), None).unwrap();
+            assert!(is == was && was != 1 || was == 1 && is != 1, "{policy:?}");
+            heirs[is] += u32::from(was == 1);
+        }
+        // A neighbour bears it all under fnv; the others share it.
+        let is_shared = heirs.iter().filter(|&&calls| calls > 0).count() == 3;
+        assert_eq!(is_shared, policy != Policy::Fnv, "{policy:?} {heirs:?}");
+    }
+}
+
+#[test]
+fn fnv_is_the_remainder_of_the_hash_of_the_call_id() {
+    let mut picker = picker(&[1, 3], Policy::Fnv);
+    assert_eq!(picker.key(), Key::CallId);
+    for call_id in ["a84b4c76e66710", "1@192.0.2.1", "2@192.0.2.1", "3@192.0.2.1"] {
+        let hash = fnv1a(call_id.as_bytes());
+        // The first has one remainder of four.
+        assert_eq!(picker.pick(NOW, hash, None), Some((hash % 4).min(1) as usize));
+    }
+}
+
+#[test]
+fn each_policy_says_what_it_chooses_by() {
+    for policy in Policy::ALL {
+        let key = match policy {
+            Policy::Fnv => Key::CallId,
+            Policy::HashTo => Key::Callee,
+            _ => Key::Call,
+        };
+        assert_eq!(picker(&[1], policy).key(), key);
+    }
+}
+
+#[test]
+fn cjsq_counts_calls_tjsq_transactions_and_tlwl_their_work() {
     let shared = pool(&[1, 1]);
-    let mut cjsq = Picker::new(shared.clone(), Policy::Cjsq);
-    let mut tlwl = Picker::new(shared, Policy::Tlwl);
-    let _call = cjsq.call_lease(0);
-    // 003 §IV: a BYE on one weighs less than an INVITE on the other.
-    let bye = tlwl.transaction_lease(1, Work::CallEnd);
-    assert_eq!(cjsq.pick(NOW, 0, None), Some(1));
-    assert_eq!(tlwl.pick(NOW, 0, None), Some(0));
-    let _invite = tlwl.transaction_lease(0, Work::CallStart);
-    assert_eq!(tlwl.pick(NOW, 0, None), Some(1));
-    drop(bye);
-    assert_eq!(tlwl.pick(NOW, 0, None), Some(1));
+    let [mut cjsq, mut tjsq, mut tlwl] =
+        [Policy::Cjsq, Policy::Tjsq, Policy::Tlwl].map(|policy| over(shared.clone(), policy));
+    let mut picks = || [&mut cjsq, &mut tjsq, &mut tlwl].map(|p| p.pick(NOW, 0, None).unwrap());
+    let other = over(shared, Policy::Tlwl);
+    let open = |backend, kind, count: usize| -> Vec<Lease> {
+        (0..count).map(|_| other.transaction_lease(NOW, backend, kind)).collect()
+    };
+    let call = other.call_lease(0);
+    let byes = open(1, Work::CallEnd, 1);
+    assert_eq!(picks(), [1, 0, 0]);
+    // 003 §IV: INVITEs weigh 1.75 of BYEs: 4 transactions against 5, but 7 of work against 5.
+    let invites = open(0, Work::CallStart, 4);
+    let more_byes = open(1, Work::CallEnd, 4);
+    assert_eq!(picks(), [1, 0, 1]);
+    drop((call, invites, byes));
+    assert_eq!(picks()[1..], [0, 0]);
+    drop(more_byes);
+}
+
+#[test]
+fn tlwl_weighs_each_method_as_it_is_told() {
+    let entry = Policy::Tlwl.entry();
+    let shared = pool(&[1]);
+    let picker = over(shared.clone(), entry.values(&[("invite", 2.0), ("register", 0.3)]).unwrap());
+    let _leases = [Work::CallStart, Work::Register, Work::CallEnd, Work::Other]
+        .map(|kind| picker.transaction_lease(NOW, 0, kind));
+    assert_eq!(shared.backends()[0].work(), 200 + 30 + 100 + 100);
+    assert_eq!(shared.backends()[0].transactions(), 4);
 }
 
 #[test]
 fn least_follows_the_weights() {
-    let shared = pool(&[1, 2]);
-    let mut picker = Picker::new(shared.clone(), Policy::Cjsq);
-    let held: Vec<_> = (0..300)
-        .map(|c| {
-            let i = picker.pick(NOW, c, None).unwrap();
-            picker.call_lease(i)
-        })
-        .collect();
-    assert_eq!((shared.backends()[0].calls(), shared.backends()[1].calls()), (100, 200));
-    drop(held);
-    assert_eq!((shared.backends()[0].calls(), shared.backends()[1].calls()), (0, 0));
+    for policy in [Policy::Cjsq, Policy::Tjsq, Policy::Tlwl] {
+        let shared = pool(&[1, 2]);
+        let mut picker = over(shared.clone(), policy);
+        let held: Vec<_> = (0..300)
+            .map(|c| {
+                let i = picker.pick(NOW, c, None).unwrap();
+                (picker.call_lease(i), picker.transaction_lease(NOW, i, Work::CallStart))
+            })
+            .collect();
+        let calls = || [0, 1].map(|i| shared.backends()[i].calls());
+        assert_eq!(calls(), [100, 200], "{policy:?}");
+        drop(held);
+        assert_eq!(calls(), [0, 0]);
+    }
 }
 
 #[test]
 fn idle_equals_share_evenly() {
-    for policy in [Policy::Rr, Policy::Cjsq, Policy::Tlwl] {
-        let mut picker = Picker::new(pool(&[1, 1, 1]), policy);
+    for policy in [Policy::Rr, Policy::Cjsq, Policy::Tjsq, Policy::Tlwl, Policy::Rwma] {
+        let mut picker = picker(&[1, 1, 1], policy);
         assert_eq!(shares(&mut picker, 300), [100, 100, 100], "{policy:?}");
     }
+}
+
+#[test]
+fn rwma_takes_the_smallest_mean_for_the_weight_after_it_has_tried_each() {
+    let mut picker = picker(&[1, 1, 2], Policy::Rwma);
+    answered(&picker, 0, Work::CallStart, 30);
+    answered(&picker, 1, Work::CallStart, 20);
+    // Of a BYE it takes no notice.
+    answered(&picker, 2, Work::CallEnd, 1);
+    let at = NOW + Duration::from_millis(40);
+    assert_eq!(picker.pick(at, 0, None), Some(2), "it has not been tried");
+    answered(&picker, 2, Work::CallStart, 39);
+    assert_eq!(picker.pick(at, 0, None), Some(2), "39 ms / 2");
+    answered(&picker, 2, Work::CallStart, 50);
+    assert_eq!(picker.pick(at, 0, None), Some(1));
+    // What is older than `forget_s` is tried again; nothing is fresh by then.
+    let later = NOW + Duration::from_secs(11);
+    let picks: Vec<_> = (0..3).map(|c| picker.pick(later, c, None).unwrap()).collect();
+    assert_eq!(picks, [2, 0, 1]);
+}
+
+#[test]
+fn the_fullest_under_two_choices_holds_less_than_under_one() {
+    let fullest = |choices: f64| {
+        let shared = pool(&[1; 100]);
+        let values = Policy::P2c.entry().values(&[("choices", choices)]).unwrap();
+        let mut picker = over(shared.clone(), values);
+        let _held: Vec<_> = (0..1000)
+            .map(|c| {
+                let i = picker.pick(NOW, c, None).unwrap();
+                picker.transaction_lease(NOW, i, Work::CallStart)
+            })
+            .collect();
+        shared.backends().iter().map(|b| b.transactions()).max().unwrap()
+    };
+    let (one, two) = (fullest(1.0), fullest(2.0));
+    // Ten each on average; ln ln 100 / ln 2 = 2.2 more by two choices, some 8 more by one.
+    assert!(two <= 13 && one >= 16, "{one} {two}");
+}
+
+#[test]
+fn p2c_passes_over_those_that_are_down_however_many() {
+    let shared = pool(&[1; 50]);
+    let mut picker = over(shared.clone(), Policy::P2c);
+    for backend in &shared.backends()[..49] {
+        backend.on_failed(NOW, Duration::from_secs(5));
+    }
+    assert!((0..100).all(|c| picker.pick(NOW, c, None) == Some(49)));
+}
+
+#[test]
+fn peak_ewma_avoids_the_slow_one_at_once_and_tries_it_again_later() {
+    let shared = pool(&[1, 1]);
+    let mut picker = over(shared, Policy::PeakEwma);
+    answered(&picker, 0, Work::CallStart, 10);
+    answered(&picker, 1, Work::CallStart, 10);
+    let at = NOW + Duration::from_millis(10);
+    answered(&picker, 0, Work::CallStart, 500);
+    let took_slow = |picker: &mut Picker, at| {
+        (0..1000).filter(|&c| picker.pick(at, c, None) == Some(0)).count()
+    };
+    assert_eq!(took_slow(&mut picker, at), 0);
+    // 50 times as slow: preferred once the other has that many open.
+    let _open: Vec<_> =
+        (0..60).map(|_| picker.transaction_lease(NOW, 1, Work::CallStart)).collect();
+    assert_eq!(took_slow(&mut picker, at), 1000);
+    drop(_open);
+    // 10 s · ln 50 later its average is no more than the other's, which is kept fresh.
+    let later = at + Duration::from_secs(45);
+    let mut fresh = picker.transaction_lease(later, 1, Work::CallStart);
+    fresh.on_answered(later + Duration::from_millis(10));
+    drop(fresh);
+    assert_eq!(took_slow(&mut picker, later), 1000);
 }
 
 #[test]
 fn a_back_end_that_is_down_is_passed_over_until_it_answers_or_its_pause_ends() {
     for policy in Policy::ALL {
         let shared = pool(&[1, 1]);
-        let mut picker = Picker::new(shared.clone(), policy);
+        let mut picker = over(shared.clone(), policy);
         shared.backends()[0].on_failed(NOW, Duration::from_secs(5));
         let picks = |picker: &mut Picker, at: Timestamp| -> Vec<usize> {
             (0..64).map(|c: u64| picker.pick(at, c << 56 | c, None).unwrap()).collect()
@@ -127,7 +281,7 @@ fn a_back_end_that_is_down_is_passed_over_until_it_answers_or_its_pause_ends() {
 fn metrics_name_the_back_ends_and_count_what_became_of_them() {
     let shared = pool(&[1, 1]);
     assert_eq!(shared.name(), "app");
-    let mut picker = Picker::new(shared.clone(), Policy::Rr);
+    let mut picker = over(shared.clone(), Policy::Rr);
     for call in 0..5 {
         picker.pick(NOW, call, None);
     }
@@ -138,10 +292,23 @@ fn metrics_name_the_back_ends_and_count_what_became_of_them() {
     assert_eq!(seen, [("b0".into(), 3, 0), ("b1".into(), 2, 2)]);
 }
 
-// Configurations are written with these.
 #[test]
-fn the_names_stand() {
-    assert_eq!(Policy::ALL.map(Policy::name), ["rr", "hash", "cjsq", "tlwl"]);
+fn response_times_are_those_of_the_first_word_of_each_kind() {
+    let shared = pool(&[1]);
+    let picker = over(shared.clone(), Policy::Rr);
+    let times = || {
+        let backend = &shared.backends()[0];
+        (backend.start_response_time().as_millis(), backend.end_response_time().as_millis())
+    };
+    assert_eq!(times(), (0, 0));
+    let mut invite = picker.transaction_lease(NOW, 0, Work::CallStart);
+    invite.on_answered(NOW + Duration::from_millis(7));
+    invite.on_answered(NOW + Duration::from_millis(9000));
+    answered(&picker, 0, Work::CallEnd, 3);
+    answered(&picker, 0, Work::Register, 99);
+    // One that is never answered has no response time.
+    drop(picker.transaction_lease(NOW, 0, Work::CallStart));
+    assert_eq!(times(), (7, 3));
 }
 
 proptest! {
@@ -149,29 +316,62 @@ proptest! {
     /// the leases that live, and zero when none does.
     #[test]
     fn counts_are_those_of_the_living_leases(
-        steps in prop::collection::vec((0usize..3, 0usize..4, any::<bool>()), 0..200)
+        steps in prop::collection::vec((0usize..3, 0usize..4, any::<bool>(), any::<bool>()), 0..200)
     ) {
         let shared = pool(&[1, 1, 1]);
-        let picker = Picker::new(shared.clone(), Policy::Tlwl);
+        let learned = Policy::Tlwl.entry().values(&[("learned", 1.0)]).unwrap();
+        let picker = over(shared.clone(), learned);
         let mut held: Vec<(usize, u64, u64, Lease)> = Vec::new();
-        for (backend, kind, take) in steps {
+        for (backend, kind, take, answer) in steps {
             if take {
-                held.push(match kind {
+                let open = |kind| picker.transaction_lease(NOW, backend, kind);
+                let mut lease = match kind {
                     0 => (backend, 1, 0, picker.call_lease(backend)),
-                    1 => (backend, 0, 175, picker.transaction_lease(backend, Work::CallStart)),
-                    2 => (backend, 0, 100, picker.transaction_lease(backend, Work::CallEnd)),
-                    _ => (backend, 0, 100, picker.transaction_lease(backend, Work::Other)),
-                });
+                    1 => (backend, 0, 175, open(Work::CallStart)),
+                    2 => (backend, 0, 100, open(Work::CallEnd)),
+                    _ => (backend, 0, 100, open(Work::Other)),
+                };
+                if answer {
+                    lease.3.on_answered(NOW);
+                }
+                held.push(lease);
             } else if !held.is_empty() {
                 drop(held.swap_remove(backend % held.len()));
             }
             for (i, b) in shared.backends().iter().enumerate() {
                 let mine = held.iter().filter(|h| h.0 == i);
-                let (calls, work) = mine.fold((0, 0), |sum, h| (sum.0 + h.1, sum.1 + h.2));
-                prop_assert_eq!((b.calls(), b.work()), (calls, work));
+                let sum = mine.fold([0; 3], |[calls, open, work], h| {
+                    [calls + h.1, open + u64::from(h.2 > 0), work + h.2]
+                });
+                prop_assert_eq!([b.calls(), b.transactions(), b.work()], sum);
             }
         }
         drop(held);
         prop_assert!(shared.backends().iter().all(|b| b.calls() == 0 && b.work() == 0));
+    }
+
+    /// Whatever the weights, and whichever calls end: nobody is given a call beyond its bound.
+    #[test]
+    fn rendezvous_keeps_everybody_within_its_bound(
+        weights in prop::collection::vec(1u32..20, 1..12),
+        epsilon in 0.01f64..2.0,
+        steps in prop::collection::vec((any::<u64>(), 0u8..4), 1..300),
+    ) {
+        let shared = pool(&weights);
+        let total: u32 = weights.iter().sum();
+        let values = Policy::Rendezvous.entry().values(&[("epsilon", epsilon)]).unwrap();
+        let mut picker = over(shared.clone(), values);
+        let mut held = Vec::new();
+        for (key, step) in steps {
+            if step == 0 && !held.is_empty() {
+                drop(held.swap_remove(key as usize % held.len()));
+                continue;
+            }
+            let i = picker.pick(NOW, key, None).unwrap();
+            held.push(picker.call_lease(i));
+            let share = held.len() as f64 * f64::from(weights[i]) / f64::from(total);
+            let bound = ((1.0 + epsilon) * share).ceil();
+            prop_assert!(shared.backends()[i].calls() as f64 <= bound);
+        }
     }
 }

@@ -183,137 +183,107 @@ impl Estimate {
 mod tests {
     use std::time::Duration;
 
+    use super::super::bench::{Bench, assert_near};
     use super::*;
-    use crate::Law;
 
-    /// Messages a millisecond apart.
-    struct Bench {
-        law: Box<dyn Law>,
-        signals: Signals,
-        control: Control,
-        now: Timestamp,
+    fn fresh(sustainable: f64) -> Bench {
+        let given = [("k", 3.0), ("measure", 10.0), ("alpha_targ", 0.8), ("f_min", 0.1)];
+        Bench::of(&ENTRY, &[&given[..], &[("sustainable", sustainable)]].concat())
     }
 
-    impl Bench {
-        fn new(sustainable: f64) -> Self {
-            let values = ENTRY.values(&[
-                ("k", 3.0),
-                ("measure", 10.0),
-                ("alpha_targ", 0.8),
-                ("f_min", 0.1),
-                ("sustainable", sustainable),
-            ]);
-            Self {
-                law: (ENTRY.build)(&values.unwrap()),
-                signals: Signals::default(),
-                control: Control::OPEN,
-                now: Timestamp::ZERO,
+    /// So many messages, a millisecond apart, of which the first are refused.
+    fn messages(bench: &mut Bench, count: u64, refused: u64) -> f64 {
+        for i in 0..count {
+            bench.pass(Duration::from_millis(1), 0.0);
+            bench.signals.messages += 1;
+            bench.arrival();
+            let flow = bench.signals.flow_mut(Bucket::Session);
+            if i < refused {
+                flow.refused += 1;
+                bench.signals.messages_refused += 1;
+            } else {
+                flow.admitted += 1;
             }
         }
-
-        fn share(&self) -> f64 {
-            self.control.admit(Bucket::Session).fraction(0.0)
-        }
-
-        /// So many messages, of which the first are refused.
-        fn messages(&mut self, count: u64, refused: u64) -> f64 {
-            for i in 0..count {
-                self.now = self.now + Duration::from_millis(1);
-                self.signals.messages += 1;
-                self.law.on_arrival(self.now, &self.signals, &mut self.control);
-                let flow = self.signals.flow_mut(Bucket::Session);
-                if i < refused {
-                    flow.refused += 1;
-                    self.signals.messages_refused += 1;
-                } else {
-                    flow.admitted += 1;
-                }
-            }
-            self.share()
-        }
-
-        fn ticks(&mut self, count: u32) -> f64 {
-            for _ in 0..count {
-                self.now = self.now + self.law.tick().unwrap();
-                self.law.on_tick(self.now, &self.signals, &mut self.control);
-            }
-            self.share()
-        }
+        bench.share()
     }
 
-    #[track_caller]
-    fn assert_near(value: f64, expected: f64) {
-        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    fn ticks(bench: &mut Bench, count: u32) -> f64 {
+        for _ in 0..count {
+            bench.pass(bench.law.tick().unwrap(), 0.0);
+            bench.tick();
+        }
+        bench.share()
     }
 
     #[test]
     fn the_share_is_multiplied_by_target_over_acceptance() {
-        let mut bench = Bench::new(0.0);
-        assert_near(bench.messages(29, 0), 1.0);
+        let mut bench = fresh(0.0);
+        assert_near(messages(&mut bench, 29, 0), 1.0);
         // 000 §3.2 as printed: everything was accepted, which is above the target.
-        assert_near(bench.messages(1, 0), 0.8);
+        assert_near(messages(&mut bench, 1, 0), 0.8);
         // The window is 20 messages, of which 2 are refused, then 4, then 10.
-        assert_near(bench.messages(10, 2), 0.8 / 0.9 * 0.8);
-        assert_near(bench.messages(10, 2), 0.8 / 0.9 * 0.8);
+        assert_near(messages(&mut bench, 10, 2), 0.8 / 0.9 * 0.8);
+        assert_near(messages(&mut bench, 10, 2), 0.8 / 0.9 * 0.8);
         assert!(!bench.law.is_at_rest());
-        assert_near(bench.messages(10, 8), 1.0);
+        assert_near(messages(&mut bench, 10, 8), 1.0);
         assert!(bench.law.is_at_rest());
     }
 
     #[test]
     fn the_share_never_falls_below_its_floor() {
-        assert_near(Bench::new(0.0).messages(500, 0), 0.1);
+        assert_near(messages(&mut fresh(0.0), 500, 0), 0.1);
     }
 
     #[test]
     fn when_all_was_refused_the_share_grows_by_no_more_than_from_the_floor() {
-        let mut bench = Bench::new(0.0);
-        bench.messages(90, 0);
+        let mut bench = fresh(0.0);
+        messages(&mut bench, 90, 0);
         assert_near(bench.share(), 0.8_f64.powi(7));
         // Two intervals later, at 0.8 and 0.8/0.5 of it, nothing in the window was accepted.
-        bench.messages(20, 20);
+        messages(&mut bench, 20, 20);
         let before = bench.share();
-        assert_near(bench.messages(10, 10), (8.0 * before).min(1.0));
+        assert_near(messages(&mut bench, 10, 10), (8.0 * before).min(1.0));
     }
 
     #[test]
     fn an_interval_without_messages_is_no_measurement_and_a_window_of_them_opens() {
-        let mut bench = Bench::new(0.0);
-        let share = bench.messages(40, 0);
+        let mut bench = fresh(0.0);
+        let share = messages(&mut bench, 40, 0);
         assert_near(share, 0.64);
-        assert_near(bench.ticks(2), share);
-        assert_near(bench.ticks(1), 1.0);
+        assert_near(ticks(&mut bench, 2), share);
+        assert_near(ticks(&mut bench, 1), 1.0);
         // The window begins anew.
-        assert_near(bench.messages(29, 0), 1.0);
-        assert_near(bench.messages(1, 0), 0.8);
+        assert_near(messages(&mut bench, 29, 0), 1.0);
+        assert_near(messages(&mut bench, 1, 0), 0.8);
         // A message between ticks is a measurement.
-        bench.ticks(2);
-        bench.messages(10, 0);
-        assert!(bench.ticks(2) < 1.0);
+        ticks(&mut bench, 2);
+        messages(&mut bench, 10, 0);
+        assert!(ticks(&mut bench, 2) < 1.0);
     }
 
     #[test]
     fn against_a_sustainable_rate_only_what_is_beyond_it_trips() {
         // Messages come at 1,000 a second.
-        let mut bench = Bench::new(2000.0);
-        assert_near(bench.messages(100, 0), 1.0);
-        let mut bench = Bench::new(500.0);
+        let mut bench = fresh(2000.0);
+        assert_near(messages(&mut bench, 100, 0), 1.0);
+        let mut bench = fresh(500.0);
         // At the first measurement the newest message is not yet decided; later in the window
         // there are as many at each end.
-        assert_near(bench.messages(30, 0), 0.4);
-        assert_near(bench.messages(10, 0), 0.16);
+        assert_near(messages(&mut bench, 30, 0), 0.4);
+        assert_near(messages(&mut bench, 10, 0), 0.16);
         // Nothing is admitted: no load.
-        assert_near(bench.ticks(1), (0.8_f64 / (10.0 / 1.01 / 500.0) * 0.16).min(1.0));
-        assert_near(bench.ticks(2), 1.0);
+        assert_near(ticks(&mut bench, 1), (0.8_f64 / (10.0 / 1.01 / 500.0) * 0.16).min(1.0));
+        assert_near(ticks(&mut bench, 2), 1.0);
     }
 
     #[test]
     fn what_comes_all_at_once_has_no_rate() {
-        let mut bench = Bench::new(500.0);
+        let mut bench = fresh(500.0);
         for _ in 0..100 {
             bench.signals.messages += 1;
             bench.signals.flow_mut(Bucket::Session).admitted += 1;
-            bench.law.on_arrival(bench.now, &bench.signals, &mut bench.control);
+            bench.arrival();
         }
         assert_near(bench.share(), 1.0);
     }

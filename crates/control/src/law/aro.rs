@@ -91,6 +91,10 @@ impl Measuring for Aro {
         }
     }
 
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Some(self.occupancy.target())
+    }
+
     fn is_at_rest(&self) -> bool {
         self.fraction >= 1.0
     }
@@ -100,95 +104,61 @@ impl Measuring for Aro {
 mod tests {
     use std::time::Duration;
 
+    use super::super::bench::{Bench, assert_near};
     use super::*;
-    use crate::{Bucket, Law};
 
-    /// Messages a millisecond apart, on a processor of constant occupancy.
-    struct Bench {
-        law: Box<dyn Law>,
-        signals: Signals,
-        control: Control,
-        now: Timestamp,
+    fn fresh() -> Bench {
+        let given =
+            [("k", 3.0), ("measure", 10.0), ("w", 1.0), ("rho_targ", 0.5), ("alpha_targ", 0.8)];
+        Bench::of(&ENTRY, &given)
     }
 
-    impl Bench {
-        fn new() -> Self {
-            let values = ENTRY.values(&[
-                ("k", 3.0),
-                ("measure", 10.0),
-                ("w", 1.0),
-                ("rho_targ", 0.5),
-                ("alpha_targ", 0.8),
-            ]);
-            Self {
-                law: (ENTRY.build)(&values.unwrap()),
-                signals: Signals::default(),
-                control: Control::OPEN,
-                now: Timestamp::ZERO,
-            }
+    /// Messages a millisecond apart, of which the first are refused.
+    fn messages(bench: &mut Bench, count: u64, refused: u64, occupancy: f64) -> f64 {
+        for i in 0..count {
+            bench.pass(Duration::from_millis(1), occupancy);
+            bench.signals.messages += 1;
+            bench.arrival();
+            bench.signals.messages_refused += u64::from(i < refused);
         }
-
-        fn pass(&mut self, time: Duration, occupancy: f64) {
-            self.now = self.now + time;
-            self.signals.processor.at = self.now;
-            self.signals.processor.occupied += time.mul_f64(occupancy);
-        }
-
-        fn share(&self) -> f64 {
-            self.control.admit(Bucket::Session).fraction(0.0)
-        }
-
-        fn messages(&mut self, count: u64, refused: u64, occupancy: f64) -> f64 {
-            for i in 0..count {
-                self.pass(Duration::from_millis(1), occupancy);
-                self.signals.messages += 1;
-                self.law.on_arrival(self.now, &self.signals, &mut self.control);
-                self.signals.messages_refused += u64::from(i < refused);
-            }
-            self.share()
-        }
-    }
-
-    #[track_caller]
-    fn assert_near(value: f64, expected: f64) {
-        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+        bench.share()
     }
 
     #[test]
     fn the_stricter_of_the_two_holds() {
-        let mut bench = Bench::new();
-        assert_near(bench.messages(29, 0, 0.1), 1.0);
+        let mut bench = fresh();
+        assert_near(messages(&mut bench, 29, 0, 0.1), 1.0);
         assert!(bench.law.is_at_rest());
         // f_α = 0.8 of 1, and f_ρ = 5.
-        assert_near(bench.messages(1, 0, 0.1), 0.8);
+        assert_near(messages(&mut bench, 1, 0, 0.1), 0.8);
         // f_ρ = 0.5/0.55, and of the window 9 were refused: f_α = 0.8/0.55.
-        assert_near(bench.messages(10, 10, 1.0), 0.5 / 0.55 * 0.8);
+        assert_near(messages(&mut bench, 10, 10, 1.0), 0.5 / 0.55 * 0.8);
         // f_ρ = 0.5/0.625, and 10 were refused.
         let before = 0.5 / 0.55 * 0.8;
-        assert_near(bench.messages(10, 0, 0.25), 0.5 / 0.625 * before);
+        assert_near(messages(&mut bench, 10, 0, 0.25), 0.5 / 0.625 * before);
         // f_ρ = 2; the last of those ten was refused within the window.
-        assert_near(bench.messages(10, 0, 0.25), 0.8 / 0.95 * 0.5 / 0.625 * before);
+        assert_near(messages(&mut bench, 10, 0, 0.25), 0.8 / 0.95 * 0.5 / 0.625 * before);
     }
 
     #[test]
     fn without_messages_occupancy_alone_counts() {
-        let mut bench = Bench::new();
-        let share = bench.messages(60, 0, 1.0);
+        let mut bench = fresh();
+        let share = messages(&mut bench, 60, 0, 1.0);
         assert!(share < 0.1 && !bench.law.is_at_rest(), "{share}");
         // The window is then the tick and an interval of 10 messages.
         bench.pass(bench.law.tick().unwrap(), 0.4);
-        bench.law.on_tick(bench.now, &bench.signals, &mut bench.control);
+        bench.tick();
         let occupancy = (0.01 + 0.4) / 1.01;
         assert_near(bench.share(), 0.5 / occupancy * share);
     }
 
     #[test]
     fn a_processor_that_was_not_read_again_is_not_measured() {
-        let mut bench = Bench::new();
-        bench.messages(30, 0, 0.1);
+        let mut bench = fresh();
+        messages(&mut bench, 30, 0, 0.1);
         bench.signals.messages += 10;
-        bench.law.on_arrival(bench.now, &bench.signals, &mut bench.control);
+        bench.arrival();
         assert_near(bench.share(), 0.8);
-        assert_near(bench.messages(1, 0, 0.1), 0.64);
+        assert_near(messages(&mut bench, 1, 0, 0.1), 0.64);
     }
 }

@@ -147,94 +147,71 @@ impl Law for Breakwater {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bench::{Bench, assert_near};
     use super::*;
-    use crate::Bucket;
 
-    struct Bench {
-        law: Box<dyn Law>,
-        signals: Signals,
-        control: Control,
+    /// A call is taken from the queue that waited so long; others stay.
+    fn taken(bench: &mut Bench, ms: u64) {
+        bench.signals.queue.waiting = 9;
+        bench.taken(Duration::from_millis(ms));
     }
 
-    impl Bench {
-        fn new() -> Self {
-            Self {
-                law: (ENTRY.build)(&ENTRY.defaults()),
-                signals: Signals::default(),
-                control: Control::OPEN,
-            }
+    fn steps(bench: &mut Bench, count: u32) -> f64 {
+        for _ in 0..count {
+            bench.tick();
         }
-
-        /// A call is taken from the queue that waited so long; others stay.
-        fn taken(&mut self, ms: u64) {
-            self.signals.queue.waiting = 9;
-            self.signals.service.is_new = true;
-            self.signals.service.sojourn = Duration::from_millis(ms);
-            self.law.on_service(Timestamp::ZERO, &self.signals, &mut self.control);
+        match bench.allowance() {
+            Allowance::Window(window) => window,
+            other => panic!("{other:?}"),
         }
-
-        fn steps(&mut self, count: u32) -> f64 {
-            for _ in 0..count {
-                self.law.on_tick(Timestamp::ZERO, &self.signals, &mut self.control);
-            }
-            match self.control.admit(Bucket::Session) {
-                Allowance::Window(window) => window,
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    #[track_caller]
-    fn assert_near(value: f64, expected: f64) {
-        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
     }
 
     #[test]
     fn the_further_beyond_the_target_the_larger_the_step_down() {
-        let mut bench = Bench::new();
+        let mut bench = Bench::of(&ENTRY, &[]);
         assert_eq!(bench.law.tick(), Some(Duration::from_millis(10)));
-        assert_near(bench.steps(1), 500.0);
-        bench.taken(40);
-        assert_near(bench.steps(1), 500.0);
-        bench.taken(80);
-        assert_near(bench.steps(1), 490.0);
-        bench.taken(120);
-        assert_near(bench.steps(1), 490.0 * 0.96);
+        assert_near(steps(&mut bench, 1), 500.0);
+        taken(&mut bench, 40);
+        assert_near(steps(&mut bench, 1), 500.0);
+        taken(&mut bench, 80);
+        assert_near(steps(&mut bench, 1), 490.0);
+        taken(&mut bench, 120);
+        assert_near(steps(&mut bench, 1), 490.0 * 0.96);
         // By a half at the most.
-        bench.taken(10_000);
-        assert_near(bench.steps(1), 490.0 * 0.48);
+        taken(&mut bench, 10_000);
+        assert_near(steps(&mut bench, 1), 490.0 * 0.48);
     }
 
     #[test]
     fn below_the_target_it_grows_by_one_a_step_from_one_to_the_most() {
-        let mut bench = Bench::new();
-        bench.taken(10_000);
-        assert_near(bench.steps(100), 1.0);
-        bench.taken(39);
-        assert_near(bench.steps(1), 2.0);
-        assert_near(bench.steps(497), 499.0);
+        let mut bench = Bench::of(&ENTRY, &[]);
+        taken(&mut bench, 10_000);
+        assert_near(steps(&mut bench, 100), 1.0);
+        taken(&mut bench, 39);
+        assert_near(steps(&mut bench, 1), 2.0);
+        assert_near(steps(&mut bench, 497), 499.0);
         assert!(!bench.law.is_at_rest());
-        assert_near(bench.steps(2), 500.0);
+        assert_near(steps(&mut bench, 2), 500.0);
         assert!(bench.law.is_at_rest());
     }
 
     #[test]
     fn an_empty_queue_has_no_delay_whatever_the_last_call_waited() {
-        let mut bench = Bench::new();
-        bench.taken(10_000);
-        assert_near(bench.steps(2), 125.0);
+        let mut bench = Bench::of(&ENTRY, &[]);
+        taken(&mut bench, 10_000);
+        assert_near(steps(&mut bench, 2), 125.0);
         bench.signals.queue.waiting = 0;
-        assert_near(bench.steps(1), 126.0);
+        assert_near(steps(&mut bench, 1), 126.0);
     }
 
     #[test]
     fn only_new_calls_count_and_what_waits_twice_the_target_is_refused() {
-        let mut bench = Bench::new();
-        bench.taken(10);
+        let mut bench = Bench::of(&ENTRY, &[]);
+        taken(&mut bench, 10);
         bench.signals.service =
             crate::Service { sojourn: Duration::from_secs(9), ..crate::Service::default() };
-        bench.law.on_service(Timestamp::ZERO, &bench.signals, &mut bench.control);
-        assert_near(bench.steps(1), 500.0);
+        bench.service();
+        assert_near(steps(&mut bench, 1), 500.0);
         assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(80)));
     }
 }

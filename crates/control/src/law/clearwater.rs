@@ -208,52 +208,36 @@ impl Law for Clearwater {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bench::Bench;
     use super::*;
 
-    struct Bench {
-        law: Box<dyn Law>,
-        signals: Signals,
-        control: Control,
-        now: Timestamp,
+    fn fresh(given: &[(&str, f64)]) -> Bench {
+        let mut bench = Bench::of(&ENTRY, &[&[("interval", 0.0)], given].concat());
+        bench.arrival();
+        bench
     }
 
-    impl Bench {
-        fn new(given: &[(&str, f64)]) -> Self {
-            let given = [&[("interval", 0.0)], given].concat();
-            let mut bench = Self {
-                law: (ENTRY.build)(&ENTRY.values(&given).unwrap()),
-                signals: Signals::default(),
-                control: Control::OPEN,
-                now: Timestamp::ZERO,
-            };
-            bench.law.on_arrival(bench.now, &bench.signals, &mut bench.control);
-            bench
+    /// So many calls are admitted and served, which waited so long, at the pace of `cps`.
+    fn serve(bench: &mut Bench, count: u32, ms: u64, cps: f64) -> f64 {
+        for _ in 0..count {
+            bench.pass(Duration::from_secs_f64(1.0 / cps), 0.0);
+            let flow = bench.signals.flow_mut(Bucket::Session);
+            flow.arrived += 1;
+            flow.admitted += 1;
+            bench.taken(Duration::from_millis(ms));
         }
+        rate(bench)
+    }
 
-        /// So many calls are admitted and served, which waited so long, at the pace of `cps`.
-        fn serve(&mut self, count: u32, ms: u64, cps: f64) -> f64 {
-            self.signals.service.is_new = true;
-            self.signals.service.sojourn = Duration::from_millis(ms);
-            for _ in 0..count {
-                self.now = self.now + Duration::from_secs_f64(1.0 / cps);
-                let flow = self.signals.flow_mut(Bucket::Session);
-                flow.arrived += 1;
-                flow.admitted += 1;
-                self.law.on_service(self.now, &self.signals, &mut self.control);
-            }
-            self.rate()
-        }
+    fn tick(bench: &mut Bench) -> f64 {
+        bench.tick();
+        rate(bench)
+    }
 
-        fn tick(&mut self) -> f64 {
-            self.law.on_tick(self.now, &self.signals, &mut self.control);
-            self.rate()
-        }
-
-        fn rate(&self) -> f64 {
-            match self.control.admit(Bucket::Session) {
-                Allowance::Rate(rate) => rate,
-                other => panic!("{other:?}"),
-            }
+    fn rate(bench: &Bench) -> f64 {
+        match bench.allowance() {
+            Allowance::Rate(rate) => rate,
+            other => panic!("{other:?}"),
         }
     }
 
@@ -264,74 +248,74 @@ mod tests {
 
     #[test]
     fn too_long_a_wait_divides_the_rate_after_every_20_calls() {
-        let mut bench = Bench::new(&[]);
-        assert_near(bench.serve(19, 200, 100.0), 100.0);
-        assert_near(bench.serve(1, 200, 100.0), 100.0 / 1.2);
-        assert_near(bench.serve(20, 200, 100.0), 100.0 / 1.44);
-        assert_near(bench.serve(2000, 200, 100.0), 10.0);
+        let mut bench = fresh(&[]);
+        assert_near(serve(&mut bench, 19, 200, 100.0), 100.0);
+        assert_near(serve(&mut bench, 1, 200, 100.0), 100.0 / 1.2);
+        assert_near(serve(&mut bench, 20, 200, 100.0), 100.0 / 1.44);
+        assert_near(serve(&mut bench, 2000, 200, 100.0), 10.0);
     }
 
     #[test]
     fn without_any_wait_it_grows_by_half_of_the_bucket() {
-        let mut bench = Bench::new(&[]);
+        let mut bench = fresh(&[]);
         // err = −(1 − (7/8)^20)
-        assert_near(bench.serve(20, 0, 100.0), 100.0 + 10.0 * (1.0 - 0.875_f64.powi(20)));
-        let before = bench.serve(200, 0, 200.0);
-        assert_near(bench.serve(20, 0, 200.0), before + 10.0);
+        assert_near(serve(&mut bench, 20, 0, 100.0), 100.0 + 10.0 * (1.0 - 0.875_f64.powi(20)));
+        let before = serve(&mut bench, 200, 0, 200.0);
+        assert_near(serve(&mut bench, 20, 0, 200.0), before + 10.0);
     }
 
     #[test]
     fn next_to_the_target_it_stays() {
-        let mut bench = Bench::new(&[]);
-        assert_near(bench.serve(200, 100, 100.0), 100.0);
-        let mut bench = Bench::new(&[("target", 0.1004)]);
-        assert_near(bench.serve(200, 100, 100.0), 100.0);
-        let mut bench = Bench::new(&[("target", 0.1006)]);
-        assert!(bench.serve(200, 100, 100.0) > 100.0);
+        let mut bench = fresh(&[]);
+        assert_near(serve(&mut bench, 200, 100, 100.0), 100.0);
+        let mut bench = fresh(&[("target", 0.1004)]);
+        assert_near(serve(&mut bench, 200, 100, 100.0), 100.0);
+        let mut bench = fresh(&[("target", 0.1006)]);
+        assert!(serve(&mut bench, 200, 100, 100.0) > 100.0);
     }
 
     #[test]
     fn a_rate_that_is_half_unused_does_not_grow() {
-        let mut bench = Bench::new(&[]);
-        assert_near(bench.serve(200, 0, 49.9), 100.0);
-        assert!(bench.serve(20, 0, 50.1) > 100.0);
+        let mut bench = fresh(&[]);
+        assert_near(serve(&mut bench, 200, 0, 49.9), 100.0);
+        assert!(serve(&mut bench, 20, 0, 50.1) > 100.0);
     }
 
     #[test]
     fn changes_may_have_a_least_distance() {
-        let mut bench = Bench::new(&[("interval", 2.0)]);
-        assert_near(bench.serve(199, 200, 100.0), 100.0);
-        assert_near(bench.serve(1, 200, 100.0), 100.0 / 1.2);
-        assert_near(bench.serve(199, 200, 100.0), 100.0 / 1.2);
+        let mut bench = fresh(&[("interval", 2.0)]);
+        assert_near(serve(&mut bench, 199, 200, 100.0), 100.0);
+        assert_near(serve(&mut bench, 1, 200, 100.0), 100.0 / 1.2);
+        assert_near(serve(&mut bench, 199, 200, 100.0), 100.0 / 1.2);
     }
 
     #[test]
     fn a_second_without_calls_gives_the_first_rate_back() {
-        let mut bench = Bench::new(&[]);
-        bench.serve(100, 200, 100.0);
+        let mut bench = fresh(&[]);
+        serve(&mut bench, 100, 200, 100.0);
         assert_eq!(bench.law.tick(), Some(SILENCE));
-        let low = bench.tick();
+        let low = tick(&mut bench);
         assert!(low < 45.0 && !bench.law.is_at_rest());
-        bench.serve(1, 200, 100.0);
-        assert_near(bench.tick(), low);
-        assert_near(bench.tick(), 100.0);
+        serve(&mut bench, 1, 200, 100.0);
+        assert_near(tick(&mut bench), low);
+        assert_near(tick(&mut bench), 100.0);
         assert!(bench.law.is_at_rest());
         // And the wait of then is forgotten.
-        assert!(bench.serve(20, 90, 100.0) >= 100.0);
+        assert!(serve(&mut bench, 20, 90, 100.0) >= 100.0);
         // A higher one is kept.
-        let high = bench.serve(100, 0, 100.0);
-        bench.tick();
-        assert_near(bench.tick(), high);
+        let high = serve(&mut bench, 100, 0, 100.0);
+        tick(&mut bench);
+        assert_near(tick(&mut bench), high);
     }
 
     #[test]
     fn only_new_calls_count() {
-        let mut bench = Bench::new(&[]);
+        let mut bench = fresh(&[]);
         bench.signals.service.sojourn = Duration::from_secs(9);
         for _ in 0..100 {
-            bench.law.on_service(bench.now, &bench.signals, &mut bench.control);
+            bench.service();
         }
-        assert_near(bench.rate(), 100.0);
+        assert_near(rate(&bench), 100.0);
         assert!(ENTRY.values(&[("rate_min", 101.0)]).is_err());
         assert!(ENTRY.values(&[("rate_min", 100.0)]).is_ok());
     }

@@ -133,90 +133,70 @@ impl Law for Codel {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bench::Bench;
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
 
-    struct Bench {
-        law: Box<dyn Law>,
-        signals: Signals,
-        control: Control,
-        now: Timestamp,
-    }
-
-    impl Bench {
-        fn new(given: &[(&str, f64)]) -> Self {
-            Self {
-                law: (ENTRY.build)(&ENTRY.values(given).unwrap()),
-                signals: Signals::default(),
-                control: Control::OPEN,
-                now: Timestamp::ZERO,
-            }
+    /// A service a millisecond, which begins with these sojourns in turn, and leaves
+    /// `waiting` behind. Whether it was overloaded at last.
+    fn services(bench: &mut Bench, count: usize, sojourns_ms: &[f64], waiting: usize) -> bool {
+        bench.signals.queue.waiting = waiting;
+        for ms in sojourns_ms.iter().cycle().take(count) {
+            bench.pass(MS, 0.0);
+            bench.taken(MS.mul_f64(*ms));
         }
-
-        /// A service a millisecond, which begins with these sojourns in turn, and leaves
-        /// `waiting` behind. Whether it was overloaded at last.
-        fn services(&mut self, count: u32, sojourns_ms: &[f64], waiting: usize) -> bool {
-            self.signals.queue.waiting = waiting;
-            self.signals.service.is_new = true;
-            for i in 0..count {
-                self.now = self.now + MS;
-                self.signals.service.sojourn =
-                    MS.mul_f64(sojourns_ms[i as usize % sojourns_ms.len()]);
-                self.law.on_service(self.now, &self.signals, &mut self.control);
-            }
-            self.control.queue.wait_max.is_some()
-        }
+        bench.control.queue.wait_max.is_some()
     }
 
     #[test]
     fn an_interval_without_a_short_wait_is_an_overload() {
-        let mut bench = Bench::new(&[]);
-        assert!(!bench.services(100, &[5.1], 9));
-        assert!(bench.services(1, &[5.1], 9));
+        let mut bench = Bench::of(&ENTRY, &[]);
+        assert!(!services(&mut bench, 100, &[5.1], 9));
+        assert!(services(&mut bench, 1, &[5.1], 9));
         let queue = bench.control.queue;
         assert_eq!((queue.order, queue.wait_max), (Order::Lifo, Some(10 * MS)));
-        let allowance = bench.control.admit(crate::Bucket::Session);
+        let allowance = bench.allowance();
         assert_eq!(allowance, crate::Allowance::Open);
     }
 
     #[test]
     fn a_single_short_wait_in_an_interval_is_enough() {
-        let mut bench = Bench::new(&[]);
+        let mut bench = Bench::of(&ENTRY, &[]);
         let mut sojourns = [900.0; 50];
         sojourns[20] = 5.0;
-        assert!(!bench.services(1000, &sojourns, 9));
+        assert!(!services(&mut bench, 1000, &sojourns, 9));
     }
 
     #[test]
     fn newest_first_only_an_empty_queue_is_short() {
-        let mut bench = Bench::new(&[]);
-        assert!(bench.services(300, &[8.0], 9));
-        assert!(bench.services(300, &[0.1], 9), "the newest never waits");
+        let mut bench = Bench::of(&ENTRY, &[]);
+        assert!(services(&mut bench, 300, &[8.0], 9));
+        assert!(services(&mut bench, 300, &[0.1], 9), "the newest never waits");
         // Once empty, and the interval is over.
-        bench.services(1, &[300.0], 0);
-        assert!(!bench.services(100, &[0.1], 9));
+        services(&mut bench, 1, &[300.0], 0);
+        assert!(!services(&mut bench, 100, &[0.1], 9));
         assert_eq!(bench.control.queue, Control::OPEN.queue);
         // As before, any short wait is enough.
-        assert!(!bench.services(300, &[0.1, 900.0], 9));
+        assert!(!services(&mut bench, 300, &[0.1, 900.0], 9));
     }
 
     #[test]
     fn oldest_first_it_goes_by_the_least_wait_throughout() {
-        let mut bench = Bench::new(&[("newest_first", 0.0)]);
-        assert!(bench.services(300, &[8.0], 9));
+        let mut bench = Bench::of(&ENTRY, &[("newest_first", 0.0)]);
+        assert!(services(&mut bench, 300, &[8.0], 9));
         assert_eq!(bench.control.queue.order, Order::Fifo);
-        assert!(bench.services(300, &[5.1], 0));
-        assert!(!bench.services(201, &[5.0], 9));
+        assert!(services(&mut bench, 300, &[5.1], 0));
+        assert!(!services(&mut bench, 201, &[5.0], 9));
     }
 
     #[test]
     fn only_new_calls_count() {
-        let mut bench = Bench::new(&[]);
+        let mut bench = Bench::of(&ENTRY, &[]);
         for _ in 0..300 {
-            bench.services(1, &[8.0], 9);
+            services(&mut bench, 1, &[8.0], 9);
             bench.signals.service = crate::Service::default();
-            bench.law.on_service(bench.now, &bench.signals, &mut bench.control);
+            bench.service();
         }
         assert!(bench.control.queue.wait_max.is_some());
     }

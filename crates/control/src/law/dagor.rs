@@ -154,106 +154,84 @@ impl Law for Dagor {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bench::{Bench, assert_near};
     use super::*;
 
-    struct Bench {
-        law: Box<dyn Law>,
-        signals: Signals,
-        control: Control,
+    fn taken(bench: &mut Bench, sojourns_ms: &[u64]) -> f64 {
+        for &ms in sojourns_ms {
+            bench.taken(Duration::from_millis(ms));
+        }
+        admitted(bench)
     }
 
-    impl Bench {
-        fn new(given: &[(&str, f64)]) -> Self {
-            Self {
-                law: (ENTRY.build)(&ENTRY.values(given).unwrap()),
-                signals: Signals::default(),
-                control: Control::OPEN,
-            }
-        }
-
-        fn taken(&mut self, sojourns_ms: &[u64]) -> f64 {
-            self.signals.service.is_new = true;
-            for &ms in sojourns_ms {
-                self.signals.service.sojourn = Duration::from_millis(ms);
-                self.law.on_service(Timestamp::ZERO, &self.signals, &mut self.control);
-            }
-            self.admitted()
-        }
-
-        fn tick(&mut self) -> f64 {
-            self.law.on_tick(Timestamp::ZERO, &self.signals, &mut self.control);
-            self.admitted()
-        }
-
-        fn admitted(&self) -> f64 {
-            1.0 - self.control.rank_floor
-        }
+    fn tick(bench: &mut Bench) -> f64 {
+        bench.tick();
+        admitted(bench)
     }
 
-    #[track_caller]
-    fn assert_near(value: f64, expected: f64) {
-        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    fn admitted(bench: &Bench) -> f64 {
+        1.0 - bench.control.rank_floor
     }
 
     #[test]
     fn a_long_mean_wait_takes_a_twentieth_and_any_other_gives_a_hundredth() {
-        let mut bench = Bench::new(&[]);
+        let mut bench = Bench::of(&ENTRY, &[]);
         assert_eq!(bench.law.tick(), Some(Duration::from_millis(200)));
-        bench.taken(&[1, 40, 20]);
-        assert_near(bench.tick(), 0.95);
-        bench.taken(&[100, 0, 0]);
-        assert_near(bench.tick(), 0.95 * 0.95);
+        taken(&mut bench, &[1, 40, 20]);
+        assert_near(tick(&mut bench), 0.95);
+        taken(&mut bench, &[100, 0, 0]);
+        assert_near(tick(&mut bench), 0.95 * 0.95);
         // Not more than 20 ms.
-        bench.taken(&[20, 20]);
-        assert_near(bench.tick(), 0.95 * 0.95 + 0.01);
+        taken(&mut bench, &[20, 20]);
+        assert_near(tick(&mut bench), 0.95 * 0.95 + 0.01);
         assert!(!bench.law.is_at_rest());
         for _ in 0..7 {
-            bench.tick();
+            tick(&mut bench);
         }
-        assert_near(bench.admitted(), 0.9825);
-        bench.tick();
-        assert_near(bench.tick(), 1.0);
+        assert_near(admitted(&bench), 0.9825);
+        tick(&mut bench);
+        assert_near(tick(&mut bench), 1.0);
         assert!(bench.law.is_at_rest());
     }
 
     #[test]
     fn so_many_calls_end_a_window_as_well() {
-        let mut bench = Bench::new(&[("calls", 3.0)]);
-        assert_near(bench.taken(&[60, 60]), 1.0);
-        assert_near(bench.taken(&[60]), 0.95);
-        assert_near(bench.taken(&[60, 60]), 0.95);
+        let mut bench = Bench::of(&ENTRY, &[("calls", 3.0)]);
+        assert_near(taken(&mut bench, &[60, 60]), 1.0);
+        assert_near(taken(&mut bench, &[60]), 0.95);
+        assert_near(taken(&mut bench, &[60, 60]), 0.95);
     }
 
     #[test]
     fn a_window_in_which_all_wait_says_nothing() {
-        let mut bench = Bench::new(&[]);
-        bench.taken(&[60]);
-        assert_near(bench.tick(), 0.95);
+        let mut bench = Bench::of(&ENTRY, &[]);
+        taken(&mut bench, &[60]);
+        assert_near(tick(&mut bench), 0.95);
         bench.signals.queue.waiting = 5;
-        assert_near(bench.tick(), 0.95);
+        assert_near(tick(&mut bench), 0.95);
         bench.signals.queue.waiting = 0;
-        assert_near(bench.tick(), 0.96);
+        assert_near(tick(&mut bench), 0.96);
     }
 
     #[test]
     fn only_new_calls_count() {
-        let mut bench = Bench::new(&[]);
+        let mut bench = Bench::of(&ENTRY, &[]);
         bench.signals.service.sojourn = Duration::from_secs(9);
-        bench.law.on_service(Timestamp::ZERO, &bench.signals, &mut bench.control);
-        assert_near(bench.tick(), 1.0);
+        bench.service();
+        assert_near(tick(&mut bench), 1.0);
     }
 
     #[test]
     fn it_steps_up_again_from_next_to_nothing() {
-        let mut bench = Bench::new(&[]);
+        let mut bench = Bench::of(&ENTRY, &[]);
         for _ in 0..5000 {
-            bench.taken(&[60]);
-            bench.tick();
+            taken(&mut bench, &[60]);
+            tick(&mut bench);
         }
-        assert!(bench.admitted() < 1e-9);
+        assert!(admitted(&bench) < 1e-9);
         for _ in 0..100 {
-            bench.tick();
+            tick(&mut bench);
         }
-        assert_near(bench.admitted(), 1.0);
+        assert_near(admitted(&bench), 1.0);
     }
 }

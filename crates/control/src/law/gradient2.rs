@@ -168,137 +168,121 @@ impl Law for Gradient2 {
 mod tests {
     use std::time::Duration;
 
+    use super::super::bench::{Bench, assert_near};
     use super::*;
 
-    struct Bench {
-        law: Box<dyn Law>,
-        signals: Signals,
-        control: Control,
+    fn fresh(given: &[(&str, f64)]) -> Bench {
+        let mut bench = Bench::of(&ENTRY, given);
+        bench.arrival();
+        bench
     }
 
-    impl Bench {
-        fn new(given: &[(&str, f64)]) -> Self {
-            let mut bench = Self {
-                law: (ENTRY.build)(&ENTRY.values(given).unwrap()),
-                signals: Signals::default(),
-                control: Control::OPEN,
-            };
-            bench.law.on_arrival(Timestamp::ZERO, &bench.signals, &mut bench.control);
-            bench
+    /// So many calls are served, which took so long with `behind` in progress.
+    fn serve(bench: &mut Bench, count: u32, ms: u64, behind: u64) -> f64 {
+        bench.signals.service.is_new = true;
+        bench.signals.service.sojourn = Duration::from_millis(ms - 1);
+        bench.signals.service.cost = Duration::from_millis(1);
+        bench.signals.in_progress[Bucket::Session as usize] = behind;
+        for _ in 0..count {
+            bench.completion();
         }
-
-        /// So many calls are served, which took so long with `behind` in progress.
-        fn serve(&mut self, count: u32, ms: u64, behind: u64) -> f64 {
-            self.signals.service.is_new = true;
-            self.signals.service.sojourn = Duration::from_millis(ms - 1);
-            self.signals.service.cost = Duration::from_millis(1);
-            self.signals.in_progress[Bucket::Session as usize] = behind;
-            for _ in 0..count {
-                self.law.on_completion(Timestamp::ZERO, &self.signals, &mut self.control);
-            }
-            self.window()
-        }
-
-        fn window(&self) -> f64 {
-            match self.control.admit(Bucket::Session) {
-                Allowance::Window(window) => window,
-                other => panic!("{other:?}"),
-            }
-        }
+        window(bench)
     }
 
-    #[track_caller]
-    fn assert_near(value: f64, expected: f64) {
-        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    fn window(bench: &Bench) -> f64 {
+        match bench.allowance() {
+            Allowance::Window(window) => window,
+            other => panic!("{other:?}"),
+        }
     }
 
     const EXACT: (&str, f64) = ("tolerance", 1.0);
 
     #[test]
     fn while_nothing_slows_down_the_window_grows_up_to_its_most() {
-        let mut bench = Bench::new(&[EXACT]);
-        assert_near(bench.window(), 20.0);
+        let mut bench = fresh(&[EXACT]);
+        assert_near(window(&bench), 20.0);
         // 0.8·20 + 0.2·(20 + 4)
-        assert_near(bench.serve(1, 10, 60), 20.8);
-        assert_near(bench.serve(1, 10, 60), 21.6);
-        assert_near(bench.serve(1000, 10, 300), 200.0);
+        assert_near(serve(&mut bench, 1, 10, 60), 20.8);
+        assert_near(serve(&mut bench, 1, 10, 60), 21.6);
+        assert_near(serve(&mut bench, 1000, 10, 300), 200.0);
     }
 
     #[test]
     fn a_slower_response_shrinks_it_by_the_gradient() {
-        let mut bench = Bench::new(&[EXACT, ("limit_start", 100.0)]);
+        let mut bench = fresh(&[EXACT, ("limit_start", 100.0)]);
         // Of the first ten the mean is taken: 10, then 20.
-        assert_near(bench.serve(1, 10, 60), 100.8);
-        assert_near(bench.serve(1, 30, 60), 0.8 * 100.8 + 0.2 * (100.8 * 20.0 / 30.0 + 4.0));
+        assert_near(serve(&mut bench, 1, 10, 60), 100.8);
+        assert_near(serve(&mut bench, 1, 30, 60), 0.8 * 100.8 + 0.2 * (100.8 * 20.0 / 30.0 + 4.0));
         // By a half at the most.
-        let before = bench.window();
-        assert_near(bench.serve(1, 10_000, 60), 0.8 * before + 0.2 * (before / 2.0 + 4.0));
-        assert_near(bench.serve(3, 1_000_000, 60).max(20.0), bench.window());
+        let before = window(&bench);
+        assert_near(serve(&mut bench, 1, 10_000, 60), 0.8 * before + 0.2 * (before / 2.0 + 4.0));
+        assert_near(serve(&mut bench, 3, 1_000_000, 60).max(20.0), window(&bench));
     }
 
     #[test]
     fn the_tolerance_is_not_punished() {
-        let mut bench = Bench::new(&[("tolerance", 1.5), ("limit_start", 100.0)]);
-        bench.serve(10, 10, 60);
-        let before = bench.window();
+        let mut bench = fresh(&[("tolerance", 1.5), ("limit_start", 100.0)]);
+        serve(&mut bench, 10, 10, 60);
+        let before = window(&bench);
         // The average is barely moved by one.
         let long = 10.0 + 4.9 * 2.0 / 601.0;
         assert!(1.5 * long > 14.9);
-        let mut with = |ms: u64| bench.serve(1, ms, 60);
+        let mut with = |ms: u64| serve(&mut bench, 1, ms, 60);
         assert_near(with(14), before + 0.8);
         assert!(with(17) < before + 1.6);
     }
 
     #[test]
     fn it_never_falls_below_its_least() {
-        let mut bench = Bench::new(&[EXACT]);
-        bench.serve(10, 10, 60);
+        let mut bench = fresh(&[EXACT]);
+        serve(&mut bench, 10, 10, 60);
         for ms in 1..100 {
-            bench.serve(1, ms * ms * 1000, 60);
+            serve(&mut bench, 1, ms * ms * 1000, 60);
         }
-        assert!(bench.window() >= 20.0);
-        let mut bench = Bench::new(&[EXACT, ("limit_min", 100.0), ("limit_start", 101.0)]);
-        bench.serve(1, 10, 60);
-        assert_near(bench.serve(1, 10_000, 60), 100.0);
+        assert!(window(&bench) >= 20.0);
+        let mut bench = fresh(&[EXACT, ("limit_min", 100.0), ("limit_start", 101.0)]);
+        serve(&mut bench, 1, 10, 60);
+        assert_near(serve(&mut bench, 1, 10_000, 60), 100.0);
     }
 
     #[test]
     fn a_window_that_is_half_unused_stays_as_it_is() {
-        let mut bench = Bench::new(&[EXACT]);
-        assert_near(bench.serve(5, 10, 8), 20.0);
-        assert_near(bench.serve(1, 10, 9), 20.8);
+        let mut bench = fresh(&[EXACT]);
+        assert_near(serve(&mut bench, 5, 10, 8), 20.0);
+        assert_near(serve(&mut bench, 1, 10, 9), 20.8);
         // Judged at service, messages wait that nobody has read.
         bench.signals.queue.waiting = 100;
-        assert_near(bench.serve(1, 10, 0), 21.6);
+        assert_near(serve(&mut bench, 1, 10, 0), 21.6);
     }
 
     #[test]
     fn an_average_far_above_what_is_now_is_given_up() {
-        let mut bench = Bench::new(&[EXACT, ("limit_start", 100.0)]);
-        bench.serve(10, 1000, 0);
+        let mut bench = fresh(&[EXACT, ("limit_start", 100.0)]);
+        serve(&mut bench, 10, 1000, 0);
         // By its weight alone it would still be 745 ms; it is below 200, and above 150.
-        bench.serve(100, 100, 0);
-        assert_near(bench.window(), 100.0);
-        let window = bench.serve(1, 300, 60);
+        serve(&mut bench, 100, 100, 0);
+        assert_near(window(&bench), 100.0);
+        let window = serve(&mut bench, 1, 300, 60);
         let with = |gradient: f64| 80.0 + 0.2 * (100.0 * gradient + 4.0);
         assert!((with(0.5) + 0.001..with(0.67)).contains(&window), "{window}");
     }
 
     #[test]
     fn other_messages_do_not_count() {
-        let mut bench = Bench::new(&[EXACT]);
+        let mut bench = fresh(&[EXACT]);
         bench.signals.queue.waiting = 100;
-        bench.law.on_completion(Timestamp::ZERO, &bench.signals, &mut bench.control);
-        assert_near(bench.window(), 20.0);
+        bench.completion();
+        assert_near(window(&bench), 20.0);
     }
 
     #[test]
     fn responses_in_no_time_do_no_harm() {
-        let mut bench = Bench::new(&[]);
+        let mut bench = fresh(&[]);
         bench.signals.service.is_new = true;
         bench.signals.queue.waiting = 100;
-        bench.law.on_completion(Timestamp::ZERO, &bench.signals, &mut bench.control);
-        assert_near(bench.window(), 20.8);
+        bench.completion();
+        assert_near(window(&bench), 20.8);
     }
 
     #[test]

@@ -119,6 +119,10 @@ impl Law for Feedback {
         Some(self.interval)
     }
 
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Some(self.setpoint)
+    }
+
     fn is_at_rest(&self) -> bool {
         self.percent == 0.0 && self.error >= 0.0
     }
@@ -126,90 +130,69 @@ impl Law for Feedback {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bench::Bench;
     use super::*;
-    use crate::Bucket;
 
-    struct Bench {
-        law: Box<dyn Law>,
-        signals: Signals,
-        control: Control,
-    }
-
-    impl Bench {
-        fn new(given: &[(&str, f64)]) -> Self {
-            Self {
-                law: (ENTRY.build)(&ENTRY.values(given).unwrap()),
-                signals: Signals::default(),
-                control: Control::OPEN,
-            }
+    /// Percent that is refused after so many steps at this load.
+    fn steps(bench: &mut Bench, count: u32, load: f64) -> f64 {
+        for _ in 0..count {
+            bench.pass(bench.law.tick().unwrap(), load);
+            bench.tick();
         }
-
-        /// Percent that is refused after so many steps at this load.
-        fn steps(&mut self, count: u32, load: f64) -> f64 {
-            let interval = self.law.tick().unwrap();
-            for _ in 0..count {
-                self.signals.processor.at = self.signals.processor.at + interval;
-                self.signals.processor.occupied += interval.mul_f64(load);
-                let now = self.signals.processor.at;
-                self.law.on_tick(now, &self.signals, &mut self.control);
-            }
-            let share = self.control.admit(Bucket::Session).fraction(0.0);
-            ((1.0 - share) * 1e6).round() / 1e4
-        }
+        ((1.0 - bench.share()) * 1e6).round() / 1e4
     }
 
     #[test]
     fn a_full_processor_adds_five_percent_every_ten_seconds() {
-        let mut bench = Bench::new(&[("setpoint", 0.75)]);
+        let mut bench = Bench::of(&ENTRY, &[("setpoint", 0.75)]);
         assert_eq!(bench.law.tick(), Some(Duration::from_secs(10)));
         // Whole percent: 6.25 and 12.5. What was unused before is not summed up.
-        assert_eq!(bench.steps(3, 0.0), 0.0);
-        assert_eq!(bench.steps(1, 1.0), 6.0);
-        assert_eq!(bench.steps(1, 1.0), 12.0);
-        assert_eq!(bench.steps(1, 0.75), 12.0);
+        assert_eq!(steps(&mut bench, 3, 0.0), 0.0);
+        assert_eq!(steps(&mut bench, 1, 1.0), 6.0);
+        assert_eq!(steps(&mut bench, 1, 1.0), 12.0);
+        assert_eq!(steps(&mut bench, 1, 0.75), 12.0);
         assert!(!bench.law.is_at_rest());
     }
 
     #[test]
     fn it_remembers_no_more_than_it_can_refuse() {
-        let mut bench = Bench::new(&[]);
-        assert_eq!(bench.steps(1000, 1.0), 100.0);
-        assert_eq!(bench.steps(1, 0.0), 80.0);
-        assert_eq!(bench.steps(3, 0.0), 20.0);
-        assert_eq!(bench.steps(1, 0.0), 0.0);
+        let mut bench = Bench::of(&ENTRY, &[]);
+        assert_eq!(steps(&mut bench, 1000, 1.0), 100.0);
+        assert_eq!(steps(&mut bench, 1, 0.0), 80.0);
+        assert_eq!(steps(&mut bench, 3, 0.0), 20.0);
+        assert_eq!(steps(&mut bench, 1, 0.0), 0.0);
         assert!(bench.law.is_at_rest());
     }
 
     #[test]
     fn what_a_recovery_leaves_lets_the_next_overload_in() {
-        let mut bench = Bench::new(&[("setpoint", 0.75)]);
-        assert_eq!(bench.steps(1, 1.0), 6.0);
+        let mut bench = Bench::of(&ENTRY, &[("setpoint", 0.75)]);
+        assert_eq!(steps(&mut bench, 1, 1.0), 6.0);
         // Σe = −0.25 + 0.75, and no more.
-        assert_eq!(bench.steps(5, 0.0), 0.0);
-        assert_eq!(bench.steps(2, 1.0), 0.0);
-        assert_eq!(bench.steps(1, 1.0), 6.0);
+        assert_eq!(steps(&mut bench, 5, 0.0), 0.0);
+        assert_eq!(steps(&mut bench, 2, 1.0), 0.0);
+        assert_eq!(steps(&mut bench, 1, 1.0), 6.0);
     }
 
     #[test]
     fn the_other_two_gains_are_there_too() {
-        let mut bench = Bench::new(&[("setpoint", 0.5), ("k_p", -50.0), ("k_d", -8.0)]);
+        let mut bench = Bench::of(&ENTRY, &[("setpoint", 0.5), ("k_p", -50.0), ("k_d", -8.0)]);
         // e = −0.5: 25 + 12.5 + 4; e = −0.25: 12.5 + 18.75 − 2.
-        assert_eq!(bench.steps(1, 1.0), 41.0);
-        assert_eq!(bench.steps(1, 0.75), 29.0);
+        assert_eq!(steps(&mut bench, 1, 1.0), 41.0);
+        assert_eq!(steps(&mut bench, 1, 0.75), 29.0);
     }
 
     #[test]
     fn it_rests_while_the_load_does_not_exceed_its_setpoint() {
-        let mut bench = Bench::new(&[("setpoint", 0.5)]);
+        let mut bench = Bench::of(&ENTRY, &[("setpoint", 0.5)]);
         assert!(bench.law.is_at_rest());
         // Too little for a percent, and yet above.
-        assert_eq!(bench.steps(1, 0.51), 0.0);
+        assert_eq!(steps(&mut bench, 1, 0.51), 0.0);
         assert!(!bench.law.is_at_rest());
-        bench.steps(1, 0.4);
+        steps(&mut bench, 1, 0.4);
         assert!(bench.law.is_at_rest());
         // A processor that is not read says nothing.
-        let now = bench.signals.processor.at;
-        bench.law.on_tick(now, &bench.signals, &mut bench.control);
+        bench.tick();
         assert!(bench.law.is_at_rest());
     }
 }

@@ -137,6 +137,10 @@ impl Law for Occ {
         Some(self.tick)
     }
 
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Some(self.target)
+    }
+
     fn is_at_rest(&self) -> bool {
         self.fraction >= 1.0 && self.occupancy < self.target / 2.0
     }
@@ -144,86 +148,58 @@ impl Law for Occ {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bench::{Bench, assert_near};
     use super::*;
-    use crate::Bucket;
 
-    struct Bench {
-        law: Box<dyn Law>,
-        signals: Signals,
-        control: Control,
-    }
-
-    impl Bench {
-        fn new() -> Self {
-            Self {
-                law: (ENTRY.build)(&ENTRY.defaults()),
-                signals: Signals::default(),
-                control: Control::OPEN,
-            }
+    /// Ticks on time, with an occupancy for each.
+    fn ticks(bench: &mut Bench, occupancies: impl IntoIterator<Item = f64>) -> f64 {
+        let tick = bench.law.tick().unwrap();
+        for occupancy in occupancies {
+            bench.pass(tick, occupancy);
+            bench.tick();
         }
-
-        /// Ticks on time, with an occupancy for each.
-        fn ticks(&mut self, occupancies: impl IntoIterator<Item = f64>) -> f64 {
-            let tick = self.law.tick().unwrap();
-            for occupancy in occupancies {
-                let processor = &mut self.signals.processor;
-                processor.at = processor.at + tick;
-                processor.occupied += tick.mul_f64(occupancy);
-                let now = processor.at;
-                self.law.on_tick(now, &self.signals, &mut self.control);
-            }
-            self.share()
-        }
-
-        fn share(&self) -> f64 {
-            self.control.admit(Bucket::Session).fraction(0.0)
-        }
-    }
-
-    #[track_caller]
-    fn assert_near(value: f64, expected: f64) {
-        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+        bench.share()
     }
 
     #[test]
     fn the_share_is_multiplied_by_target_over_mean_occupancy_once_a_second() {
-        let mut bench = Bench::new();
+        let mut bench = Bench::of(&ENTRY, &[]);
         assert_eq!(bench.law.tick(), Some(Duration::from_millis(100)));
-        assert_near(bench.ticks([1.0; 9]), 1.0);
-        assert_near(bench.ticks([1.0]), 0.9);
-        assert_near(bench.ticks([1.0; 9]), 0.9);
+        assert_near(ticks(&mut bench, [1.0; 9]), 1.0);
+        assert_near(ticks(&mut bench, [1.0]), 0.9);
+        assert_near(ticks(&mut bench, [1.0; 9]), 0.9);
         // The mean of nine and of one.
-        assert_near(bench.ticks([0.5]), 0.9 / 0.95 * 0.9);
-        assert_near(bench.ticks([0.9; 10]), 0.9 / 0.95 * 0.9);
+        assert_near(ticks(&mut bench, [0.5]), 0.9 / 0.95 * 0.9);
+        assert_near(ticks(&mut bench, [0.9; 10]), 0.9 / 0.95 * 0.9);
     }
 
     #[test]
     fn it_climbs_from_its_floor_in_three_seconds_of_an_idle_processor() {
-        let mut bench = Bench::new();
-        assert_near(bench.ticks([1.0; 600]), 0.02);
-        assert_near(bench.ticks([0.1; 10]), 0.1);
-        assert_near(bench.ticks([0.0; 10]), 0.5);
+        let mut bench = Bench::of(&ENTRY, &[]);
+        assert_near(ticks(&mut bench, [1.0; 600]), 0.02);
+        assert_near(ticks(&mut bench, [0.1; 10]), 0.1);
+        assert_near(ticks(&mut bench, [0.0; 10]), 0.5);
         assert!(!bench.law.is_at_rest());
-        assert_near(bench.ticks([0.0; 10]), 1.0);
+        assert_near(ticks(&mut bench, [0.0; 10]), 1.0);
     }
 
     #[test]
     fn it_rests_with_a_processor_that_is_half_idle() {
-        let mut bench = Bench::new();
-        bench.ticks([0.46; 10]);
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks(&mut bench, [0.46; 10]);
         assert!(!bench.law.is_at_rest());
-        bench.ticks([0.44; 10]);
+        ticks(&mut bench, [0.44; 10]);
         assert!(bench.law.is_at_rest());
     }
 
     #[test]
     fn an_interval_without_a_reading_is_not_over() {
-        let mut bench = Bench::new();
-        bench.ticks([1.0; 10]);
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks(&mut bench, [1.0; 10]);
         let late = bench.signals.processor.at + Duration::from_secs(5);
         bench.law.on_tick(late, &bench.signals, &mut bench.control);
         assert_near(bench.share(), 0.9);
-        assert_near(bench.ticks([1.0; 10]), 0.81);
+        assert_near(ticks(&mut bench, [1.0; 10]), 0.81);
     }
 
     #[test]

@@ -104,6 +104,10 @@ impl Measuring for Occupancy {
         }
     }
 
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Some(self.estimate.target())
+    }
+
     fn is_at_rest(&self) -> bool {
         self.fraction >= 1.0
     }
@@ -126,6 +130,11 @@ impl Estimate {
         }
     }
 
+    /// The occupancy that is aimed at.
+    pub(super) fn target(&self) -> f64 {
+        self.target
+    }
+
     /// Whether the processor has been read since the last measurement: messages may come faster.
     pub(super) fn is_news(&self, reading: Reading) -> bool {
         self.trail.newest().is_none_or(|last| last.at < reading.at)
@@ -144,94 +153,76 @@ impl Estimate {
 mod tests {
     use std::time::Duration;
 
+    use super::super::bench::Bench;
     use super::*;
-    use crate::{Bucket, Law};
 
-    /// Messages a millisecond apart, on a processor of constant occupancy.
-    struct Bench {
-        law: Box<dyn Law>,
-        signals: Signals,
-        control: Control,
-        now: Timestamp,
+    fn fresh() -> Bench {
+        let given = [("k", 3.0), ("measure", 10.0), ("w", 1.0), ("rho_targ", 0.8)];
+        Bench::of(&ENTRY, &given)
     }
 
-    impl Bench {
-        fn new() -> Self {
-            let values =
-                ENTRY.values(&[("k", 3.0), ("measure", 10.0), ("w", 1.0), ("rho_targ", 0.8)]);
-            Self {
-                law: (ENTRY.build)(&values.unwrap()),
-                signals: Signals::default(),
-                control: Control::OPEN,
-                now: Timestamp::ZERO,
-            }
+    /// Messages a millisecond apart.
+    fn messages(bench: &mut Bench, count: u32, occupancy: f64) -> f64 {
+        for _ in 0..count {
+            bench.pass(Duration::from_millis(1), occupancy);
+            bench.signals.messages += 1;
+            bench.arrival();
         }
-
-        fn messages(&mut self, count: u32, occupancy: f64) -> f64 {
-            for _ in 0..count {
-                let ms = Duration::from_millis(1);
-                self.now = self.now + ms;
-                self.signals.messages += 1;
-                self.signals.processor.at = self.now;
-                self.signals.processor.occupied += ms.mul_f64(occupancy);
-                self.law.on_arrival(self.now, &self.signals, &mut self.control);
-            }
-            self.control.admit(Bucket::Session).fraction(0.0)
-        }
+        bench.share()
     }
 
     #[test]
     fn the_share_is_multiplied_by_target_over_occupancy() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.messages(29, 1.0), 1.0, "no action before k samples");
-        assert!((bench.messages(1, 1.0) - 0.8).abs() < 1e-9);
-        assert!((bench.messages(10, 1.0) - 0.64).abs() < 1e-9);
+        let mut bench = fresh();
+        assert_eq!(messages(&mut bench, 29, 1.0), 1.0, "no action before k samples");
+        assert!((messages(&mut bench, 1, 1.0) - 0.8).abs() < 1e-9);
+        assert!((messages(&mut bench, 10, 1.0) - 0.64).abs() < 1e-9);
         // The window of three measurements is two intervals: half old, half new.
         let half = 0.8 / 0.7 * 0.64;
-        assert!((bench.messages(10, 0.4) - half).abs() < 1e-9);
-        assert_eq!(bench.messages(10, 0.4), 1.0, "never above one");
+        assert!((messages(&mut bench, 10, 0.4) - half).abs() < 1e-9);
+        assert_eq!(messages(&mut bench, 10, 0.4), 1.0, "never above one");
     }
 
     #[test]
     fn the_share_never_falls_below_its_floor() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.messages(2000, 1.0), 0.05);
+        let mut bench = fresh();
+        assert_eq!(messages(&mut bench, 2000, 1.0), 0.05);
     }
 
     #[test]
     fn an_idle_processor_admits_everything() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.messages(100, 0.0), 1.0);
-        bench.messages(2000, 1.0);
+        let mut bench = fresh();
+        assert_eq!(messages(&mut bench, 100, 0.0), 1.0);
+        messages(&mut bench, 2000, 1.0);
         // Half of the window is old: 0.8/0.5·0.05.
-        assert!((bench.messages(10, 0.0) - 0.08).abs() < 1e-9);
+        assert!((messages(&mut bench, 10, 0.0) - 0.08).abs() < 1e-9);
         // In the next nothing was done.
-        assert_eq!(bench.messages(10, 0.0), 1.0);
+        assert_eq!(messages(&mut bench, 10, 0.0), 1.0);
     }
 
     #[test]
     fn few_messages_are_measured_after_a_second() {
-        let mut bench = Bench::new();
+        let mut bench = fresh();
         for second in 1..=3 {
             bench.now = Timestamp::ZERO + Duration::from_secs(second);
             bench.signals.processor.occupied += Duration::from_secs(1);
-            bench.messages(1, 1.0);
+            messages(&mut bench, 1, 1.0);
         }
-        assert!(bench.control.admit(Bucket::Session).fraction(0.0) < 0.81);
+        assert!(bench.share() < 0.81);
     }
 
     #[test]
     fn without_messages_it_is_measured_each_second_until_everything_is_admitted() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.messages(2000, 1.0), 0.05);
+        let mut bench = fresh();
+        assert_eq!(messages(&mut bench, 2000, 1.0), 0.05);
         assert!(!bench.law.is_at_rest());
         let mut tick = || {
             let second = bench.law.tick().unwrap();
             bench.now = bench.now + second;
             bench.signals.processor.at = bench.now;
             bench.signals.processor.occupied += second / 10;
-            bench.law.on_tick(bench.now, &bench.signals, &mut bench.control);
-            bench.control.admit(Bucket::Session).fraction(0.0)
+            bench.tick();
+            bench.share()
         };
         // The window is the second and ten messages before it; then two seconds.
         let occupancy = (0.1 + 0.01) / 1.01;

@@ -292,6 +292,10 @@ impl Law for Pi {
         Some(SAMPLE)
     }
 
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Some(self.cpu_target)
+    }
+
     fn is_at_rest(&self) -> bool {
         self.refused < REST
             && self.arriving.value() < REST_CPS

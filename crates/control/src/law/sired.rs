@@ -115,88 +115,68 @@ impl Measuring for Sired {
 mod tests {
     use std::time::Duration;
 
+    use super::super::bench::{Bench, assert_near};
     use super::*;
-    use crate::{Bucket, Law};
 
-    struct Bench {
-        law: Box<dyn Law>,
-        signals: Signals,
-        control: Control,
-        now: Timestamp,
+    fn fresh(weight: f64) -> Bench {
+        let mut bench = Bench::of(&ENTRY, &[("measure", 10.0), ("w", weight)]);
+        bench.signals.queue.room = 100;
+        bench
     }
 
-    impl Bench {
-        fn new(weight: f64) -> Self {
-            let values = ENTRY.values(&[("measure", 10.0), ("w", weight)]).unwrap();
-            let mut signals = Signals::default();
-            signals.queue.room = 100;
-            Self {
-                law: (ENTRY.build)(&values),
-                signals,
-                control: Control::OPEN,
-                now: Timestamp::ZERO,
-            }
+    /// One measurement.
+    fn measure(bench: &mut Bench, waiting: usize, socket_fill: f64) -> f64 {
+        bench.signals.queue.waiting = waiting;
+        bench.signals.socket_fill = socket_fill;
+        for _ in 0..10 {
+            bench.signals.messages += 1;
+            bench.arrival();
         }
-
-        /// One measurement.
-        fn measure(&mut self, waiting: usize, socket_fill: f64) -> f64 {
-            self.signals.queue.waiting = waiting;
-            self.signals.socket_fill = socket_fill;
-            for _ in 0..10 {
-                self.signals.messages += 1;
-                self.law.on_arrival(self.now, &self.signals, &mut self.control);
-            }
-            self.control.admit(Bucket::Session).fraction(0.0)
-        }
-    }
-
-    #[track_caller]
-    fn assert_near(value: f64, expected: f64) {
-        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+        bench.share()
     }
 
     // 000 §3.3, equation 8.
     #[test]
     fn between_its_two_marks_the_share_falls_linearly() {
-        let mut bench = Bench::new(1.0);
+        let mut bench = fresh(1.0);
         for (waiting, share) in
             [(0, 1.0), (70, 1.0), (75, 0.75), (80, 0.5), (88, 0.1), (90, 0.05), (300, 0.05)]
         {
-            assert_near(bench.measure(waiting, 0.0), share);
+            assert_near(measure(&mut bench, waiting, 0.0), share);
         }
     }
 
     #[test]
     fn the_fuller_of_queue_and_socket_counts() {
-        let mut bench = Bench::new(1.0);
-        assert_near(bench.measure(75, 0.8), 0.5);
-        assert_near(bench.measure(80, 0.75), 0.5);
+        let mut bench = fresh(1.0);
+        assert_near(measure(&mut bench, 75, 0.8), 0.5);
+        assert_near(measure(&mut bench, 80, 0.75), 0.5);
         bench.signals.queue.room = 0;
-        assert_near(bench.measure(100, 0.8), 0.5);
+        assert_near(measure(&mut bench, 100, 0.8), 0.5);
     }
 
     #[test]
     fn a_full_queue_is_noticed_by_its_weight() {
-        let mut bench = Bench::new(0.05);
+        let mut bench = fresh(0.05);
         // 1 − 0.95^23 = 0.69, 1 − 0.95^24 = 0.71.
         for _ in 0..23 {
-            assert_near(bench.measure(100, 0.0), 1.0);
+            assert_near(measure(&mut bench, 100, 0.0), 1.0);
         }
-        assert!(bench.measure(100, 0.0) < 1.0);
+        assert!(measure(&mut bench, 100, 0.0) < 1.0);
     }
 
     #[test]
     fn the_fill_is_forgotten_by_and_by_while_nothing_arrives() {
-        let mut bench = Bench::new(0.5);
+        let mut bench = fresh(0.5);
         assert_eq!(bench.law.tick(), Some(Duration::from_secs(1)));
         for _ in 0..20 {
-            bench.measure(100, 0.0);
+            measure(&mut bench, 100, 0.0);
         }
         bench.signals.queue.waiting = 0;
         let mut tick = |ms| {
             bench.now = bench.now + Duration::from_millis(ms);
-            bench.law.on_tick(bench.now, &bench.signals, &mut bench.control);
-            (bench.control.admit(Bucket::Session).fraction(0.0), bench.law.is_at_rest())
+            bench.tick();
+            (bench.share(), bench.law.is_at_rest())
         };
         assert_eq!(tick(999), (0.05, false));
         assert_eq!(tick(1), (1.0, false));

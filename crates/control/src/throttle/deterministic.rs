@@ -9,19 +9,19 @@
 const ONE: u64 = 1 << 32;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Deterministic {
+pub(crate) struct Deterministic {
     /// What has added up, in units of 2^-32; below one.
     sum: u64,
 }
 
 impl Deterministic {
     /// As if so much had added up, 0 to 1.
-    pub(super) fn start_at(&mut self, part: f64) {
+    pub(crate) fn start_at(&mut self, part: f64) {
         self.sum = fixed(part).min(ONE - 1);
     }
 
     /// Whether the next piece passes, of which the share `fraction` is to.
-    pub(super) fn passes(&mut self, fraction: f64) -> bool {
+    pub(crate) fn passes(&mut self, fraction: f64) -> bool {
         self.sum += fixed(fraction);
         let passes = self.sum >= ONE;
         if passes {

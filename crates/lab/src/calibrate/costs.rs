@@ -133,7 +133,8 @@ impl Prices {
         let dispose: [Duration; Work::CLASSES_MAX] = all(&self.dispose_us);
         // A message that is refused was looked at first, which is paid for already.
         let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
-        Emulate { receive, offer, serve: all(&self.serve_us), refuse, socket_max }
+        let serve = all(&self.serve_us);
+        Emulate { receive, offer, serve, serve_stateless: None, refuse, socket_max }
     }
 }
 

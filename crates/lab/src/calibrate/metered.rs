@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use tidegate_world::{Core, Failure, Load, Received, Timestamp, Transmit, Work, delegate};
+use tidegate_world::{
+    Answer, Core, Failure, Load, QueryId, Received, Timestamp, Transmit, Work, delegate,
+};
 
 use super::slices::Slices;
 use crate::thread_clock::thread_ns;
@@ -201,6 +203,10 @@ impl<C: Core> Core for Metered<C> {
         self.rest(|core| core.on_order(now, order));
     }
 
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+        self.rest(|core| core.on_answer(now, id, answer));
+    }
+
     fn on_drain(&mut self, now: Timestamp) {
         self.rest(|core| core.on_drain(now));
     }
@@ -212,7 +218,7 @@ impl<C: Core> Core for Metered<C> {
         }
     }
 
-    delegate!(self.core, only poll_crossing, poll_shedding, last_work, poll_timeout, is_drained);
+    delegate!(self.core, only poll_crossing, poll_query, poll_shedding, last_work, poll_timeout, is_drained);
 }
 
 /// What reading the clock twice takes, and what a metered nothing seems to take: the median of

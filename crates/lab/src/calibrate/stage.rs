@@ -192,10 +192,7 @@ pub(super) fn play(
 }
 
 fn configuration(act: Act, mode: Mode, local: SocketAddr, backend: SocketAddr) -> String {
-    let mode = match mode {
-        Mode::Transaction => "transaction",
-        Mode::Stateless => "stateless",
-    };
+    let mode = mode.name();
     format!(
         "[[listen]]\ntransport = \"udp\"\naddress = \"{local}\"\n\
          [[pool]]\nname = \"app\"\nmode = \"{mode}\"\n\

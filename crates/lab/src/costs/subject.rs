@@ -12,7 +12,8 @@ use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::Config;
 use tidegate_server::key::Keys;
 use tidegate_world::{
-    Core, Failure, Load, Path as Way, Pool, Received, Seed, Timestamp, Transmit, Work, delegate,
+    Answer, Core, Failure, Load, Path as Way, Pool, QueryId, Received, Seed, Timestamp, Transmit,
+    Work, delegate,
 };
 
 use super::messages::Parties;
@@ -56,10 +57,7 @@ pub(crate) struct State {
 impl State {
     fn configuration(&self, server: &Parties) -> String {
         let Parties { server, backend, .. } = server;
-        let mode = match self.mode {
-            Mode::Transaction => "transaction",
-            Mode::Stateless => "stateless",
-        };
+        let mode = self.mode.name();
         let overload = self.law.as_ref().map_or_else(String::new, |law| {
             let Law { name, measure, params } = law;
             let disposal = match self.refuses {
@@ -219,6 +217,11 @@ impl Core for Subject {
         self.core.on_order(now, order);
     }
 
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+        let now = self.at(now);
+        self.core.on_answer(now, id, answer);
+    }
+
     fn on_drain(&mut self, now: Timestamp) {
         let now = self.at(now);
         self.core.on_drain(now);
@@ -236,5 +239,5 @@ impl Core for Subject {
         self.core.last_work()
     }
 
-    delegate!(self.core, only poll_crossing, poll_shedding, is_drained);
+    delegate!(self.core, only poll_crossing, poll_query, poll_shedding, is_drained);
 }

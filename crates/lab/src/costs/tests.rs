@@ -83,6 +83,7 @@ fn what_follows_is_of_the_messages_of_a_call() {
         messages: 1,
         batch: 1,
         rows,
+        gate: Gate::default(),
     };
     assert!(costs.derived(Row::cycle).is_none(), "there is no ACK of a 503");
     costs.rows.push(row(Kind::AckOfRefusal, true, Fate::Rejected, 2.0));

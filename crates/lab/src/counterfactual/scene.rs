@@ -58,7 +58,8 @@ impl Scene {
         listeners: &[SocketAddr],
         end: Timestamp,
     ) -> Option<Self> {
-        let backends = config.pool.iter().flat_map(|pool| &pool.backends).map(|b| b.address);
+        let backends =
+            config.pool.iter().flat_map(|pool| &pool.backends).filter_map(|b| b.location.address());
         let calls = observer.calls();
         let proxy: BTreeSet<_> =
             listeners.iter().copied().chain(calls.iter().map(|call| call.local)).collect();

@@ -169,9 +169,6 @@ fn facts(source: &Source) -> Facts {
         facts.push(("machine", format!("{}, {} cores", machine.processor, machine.cores)));
         facts.push(("Linux", machine.kernel.clone()));
     }
-    if let Some(commit) = &results.commit {
-        facts.push(("commit", commit.clone()));
-    }
     facts.push(("program", results.program.clone()));
     Facts { label: source.label.clone(), facts }
 }

@@ -31,9 +31,6 @@ pub struct Results {
     pub seed: u64,
     /// The code that ran.
     pub program: String,
-    /// The commit it was built from, if that is known.
-    #[serde(default)]
-    pub commit: Option<String>,
     /// The machine it ran on, if that matters.
     #[serde(default)]
     pub machine: Option<Machine>,

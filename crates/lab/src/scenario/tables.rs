@@ -9,8 +9,8 @@ use tidegate_server::config::schema::{
 };
 
 pub(super) use network::{
-    AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAULT, FOR_S, FROM, JITTER_MS, KIND, Kind, LINK,
-    LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT, TO as LINK_TO,
+    AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAILS, FAULT, FOR_S, FROM, JITTER_MS, KIND, Kind,
+    LINK, LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT, TO as LINK_TO,
 };
 pub(super) use servers::{MODE, NAME, NODE, NODE_MODE, QUEUE_MAX, SERVER, SHARE, TO, UNDER_TEST};
 pub(super) use workload::{

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tidegate_server::config::Config;
 
-use super::world::{Place, World, address};
+use super::world::{Place, World, address, host};
 
 /// Limits of `[server]` that a configuration allows to be as low as this; a world may have lower
 /// ones, for what happens at a full table.
@@ -30,7 +30,12 @@ pub fn text(world: &World, proxy: usize) -> String {
         let _ = writeln!(text, "{key} = {value}");
     }
     for place in world.behind(proxy) {
-        let _ = writeln!(text, "[[pool.backend]]\nuri = \"sip:{}\"", address(place));
+        let at = address(place);
+        let location = match world.names {
+            Some(_) => format!("{}:{}", host(place), at.port()),
+            None => at.to_string(),
+        };
+        let _ = writeln!(text, "[[pool.backend]]\nuri = \"sip:{location}\"");
     }
     text.push_str("\n[overload]\n");
     for (key, value) in &this.overload {

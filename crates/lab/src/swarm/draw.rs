@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tidegate_balance::registry::POLICIES;
 use tidegate_control::ThrottleKind;
 use tidegate_control::registry::LAWS;
-use tidegate_sim::fault::{Plan, Shape};
-use tidegate_sim::{Bandwidth, Link, NodeId};
+use tidegate_sim::fault::{Episode, Plan, Shape, Trouble};
+use tidegate_sim::{Bandwidth, Link, NodeId, Resolution};
 use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 
-use super::world::{Crowd, Place, Proxy, Server, Setting, World};
+use super::world::{Crowd, Names, Place, Proxy, Server, Setting, World};
 
 /// Calls of a world, over all crowds.
 const CALLS: [u64; 2] = [20, 1500];
@@ -44,11 +45,37 @@ pub fn draw(seed: u64) -> World {
     let callers = crowds(&mut dice, widths[0], capacity_cps);
     let answerers = (0..answerers).map(|_| server(&mut dice)).collect();
     let link = link(&mut dice);
-    let mut world = World { seed, link, callers, proxies, answerers, faults: Vec::new() };
+    let mut world =
+        World { seed, link, callers, proxies, answerers, names: None, faults: Vec::new() };
     if dice.happens(0.6) {
         world.faults = Plan::random(Seed(seed), &shape(&world)).episodes;
     }
+    // Last, so that the draws before are those of worlds without names.
+    if dice.happens(0.25) {
+        names(&mut dice, &mut world);
+    }
     world
+}
+
+/// Proxies know those behind them by name. For a while, perhaps, names are hard to resolve.
+fn names(dice: &mut Dice, world: &mut World) {
+    let millis = |most: f64, dice: &mut Dice| Duration::from_millis(dice.scale([1.0, most]) as u64);
+    let resolution = |dice: &mut Dice, delay_max_ms: f64, share_max: f64| Resolution {
+        delay: millis(delay_max_ms, dice),
+        jitter: millis(delay_max_ms, dice),
+        fails: rounded(share_max * dice.0.unit()),
+        lost: rounded(share_max * dice.0.unit()),
+    };
+    let usual = resolution(dice, 2000.0, 0.1);
+    world.names = Some(Names { ttl_s: dice.one(&[0, 10, 60, 86_400]), resolution: usual });
+    if dice.happens(0.5) {
+        let room = world.offered_for() + Duration::from_secs(10);
+        let begins = Duration::from_millis(dice.0.below(room.as_millis() as u64));
+        let lasts = Duration::from_millis(dice.between([1, 30_000]));
+        let trouble = Trouble::Resolver { resolution: resolution(dice, 20_000.0, 1.0) };
+        world.faults.push(Episode { begins: Timestamp::ZERO + begins, lasts, trouble });
+        world.faults.sort_by_key(|episode| episode.begins);
+    }
 }
 
 /// What may go wrong in a world: anything but a crowd.
@@ -108,7 +135,7 @@ fn proxy(dice: &mut Dice, layer: usize, behind: usize, emulated: bool) -> Proxy 
     let policy = if forks {
         Setting::Word("fork".into())
     } else {
-        dice.word(&["rr", "hash", "cjsq", "tlwl"])
+        dice.word(&POLICIES.map(|policy| policy.name))
     };
     this.pool.insert("policy".into(), policy);
     if stateful {

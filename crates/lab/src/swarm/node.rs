@@ -9,11 +9,12 @@ use tidegate_balance as balance;
 use tidegate_proxy::{Class, DropReason, Mode, Queueing, REPLIES};
 use tidegate_server::ShardCounters;
 use tidegate_server::assembly::{Assembly, Server};
-use tidegate_server::config::Config;
+use tidegate_server::config::{Config, Selection};
 use tidegate_server::key::Keys;
 use tidegate_sim::HostSettings;
 use tidegate_sim::check::Role;
 use tidegate_sim::check::books::{AnswererBook, Book, CallerBook, Endings, Fill, Held, ProxyBook};
+use tidegate_sim::check::leases::Balancer;
 use tidegate_world::{Core, Pool, Purpose, Seed, Timestamp, delegate};
 
 use super::configuration;
@@ -143,6 +144,20 @@ pub(super) fn role(world: &World, place: Place) -> Result<Role, String> {
     })
 }
 
+/// What a proxy is to count, if it handles each packet when it gets it, and has room for all
+/// transactions: without one a request is repeated by its sender alone.
+pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, String> {
+    let Place::Proxy(index) = place else { return Ok(None) };
+    let config = configuration::config(world, index)?;
+    let is_roomy = config.server.transactions_max >= ROOMY;
+    let balances = world.proxies[index].emulate.is_empty() && is_roomy;
+    Ok(balances.then(|| Balancer {
+        backends: world.behind(index).into_iter().map(address).collect(),
+        forks: config.pool[0].policy == Selection::Fork,
+        idle_max: config.server.call_idle,
+    }))
+}
+
 fn caller(world: &World, index: usize) -> CallerConfig {
     let crowd = &world.callers[index];
     let target = address(Place::Proxy(world.layer(0)[crowd.to]));
@@ -261,6 +276,7 @@ impl Instruments {
                 + replied,
             cancels: proxy.cancels.get(),
             calls: fill(proxy.calls.get(), limits.calls),
+            evicted: proxy.calls_evicted.get(),
             server_transactions: fill(proxy.server_transactions.get(), limits.transactions),
             client_transactions: proxy.client_transactions.get(),
             open: proxy.transactions_open.get(),

@@ -10,8 +10,8 @@ use tidegate_sim::fault::Plan;
 use tidegate_sim::{Fault, Network, NodeId, Summary, Trace};
 use tidegate_world::{Seed, Timestamp};
 
-use super::node::{Node, Wrap, role};
-use super::world::{Place, World, address};
+use super::node::{Node, Wrap, balancer, role};
+use super::world::{Names, Place, World, address, host};
 
 /// How often tables are looked at while calls are offered, and afterwards.
 const LOOK: Duration = Duration::from_millis(250);
@@ -110,10 +110,21 @@ impl<'a> Run<'a> {
         for index in 0..world.nodes() {
             let place = world.place(index).ok_or("a node that is nowhere")?;
             checkers.watch(NodeId::new(index), role(world, place)?);
+            if let Some(balancer) = balancer(world, place)? {
+                checkers.balances(NodeId::new(index), balancer);
+            }
             nodes.push((place, Node::new(world, place, 0, Timestamp::ZERO, wrap)?));
         }
         let tap = (Trace::new(), checkers);
         let mut network = Network::new(Seed(world.seed), world.link, tap);
+        if let Some(Names { ttl_s, resolution }) = world.names {
+            let zone = network.zone_mut();
+            zone.resolve_by(resolution);
+            for (place, _) in &nodes {
+                let ttl = Duration::from_secs(ttl_s);
+                zone.set(&host(*place), &[address(*place).ip()], ttl);
+            }
+        }
         for (place, node) in nodes {
             network.add(&[address(place)], node);
         }
@@ -133,7 +144,20 @@ impl<'a> Run<'a> {
             self.network.run_until((self.network.now() + LOOK_AFTERWARDS).min(end));
             self.look();
         }
+        self.end_questions();
         Ok(self.finish())
+    }
+
+    /// Who knows others by name asks for them for ever; one that drains asks no more.
+    fn end_questions(&mut self) {
+        if self.world.names.is_none() {
+            return;
+        }
+        for index in 0..self.world.proxies.len() {
+            self.network.drain(self.world.node(Place::Proxy(index)));
+        }
+        // What was to be asked next was to be within an hour.
+        self.network.run_until(self.network.now() + Duration::from_secs(3660));
     }
 
     fn watch_until(&mut self, until: Timestamp) {

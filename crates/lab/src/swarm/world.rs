@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_sim::fault::{Episode, Trouble};
-use tidegate_sim::{Link, NodeId};
+use tidegate_sim::{Link, NodeId, Resolution};
 
 /// Everything that decides a run. Nodes are numbered in this order: crowds, proxies from the outer
 /// layer to the inner one, answerers.
@@ -27,9 +27,22 @@ pub struct World {
     /// Who is called; at least one.
     #[serde(rename = "answerer")]
     pub answerers: Vec<Server>,
+    /// How proxies resolve the names of those behind them; without it they know the addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Names>,
     /// What goes wrong, in the order of time.
     #[serde(rename = "fault", default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Episode>,
+}
+
+/// How names are resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Names {
+    /// How long an answer holds.
+    pub ttl_s: u64,
+    /// How questions are answered while nothing is wrong.
+    pub resolution: Resolution,
 }
 
 /// A crowd of callers behind one address.
@@ -212,6 +225,7 @@ impl World {
             Trouble::Crash { node, .. } | Trouble::Stall { node } => is_server(node),
             Trouble::Partition { a, b } => is_there(a) && is_there(b),
             Trouble::Impair { from, to, .. } => is_there(from) && is_there(to),
+            Trouble::Resolver { .. } => self.names.is_some(),
         }
     }
 
@@ -241,6 +255,15 @@ const NODES_MAX: usize = 100;
 impl Crowd {
     fn is_possible(&self) -> bool {
         (0.01..=1e6).contains(&self.rate_cps) && f64::from(self.calls) / self.rate_cps <= 86_400.0
+    }
+}
+
+/// The host name of a place.
+pub fn host(place: Place) -> String {
+    match place {
+        Place::Caller(index) => format!("crowd-{index}.example"),
+        Place::Proxy(index) => format!("proxy-{index}.example"),
+        Place::Answerer(index) => format!("answerer-{index}.example"),
     }
 }
 

@@ -112,7 +112,7 @@ fn check(point: &Point) -> Result<(), String> {
     }
     let can = |what| matches!(what, Trouble::Crash { .. } | Trouble::Stall { .. });
     if conditions.faults.iter().any(|fault| !can(fault.what)) {
-        return only("a `[[fault]]` of the network");
+        return only("a `[[fault]]` of the network or of the resolver");
     }
     Ok(())
 }
@@ -126,7 +126,7 @@ fn agenda(point: &Point) -> Vec<(Duration, Option<Step>)> {
         let (wrong, right) = match fault.what {
             Trouble::Crash { node, .. } => (Step::Kill(node), Step::Start(node)),
             Trouble::Stall { node } => (Step::Stop(node), Step::Continue(node)),
-            Trouble::Partition { .. } | Trouble::Link(_) => continue,
+            Trouble::Partition { .. } | Trouble::Link(_) | Trouble::Resolver(_) => continue,
         };
         acts.extend([(fault.at, Some(wrong)), (fault.end(), Some(right))]);
     }

@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tidegate_balance::{Lease, Picker, Work};
-use tidegate_sip::Method;
+use tidegate_balance::{Lease, Picker, Place, Work};
+use tidegate_control::Tier;
+use tidegate_sip::{Method, session_interval};
 use tidegate_world::Timestamp;
 
 /// 64·T1, RFC 3261 §17: the longest a transaction without an answer lives.
@@ -15,6 +16,12 @@ pub(crate) const TRANSACTION_MAX: Duration = Duration::from_secs(32);
 
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
 pub(super) const TIMER_C: Duration = Duration::from_secs(190);
+
+/// RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90 seconds."
+const SESSION_MIN: Duration = Duration::from_secs(90);
+
+/// What a longer session interval counts as: as long as the configuration lets a call be idle.
+const SESSION_MAX: Duration = Duration::from_secs(86_400);
 
 /// Transactions of one call counted at the same time.
 pub(super) const OPEN_MAX: usize = 4;
@@ -51,22 +58,62 @@ pub(crate) struct Transaction {
     pub(crate) method: Method,
 }
 
+/// What a response says to the call table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Whether the call's back end has sent it.
+    pub(crate) from_backend: bool,
+    /// The session interval that it sets.
+    pub(crate) session: Option<Duration>,
+}
+
+impl Answer {
+    /// One that sets no session interval.
+    pub(crate) const fn new(status: u16, from_backend: bool) -> Self {
+        Self { status, from_backend, session: None }
+    }
+
+    /// What a response in `bytes` to a request of this method says.
+    pub(crate) fn read(method: Method, status: u16, bytes: &[u8], from_backend: bool) -> Self {
+        let session = sets_session(method, status).then(|| session_interval(bytes)).flatten();
+        Self { session, ..Self::new(status, from_backend) }
+    }
+}
+
+/// Whether such a response says how long the session lasts.
+///
+/// RFC 4028 §2: "Session Refresh Request: An INVITE or UPDATE request processed according to the
+/// rules of this specification. If the request generates a 2xx response, the session expiration is
+/// increased to the current time plus the session interval obtained from the response."
+fn sets_session(method: Method, status: u16) -> bool {
+    matches!(method, Method::Invite | Method::Update) && (200..300).contains(&status)
+}
+
 /// A transaction that waits for its final response.
 struct Open {
     transaction: Transaction,
     until: Timestamp,
     /// What it weighs on the back end, if that is who has to answer it.
-    _lease: Option<Lease>,
+    lease: Option<Lease>,
 }
 
 /// One call, or one request outside any.
 pub(crate) struct Call {
     pub(super) fingerprint: u128,
     pub(crate) member: Member,
+    /// Where that back end was when the call came to it.
+    pub(crate) place: Place,
     pub(crate) phase: Phase,
     /// The back end has answered something in this call.
     pub(crate) answered: bool,
+    /// How its requests are served.
+    pub(crate) tier: Tier,
     pub(super) deadline: Timestamp,
+    /// When the session expires unless it is refreshed, if it has a session timer.
+    expires: Option<Timestamp>,
+    /// A BYE has passed since it was established.
+    is_leaving: bool,
     /// The last transactions that are over.
     closed: ArrayVec<u64, CLOSED_MAX>,
     /// Until when the ACK is awaited of the 2xx that set the call up.
@@ -82,9 +129,13 @@ impl Call {
         Self {
             fingerprint,
             member,
+            place: Place::default(),
             phase: Phase::Single,
             answered: false,
+            tier: Tier::default(),
             deadline: now + TRANSACTION_MAX,
+            expires: None,
+            is_leaving: false,
             closed: ArrayVec::new(),
             ack_due: None,
             counted: None,
@@ -107,20 +158,32 @@ impl Call {
         matches!(self.phase, Phase::Finished | Phase::Single) && self.open.is_empty()
     }
 
+    /// Whether it is answered and nobody ends it.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.phase == Phase::Established && !self.is_leaving
+    }
+
+    /// When there is something to [give up](Self::expire), or it is to be forgotten.
+    pub(super) fn due(&self) -> Timestamp {
+        let open = self.open.iter().map(|open| open.until);
+        open.chain(self.ack_due).fold(self.deadline, Timestamp::min)
+    }
+
     /// True if this transaction was seen before: still open, or over.
     pub(super) fn is_repeated(&self, identity: u64) -> bool {
         self.closed.contains(&identity)
             || self.open.iter().any(|open| open.transaction.identity == identity)
     }
 
-    /// Goes elsewhere, and gives back what it counted. `false` if it is established, and stays.
-    pub(super) fn move_to(&mut self, member: Member) -> bool {
-        if self.phase == Phase::Established {
+    /// Goes elsewhere with one transaction, and gives back what it and the call counted. `false`
+    /// if it is there, or established, and stays.
+    pub(super) fn move_to(&mut self, identity: u64, member: Member) -> bool {
+        if self.phase == Phase::Established || self.member == member {
             return false;
         }
         self.member = member;
         self.counted = None;
-        self.open.clear();
+        self.open.retain(|open| open.transaction.identity != identity);
         true
     }
 
@@ -134,17 +197,11 @@ impl Call {
     ) {
         if transaction.stands_alone() && !self.is_repeated(transaction.identity) {
             let backend = self.member.backend.into();
-            let work = match transaction.method {
-                Method::Invite => Work::CallStart,
-                Method::Bye => Work::CallEnd,
-                _ => Work::Other,
-            };
             if transaction.method == Method::Invite && self.phase != Phase::Established {
-                self.phase = Phase::Trying;
-                self.answered = false;
+                (self.phase, self.answered, self.is_leaving) = (Phase::Trying, false, false);
                 self.counted.get_or_insert_with(|| picker.call_lease(backend));
             }
-            let lease = picker.transaction_lease(backend, work);
+            let lease = picker.transaction_lease(now, backend, work_of(transaction.method));
             self.begin(now, transaction, Some(lease));
         }
         self.touch(now, transaction.method, idle_max);
@@ -166,30 +223,39 @@ impl Call {
         self.touch(now, transaction.method, idle_max);
     }
 
-    /// A response to `transaction` passes. Returns whether it ends an open transaction.
+    /// A response to `transaction` passes.
     pub(super) fn on_response(
         &mut self,
         now: Timestamp,
         transaction: Transaction,
-        status: u16,
-        from_backend: bool,
+        answer: Answer,
         idle_max: Duration,
-    ) -> bool {
+    ) {
+        let Answer { status, from_backend, session } = answer;
+        let method = transaction.method;
         self.answered |= from_backend;
         let position = self.open.iter().position(|open| open.transaction == transaction);
+        if let Some(i) = position.filter(|_| from_backend) {
+            self.open[i].on_response(now, status);
+        }
         if status < 200 {
-            if let (Some(i), Method::Invite) = (position, transaction.method) {
+            if let (Some(i), Method::Invite) = (position, method) {
                 // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
                 self.open[i].until = now + TIMER_C;
                 self.deadline = self.deadline.max(now + TIMER_C);
             }
-            return false;
+            return;
         }
-        let closed = position.map(|i| self.close(i));
-        match (transaction.method, self.phase) {
+        if self.closed.contains(&transaction.identity) {
+            return;
+        }
+        let was_open = position.is_some();
+        if let Some(i) = position {
+            self.close(i);
+        }
+        match (method, self.phase) {
             (Method::Invite, Phase::Trying) if status < 300 => {
-                self.phase = Phase::Established;
-                self.deadline = now + idle_max;
+                (self.phase, self.is_leaving) = (Phase::Established, false);
                 self.ack_due = Some(now + TRANSACTION_MAX);
             }
             // A forked INVITE may be refused on one branch and ring on another.
@@ -197,8 +263,12 @@ impl Call {
             // A challenged BYE is sent again with credentials; any other final
             // response ends the call (RFC 3261 §15.1.1 for 481 and 408; a caller
             // whose BYE fails otherwise does not come back to it either).
+            // The BYE of a dialog that another back end of a fork has answered too, and which the
+            // caller does not keep, was never counted here.
+            (Method::Bye, Phase::Established) if !was_open => {}
             (Method::Bye, Phase::Established) if matches!(status, 401 | 407) => {
-                self.deadline = now + idle_max;
+                self.is_leaving = false;
+                self.deadline = self.established_until(now, idle_max);
             }
             (Method::Bye, Phase::Established) => {
                 self.finish(now);
@@ -207,7 +277,17 @@ impl Call {
             }
             _ => {}
         }
-        closed.is_some()
+        if sets_session(method, status) {
+            // RFC 4028 §8.2: "The proxy computes the session expiration as the time when the 2xx
+            // response is forwarded upstream, plus the session interval. This session expiration
+            // MUST update any existing session expiration for the session." §9: "If the most
+            // recent 2xx response had no Session-Expires header field, there is no session
+            // expiration".
+            self.expires = session.map(|interval| now + interval.clamp(SESSION_MIN, SESSION_MAX));
+            if self.phase == Phase::Established && !self.is_leaving {
+                self.deadline = self.established_until(now, idle_max);
+            }
+        }
     }
 
     /// Gives up what has waited too long.
@@ -217,22 +297,36 @@ impl Call {
     }
 
     fn touch(&mut self, now: Timestamp, method: Method, idle_max: Duration) {
-        let stay = match (self.phase, method) {
-            // An unanswered BYE ends the call all the same (RFC 3261 §15.1.1).
-            (Phase::Established, Method::Bye) => TRANSACTION_MAX,
-            (Phase::Established, _) => idle_max,
-            (Phase::Trying, _) if self.answered => TIMER_C,
-            _ => TRANSACTION_MAX,
+        // RFC 3261 §15.1.1: whoever sends a BYE considers the session ended, answered or not. So
+        // nothing that comes after it keeps the call for longer.
+        self.is_leaving |= self.phase == Phase::Established && method == Method::Bye;
+        self.deadline = match self.phase {
+            Phase::Established if !self.is_leaving => self.established_until(now, idle_max),
+            Phase::Trying if self.answered => now + TIMER_C,
+            _ => now + TRANSACTION_MAX,
         };
-        self.deadline = now + stay;
         if method == Method::Ack {
             self.ack_due = None;
         }
     }
 
+    /// Until when an established call of which something passes now is kept.
+    ///
+    /// RFC 4028 §8.3: "When the current time equals or passes the session expiration for a
+    /// session, the proxy MAY remove associated call state, and MAY free any resources associated
+    /// with the call." We do so 64·T1 later, for a refresh that was sent in time may be answered
+    /// as late as that; and §10: "only a 2xx response to a session refresh request extends the
+    /// session expiration", so that nothing else keeps the call.
+    fn established_until(&self, now: Timestamp, idle_max: Duration) -> Timestamp {
+        match self.expires {
+            Some(expires) => expires.max(now) + TRANSACTION_MAX,
+            None => now + idle_max,
+        }
+    }
+
     /// A peer that opens more at once than is counted is counted low, and only it.
     fn begin(&mut self, now: Timestamp, transaction: Transaction, lease: Option<Lease>) {
-        let open = Open { transaction, until: now + TRANSACTION_MAX, _lease: lease };
+        let open = Open { transaction, until: now + TRANSACTION_MAX, lease };
         let _ = self.open.try_push(open);
     }
 
@@ -252,6 +346,42 @@ impl Call {
         self.phase = Phase::Finished;
         self.counted = None;
         self.deadline = now + TRANSACTION_MAX;
+    }
+}
+
+impl Open {
+    /// Its back end has responded. The first response to an INVITE other than 100 tells how fast
+    /// it works, and of others the final one; what comes after the ringing is a person's time. A
+    /// 5xx is no measure of it.
+    fn on_response(&mut self, now: Timestamp, status: u16) {
+        let tells = match self.transaction.method {
+            Method::Invite => status > 100,
+            _ => status >= 200,
+        };
+        let lease = self.lease.as_mut().filter(|_| tells && status / 100 != 5);
+        if let Some(lease) = lease {
+            lease.on_answered(now);
+        }
+    }
+}
+
+/// What a request is to its back end.
+fn work_of(method: Method) -> Work {
+    match method {
+        Method::Invite => Work::CallStart,
+        Method::Bye => Work::CallEnd,
+        Method::Info => Work::Info,
+        Method::Message => Work::Message,
+        Method::Notify => Work::Notify,
+        Method::Options => Work::Options,
+        Method::Prack => Work::Prack,
+        Method::Publish => Work::Publish,
+        Method::Refer => Work::Refer,
+        Method::Register => Work::Register,
+        Method::Subscribe => Work::Subscribe,
+        Method::Update => Work::Update,
+        // An ACK and a CANCEL are no transactions here.
+        Method::Ack | Method::Cancel | Method::Other => Work::Other,
     }
 }
 

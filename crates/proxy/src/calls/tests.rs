@@ -1,5 +1,6 @@
 use tidegate_balance::{Policy, Pool};
 use tidegate_sip::Method;
+use tidegate_world::{Purpose, Seed};
 
 use super::call::{OPEN_MAX, TIMER_C};
 use super::*;
@@ -7,6 +8,7 @@ use super::*;
 const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const IDLE: Duration = Duration::from_secs(3600);
 const MEMBER: Member = Member { pool: 0, backend: 0 };
+const OTHER: Member = Member { pool: 0, backend: 1 };
 
 /// A branch of its own for each CSeq, as a client makes it.
 fn transaction(method: Method, cseq: u32) -> Transaction {
@@ -21,10 +23,11 @@ struct Table {
 
 impl Table {
     fn new(calls_max: usize) -> Self {
-        let pool = Pool::new("app", &[("a", "127.0.0.1:5070".parse().unwrap(), 1)]);
+        let [a, b] = ["127.0.0.1:5070", "127.0.0.1:5071"].map(|at| at.parse().unwrap());
+        let pool = Pool::new("app", &[("a", a, 1), ("b", b, 1)]);
         Self {
             calls: Calls::new(calls_max, IDLE),
-            picker: Picker::new(pool, Policy::Tlwl),
+            picker: Picker::new(pool, Policy::Tlwl, Seed(1).stream(Purpose::Balance, 0)),
             now: T0,
         }
     }
@@ -34,7 +37,17 @@ impl Table {
     }
 
     fn request(&mut self, call: CallRef, method: Method, cseq: u32) {
-        self.calls.on_request(self.now, call, transaction(method, cseq), MEMBER, &self.picker);
+        self.request_at(MEMBER, call, method, cseq);
+    }
+
+    fn request_at(&mut self, member: Member, call: CallRef, method: Method, cseq: u32) {
+        self.calls.on_request(self.now, call, transaction(method, cseq), member, &self.picker);
+    }
+
+    /// Calls and work on a back end.
+    fn load(&self, member: Member) -> (u64, u64) {
+        let backend = self.picker.backend(member.backend.into());
+        (backend.calls(), backend.work())
     }
 
     fn request_from_backend(&mut self, call: CallRef, method: Method) {
@@ -42,13 +55,21 @@ impl Table {
     }
 
     fn response(&mut self, call: CallRef, method: Method, cseq: u32, status: u16) {
-        self.calls.on_response(self.now, call, transaction(method, cseq), status, true);
+        let answer = Answer::new(status, true);
+        self.calls.on_response(self.now, call, transaction(method, cseq), answer);
+    }
+
+    /// A 2xx that sets a session interval.
+    fn refreshed(&mut self, call: CallRef, method: Method, cseq: u32, interval_s: u64) {
+        let session = Some(Duration::from_secs(interval_s));
+        let answer = Answer { session, ..Answer::new(200, true) };
+        self.calls.on_response(self.now, call, transaction(method, cseq), answer);
     }
 
     /// Calls and work on the back end, and transactions open in the table.
     fn counts(&self) -> (u64, u64, usize) {
-        let backend = self.picker.backend(0);
-        (backend.calls(), backend.work(), self.calls.open())
+        let (calls, work) = self.load(MEMBER);
+        (calls, work, self.calls.open())
     }
 
     /// Lets `by` pass as a driver would, timer by timer.
@@ -234,7 +255,7 @@ fn an_unanswered_request_counts_for_64_t1() {
     // The call's own timer fires in between.
     t.pass(Duration::from_secs(31));
     assert_eq!(t.counts(), (1, 100, 1));
-    t.pass(TRANSACTION_MAX);
+    t.pass(Duration::from_secs(1));
     assert_eq!(t.counts(), (1, 0, 0));
 }
 
@@ -257,7 +278,7 @@ fn a_call_of_the_back_ends_lasts_as_long_as_one_to_it() {
     let mut t = Table::new(10);
     let call = t.insert(1);
     t.request_from_backend(call, Method::Invite);
-    t.response(call, Method::Invite, 1, 200);
+    t.response(call, Method::Invite, 1 << 31, 200);
     t.pass(IDLE - Duration::from_secs(1));
     assert_eq!(t.calls.find(1), Some(call));
     t.request_from_backend(call, Method::Info);
@@ -345,9 +366,34 @@ fn a_call_that_moves_takes_its_counts_along() {
     let mut t = Table::new(10);
     let call = t.insert(1);
     t.request(call, Method::Invite, 1);
-    t.calls.move_to(call, MEMBER);
+    assert!(t.calls.move_to(call, 1, OTHER));
     assert_eq!(t.counts(), (0, 0, 0));
+    t.request_at(OTHER, call, Method::Invite, 1);
+    assert_eq!((t.counts(), t.load(OTHER)), ((0, 0, 1), (1, 175)));
+}
+
+// Another balancer before us has sent the same call here twice.
+#[test]
+fn a_call_that_moves_leaves_its_other_transactions_where_they_are() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
     t.request(call, Method::Invite, 1);
+    t.request(call, Method::Invite, 2);
+    assert!(t.calls.move_to(call, 2, OTHER));
+    t.request_at(OTHER, call, Method::Invite, 2);
+    assert_eq!((t.load(MEMBER), t.load(OTHER)), ((0, 175), (1, 175)));
+    t.response(call, Method::Invite, 1, 486);
+    assert_eq!((t.load(MEMBER), t.load(OTHER)), ((0, 0), (1, 175)));
+    t.response(call, Method::Invite, 2, 200);
+    assert_eq!((t.load(MEMBER), t.load(OTHER)), ((0, 0), (1, 0)));
+}
+
+#[test]
+fn a_call_that_is_where_it_is_to_go_does_not_move() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    assert!(!t.calls.move_to(call, 2, MEMBER));
     assert_eq!(t.counts(), (1, 175, 1));
 }
 
@@ -412,7 +458,7 @@ fn what_stays_after_an_eviction_still_ends_in_its_time() {
     let calls: Vec<_> = (0..3).map(|f| t.established(f)).collect();
     t.request(calls[1], Method::Bye, 2);
     t.response(calls[1], Method::Bye, 2, 200);
-    t.insert(9);
+    t.established(9);
     for f in 10..40 {
         assert_eq!(t.calls.insert(t.now, f, MEMBER), Err(Full), "none of the others is over");
     }
@@ -428,7 +474,7 @@ fn among_many_established_calls_the_one_that_is_over_is_found() {
     t.request(calls[999], Method::Bye, 2);
     t.response(calls[999], Method::Bye, 2, 200);
     assert!(t.calls.has_room());
-    t.insert(5000);
+    t.established(5000);
     assert_eq!((t.calls.find(999), t.calls.has_room()), (None, false));
 }
 
@@ -442,9 +488,9 @@ fn a_fork_that_is_refused_does_not_end_the_one_that_rings() {
         t.calls.on_request(t.now, call, fork(identity), MEMBER, &t.picker);
     }
     assert_eq!(t.counts(), (1, 350, 2), "one call, two transactions");
-    t.calls.on_response(t.now, call, fork(7), 486, true);
+    t.calls.on_response(t.now, call, fork(7), Answer::new(486, true));
     assert_eq!(t.counts(), (1, 175, 1));
-    t.calls.on_response(t.now, call, fork(8), 200, true);
+    t.calls.on_response(t.now, call, fork(8), Answer::new(200, true));
     assert_eq!(t.counts(), (1, 0, 0));
 }
 
@@ -455,4 +501,180 @@ fn a_request_to_another_back_end_is_no_part_of_the_call() {
     let other = Member { pool: 0, backend: 7 };
     t.calls.on_request(t.now, call, transaction(Method::Info, 2), other, &t.picker);
     assert_eq!(t.counts(), (1, 0, 0));
+}
+
+// 003 fig. 4 line 27: "move entry to expired table"; §V: the trigger "updates Session State and
+// Load Estimates after a session has expired".
+#[test]
+fn an_ended_call_is_in_the_expired_table_until_the_trigger_and_counts_nothing_there() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    assert_eq!(t.calls.expired.first(), None);
+    t.request(call, Method::Bye, 2);
+    assert_eq!(t.calls.expired.first(), None, "its BYE is not answered");
+    t.response(call, Method::Bye, 2, 200);
+    assert_eq!((t.calls.expired.first(), t.counts()), (Some(call.slot), (0, 0, 0)));
+    // Repetitions find it there, and take nothing.
+    t.request(call, Method::Bye, 2);
+    assert_eq!((t.calls.find(1), t.counts()), (Some(call), (0, 0, 0)));
+    t.pass(TRANSACTION_MAX);
+    assert_eq!((t.calls.find(1), t.calls.expired.first()), (None, None));
+}
+
+#[test]
+fn a_call_that_begins_anew_leaves_the_expired_table() {
+    let mut t = Table::new(1);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.response(call, Method::Invite, 1, 407);
+    assert!(t.calls.has_room());
+    t.request(call, Method::Invite, 2);
+    assert!(!t.calls.has_room());
+    assert_eq!(t.calls.insert(t.now, 9, MEMBER), Err(Full));
+}
+
+// RFC 3261 §10.2: a client's REGISTERs have one Call-ID, so that one entry is over many times.
+#[test]
+fn an_entry_that_is_over_again_and_again_does_not_push_others_out_of_the_expired_table() {
+    let mut t = Table::new(3);
+    let ended = t.established(1);
+    t.request(ended, Method::Bye, 2);
+    t.response(ended, Method::Bye, 2, 200);
+    let register = t.insert(2);
+    for cseq in 1..10 {
+        t.request(register, Method::Register, cseq);
+        t.response(register, Method::Register, cseq, 200);
+    }
+    t.established(3);
+    for fingerprint in [4, 5] {
+        t.established(fingerprint);
+    }
+    assert_eq!((t.calls.evicted(), t.counts().0), (2, 3));
+    assert_eq!(t.calls.insert(t.now, 9, MEMBER), Err(Full));
+}
+
+// RFC 4028 §8.2: "the time when the 2xx response is forwarded upstream, plus the session interval";
+// 64·T1 more for a refresh that is still to be answered.
+#[test]
+fn rfc4028_8_3_a_session_that_is_not_refreshed_is_given_up_when_it_has_expired() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.refreshed(call, Method::Invite, 1, 1800);
+    t.request(call, Method::Ack, 1);
+    t.pass(Duration::from_secs(1000));
+    // RFC 4028 §10: "only a 2xx response to a session refresh request extends the session
+    // expiration".
+    t.request(call, Method::Info, 2);
+    t.response(call, Method::Info, 2, 200);
+    t.pass(Duration::from_secs(831));
+    assert_eq!((t.counts(), t.calls.abandoned()), ((1, 0, 0), 0));
+    t.pass(Duration::from_secs(1));
+    assert_eq!((t.counts(), t.calls.len(), t.calls.abandoned()), ((0, 0, 0), 0, 1));
+}
+
+#[test]
+fn rfc4028_8_2_each_2xx_to_a_refresh_updates_the_expiration() {
+    for method in [Method::Invite, Method::Update] {
+        let mut t = Table::new(10);
+        let call = t.insert(1);
+        t.request(call, Method::Invite, 1);
+        t.refreshed(call, Method::Invite, 1, 200);
+        for cseq in 2..5 {
+            t.pass(Duration::from_secs(150));
+            t.request(call, method, cseq);
+            // Its own answer, and a late copy of the first.
+            t.refreshed(call, method, cseq, 200);
+            t.refreshed(call, Method::Invite, 1, 9999);
+        }
+        t.pass(Duration::from_secs(231));
+        assert_eq!(t.counts(), (1, 0, 0));
+        t.pass(Duration::from_secs(1));
+        assert_eq!(t.counts(), (0, 0, 0));
+    }
+}
+
+// RFC 4028 §6: the 422 refuses the interval, and §10: the expiration "has not changed".
+#[test]
+fn rfc4028_6_a_refused_refresh_changes_nothing() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.refreshed(call, Method::Invite, 1, 200);
+    t.pass(Duration::from_secs(100));
+    t.request(call, Method::Update, 2);
+    t.response(call, Method::Update, 2, 422);
+    t.pass(Duration::from_secs(131));
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.pass(Duration::from_secs(1));
+    assert_eq!(t.counts(), (0, 0, 0));
+}
+
+// RFC 4028 §9: "If the most recent 2xx response had no Session-Expires header field, there is no
+// session expiration".
+#[test]
+fn rfc4028_9_a_2xx_without_an_interval_ends_the_session_timer() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.refreshed(call, Method::Invite, 1, 90);
+    t.request(call, Method::Invite, 2);
+    t.response(call, Method::Invite, 2, 200);
+    t.pass(IDLE - Duration::from_secs(1));
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.pass(Duration::from_secs(1));
+    assert_eq!((t.counts(), t.calls.abandoned()), ((0, 0, 0), 1));
+}
+
+// RFC 4028 §4: 90 seconds at the least; and what a peer names is no reason to keep a call for ever.
+#[test]
+fn a_session_interval_is_held_within_its_bounds() {
+    for (interval_s, kept_s) in [(0, 90 + 32), (u64::from(u32::MAX), 86_400 + 32)] {
+        let mut t = Table::new(10);
+        let call = t.insert(1);
+        t.request(call, Method::Invite, 1);
+        t.refreshed(call, Method::Invite, 1, interval_s);
+        t.pass(Duration::from_secs(kept_s - 1));
+        assert_eq!(t.counts(), (1, 0, 0), "{interval_s}");
+        t.pass(Duration::from_secs(1));
+        assert_eq!(t.counts(), (0, 0, 0), "{interval_s}");
+    }
+}
+
+// RFC 3261 §15.1.1: whoever sends a BYE has left, whether it is answered or not.
+#[test]
+fn what_comes_after_an_unanswered_bye_does_not_keep_the_call() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    t.request(call, Method::Bye, 2);
+    t.pass(Duration::from_secs(10));
+    t.request(call, Method::Ack, 1);
+    t.pass(Duration::from_secs(31));
+    assert_eq!(t.counts().0, 1);
+    t.pass(Duration::from_secs(1));
+    assert_eq!((t.counts(), t.calls.len()), ((0, 0, 0), 0));
+    assert_eq!(t.calls.abandoned(), 0, "somebody has ended it");
+}
+
+#[test]
+fn an_entry_whose_request_was_never_forwarded_is_the_first_to_go() {
+    let mut t = Table::new(1);
+    t.insert(1);
+    assert!(t.calls.has_room());
+    t.established(2);
+    assert_eq!((t.calls.find(1), t.calls.has_room()), (None, false));
+}
+
+// RFC 3261 §13.2.2.4: several back ends of a fork answer one INVITE; the caller keeps one dialog
+// and sends the others a BYE.
+#[test]
+fn a_bye_to_another_back_end_does_not_end_the_call() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    t.request_at(OTHER, call, Method::Bye, 2);
+    t.response(call, Method::Bye, 2, 200);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.request(call, Method::Bye, 3);
+    t.response(call, Method::Bye, 3, 200);
+    assert_eq!(t.counts(), (0, 0, 0));
 }

@@ -70,7 +70,7 @@ pub(crate) struct Live {
     pub(crate) onward: Onward,
     /// One for each branch.
     pub(crate) pending: SmallVec<[Pending; 1]>,
-    /// Where another target may come from: the pool, and a hash of the Call-ID.
+    /// Where another target may come from: the pool, and what its policy chooses by.
     pub(crate) choice: Option<(u16, u64)>,
     /// When a request other than INVITE is answered with 100, RFC 4320 §4.1.
     pub(crate) trying: Option<Timestamp>,

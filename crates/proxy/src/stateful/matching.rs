@@ -1,5 +1,6 @@
 //! Requests that belong to a transaction: repetitions, ACK and CANCEL. RFC 3261 §17.2.3.
 
+use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
 use tidegate_transaction::{Acknowledgement, Handle, Key, Repetition};
 use tidegate_world::{Received, Timestamp};
@@ -22,6 +23,7 @@ impl Endpoint {
             method => self.transactions().find(Key::new(request.identity, method)),
         };
         let Some(handle) = found else { return false };
+        self.tiering.note(Tier::Stateful);
         match request.method {
             Method::Ack => self.acknowledge(now, handle),
             Method::Cancel => {

@@ -25,7 +25,7 @@ impl Endpoint {
     /// Sends the request to another back end of its pool, if there is one that may have it. Those
     /// that had it are abandoned.
     pub(crate) fn try_next(&mut self, at: At, context: &mut Context, live: &mut Live) -> bool {
-        let Some((pool, call)) = live.choice else { return false };
+        let Some((pool, key)) = live.choice else { return false };
         let settings = self.pool_settings(pool);
         let may_try = matches!(settings.choice, Choice::One(_))
             && context.branches.len() < usize::from(settings.tries_max)
@@ -43,13 +43,13 @@ impl Endpoint {
         let pools = self.and_backups(pool).filter(|&pool| self.stands_in(pool));
         let pools: SmallVec<[u16; 4]> = pools.collect();
         let other = pools.into_iter().find_map(|pool| {
-            let backend = self.pick_another(at.now, pool, call, |i, backend| {
+            let backend = self.pick_another(at.now, pool, key, |i, backend| {
                 !had(pool, i) && !backend.has_refused(at.now, SATURATED)
             });
             backend.map(|backend| Member { pool, backend })
         });
         let Some(member) = other else { return false };
-        self.move_call(context.call, member);
+        self.move_call(context.call, context.identity, member);
         let hop = Hop { choice: live.choice, ..self.toward(member, context.call, 0) };
         let before = context.branches.len();
         if !self.start_again(at, context, live, &hop) {
@@ -66,7 +66,7 @@ impl Endpoint {
     /// Whether a pool takes a request of which there are transactions, and sends it to one.
     fn stands_in(&self, pool: u16) -> bool {
         let settings = self.pool_settings(pool);
-        settings.mode == Mode::Transaction && matches!(settings.choice, Choice::One(_))
+        settings.mode != Mode::Stateless && matches!(settings.choice, Choice::One(_))
     }
 
     /// Sends the request of a context to the next group of its fork; `false` if to none of it.

@@ -4,7 +4,7 @@ use tidegate_sip::{Message, Method, Reply, reason, write_reply};
 use tidegate_transaction::Dispatch;
 use tidegate_world::{Buffer, Path, Timestamp, Transmit};
 
-use crate::calls::{Member, Transaction};
+use crate::calls::{Answer, Member, Transaction};
 use crate::endpoint::Endpoint;
 use crate::reply::{SERVER, transaction_tag};
 use crate::stateful::best::Best;
@@ -70,7 +70,8 @@ impl Endpoint {
         (context.server, _) = context.server.on_sending(now, &timing, status);
         if is_first {
             self.settle_call(now, context, context.branches[index].member);
-            self.note_answer(now, context, status, true);
+            let answer = Answer::read(context.method, status, &bytes, true);
+            self.note_answer(now, context, answer);
         }
         self.counters.responses_forwarded.add(1);
         self.transmit(Transmit { path: context.back, bytes });
@@ -87,7 +88,8 @@ impl Endpoint {
     ) {
         let timing = self.transactions().timing;
         if context.server.is_pending() {
-            self.note_answer(now, context, status, from_backend);
+            let answer = Answer::read(context.method, status, &bytes, from_backend);
+            self.note_answer(now, context, answer);
         }
         let (server, dispatch) = context.server.on_sending(now, &timing, status);
         context.server = server;
@@ -151,7 +153,7 @@ impl Endpoint {
 
     /// Ends a request that gets no final response; `status` is what it would have been.
     fn end_unanswered(&mut self, now: Timestamp, context: &mut Context, status: u16) {
-        self.note_answer(now, context, status, false);
+        self.note_answer(now, context, Answer::new(status, false));
         context.server = context.server.end();
     }
 
@@ -181,22 +183,16 @@ impl Endpoint {
         let Some(member) = member else { return };
         let Some(call) = self.calls().get(context.call) else { return };
         if call.member != member {
-            self.calls_mut().move_to(context.call, member);
             let Context { identity, method, .. } = *context;
+            self.calls_mut().move_to(context.call, identity, member);
+            self.note_place(context.call, member);
             self.count_request(now, context.call, member, Transaction { identity, method });
         }
     }
 
     /// Tells the call table of a response.
-    pub(crate) fn note_answer(
-        &mut self,
-        now: Timestamp,
-        context: &Context,
-        status: u16,
-        from_backend: bool,
-    ) {
+    pub(crate) fn note_answer(&mut self, now: Timestamp, context: &Context, answer: Answer) {
         let Context { identity, method, call, .. } = *context;
-        let transaction = Transaction { identity, method };
-        self.calls_mut().on_response(now, call, transaction, status, from_backend);
+        self.calls_mut().on_response(now, call, Transaction { identity, method }, answer);
     }
 }

@@ -11,9 +11,12 @@ use super::word::is_host_name;
 /// The port of SIP over UDP and TCP, RFC 3261 §19.1.2.
 pub(super) const SIP_PORT: u16 = 5060;
 
+/// The port of DNS, RFC 1035 §4.2.
+const DNS_PORT: u16 = 53;
+
 /// A host and a port as they stand in a Via or a Record-Route (`sent-by`,
 /// RFC 3261 §20.42).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPort {
     /// A name in lower case, an IPv4 address, or an IPv6 address in brackets.
     pub host: String,
@@ -41,34 +44,14 @@ pub(super) fn listening_or_off(text: &str) -> Result<Option<SocketAddr>, Wrong> 
     if text == "off" { Ok(None) } else { listening(text).map(Some) }
 }
 
-/// A server's address from `sip:ADDRESS:PORT`.
-pub(super) fn server(text: &str) -> Result<SocketAddr, Wrong> {
-    let Some((scheme, rest)) = text.split_once(':') else {
-        return Err("not a SIP URI".into());
+/// A server of the DNS; port 53 where none is given.
+pub(super) fn name_server(text: &str) -> Result<SocketAddr, Wrong> {
+    let address = match unbracketed(text).parse::<IpAddr>() {
+        Ok(ip) => SocketAddr::new(ip, DNS_PORT),
+        Err(_) => socket(text)?,
     };
-    if scheme.eq_ignore_ascii_case("sips") {
-        let help = "write `sip:`; `sips:` needs TLS, which comes with a later version";
-        return Err(Wrong::with_help("not in this version", help));
-    }
-    if !scheme.eq_ignore_ascii_case("sip") {
-        return Err(match sip_address(text) {
-            Ok(address) => Wrong::with_help("no `sip:`", format!("write `\"sip:{address}\"`")),
-            Err(_) => "not a SIP URI".into(),
-        });
-    }
-    let (user, rest) = match rest.split_once('@') {
-        Some((user, rest)) => (Some(user), rest),
-        None => (None, rest),
-    };
-    let (host, parameters) = rest.split_at(rest.find([';', '?']).unwrap_or(rest.len()));
-    let bare = || format!("write `\"sip:{}\"`", host.escape_debug());
-    if user.is_some() {
-        return Err(Wrong::with_help("names a user, not a server", bare()));
-    }
-    if !parameters.is_empty() {
-        return Err(Wrong::with_help("parameters are not in this version", bare()));
-    }
-    sip_address(host)
+    reachable(address)?;
+    Ok(address)
 }
 
 /// A network or a single address: `10.0.0.0/8`, `2001:db8::1`.
@@ -131,7 +114,7 @@ pub(super) fn unbracketed(text: &str) -> &str {
 }
 
 /// An address and a port a packet can be sent to; the port may be left out.
-fn sip_address(text: &str) -> Result<SocketAddr, Wrong> {
+pub(super) fn sip_address(text: &str) -> Result<SocketAddr, Wrong> {
     let address = match unbracketed(text).parse::<IpAddr>() {
         Ok(IpAddr::V6(_)) if !text.starts_with('[') => {
             let help = format!("write `\"sip:[{text}]:{SIP_PORT}\"`");
@@ -155,7 +138,7 @@ fn socket(text: &str) -> Result<SocketAddr, Wrong> {
     }
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     if is_host_name(host) {
-        let help = "write its IP address: names are not looked up in this version";
+        let help = "write its IP address: only back ends are looked up by their names";
         return Err(Wrong::with_help("a name, not an address", help));
     }
     if unbracketed(host).parse::<IpAddr>().is_ok() && port.parse::<u16>().is_err() {
@@ -205,23 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn servers() {
+    fn name_servers() {
         let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
-        assert_eq!(server("sip:127.0.0.1:5070"), Ok(addr("127.0.0.1:5070")));
-        assert_eq!(server("SIP:127.0.0.1"), Ok(addr("127.0.0.1:5060")));
-        assert_eq!(server("sip:[::1]"), Ok(addr("[::1]:5060")));
-        assert_eq!(server("sip:[::1]:5070"), Ok(addr("[::1]:5070")));
-        assert_eq!(help(server("127.0.0.1:5070")), "write `\"sip:127.0.0.1:5070\"`");
-        assert_eq!(help(server("sip:::1")), "write `\"sip:[::1]:5060\"`");
-        assert_eq!(help(server("sip:alice@10.0.0.1")), "write `\"sip:10.0.0.1\"`");
-        assert_eq!(help(server("sip:10.0.0.1;lr")), "write `\"sip:10.0.0.1\"`");
-        assert_eq!(help(server("sip:[::ffff:10.0.0.1]:5060")), "write `10.0.0.1`");
-        assert_eq!(label(server("sip:app.example.com")), "a name, not an address");
-        assert_eq!(label(server("sips:10.0.0.1")), "not in this version");
-        assert_eq!(label(server("sip:0.0.0.0:5060")), "nobody can send to the wildcard address");
-        assert_eq!(label(server("sip:10.0.0.1:0")), "nobody can send to port 0");
-        assert_eq!(label(server("sip:224.0.1.75")), "not the address of one machine");
-        assert_eq!(label(server("http://10.0.0.1")), "not a SIP URI");
+        assert_eq!(name_server("192.0.2.53"), Ok(addr("192.0.2.53:53")));
+        assert_eq!(name_server("::1"), Ok(addr("[::1]:53")));
+        assert_eq!(name_server("[::1]:5353"), Ok(addr("[::1]:5353")));
+        assert_eq!(label(name_server("ns.example.com:53")), "a name, not an address");
+        assert_eq!(label(name_server("0.0.0.0")), "nobody can send to the wildcard address");
+        assert_eq!(label(name_server("192.0.2.53:0")), "nobody can send to port 0");
     }
 
     #[test]

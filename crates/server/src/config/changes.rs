@@ -7,12 +7,19 @@ use super::resolved::overload_toml;
 use super::{Admin, Config, Server};
 
 /// The keys and tables that are another in `new`, and that hold until a restart: all but pools,
-/// routes, and the laws of overload control.
+/// routes, and the laws of overload control. The first host name of a back end is one too.
 pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     let mut keys = server(&old.server, &new.server);
     keys.extend(admin(&old.admin, &new.admin));
     if old.listen != new.listen {
         keys.push("[[listen]]".to_owned());
+    }
+    if old.name_servers != new.name_servers {
+        keys.push("[resolver]".to_owned());
+    }
+    // Nobody resolves names in a process that was started without any.
+    if new.has_names() && !old.has_names() {
+        keys.push("[[pool.backend]] uri".to_owned());
     }
     keys.extend(overload(&old.overload, &new.overload));
     if old.emulate != new.emulate {

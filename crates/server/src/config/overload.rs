@@ -3,21 +3,20 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use tidegate_control::{Estimation, Param, Scheme, Settings, ShedOrder, Values, Wrong};
+use tidegate_control::{Estimation, Scheme, Settings, ShedOrder, Values};
 use tidegate_proxy::{self as proxy, Class};
 use tidegate_world::Work;
 use toml::Spanned;
 
-use super::diagnostic::{Report, alternatives, nearest, quoted};
-use super::knob::Shape;
+use super::diagnostic::Report;
+use super::params;
 use super::section::Section;
-use super::shape::Real;
 use super::sources;
 use super::tables::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
     PAD, PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
-    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW, SHADOW_LAW, SHADOW_PARAMS,
-    SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
+    RETRY_AFTER, SCALED, SERVE_STATELESS_US, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW,
+    SHADOW_LAW, SHADOW_PARAMS, SHED, SHED_BY, SOCKET_MAX, STATEFUL_MAX, STICKY, THROTTLE,
 };
 
 /// How messages are sorted into what may be shed and what may not.
@@ -40,6 +39,8 @@ pub struct Emulate {
     pub offer: [Duration; Work::CLASSES_MAX],
     /// To serve one.
     pub serve: [Duration; Work::CLASSES_MAX],
+    /// To serve one without keeping anything of it; `None`: as much.
+    pub serve_stateless: Option<[Duration; Work::CLASSES_MAX]>,
     /// To refuse one.
     pub refuse: [Duration; Work::CLASSES_MAX],
     /// Datagrams that a receive buffer holds.
@@ -58,6 +59,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let burst = section.value(&BURST, report).map(Spanned::into_inner);
     let disposal = section.value(&DISPOSAL, report).map(Spanned::into_inner);
     let refusing_max = refusing_max(section, disposal, report);
+    let stateful_max = section.value(&STATEFUL_MAX, report).map(Spanned::into_inner);
     let pad = pad(section, disposal, report);
     let occupancy = section.value(&OCCUPANCY, report).map(Spanned::into_inner);
     let sticky = section.value(&STICKY, report).map(Spanned::into_inner);
@@ -65,7 +67,8 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let sources = sources::read(section, report);
     let law = law?;
     let sessions = section.read_one(&SESSIONS, sessions, report);
-    let law = section.read_one(&PARAMS, |params, report| values(law, params, report), report);
+    let law =
+        section.read_one(&PARAMS, |given, report| params::read("law", law, given, report), report);
     let (told_apart, sources) = sources?;
     let shadow = section.read_one(&SHADOW, read_shadow, report);
     Some(proxy::Overload {
@@ -88,6 +91,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
         retry_after: retry_after?,
         pad: pad?,
         refusing_max: refusing_max?,
+        stateful_max: stateful_max?,
         sources,
     })
 }
@@ -105,7 +109,9 @@ fn read_shadow(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<
         };
         return section.read_one(&SHADOW_PARAMS, given, report).then_some(None);
     };
-    section.read_one(&SHADOW_PARAMS, |params, report| values(law, params, report), report).map(Some)
+    section
+        .read_one(&SHADOW_PARAMS, |given, report| params::read("law", law, given, report), report)
+        .map(Some)
 }
 
 /// What is shed; `None` when something was reported.
@@ -221,61 +227,21 @@ fn retry_after(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<
     }
 }
 
-/// The parameters of a law.
-fn values(
-    law: &'static tidegate_control::Entry,
-    section: &Section<'_, '_>,
-    report: &mut Report,
-) -> Option<Values> {
-    let mut given = Vec::new();
-    let mut right = true;
-    for (key, value) in section.each() {
-        let Some(param) = law.params.iter().find(|param| param.name == &**key.get_ref()) else {
-            let names = || law.params.iter().map(|param| param.name);
-            let help = match nearest(key.get_ref(), names()) {
-                Some(known) => format!("did you mean `{known}`?"),
-                None if law.params.is_empty() => "remove it".to_owned(),
-                None => format!("write {}", alternatives(names())),
-            };
-            let name = quoted(key.get_ref());
-            let title = format!("law `{}` has no parameter {name}", law.name);
-            report.error(key.span(), title, "not known to this law", help);
-            right = false;
-            continue;
-        };
-        let Param { name, min, max, .. } = **param;
-        match Real(min..=max).read(name, value, report) {
-            Some(value) => given.push((name, value)),
-            None => right = false,
-        }
-    }
-    if !right {
-        return None;
-    }
-    match law.values(&given) {
-        Ok(values) => Some(values),
-        Err(Wrong::Contradiction(needed)) => {
-            let title = format!("the parameters of law `{}` do not fit together", law.name);
-            let label = format!("not so: {needed}");
-            report.error(section.span(), title, label, format!("write values with {needed}"));
-            None
-        }
-        Err(Wrong::Unknown(_) | Wrong::OutOfBounds(..)) => {
-            unreachable!("names and bounds were checked one by one")
-        }
-    }
-}
-
 /// What `[emulate]` says; `None` when something was reported.
 pub fn read_emulate(section: &Section<'_, '_>, report: &mut Report) -> Option<Emulate> {
     let mut cost = |knob| section.value(knob, report).map(Spanned::into_inner);
     let (offer, serve, refuse) = (cost(&OFFER_US), cost(&SERVE_US), cost(&REFUSE_US));
+    let serve_stateless = match section.has(&SERVE_STATELESS_US) {
+        false => Some(None),
+        true => section.given(&SERVE_STATELESS_US, report).map(Spanned::into_inner).map(Some),
+    };
     let receive = section.value(&RECEIVE_US, report).map(Spanned::into_inner);
     let socket_max = section.value(&SOCKET_MAX, report).map(Spanned::into_inner);
     Some(Emulate {
         receive: Duration::from_secs_f64(receive? / 1e6),
         offer: offer?,
         serve: serve?,
+        serve_stateless: serve_stateless?,
         refuse: refuse?,
         socket_max: usize::try_from(socket_max?).ok()?,
     })

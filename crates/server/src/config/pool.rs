@@ -1,20 +1,21 @@
 //! `[[pool]]` and `[[pool.backend]]`: the servers behind.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use tidegate_balance::Policy;
+use tidegate_balance::{Entry, Values};
 use tidegate_proxy::{FORK_MAX, Health, Mode};
 use toml::Spanned;
 
 use super::diagnostic::{Report, quoted};
 use super::health;
+use super::location::Location;
+use super::params;
 use super::section::Section;
 use super::tables::{
     BACKEND, BACKEND_NAME, BACKEND_PRIORITY, BACKUP, FAILOVER_AFTER_MS, HEALTH, MODE, POLICY,
-    POOL_NAME, Q, TRIES_MAX, URI, WEIGHT,
+    POOL_NAME, POOL_PARAMS, Q, TRIES_MAX, URI, WEIGHT,
 };
 
 /// Servers among which calls are divided.
@@ -44,7 +45,7 @@ pub struct Backend {
     /// Its name, different from every other back end's in any pool.
     pub name: String,
     /// Where it is; no other back end in any pool is there.
-    pub address: SocketAddr,
+    pub location: Location,
     /// Its share of the calls in proportion to the others' weights, at least 1.
     pub weight: u32,
     /// Which come before it: those of a lower number.
@@ -54,10 +55,10 @@ pub struct Backend {
 }
 
 /// Who of a pool gets a new request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Selection {
-    /// One back end, by a policy.
-    One(Policy),
+    /// One back end, by a policy and its parameters.
+    One(Values),
     /// All of them, by their `q`.
     Fork,
 }
@@ -66,7 +67,7 @@ impl Selection {
     /// As the configuration writes it.
     pub fn name(self) -> &'static str {
         match self {
-            Self::One(policy) => policy.name(),
+            Self::One(policy) => policy.entry().name,
             Self::Fork => "fork",
         }
     }
@@ -79,7 +80,8 @@ pub(super) struct Draft {
     pub backends: Vec<BackendDraft>,
     pub backup: Option<Spanned<String>>,
     health: Option<Health>,
-    policy: Option<Spanned<Selection>>,
+    policy: Option<Spanned<Option<&'static Entry>>>,
+    selection: Option<Selection>,
     mode: Option<Spanned<Mode>>,
     failover_after: Option<Duration>,
     tries_max: Option<u8>,
@@ -87,7 +89,7 @@ pub(super) struct Draft {
 
 /// A `[[pool.backend]]` as far as it could be read.
 pub(super) struct BackendDraft {
-    pub address: Option<Spanned<SocketAddr>>,
+    pub location: Option<Spanned<Location>>,
     name: Option<Spanned<String>>,
     weight: Option<u32>,
     priority: Option<u32>,
@@ -97,10 +99,15 @@ pub(super) struct BackendDraft {
 
 impl Draft {
     pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
+        let name = section.value(&POOL_NAME, report);
+        let policy = section.value(&POLICY, report);
+        let chosen = policy.as_ref().map(|policy| *policy.get_ref());
+        let selection = chosen.and_then(|policy| selection(policy, section, report));
         Self {
             span: section.span(),
-            name: section.value(&POOL_NAME, report),
-            policy: section.value(&POLICY, report),
+            name,
+            policy,
+            selection,
             mode: section.value(&MODE, report),
             failover_after: section
                 .value(&FAILOVER_AFTER_MS, report)
@@ -117,7 +124,7 @@ impl Draft {
     pub(super) fn finish(self) -> Option<Pool> {
         Some(Pool {
             name: self.name?.into_inner(),
-            policy: self.policy?.into_inner(),
+            policy: self.selection?,
             mode: self.mode?.into_inner(),
             failover_after: self.failover_after?,
             tries_max: self.tries_max?,
@@ -130,11 +137,11 @@ impl Draft {
 
 impl BackendDraft {
     fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
-        let address = section.value(&URI, report);
+        let location = section.value(&URI, report);
         let name = if section.has(&BACKEND_NAME) {
             section.given(&BACKEND_NAME, report)
         } else {
-            address.as_ref().map(|at| Spanned::new(at.span(), at.get_ref().to_string()))
+            location.as_ref().map(|at| Spanned::new(at.span(), at.get_ref().to_string()))
         };
         let weight = section
             .value(&WEIGHT, report)
@@ -143,13 +150,13 @@ impl BackendDraft {
             .value(&BACKEND_PRIORITY, report)
             .and_then(|priority| u32::try_from(priority.into_inner()).ok());
         let q = section.value(&Q, report);
-        Self { address, name, weight, priority, q, has_q: section.has(&Q) }
+        Self { location, name, weight, priority, q, has_q: section.has(&Q) }
     }
 
     fn finish(self) -> Option<Backend> {
         Some(Backend {
             name: self.name?.into_inner(),
-            address: self.address?.into_inner(),
+            location: self.location?.into_inner(),
             weight: self.weight?,
             priority: self.priority?,
             q: self.q?.into_inner(),
@@ -157,11 +164,35 @@ impl BackendDraft {
     }
 }
 
+/// Who gets a new request: by `policy` with the parameters that are given, or all; `None` when
+/// something was reported.
+fn selection(
+    policy: Option<&'static Entry>,
+    section: &Section<'_, '_>,
+    report: &mut Report,
+) -> Option<Selection> {
+    let Some(policy) = policy else {
+        let given = |params: &Section<'_, '_>, report: &mut Report| {
+            let idle = params.each().next().map(|(key, _)| key.span());
+            if let Some(span) = idle.clone() {
+                let help = "remove them, or choose a policy that has some";
+                report.error(span, "parameters of no policy", "`fork` has none", help);
+            }
+            idle.is_none()
+        };
+        return section.read_one(&POOL_PARAMS, given, report).then_some(Selection::Fork);
+    };
+    let read = |given: &Section<'_, '_>, report: &mut Report| {
+        params::read("policy", policy, given, report)
+    };
+    section.read_one(&POOL_PARAMS, read, report).map(Selection::One)
+}
+
 /// Reports forks that cannot be, and what only a fork has where there is none.
 pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
         let Some(policy) = &draft.policy else { continue };
-        if *policy.get_ref() != Selection::Fork {
+        if policy.get_ref().is_some() {
             let stray = draft.backends.iter().find(|backend| backend.has_q);
             if let Some(q) = stray.and_then(|backend| backend.q.as_ref()) {
                 report.error(
@@ -173,11 +204,16 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
             }
             continue;
         }
-        if draft.mode.as_ref().is_some_and(|mode| *mode.get_ref() == Mode::Stateless) {
+        // RFC 3261 §16.1: "Any request that is forwarded to more than one location MUST be
+        // handled statefully."
+        if let Some(mode) = &draft.mode
+            && *mode.get_ref() != Mode::Transaction
+        {
+            let word = mode.get_ref().name();
             report.error(
                 policy.span(),
                 "a pool cannot fork without transactions".to_owned(),
-                "forks, but `mode` is `stateless`",
+                format!("forks, but `mode` is `{word}`"),
                 "remove `mode`, or choose another policy".to_owned(),
             );
         }
@@ -207,15 +243,15 @@ pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
     }
 
     let mut names: HashMap<&str, Range<usize>> = HashMap::new();
-    let mut addresses: HashMap<SocketAddr, Range<usize>> = HashMap::new();
+    let mut locations: HashMap<&Location, Range<usize>> = HashMap::new();
     for backend in drafts.iter().flat_map(|pool| &pool.backends) {
-        let twin = backend.address.as_ref().and_then(|address| {
-            addresses.insert(*address.get_ref(), address.span()).map(|first| (address, first))
+        let twin = backend.location.as_ref().and_then(|location| {
+            locations.insert(location.get_ref(), location.span()).map(|first| (location, first))
         });
-        if let Some((address, first)) = twin {
+        if let Some((location, first)) = twin {
             report.clash(
-                format!("two back ends at {}", address.get_ref()),
-                (address.span(), "used already"),
+                format!("two back ends at {}", location.get_ref()),
+                (location.span(), "used already"),
                 (first, "here"),
                 "remove one of them: a server belongs to one pool, where its calls are counted",
             );

@@ -1,10 +1,12 @@
 //! Whether every back end can be reached from some listener, and is not one.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 
 use toml::Spanned;
 
 use super::diagnostic::Report;
+use super::location::Location;
 use super::{listen, pool};
 
 /// Reports back ends that are ourselves, and those no listener can send to.
@@ -14,29 +16,42 @@ pub(super) fn check(listeners: &[listen::Draft], pools: &[pool::Draft], report: 
     let all_known = known.len() == listeners.len() && !known.is_empty();
 
     for backend in pools.iter().flat_map(|pool| &pool.backends) {
-        let Some(address) = &backend.address else { continue };
+        let Some(location) = &backend.location else { continue };
+        let advertised = |own: &listen::Draft| advertises(own, location.get_ref());
+        if let Some(own) = listeners.iter().find_map(advertised) {
+            report_loop(location.span(), own, report);
+            continue;
+        }
+        // Where a name leads is seen when it is resolved.
+        let Location::Address(address) = *location.get_ref() else { continue };
+        let address = Spanned::new(location.span(), address);
         if let Some(own) = listeners.iter().find_map(|own| is_own(own, *address.get_ref())) {
-            report.clash(
-                "a back end that is this process: a loop",
-                (address.span(), "calls would come back"),
-                (own, "listened at here"),
-                "write the address of the server behind",
-            );
+            report_loop(address.span(), own, report);
         } else if all_known
             && !known.iter().any(|from| reaches(*from.get_ref(), *address.get_ref()))
         {
-            report_unreachable(address, known[0], report);
+            report_unreachable(&address, known[0], report);
         }
     }
 }
 
+fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
+    report.clash(
+        "a back end that is this process: a loop",
+        (backend, "calls would come back"),
+        (own, "listened at here"),
+        "write the address of the server behind",
+    );
+}
+
+/// Where `listener` says that others find it at `location`.
+fn advertises(listener: &listen::Draft, location: &Location) -> Option<Range<usize>> {
+    let advertised = listener.advertise.as_ref()?;
+    (advertised.get_ref().to_string() == location.to_string()).then(|| advertised.span())
+}
+
 /// Where `listener` says that it is found at `address`.
-fn is_own(listener: &listen::Draft, address: SocketAddr) -> Option<std::ops::Range<usize>> {
-    if let Some(advertised) = &listener.advertise
-        && advertised.get_ref().to_string() == address.to_string()
-    {
-        return Some(advertised.span());
-    }
+fn is_own(listener: &listen::Draft, address: SocketAddr) -> Option<Range<usize>> {
     let own = listener.address.as_ref()?;
     let same_ip = own.get_ref().ip() == address.ip()
         || own.get_ref().ip().is_unspecified()

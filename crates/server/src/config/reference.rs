@@ -2,11 +2,15 @@
 
 use std::fmt::Write;
 
+use tidegate_balance as balance;
+use tidegate_balance::registry::POLICIES;
+use tidegate_control as control;
+use tidegate_control::Reason;
 use tidegate_control::registry::LAWS;
-use tidegate_control::{Entry, Param, Reason};
+use tidegate_world::Param;
 
 use super::knob::{Absent, Documented, Table};
-use super::tables::{PARAMS, ROOT};
+use super::tables::{PARAMS, POOL_PARAMS, ROOT};
 
 const HEAD: &str = "\
 # Configuration
@@ -65,17 +69,38 @@ pub fn describe(table: &Table, out: &mut String) {
 fn describe_all(table: &Table, out: &mut String) {
     describe(table, out);
     if std::ptr::eq(table, &PARAMS) {
-        LAWS.into_iter().for_each(|law| describe_law(law, out));
+        for &control::Entry { name, summary, source, doc, params, .. } in LAWS {
+            describe_chosen(&Chosen { kind: "Law", name, summary, source, doc, params }, out);
+        }
+    }
+    if std::ptr::eq(table, &POOL_PARAMS) {
+        for &balance::Entry { name, summary, source, doc, params, .. } in POLICIES {
+            describe_chosen(&Chosen { kind: "Policy", name, summary, source, doc, params }, out);
+        }
     }
     for inner in table.tables {
         describe_all(inner, out);
     }
 }
 
-fn describe_law(law: &Entry, out: &mut String) {
-    let Entry { name, summary, source, doc, params, .. } = law;
-    let _ = writeln!(out, "\n#### Law `{name}`\n\n{}. {doc} Source: {source}.\n", capital(summary));
-    for Param { name, doc, unit, default, min, max } in *params {
+/// What is chosen by its name, and has parameters.
+struct Chosen {
+    kind: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    doc: &'static str,
+    params: &'static [&'static Param],
+}
+
+fn describe_chosen(chosen: &Chosen, out: &mut String) {
+    let Chosen { kind, name, summary, source, doc, params } = *chosen;
+    let summary = capital(summary);
+    let _ = writeln!(out, "\n#### {kind} `{name}`\n\n{summary}. {doc} Source: {source}.");
+    if !params.is_empty() {
+        out.push('\n');
+    }
+    for Param { name, doc, unit, default, min, max } in params {
         let _ = writeln!(out, "- **`{name}`** ({unit}): a number from {min} to {max}.");
         let _ = writeln!(out, "  If absent: `{default}`.\n  {doc}");
     }

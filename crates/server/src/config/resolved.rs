@@ -2,7 +2,9 @@
 //! read again.
 
 use ipnet::IpNet;
-use tidegate_control::{Decide, Estimation, Scheme, ShedOrder, SourceSettings, Values};
+use tidegate_control::{
+    Decide, Estimation, Scheme, ShedOrder, SourceSettings, TierSettings, Values,
+};
 use tidegate_proxy::{
     Class, Disposal, Excess, Flood, Overload, Priority, Queueing, SourceLimit, Sources,
 };
@@ -17,16 +19,31 @@ use super::tables::{
 
 /// The table `[overload]`, with those in it.
 pub fn overload_toml(overload: &Overload) -> String {
-    let Overload { gate, queueing, disposal, reinvites, retry_after, pad, refusing_max, sources } =
-        overload;
+    let Overload {
+        gate,
+        queueing,
+        disposal,
+        reinvites,
+        retry_after,
+        pad,
+        refusing_max,
+        stateful_max,
+        sources,
+    } = overload;
     let refusing_max = match disposal {
         Disposal::Kernel => format!("refusing_max = {refusing_max}\n"),
         Disposal::Reject | Disposal::Drop => String::new(),
     };
+    // Of use to a pool that is adaptive alone, and to no other a part of what was read.
+    let stateful_max = if *stateful_max == TierSettings::default().occupancy_max {
+        String::new()
+    } else {
+        format!("stateful_max = {stateful_max}\n")
+    };
     let mut text = format!(
         "[overload]\nlaw = \"{}\"\ndecide = \"{}\"\nqueue = \"{}\"\nthrottle = \"{}\"\n\
          burst = {}\n{}reinvites = {reinvites}\n{}{}\
-         disposal = \"{}\"\n{refusing_max}occupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
+         disposal = \"{}\"\n{refusing_max}{stateful_max}occupancy = \"{}\"\nsticky = {}\nmemory_max = {}\n\n\
          [overload.params]\n",
         gate.law.entry().name,
         decide_word(gate.decide),
@@ -129,7 +146,7 @@ fn scheme_toml(scheme: &Scheme) -> String {
 
 /// The table `[emulate]`.
 pub fn emulate_toml(emulate: &Emulate) -> String {
-    let Emulate { receive, offer, serve, refuse, socket_max } = emulate;
+    let Emulate { receive, offer, serve, serve_stateless, refuse, socket_max } = emulate;
     let by_class = |costs: &[std::time::Duration; Work::CLASSES_MAX]| {
         let cost = |class: Class| {
             let us = costs[class as usize].as_nanos() as f64 / 1e3;
@@ -137,8 +154,12 @@ pub fn emulate_toml(emulate: &Emulate) -> String {
         };
         Class::ALL.map(cost).join(", ")
     };
+    let serve_stateless = serve_stateless
+        .as_ref()
+        .map(|costs| format!("serve_stateless_us = {{ {} }}\n", by_class(costs)))
+        .unwrap_or_default();
     format!(
-        "[emulate]\nreceive_us = {}\noffer_us = {{ {} }}\nserve_us = {{ {} }}\n\
+        "[emulate]\nreceive_us = {}\noffer_us = {{ {} }}\nserve_us = {{ {} }}\n{serve_stateless}\
          refuse_us = {{ {} }}\nsocket_max = {socket_max}\n",
         receive.as_nanos() as f64 / 1e3,
         by_class(offer),
@@ -198,7 +219,8 @@ mod tests {
                        burst = 3\nper = \"limit\"\nthen = \"drop\"\n[overload.priority]\n\
                        from = [\"192.0.2.9/32\"]\nemergency = false\ncap_cps = 2.5\n\
                        resource_priority = [\"esnet.1\", \"DSN.flash\"]\n[emulate]\n";
-        let kernel = "[overload]\ndisposal = \"kernel\"\nrefusing_max = 0.25\n[emulate]\n";
+        let kernel = "[overload]\ndisposal = \"kernel\"\nrefusing_max = 0.25\nstateful_max = 0.6\n\
+                      [emulate]\nserve_us = 9\nserve_stateless_us = { default = 3, bye = 0.5 }\n";
         for text in [given, single, multi, scaled, sources, kernel, "[emulate]\n"] {
             let config = parse(text);
             let emulate = config.emulate.expect("it was given");
@@ -210,6 +232,8 @@ mod tests {
                 assert_eq!(again.offer[class], emulate.offer[class]);
                 assert_eq!(again.serve[class], emulate.serve[class]);
                 assert_eq!(again.refuse[class], emulate.refuse[class]);
+                let stateless = |emulate: &Emulate| emulate.serve_stateless.map(|us| us[class]);
+                assert_eq!(stateless(&again), stateless(&emulate));
             }
             assert_eq!((again.receive, again.socket_max), (emulate.receive, emulate.socket_max));
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_proxy::{Mode, Rule, RuleTarget, Senders};
+use tidegate_proxy::{Rule, RuleTarget, Senders};
 
 use super::{Config, Listen, Pool};
 
@@ -14,16 +14,13 @@ impl fmt::Display for Config {
             writeln!(f, "  listen   {}", listener(listen))?;
         }
         for Pool { name, policy, mode, backends, .. } in &self.pool {
-            let mode = match mode {
-                Mode::Transaction => "transaction",
-                Mode::Stateless => "stateless",
-            };
+            let mode = mode.name();
             let policy = policy.name();
             let count = counted(backends.len(), "back end");
             writeln!(f, "  pool     {name}: {policy}, {mode}, {count}")?;
             for backend in backends {
-                write!(f, "             {}", backend.address)?;
-                if backend.name != backend.address.to_string() {
+                write!(f, "             {}", backend.location)?;
+                if backend.name != backend.location.to_string() {
                     write!(f, " ({})", backend.name)?;
                 }
                 writeln!(f, ", weight {}", backend.weight)?;

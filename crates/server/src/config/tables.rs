@@ -3,6 +3,7 @@
 mod health;
 mod overload;
 mod pool;
+mod resolver;
 mod sources;
 
 use std::net::SocketAddr;
@@ -25,14 +26,15 @@ pub(super) use health::{
 pub(super) use overload::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
     PAD, PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
-    RETRY_AFTER, SCALED, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW, SHADOW_LAW, SHADOW_PARAMS,
-    SHED, SHED_BY, SOCKET_MAX, STICKY, THROTTLE,
+    RETRY_AFTER, SCALED, SERVE_STATELESS_US, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW,
+    SHADOW_LAW, SHADOW_PARAMS, SHED, SHED_BY, SOCKET_MAX, STATEFUL_MAX, STICKY, THROTTLE,
 };
 pub use overload::{EMULATE, OVERLOAD};
 pub(super) use pool::{
     BACKEND, BACKEND_NAME, BACKEND_PRIORITY, BACKUP, FAILOVER_AFTER_MS, MODE, POLICY, POOL,
-    POOL_NAME, Q, TRIES_MAX, URI, WEIGHT,
+    POOL_NAME, POOL_PARAMS, Q, TRIES_MAX, URI, WEIGHT,
 };
+pub(super) use resolver::{RESOLVER, RESOLVER_SERVERS};
 pub(super) use sources::{
     BAN_ABOVE_CPS, BAN_AFTER_S, BAN_S, BANS_MAX, CAP_CPS, EMERGENCY, FAIR, LIMIT, LIMIT_BAN_S,
     LIMIT_BURST, LIMIT_CPS, LIMIT_FROM, LIMIT_PER, LIMIT_THEN, NEVER_BAN, PRIORITY, PRIORITY_FROM,
@@ -45,7 +47,7 @@ pub(super) static ROOT: Table = Table {
     count: 0..=1,
     doc: "",
     knobs: &[],
-    tables: &[&SERVER, &ADMIN, &LISTEN, &POOL, &ROUTE, &OVERLOAD, &EMULATE],
+    tables: &[&SERVER, &ADMIN, &RESOLVER, &LISTEN, &POOL, &ROUTE, &OVERLOAD, &EMULATE],
     has_free_keys: false,
     reserved: &[],
 };
@@ -127,8 +129,9 @@ pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {
     name: "call_idle_seconds",
     shape: Whole(60..=86_400),
     absent: Absent::Default("10_800"),
-    doc: "Seconds without any message after which an answered call is taken for ended. Its \
-          later requests still find their back end, by the token in their Route.",
+    doc: "Seconds without a request after which an answered call is taken for ended, if it has no \
+          session timer: one that has (RFC 4028) is kept until 32 seconds after its session has \
+          expired. Its later requests still find their back end, by the token in their Route.",
 };
 
 pub(super) static QUEUE_MAX: Knob<Whole> = Knob {
@@ -164,7 +167,7 @@ pub(super) static ADMIN: Table = Table {
     name: "admin",
     count: 0..=1,
     doc: "HTTP for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text), and as JSON \
-          `/status`, `/overload` (what is in force; PUT changes it), `/laws` and `/refusals`. \
+          `/status`, `/overload` (what is in force; PUT changes it), `/laws`, `/policies` and `/refusals`. \
           It asks for no password.",
     knobs: &[&ADMIN_ADDRESS, &ADMIN_HOSTS, &REFUSALS_PER_SECOND, &REFUSALS_KEPT],
     tables: &[],
@@ -426,9 +429,10 @@ mod tests {
 
     #[test]
     fn every_policy_can_be_chosen() {
-        for policy in tidegate_balance::Policy::ALL {
-            let word = (policy.name(), crate::config::Selection::One(policy));
-            assert!(POLICY.shape.words.contains(&word));
+        for policy in tidegate_balance::registry::POLICIES {
+            let is_it = |entry: &tidegate_balance::Entry| std::ptr::eq(entry, policy);
+            let mut words = POLICY.shape.words.iter();
+            assert!(words.any(|(word, entry)| *word == policy.name && entry.is_some_and(is_it)));
         }
     }
 }

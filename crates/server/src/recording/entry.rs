@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 use tidegate_world::{
-    Cause, Entry, Failure, Input, LARGE, Load, Path, Timestamp, Transmit, Transport,
+    ADDRESSES_MAX, Answer, Cause, Entry, Failure, Input, LARGE, Load, Path, QueryId, Timestamp,
+    Transmit, Transport,
 };
 
 const OFFER: u8 = 0;
@@ -14,6 +15,7 @@ const FAILED: u8 = 3;
 const LOAD: u8 = 4;
 const DRAIN: u8 = 5;
 const ORDER: u8 = 6;
+const ANSWER: u8 = 7;
 
 /// Appends an input: its kind, its time, and what belongs to its kind.
 pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
@@ -55,6 +57,11 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
         Input::Order(order) => {
             begin(ORDER);
             put_bytes(out, order);
+        }
+        Input::Answer(QueryId(id), answer) => {
+            begin(ANSWER);
+            out.extend(id.to_le_bytes());
+            put_answer(out, answer);
         }
     }
 }
@@ -99,6 +106,10 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
         }
         DRAIN => Input::Drain,
         ORDER => Input::Order(take_bytes(rest)?),
+        ANSWER => {
+            let id = take_array(rest).map(u64::from_le_bytes)?;
+            Input::Answer(QueryId(id), take_answer(rest)?)
+        }
         _ => return None,
     };
     Some(Entry { now, input })
@@ -126,6 +137,35 @@ fn put_path(out: &mut Vec<u8>, Path { transport, local, remote }: Path) {
             }
         }
         out.extend(address.port().to_le_bytes());
+    }
+}
+
+fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
+    match answer {
+        Answer::Addresses(addresses, ttl) => {
+            let addresses = &addresses[..addresses.len().min(ADDRESSES_MAX)];
+            out.push(0);
+            put_time(out, Timestamp::ZERO + *ttl);
+            out.push(addresses.len() as u8);
+            for ip in addresses {
+                put_ip(out, *ip);
+            }
+        }
+        Answer::NotFound => out.push(1),
+        Answer::NoAnswer => out.push(2),
+    }
+}
+
+fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
+    match ip {
+        IpAddr::V4(ip) => {
+            out.push(4);
+            out.extend(ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            out.push(6);
+            out.extend(ip.octets());
+        }
     }
 }
 
@@ -174,6 +214,28 @@ fn take_address(rest: &mut &[u8]) -> Option<SocketAddr> {
     }
 }
 
+fn take_answer(rest: &mut &[u8]) -> Option<Answer> {
+    match take_u8(rest)? {
+        0 => {
+            let ttl = Duration::from_nanos(take_time(rest)?.as_nanos());
+            let count = usize::from(take_u8(rest)?);
+            let addresses = (0..count).map(|_| take_ip(rest)).collect::<Option<_>>()?;
+            (count <= ADDRESSES_MAX).then_some(Answer::Addresses(addresses, ttl))
+        }
+        1 => Some(Answer::NotFound),
+        2 => Some(Answer::NoAnswer),
+        _ => None,
+    }
+}
+
+fn take_ip(rest: &mut &[u8]) -> Option<IpAddr> {
+    match take_u8(rest)? {
+        4 => take_array::<4>(rest).map(IpAddr::from),
+        6 => take_array::<16>(rest).map(IpAddr::from),
+        _ => None,
+    }
+}
+
 fn take_bytes<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
     let len = u32::from_le_bytes(take_array(rest)?) as usize;
     (len <= LARGE).then(|| take_slice(rest, len)).flatten()
@@ -208,6 +270,24 @@ mod tests {
         ]
     }
 
+    fn ip() -> impl Strategy<Value = IpAddr> {
+        prop_oneof![
+            any::<[u8; 4]>().prop_map(IpAddr::from),
+            any::<[u8; 16]>().prop_map(IpAddr::from)
+        ]
+    }
+
+    fn answer() -> impl Strategy<Value = Answer> {
+        let found = |(addresses, ttl): (Vec<_>, u64)| {
+            Answer::Addresses(addresses.into(), Duration::from_nanos(ttl))
+        };
+        prop_oneof![
+            (prop::collection::vec(ip(), 0..=ADDRESSES_MAX), any::<u64>()).prop_map(found),
+            Just(Answer::NotFound),
+            Just(Answer::NoAnswer),
+        ]
+    }
+
     fn input() -> impl Strategy<Value = Input> {
         let offer = |(at, path, bytes, crossed)| {
             Input::Offer(Timestamp::from_nanos(at), path, bytes, crossed)
@@ -225,6 +305,7 @@ mod tests {
             (path(), cause()).prop_map(|(path, cause)| Input::Failed(Failure { path, cause })),
             any::<(u64, u64, u16, u64, u64)>().prop_map(load),
             prop::collection::vec(any::<u8>(), 0..300).prop_map(Input::Order),
+            (any::<u64>(), answer()).prop_map(|(id, answer)| Input::Answer(QueryId(id), answer)),
             Just(Input::Drain),
         ]
     }
@@ -239,6 +320,7 @@ mod tests {
             Input::Failed(failure) => Input::Failed(*failure),
             Input::Load(load) => Input::Load(*load),
             Input::Order(order) => Input::Order(&order[..]),
+            Input::Answer(id, answer) => Input::Answer(*id, answer.clone()),
             Input::Drain => Input::Drain,
         };
         Entry { now: *now, input }

@@ -15,7 +15,7 @@ use super::ring::Layout;
 use crate::key::{Key, Keys, from_hex, to_hex};
 
 /// The version of the file's format.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// How every recording begins.
 const MAGIC: [u8; 16] = *b"Tidegate record\n";

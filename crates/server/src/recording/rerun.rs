@@ -23,6 +23,8 @@ pub struct Inputs {
     pub loads: u64,
     /// Orders.
     pub orders: u64,
+    /// Answers to queries.
+    pub answers: u64,
     /// Requests to drain.
     pub drains: u64,
 }
@@ -30,8 +32,8 @@ pub struct Inputs {
 impl Inputs {
     /// All of them.
     pub fn total(&self) -> u64 {
-        let Self { datagrams, serves, timeouts, failures, loads, orders, drains } = *self;
-        datagrams + serves + timeouts + failures + loads + orders + drains
+        let Self { datagrams, serves, timeouts, failures, loads, orders, answers, drains } = *self;
+        datagrams + serves + timeouts + failures + loads + orders + answers + drains
     }
 
     fn count<B>(&mut self, input: &Input<B>) {
@@ -42,6 +44,7 @@ impl Inputs {
             Input::Failed(_) => &mut self.failures,
             Input::Load(_) => &mut self.loads,
             Input::Order(_) => &mut self.orders,
+            Input::Answer(..) => &mut self.answers,
             Input::Drain => &mut self.drains,
         } += 1;
     }
@@ -80,7 +83,7 @@ pub struct Verdict {
 }
 
 /// What passes a core that is fed a recording.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Passing<'b> {
     /// An input.
     In(Entry<&'b [u8]>),
@@ -110,16 +113,19 @@ impl Recording {
             block.each(|entry| {
                 from.get_or_insert(entry.now);
                 verdict.inputs.count(&entry.input);
-                see(Passing::In(entry));
+                let now = entry.now;
+                see(Passing::In(entry.clone()));
                 entry.give(core, pool);
                 while let Some(transmit) = core.poll_transmit() {
-                    see(Passing::Out(entry.now, transmit.path, &transmit.bytes));
-                    draft.note_sent(entry.now, &transmit);
+                    see(Passing::Out(now, transmit.path, &transmit.bytes));
+                    draft.note_sent(now, &transmit);
                 }
                 // There are no other shards.
                 while core.poll_crossing().is_some() {}
-                let (begin, _) = verdict.span.unwrap_or((entry.now, entry.now));
-                verdict.span = Some((begin, entry.now));
+                // Answers are inputs, which follow.
+                while core.poll_query().is_some() {}
+                let (begin, _) = verdict.span.unwrap_or((now, now));
+                verdict.span = Some((begin, now));
             })?;
             verdict.packets += u64::from(draft.sent_count);
             verdict.blocks += 1;

@@ -101,6 +101,8 @@ pub struct ProxyBook {
     pub cancels: u64,
     /// Entries of the call table, and its room.
     pub calls: Fill,
+    /// Ended calls that were forgotten early, for want of room.
+    pub evicted: u64,
     /// Server transactions, and their room.
     pub server_transactions: Fill,
     /// Client transactions. They have no limit of their own.

@@ -9,6 +9,7 @@ use super::Fault;
 use crate::link::{Bandwidth, Link};
 use crate::micros;
 use crate::network::{NodeId, Silence};
+use crate::zone::Resolution;
 
 /// Something that goes wrong for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +56,12 @@ pub enum Trouble {
         to: NodeId,
         /// What they travel by.
         link: Link,
+    },
+    /// Names are resolved otherwise than usual. It is never drawn: only where there are names can
+    /// it do anything.
+    Resolver {
+        /// How.
+        resolution: Resolution,
     },
 }
 
@@ -121,6 +128,7 @@ impl Episode {
             Trouble::Stall { node } => Fault::Stall { node, lasts: self.lasts },
             Trouble::Partition { a, b } => Fault::Partition { a, b },
             Trouble::Impair { from, to, link } => Fault::Impair { from, to, link },
+            Trouble::Resolver { resolution } => Fault::Resolver { resolution },
         }
     }
 
@@ -131,17 +139,19 @@ impl Episode {
             Trouble::Stall { .. } => return None,
             Trouble::Partition { a, b } => Fault::Heal { a, b },
             Trouble::Impair { from, to, .. } => Fault::Restore { from, to },
+            Trouble::Resolver { .. } => Fault::Resolves,
         };
         Some((self.begins + self.lasts, fault))
     }
 
-    /// The one or two nodes it concerns.
-    fn nodes(&self) -> (NodeId, NodeId) {
-        match self.trouble {
+    /// The one or two nodes it concerns; none if it concerns all.
+    fn nodes(&self) -> Option<(NodeId, NodeId)> {
+        Some(match self.trouble {
             Trouble::Crash { node, .. } | Trouble::Stall { node } => (node, node),
             Trouble::Partition { a, b } => (a.min(b), a.max(b)),
             Trouble::Impair { from, to, .. } => (from.min(to), from.max(to)),
-        }
+            Trouble::Resolver { .. } => return None,
+        })
     }
 }
 

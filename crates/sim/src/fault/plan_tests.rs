@@ -111,6 +111,7 @@ fn concerned(trouble: &Trouble) -> Vec<usize> {
         Trouble::Crash { node, .. } | Trouble::Stall { node } => vec![node.index()],
         Trouble::Partition { a, b } => vec![a.index(), b.index()],
         Trouble::Impair { from, to, .. } => vec![from.index(), to.index()],
+        Trouble::Resolver { .. } => unreachable!("it is never drawn"),
     };
     nodes.sort();
     nodes

@@ -16,6 +16,8 @@ pub struct Costs {
     pub offer: [Duration; Work::CLASSES_MAX],
     /// To do what a message asks for.
     pub serve: [Duration; Work::CLASSES_MAX],
+    /// The same where nothing is kept of it ([`Work::stateless`]); `None`: as much.
+    pub serve_stateless: Option<[Duration; Work::CLASSES_MAX]>,
     /// To refuse a message.
     pub refuse: [Duration; Work::CLASSES_MAX],
 }
@@ -25,7 +27,13 @@ impl Costs {
     pub fn uniform(offer: Duration, serve: Duration, refuse: Duration) -> Self {
         let all = |cost| [cost; Work::CLASSES_MAX];
         let receive = Duration::ZERO;
-        Self { receive, offer: all(offer), serve: all(serve), refuse: all(refuse) }
+        Self {
+            receive,
+            offer: all(offer),
+            serve: all(serve),
+            serve_stateless: None,
+            refuse: all(refuse),
+        }
     }
 
     /// The cost of one input that did `work`, but for the reception of a datagram.
@@ -33,8 +41,9 @@ impl Costs {
     /// # Panics
     /// If a class is not below [`Work::CLASSES_MAX`].
     pub fn of(&self, work: Work) -> Duration {
-        let Work { offered, served, refused } = work;
-        [(&self.offer, offered), (&self.serve, served), (&self.refuse, refused)]
+        let Work { offered, served, refused, stateless } = work;
+        let serve = self.serve_stateless.as_ref().filter(|_| stateless).unwrap_or(&self.serve);
+        [(&self.offer, offered), (serve, served), (&self.refuse, refused)]
             .into_iter()
             .filter_map(|(costs, class)| class.map(|class| costs[usize::from(class)]))
             .fold(Duration::ZERO, Duration::saturating_add)
@@ -108,6 +117,7 @@ impl HostSettings {
             receive: charged(self.costs.receive),
             offer: self.costs.offer.map(charged),
             serve: self.costs.serve.map(charged),
+            serve_stateless: self.costs.serve_stateless.map(|costs| costs.map(charged)),
             refuse: self.costs.refuse.map(charged),
         }
     }
@@ -133,11 +143,30 @@ mod tests {
 
     #[test]
     fn an_input_costs_what_it_did() {
-        let cost = |offered, served, refused| costs().of(Work { offered, served, refused });
+        let cost = |offered, served, refused| {
+            costs().of(Work { offered, served, refused, stateless: false })
+        };
         assert_eq!(cost(None, None, None), Duration::ZERO);
         assert_eq!(cost(Some(0), None, Some(1)), 101 * US);
         assert_eq!(cost(None, Some(2), None), 10 * US);
         assert_eq!(cost(None, Some(3), Some(15)), 1100 * US);
+    }
+
+    #[test]
+    fn what_is_served_without_state_may_have_a_price_of_its_own() {
+        let served = Work { served: Some(3), stateless: true, ..Work::default() };
+        assert_eq!(costs().of(served), 1000 * US, "as with state");
+        let mut serve_stateless = [4 * US; Work::CLASSES_MAX];
+        serve_stateless[3] = 600 * US;
+        let costs = Costs { serve_stateless: Some(serve_stateless), ..costs() };
+        assert_eq!(costs.of(served), 600 * US);
+        assert_eq!(costs.of(Work { stateless: false, ..served }), 1000 * US);
+        assert_eq!(
+            costs.of(Work { refused: Some(1), stateless: true, ..Work::default() }),
+            100 * US
+        );
+        let slow = HostSettings { cost_factor: 2.5, ..HostSettings::new(costs) }.charged();
+        assert_eq!(slow.of(served), 1500 * US);
     }
 
     #[test]

@@ -109,6 +109,8 @@ impl<N: Core, T: Tap> Network<N, T> {
             Fault::Heal { a, b } => self.heal(a, b),
             Fault::Impair { from, to, link } => self.impair(from, to, link),
             Fault::Restore { from, to } => self.restore(from, to),
+            Fault::Resolver { resolution } => self.zone.resolve_instead_by(Some(resolution)),
+            Fault::Resolves => self.zone.resolve_instead_by(None),
         }
         None
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_world::{Failure, Received, Timestamp};
+use tidegate_world::{Answer, Failure, QueryId, Received, Timestamp};
 
 /// A node of a network: the number of its [`add`](super::Network::add), from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -49,6 +49,8 @@ pub const STALL_BUFFER: usize = 4096;
 pub(super) struct Node<N> {
     /// `Err` if it has crashed.
     pub core: Result<N, Silence>,
+    /// How often it has crashed.
+    pub life: u32,
     /// The earliest timer entered in the calendar for it.
     pub armed: Option<Timestamp>,
     /// It gets nothing before this.
@@ -64,6 +66,7 @@ pub(super) enum Input {
     Packet(Received),
     Failure(Failure),
     Order(Box<[u8]>),
+    Answer(QueryId, Answer),
     Drain,
 }
 
@@ -71,6 +74,7 @@ impl<N> Node<N> {
     pub fn new(core: N) -> Self {
         Self {
             core: Ok(core),
+            life: 0,
             armed: None,
             stalled_until: Timestamp::ZERO,
             waiting: VecDeque::new(),
@@ -90,8 +94,9 @@ impl<N> Node<N> {
         now < self.stalled_until && self.datagrams >= STALL_BUFFER
     }
 
-    /// Forgets what it was to be given, and its timer.
+    /// Forgets what it was to be given, its timer, and what it has asked.
     pub fn forget(&mut self) {
+        self.life += 1;
         (self.armed, self.stalled_until, self.datagrams) = (None, Timestamp::ZERO, 0);
         self.waiting.clear();
     }

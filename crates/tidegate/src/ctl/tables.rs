@@ -51,12 +51,27 @@ pub(super) fn backends(pools: &Value) -> String {
         items(&pool["backends"]).map(move |backend| {
             let state = format!("{} {}", text(&backend["state"]), since(&backend["state_s"]));
             let counts = ["calls", "assigned", "refusals", "failures"];
-            let texts = [&pool["name"], &backend["name"], &backend["address"]].map(text);
+            let [pool, name] = [&pool["name"], &backend["name"]].map(text);
+            let texts = [pool, name, whereabouts(backend)];
             let counts = counts.map(|name| whole(&backend[name]));
             texts.into_iter().chain([state]).chain(counts).collect()
         })
     });
     table(&heads, &[0, 1, 2, 3], rows)
+}
+
+/// The address of a back end, and the host name that leads there.
+fn whereabouts(backend: &Value) -> String {
+    let resolution = &backend["resolution"];
+    let address = match &backend["address"] {
+        Value::Null => "-".to_owned(),
+        address => text(address),
+    };
+    match resolution["host"].as_str() {
+        None => address,
+        Some(host) if resolution["stale"] == true => format!("{address} ({host}, stale)"),
+        Some(host) => format!("{address} ({host})"),
+    }
 }
 
 /// The laws in force, and what the shards see and decide.
@@ -70,6 +85,7 @@ pub(super) fn overload(overload: &Value) -> String {
         "calls admitted",
         "others admitted",
         "paced at",
+        "stateful",
         "call",
         "refusal",
         "bound",
@@ -88,6 +104,7 @@ pub(super) fn overload(overload: &Value) -> String {
             percent(&shard["allowance"]["session"]),
             percent(&shard["allowance"]["single"]),
             paced,
+            percent(&shard["tiers"]["share_stateful"]),
             millis(&shard["call_cost_ms"]),
             millis(&shard["refusal_cost_ms"]),
             percent(&shard["bound"]),

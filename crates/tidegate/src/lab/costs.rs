@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
+use tidegate_lab::costs::gate::{Gate, Halves};
 use tidegate_lab::costs::model::Model;
 use tidegate_lab::costs::{
     self, Control, Cost, Costs, Derived, Fate, Observer, Order, Row, picture,
@@ -64,7 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         return Err(Trouble::failure("not every kind of message was measured"));
     };
     write(&args.out, &costs, &cycle, &processing)?;
-    let text = table(&costs) + &conclusions(&cycle, &processing);
+    let text = table(&costs) + &conclusions(&cycle, &processing) + &dropped(&costs.gate);
     let _ = writeln!(anstream::stdout(), "{text}costs and figure: {}", args.out.display());
     Ok(ExitCode::SUCCESS)
 }
@@ -146,6 +147,25 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     line("f for 90 % where calls are refused by 503", &|d| at(&d.refusing), 3, None);
     text.push('\n');
     text
+}
+
+/// Where an unwanted datagram is best dropped.
+fn dropped(gate: &Gate) -> String {
+    let mut text = format!(
+        "a datagram of 500 bytes, µs (median)      {:>11} {:>11} {:>9}\n",
+        "its arrival", "its reading", "both"
+    );
+    for (what, Halves { sender, reader }) in [
+        ("read, dropped for its first bytes", &gate.read),
+        ("dropped by the kernel gate", &gate.shed),
+    ] {
+        let (sender, reader) = (sender.median_us, reader.median_us);
+        text += &format!("{what:<41} {sender:>11.2} {reader:>11.2} {:>9.2}\n", sender + reader);
+    }
+    text + &format!(
+        "the kernel gate saves {:.2}; what arrives from this machine is sent in the same time\n\n",
+        gate.saved_us()
+    )
 }
 
 fn write(

@@ -77,11 +77,21 @@ fn replay_file(file: &Path, as_json: bool) -> ExitCode {
         Err(wrong) => return trouble(WRONG_USE, &format!("{}: {wrong}", file.display())),
     };
     let trace = format!("{:032x}", ran.trace);
+    let [offered, set_up, completed] = ran.calls;
     let mut out = anstream::stdout();
     let _ = if as_json {
-        writeln!(out, "{}", json!({ "findings": ran.findings, "trace": trace }))
+        let report = json!({
+            "findings": ran.findings,
+            "trace": trace,
+            "offered": offered,
+            "set_up": set_up,
+            "completed": completed,
+            "delivered": ran.summary.delivered,
+            "missing": ran.summary.missing(),
+            "unwatched": ran.unwatched,
+        });
+        writeln!(out, "{report}")
     } else {
-        let [offered, set_up, completed] = ran.calls;
         print_findings(&mut out, &ran.findings).and_then(|()| {
             writeln!(
                 out,

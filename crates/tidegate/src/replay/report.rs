@@ -44,7 +44,8 @@ impl<'r> Report<'r> {
     pub fn to_json(&self) -> Value {
         let Verdict { inputs, packets, blocks, differing, difference, span } =
             self.replayed.verdict;
-        let Inputs { datagrams, serves, timeouts, failures, loads, orders, drains } = inputs;
+        let Inputs { datagrams, serves, timeouts, failures, loads, orders, answers, drains } =
+            inputs;
         let recording = self.recording;
         json!({
             "recorded_by": recording.head().program,
@@ -58,6 +59,7 @@ impl<'r> Report<'r> {
                 "failures": failures,
                 "loads": loads,
                 "orders": orders,
+                "answers": answers,
                 "drains": drains,
             },
             "span_s": span.map(|(first, last)| [first.as_secs_f64(), last.as_secs_f64()]),
@@ -140,7 +142,7 @@ impl fmt::Display for Report<'_> {
         writeln!(
             f,
             "{:<12}{}: {} datagrams, {} serves, {} timers, {} loads, {} failures, {} orders, \
-             {} drains",
+             {} answers, {} drains",
             "inputs",
             inputs.total(),
             inputs.datagrams,
@@ -149,6 +151,7 @@ impl fmt::Display for Report<'_> {
             inputs.loads,
             inputs.failures,
             inputs.orders,
+            inputs.answers,
             inputs.drains
         )?;
         if let Some((first, last)) = span {

@@ -16,6 +16,7 @@ mod health;
 mod hostile;
 mod impair;
 mod methods;
+mod names;
 mod overload;
 mod products;
 mod recording;

@@ -2,6 +2,7 @@
 
 mod impair;
 mod metrics;
+mod name_server;
 mod peer;
 mod process;
 mod sipp;
@@ -19,6 +20,7 @@ use tempfile::TempDir;
 
 pub use impair::Impair;
 pub use metrics::Metrics;
+pub use name_server::NameServer;
 pub use peer::{Message, Peer};
 pub use process::Process;
 pub use sipp::{Load, Sipp};

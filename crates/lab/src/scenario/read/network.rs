@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use tidegate_server::config::schema::{Report, Section};
-use tidegate_sim::{Bandwidth, Link, Silence};
+use tidegate_sim::{Bandwidth, Link, Resolution, Silence};
 use toml::Spanned;
 
 use super::servers::report_unknown;
 use crate::network::{Fault, Party, Trouble, Way};
 use crate::scenario::tables::{
-    AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FOR_S, FROM, JITTER_MS, KIND, Kind, LINK_TO, LOSS,
-    OF_NODE, QUEUE_BYTES, REORDER, SILENT,
+    AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAILS, FOR_S, FROM, JITTER_MS, KIND, Kind, LINK_TO,
+    LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT,
 };
 use crate::topology::Topology;
 
@@ -60,6 +60,7 @@ pub(super) struct FaultDraft {
     kind: Spanned<Kind>,
     node: Option<Spanned<String>>,
     silent: bool,
+    fails: f64,
     way: WayDraft,
 }
 
@@ -69,6 +70,7 @@ impl FaultDraft {
         let (at, lasts) = (section.value(&AT_S, report), section.value(&FOR_S, report));
         let node = section.given(&OF_NODE, report);
         let silent = section.value(&SILENT, report).map(Spanned::into_inner);
+        let fails = section.value(&FAILS, report).map(Spanned::into_inner);
         let way = WayDraft::read(section, report);
         let kind = kind?;
         check_keys(*kind.get_ref(), section, report)?;
@@ -78,6 +80,7 @@ impl FaultDraft {
             kind,
             node,
             silent: silent?,
+            fails: fails?,
             way: way?,
         })
     }
@@ -102,6 +105,10 @@ impl FaultDraft {
                 };
                 Trouble::Partition { a, b }
             }
+            Kind::Resolver => {
+                let Link { delay, jitter, loss: lost, .. } = self.way.link;
+                Trouble::Resolver(Resolution { delay, jitter, fails: self.fails, lost })
+            }
             Kind::Link => Trouble::Link(self.way.finish(topology, report)?),
         };
         Some(Fault { at: self.at, lasts: self.lasts, what })
@@ -123,14 +130,16 @@ impl FaultDraft {
 fn check_keys(kind: Kind, section: &Section<'_, '_>, report: &mut Report) -> Option<()> {
     let of_node = matches!(kind, Kind::Crash | Kind::Stall);
     let is_link = kind == Kind::Link;
+    let is_resolver = kind == Kind::Resolver;
     let idle = [
         (section.has(&OF_NODE) && !of_node, OF_NODE.name),
         (section.has(&SILENT) && kind != Kind::Crash, SILENT.name),
-        (section.has(&FROM) && of_node, FROM.name),
-        (section.has(&LINK_TO) && of_node, LINK_TO.name),
-        (section.has(&DELAY_MS) && !is_link, DELAY_MS.name),
-        (section.has(&JITTER_MS) && !is_link, JITTER_MS.name),
-        (section.has(&LOSS) && !is_link, LOSS.name),
+        (section.has(&FROM) && (of_node || is_resolver), FROM.name),
+        (section.has(&LINK_TO) && (of_node || is_resolver), LINK_TO.name),
+        (section.has(&DELAY_MS) && !(is_link || is_resolver), DELAY_MS.name),
+        (section.has(&JITTER_MS) && !(is_link || is_resolver), JITTER_MS.name),
+        (section.has(&LOSS) && !(is_link || is_resolver), LOSS.name),
+        (section.has(&FAILS) && !is_resolver, FAILS.name),
         (section.has(&REORDER) && !is_link, REORDER.name),
         (section.has(&DUPLICATE) && !is_link, DUPLICATE.name),
         (section.has(&BANDWIDTH_MBPS) && !is_link, BANDWIDTH_MBPS.name),

@@ -65,6 +65,13 @@ pub(in crate::scenario) static LOSS: Knob<Real> = Knob {
     doc: "Part of the packets that are lost.",
 };
 
+pub(in crate::scenario) static FAILS: Knob<Real> = Knob {
+    name: "fails",
+    shape: Real(0.0..=1.0),
+    absent: Absent::Default("0"),
+    doc: "Part of the questions for a host name to which the answer is that nobody could say.",
+};
+
 pub(in crate::scenario) static REORDER: Knob<Real> = Knob {
     name: "reorder",
     shape: Real(0.0..=1.0),
@@ -100,6 +107,7 @@ pub(in crate::scenario) enum Kind {
     Stall,
     Partition,
     Link,
+    Resolver,
 }
 
 pub(in crate::scenario) static FAULT: Table = Table {
@@ -118,6 +126,7 @@ pub(in crate::scenario) static FAULT: Table = Table {
         &DELAY_MS,
         &JITTER_MS,
         &LOSS,
+        &FAILS,
         &REORDER,
         &DUPLICATE,
         &BANDWIDTH_MBPS,
@@ -136,6 +145,7 @@ pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {
             ("stall", Kind::Stall),
             ("partition", Kind::Partition),
             ("link", Kind::Link),
+            ("resolver", Kind::Resolver),
         ],
         reserved: &[],
     },
@@ -143,7 +153,11 @@ pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {
     doc: "`crash`: `node` loses all it holds and is started again. `stall`: `node` gets no \
           processor; an emulated one makes up for that time as soon as it can. `partition`: \
           nothing gets through between `from` and `to`, both ways. `link`: from `from` to `to` \
-          packets travel as the other keys say.",
+          packets travel as the other keys say. `resolver`: host names are resolved after \
+          `delay_ms` and up to `jitter_ms`, part of the questions (`loss`) is never answered, part \
+          (`fails`) in vain. In a scenario with such a fault servers know where they send by host \
+          names, each with an answer that holds for 10 s and is given at once when nothing is \
+          wrong.",
 };
 
 pub(in crate::scenario) static AT_S: Knob<Real> = Knob {

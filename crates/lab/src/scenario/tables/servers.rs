@@ -25,7 +25,11 @@ pub(in crate::scenario) static MODE: Knob<Choice<Mode>> = Knob {
 };
 
 const MODES: Choice<Mode> = Choice {
-    words: &[("stateless", Mode::Stateless), ("transaction", Mode::Transaction)],
+    words: &[
+        ("stateless", Mode::Stateless),
+        ("transaction", Mode::Transaction),
+        ("adaptive", Mode::Adaptive),
+    ],
     reserved: &[],
 };
 

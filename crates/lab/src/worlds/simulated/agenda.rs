@@ -53,6 +53,9 @@ fn pair(fault: &network::Fault, who: &impl Fn(Party) -> Vec<NodeId>) -> (Vec<Fau
             let wrong = pairs.iter().map(|&(a, b)| Fault::Partition { a, b }).collect();
             (wrong, pairs.iter().map(|&(a, b)| Fault::Heal { a, b }).collect())
         }
+        Trouble::Resolver(resolution) => {
+            (vec![Fault::Resolver { resolution }], vec![Fault::Resolves])
+        }
         Trouble::Link(way) => {
             let pairs = pairs(way, who);
             let impair = |&(from, to)| Fault::Impair { from, to, link: way.link };

@@ -18,7 +18,7 @@ use tidegate_world::{Pool, Seed, Timestamp};
 use super::actor::Actor;
 use super::agenda::{self, Act};
 use super::traffic::{Limits, SetUp, Traffic};
-use crate::network::Party;
+use crate::network::{self, Party, Trouble};
 use crate::outcome::{NodeOutcome, Outcome};
 use crate::point::Point;
 use crate::scenario::Goodput;
@@ -65,6 +65,12 @@ impl<'p> Stage<'p> {
         let entries: Vec<(usize, f64)> = topology.entries().collect();
         let link = Link::default();
         let mut network = Network::new(seed, link, traffic(point));
+
+        for (kind, count) in [(SERVERS, names.len()), (ANSWERERS, conditions.answerers as usize)] {
+            for (index, at) in addresses(kind).take(count).enumerate() {
+                network.zone_mut().set(&host(kind, index), &[at.ip()], HOLDS);
+            }
+        }
 
         let mut answerers = Vec::new();
         for (index, at) in addresses(ANSWERERS).take(conditions.answerers as usize).enumerate() {
@@ -241,20 +247,37 @@ const SERVERS: u8 = 0;
 const ANSWERERS: u8 = 1;
 const CALLERS: u8 = 2;
 
+const SIP_PORT: u16 = 5060;
+
+/// How long an answer of the resolver holds.
+const HOLDS: Duration = Duration::from_secs(10);
+
+/// The name of the server or answerer of that number.
+fn host(kind: u8, index: usize) -> String {
+    let what = if kind == SERVERS { "server" } else { "answerer" };
+    format!("{what}-{}.example", index + 1)
+}
+
 fn addresses(kind: u8) -> impl Iterator<Item = SocketAddr> {
-    (1..=254).map(move |index| (Ipv4Addr::new(10, 0, kind, index), 5060).into())
+    (1..=254).map(move |index| (Ipv4Addr::new(10, 0, kind, index), SIP_PORT).into())
 }
 
 /// The configuration of the server at `place`, read as its process would, and kept in `folder`.
 fn configuration(point: &Point, place: usize, folder: &Path) -> Result<Config, String> {
     let topology = &point.conditions.topology;
     let at = |kind, index| addresses(kind).nth(index).expect("there are not so many");
+    let is_resolver = |fault: &network::Fault| matches!(fault.what, Trouble::Resolver(_));
+    let by_name = point.conditions.faults.iter().any(is_resolver);
+    let known_as = |kind, index| match by_name {
+        true => format!("{}:{SIP_PORT}", host(kind, index)),
+        false => at(kind, index).to_string(),
+    };
     let answerers = 0..point.conditions.answerers as usize;
     let targets = topology.nodes()[place].to.iter().flat_map(|next| match *next {
-        Next::Node(next) => vec![at(SERVERS, next)],
-        Next::Answerers => answerers.clone().map(|index| at(ANSWERERS, index)).collect(),
+        Next::Node(next) => vec![known_as(SERVERS, next)],
+        Next::Answerers => answerers.clone().map(|index| known_as(ANSWERERS, index)).collect(),
     });
-    let targets: Vec<SocketAddr> = targets.collect();
+    let targets: Vec<String> = targets.collect();
     let text = point.configuration(place, None, at(SERVERS, place), &targets);
     let file = counted::configuration_name(topology, place);
     fs::write(folder.join(&file), &text).map_err(|error| error.to_string())?;

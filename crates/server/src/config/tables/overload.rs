@@ -30,6 +30,7 @@ pub static OVERLOAD: Table = Table {
         &BURST,
         &DISPOSAL,
         &REFUSING_MAX,
+        &STATEFUL_MAX,
         &RETRY_AFTER,
         &PAD,
         &OCCUPANCY,
@@ -195,6 +196,15 @@ pub(in crate::config) static REFUSING_MAX: Knob<Real> = Knob {
     doc: "With `disposal = \"kernel\"`: the share of the processor that refusing may take.",
 };
 
+pub(in crate::config) static STATEFUL_MAX: Knob<Real> = Knob {
+    name: "stateful_max",
+    shape: Real(0.05..=1.0),
+    absent: Absent::Default("0.85"),
+    doc: "In pools with `mode = \"adaptive\"`: occupancy of the processor up to which all new calls \
+          are served with transactions. Where the law aims at an occupancy, nine tenths of that at \
+          the most: calls are to be served without transactions before any is refused.",
+};
+
 pub(in crate::config) static RETRY_AFTER: Knob<List<Whole>> = Knob {
     name: "retry_after",
     shape: List { of: Whole(0..=3600), count_max: 2 },
@@ -353,7 +363,7 @@ pub static EMULATE: Table = Table {
           time on a processor of its own for each shard, and what it causes is sent when that \
           time has passed. Costs are a number of microseconds for every message, or a table by \
           class of message.",
-    knobs: &[&RECEIVE_US, &OFFER_US, &SERVE_US, &REFUSE_US, &SOCKET_MAX],
+    knobs: &[&RECEIVE_US, &OFFER_US, &SERVE_US, &SERVE_STATELESS_US, &REFUSE_US, &SOCKET_MAX],
     tables: &[],
     has_free_keys: false,
     reserved: &[],
@@ -379,6 +389,13 @@ pub(in crate::config) static SERVE_US: Knob<ByClass> = Knob {
     shape: ByClass,
     absent: Absent::Default("0"),
     doc: "To serve a message.",
+};
+
+pub(in crate::config) static SERVE_STATELESS_US: Knob<ByClass> = Knob {
+    name: "serve_stateless_us",
+    shape: ByClass,
+    absent: Absent::Means("as `serve_us`"),
+    doc: "To serve a message without transactions.",
 };
 
 pub(in crate::config) static REFUSE_US: Knob<ByClass> = Knob {

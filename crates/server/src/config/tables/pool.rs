@@ -1,13 +1,11 @@
 //! `[[pool]]` and `[[pool.backend]]`.
 
-use std::net::SocketAddr;
-
-use tidegate_balance::Policy;
+use tidegate_balance::Entry;
+use tidegate_balance::registry::POLICIES;
 use tidegate_proxy::{Mode, TRIES_MAX as PROXY_TRIES_MAX};
 
-use crate::config::address;
 use crate::config::knob::{Absent, Knob, Table};
-use crate::config::pool::Selection;
+use crate::config::location::{self, Location};
 use crate::config::shape::{Choice, Real, Text, Whole};
 use crate::config::tables::health::HEALTH;
 use crate::config::word;
@@ -18,7 +16,7 @@ pub static POOL: Table = Table {
     count: 1..=256,
     doc: "Servers among which calls are divided.",
     knobs: &[&POOL_NAME, &POLICY, &MODE, &FAILOVER_AFTER_MS, &TRIES_MAX, &BACKUP],
-    tables: &[&BACKEND, &HEALTH],
+    tables: &[&POOL_PARAMS, &BACKEND, &HEALTH],
     has_free_keys: false,
     reserved: &["limit"],
 };
@@ -33,29 +31,45 @@ pub static POOL_NAME: Knob<Text<String>> = Knob {
     doc: "Its name in routes, metrics and commands.",
 };
 
-pub static POLICY: Knob<Choice<Selection>> = Knob {
+static POLICY_WORDS: [(&str, Option<&Entry>); POLICIES.len() + 1] = {
+    let mut words = [("fork", None); POLICIES.len() + 1];
+    let mut i = 0;
+    while i < POLICIES.len() {
+        words[i] = (POLICIES[i].name, Some(POLICIES[i]));
+        i += 1;
+    }
+    words
+};
+
+/// `None` is a fork.
+pub static POLICY: Knob<Choice<Option<&'static Entry>>> = Knob {
     name: "policy",
-    shape: Choice {
-        words: &[
-            (Policy::Rr.name(), Selection::One(Policy::Rr)),
-            (Policy::Hash.name(), Selection::One(Policy::Hash)),
-            (Policy::Cjsq.name(), Selection::One(Policy::Cjsq)),
-            (Policy::Tlwl.name(), Selection::One(Policy::Tlwl)),
-            ("fork", Selection::Fork),
-        ],
-        reserved: &[],
-    },
+    shape: Choice { words: &POLICY_WORDS, reserved: &[] },
     absent: Absent::Default("\"tlwl\""),
-    doc: "Who gets the next call: `rr` each in turn; `hash` by the Call-ID; `cjsq` the one with \
-          the fewest open calls; `tlwl` the one with the least work in open transactions. All \
-          heed the weights. `fork` calls all of them, those of the highest `q` at once and then \
+    doc: "Who gets the next call; each policy is described below, and all heed the weights. \
+          `fork` calls all back ends, those of the highest `q` at once and then \
           those of the next; who answers first has the call (RFC 3261 §16.6).",
+};
+
+pub static POOL_PARAMS: Table = Table {
+    header: "[pool.params]",
+    name: "params",
+    count: 0..=1,
+    doc: "Parameters of the policy of the pool above it.",
+    knobs: &[],
+    tables: &[],
+    has_free_keys: true,
+    reserved: &[],
 };
 
 pub static MODE: Knob<Choice<Mode>> = Knob {
     name: "mode",
     shape: Choice {
-        words: &[("transaction", Mode::Transaction), ("stateless", Mode::Stateless)],
+        words: &[
+            ("transaction", Mode::Transaction),
+            ("stateless", Mode::Stateless),
+            ("adaptive", Mode::Adaptive),
+        ],
         reserved: &[],
     },
     absent: Absent::Default("\"transaction\""),
@@ -63,7 +77,10 @@ pub static MODE: Knob<Choice<Mode>> = Knob {
           once, repeats what is lost, absorbs repetitions, and sends a request on to another \
           back end where one refuses it with 503, is silent or is gone. `stateless` forwards \
           without transactions of its own (§16.11), for less work a message, and holds the \
-          choice of a back end for each call.",
+          choice of a back end for each call. `adaptive` is `transaction` as long as the processor \
+          is occupied no further than `stateful_max` (`[overload]`); beyond it as many new calls \
+          as must be are served as with `stateless`, each from its first message to its last, \
+          before any is refused. So are those for which the table of transactions has no room.",
 };
 
 pub static FAILOVER_AFTER_MS: Knob<Whole> = Knob {
@@ -102,15 +119,20 @@ pub static BACKEND: Table = Table {
     reserved: &[],
 };
 
-pub static URI: Knob<Text<SocketAddr>> = Knob {
+pub static URI: Knob<Text<Location>> = Knob {
     name: "uri",
     shape: Text {
-        what: "a SIP URI of an IP address, such as `\"sip:192.0.2.10:5060\"`",
-        parse: address::server,
+        what: "a SIP URI of an IP address or a host name, such as `\"sip:192.0.2.10:5060\"`",
+        parse: location::server,
     },
     absent: Absent::Required,
     doc: "Where it is. Without a port, 5060. A server belongs to one pool only, because its \
-          open calls are counted there.",
+          open calls are counted there. A host name is resolved (`[resolver]`) to an address of the \
+          family of the first `[[listen]]`, at the start, and again when the answer's time to live \
+          is over, after 5 seconds to an hour. Of several addresses one is used: the present one \
+          while it is among them, else the first. Calls stay at the address where they are. Until \
+          there is an address it gets no calls; once there is one it is used until another is \
+          found.",
 };
 
 pub static BACKEND_NAME: Knob<Text<String>> = Knob {
@@ -119,7 +141,7 @@ pub static BACKEND_NAME: Knob<Text<String>> = Knob {
         what: "1 to 64 letters, digits and `_-.:`, such as `\"app-1\"`",
         parse: word::name,
     },
-    absent: Absent::Means("its address and port"),
+    absent: Absent::Means("its address or host name, and port"),
     doc: "Its name in metrics and commands, different from every other back end's.",
 };
 

@@ -14,7 +14,12 @@ pub struct Peer {
 impl Peer {
     /// On a free port of `ip`.
     pub fn new(ip: IpAddr) -> Self {
-        let socket = UdpSocket::bind((ip, 0)).expect("a free port");
+        Self::at(SocketAddr::new(ip, 0))
+    }
+
+    /// At a certain address.
+    pub fn at(address: SocketAddr) -> Self {
+        let socket = UdpSocket::bind(address).expect("a free port");
         let address = socket.local_addr().expect("a bound socket has an address");
         Self { socket, address }
     }

@@ -1,0 +1,124 @@
+//! What the beginning of a call costs a back end, as a multiple of what its end costs: learned
+//! from how long each request waits for the others.
+//!
+//! A balancer does not see the processor of a back end. But a request is answered after those that
+//! were there before it, so its response time is linear in their numbers: R = c + a·starts +
+//! b·ends, both counted with itself when it was sent. Least squares give a and b, and a/b is the
+//! ratio of the costs; the way there and back is in c, so it does not matter how far the back end
+//! is. The last thousand or so requests count, older ones ever less.
+//!
+//! Cold start: not known. Under light load nothing waits for anything, and the equations say
+//! nothing: while the numbers hardly vary, or vary only together or against each other, the ratio
+//! stays as it was. Bounded to 1 to 4.
+//! Known bias: what an INVITE costs after its first response is not seen as its own. Requests
+//! other than INVITE count as ends. What several processors of a back end do side by side
+//! flattens a and b alike.
+
+const BOUNDS: (f64, f64) = (1.0, 4.0);
+
+/// Weight of a request after each later one: about a thousand count.
+const MEMORY: f64 = 0.999;
+/// The sum of weights from which the equations are believed.
+const ENOUGH: f64 = 300.0;
+/// Requests between two solutions.
+const SOLVE_EVERY: u32 = 64;
+/// Variance of each number from which it is believed.
+const VARIANCE_MIN: f64 = 0.25;
+/// Square of the correlation between the two beyond which they are not told apart.
+const CORRELATION_MAX: f64 = 0.9;
+
+/// The least squares, as running sums over requests (weighted): of 1, s, e, r, ss, se, ee, sr, er.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CostRatio {
+    sums: [f64; 9],
+    since_solved: u32,
+    ratio: Option<f64>,
+}
+
+impl CostRatio {
+    /// A request was answered after `response_s`; when it was sent `starts` and `ends` waited, it
+    /// among them.
+    pub(crate) fn push(&mut self, starts: u32, ends: u32, response_s: f64) {
+        let (s, e, r) = (f64::from(starts), f64::from(ends), response_s);
+        for (sum, new) in
+            self.sums.iter_mut().zip([1.0, s, e, r, s * s, s * e, e * e, s * r, e * r])
+        {
+            *sum = *sum * MEMORY + new;
+        }
+        self.since_solved += 1;
+        if self.since_solved >= SOLVE_EVERY {
+            self.since_solved = 0;
+            self.ratio = self.solve().or(self.ratio);
+        }
+    }
+
+    /// The ratio, 1 to 4, if it is known.
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        self.ratio
+    }
+
+    fn solve(&self) -> Option<f64> {
+        let [n, s, e, r, ss, se, ee, sr, er] = self.sums;
+        if n < ENOUGH {
+            return None;
+        }
+        let about_means = |product: f64, a: f64, b: f64| product / n - (a / n) * (b / n);
+        let (var_s, var_e) = (about_means(ss, s, s), about_means(ee, e, e));
+        let (cov, cov_sr, cov_er) =
+            (about_means(se, s, e), about_means(sr, s, r), about_means(er, e, r));
+        if var_s.min(var_e) < VARIANCE_MIN || cov * cov > CORRELATION_MAX * var_s * var_e {
+            return None;
+        }
+        // Cramer's rule; the common denominator is positive and falls out of the ratio.
+        let start = cov_sr * var_e - cov_er * cov;
+        let end = cov_er * var_s - cov_sr * cov;
+        (start > 0.0 && end > 0.0).then(|| (start / end).clamp(BOUNDS.0, BOUNDS.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn learned(start_s: f64, end_s: f64, numbers: impl Fn(u32) -> (u32, u32)) -> Option<f64> {
+        let mut ratio = CostRatio::default();
+        for k in 0..2000 {
+            let (starts, ends) = numbers(k);
+            let response = 0.030 + start_s * f64::from(starts) + end_s * f64::from(ends);
+            ratio.push(starts, ends, response);
+        }
+        ratio.ratio()
+    }
+
+    #[test]
+    fn a_known_ratio_is_found_whatever_the_way_there_takes() {
+        let vary = |k: u32| (k % 5, k / 5 % 7);
+        assert!((learned(0.006, 0.002, vary).unwrap() - 3.0).abs() < 1e-6);
+        assert!((learned(0.0011, 0.001, vary).unwrap() - 1.1).abs() < 1e-6);
+    }
+
+    #[test]
+    fn it_keeps_within_its_bounds() {
+        let vary = |k: u32| (k % 5, k / 5 % 7);
+        assert_eq!(learned(0.001, 0.003, vary), Some(1.0));
+        assert_eq!(learned(0.009, 0.001, vary), Some(4.0));
+    }
+
+    #[test]
+    fn what_says_nothing_changes_nothing() {
+        for numbers in [
+            // Alone each time; the two always or nearly always together; none ever an end.
+            (|k: u32| (k % 2, 1 - k % 2)) as fn(u32) -> (u32, u32),
+            |k| (k % 9, k % 9),
+            |k| (k % 9, k % 9 + u32::from(k % 97 == 0)),
+            |k| (k % 9, 0),
+        ] {
+            assert_eq!(learned(0.006, 0.002, numbers), None);
+        }
+        // A cost below zero is none.
+        assert_eq!(learned(-0.001, 0.002, |k| (k % 5, k / 5 % 7)), None);
+        let mut few = CostRatio::default();
+        (0..128).for_each(|k: u32| few.push(k % 5, k / 5 % 7, f64::from(2 * (k % 5) + k / 5 % 7)));
+        assert_eq!(few.ratio(), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! The picker: one shard's policy over a pool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_world::{Stream, Timestamp};
+
+use crate::group::Groups;
+use crate::policy::{Candidates, Choose, hash, peak_ewma, tlwl};
+use crate::registry::Values;
+use crate::response_time::Watch;
+use crate::{Backend, Key, Lease, Policy, Pool, Work};
+
+/// One shard's chooser over a pool.
+#[derive(Debug)]
+pub struct Picker {
+    pool: Pool,
+    values: Values,
+    /// The weight of each back end when the policy was made.
+    shares: Box<[u32]>,
+    groups: Groups,
+    key: Key,
+    policy: Box<dyn Choose>,
+    hash: hash::Hash,
+    weights: tlwl::Weights,
+    watch: Watch,
+    draws: Stream,
+}
+
+impl Picker {
+    /// A chooser by `policy` over `pool`, which draws from a stream of its own
+    /// ([`Purpose::Balance`](tidegate_world::Purpose::Balance)).
+    pub fn new(pool: Pool, policy: impl Into<Values>, draws: Stream) -> Self {
+        let values = policy.into();
+        let entry = values.entry();
+        let weights = match entry.policy {
+            Policy::Tlwl => tlwl::Weights::of(&values),
+            _ => tlwl::Weights::default(),
+        };
+        let decay = match entry.policy {
+            Policy::PeakEwma => peak_ewma::decay(&values),
+            _ => Duration::from_secs(10),
+        };
+        Self {
+            shares: pool.backends().iter().map(|backend| backend.weight()).collect(),
+            groups: Groups::of(pool.backends()),
+            values,
+            key: entry.key,
+            policy: (entry.build)(&values, pool.backends()),
+            hash: hash::Hash::new(pool.backends()),
+            watch: Watch { decay, learns: weights.learns },
+            weights,
+            pool,
+            draws,
+        }
+    }
+
+    /// The pool it chooses from.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Whether it chooses by `policy` among these back ends, in this order, with the weights and
+    /// priorities that they have now.
+    pub fn serves(&self, policy: impl Into<Values>, pool: &Pool) -> bool {
+        let (own, others) = (self.pool.backends(), pool.backends());
+        self.values == policy.into()
+            && own.len() == others.len()
+            && own.iter().zip(others).all(|(a, b)| Arc::ptr_eq(a, b))
+            && others.iter().map(|backend| backend.weight()).eq(self.shares.iter().copied())
+            && self.groups == Groups::of(others)
+    }
+
+    /// What of a request the policy chooses by.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Chooses the back end of a new call and counts it as assigned.
+    ///
+    /// `key` is what [`key`](Self::key) asks for; `not` is a back end to pass over (it has
+    /// just failed this call). Back ends that are down are passed over; `None`
+    /// when no other is left.
+    pub fn pick(&mut self, now: Timestamp, key: u64, not: Option<usize>) -> Option<usize> {
+        self.pick_where(now, key, |i, _| Some(i) != not)
+    }
+
+    /// As [`pick`](Self::pick), among those that `may_have` it, by index and back end.
+    pub fn pick_where(
+        &mut self,
+        now: Timestamp,
+        key: u64,
+        may_have: impl Fn(usize, &Backend) -> bool,
+    ) -> Option<usize> {
+        let backends = self.pool.backends();
+        let is_usable = |i: usize| backends[i].is_up(now) && may_have(i, &backends[i]);
+        let (groups, front) = (&self.groups, self.groups.front(is_usable)?);
+        let is_usable = |i: usize| groups.holds(front, i) && is_usable(i);
+        let among = Candidates { now, backends, key, is_usable: &is_usable };
+        let picked = self.policy.choose(&among, &mut self.draws)?;
+        backends[picked].note_assigned();
+        Some(picked)
+    }
+
+    /// Chooses by the keyed hash of the Call-ID alone, whatever the policy, and counts
+    /// nothing: the same call gets the same back end while none goes up or down.
+    pub fn pick_by_call(&self, now: Timestamp, call: u64, not: Option<usize>) -> Option<usize> {
+        let backends = self.pool.backends();
+        let is_usable = |i: usize| Some(i) != not && backends[i].is_up(now);
+        let (groups, front) = (&self.groups, self.groups.front(is_usable)?);
+        let is_usable = |i: usize| groups.holds(front, i) && is_usable(i);
+        self.hash.pick(&Candidates { now, backends, key: call, is_usable: &is_usable })
+    }
+
+    /// The back end at `index` (as [`pick`](Self::pick) gave it).
+    pub fn backend(&self, index: usize) -> &Arc<Backend> {
+        &self.pool.backends()[index]
+    }
+
+    /// Counts a call on the back end at `index` while the lease lives.
+    pub fn call_lease(&self, index: usize) -> Lease {
+        Lease::call(self.backend(index))
+    }
+
+    /// Counts a transaction on the back end at `index` while the lease lives; its response time
+    /// begins `now`.
+    pub fn transaction_lease(&self, now: Timestamp, index: usize, kind: Work) -> Lease {
+        let backend = self.backend(index);
+        let work = self.weights.weight(backend, kind);
+        Lease::transaction(backend, now, kind, work, self.watch)
+    }
+}

@@ -1,0 +1,42 @@
+//! Call-join-shortest-queue: the fewest calls for its weight.
+//!
+//! Signal: the calls that leases hold on each back end, from the INVITE to the end of the BYE.
+//! Choice: the fewest, divided by the weight. Ties: in turn. Cold start: all have none, so the
+//! ties decide. Recovery: none needed, a count comes back with its lease.
+//! Known bias: calls are long and mostly quiet, so their number says little of the work that waits
+//! now. A back end that has come back holds no calls and gets all new ones until it holds as many
+//! as the others: with long calls that is a flood, which a slow start softens. One that fails fast
+//! looks idle and attracts calls.
+//!
+//! Source: 003 §IV.A.1.
+
+use tidegate_world::Stream;
+
+use super::least::Least;
+use super::{Candidates, Choose};
+use crate::registry::Entry;
+use crate::{Key, Policy};
+
+pub(crate) static ENTRY: Entry = Entry {
+    policy: Policy::Cjsq,
+    name: "cjsq",
+    summary: "the fewest calls for its weight",
+    source: "003 §IV.A.1",
+    doc: "A call counts from its INVITE to the end of its BYE. Sees calls, not the work that \
+          waits: a back end that has come back holds none and gets all new ones.",
+    key: Key::Call,
+    params: &[],
+    check: |_| Ok(()),
+    build: |_, _| Box::new(Cjsq::default()),
+};
+
+#[derive(Debug, Default)]
+struct Cjsq {
+    least: Least,
+}
+
+impl Choose for Cjsq {
+    fn choose(&mut self, among: &Candidates<'_>, _draws: &mut Stream) -> Option<usize> {
+        self.least.pick(among, |i| among.backends[i].calls())
+    }
+}

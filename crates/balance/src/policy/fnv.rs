@@ -1,0 +1,51 @@
+//! By the remainder of the FNV-1a hash of the Call-ID, as 003 has it.
+//!
+//! Signal: none. Choice: the hash modulo the sum of the configured weights says whose turn it is.
+//! Weights: each has as many remainders as its weight. Ties: none. Cold start: none. A back end
+//! that is down hands its calls to the next one that is up.
+//! Known bias: blind to load. The hash is not keyed: whoever chooses Call-IDs chooses back ends.
+//! A change of the configuration moves nearly every call, and a neighbour bears the whole load of
+//! one that fails. Slow starts do not apply: a sum of weights that changes would move every call.
+//! It is here to compare with; `hash` is the one to use.
+//!
+//! Source: 003 §VI.a (FNV Hash).
+
+use tidegate_world::Stream;
+
+use super::{Candidates, Choose};
+use crate::registry::Entry;
+use crate::{Key, Policy};
+
+pub(crate) static ENTRY: Entry = Entry {
+    policy: Policy::Fnv,
+    name: "fnv",
+    summary: "by the remainder of the FNV-1a hash of the Call-ID",
+    source: "003 §VI.a",
+    doc: "Not keyed: whoever chooses Call-IDs chooses back ends. The calls of a back end that is \
+          down go to the next one. To compare with; `hash` does the same better.",
+    key: Key::CallId,
+    params: &[],
+    check: |_| Ok(()),
+    build: |_, backends| {
+        let ends = backends.iter().scan(0, |end, backend| {
+            *end += u64::from(backend.weight());
+            Some(*end)
+        });
+        Box::new(Fnv { ends: ends.collect() })
+    },
+};
+
+#[derive(Debug)]
+struct Fnv {
+    /// For each back end the remainder that is the first beyond its own.
+    ends: Box<[u64]>,
+}
+
+impl Choose for Fnv {
+    fn choose(&mut self, among: &Candidates<'_>, _draws: &mut Stream) -> Option<usize> {
+        let remainder = among.key % self.ends.last()?;
+        let first = self.ends.partition_point(|&end| end <= remainder);
+        let n = self.ends.len();
+        (first..n).chain(0..first).find(|&i| (among.is_usable)(i))
+    }
+}

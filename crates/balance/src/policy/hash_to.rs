@@ -1,0 +1,42 @@
+//! By the callee: all calls to one user go to one back end.
+//!
+//! Signal: none. Choice: the highest score (`score`) of a keyed hash of the user and host in To.
+//! To and not the Request-URI, because a REGISTER has its user only there: so a user's bindings
+//! and the calls to that user meet on one back end. Weights: each wins in proportion to its own.
+//! Ties: none. Cold start: none.
+//! Known bias: 003 §II: "it is difficult to come up with an assignment of receivers to servers
+//! that result in even load balancing", and it "does not adapt itself well to changing
+//! distributions of calls to receivers": a number that many call is one back end's alone.
+//!
+//! Source: 003 §II.
+
+use tidegate_world::Stream;
+
+use super::hash::Hash;
+use super::{Candidates, Choose};
+use crate::registry::Entry;
+use crate::{Key, Policy};
+
+pub(crate) static ENTRY: Entry = Entry {
+    policy: Policy::HashTo,
+    name: "hash-to",
+    summary: "by the callee: all calls to one user go to one back end",
+    source: "003 §II, with weighted rendezvous hashing",
+    doc: "By user and host in To, so that a user's registrations and calls meet. A back end that \
+          leaves moves only its own users. A number that many call is one back end's alone.",
+    key: Key::Callee,
+    params: &[],
+    check: |_| Ok(()),
+    build: |_, backends| Box::new(HashTo { hash: Hash::new(backends) }),
+};
+
+#[derive(Debug)]
+struct HashTo {
+    hash: Hash,
+}
+
+impl Choose for HashTo {
+    fn choose(&mut self, among: &Candidates<'_>, _draws: &mut Stream) -> Option<usize> {
+        self.hash.pick(among)
+    }
+}

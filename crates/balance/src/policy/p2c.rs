@@ -1,0 +1,63 @@
+//! The power of two choices: of two back ends drawn at random, the one with fewer open
+//! transactions for its weight.
+//!
+//! Signal: the transactions that leases hold. Choice: `choices` different back ends are drawn, each
+//! in proportion to its weight, and the least loaded of them taken; with n back ends and as many
+//! calls the fullest holds ln ln n / ln 2 and a little more, against ln n / ln ln n of one drawn at
+//! random. It costs the same whatever their number, and balancers or shards that do not see each
+//! other's counts do not all run to the same back end. Ties: the one drawn first, so an idle pool
+//! is shared at random. Cold start: none.
+//! Known bias: at light load the shares are uneven by chance. A back end that fails fast looks
+//! idle and attracts calls, but only those for which it is drawn.
+//!
+//! Source: Mitzenmacher: The Power of Two Choices in Randomized Load Balancing, IEEE TPDS 12(10),
+//! 2001; as `least_conn`/`random two` in nginx and `LEAST_REQUEST` in Envoy.
+
+use tidegate_world::Stream;
+
+use super::sample::{CHOICES_MAX, Sample};
+use super::{Candidates, Choose};
+use crate::registry::{Entry, Param, Values};
+use crate::{Key, Policy};
+
+pub(super) static CHOICES: Param = Param {
+    name: "choices",
+    doc: "Back ends that are drawn and compared.",
+    unit: "back ends",
+    default: 2.0,
+    min: 1.0,
+    max: CHOICES_MAX as f64,
+};
+
+pub(super) fn check(values: &Values) -> Result<(), &'static str> {
+    let is_whole = values.of(&CHOICES).fract() == 0.0;
+    if is_whole { Ok(()) } else { Err("a whole `choices`") }
+}
+
+pub(crate) static ENTRY: Entry = Entry {
+    policy: Policy::P2c,
+    name: "p2c",
+    summary: "of two drawn at random, the one with fewer open transactions for its weight",
+    source: "Mitzenmacher 2001",
+    doc: "Each is drawn in proportion to its weight. Costs the same however many back ends there \
+          are, and several balancers before one pool do not run to the same one.",
+    key: Key::Call,
+    params: &[&CHOICES],
+    check,
+    build: |values, backends| {
+        Box::new(P2c { sample: Sample::new(backends), choices: values.of(&CHOICES) as usize })
+    },
+};
+
+#[derive(Debug)]
+struct P2c {
+    sample: Sample,
+    choices: usize,
+}
+
+impl Choose for P2c {
+    fn choose(&mut self, among: &Candidates<'_>, draws: &mut Stream) -> Option<usize> {
+        let open = |i: usize| among.backends[i].transactions() as f64 / among.weight(i) as f64;
+        self.sample.best(among, draws, self.choices, open)
+    }
+}

@@ -1,0 +1,64 @@
+//! Bounded-load rendezvous hashing: by the Call-ID, but nobody gets much more than its share.
+//!
+//! Signal: the calls that leases hold. Choice: the highest score of the Call-ID (`score`) among
+//! those that hold fewer calls than ⌈(1 + ε) · (calls + 1) · w / Σw⌉, so that none exceeds its share
+//! of the calls by more than ε and one call. There is always one below: the bounds add up to more
+//! than the calls there are. Weights: scores and bounds heed them. Ties: none. Cold start: none.
+//! Known bias: what overflows goes where a balancer that holds other calls would not look; balancers
+//! choose alike only as far as the bounds let them. Calls, not work, are what is bounded. A back
+//! end that is down moves its own calls, and what then overflows.
+//!
+//! Source: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA 2018, over
+//! rendezvous instead of a ring; ε as HAProxy's `hash-balance-factor`.
+
+use tidegate_world::Stream;
+
+use super::score::Scores;
+use super::{Candidates, Choose};
+use crate::registry::{Entry, Param};
+use crate::{Key, Policy};
+
+static EPSILON: Param = Param {
+    name: "epsilon",
+    doc: "By how much a back end may exceed its share of the calls.",
+    unit: "fraction",
+    default: 0.25,
+    min: 0.01,
+    max: 100.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    policy: Policy::Rendezvous,
+    name: "rendezvous",
+    summary: "by the Call-ID, but nobody holds more than its share of the calls and a little",
+    source: "Mirrokni, Thorup, Zadimoghaddam 2018",
+    doc: "As `hash`, among those that hold fewer than (1 + `epsilon`) times their share of all \
+          calls.",
+    key: Key::Call,
+    params: &[&EPSILON],
+    check: |_| Ok(()),
+    build: |values, backends| {
+        Box::new(Rendezvous { scores: Scores::new(backends), epsilon: values.of(&EPSILON) })
+    },
+};
+
+#[derive(Debug)]
+struct Rendezvous {
+    scores: Scores,
+    epsilon: f64,
+}
+
+impl Choose for Rendezvous {
+    fn choose(&mut self, among: &Candidates<'_>, _draws: &mut Stream) -> Option<usize> {
+        let (calls, weights) = among.usable().fold((0, 0), |(calls, weights), i| {
+            (calls + among.backends[i].calls(), weights + among.weight(i))
+        });
+        let per_weight = (1.0 + self.epsilon) * (calls + 1) as f64 / weights as f64;
+        let has_room = |i: usize| {
+            let bound = (per_weight * among.weight(i) as f64).ceil();
+            (among.backends[i].calls() as f64) < bound
+        };
+        // Another shard may have filled the last room since the sum was taken.
+        self.scores.highest(among, has_room).or_else(|| self.scores.highest(among, |_| true))
+    }
+}

@@ -1,0 +1,53 @@
+//! Weighted rendezvous hashing: each back end draws a score from a key and its own address.
+//!
+//! score = −w / ln u, with u uniform in (0, 1) from the hash of key and address: the highest wins,
+//! and each wins in proportion to its weight (Thaler, Ravishankar: A Name-Based Mapping Scheme for
+//! Rendezvous, 1996; the weights: Schindelhauer, Schomaker 2005). A back end that leaves moves only
+//! its own keys; a weight that changes moves only what it must; every balancer that knows the same
+//! back ends chooses alike without talking to the others.
+
+use std::sync::Arc;
+
+use super::Candidates;
+use crate::Backend;
+use crate::hashing::{fnv1a, mix, unit};
+
+#[derive(Debug)]
+pub(super) struct Scores {
+    /// For each back end what its draws begin from.
+    salts: Box<[u64]>,
+}
+
+impl Scores {
+    pub(super) fn new(backends: &[Arc<Backend>]) -> Self {
+        Self {
+            salts: backends.iter().map(|b| fnv1a(b.location().to_string().as_bytes())).collect(),
+        }
+    }
+
+    /// The highest score for the key among those that `may_win`.
+    pub(super) fn highest(
+        &self,
+        among: &Candidates<'_>,
+        may_win: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        // Index, hash, weight.
+        let mut best: Option<(usize, u64, u64)> = None;
+        for i in 0..self.salts.len() {
+            let (hash, weight) = (mix(among.key ^ self.salts[i]), among.weight(i));
+            let is_higher = best.is_none_or(|(_, hash_b, weight_b)| {
+                if weight == weight_b {
+                    // The score grows with the hash; two logarithms less.
+                    return hash > hash_b;
+                }
+                let score = |hash: u64, weight: u64| -(weight as f64) / unit(hash).ln();
+                score(hash, weight) > score(hash_b, weight_b)
+            });
+            // Asked last, for these are the dearest questions, and few come as far.
+            if is_higher && (among.is_usable)(i) && may_win(i) {
+                best = Some((i, hash, weight));
+            }
+        }
+        best.map(|(i, ..)| i)
+    }
+}

@@ -1,0 +1,41 @@
+//! Transaction-join-shortest-queue: the fewest open transactions for its weight.
+//!
+//! Signal: the transactions that leases hold on each back end, from a request to its final
+//! response. Choice: the fewest, divided by the weight. Ties: in turn. Cold start: all have none,
+//! so the ties decide. Recovery: none needed, a count comes back with its lease.
+//! Known bias: an INVITE weighs what a BYE does, though it costs more; and an INVITE that rings
+//! for long weighs though no server works on it. A back end that fails fast looks idle and
+//! attracts calls.
+//!
+//! Source: 003 §IV.A.2.
+
+use tidegate_world::Stream;
+
+use super::least::Least;
+use super::{Candidates, Choose};
+use crate::registry::Entry;
+use crate::{Key, Policy};
+
+pub(crate) static ENTRY: Entry = Entry {
+    policy: Policy::Tjsq,
+    name: "tjsq",
+    summary: "the fewest open transactions for its weight",
+    source: "003 §IV.A.2",
+    doc: "A transaction counts from its request to the final response, so a back end that \
+          answers slowly is seen at once.",
+    key: Key::Call,
+    params: &[],
+    check: |_| Ok(()),
+    build: |_, _| Box::new(Tjsq::default()),
+};
+
+#[derive(Debug, Default)]
+struct Tjsq {
+    least: Least,
+}
+
+impl Choose for Tjsq {
+    fn choose(&mut self, among: &Candidates<'_>, _draws: &mut Stream) -> Option<usize> {
+        self.least.pick(among, |i| among.backends[i].transactions())
+    }
+}

@@ -1,0 +1,63 @@
+//! The last response times of a back end, and their mean in which the newest weigh most.
+
+use std::time::Duration;
+
+/// Response times that are kept.
+const WINDOW: usize = 20;
+
+/// The last 20 response times.
+///
+/// Their mean is Jiang et al.'s response-time weighted moving average (IEEE/ACM Transactions on
+/// Networking 20(4), 2012): the newest weighs 20, the one before it 19, the oldest 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Recent {
+    /// In µs; a ring.
+    times_us: [u32; WINDOW],
+    length: usize,
+    /// Where the next one goes.
+    next: usize,
+}
+
+impl Recent {
+    /// Takes in a response time; one of more than 71 minutes counts as that.
+    pub(crate) fn push(&mut self, time: Duration) {
+        self.times_us[self.next] = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        self.next = (self.next + 1) % WINDOW;
+        self.length = (self.length + 1).min(WINDOW);
+    }
+
+    /// Their weighted mean; zero if there is none. Of fewer than 20 the newest weighs 20 too.
+    pub(crate) fn mean(&self) -> Duration {
+        let (mut sum, mut weights) = (0, 0);
+        for age in 0..self.length {
+            let weight = (WINDOW - age) as u64;
+            let time = self.times_us[(self.next + WINDOW - 1 - age) % WINDOW];
+            sum += weight * u64::from(time);
+            weights += weight;
+        }
+        Duration::from_micros(sum.checked_div(weights).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean_us(times_us: impl IntoIterator<Item = u64>) -> u128 {
+        let mut recent = Recent::default();
+        times_us.into_iter().for_each(|us| recent.push(Duration::from_micros(us)));
+        recent.mean().as_micros()
+    }
+
+    #[test]
+    fn the_newest_of_twenty_weighs_twenty_and_the_oldest_one() {
+        assert_eq!(mean_us([]), 0);
+        assert_eq!(mean_us([500]), 500);
+        assert_eq!(mean_us([100, 200]), (19 * 100 + 20 * 200) / 39);
+        // Σ w·w over Σ w, w = 1 … 20.
+        assert_eq!(mean_us((1..=20).map(|n| n * 1000)), 2870 * 1000 / 210);
+        // What came before the last 20 is forgotten.
+        assert_eq!(mean_us((0..7).map(|_| 9_000_000).chain((0..20).map(|_| 40))), 40);
+        assert_eq!(mean_us([u64::MAX]), u32::MAX.into());
+    }
+}

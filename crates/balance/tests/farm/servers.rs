@@ -1,0 +1,172 @@
+//! A farm of servers in simulated time, and the calls that a picker divides among them.
+//!
+//! A server is one processor with a queue: it takes requests in the order of their arrival, and
+//! answers each when its work is done, which takes an exponentially distributed time. A call is an
+//! INVITE, a time for which it is held, and a BYE. There is no network between.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use tidegate_balance::{Lease, Picker, Pool, Values, Work};
+use tidegate_world::{Purpose, Seed, Stream, Timestamp};
+
+/// What a farm is, and what is offered to it.
+#[derive(Clone, Copy)]
+pub struct Farm<'a> {
+    /// For each server how fast it is, 1 being 300 calls/s.
+    pub speeds: &'a [f64],
+    /// For each server its weight in the configuration.
+    pub weights: &'a [u32],
+    /// What an INVITE costs, as a multiple of a BYE.
+    pub ratio: f64,
+    /// Offered calls, as a fraction of what the servers can do together.
+    pub load: f64,
+    pub hold_mean_s: f64,
+    pub lasts_s: f64,
+}
+
+/// Calls/s of a server of speed 1: 003 §VI.b.
+const CAPACITY_CPS: f64 = 300.0;
+
+/// What came of it.
+pub struct Outcome {
+    /// Response times of INVITEs in the second half of the run, sorted, s.
+    pub responses_s: Vec<f64>,
+    pub pool: Pool,
+}
+
+impl Outcome {
+    pub fn mean_ms(&self) -> f64 {
+        self.responses_s.iter().sum::<f64>() / self.responses_s.len() as f64 * 1e3
+    }
+
+    pub fn p99_ms(&self) -> f64 {
+        self.responses_s[self.responses_s.len() * 99 / 100] * 1e3
+    }
+}
+
+/// What happens next.
+enum Event {
+    Arrival,
+    /// A server has done the work of a request.
+    Done {
+        call: usize,
+        kind: Work,
+    },
+    HangUp {
+        call: usize,
+    },
+}
+
+struct Call {
+    server: usize,
+    since: Timestamp,
+    call: Option<Lease>,
+    open: Option<Lease>,
+}
+
+struct Run<'a> {
+    farm: Farm<'a>,
+    picker: Picker,
+    /// When each server has done all that waits.
+    free_at: Vec<Timestamp>,
+    calls: Vec<Call>,
+    /// By time, and among equals by the order in which they were planned.
+    agenda: BinaryHeap<Reverse<(Timestamp, usize)>>,
+    events: Vec<Option<Event>>,
+    service: Stream,
+    responses_s: Vec<f64>,
+}
+
+impl Farm<'_> {
+    pub fn run(self, policy: impl Into<Values>) -> Outcome {
+        let names: Vec<_> = (0..self.speeds.len()).map(|i| format!("server-{i}")).collect();
+        let listed: Vec<_> = names
+            .iter()
+            .zip(self.weights)
+            .enumerate()
+            .map(|(i, (name, &weight))| {
+                (name.as_str(), format!("192.0.2.{}:5060", i + 1).parse().unwrap(), weight)
+            })
+            .collect();
+        let pool = Pool::new("farm", &listed);
+        let seed = Seed(4);
+        let mut run = Run {
+            farm: self,
+            picker: Picker::new(pool.clone(), policy, seed.stream(Purpose::Balance, 0)),
+            free_at: vec![Timestamp::ZERO; self.speeds.len()],
+            calls: Vec::new(),
+            agenda: BinaryHeap::new(),
+            events: Vec::new(),
+            service: seed.stream(Purpose::Service, 0),
+            responses_s: Vec::new(),
+        };
+        let mut arrivals = seed.stream(Purpose::Arrivals, 0);
+        let mut holds = seed.stream(Purpose::Hold, 0);
+        let mut keys = seed.stream(Purpose::Identity, 0);
+        let rate = self.load * CAPACITY_CPS * self.speeds.iter().sum::<f64>();
+        run.plan(Timestamp::ZERO, Event::Arrival);
+        while let Some(Reverse((now, index))) = run.agenda.pop() {
+            match run.events[index].take().expect("an event happens once") {
+                Event::Arrival => {
+                    run.invite(now, keys.next_u64());
+                    let next = now + Duration::from_secs_f64(arrivals.exponential(1.0 / rate));
+                    if next.as_secs_f64() < self.lasts_s {
+                        run.plan(next, Event::Arrival);
+                    }
+                }
+                Event::Done { call, kind } => {
+                    run.done(now, call, kind);
+                    if kind == Work::CallStart {
+                        let held = holds.exponential(self.hold_mean_s);
+                        run.plan(now + Duration::from_secs_f64(held), Event::HangUp { call });
+                    }
+                }
+                Event::HangUp { call } => run.request(now, call, Work::CallEnd),
+            }
+        }
+        run.responses_s.sort_by(f64::total_cmp);
+        Outcome { responses_s: run.responses_s, pool }
+    }
+}
+
+impl Run<'_> {
+    fn plan(&mut self, at: Timestamp, event: Event) {
+        self.agenda.push(Reverse((at, self.events.len())));
+        self.events.push(Some(event));
+    }
+
+    fn invite(&mut self, now: Timestamp, key: u64) {
+        let server = self.picker.pick(now, key, None).expect("all are up");
+        let call = Some(self.picker.call_lease(server));
+        self.calls.push(Call { server, since: now, call, open: None });
+        self.request(now, self.calls.len() - 1, Work::CallStart);
+    }
+
+    fn request(&mut self, now: Timestamp, call: usize, kind: Work) {
+        let server = self.calls[call].server;
+        self.calls[call].open = Some(self.picker.transaction_lease(now, server, kind));
+        let Farm { ratio, speeds, .. } = self.farm;
+        let part = if kind == Work::CallStart { ratio } else { 1.0 } / (ratio + 1.0);
+        let mean_s = part / (CAPACITY_CPS * speeds[server]);
+        let cost = Duration::from_secs_f64(self.service.exponential(mean_s));
+        let done = self.free_at[server].max(now) + cost;
+        self.free_at[server] = done;
+        self.plan(done, Event::Done { call, kind });
+    }
+
+    fn done(&mut self, now: Timestamp, call: usize, kind: Work) {
+        let entry = &mut self.calls[call];
+        let mut open = entry.open.take().expect("a request was open");
+        open.on_answered(now);
+        match kind {
+            Work::CallStart => {
+                if entry.since.as_secs_f64() >= self.farm.lasts_s / 2.0 {
+                    self.responses_s.push(now.since(entry.since).as_secs_f64());
+                }
+            }
+            _ => entry.call = None,
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The upper tier of service: which part of new calls is served with state, when there is not
+//! processor enough to serve all of them so.
+//!
+//! Service with state repeats what is lost, absorbs what is repeated and goes on to another
+//! server when one fails; service without only passes messages on, and takes less. So there are
+//! three tiers: with state, without, and refused. A call is refused only where serving all
+//! of them without state would be too much as well.
+//!
+//! # Signal
+//!
+//! The occupancy ρ of the processor, smoothed over 0.3 s; the rate of new calls λ; and what a
+//! call takes of the processor in either tier, `s₁` with state and `s₀` without, measured by
+//! number of messages ([`cost`]). Occupancy cannot exceed 1, so what could not be served is added
+//! to it: the calls that were refused for want of processor, and those that wait, as if they
+//! were to be served within a second.
+//!
+//! ```text
+//! ρ' = ρ + (refused a second + waiting / 1 s) · (q·s₁ + (1 − q)·s₀)
+//! ```
+//!
+//! # When it trips
+//!
+//! As soon as ρ' exceeds the target τ. One unit of the share `q` is worth `λ·(s₁ − s₀)` of the
+//! processor, so `q` falls by half of what is missing, and by a quarter at the most in one
+//! period, which may have been one in which the process stood still:
+//!
+//! ```text
+//! q ← q − min(½·(ρ' − τ) / (λ·(s₁ − s₀)), ¼)
+//! ```
+//!
+//! τ is a tenth below what the law in force aims at, if that is an occupancy, and
+//! [`occupancy_max`](TierSettings::occupancy_max) at the most. Were it the same, both would
+//! answer to the same excess, and some calls would be refused that can be served without state;
+//! were it above, the law would hold ρ where nothing is to be changed here. A law that reads a
+//! delay trips only when the processor is full, which is later.
+//!
+//! # How it recovers
+//!
+//! By the same rule, when ρ' has been below `τ − 0.05` and `q` has not fallen for a second, and
+//! nothing is refused: else `q` would take what the law is about to give back to callers. It
+//! rises by a fifth in a second at the most, which is slower than it falls: the last messages of a
+//! call come long after the first, so what a change of `q` does is seen late. Between `τ − 0.05`
+//! and τ it stays.
+//!
+//! # Cold start
+//!
+//! All calls are served with state. Before any was served without, `s₀` is taken for two thirds
+//! of `s₁`; before anything was measured, each period of excess takes a quarter.
+//!
+//! # Which calls
+//!
+//! The [deterministic throttle](crate::ThrottleKind::Deterministic) picks them, so that of any n
+//! in a row `n·q` are served with state, but for one.
+//!
+//! # Known bias
+//!
+//! What is not service (reception, sending) is not in `s₁` and `s₀`. Service with state
+//! sends more, so the difference is too small and the steps are too large, twice at the most in
+//! practice; that is what the half is for. If state turns out to cost nothing, `q` rises
+//! to 1 and stays there. Messages of pools that are always in one tier count as if they were of
+//! the calls that are divided here. A law that acts on the occupancy of a tenth of a second may
+//! refuse one call in a thousand at τ, when for a moment that many more come.
+//!
+//! # Source
+//!
+//! 000, chapter of related work: SERvartuka "dynamically changes the fraction of calls handled
+//! statefully and statelessly"; a combined approach "would have three tiers, where calls could
+//! either be handled statefully, handled statelessly, or dropped". The rule is ours.
+
+mod cost;
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::filter::LowPass;
+use crate::signals::Reading;
+use crate::throttle::Deterministic;
+
+use cost::CallCosts;
+
+/// τ as a part of what a law aims at.
+const LEAD: f64 = 0.9;
+
+/// How far below τ the occupancy must be for the share to rise.
+const BAND: f64 = 0.05;
+
+/// The part of what is missing that one step makes up for.
+const GAIN: f64 = 0.5;
+
+/// How far the share falls in one period at the most.
+const FALL: f64 = 0.25;
+
+/// How far it rises in a second at the most.
+const RISE: f64 = 0.2;
+
+/// How long it must not have fallen before it rises.
+const HOLD: Duration = Duration::from_secs(1);
+
+/// In what time that which waits is to be served, s.
+const BACKLOG_TIME_S: f64 = 1.0;
+
+/// Time constant of the filters, s.
+const FILTER_S: f64 = 0.3;
+
+/// `s₀` as a part of `s₁` before it was measured.
+const STATELESS: f64 = 2.0 / 3.0;
+
+/// New calls of which a period must know, unless it has lasted for [`PERIOD_MAX`].
+const CALLS: u64 = 30;
+
+/// How long a period lasts at the most.
+const PERIOD_MAX: Duration = Duration::from_secs(1);
+
+/// How a call is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tier {
+    /// What is needed to repeat, to absorb and to begin again is kept.
+    #[default]
+    Stateful,
+    /// Each message is passed on by itself.
+    Stateless,
+}
+
+impl Tier {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Stateful, Self::Stateless];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stateful => "stateful",
+            Self::Stateless => "stateless",
+        }
+    }
+}
+
+/// How calls are divided among the tiers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TierSettings {
+    /// Occupancy of the processor up to which all calls are served with state, 0 to 1 without
+    /// 0; default 0.85.
+    pub occupancy_max: f64,
+    /// How often the share is set, at the most; default 100 ms.
+    pub period: Duration,
+}
+
+impl Default for TierSettings {
+    fn default() -> Self {
+        Self { occupancy_max: 0.85, period: Duration::from_millis(100) }
+    }
+}
+
+/// Divides new calls among the tiers.
+#[derive(Clone, Debug)]
+pub struct Tiers {
+    settings: TierSettings,
+    /// q, 0 to 1.
+    share: f64,
+    /// τ.
+    target: f64,
+    throttle: Deterministic,
+    costs: CallCosts,
+    /// ρ.
+    occupancy: LowPass,
+    /// λ, calls/s.
+    rate: LowPass,
+    /// When the share last fell.
+    fell: Timestamp,
+    /// The reading with which the open period begins; `None` before the first.
+    since: Option<Reading>,
+    /// New calls of the open period.
+    begun: u64,
+    refused: u64,
+}
+
+impl Tiers {
+    /// With all calls served with state.
+    ///
+    /// # Panics
+    /// If the occupancy is not above 0 and up to 1, or the period is 0.
+    pub fn new(settings: TierSettings) -> Self {
+        let TierSettings { occupancy_max, period } = settings;
+        let is_right = occupancy_max > 0.0 && occupancy_max <= 1.0 && !period.is_zero();
+        assert!(is_right, "{settings:?}");
+        let mut throttle = Deterministic::default();
+        throttle.start_at(1.0);
+        Self {
+            settings,
+            share: 1.0,
+            target: occupancy_max,
+            throttle,
+            costs: CallCosts::default(),
+            occupancy: LowPass::new(FILTER_S),
+            rate: LowPass::new(FILTER_S),
+            fell: Timestamp::ZERO,
+            since: None,
+            begun: 0,
+            refused: 0,
+        }
+    }
+
+    /// How the next new call is to be served. Without room for state, without.
+    pub fn choose(&mut self, has_room: bool) -> Tier {
+        self.begun += 1;
+        self.costs.on_begun();
+        // Of a share that is too near 1 for the fixed point nothing would add up.
+        let passes = self.share >= 1.0 || self.throttle.passes(self.share);
+        if passes && has_room { Tier::Stateful } else { Tier::Stateless }
+    }
+
+    /// A message of `class`, below [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX), was served.
+    pub fn on_served(&mut self, class: u8) {
+        self.costs.on_served(class);
+    }
+
+    /// What was served in `tier` took `cost`. Not of every message need it be known.
+    pub fn on_completion(&mut self, class: u8, tier: Tier, cost: Duration) {
+        self.costs.on_completion(class, tier, cost);
+    }
+
+    /// A new call was refused for want of processor.
+    pub fn on_refused(&mut self) {
+        self.refused += 1;
+    }
+
+    /// The processor was read; `waiting` new calls are in the queue, and the law in force aims at
+    /// the occupancy `aimed_at`, if it aims at one. Sets the share when a period is over.
+    pub fn on_reading(&mut self, processor: Reading, waiting: usize, aimed_at: Option<f64>) {
+        let Some(since) = self.since else {
+            self.since = Some(processor);
+            return;
+        };
+        let passed = processor.at.since(since.at);
+        let is_over = passed >= self.settings.period
+            && (self.begun + self.refused >= CALLS || passed >= PERIOD_MAX);
+        let occupancy = processor.occupancy_since(since).filter(|_| is_over);
+        let Some(occupancy) = occupancy else { return };
+        self.occupancy.update(occupancy, passed);
+        let per_second = |count: u64| count as f64 / passed.as_secs_f64();
+        self.rate.update(per_second(self.begun + self.refused), passed);
+        let unserved = per_second(self.refused) + waiting as f64 / BACKLOG_TIME_S;
+        let max = self.settings.occupancy_max;
+        self.target = aimed_at.map_or(max, |aimed_at| max.min(LEAD * aimed_at));
+        let step = self.step(processor.at, passed, unserved);
+        if step < 0.0 {
+            self.fell = processor.at;
+        }
+        self.share = (self.share + step).clamp(0.0, 1.0);
+        (self.since, self.begun, self.refused) = (Some(processor), 0, 0);
+    }
+
+    /// The share of new calls that is served with state, 0 to 1.
+    pub fn stateful_share(&self) -> f64 {
+        self.share
+    }
+
+    /// τ: the occupancy up to which it is 1, as last set.
+    pub fn target(&self) -> f64 {
+        self.target
+    }
+
+    /// What all messages of a call take to be served in a tier; `None` before it was measured.
+    pub fn call_cost(&self, tier: Tier) -> Option<Duration> {
+        self.costs.of(tier).map(Duration::from_secs_f64)
+    }
+
+    /// By how much the share is to change after a period of `passed`; `unserved` calls a second
+    /// would have to be served beside.
+    fn step(&self, now: Timestamp, passed: Duration, unserved: f64) -> f64 {
+        let rise_max = RISE * passed.as_secs_f64();
+        if self.costs.is_state_free() {
+            return rise_max;
+        }
+        let stateful = self.costs.of(Tier::Stateful);
+        let stateless = self.costs.of(Tier::Stateless).or(stateful.map(|cost| STATELESS * cost));
+        let (stateful, stateless) = (stateful.or(stateless), stateless);
+        let (stateful, stateless) = (stateful.unwrap_or(0.0), stateless.unwrap_or(0.0));
+        let mean = self.share * stateful + (1.0 - self.share) * stateless;
+        let missing = self.occupancy.value() + unserved * mean - self.target;
+        let slope = self.rate.value() * (stateful - stateless);
+        // Without a slope it is as steep as can be handled.
+        let step =
+            |missing: f64| if slope > 0.0 { GAIN * missing / slope } else { missing.signum() };
+        if missing > 0.0 {
+            -step(missing).min(FALL)
+        } else if missing < -BAND && self.refused == 0 && now.since(self.fell) >= HOLD {
+            step(-missing - BAND / 2.0).min(rise_max)
+        } else {
+            0.0
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tiers_tests.rs"]
+mod tests;

@@ -1,0 +1,165 @@
+//! What a call takes of the processor in each tier.
+//!
+//! A call is the messages that one brings on the average, of each class, whatever the tier; and
+//! a message of a class has a mean service time in each tier. So calls whose last message comes
+//! long after the first, under another share, are measured all the same, and both tiers by the
+//! same mix. Means are quotients of long sums: a service that was interrupted may take a thousand
+//! times as long as another, and would by itself decide an average that forgets quickly.
+
+use std::time::Duration;
+
+use tidegate_world::Work;
+
+use super::Tier;
+
+/// Messages of a class and tier at which what is known of them is halved: so many count, and
+/// half as many at least.
+const MESSAGES: f64 = 16_384.0;
+
+/// Likewise, calls by which messages are divided.
+const CALLS: f64 = 4096.0;
+
+/// Messages that must have been measured in a tier for its cost to be known.
+const KNOWN: f64 = 30.0;
+
+/// And for state to be found to cost nothing.
+const SURE: f64 = 1000.0;
+
+/// What is cheaper by less than this part is not found to be cheaper.
+const ERROR: f64 = 0.02;
+
+/// Messages by number, and service by class and tier.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CallCosts {
+    begun: f64,
+    served: [f64; Work::CLASSES_MAX],
+    timed: [[Timed; Work::CLASSES_MAX]; Tier::ALL.len()],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Timed {
+    count: f64,
+    seconds: f64,
+}
+
+impl CallCosts {
+    pub(super) fn on_begun(&mut self) {
+        self.begun += 1.0;
+        if self.begun >= CALLS {
+            self.begun /= 2.0;
+            self.served = self.served.map(|count| count / 2.0);
+        }
+    }
+
+    pub(super) fn on_served(&mut self, class: u8) {
+        if let Some(count) = self.served.get_mut(usize::from(class)) {
+            *count += 1.0;
+        }
+    }
+
+    pub(super) fn on_completion(&mut self, class: u8, tier: Tier, cost: Duration) {
+        let Some(timed) = self.timed[tier as usize].get_mut(usize::from(class)) else { return };
+        timed.count += 1.0;
+        timed.seconds += cost.as_secs_f64();
+        if timed.count >= MESSAGES {
+            *timed = Timed { count: timed.count / 2.0, seconds: timed.seconds / 2.0 };
+        }
+    }
+
+    /// Seconds that a call takes in `tier`; `None` before that was measured. A class of which
+    /// this tier has had none takes what it takes in the other.
+    pub(super) fn of(&self, tier: Tier) -> Option<f64> {
+        if self.begun == 0.0 || self.count(tier) < KNOWN {
+            return None;
+        }
+        let [own, other] = match tier {
+            Tier::Stateful => [Tier::Stateful, Tier::Stateless],
+            Tier::Stateless => [Tier::Stateless, Tier::Stateful],
+        }
+        .map(|tier| &self.timed[tier as usize]);
+        let mean = |class: usize| own[class].mean().or(other[class].mean()).unwrap_or(0.0);
+        let sum: f64 = self.served.iter().enumerate().map(|(class, n)| n * mean(class)).sum();
+        Some(sum / self.begun)
+    }
+
+    /// Whether a call takes as much without state as with it, for all that has been measured.
+    pub(super) fn is_state_free(&self) -> bool {
+        let is_sure = Tier::ALL.iter().all(|&tier| self.count(tier) >= SURE);
+        let [stateful, stateless] = Tier::ALL.map(|tier| self.of(tier).unwrap_or(0.0));
+        is_sure && stateless >= (1.0 - ERROR) * stateful
+    }
+
+    fn count(&self, tier: Tier) -> f64 {
+        self.timed[tier as usize].iter().map(|timed| timed.count).sum()
+    }
+}
+
+impl Timed {
+    fn mean(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.seconds / self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    fn serve(costs: &mut CallCosts, count: u32, tier: Tier, class: u8, cost: Duration) {
+        for _ in 0..count {
+            costs.on_served(class);
+            costs.on_completion(class, tier, cost);
+        }
+    }
+
+    fn us(cost: Option<f64>) -> Option<f64> {
+        cost.map(|seconds| (seconds * 1e9).round() / 1e3)
+    }
+
+    #[test]
+    fn a_call_takes_the_mean_of_each_of_its_messages_in_either_tier() {
+        let mut costs = CallCosts::default();
+        (0..40).for_each(|_| costs.on_begun());
+        serve(&mut costs, 20, Tier::Stateful, 0, 30 * US);
+        serve(&mut costs, 40, Tier::Stateful, 1, 10 * US);
+        assert_eq!((us(costs.of(Tier::Stateful)), costs.of(Tier::Stateless)), (Some(25.0), None));
+        serve(&mut costs, 20, Tier::Stateless, 0, 20 * US);
+        assert_eq!(costs.of(Tier::Stateless), None, "20 messages are few");
+        serve(&mut costs, 40, Tier::Stateless, 1, 5 * US);
+        // Of class 0 each call has one, of class 1 two.
+        assert_eq!(us(costs.of(Tier::Stateful)), Some(50.0));
+        assert_eq!(us(costs.of(Tier::Stateless)), Some(30.0));
+        // Only one tier has had messages of class 2.
+        serve(&mut costs, 40, Tier::Stateful, 2, 7 * US);
+        assert_eq!(us(costs.of(Tier::Stateless)), Some(37.0));
+        costs.on_served(200);
+        costs.on_completion(200, Tier::Stateful, US);
+        assert_eq!(us(costs.of(Tier::Stateful)), Some(57.0), "no class");
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgotten() {
+        let mut costs = CallCosts::default();
+        for cost in [100 * US, 10 * US] {
+            for _ in 0..100_000 {
+                costs.on_begun();
+                serve(&mut costs, 2, Tier::Stateful, 0, cost);
+            }
+        }
+        assert!((19.9..20.1).contains(&us(costs.of(Tier::Stateful)).unwrap()));
+    }
+
+    #[test]
+    fn state_is_found_to_be_free_only_by_many_messages() {
+        let mut costs = CallCosts::default();
+        costs.on_begun();
+        serve(&mut costs, 2000, Tier::Stateful, 0, 10 * US);
+        serve(&mut costs, 900, Tier::Stateless, 0, 11 * US);
+        assert!(!costs.is_state_free());
+        serve(&mut costs, 100, Tier::Stateless, 0, 11 * US);
+        assert!(costs.is_state_free());
+        serve(&mut costs, 1000, Tier::Stateless, 0, 8 * US);
+        assert!(!costs.is_state_free());
+    }
+}

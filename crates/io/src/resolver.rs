@@ -1,0 +1,190 @@
+//! Host names, resolved beside the shards.
+//!
+//! A shard never waits for the DNS. What its core asks goes to one thread for the whole process,
+//! which asks the servers and gives the answer back to the shard it is for, as an order is given:
+//! by a queue and a waker. The `hosts` file comes before the DNS; it and `/etc/resolv.conf` are
+//! read at the start.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::{RData, RecordType};
+use tidegate_world::{ADDRESSES_MAX, Answer, Family, Query, QueryId, Question};
+use tokio::runtime;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::Waker;
+
+/// Questions that wait to be asked at the most.
+const WAITING_MAX: usize = 256;
+
+/// Questions asked at the same time at the most.
+const ASKED_MAX: usize = 64;
+
+/// Answers that wait for one shard at the most.
+const ANSWERS_MAX: usize = 256;
+
+/// Nobody is asked for longer than this. It is shorter than the patience of the cores.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A handle on the thread that resolves names. The thread ends with the last handle and the last
+/// shard.
+#[derive(Clone, Debug)]
+pub struct Resolver(mpsc::Sender<Asked>);
+
+/// A question, and to whom the answer goes.
+#[derive(Debug)]
+struct Asked {
+    query: Query,
+    answers: Sender<(QueryId, Answer)>,
+    waker: Waker,
+}
+
+impl Resolver {
+    /// Starts the thread, which asks these servers; those of `/etc/resolv.conf` if there are none.
+    /// Without either, only the `hosts` file is left.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(servers: &[SocketAddr]) -> io::Result<Self> {
+        let resolver = resolver(servers).map_err(io::Error::other)?;
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (questions, asked) = mpsc::channel(WAITING_MAX);
+        thread::Builder::new()
+            .name("resolver".to_owned())
+            .spawn(move || runtime.block_on(serve(&resolver, asked)))?;
+        Ok(Self(questions))
+    }
+
+    /// What a shard asks by, which an answer wakes.
+    pub(crate) fn join(&self, waker: Waker) -> Desk {
+        Desk { questions: Some((self.0.clone(), waker)), ..Desk::closed() }
+    }
+}
+
+/// A shard's end.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    questions: Option<(mpsc::Sender<Asked>, Waker)>,
+    give: Sender<(QueryId, Answer)>,
+    answers: Receiver<(QueryId, Answer)>,
+}
+
+impl Desk {
+    /// Of a shard that has nobody to ask.
+    pub(crate) fn closed() -> Self {
+        let (give, answers) = bounded(ANSWERS_MAX);
+        Self { questions: None, give, answers }
+    }
+
+    /// Asks. `false` if there is no room, or nobody to be asked: the answer says so.
+    pub(crate) fn ask(&self, query: Query) -> bool {
+        let id = query.id;
+        let is_asked = self.questions.as_ref().is_some_and(|(questions, waker)| {
+            let (answers, waker) = (self.give.clone(), waker.clone());
+            questions.try_send(Asked { query, answers, waker }).is_ok()
+        });
+        if !is_asked {
+            // If there is no room for that either, the core's patience ends it.
+            let _ = self.give.try_send((id, Answer::NoAnswer));
+        }
+        is_asked
+    }
+
+    /// The next answer.
+    pub(crate) fn take(&self) -> Option<(QueryId, Answer)> {
+        self.answers.try_recv().ok()
+    }
+
+    /// Whether none waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.answers.is_empty()
+    }
+}
+
+fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
+    let provider = TokioRuntimeProvider::default();
+    let mut builder = if servers.is_empty() {
+        TokioResolver::builder_tokio().unwrap_or_else(|_| {
+            let nobody = ResolverConfig::from_parts(None, Vec::new(), Vec::new());
+            TokioResolver::builder_with_config(nobody, provider)
+        })
+    } else {
+        let servers = servers.iter().map(name_server).collect();
+        let config = ResolverConfig::from_parts(None, Vec::new(), servers);
+        TokioResolver::builder_with_config(config, provider)
+    };
+    let options: &mut ResolverOpts = builder.options_mut();
+    // How long an answer holds is the core's business.
+    options.cache_size = 0;
+    options.use_hosts_file = ResolveHosts::Always;
+    builder.build()
+}
+
+/// A server that is asked over UDP, and over TCP what is too long for that.
+fn name_server(address: &SocketAddr) -> NameServerConfig {
+    let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+        connection.port = address.port();
+        connection
+    });
+    NameServerConfig::new(address.ip(), true, connections.into())
+}
+
+/// Asks until nobody asks any more.
+async fn serve(resolver: &TokioResolver, mut asked: mpsc::Receiver<Asked>) {
+    let mut tasks = JoinSet::new();
+    while let Some(Asked { query, answers, waker }) = asked.recv().await {
+        while tasks.len() >= ASKED_MAX {
+            tasks.join_next().await;
+        }
+        while tasks.try_join_next().is_some() {}
+        let resolver = resolver.clone();
+        tasks.spawn(async move {
+            let answer = tokio::time::timeout(PATIENCE, answer(&resolver, query.question)).await;
+            // A shard that has ended, or that has no room, goes without.
+            let _ = answers.try_send((query.id, answer.unwrap_or(Answer::NoAnswer)));
+            waker.wake();
+        });
+    }
+}
+
+async fn answer(resolver: &TokioResolver, question: Question) -> Answer {
+    let Question::Resolve(host, family) = question;
+    let kind = match family {
+        Family::V4 => RecordType::A,
+        Family::V6 => RecordType::AAAA,
+    };
+    match resolver.lookup(&*host, kind).await {
+        Ok(found) => {
+            let ip = |data: &RData| match data {
+                RData::A(a) => Some(IpAddr::V4(a.0)),
+                RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0)),
+                _ => None,
+            };
+            let addresses = found.answers().iter().filter_map(|record| ip(&record.data));
+            let holds = found.valid_until().saturating_duration_since(Instant::now());
+            Answer::Addresses(addresses.take(ADDRESSES_MAX).collect(), holds)
+        }
+        Err(NetError::Dns(DnsError::NoRecordsFound(none)))
+            if matches!(none.response_code, ResponseCode::NXDomain | ResponseCode::NoError) =>
+        {
+            Answer::NotFound
+        }
+        Err(_) => Answer::NoAnswer,
+    }
+}
+
+#[cfg(test)]
+#[path = "resolver_tests.rs"]
+mod tests;

@@ -1,0 +1,156 @@
+//! What the kernel gate saves: a datagram that it drops, against one that is read and dropped.
+//!
+//! A thread sends itself datagrams on the loopback interface, by turns with reading them, so that
+//! its CPU time of either half is known apart. The sender's half contains all that the kernel does
+//! with a datagram until it lies in a buffer or is dropped, which between machines is done by the
+//! receiving one. What the gate drops is never read: its reader's half is nothing.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+
+use serde::Serialize;
+use tidegate_io::{BATCH, Group, Inbox, Listen, open};
+use tidegate_world::{Pool, Shedding};
+
+use super::Cost;
+use crate::thread_clock::thread_ns;
+
+/// Bytes of a common INVITE.
+const INVITE: usize = 500;
+
+/// Batches of which one time is taken: a reading of the clock costs as much as a datagram.
+const BATCHES: u32 = 4;
+
+/// Both halves of a datagram's way, in µs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Halves {
+    /// Sending it, and all that the kernel does on its arrival.
+    pub sender: Cost,
+    /// Reading it.
+    pub reader: Cost,
+}
+
+/// What a datagram costs that nobody wants.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Gate {
+    /// Where it is read, and dropped for its first bytes.
+    pub read: Halves,
+    /// Where the kernel gate drops it.
+    pub shed: Halves,
+}
+
+impl Gate {
+    /// Measures so many datagrams of each way more, as a round of its own.
+    ///
+    /// # Errors
+    /// When there is no socket, or datagrams are lost or dropped that should not be.
+    pub(super) fn measure(&mut self, datagrams: u32) -> Result<(), String> {
+        let none = Shedding::NONE;
+        let all = Shedding { share: 1.0, ..Shedding::NONE };
+        for (halves, shedding) in [(&mut self.read, &none), (&mut self.shed, &all)] {
+            let mut way = Way::open(shedding).map_err(|error| error.to_string())?;
+            let (sender, reader) = way.pass(datagrams)?;
+            halves.sender.add(&sender);
+            halves.reader.add(&reader);
+        }
+        Ok(())
+    }
+
+    /// What the gate saves of a datagram, the kernel's part included, in µs; from the medians.
+    pub fn saved_us(&self) -> f64 {
+        let both = |halves: &Halves| halves.sender.median_us + halves.reader.median_us;
+        both(&self.read) - both(&self.shed)
+    }
+}
+
+struct Way {
+    group: Group,
+    peer: UdpSocket,
+    inbox: Inbox,
+    sheds: bool,
+}
+
+impl Way {
+    fn open(shedding: &Shedding) -> io::Result<Self> {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let group = open(&Listen { gate: true, ..Listen::new(local) }).map_err(io::Error::other)?;
+        group.gate().expect("asked for").set(shedding)?;
+        let inbox = Inbox::new(&Pool::new());
+        Ok(Self { group, peer: UdpSocket::bind(local)?, inbox, sheds: shedding.share > 0.0 })
+    }
+
+    /// The µs of each half for a datagram, a value for each [`BATCHES`].
+    fn pass(&mut self, datagrams: u32) -> Result<(Vec<f64>, Vec<f64>), String> {
+        let told = |error: io::Error| error.to_string();
+        let times = datagrams.div_ceil(BATCHES * BATCH as u32);
+        let (mut sender, mut reader) = (Vec::new(), Vec::new());
+        // The first is for the caches.
+        for time in 0..=times {
+            let (sent, read) = self.turn(time).map_err(told)?;
+            if time > 0 {
+                sender.push(sent);
+                reader.push(read);
+            }
+        }
+        let sent = u64::from(times + 1) * u64::from(BATCHES) * BATCH as u64;
+        let filtered = self.group.gate().expect("asked for").filtered();
+        match filtered == if self.sheds { sent } else { 0 } {
+            true => Ok((sender, reader)),
+            false => Err(format!("the kernel gate dropped {filtered} of {sent} datagrams")),
+        }
+    }
+
+    fn turn(&mut self, time: u32) -> io::Result<(f64, f64)> {
+        let mut text = [b'x'; INVITE];
+        text[..7].copy_from_slice(b"INVITE ");
+        let (mut sender, mut reader) = (0, 0);
+        for batch in 0..BATCHES {
+            let began = thread_ns();
+            for number in 0..BATCH as u32 {
+                let number = (time * BATCHES + batch) * BATCH as u32 + number;
+                text[40..44].copy_from_slice(&number.to_be_bytes());
+                self.peer.send_to(&text, self.group.local())?;
+            }
+            let sent = thread_ns();
+            let read = if self.sheds { 0 } else { self.read()? };
+            reader += thread_ns() - sent;
+            sender += sent - began;
+            if !self.sheds && read != BATCH {
+                return Err(io::Error::other(format!("{read} of {BATCH} datagrams were read")));
+            }
+        }
+        let each = |ns: u64| ns as f64 / 1e3 / f64::from(BATCHES) / BATCH as f64;
+        Ok((each(sender), each(reader)))
+    }
+
+    /// Reads all that waits, and drops what is an INVITE by its first bytes.
+    fn read(&mut self) -> io::Result<usize> {
+        let listener = self.group.listener(0);
+        let socket = listener.invite().expect("a socket of their own");
+        let mut count = 0;
+        while self.inbox.receive(socket, BATCH)? > 0 {
+            while let Some(datagram) = self.inbox.take() {
+                count += usize::from(datagram.bytes.starts_with(b"INVITE "));
+            }
+        }
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_way_is_measured_to_the_datagram() {
+        let mut gate = Gate::default();
+        // An error if the kernel dropped one more or less than it was to.
+        gate.measure(1000).unwrap();
+        gate.measure(1000).unwrap();
+        for halves in [&gate.read, &gate.shed] {
+            assert_eq!(halves.sender.rounds_us.len(), 2);
+            assert_eq!(halves.reader.rounds_us.len(), 2);
+            assert!(halves.sender.median_us > 0.0);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Service with transactions, without, and refusal: which calls get which, in simulated time.
+
+use std::sync::atomic::AtomicBool;
+
+use std::path::Path;
+
+use tidegate_lab::outcome::Outcome;
+use tidegate_lab::point::points;
+use tidegate_lab::scenario::Scenario;
+use tidegate_lab::worlds::{Kind, Simulated, World};
+
+/// A call of six messages costs 1.2 ms with transactions and 0.72 without: 833 and 1389 calls/s.
+const COSTS: &str = "[emulate]\nserve_us = 200\nserve_stateless_us = 120\nrefuse_us = 20\n";
+
+/// What a stateless call costs, as a part of one with transactions.
+const STATELESS: f64 = 0.6;
+
+/// One server in this mode, under a law, at `load` times what it can do with transactions.
+fn run(mode: &str, law: &str, load: f64) -> Outcome {
+    // Loads are multiples of what the server can do in its mode.
+    let load = if mode == "stateless" { load * STATELESS } else { load };
+    let text = format!(
+        "title = \"t\"\n[workload]\nload = {load}\n\
+         [schedule]\nwarm_up_s = 10\nmeasured_s = 20\nrepetitions = 1\n\
+         [[node]]\nname = \"server\"\nto = [\"answerers\"]\nshare = 1\nunder_test = true\n\
+         mode = \"{mode}\"\n{COSTS}[[variant]]\noverload = {{ law = \"{law}\" }}\n"
+    );
+    let scenario = Scenario::parse(Path::new("s.toml"), text.as_bytes());
+    let scenario = scenario.unwrap_or_else(|e| panic!("{e}"));
+    let point = points(&scenario, Kind::Sim).remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    Simulated::new().run(&point, folder.path(), &AtomicBool::new(false)).unwrap()
+}
+
+/// The share of the calls that went on with transactions: only these bring a 100.
+fn stateful(outcome: &Outcome) -> f64 {
+    let sent = |from: &str, to: &str, message: &str| {
+        let flow = |f: &&tidegate_lab::outcome::Flow| {
+            (&*f.from, &*f.to, &*f.message) == (from, to, message)
+        };
+        outcome.flows.iter().find(flow).map_or(0, |flow| flow.sent) as f64
+    };
+    sent("server", "callers", "100 INVITE") / sent("server", "answerers", "INVITE")
+}
+
+#[test]
+fn below_its_capacity_every_call_has_transactions() {
+    let outcome = run("adaptive", "occ", 0.7);
+    assert_eq!((outcome.good, stateful(&outcome)), (outcome.offered, 1.0));
+}
+
+#[test]
+fn none_is_refused_that_can_be_served_without_transactions() {
+    // By occupancy, by delay, and by the occupancy of a tenth of a second, in which for a moment
+    // so many may come that some are refused.
+    for (law, refused_max) in [("occ", 0), ("codel", 0), ("pi", 50)] {
+        let always = run("transaction", law, 1.3);
+        assert!(always.refused > always.offered / 7, "{law}: {}", always.refused);
+        let outcome = run("adaptive", law, 1.3);
+        let Outcome { offered, good, refused, .. } = outcome;
+        assert!(refused <= refused_max, "{law}: {refused} of {offered}");
+        assert_eq!(good, offered - refused, "{law}");
+        let share = stateful(&outcome);
+        assert!((0.01..0.4).contains(&share), "{law}: {share}");
+    }
+}
+
+#[test]
+fn beyond_that_it_carries_what_a_server_without_transactions_does() {
+    for load in [1.8, 3.0] {
+        let [adaptive, stateless] = ["adaptive", "stateless"].map(|mode| run(mode, "pi", load));
+        let kept = adaptive.good as f64 / stateless.good as f64;
+        assert!((0.97..1.03).contains(&kept), "{load}: {kept}");
+        assert!(adaptive.refused > 0 && stateful(&adaptive) < 0.02, "{}", stateful(&adaptive));
+    }
+}

@@ -1,0 +1,125 @@
+//! Which calls keep transactions, where the mode of their pool leaves that open.
+
+use std::time::Duration;
+
+use tidegate_control::{Gate, Reason, Tier, TierSettings, Tiers};
+
+use crate::calls::CallRef;
+use crate::class::Class;
+use crate::endpoint::Endpoint;
+use crate::settings::{Mode, PoolSettings, Settings};
+
+/// The tiers of service of a shard, and in which of them its last message was served.
+pub(crate) struct Tiering {
+    settings: TierSettings,
+    /// If any pool leaves the choice.
+    tiers: Option<Tiers>,
+    /// That of the message in service, or served last; `None` if it was not forwarded.
+    served: Option<Tier>,
+}
+
+impl Tiering {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let occupancy_max = settings.overload.stateful_max;
+        let tiers = TierSettings { occupancy_max, ..TierSettings::default() };
+        let mut tiering = Self { settings: tiers, tiers: None, served: None };
+        tiering.enlist(&settings.pools);
+        tiering
+    }
+
+    /// From now on these are the pools. What was learned stays, if there is still a choice.
+    pub(crate) fn enlist(&mut self, pools: &[PoolSettings]) {
+        let is_adaptive = pools.iter().any(|pool| pool.mode == Mode::Adaptive);
+        let tiers = self.tiers.take().filter(|_| is_adaptive);
+        self.tiers = tiers.or_else(|| is_adaptive.then(|| Tiers::new(self.settings)));
+    }
+
+    pub(crate) fn tiers(&self) -> Option<&Tiers> {
+        self.tiers.as_ref()
+    }
+
+    /// The service of a message begins.
+    pub(crate) fn begin(&mut self) {
+        self.served = None;
+    }
+
+    /// It is found to belong to `tier`.
+    pub(crate) fn note(&mut self, tier: Tier) {
+        self.served = Some(tier);
+    }
+
+    /// It was served. `true` if nothing is kept of it.
+    pub(crate) fn on_served(&mut self, class: Class) -> bool {
+        if let (Some(tiers), Some(_)) = (&mut self.tiers, self.served) {
+            tiers.on_served(class as u8);
+        }
+        self.served == Some(Tier::Stateless)
+    }
+
+    /// The service of the last message took `cost`.
+    pub(crate) fn on_completion(&mut self, class: Class, cost: Duration) {
+        if let (Some(tiers), Some(tier)) = (&mut self.tiers, self.served) {
+            tiers.on_completion(class as u8, tier, cost);
+        }
+    }
+
+    /// New work was refused.
+    pub(crate) fn on_refused(&mut self, reason: Reason) {
+        let Some(tiers) = &mut self.tiers else { return };
+        match reason {
+            // A share is that of what the law admits.
+            Reason::Law
+            | Reason::Rank
+            | Reason::Stale
+            | Reason::QueueFull
+            | Reason::SourceShare => tiers.on_refused(),
+            // More processor would not have it admitted.
+            Reason::Again | Reason::Stopping | Reason::SourceLimit => {}
+        }
+    }
+
+    /// The processor was read.
+    pub(crate) fn on_reading(&mut self, gate: &Gate) {
+        if let Some(tiers) = &mut self.tiers {
+            let signals = gate.signals();
+            tiers.on_reading(signals.processor, signals.queue.waiting, gate.occupancy_aimed_at());
+        }
+    }
+}
+
+impl Endpoint {
+    /// The tier in which what goes to or comes from `pool` is served, as part of `call`.
+    ///
+    /// It is that of the call's first request as long as the call is held. So a repetition
+    /// finds the transaction that has its original, or goes on as that did:
+    ///
+    /// RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the same
+    /// destination each time it is processed. Furthermore, CANCEL and non-Routed ACK requests
+    /// MUST generate the same choice as their associated INVITE."
+    pub(crate) fn tier(&self, pool: u16, call: CallRef) -> Tier {
+        match self.mode(pool) {
+            Mode::Transaction => Tier::Stateful,
+            Mode::Stateless => Tier::Stateless,
+            // A call that is not held any more, or was before a restart, may have been served
+            // with transactions, and these are the ones who repeat what is lost.
+            Mode::Adaptive => self.calls().get(call).map_or(Tier::Stateful, |call| call.tier),
+        }
+    }
+
+    /// Chooses the tier of a call that has just begun in `pool`.
+    ///
+    /// RFC 3261 §16.1: "A stateful proxy MAY transition to stateless operation at any time during
+    /// the processing of a request, so long as it did not do anything that would otherwise
+    /// prevent it from being stateless initially (forking, for example, or generation of a 100
+    /// response)." It is chosen before either, and for the whole call.
+    pub(crate) fn choose_tier(&mut self, pool: u16, call: CallRef) {
+        let has_room = !self.transactions().is_full();
+        if self.mode(pool) == Mode::Adaptive
+            && let Some(tiers) = &mut self.tiering.tiers
+        {
+            let tier = tiers.choose(has_room);
+            self.calls_mut().serve_in(call, tier);
+        }
+        self.counters.served(self.tier(pool, call)).add(1);
+    }
+}

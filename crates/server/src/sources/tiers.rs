@@ -1,0 +1,44 @@
+//! How calls are divided among the tiers of service.
+
+use tidegate_control::Tier;
+use tidegate_proxy::Counters;
+
+use crate::metrics::{Family, Samples, Unit};
+
+static SERVED: Family = Family::counter(
+    "work_routed",
+    "New calls and single requests that were routed, by the tier in which they are served",
+);
+static STATEFUL: Family = Family::gauge(
+    "stateful_share",
+    "Share of new calls that is served with transactions in pools whose mode is adaptive",
+)
+.in_unit(Unit::Ratio);
+static TARGET: Family =
+    Family::gauge("stateful_occupancy", "Occupancy up to which that share is 1")
+        .in_unit(Unit::Ratio);
+static COST: Family = Family::gauge(
+    "tier_call_cost",
+    "What all messages of a call take to serve in a tier, without the kernel; 0 while not known",
+)
+.in_unit(Unit::Seconds);
+
+/// Adds what one shard says. How it divides only if it has calls to divide.
+pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
+    let gauges = &counters.overload;
+    for tier in Tier::ALL {
+        let labels = [("shard", shard), ("tier", tier.name())];
+        samples.push(&SERVED, &labels, counters.served(tier).get());
+    }
+    if gauges.stateful_occupancy.get() == 0 {
+        return;
+    }
+    for tier in Tier::ALL {
+        let labels = [("shard", shard), ("tier", tier.name())];
+        let cost_s = gauges.tier_costs[tier as usize].get() as f64 / 1e9;
+        samples.push(&COST, &labels, cost_s);
+    }
+    let labels = [("shard", shard)];
+    samples.push(&STATEFUL, &labels, 1.0 - gauges.stateless.get() as f64 / 1e6);
+    samples.push(&TARGET, &labels, gauges.stateful_occupancy.get() as f64 / 1e6);
+}

@@ -1,0 +1,101 @@
+//! `leases`: a balancer counts on each back end just what it has sent there and seen no end of.
+//!
+//! The counts that a policy goes by are held as leases in a table of calls that is made to be fast.
+//! Beside it runs a model that is made to be obvious ([`model`]): a map of calls, each with a map of
+//! transactions, kept from nothing but the packets that the balancer gets and sends. Whenever the
+//! books are looked at, the calls and the work that it counts on each back end must be the model's,
+//! and so must its number of open transactions: through losses, copies, failovers, forks, and back
+//! ends that crash. What the truth is after a fault is a question of who is asked; here it is what
+//! the balancer itself can have seen.
+//!
+//! Asserted of balancers that are [declared](super::Checkers::balances): those that handle a packet
+//! at once, so that what they have been given they have counted. Not of one that was held up in
+//! this life, whose timers are late, nor once it has given up ended calls for want of room: the
+//! model forgets none. Nor while some call has more transactions than a balancer keeps apart, as
+//! when each of several back ends that a fork has set up sends a BYE. After a crash both begin anew. That nothing is left at the end is asserted
+//! of all of them, by [`counts`](super::counts).
+
+mod model;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_world::Path;
+
+use super::Findings;
+use super::books::{Book, ProxyBook};
+use super::lives::Lives;
+use super::seen::Seen;
+use crate::network::NodeId;
+use model::Model;
+
+/// The checker's name.
+pub const NAME: &str = "leases";
+
+/// A balancer, as far as its configuration decides what it counts.
+#[derive(Clone, Debug)]
+pub struct Balancer {
+    /// Its back ends, in the order of its book.
+    pub backends: Vec<SocketAddr>,
+    /// A request goes to all of them.
+    pub forks: bool,
+    /// An answered call is taken for ended after this long without a request.
+    pub idle_max: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    models: BTreeMap<NodeId, Model>,
+}
+
+impl Leases {
+    pub(super) fn declare(&mut self, node: NodeId, balancer: Balancer) {
+        self.models.insert(node, Model::new(balancer));
+    }
+
+    pub(super) fn on_sent(&mut self, seen: &Seen, path: Path) {
+        if let Some(model) = self.models.get_mut(&seen.node) {
+            model.on_sent(seen, path.remote);
+        }
+    }
+
+    pub(super) fn on_delivered(&mut self, seen: &Seen, path: Path) {
+        if let Some(model) = self.models.get_mut(&seen.node) {
+            model.on_delivered(seen, path.remote);
+        }
+    }
+
+    pub(super) fn crashed(&mut self, node: NodeId) {
+        if let Some(model) = self.models.get_mut(&node) {
+            model.forget();
+        }
+    }
+
+    /// Compares what a balancer counts with what the model does.
+    pub(super) fn look(&mut self, node: NodeId, book: &Book, lives: &Lives, found: &mut Findings) {
+        let (Book::Proxy(book), Some(model)) = (book, self.models.get_mut(&node)) else { return };
+        let ProxyBook { backends, open, evicted, .. } = book;
+        if lives.is_disturbed(node) || *evicted > 0 {
+            return;
+        }
+        let truth = model.held(found.now);
+        if !truth.is_sure {
+            return;
+        }
+        for (held, truth) in backends.iter().zip(&truth.backends) {
+            let counted = (held.calls, held.work);
+            if counted != *truth {
+                let what = format!(
+                    "(calls, work) counted on back end {} are {counted:?}, and should be {truth:?}",
+                    held.name
+                );
+                found.report(NAME, Some(node), what);
+            }
+        }
+        if *open != truth.open {
+            let what = format!("{open} transactions are open, and should be {}", truth.open);
+            found.report(NAME, Some(node), what);
+        }
+    }
+}

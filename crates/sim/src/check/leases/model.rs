@@ -1,0 +1,310 @@
+//! The reference model of the leases: the calls of one balancer, by what passes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_sip::Method;
+use tidegate_world::Timestamp;
+
+use super::Balancer;
+use crate::check::recent::Recent;
+use crate::check::seen::Seen;
+
+/// 64·T1, RFC 3261 §17.1.1.2, §17.1.2.2: how long a request without any answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(32);
+
+/// RFC 3261 §16.6 item 11, Timer C: how long an INVITE is waited for from a provisional response
+/// on.
+const TIMER_C: Duration = Duration::from_secs(190);
+
+/// Transactions of one call that a balancer keeps apart.
+const TRANSACTIONS_MAX: usize = 4;
+
+/// What transactions weigh, in hundredths of a BYE: 003 §IV, TLWL-1.75.
+const INVITE_WORK: u64 = 175;
+const OTHER_WORK: u64 = 100;
+
+/// A request as its sender knows it: the branch it came with, and its method.
+type Name = (u64, u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Neither set up nor being set up.
+    Idle,
+    Trying,
+    Established,
+    /// Established, and a BYE has passed.
+    Leaving,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    until: Timestamp,
+    /// The back end that has to answer, if it is one.
+    at: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Call {
+    backend: usize,
+    phase: Phase,
+    /// The back end holds it.
+    is_held: bool,
+    /// The back end has sent something.
+    is_answered: bool,
+    /// When it is forgotten.
+    until: Timestamp,
+    open: BTreeMap<Name, Open>,
+    /// All that were ever open, and of these all that have had their final response.
+    begun: BTreeSet<Name>,
+    over: BTreeSet<Name>,
+}
+
+/// A response that was just handed to the balancer: what passes on at the same moment is it.
+#[derive(Clone, Copy, Debug)]
+struct Handed {
+    at: Timestamp,
+    from: Option<usize>,
+    /// To a request that the balancer has sent in this life.
+    is_own: bool,
+    vias_below: u64,
+}
+
+/// What is held at a moment.
+pub(super) struct Truth {
+    /// Calls and work of each back end.
+    pub(super) backends: Vec<(u64, u64)>,
+    /// Open transactions of all calls, those that no back end has to answer among them.
+    pub(super) open: u64,
+    /// No call has more transactions than a balancer keeps apart.
+    pub(super) is_sure: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Model {
+    balancer: Balancer,
+    calls: BTreeMap<u64, Call>,
+    /// Branches of the balancer's own.
+    sent: Recent<u64, ()>,
+    handed: Option<Handed>,
+}
+
+impl Model {
+    pub(super) fn new(balancer: Balancer) -> Self {
+        Self { balancer, calls: BTreeMap::new(), sent: Recent::default(), handed: None }
+    }
+
+    /// The balancer begins anew.
+    pub(super) fn forget(&mut self) {
+        *self = Self::new(self.balancer.clone());
+    }
+
+    pub(super) fn held(&mut self, now: Timestamp) -> Truth {
+        self.calls.retain(|_, call| call.until > now);
+        let backends = vec![(0, 0); self.balancer.backends.len()];
+        let mut truth = Truth { backends, open: 0, is_sure: true };
+        for call in self.calls.values_mut() {
+            truth.is_sure &= call.begun.len() <= TRANSACTIONS_MAX;
+            truth.backends[call.backend].0 += u64::from(call.is_held);
+            call.open.retain(|_, open| open.until > now);
+            for (&(_, method), open) in &call.open {
+                truth.open += 1;
+                if let Some(at) = open.at {
+                    let is_invite = method == Method::Invite as u32;
+                    truth.backends[at].1 += if is_invite { INVITE_WORK } else { OTHER_WORK };
+                }
+            }
+        }
+        truth
+    }
+
+    pub(super) fn on_sent(&mut self, seen: &Seen, to: SocketAddr) {
+        let backend = self.backend_at(to);
+        match seen.status() {
+            // With one Via it is the balancer's own: the ACK or CANCEL of one hop.
+            None if seen.vias.len() < 2 => {}
+            None => {
+                let _ = self.sent.entry(seen.now, seen.vias[0]);
+                self.on_request(seen, backend);
+            }
+            Some(..200) => {}
+            Some(status) => self.on_final(seen, status),
+        }
+    }
+
+    pub(super) fn on_delivered(&mut self, seen: &Seen, from: SocketAddr) {
+        let Some(status) = seen.status() else { return self.handed = None };
+        let from = self.backend_at(from);
+        let is_own = self.sent.get(seen.now, seen.vias[0]).is_some();
+        let vias_below = seen.vias_from(1);
+        self.handed = Some(Handed { at: seen.now, from, is_own, vias_below });
+        if status >= 200 || !is_own || seen.vias.len() < 2 {
+            return;
+        }
+        let forks = self.balancer.forks;
+        let is_stateful = seen.is_of_stateful();
+        let Some(call) = self.call(seen) else { return };
+        let open = call.open.get_mut(&(seen.vias[1], seen.method as u32));
+        // Once it has gone elsewhere, nobody waits for the one who had it before.
+        let counts = |open: &Open| !is_stateful || forks || open.at == from || open.at.is_none();
+        match open {
+            Some(open) if counts(open) => {
+                call.is_answered |= from.is_some();
+                // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
+                if seen.method == Method::Invite {
+                    open.until = seen.now + TIMER_C;
+                    call.until = call.until.max(open.until);
+                }
+            }
+            Some(_) => {}
+            None => call.is_answered |= !is_stateful && from.is_some(),
+        }
+    }
+
+    fn backend_at(&self, address: SocketAddr) -> Option<usize> {
+        self.balancer.backends.iter().position(|&backend| backend == address)
+    }
+
+    /// The call that a packet belongs to, if it is not forgotten.
+    fn call(&mut self, seen: &Seen) -> Option<&mut Call> {
+        if self.calls.get(&seen.call).is_some_and(|call| call.until <= seen.now) {
+            self.calls.remove(&seen.call);
+        }
+        let call = self.calls.get_mut(&seen.call)?;
+        call.open.retain(|_, open| open.until > seen.now);
+        Some(call)
+    }
+
+    /// A request goes on: to a back end, or from one to somebody else.
+    fn on_request(&mut self, seen: &Seen, backend: Option<usize>) {
+        let Balancer { forks, idle_max, .. } = self.balancer;
+        let is_within = seen.to_tag.is_some();
+        let is_of_invite = matches!(seen.method, Method::Ack | Method::Cancel);
+        if self.call(seen).is_none() {
+            // What belongs to a call that is not known goes where its Route says, uncounted.
+            let Some(backend) = backend.filter(|_| !is_within && !is_of_invite) else { return };
+            self.calls.insert(seen.call, Call::new(backend, seen.now));
+        }
+        let Some(call) = self.call(seen) else { return };
+        let name = (seen.vias[1], seen.method as u32);
+        let mut is_known = call.open.contains_key(&name) || call.over.contains(&name);
+        if let Some(backend) = backend.filter(|&backend| backend != call.backend) {
+            let is_fork = forks && is_known;
+            if is_within || is_of_invite || is_fork || call.is_established() {
+                return;
+            }
+            call.move_to(backend, name);
+            is_known = call.over.contains(&name);
+        }
+        // RFC 3261 §17.1.1.2, Timer A: that is the balancer's own repetition.
+        if is_known && seen.is_of_stateful() {
+            return;
+        }
+        if !is_known && !is_of_invite {
+            call.begin(seen.now, name, backend);
+        }
+        call.touch(seen.now, seen.method, idle_max);
+    }
+
+    /// A final response goes on.
+    fn on_final(&mut self, seen: &Seen, status: u16) {
+        let idle_max = self.balancer.idle_max;
+        let name = (seen.vias[0], seen.method as u32);
+        let this =
+            |handed: &Handed| handed.at == seen.now && handed.vias_below == seen.vias_from(0);
+        let handed = self.handed.filter(this);
+        // To what a process before this one has sent, which counts no more.
+        if handed.is_some_and(|handed| !handed.is_own) {
+            return;
+        }
+        let Some(call) = self.call(seen) else { return };
+        // Somebody may answer an INVITE after all when nobody waits for it any more.
+        let is_late = seen.method == Method::Invite && call.begun.contains(&name);
+        if call.over.contains(&name) || !call.open.contains_key(&name) && !is_late {
+            return;
+        }
+        let is_success = (200..300).contains(&status);
+        if let Some(from) = handed.and_then(|handed| handed.from)
+            && seen.is_of_stateful()
+            && seen.method == Method::Invite
+            && is_success
+            && from != call.backend
+            && !call.is_established()
+        {
+            // The call is its back end's who has answered.
+            call.move_to(from, name);
+            call.begin(seen.now, name, Some(from));
+        }
+        call.open.remove(&name);
+        call.over.insert(name);
+        match (seen.method, call.phase) {
+            (Method::Invite, Phase::Trying | Phase::Established) if is_success => {
+                (call.phase, call.until) = (Phase::Established, seen.now + idle_max);
+            }
+            (Method::Invite, Phase::Trying) => {
+                let is_invite = |&(_, method): &Name| method == Method::Invite as u32;
+                if !call.open.keys().any(is_invite) {
+                    call.end(seen.now);
+                }
+            }
+            (Method::Bye, Phase::Leaving) if matches!(status, 401 | 407) => {
+                (call.phase, call.until) = (Phase::Established, seen.now + idle_max);
+            }
+            (Method::Bye, Phase::Leaving | Phase::Established) => call.end(seen.now),
+            _ => {}
+        }
+    }
+}
+
+impl Call {
+    fn new(backend: usize, now: Timestamp) -> Self {
+        Self {
+            backend,
+            phase: Phase::Idle,
+            is_held: false,
+            is_answered: false,
+            until: now + PATIENCE,
+            open: BTreeMap::new(),
+            begun: BTreeSet::new(),
+            over: BTreeSet::new(),
+        }
+    }
+
+    fn is_established(&self) -> bool {
+        matches!(self.phase, Phase::Established | Phase::Leaving)
+    }
+
+    /// The call goes elsewhere with this one of its requests.
+    fn move_to(&mut self, backend: usize, name: Name) {
+        self.open.remove(&name);
+        (self.backend, self.is_held) = (backend, false);
+    }
+
+    fn begin(&mut self, now: Timestamp, name: Name, at: Option<usize>) {
+        if name.1 == Method::Invite as u32 && !self.is_established() {
+            self.phase = Phase::Trying;
+            if at.is_some() {
+                (self.is_held, self.is_answered) = (true, false);
+            }
+        }
+        self.open.insert(name, Open { until: now + PATIENCE, at });
+        self.begun.insert(name);
+    }
+
+    fn touch(&mut self, now: Timestamp, method: Method, idle_max: Duration) {
+        if self.phase == Phase::Established && method == Method::Bye {
+            self.phase = Phase::Leaving;
+        }
+        self.until = now
+            + match self.phase {
+                Phase::Established => idle_max,
+                Phase::Trying if self.is_answered => TIMER_C,
+                _ => PATIENCE,
+            };
+    }
+
+    fn end(&mut self, now: Timestamp) {
+        (self.phase, self.is_held, self.until) = (Phase::Idle, false, now + PATIENCE);
+    }
+}

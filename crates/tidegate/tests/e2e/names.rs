@@ -1,0 +1,200 @@
+//! Back ends that are known by their names.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use rustix::process::Signal;
+
+use crate::stage::{Configuration, Load, NameServer, Peer, Sipp, Stage, Tidegate, run_to_end};
+
+/// A configuration whose only back end is at that name.
+fn by_name(stage: &Stage, server: &NameServer, host: &str, port: u16) -> Configuration {
+    let backend = format!("[[pool.backend]]\nuri = \"sip:{host}:{port}\"\nname = \"named\"\n");
+    let more = backend + &server.table();
+    Configuration { more, ..Configuration::new(stage, &[]) }
+}
+
+/// Waits until the back end has an address.
+fn wait_until_up(tidegate: &Tidegate) {
+    tidegate
+        .wait_for("its name is resolved", |metrics| metrics.backend("backend_up", "named") == 1);
+}
+
+#[test]
+fn calls_go_to_where_a_name_server_says_and_are_replayed() {
+    let stage = Stage::new();
+    let callee = Sipp::callee(&stage, "uas-record-route");
+    let server = NameServer::start(stage.ip());
+    server.set("app.example", &[stage.ip()], 60);
+    let configuration = by_name(&stage, &server, "App.Example", callee.address().port());
+    let recording = stage.path("recording");
+    let recording = recording.to_str().expect("a path of ours");
+    let mut tidegate = Tidegate::start_with(&stage, &configuration, &["--record", recording]);
+    wait_until_up(&tidegate);
+
+    let load = Load { scenario: "uac-routes", calls: 100, ..Load::default() };
+    Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(100);
+    callee.finish().assert_all_well(100);
+    let metrics = tidegate.metrics();
+    metrics.assert_nothing_lost();
+    metrics.assert_nothing_held();
+    assert_eq!(metrics.backend("backend_assigned_total", "named"), 100);
+    assert_eq!(metrics.backend("backend_moved_total", "named"), 1);
+    assert_eq!(metrics.backend("backend_resolved", "named"), 1);
+    assert_eq!(metrics.backend("backend_stale", "named"), 0);
+    assert_eq!(metrics.sum("queries_lost_total", &[]), 0);
+
+    let (_, status) = tidegate.get("/status").expect("a page");
+    assert!(status.contains("\"host\": \"app.example\""), "{status}");
+    let admin = tidegate.admin().to_string();
+    let (code, table) = run_to_end(&stage, &["ctl", "--admin", &admin, "backends"]);
+    assert_eq!(code, Some(0), "{table}");
+    assert!(table.contains("app.example") && table.contains(&stage.ip().to_string()), "{table}");
+
+    tidegate.signal(Signal::TERM);
+    assert_eq!(tidegate.exit().code(), Some(0));
+    let (code, said) = run_to_end(&stage, &["replay", recording]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("\nexact: every one of ") && said.contains(" 1 answers"), "{said}");
+}
+
+#[test]
+fn without_an_address_a_back_end_gets_no_calls_and_with_one_it_does() {
+    let stage = Stage::new();
+    let (caller, callee) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
+    let server = NameServer::start(stage.ip());
+    let configuration = by_name(&stage, &server, "app.example", callee.address().port());
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let labels = [("backend", "named"), ("outcome", "not_found")];
+    tidegate.wait_for("it was asked twice", |metrics| {
+        metrics.sum("backend_lookups_total", &labels) >= 2
+    });
+    let invite = |number| caller.request("INVITE", "sip:service@example.com", number, 1);
+    assert_eq!(caller.ask(tidegate.address(), &invite(1)).status(), 503);
+    let metrics = tidegate.metrics();
+    assert_eq!(metrics.backend("backend_up", "named"), 0);
+    assert_eq!(metrics.backend("backend_resolved", "named"), 0);
+    let (_, status) = tidegate.get("/status").expect("a page");
+    assert!(status.contains("\"address\": null"), "{status}");
+
+    server.set("app.example", &[stage.ip()], 0);
+    wait_until_up(&tidegate);
+    caller.send(tidegate.address(), &invite(2));
+    let (received, from) = callee.receive_from();
+    assert!(received.start().starts_with("INVITE "), "{}", received.start());
+    callee.send(from, &callee.response(&received, "200 OK"));
+    assert_eq!(caller.receive().status(), 200);
+
+    // The answer held for no time; that nobody answers any more changes nothing.
+    server.silence("app.example");
+    tidegate
+        .wait_for("its address is old", |metrics| metrics.backend("backend_stale", "named") == 1);
+    assert_eq!(tidegate.metrics().backend("backend_up", "named"), 1);
+}
+
+#[test]
+fn a_call_stays_where_it_is_when_its_name_leads_elsewhere() {
+    let (stage, elsewhere) = (Stage::new(), Stage::new());
+    let caller = Peer::new(stage.ip());
+    let first = Peer::new(stage.ip());
+    let second = Peer::at(SocketAddr::new(elsewhere.ip(), first.address().port()));
+    let server = NameServer::start(stage.ip());
+    server.set("app.example", &[stage.ip()], 0);
+    let configuration = by_name(&stage, &server, "app.example", first.address().port());
+    let tidegate = Tidegate::start(&stage, &configuration);
+    wait_until_up(&tidegate);
+    let call = |number, callee: &Peer| {
+        let invite = caller.request("INVITE", "sip:service@example.com", number, 1);
+        caller.send(tidegate.address(), &invite);
+        let (received, from) = callee.receive_from();
+        callee.send(from, &callee.response(&received, "200 OK"));
+        let ok = caller.receive();
+        assert_eq!(ok.status(), 200);
+        caller.send(tidegate.address(), &caller.in_dialog("ACK", &ok, 1));
+        assert!(callee.receive().start().starts_with("ACK "));
+        ok
+    };
+    let ok = call(1, &first);
+    server.set("app.example", &[elsewhere.ip()], 0);
+    tidegate
+        .wait_for("it has moved", |metrics| metrics.backend("backend_moved_total", "named") == 2);
+    let next = call(2, &second);
+    // Their branches are made of the CSeq.
+    for (ok, callee, cseq) in [(ok, &first, 2), (next, &second, 3)] {
+        caller.send(tidegate.address(), &caller.in_dialog("BYE", &ok, cseq));
+        let (bye, from) = callee.receive_from();
+        assert!(bye.start().starts_with("BYE "), "{}", bye.start());
+        callee.send(from, &callee.response(&bye, "200 OK"));
+        assert_eq!(caller.receive().status(), 200);
+    }
+    // Back ends may send anywhere: those that were, too.
+    let outward = first.request("OPTIONS", &format!("sip:caller@{}", caller.address()), 3, 1);
+    first.send(tidegate.address(), &outward);
+    assert!(caller.receive().start().starts_with("OPTIONS "));
+}
+
+#[test]
+fn a_call_from_before_a_restart_is_not_ended_while_names_are_unknown() {
+    let stage = Stage::new();
+    let (caller, callee) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
+    let server = NameServer::start(stage.ip());
+    server.set("app.example", &[stage.ip()], 60);
+    let configuration = by_name(&stage, &server, "app.example", callee.address().port());
+    let mut tidegate = Tidegate::start(&stage, &configuration);
+    wait_until_up(&tidegate);
+    let invite = caller.request("INVITE", "sip:service@example.com", 1, 1);
+    caller.send(tidegate.address(), &invite);
+    let (received, from) = callee.receive_from();
+    callee.send(from, &callee.response(&received, "200 OK"));
+    let ok = caller.receive();
+    assert_eq!(ok.status(), 200);
+    caller.send(tidegate.address(), &caller.in_dialog("ACK", &ok, 1));
+    assert!(callee.receive().start().starts_with("ACK "));
+
+    server.silence("app.example");
+    tidegate.signal(Signal::KILL);
+    tidegate.exit();
+    tidegate = Tidegate::start(&stage, &tidegate.configuration().clone());
+    let bye = caller.in_dialog("BYE", &ok, 2);
+    caller.send(tidegate.address(), &bye);
+    let unresolved = [("reason", "unresolved")];
+    tidegate.wait_for("it is passed over", |metrics| {
+        metrics.sum("messages_dropped_total", &unresolved) == 1
+    });
+    server.set("app.example", &[stage.ip()], 60);
+    wait_until_up(&tidegate);
+    // It is repeated, for it was not answered.
+    caller.send(tidegate.address(), &bye);
+    assert!(callee.receive().start().starts_with("BYE "));
+}
+
+#[test]
+fn a_name_of_the_hosts_file_needs_no_name_server() {
+    let stage = Stage::new();
+    let callee = Peer::new(Ipv4Addr::LOCALHOST.into());
+    let (caller, server) = (Peer::new(stage.ip()), NameServer::start(stage.ip()));
+    let configuration = by_name(&stage, &server, "localhost", callee.address().port());
+    let tidegate = Tidegate::start(&stage, &configuration);
+    wait_until_up(&tidegate);
+    let invite = caller.request("INVITE", "sip:service@example.com", 1, 1);
+    caller.send(tidegate.address(), &invite);
+    assert!(callee.receive().start().starts_with("INVITE "));
+}
+
+#[test]
+fn a_name_that_leads_back_here_is_not_used() {
+    let stage = Stage::new();
+    let server = NameServer::start(stage.ip());
+    let here = stage.free_address();
+    let outside: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
+    // Itself, an address that a socket on the loopback cannot reach, and nobody's.
+    let addresses = [stage.ip(), outside, Ipv4Addr::UNSPECIFIED.into()];
+    server.set("app.example", &addresses, 0);
+    let mut configuration = by_name(&stage, &server, "app.example", here.port());
+    configuration.listen = vec![here];
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let labels = [("backend", "named"), ("outcome", "unusable")];
+    tidegate.wait_for("the answer is not used", |metrics| {
+        metrics.sum("backend_lookups_total", &labels) >= 1
+    });
+    assert_eq!(tidegate.metrics().backend("backend_up", "named"), 0);
+}

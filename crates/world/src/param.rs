@@ -1,0 +1,147 @@
+//! Parameters: the numbers by which a law or a policy is tuned, and the values they are given.
+//!
+//! Whatever has a list of such things (laws of overload control, policies of balancing) describes
+//! each by an entry that is [`Tunable`]. Configuration, documentation and the command line are
+//! made from the entries, so they say the same.
+
+use std::fmt;
+
+/// Parameters of one entry at the most.
+pub const PARAMS_MAX: usize = 16;
+
+/// A parameter: a number.
+#[derive(Debug)]
+pub struct Param {
+    /// Its name in configurations.
+    pub name: &'static str,
+    /// What it means: a sentence, in Markdown.
+    pub doc: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Its value when none is given.
+    pub default: f64,
+    /// The least it may be.
+    pub min: f64,
+    /// The most it may be.
+    pub max: f64,
+}
+
+/// An entry of a list to choose from, which has parameters.
+pub trait Tunable: Sized + 'static {
+    /// Its name in configurations.
+    fn name(&self) -> &'static str;
+
+    /// Its parameters, at most [`PARAMS_MAX`].
+    fn params(&self) -> &'static [&'static Param];
+
+    /// Checks values that are each within their bounds.
+    ///
+    /// # Errors
+    /// With what must hold.
+    fn check(&self, values: &Values<Self>) -> Result<(), &'static str>;
+}
+
+/// The values of an entry's parameters, each within its bounds.
+pub struct Values<E: 'static> {
+    entry: &'static E,
+    /// In the order of the entry's parameters.
+    values: [f64; PARAMS_MAX],
+}
+
+impl<E: Tunable> Values<E> {
+    /// The default of every parameter.
+    pub fn defaults(entry: &'static E) -> Self {
+        let mut values = [0.0; PARAMS_MAX];
+        for (value, param) in values.iter_mut().zip(entry.params()) {
+            *value = param.default;
+        }
+        Self { entry, values }
+    }
+
+    /// The defaults, but for what is `given` by name.
+    ///
+    /// # Errors
+    /// With the first value that is [`Wrong`].
+    pub fn given(entry: &'static E, given: &[(&str, f64)]) -> Result<Self, Wrong> {
+        let mut values = Self::defaults(entry);
+        for &(name, value) in given {
+            let index = entry.params().iter().position(|param| param.name == name);
+            let index = index.ok_or_else(|| Wrong::Unknown(name.to_owned()))?;
+            let param = entry.params()[index];
+            if !(param.min..=param.max).contains(&value) {
+                return Err(Wrong::OutOfBounds(param, value));
+            }
+            values.values[index] = value;
+        }
+        entry.check(&values).map_err(Wrong::Contradiction)?;
+        Ok(values)
+    }
+
+    /// The value of a parameter.
+    ///
+    /// # Panics
+    /// If it is a parameter of another entry.
+    pub fn of(&self, param: &Param) -> f64 {
+        let index = self.entry.params().iter().position(|known| known.name == param.name);
+        self.values[index.expect("an entry asks for its own parameters")]
+    }
+
+    /// The entry whose parameters these are.
+    pub fn entry(&self) -> &'static E {
+        self.entry
+    }
+
+    /// Every parameter with its value.
+    pub fn each(&self) -> impl Iterator<Item = (&'static Param, f64)> {
+        self.entry.params().iter().copied().zip(self.values)
+    }
+}
+
+// Derived, these would ask the same of the entry.
+impl<E> Clone for Values<E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for Values<E> {}
+
+impl<E> PartialEq for Values<E> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.entry, other.entry) && self.values == other.values
+    }
+}
+
+impl<E: Tunable> fmt::Debug for Values<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = self.each().map(|(param, value)| (param.name, value));
+        write!(f, "{:?} ", self.entry.name())?;
+        f.debug_map().entries(each).finish()
+    }
+}
+
+/// What is wrong with the value of a parameter.
+#[derive(Debug)]
+pub enum Wrong {
+    /// There is no such parameter.
+    Unknown(String),
+    /// The value is beyond the bounds of the parameter.
+    OutOfBounds(&'static Param, f64),
+    /// The values do not fit together: this must hold.
+    Contradiction(&'static str),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => write!(f, "there is no parameter `{name}`"),
+            Self::OutOfBounds(param, value) => {
+                let Param { name, min, max, .. } = param;
+                write!(f, "{name} = {value}, but it may be {min} to {max}")
+            }
+            Self::Contradiction(needed) => write!(f, "the values must have {needed}"),
+        }
+    }
+}
+
+impl std::error::Error for Wrong {}
