@@ -58,7 +58,8 @@ fn a_burst_that_outlasts_the_quantum_comes_back_whole_and_in_order() {
         peer.send_to(&[i], group.local()).unwrap();
     }
     let (mut core, _sight) = Echo::new();
-    core.work = 20_000;
+    // Long beside any time that reception may be held up, which service then is given as well.
+    core.work = 1_000_000;
     let limits = Limits { quantum: Duration::from_micros(10), ..Limits::default() };
     let crossings = Crossings::alone().unwrap();
     let running = start(core, Clock::start(), limits, vec![group.listener(0)], crossings);

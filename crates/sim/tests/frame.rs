@@ -18,9 +18,18 @@ fn ten_thousand_calls_go_through_to_three_answerers() {
         let stats = run.caller.stats();
         assert_eq!((stats.offered, stats.completed), (10_000, 10_000), "{policy:?}");
         assert_eq!(run.answered.iter().sum::<u64>(), 10_000, "{policy:?}");
-        // A third each; by chance under hash (sigma 47), nearly exactly otherwise.
+        match policy {
+            // All call the same callee.
+            Policy::HashTo => assert!(run.answered.contains(&10_000), "{:?}", run.answered),
+            // It goes by response times, which differ by nothing but jitter.
+            Policy::Rwma => assert!(run.answered.iter().all(|&n| n > 20), "{:?}", run.answered),
+            // A third each; by chance under hash (sigma 47), nearly exactly otherwise.
+            _ => {
+                let even = run.answered.iter().all(|answered| answered.abs_diff(3333) < 300);
+                assert!(even, "{policy:?}: {:?}", run.answered);
+            }
+        }
         for (&answered, backend) in run.answered.iter().zip(run.backends.backends()) {
-            assert!(answered.abs_diff(3333) < 300, "{policy:?}: {:?}", run.answered);
             assert_eq!(backend.assigned(), answered);
             assert_eq!((backend.calls(), backend.work()), (0, 0), "every count came back");
         }
