@@ -153,6 +153,11 @@ impl Backend {
         self.health.set_slow_start(slow_start);
     }
 
+    /// Whether it holds nothing: neither a call nor a transaction.
+    pub fn is_idle(&self) -> bool {
+        self.calls() == 0 && self.work() == 0
+    }
+
     /// Calls held now.
     pub fn calls(&self) -> u64 {
         self.load.calls.load(Relaxed)

@@ -181,8 +181,12 @@ impl Health {
     /// 1,000. At a cold start nobody has a share to leave to others, so there it is whole.
     pub fn share(&self, now: Timestamp) -> u64 {
         let slow_start = self.slow_start.load(Relaxed);
+        // First: a policy asks for each back end at each choice.
+        if slow_start == 0 {
+            return 1000;
+        }
         let returned = self.returned_at(now);
-        if slow_start == 0 || returned == Timestamp::ZERO {
+        if returned == Timestamp::ZERO {
             return 1000;
         }
         let elapsed = u64::try_from(now.since(returned).as_nanos()).unwrap_or(u64::MAX);

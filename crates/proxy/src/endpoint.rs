@@ -160,6 +160,10 @@ impl Endpoint {
         })
     }
 
+    pub(crate) fn pools(&self) -> &[PoolSettings] {
+        &self.pools
+    }
+
     /// Gives away the pools, to have them [put back](Self::put_pools) before anything else.
     pub(crate) fn take_pools(&mut self) -> (Vec<PoolSettings>, Vec<Picker>) {
         (std::mem::take(&mut self.pools), std::mem::take(&mut self.pickers))

@@ -101,7 +101,7 @@ impl Addresses {
 
     /// Learns who is where in these pools. Where two are found at one address it is the first. Who
     /// is there comes before who was, and who is configured comes before who is no more: that one
-    /// is known until its calls have ended.
+    /// is known if it still holds something.
     pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
         self.members.clear();
         let members = || {
@@ -113,7 +113,8 @@ impl Addresses {
             })
         };
         let of = |is_removed: bool| {
-            members().filter(move |(_, b)| (b.duty() == Duty::Removed) == is_removed)
+            let all = members().filter(move |(_, b)| (b.duty() == Duty::Removed) == is_removed);
+            all.filter(move |(_, b)| !is_removed || !b.is_idle())
         };
         for (member, backend) in of(false).chain(of(true)) {
             if let Some(address) = backend.address() {

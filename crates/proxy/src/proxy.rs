@@ -97,13 +97,17 @@ impl Proxy {
     /// are. A back end that stays has to be the same one, as
     /// [`Fleet::enlist`](tidegate_balance::Fleet::enlist) gives it.
     ///
+    /// `false` if calls of those that are configured no more hold so many places that there may
+    /// be none for the new ones, 65,535 pools and as many back ends in each: then nothing has
+    /// changed.
+    ///
     /// # Panics
     /// If there is no pool, or a rule leads to one that is not there.
-    pub fn reform(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) {
+    pub fn reform(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) -> bool {
         assert!(!pools.is_empty(), "a proxy has somewhere to send to");
         self.in_service = None;
         self.looks = Looks::default();
-        self.endpoint.reform(now, pools, rules);
+        self.endpoint.reform(now, pools, rules)
     }
 
     /// A driver may look at several messages at one time: what that took is known when time has

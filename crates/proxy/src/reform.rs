@@ -19,9 +19,21 @@ use crate::settings::{Choice, PoolSettings, Rule, RuleTarget};
 /// Stands for the pool as a whole.
 const ANY: u16 = u16::MAX;
 
+/// Pools, and back ends of a pool, at the most, with those whose seats are still taken.
+const SEATS_MAX: usize = ANY as usize;
+
 impl Endpoint {
     /// Goes on with these pools and rules, which refer to the pools by their places in the list.
-    pub(crate) fn reform(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) {
+    /// `false` if there may not be seats for all: then they are as they were.
+    pub(crate) fn reform(
+        &mut self,
+        now: Timestamp,
+        pools: Vec<PoolSettings>,
+        rules: Vec<Rule>,
+    ) -> bool {
+        if !have_seats(self.pools(), &pools) {
+            return false;
+        }
         let held = self.held();
         let was_probed: Vec<Arc<Backend>> = self
             .members()
@@ -53,6 +65,7 @@ impl Endpoint {
         let unprobed = was_probed.iter().filter(|b| !is_probed.contains(&Arc::as_ptr(b)));
         unprobed.for_each(|backend| backend.on_unprobed(now, pause));
         self.enlist_probed(now);
+        true
     }
 
     /// The seats that something refers to.
@@ -68,6 +81,16 @@ impl Endpoint {
         }
         held
     }
+}
+
+/// Whether there are seats for all, even if nobody of before leaves one.
+fn have_seats(old: &[PoolSettings], new: &[PoolSettings]) -> bool {
+    let same = |settings: &PoolSettings| {
+        old.iter().find(|before| before.pool.name() == settings.pool.name())
+    };
+    let seats = |settings: &PoolSettings| settings.pool.backends().len();
+    old.len() + new.len() <= SEATS_MAX
+        && new.iter().all(|pool| same(pool).map_or(0, seats) + seats(pool) <= SEATS_MAX)
 }
 
 /// Pools in their seats.
@@ -177,6 +200,20 @@ mod tests {
         assert_eq!(reseated(&["a", "b"], &["x", "b", "y"], &[]), ["x", "b", "y"]);
         assert_eq!(reseated(&["a", "b"], &["x", "b", "y"], &[0]), ["a", "b", "x", "y"]);
         assert_eq!(reseated(&[], &["x"], &[]), ["x"]);
+    }
+
+    #[test]
+    fn there_are_so_many_seats() {
+        let full = |backends: usize| {
+            let backend = Arc::clone(&pool("app", &["a"]).pool.backends()[0]);
+            let pool = Pool::of("app", vec![backend; backends]);
+            vec![PoolSettings::new(pool, Policy::Rr)]
+        };
+        let other = || vec![pool("other", &["a"])];
+        assert!(have_seats(&full(SEATS_MAX - 1), &full(1)));
+        assert!(!have_seats(&full(SEATS_MAX), &full(1)) && have_seats(&full(SEATS_MAX), &other()));
+        assert!(have_seats(&vec![other().remove(0); SEATS_MAX - 1], &full(1)));
+        assert!(!have_seats(&vec![other().remove(0); SEATS_MAX], &full(1)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tidegate_io::Orders;
 use tidegate_proxy as proxy;
 use tidegate_proxy::Proxy;
 use tidegate_sim::{Costs, Host, HostSettings};
-use tidegate_world::{Core, Pool, Seed, Timestamp, delegate};
+use tidegate_world::{Core, Pool, Seed, delegate};
 
 use crate::config::{self, Config, Emulate, HostPort, Listen, Location, Selection};
 use crate::key::Keys;
@@ -42,8 +42,8 @@ impl<'a> Assembly<'a> {
     pub fn new(config: &'a Config, keys: &'a Keys, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
         let bans = BanList::new(config.overload.sources.bans_max);
-        let fleet = Fleet::default();
-        let pools = fleet.enlist(Timestamp::ZERO, &musters(config));
+        let fleet = Fleet::new(&musters(config));
+        let pools = fleet.pools();
         let moves = proxy::Moves::default();
         Self { config, keys, locals, fleet, pools, counters, bans, moves, seed }
     }

@@ -14,12 +14,14 @@ pub struct Steered {
     proxy: Proxy,
     fleet: Fleet,
     counters: Arc<Counters>,
+    /// Orders heard: the number of the last one.
+    heard: u64,
 }
 
 impl Steered {
     /// Steers `proxy`, whose back ends are of `fleet` and which counts in `counters`.
     pub fn new(proxy: Proxy, fleet: Fleet, counters: Arc<Counters>) -> Self {
-        Self { proxy, fleet, counters }
+        Self { proxy, fleet, counters, heard: 0 }
     }
 
     /// The proxy.
@@ -27,21 +29,21 @@ impl Steered {
         &self.proxy
     }
 
-    fn heed(&mut self, now: Timestamp, order: Order) {
+    /// Does what an order says; `false` if it cannot.
+    fn heed(&mut self, now: Timestamp, order: Order) -> bool {
         match order {
             Order::Laws(laws) => {
                 let Laws { law, shadow } = *laws;
                 self.proxy.switch(now, law, shadow);
+                true
             }
             Order::Duty(backend, duty) => {
-                // It may have gone by a reload that was ordered at the same time.
-                if let Some(backend) = self.fleet.find(&backend) {
-                    backend.set_duty(now, duty);
-                }
+                self.fleet.assign(now, self.heard, &backend, duty);
+                true
             }
             Order::Reload(config) => {
-                let pools = self.fleet.enlist(now, &musters(&config));
-                self.proxy.reform(now, pool_settings(&pools, &config), config.route);
+                let pools = self.fleet.enlist(now, self.heard, &musters(&config));
+                self.proxy.reform(now, pool_settings(&pools, &config), config.route)
             }
         }
     }
@@ -50,14 +52,12 @@ impl Steered {
 impl Core for Steered {
     /// An order as [`crate::config::order`] has it.
     fn on_order(&mut self, now: Timestamp, order: &[u8]) {
-        match given(order) {
-            Ok(order) => {
-                self.heed(now, order);
-                self.counters.in_force.orders.add(1);
-            }
-            // It was recorded by another version: whoever gives orders has them checked.
-            Err(_) => self.counters.in_force.not_understood.add(1),
-        }
+        self.heard += 1;
+        // One that is not understood was recorded by another version: whoever gives orders has them
+        // checked.
+        let is_heeded = given(order).is_ok_and(|order| self.heed(now, order));
+        let in_force = &self.counters.in_force;
+        if is_heeded { &in_force.orders } else { &in_force.not_heeded }.add(1);
     }
 
     delegate!(self.proxy, but on_order);

@@ -166,7 +166,7 @@ impl Steering {
     pub fn was_heard(&self, number: u64) -> bool {
         let heard = |shard: &ShardCounters| {
             let in_force = &shard.proxy.in_force;
-            in_force.orders.get() + in_force.not_understood.get() >= number
+            in_force.orders.get() + in_force.not_heeded.get() >= number
         };
         self.shards.iter().all(heard)
     }
@@ -202,7 +202,7 @@ fn shard(counters: &Counters, now: Timestamp) -> Value {
     json!({
         "law": name_at(&in_force.law),
         "orders": in_force.orders.get(),
-        "orders_not_understood": in_force.not_understood.get(),
+        "orders_not_heeded": in_force.not_heeded.get(),
         "occupancy": millionths(&in_force.occupancy),
         "socket_fill": millionths(&gauges.socket_fill),
         "waiting": in_force.waiting.get(),

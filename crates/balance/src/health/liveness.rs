@@ -91,7 +91,8 @@ impl Liveness {
     }
 
     /// It has left a request unanswered, or a probe. `limit` of them in a row take it down for
-    /// `pause`.
+    /// `pause`. One that has come back by the end of its pause has still to show that it is there:
+    /// the first takes it down again.
     pub fn on_unanswered(self, now: Timestamp, limit: u32, pause: Duration) -> Self {
         match self {
             Self::Up { since, errors } if errors + 1 < limit.min(COUNT_MAX) => {

@@ -35,9 +35,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     samples.push(&OCCUPANCY, &labels, in_force.occupancy.get() as f64 / 1e6);
     samples.push(&WAITING, &labels, in_force.waiting.get());
     samples.push(&MISSED, &labels, counters.refusals.missed.get());
-    for (outcome, counter) in
-        [("heeded", &in_force.orders), ("not_understood", &in_force.not_understood)]
-    {
+    for (outcome, counter) in [("heeded", &in_force.orders), ("not_heeded", &in_force.not_heeded)] {
         samples.push(&ORDERS, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
     let Some(law) = name_at(&in_force.shadow) else { return };
