@@ -103,7 +103,8 @@ impl Endpoint {
         let max = self.pool_settings(member.pool).health.retry_after_max;
         // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the
         // duration specified in the Retry-After header field, if present."
-        let wait = Message::parse(answer).ok().and_then(|answer| answer.retry_after().ok()?);
+        let asked = || Message::parse(answer).ok()?.retry_after().ok()?;
+        let wait = if max.is_zero() { None } else { asked() };
         let wait = wait.map(|seconds| Duration::from_secs(seconds.into()).min(max));
         self.backend(member).on_refused(now, wait);
     }

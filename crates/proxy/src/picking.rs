@@ -25,15 +25,9 @@ impl Endpoint {
     }
 
     /// Chooses a back end for a new call, by its [`choice_key`](Self::choice_key).
-    pub(crate) fn pick(
-        &mut self,
-        now: Timestamp,
-        pool: u16,
-        key: u64,
-        not: Option<u16>,
-    ) -> Result<u16, Instead> {
+    pub(crate) fn pick(&mut self, now: Timestamp, pool: u16, key: u64) -> Result<u16, Instead> {
         self.picker_mut(pool)
-            .pick(now, key, not.map(usize::from))
+            .pick(now, key, None)
             .map(|backend| backend as u16)
             .ok_or(Instead::Reply(503, "no back end is up"))
     }

@@ -234,6 +234,7 @@ impl Endpoint {
         target.next = next;
         if flight.is_some() {
             target.flight = flight;
+            self.counters.probes.add(1);
             self.send_probe(place);
         }
     }

@@ -144,7 +144,7 @@ impl Endpoint {
                 let key = self.choice_key(pool, request, fingerprint);
                 let backend = match self.groups(now, pool).front() {
                     Some(group) => group[0],
-                    None => self.pick(now, pool, key, None)?,
+                    None => self.pick(now, pool, key)?,
                 };
                 let member = Member { pool, backend };
                 let begins = is_new && call.is_none();
@@ -272,9 +272,8 @@ impl Endpoint {
             // The client repeats its request because nobody answers, or begins anew:
             // nothing ties it to a back end that is down.
             let pool = self.standing_in(now, member.pool);
-            let not = (pool == member.pool).then_some(member.backend);
             let key = self.choice_key(pool, request, fingerprint);
-            match self.pick(now, pool, key, not) {
+            match self.pick(now, pool, key) {
                 Ok(backend) => member = Member { pool, backend },
                 Err(instead) => {
                     // What we answer ourselves is over, wherever it was sent before.

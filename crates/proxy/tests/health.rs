@@ -343,6 +343,32 @@ fn a_call_that_all_of_a_pool_refuse_goes_to_the_one_that_stands_in() {
 }
 
 #[test]
+fn who_stands_in_chooses_by_its_own_key() {
+    let mut s = Script::with(Policy::Hash, |settings| {
+        let mode = Mode::Transaction;
+        let first = PoolSettings { backup: Some(1), mode, ..settings.pools[0].clone() };
+        let backends = [("c", address(BACKEND_C), 1), ("d", address("10.0.0.4:5070"), 1)];
+        let backup = PoolSettings::new(Pool::new("backup", &backends), Policy::HashTo);
+        settings.pools = vec![first, backup];
+    });
+    // The first pool divides calls by Call-ID; all of these are for one callee.
+    let mut place = |call: &str| {
+        let mut sent = s.send(CALLER, &invite(call));
+        loop {
+            let last = sent.into_iter().find(|sent| sent.start().starts_with("INVITE")).unwrap();
+            if [BACKEND_A, BACKEND_B].map(address).contains(&last.to) {
+                sent = s.send(&last.to.to_string(), &last.answer("503 Busy"));
+            } else {
+                s.send(&last.to.to_string(), &last.answer("486 Busy Here"));
+                return last.to;
+            }
+        }
+    };
+    let first = place("0");
+    assert!((1..16).all(|call| place(&call.to_string()) == first));
+}
+
+#[test]
 fn a_repeated_invite_finds_the_pool_that_stands_in() {
     let mut s = with_backup(Mode::Stateless);
     assert_eq!(s.one(CALLER, &invite("c")).to, address(BACKEND_A));

@@ -25,7 +25,7 @@ impl Endpoint {
     /// Sends the request to another back end of its pool, if there is one that may have it. Those
     /// that had it are abandoned.
     pub(crate) fn try_next(&mut self, at: At, context: &mut Context, live: &mut Live) -> bool {
-        let Some((pool, key)) = live.choice else { return false };
+        let Some((pool, _)) = live.choice else { return false };
         let settings = self.pool_settings(pool);
         let may_try = matches!(settings.choice, Choice::One(_))
             && context.branches.len() < usize::from(settings.tries_max)
@@ -43,6 +43,7 @@ impl Endpoint {
         let pools = self.and_backups(pool).filter(|&pool| self.stands_in(pool));
         let pools: SmallVec<[u16; 4]> = pools.collect();
         let other = pools.into_iter().find_map(|pool| {
+            let key = self.key_in(pool, context, live)?;
             let backend = self.pick_another(at.now, pool, key, |i, backend| {
                 !had(pool, i) && !backend.has_refused(at.now, SATURATED)
             });
@@ -61,6 +62,18 @@ impl Endpoint {
             branch.client = branch.client.hush();
         }
         true
+    }
+
+    /// What the policy of a pool chooses by of the request of a context.
+    fn key_in(&self, pool: u16, context: &Context, live: &Live) -> Option<u64> {
+        let (first, key) = live.choice?;
+        if self.picker(pool).key() == self.picker(first).key() {
+            return Some(key);
+        }
+        let message = Message::parse(&live.request).ok()?;
+        let request = self.read_again(&message, context)?;
+        let fingerprint = self.keys().call.fingerprint(request.essentials.call_id);
+        Some(self.choice_key(pool, &request, fingerprint))
     }
 
     /// Whether a pool takes a request of which there are transactions, and sends it to one.
