@@ -9,26 +9,38 @@ use super::{Admin, Config, Server};
 /// The keys and tables that are another in `new`, and that hold until a restart: all but pools,
 /// routes, and the laws of overload control. The first host name of a back end is one too.
 pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
-    let mut keys = server(&old.server, &new.server);
-    keys.extend(admin(&old.admin, &new.admin));
-    if old.listen != new.listen {
+    // Whoever adds a table decides here whether it can be taken on.
+    let Config {
+        path: _,
+        server,
+        admin,
+        listen,
+        pool: _,
+        route: _,
+        overload,
+        emulate,
+        name_servers,
+    } = new;
+    let mut keys = changed_server(&old.server, server);
+    keys.extend(changed_admin(&old.admin, admin));
+    if old.listen != *listen {
         keys.push("[[listen]]".to_owned());
     }
-    if old.name_servers != new.name_servers {
+    if old.name_servers != *name_servers {
         keys.push("[resolver]".to_owned());
     }
     // Nobody resolves names in a process that was started without any.
     if new.has_names() && !old.has_names() {
         keys.push("[[pool.backend]] uri".to_owned());
     }
-    keys.extend(overload(&old.overload, &new.overload));
-    if old.emulate != new.emulate {
+    keys.extend(changed_overload(&old.overload, overload));
+    if old.emulate != *emulate {
         keys.push("[emulate]".to_owned());
     }
     keys
 }
 
-fn server(old: &Server, new: &Server) -> Vec<String> {
+fn changed_server(old: &Server, new: &Server) -> Vec<String> {
     let keys = [
         ("shards", old.shards != new.shards),
         ("state_dir", old.state_dir != new.state_dir),
@@ -43,7 +55,7 @@ fn server(old: &Server, new: &Server) -> Vec<String> {
     changed("server", old == new, &keys)
 }
 
-fn admin(old: &Admin, new: &Admin) -> Vec<String> {
+fn changed_admin(old: &Admin, new: &Admin) -> Vec<String> {
     let keys = [
         ("address", old.address != new.address),
         ("hosts", old.hosts != new.hosts),
@@ -53,7 +65,7 @@ fn admin(old: &Admin, new: &Admin) -> Vec<String> {
     changed("admin", old == new, &keys)
 }
 
-fn overload(old: &Overload, new: &Overload) -> Vec<String> {
+fn changed_overload(old: &Overload, new: &Overload) -> Vec<String> {
     let mut alike = new.clone();
     alike.gate.law = old.gate.law;
     alike.gate.shadow = old.gate.shadow;
