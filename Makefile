@@ -54,7 +54,7 @@ release:
 
 # These measure CPU times.
 show-quota show-refusal show-predict show-kernel show-papers show-disposal show-tiers show-costs \
-	show-fairness show-counters: release
+	show-fairness show-counters show-farm show-dispatch: release
 show-speed show-million: simulations
 
 .PHONY: simulations

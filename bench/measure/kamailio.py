@@ -62,6 +62,27 @@ def run(
     return Kamailio(stage.serve("kamailio", command, port, quota=quota), port)
 
 
+def dispatch(
+    stage: Stage, destinations: list[str], algorithm: int, *, transactions: bool = False
+) -> Kamailio:
+    """Starts one that balances calls among destinations (`ADDRESS:PORT`) by this algorithm of its
+    dispatcher."""
+    port = free_port()
+    scratch = str(stage.directory)
+    listed = stage.directory / "dispatcher.list"
+    # Algorithm 10 counts calls by the attribute `duid`.
+    lines = [f"1 sip:{where} 0 0 duid=d{index}\n" for index, where in enumerate(destinations)]
+    listed.write_text("".join(lines))
+    named = {"DESTINATIONS": f'"{listed}"', "ALGORITHM": f'"{algorithm}"',
+             "BUFFER": str(_BUFFER_BYTES)}
+    command = ["kamailio", "-f", str(ROOT / "bench" / "kamailio-dispatcher.cfg"), "-DD", "-E"]
+    command += ["-l", f"udp:{LOCALHOST}:{port}", "-M", "8", "-m", str(_TRANSACTIONS_MIB)]
+    command += [word for name, value in named.items() for word in ("-A", f"{name}={value}")]
+    command += ["-A", "TRANSACTIONS"] if transactions else []
+    command += ["-w", scratch, "-Y", scratch, "-P", f"{scratch}/kamailio.pid"]
+    return Kamailio(stage.serve("kamailio", command, port), port)
+
+
 # How often the load is told: some twenty periods of a quota of 5 ms.
 _TELL_S = 0.1
 

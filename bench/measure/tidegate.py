@@ -39,7 +39,7 @@ class Edge:
 
 def configure(
     stage: Stage,
-    backend_ports: list[int],
+    backends: Sequence[int | str],
     *,
     policy: str = "rr",
     mode: str = "stateless",
@@ -51,13 +51,13 @@ def configure(
 ) -> Edge:
     """The smallest configuration, on free ports, with its state in the scratch directory.
 
-    `server`, `listen` and `tables` are added as they are: more keys of [server], of the listener,
-    more tables, such as [overload]. The files bear `name`.
+    `backends` are ports, or addresses with ports. `server`, `listen` and `tables` are added as they
+    are: more keys of [server], of the listener, more tables, such as [overload]. The files bear
+    `name`.
     """
     edge = Edge(free_port(), free_port(), stage.directory / f"{name}.toml")
-    backends = "".join(
-        f'[[pool.backend]]\nuri = "sip:{LOCALHOST}:{port}"\n' for port in backend_ports
-    )
+    addresses = [f"{LOCALHOST}:{b}" if isinstance(b, int) else b for b in backends]
+    pool = "".join(f'[[pool.backend]]\nuri = "sip:{address}"\n' for address in addresses)
     edge.configuration.write_text(
         f"""\
 [server]
@@ -77,7 +77,7 @@ address = "{edge.address}"
 name = "app"
 policy = "{policy}"
 mode = "{mode}"
-{backends}{tables}"""
+{pool}{tables}"""
     )
     return edge
 

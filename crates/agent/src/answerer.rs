@@ -354,7 +354,6 @@ impl Core for Answerer {
             },
             Err(_) => self.stats.malformed += 1,
         }
-        self.calls.settle();
     }
 
     /// Nothing ever waits: a request is handled as it arrives.
@@ -367,7 +366,6 @@ impl Core for Answerer {
             let Some(id) = self.calls.pop_due(now) else { break };
             self.on_timeout(now, id);
         }
-        self.calls.settle();
     }
 
     fn on_failed(&mut self, _: Timestamp, _: Failure) {

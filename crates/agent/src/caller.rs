@@ -7,6 +7,7 @@
 mod begin;
 mod call;
 mod config;
+mod leave;
 mod report;
 mod request;
 mod sample;
@@ -108,7 +109,12 @@ impl Caller {
     fn act(&mut self, mark: Mark, act: Act) {
         match act {
             Act::Wait => {}
-            Act::Send(method) => self.request(method, &mark),
+            Act::Send(method) => {
+                if method == Method::Bye {
+                    self.note_bye(mark);
+                }
+                self.request(method, &mark);
+            }
             Act::SendAgain(method) => {
                 match method {
                     Method::Invite => {
@@ -197,13 +203,18 @@ impl Caller {
                 }
                 self.act(mark, Act::Wait);
             }
-            (Some((Branch::Bye, mark)), Method::Bye) => match self.calls.get(mark.id) {
-                Some(call) => {
-                    let act = call.on_bye_response(now, &self.config.timing, status);
-                    self.act(mark, act);
+            (Some((Branch::Bye, mark)), Method::Bye) => {
+                if (200..300).contains(&status) {
+                    self.note_bye_answered(mark, received.arrived);
                 }
-                None => self.stats.late += 1,
-            },
+                match self.calls.get(mark.id) {
+                    Some(call) => {
+                        let act = call.on_bye_response(now, &self.config.timing, status);
+                        self.act(mark, act);
+                    }
+                    None => self.stats.late += 1,
+                }
+            }
             (Some((Branch::StrayBye, _)), Method::Bye) => self.stats.late += 1,
             _ => self.stats.unexpected += 1,
         }
@@ -338,7 +349,6 @@ impl Core for Caller {
             Err(_) => self.stats.malformed += 1,
         }
         self.begin_held_back(now);
-        self.calls.settle();
     }
 
     /// Nothing ever waits: a response is handled as it arrives.
@@ -355,7 +365,6 @@ impl Core for Caller {
             self.act(self.namer.mark(id), act);
         }
         self.begin_held_back(now);
-        self.calls.settle();
     }
 
     fn on_failed(&mut self, now: Timestamp, failure: Undelivered) {

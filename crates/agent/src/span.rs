@@ -5,13 +5,21 @@ use std::time::Duration;
 use tidegate_world::Stream;
 
 /// A time, or the distribution it is drawn from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Span {
     /// Always the same.
     Fixed(Duration),
     /// Exponentially distributed, with this mean: what has lasted for a while lasts on as if it
     /// had just begun. The classical holding time of telephony.
     Exponential(Duration),
+    /// Log-normally distributed: most are shorter than the mean, and a few last very long, as
+    /// measured holding times do (Bolotin, Telephone circuit holding time distributions, 1994).
+    LogNormal {
+        /// Their mean.
+        mean: Duration,
+        /// Standard deviation of their natural logarithm; at 0 all are the mean.
+        sigma: f64,
+    },
 }
 
 impl Span {
@@ -22,12 +30,25 @@ impl Span {
     pub(crate) fn draw(self, stream: &mut Stream) -> Duration {
         match self {
             Self::Fixed(time) => time,
-            Self::Exponential(mean) => {
-                let seconds = stream.exponential(mean.as_secs_f64());
-                Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+            Self::Exponential(mean) => seconds(stream.exponential(mean.as_secs_f64())),
+            Self::LogNormal { mean, sigma } => {
+                let factor = (sigma * normal(stream) - sigma * sigma / 2.0).exp();
+                seconds(mean.as_secs_f64() * factor)
             }
         }
     }
+}
+
+/// The longest time if there is no such.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+/// A number of the standard normal distribution, by the transform of Box and Muller: of two draws,
+/// so that each is independent of those before it.
+fn normal(stream: &mut Stream) -> f64 {
+    let (radius, angle) = (1.0 - stream.unit(), stream.unit());
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
 impl From<Duration> for Span {
@@ -64,6 +85,21 @@ mod tests {
         // Five standard errors: 5 / sqrt(n), and 5·sqrt(p(1 - p) / n) with p = 1/e.
         assert!((mean - 1.0).abs() < 0.016, "{mean}");
         assert!((longer - (-1.0f64).exp()).abs() < 0.0077, "{longer}");
+    }
+
+    #[test]
+    fn a_log_normal_time_has_its_mean_and_is_mostly_shorter() {
+        let (mut stream, n) = (stream(), 100_000);
+        let span = Span::LogNormal { mean: Duration::from_secs(4), sigma: 1.0 };
+        let drawn: Vec<f64> = (0..n).map(|_| span.draw(&mut stream).as_secs_f64() / 4.0).collect();
+        let mean = drawn.iter().sum::<f64>() / f64::from(n);
+        // Its median is exp(-sigma² / 2) of its mean: half are below that.
+        let below = drawn.iter().filter(|&&time| time < (-0.5f64).exp()).count() as f64;
+        // Five standard errors: that of a draw is sqrt(e - 1), and sqrt(0.25 / n).
+        assert!((mean - 1.0).abs() < 0.021, "{mean}");
+        assert!((below / f64::from(n) - 0.5).abs() < 0.0079, "{below}");
+        let same = Span::LogNormal { mean: Duration::from_secs(4), sigma: 0.0 };
+        assert_eq!(same.draw(&mut stream), Duration::from_secs(4));
     }
 
     #[test]

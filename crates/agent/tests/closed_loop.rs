@@ -136,6 +136,28 @@ fn calls_of_the_warm_up_are_not_measured() {
 }
 
 #[test]
+fn byes_are_measured_by_the_moment_they_are_sent() {
+    let mut config = limited(100);
+    config.load.duration = Duration::from_secs(1);
+    let hold = Duration::from_millis(500).into();
+    let warm_up = Duration::from_millis(600);
+    let config = CallerConfig { hold, warm_up, open_limit: None, ..config };
+    let mut net = Net::new(config, answering(), 7);
+    net.run(after(0.897));
+    net.delay = Duration::from_millis(300);
+    let (stats, _) = net.run_out();
+    // A call that begins at t sends its BYE at t + 510 ms: 40 of them between 600 ms and 1 s. The
+    // ten from 900 ms on are answered after 600 ms, the others after 10.
+    let measured = &stats.measured;
+    assert_eq!((measured.byes, measured.byes_in_time, measured.bye_delay.count()), (40, 30, 40));
+    assert_eq!(measured.bye_delay.quantile(0.5).as_millis(), 10);
+    assert_eq!(measured.bye_delay.max().as_millis(), 600);
+    assert_eq!(measured.requests(), measured.offered + 40);
+    assert_eq!(measured.requests_handled(), measured.set_up_in_time + 30);
+    assert_eq!(stats.completed, 100);
+}
+
+#[test]
 fn samples_tell_what_happened_between_them() {
     let mut net = Net::new(limited(100), answering(), 6);
     net.run(after(0.5));

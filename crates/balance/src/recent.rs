@@ -16,26 +16,28 @@ pub(crate) struct Recent {
     length: usize,
     /// Where the next one goes.
     next: usize,
+    sum_us: u64,
+    /// The sum of all, each times its weight.
+    weighed_us: u64,
 }
 
 impl Recent {
     /// Takes in a response time; one of more than 71 minutes counts as that.
     pub(crate) fn push(&mut self, time: Duration) {
-        self.times_us[self.next] = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        let newest = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        let oldest = std::mem::replace(&mut self.times_us[self.next], newest);
+        // All that are kept weigh one less; so the oldest, which weighed 1, is gone.
+        self.weighed_us = self.weighed_us - self.sum_us + WINDOW as u64 * u64::from(newest);
+        self.sum_us = self.sum_us - u64::from(oldest) + u64::from(newest);
         self.next = (self.next + 1) % WINDOW;
         self.length = (self.length + 1).min(WINDOW);
     }
 
     /// Their weighted mean; zero if there is none. Of fewer than 20 the newest weighs 20 too.
     pub(crate) fn mean(&self) -> Duration {
-        let (mut sum, mut weights) = (0, 0);
-        for age in 0..self.length {
-            let weight = (WINDOW - age) as u64;
-            let time = self.times_us[(self.next + WINDOW - 1 - age) % WINDOW];
-            sum += weight * u64::from(time);
-            weights += weight;
-        }
-        Duration::from_micros(sum.checked_div(weights).unwrap_or(0))
+        let lightest = WINDOW - self.length + 1;
+        let weights = (lightest + WINDOW) * self.length / 2;
+        Duration::from_micros(self.weighed_us.checked_div(weights as u64).unwrap_or(0))
     }
 }
 

@@ -103,6 +103,20 @@ impl ResponseTimes {
         Some(self.start()).filter(|mean| !mean.is_zero() && now.since(at) < within)
     }
 
+    /// Drops the response times of requests that begin calls if the last one is older than
+    /// `after`, so that the next one stands alone: a mean of the time before would have its way
+    /// for twenty more.
+    pub(crate) fn forget_start(&self, now: Timestamp, after: Duration) {
+        let is_known = self.start_ns.load(Relaxed) != 0;
+        if !is_known || self.fresh_start(now, after).is_some() {
+            return;
+        }
+        if let Ok(mut record) = self.record.try_lock() {
+            record.start = Recent::default();
+            self.start_ns.store(0, Relaxed);
+        }
+    }
+
     /// The peak average as it has decayed until `now`; `None` before the first response.
     pub(crate) fn peak(&self, now: Timestamp, decay: Duration) -> Option<Duration> {
         let average = self.peak_ns.load(Relaxed);

@@ -45,8 +45,8 @@ impl Sojourn {
 
     pub(crate) fn record(&mut self, now: Timestamp, is_new: bool, sojourn: Duration) {
         self.close_window(now);
-        let us = u64::try_from(sojourn.as_micros()).unwrap_or(u64::MAX);
-        self.open[usize::from(!is_new)].saturating_record(us);
+        let us = u64::try_from(sojourn.as_micros()).map_or(LONGEST_US, |us| us.min(LONGEST_US));
+        self.open[usize::from(!is_new)].record(us).expect("it grows up to the longest");
     }
 
     /// Ends the window if its time is over; one that is long over leaves an empty one behind.
@@ -57,13 +57,18 @@ impl Sojourn {
         let stale = now.since(self.until) >= WINDOW;
         for (open, last) in self.open.iter_mut().zip(&mut self.last) {
             *last = if stale { SojournWindow::default() } else { window(open) };
-            open.reset();
+            if !open.is_empty() {
+                open.reset();
+            }
         }
         self.until = now + WINDOW;
     }
 }
 
 fn window(histogram: &Histogram<u32>) -> SojournWindow {
+    if histogram.is_empty() {
+        return SojournWindow::default();
+    }
     let us = Duration::from_micros;
     SojournWindow {
         count: histogram.len(),
@@ -75,8 +80,9 @@ fn window(histogram: &Histogram<u32>) -> SojournWindow {
 
 impl Default for Sojourn {
     fn default() -> Self {
-        let histogram =
-            || Histogram::new_with_bounds(1, LONGEST_US, 2).expect("the bounds are in order");
+        // It grows with what it is given: as long as nothing waits for long, a window is a
+        // kilobyte to clear, not ten.
+        let histogram = || Histogram::new(2).expect("two digits are possible");
         Self {
             open: [histogram(), histogram()],
             last: Default::default(),

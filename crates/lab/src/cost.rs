@@ -41,6 +41,27 @@ pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     }
 }
 
+/// What an INVITE costs as a multiple of a BYE: all that is done for the one transaction, over all
+/// that is done for the other. The costs of both requests are set so that it is `ratio`, and those of
+/// a whole call remain; no request costs less than nothing.
+pub fn divide(costs: &mut Emulate, ratio: f64) {
+    let stateless = costs.serve_stateless.map(|serve| Emulate { serve, ..costs.clone() });
+    costs.serve = divided(costs, ratio).serve;
+    costs.serve_stateless = stateless.map(|costs| divided(&costs, ratio).serve);
+}
+
+fn divided(costs: &Emulate, ratio: f64) -> Emulate {
+    let whole = call(costs, &CALL);
+    let (invite, bye) = (Class::Invite as usize, Class::Bye as usize);
+    let mut costs = costs.clone();
+    costs.serve[invite] = Duration::ZERO;
+    costs.serve[bye] = Duration::ZERO;
+    let others = call(&costs, &[Class::Bye, Class::Final]);
+    costs.serve[bye] = whole.div_f64(1.0 + ratio).saturating_sub(others);
+    costs.serve[invite] = whole.saturating_sub(call(&costs, &CALL));
+    costs
+}
+
 /// What the servers under test can do: those that are full first decide.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
@@ -59,8 +80,9 @@ impl Capacity {
         let nodes = topology.nodes().iter().enumerate();
         let one = |place: usize| {
             let messages = topology.messages(place, trying);
-            let call = call(&charged(costs, topology.nodes()[place].mode), &messages);
-            let cps = 1.0 / (call.as_secs_f64() * flows[place]);
+            let node = &topology.nodes()[place];
+            let call = call(&charged(costs, node.mode), &messages);
+            let cps = node.speed / (call.as_secs_f64() * flows[place]);
             Self { cps, call, messages: messages.len() }
         };
         let tested = nodes.filter(|(_, node)| node.under_test).map(|(place, _)| one(place));
@@ -114,6 +136,24 @@ mod tests {
         assert_eq!((capacity(true).call, capacity(true).messages), (us(7 * 800 + 50), 7));
         assert_eq!(refusal(&costs(), Disposal::Reject), us(150 + 50 + 100));
         assert_eq!(refusal(&costs(), Disposal::Drop), us(150 + 50));
+    }
+
+    #[test]
+    fn a_call_is_divided_into_its_transactions_and_costs_the_same() {
+        let mut divided = costs();
+        divide(&mut divided, 2.0);
+        let of = |messages: &[Class]| call(&divided, messages);
+        let whole = call(&costs(), &CALL);
+        assert_eq!(of(&CALL), whole);
+        let bye = of(&[Class::Bye, Class::Final]);
+        assert!(whole.div_f64(3.0).abs_diff(bye) < Duration::from_nanos(2), "{bye:?}");
+    }
+
+    #[test]
+    fn servers_of_unequal_speed_add_up() {
+        let farm = Topology::farm(Mode::Stateless, &[1.0, 0.5]);
+        let capacity = Capacity::of(&farm, &costs(), false);
+        assert!((capacity.cps - 1.5e6 / 4850.0).abs() < 1e-9, "{capacity:?}");
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub fn csv(results: &[(&Point, &Outcome)]) -> io::Result<Vec<u8>> {
         "p90_ms",
         "p99_ms",
         "max_ms",
+        "handled",
+        "bye_p50_ms",
+        "bye_p99_ms",
         "recovery_s",
         "caller_load",
         "answerer_load",
@@ -60,6 +63,9 @@ fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
     let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
         outcome.set_up_delay.as_ref().map(value).map_or_else(String::new, |ms| ms.to_string())
     };
+    let bye = |value: fn(&crate::outcome::Quantiles) -> f64| {
+        outcome.bye_delay.as_ref().map(value).map_or_else(String::new, |ms| ms.to_string())
+    };
     let mut record = vec![
         point.world.name().to_owned(),
         variant.label.clone(),
@@ -83,6 +89,9 @@ fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
         delay(|d| d.p90_ms),
         delay(|d| d.p99_ms),
         delay(|d| d.max_ms),
+        outcome.handled_part().to_string(),
+        bye(|d| d.p50_ms),
+        bye(|d| d.p99_ms),
         outcome.recovery_s.map_or_else(String::new, |s| s.to_string()),
         generator.caller_load.to_string(),
         generator.answerer_load.to_string(),
@@ -110,6 +119,7 @@ pub fn json(
         json!({
             "variant": point.variant.name(),
             "swept": named(&point.swept),
+            "capacity_cps": point.capacity_cps(),
             "repetition": point.repetition + 1,
             "seed": point.seed,
             "folder": format!("points/{}", point.id(program)),

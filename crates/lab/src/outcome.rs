@@ -25,6 +25,20 @@ pub struct Outcome {
     pub measured_s: f64,
     /// Set-up delay of the calls that were answered; `None` if none was.
     pub set_up_delay: Option<Quantiles>,
+    /// Requests that begin a transaction: INVITEs, and BYEs first sent in the measured time.
+    #[serde(default)]
+    pub requests: u64,
+    /// Of these, answered with 2xx within the deadline: what 003 calls handled.
+    #[serde(default)]
+    pub requests_handled: u64,
+    /// BYE first sent to its 200; `None` if none was answered.
+    #[serde(default)]
+    pub bye_delay: Option<Quantiles>,
+    /// How many transactions a server had open when it was given one more, by their number, at
+    /// servers that others choose among; the last stands for all beyond it. Of the measured time;
+    /// only simulated time sees it.
+    #[serde(default)]
+    pub occupancy: Vec<u64>,
     /// Seconds from the end of the overload until the goodput was, and for 5 s remained, at 90 % of
     /// what was offered, or of the capacity; `None` if there was no such end or no such moment.
     pub recovery_s: Option<f64>,
@@ -151,6 +165,11 @@ impl Outcome {
     /// INVITEs sent again for each sent first.
     pub fn retransmission_ratio(&self) -> f64 {
         self.repeated_invites as f64 / self.offered.max(1) as f64
+    }
+
+    /// The part of the requests that was handled.
+    pub fn handled_part(&self) -> f64 {
+        self.requests_handled as f64 / self.requests.max(1) as f64
     }
 
     /// The part of the offered calls that was refused.

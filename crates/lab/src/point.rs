@@ -11,9 +11,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use tidegate_agent::Process;
-use tidegate_server::config::{emulate_toml, overload_toml};
+use tidegate_balance::Policy;
+use tidegate_server::config::{Emulate, Selection, emulate_toml, overload_toml, selection_toml};
+use tidegate_world::{Seed, Work};
 
 use crate::cost::Capacity;
+use crate::network::Fault;
 use crate::scenario::{Axis, Conditions, Scenario, Variant};
 use crate::topology::Node;
 use crate::worlds::Kind;
@@ -160,6 +163,7 @@ impl Point {
             queue_max,
             emulate,
             topology,
+            farm,
             links,
             faults,
         } = &self.conditions;
@@ -168,6 +172,7 @@ impl Point {
             "program": program,
             "world": self.world,
             "overload": overload_toml(&self.variant.overload),
+            "pool": self.variant.pool.as_ref().map(selection_toml),
             "emulate": emulate_toml(emulate),
             "workload": {
                 "load": load,
@@ -187,6 +192,7 @@ impl Point {
                 "trying": trying,
             },
             "server": { "queue_max": queue_max },
+            "farm": farm,
             "nodes": topology.nodes().iter().map(node).collect::<Value>(),
             "links": **links,
             "faults": **faults,
@@ -200,6 +206,15 @@ impl Point {
     /// A name made of its inputs: 32 hexadecimal digits.
     pub fn id(&self, program: &str) -> String {
         fingerprint(self.inputs(program).to_string().as_bytes())
+    }
+
+    /// What goes wrong: what the scenario names, and the pauses of a farm.
+    pub fn faults(&self) -> Vec<Fault> {
+        let mut faults = self.conditions.faults.to_vec();
+        if let Some(farm) = &self.conditions.farm {
+            faults.extend(farm.pauses(Seed(self.seed), self.warm_up + self.measured));
+        }
+        faults
     }
 
     /// How often servers and callers are looked at.
@@ -226,6 +241,8 @@ impl Point {
             true => (&self.variant.overload, Some(emulate)),
             false => (&node.overload, node.emulate.as_ref()),
         };
+        let emulate = emulate.map(|costs| at_speed(costs, node.speed));
+        let pool = node.policy.or(self.variant.pool).filter(|_| topology.balances(place));
         // TOML escapes what Rust does, in the same way.
         let state_dir = state_dir.map_or_else(String::new, |folder| {
             format!("state_dir = {:?}\n", folder.display().to_string())
@@ -236,18 +253,19 @@ impl Point {
             "[server]\n{state_dir}queue_max = {queue_max}\ndrain_seconds = 0\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
              [[listen]]\ntransport = \"udp\"\naddress = \"{listen}\"\n\n\
-             [[pool]]\nname = \"app\"\npolicy = \"rr\"\nmode = \"{}\"\n{}\n{}\n{}",
+             [[pool]]\nname = \"app\"\nmode = \"{}\"\n{}{}\n{}\n{}",
             node.mode.name(),
+            selection_toml(&pool.unwrap_or(Selection::One(Policy::Rr.into()))),
             targets.collect::<String>(),
             overload_toml(overload),
-            emulate.map_or_else(String::new, emulate_toml),
+            emulate.map_or_else(String::new, |costs| emulate_toml(&costs)),
         )
     }
 }
 
 /// What is different from other servers.
 fn node(node: &Node) -> Value {
-    let Node { name, to, share, mode, under_test, overload, emulate } = node;
+    let Node { name, to, share, mode, under_test, overload, emulate, policy, speed } = node;
     json!({
         "name": name,
         "to": to,
@@ -256,7 +274,22 @@ fn node(node: &Node) -> Value {
         "under_test": under_test,
         "overload": (!under_test).then(|| overload_toml(overload)),
         "emulate": emulate.as_ref().filter(|_| !under_test).map(emulate_toml),
+        "pool": policy.as_ref().map(selection_toml),
+        "speed": speed,
     })
+}
+
+/// What these costs are at this speed.
+fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
+    let each = |costs: [Duration; Work::CLASSES_MAX]| costs.map(|cost| cost.div_f64(speed));
+    Emulate {
+        receive: costs.receive.div_f64(speed),
+        offer: each(costs.offer),
+        serve: each(costs.serve),
+        serve_stateless: costs.serve_stateless.map(each),
+        refuse: each(costs.refuse),
+        socket_max: costs.socket_max,
+    }
 }
 
 /// A name of the trace, if it is one.

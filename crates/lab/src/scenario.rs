@@ -4,6 +4,7 @@
 //! swept conditions, several times.
 
 mod conditions;
+mod farm;
 mod read;
 mod tables;
 
@@ -11,9 +12,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_proxy::Overload;
-use tidegate_server::config::{Diagnostics, decide_word, queue_word, schema};
+use tidegate_server::config::{Diagnostics, Selection, decide_word, queue_word, schema};
 
 pub use conditions::{Axis, Conditions, Goodput, Hold};
+pub use farm::Farm;
 pub use tables::reference;
 
 /// A scenario that was found right.
@@ -52,7 +54,7 @@ pub struct Schedule {
     pub seed: u64,
 }
 
-/// One way to meet overload.
+/// One way to meet overload, and to choose among servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
     /// What tells it from others that decide and queue alike: the law's name unless another
@@ -60,6 +62,9 @@ pub struct Variant {
     pub label: String,
     /// How new work is admitted and waits.
     pub overload: Overload,
+    /// How servers choose among several others that say nothing of it themselves; in turn if it is
+    /// not said.
+    pub pool: Option<Selection>,
 }
 
 /// What is to come of a variant.

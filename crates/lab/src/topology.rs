@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tidegate_proxy::{Class, Mode, Overload};
-use tidegate_server::config::Emulate;
+use tidegate_server::config::{Emulate, Selection};
 
 /// Servers between callers and answerers. No call passes one twice.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,8 +15,10 @@ pub struct Topology {
 pub struct Node {
     /// Its name; no other has it.
     pub name: String,
-    /// To whom its calls go, in turn; not empty.
+    /// To whom its calls go; not empty.
     pub to: Vec<Next>,
+    /// Who of them gets the next call, where the variant does not say it.
+    pub policy: Option<Selection>,
     /// The part of the offered calls that comes to it from callers, 0..1; all parts make 1.
     pub share: f64,
     /// What it keeps of what it forwards.
@@ -28,6 +30,8 @@ pub struct Node {
     pub overload: Overload,
     /// Its costs if it is not under test; without any it is as fast as can be.
     pub emulate: Option<Emulate>,
+    /// How fast it does what it costs: at 0.5 all costs are double.
+    pub speed: f64,
 }
 
 /// Where a server's calls go.
@@ -62,8 +66,29 @@ impl Topology {
             under_test: true,
             overload: Overload::default(),
             emulate: None,
+            policy: None,
+            speed: 1.0,
         };
         Self { nodes: vec![server] }
+    }
+
+    /// A balancer that callers send to, before servers of these speeds, which are under test.
+    ///
+    /// # Panics
+    /// If there are none, or one has no speed.
+    pub fn farm(mode: Mode, speeds: &[f64]) -> Self {
+        let like = |name: &str, to: Vec<Next>| {
+            let [node] = Self::single(mode).nodes.try_into().expect("a single one");
+            Node { name: name.to_owned(), to, ..node }
+        };
+        let servers = speeds.iter().enumerate().map(|(index, &speed)| Node {
+            share: 0.0,
+            speed,
+            ..like(&format!("server-{}", index + 1), vec![Next::Answerers])
+        });
+        let to = (1..=speeds.len()).map(Next::Node).collect();
+        let balancer = Node { under_test: false, ..like("balancer", to) };
+        Self::new([balancer].into_iter().chain(servers).collect()).expect("a farm is a topology")
     }
 
     /// These servers, whose places are named in [`Node::to`]. At least one must have a share of
@@ -108,19 +133,29 @@ impl Topology {
         order
     }
 
-    /// The part of the offered calls that passes each server.
+    /// The part of the offered calls that passes each server, if those who share calls get them in
+    /// proportion to their speeds.
     pub fn flows(&self) -> Vec<f64> {
         let mut flows: Vec<f64> = self.nodes.iter().map(|node| node.share).collect();
+        let speed = |next: &Next| match *next {
+            Next::Node(place) => self.nodes[place].speed,
+            Next::Answerers => 1.0,
+        };
         for place in self.downstream_first().into_iter().rev() {
             let node = &self.nodes[place];
-            let part = flows[place] / node.to.len() as f64;
+            let part = flows[place] / node.to.iter().map(speed).sum::<f64>();
             for next in &node.to {
-                if let Next::Node(next) = next {
-                    flows[*next] += part;
+                if let Next::Node(place) = next {
+                    flows[*place] += part * speed(next);
                 }
             }
         }
         flows
+    }
+
+    /// Whether the server at `place` chooses among several others.
+    pub fn balances(&self, place: usize) -> bool {
+        self.nodes[place].to.iter().filter(|next| matches!(next, Next::Node(_))).count() > 1
     }
 
     /// The messages of a call that the server at `place` handles, if answerers send a 100 first
@@ -214,6 +249,17 @@ mod tests {
         let order = tree.downstream_first();
         let at = |place| order.iter().position(|&p| p == place).unwrap();
         assert!(at(2) < at(0) && at(2) < at(1) && at(3) < at(1) && order.len() == 4);
+    }
+
+    #[test]
+    fn servers_of_a_farm_share_calls_by_their_speeds() {
+        let farm = Topology::farm(Mode::Stateless, &[1.0, 0.5]);
+        let names: Vec<&str> = farm.nodes().iter().map(|node| &*node.name).collect();
+        assert_eq!(names, ["balancer", "server-1", "server-2"]);
+        let flows = farm.flows();
+        assert!((flows[1] - 2.0 / 3.0).abs() < 1e-12 && (flows[2] - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!([0, 1, 2].map(|place| farm.nodes()[place].under_test), [false, true, true]);
+        assert_eq!([0, 1, 2].map(|place| farm.balances(place)), [true, false, false]);
     }
 
     #[test]

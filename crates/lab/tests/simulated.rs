@@ -185,3 +185,47 @@ fn a_run_that_is_cancelled_ends() {
     let result = Simulated::new().run(&point, folder.path(), &AtomicBool::new(true));
     assert_eq!(result, Err("cancelled".to_owned()));
 }
+
+/// Servers of 250 calls/s: all that a transaction costs is charged with its request.
+const FARM: &str = "[emulate]\nserve_us = { default = 0, invite = 2500, bye = 1500 }\n\
+    [server]\nqueue_max = 100_000\n[workload]\nload = 0.9\nhold_s = 0.5\nhold = \"lognormal:1\"\n";
+
+/// A farm under this policy.
+fn farm(keys: &str, policy: &str) -> Outcome {
+    let variant = format!(
+        "[[variant]]\npool = {{ policy = \"{policy}\" }}\n\
+         overload = {{ law = \"none\", queue = \"fifo\" }}\n"
+    );
+    let text = format!("title = \"t\"\n{SHORT}{FARM}{keys}{variant}");
+    let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
+    let point = points(&scenario.unwrap_or_else(|e| panic!("{e}")), Kind::Sim).remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    Simulated::new().run(&point, folder.path(), &AtomicBool::new(false)).unwrap()
+}
+
+#[test]
+fn who_sees_the_work_of_servers_does_not_overload_the_slow_one() {
+    let unequal = "[farm]\nnodes = 2\nspeeds = [1, 0.5]\n";
+    let (aware, blind) = (farm(unequal, "tlwl"), farm(unequal, "rr"));
+    assert!(aware.handled_part() > 0.99, "{aware:?}");
+    assert!(blind.handled_part() < 0.8, "{blind:?}");
+    // Each request met those that were there before it.
+    for outcome in [&aware, &blind] {
+        assert_eq!(outcome.occupancy.iter().sum::<u64>(), outcome.requests, "{outcome:?}");
+    }
+    assert!(aware.occupancy.len() < blind.occupancy.len());
+    let invites = |server| flow(&aware, "balancer", server, "INVITE").0 as f64;
+    let ratio = invites("server-1") / invites("server-2");
+    assert!((1.5..2.5).contains(&ratio), "the fast one gets {ratio} times as many");
+    let bye = aware.bye_delay.unwrap();
+    assert!(bye.p50_ms >= 1.5 && aware.set_up_delay.unwrap().p50_ms >= 2.5, "{aware:?}");
+}
+
+#[test]
+fn servers_of_a_farm_pause() {
+    let pausing = farm("[farm]\nnodes = 2\npause_ms = 400\npause_every_s = 3\n", "tjsq");
+    let longest = pausing.set_up_delay.unwrap().max_ms;
+    assert!((390.0..800.0).contains(&longest), "{longest}");
+    let steady = farm("[farm]\nnodes = 2\n", "tjsq").set_up_delay.unwrap().max_ms;
+    assert!(steady < 100.0, "{steady}");
+}

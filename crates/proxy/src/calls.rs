@@ -12,14 +12,12 @@
 mod call;
 mod expired;
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
-use dary_heap::OctonaryHeap;
 use hashbrown::HashTable;
 use tidegate_balance::{Picker, Place};
 use tidegate_control::Tier;
-use tidegate_world::Timestamp;
+use tidegate_world::{Timers, Timestamp};
 
 use call::TRANSACTION_MAX;
 pub(crate) use call::{Answer, Call, Member, Phase, Transaction};
@@ -64,8 +62,7 @@ pub(crate) struct Calls {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_fingerprint: HashTable<u32>,
-    /// Eight children to a node: among many calls each level costs a miss of the cache.
-    timers: OctonaryHeap<Reverse<(Timestamp, u32, u16)>>,
+    timers: Timers<CallRef>,
     expired: Expired,
     calls_max: usize,
     idle_max: Duration,
@@ -83,7 +80,7 @@ impl Calls {
             slots: Vec::new(),
             free: Vec::new(),
             by_fingerprint: HashTable::new(),
-            timers: OctonaryHeap::new(),
+            timers: Timers::new(),
             expired: Expired::new(),
             // u32::MAX is CallRef::NONE.
             calls_max: calls_max.min(u32::MAX as usize - 1),
@@ -168,7 +165,7 @@ impl Calls {
         self.by_fingerprint.insert_unique(fingerprint as u64, slot, |&slot| {
             self.slots[slot as usize].call.as_ref().map_or(0, |c| c.fingerprint as u64)
         });
-        self.timers.push(Reverse((deadline, slot, generation)));
+        self.timers.push(deadline, CallRef { slot, generation });
         // Until its request is counted nothing of it is lost by giving it up.
         self.expired.push(&mut self.slots, slot);
         Ok(CallRef { slot, generation })
@@ -250,18 +247,13 @@ impl Calls {
 
     /// When [`handle_timeout`](Self::handle_timeout) is next due.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
-        self.timers.peek().map(|Reverse((at, ..))| *at)
+        self.timers.next()
     }
 
     /// Forgets what is past its deadline.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         for _ in 0..EXPIRE_MAX {
-            match self.timers.peek() {
-                Some(Reverse((at, ..))) if *at <= now => {}
-                _ => return,
-            }
-            let Some(Reverse((_, slot, generation))) = self.timers.pop() else { return };
-            let reference = CallRef { slot, generation };
+            let Some((_, reference)) = self.timers.pop(now) else { return };
             let due = self.change(reference, |call| {
                 call.expire(now);
                 (call.deadline > now).then(|| call.due())
@@ -277,7 +269,7 @@ impl Calls {
                 // begins later is due no sooner, and needs no second timer.
                 Some(Some(due)) => {
                     let at = due.min(now + TRANSACTION_MAX);
-                    self.timers.push(Reverse((at, slot, generation)));
+                    self.timers.push(at, reference);
                 }
             }
         }

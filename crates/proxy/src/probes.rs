@@ -4,8 +4,6 @@
 //! end. One shard asks for all: that is the one which the back end's site falls to. What comes
 //! of it all shards see.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +12,7 @@ use hashbrown::HashMap;
 use tidegate_balance::{Backend, Duty, Site};
 use tidegate_sip::Passage;
 use tidegate_transaction::{Firing, OtherClient};
-use tidegate_world::{Buffer, Received, Stream, Timestamp};
+use tidegate_world::{Buffer, Received, Stream, Timers, Timestamp};
 
 use crate::calls::Member;
 use crate::counters::DropReason;
@@ -32,7 +30,7 @@ pub(crate) struct Probes {
     targets: Vec<Target>,
     /// When something is next due of each target, perhaps; what is not in accord with
     /// [`Target::armed`] was left behind.
-    due: BinaryHeap<Reverse<(Timestamp, u32)>>,
+    due: Timers<u32>,
     stream: Stream,
     /// Of the last probe.
     number: u32,
@@ -73,7 +71,7 @@ impl Target {
 impl Probes {
     /// Nobody is probed yet; what is drawn is drawn from `stream`.
     pub(crate) fn new(stream: Stream) -> Self {
-        Self { targets: Vec::new(), due: BinaryHeap::new(), stream, number: 0 }
+        Self { targets: Vec::new(), due: Timers::new(), stream, number: 0 }
     }
 
     /// From now on these are probed, by the interval beside each. Who was is asked when it would
@@ -81,25 +79,24 @@ impl Probes {
     pub(crate) fn enlist(&mut self, now: Timestamp, who: &[(Member, Site, Duration)]) {
         let before = std::mem::take(&mut self.targets);
         let before: HashMap<_, _> = before.into_iter().map(|t| (t.site, t.next)).collect();
-        self.due.clear();
+        self.due = Timers::new();
         for (member, site, interval) in who {
             let (member, site, interval) = (*member, site.clone(), *interval);
             let first = now + interval.mul_f64(self.stream.unit());
             let next = before.get(&site).map_or(first, |&next| next.min(now + interval));
-            self.due.push(Reverse((next, self.targets.len() as u32)));
+            self.due.push(next, self.targets.len() as u32);
             self.targets.push(Target { member, site, next, armed: next, flight: None });
         }
     }
 
     /// When something is next due.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
-        self.due.peek().map(|Reverse((at, _))| *at)
+        self.due.next()
     }
 
     /// The place of a target that has something due.
     fn next_due(&mut self, now: Timestamp) -> Option<usize> {
-        while let Some(&Reverse((at, place))) = self.due.peek().filter(|due| due.0.0 <= now) {
-            self.due.pop();
+        while let Some((at, place)) = self.due.pop(now) {
             let target = &mut self.targets[place as usize];
             if target.armed == at {
                 target.armed = Timestamp::NEVER;
@@ -114,7 +111,7 @@ impl Probes {
         let deadline = target.deadline();
         if deadline < target.armed {
             target.armed = deadline;
-            self.due.push(Reverse((deadline, place as u32)));
+            self.due.push(deadline, place as u32);
         }
     }
 

@@ -44,7 +44,7 @@ pub use location::Location;
 pub use overload::Emulate;
 pub use pool::{Backend, Pool, Selection};
 pub use reference::reference;
-pub use resolved::{decide_word, emulate_toml, overload_toml, queue_word};
+pub use resolved::{decide_word, emulate_toml, overload_toml, queue_word, selection_toml};
 
 use diagnostic::Report;
 use document::Document;

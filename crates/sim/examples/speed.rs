@@ -109,20 +109,23 @@ impl Mesh {
         let seed = Seed(self.traffic.seed);
         let link = Link { loss: LOSS, ..Link::delaying(Duration::from_millis(1)) };
         let mut network = Network::new(seed, link, tap);
+        // On one thread, as here, all cores may have one supply: who needs a buffer gets the one
+        // that was given back last.
+        let pool = Pool::new();
         for index in 0..self.callers {
             let (local, target) = (at(0, index), at(1, index));
             let config = self.traffic.callers(local, target);
             let element = u32::from(index);
-            let caller = Caller::new(config, seed, element, Timestamp::ZERO, Pool::new());
+            let caller = Caller::new(config, seed, element, Timestamp::ZERO, pool.clone());
             network.add(&[local], Node::Caller(Box::new(caller.expect("a possible load"))));
         }
         for index in 0..self.proxies {
-            let proxy = Proxy::new(self.proxy(at(1, index)), Arc::default(), Pool::new());
+            let proxy = Proxy::new(self.proxy(at(1, index)), Arc::default(), pool.clone());
             network.add(&[at(1, index)], Node::Proxy(Box::new(proxy)));
         }
         for index in 0..self.called {
             let (config, element) = (self.traffic.called(at(2, index)), 1000 + u32::from(index));
-            let answerer = Answerer::new(config, seed, element, Pool::new());
+            let answerer = Answerer::new(config, seed, element, pool.clone());
             network.add(&[at(2, index)], Node::Answerer(Box::new(answerer)));
         }
         network

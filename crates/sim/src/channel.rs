@@ -9,11 +9,14 @@ use crate::tap::Loss;
 
 /// One direction between two parties. The fate of a packet depends on the seed and on what went
 /// the same way before it, and on nothing else.
+///
+/// Small: a hundred nodes have ten thousand of them, and every packet touches one.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    pub link: Link,
+    /// Its link, if that is not the one all have.
+    pub link: Option<Box<Link>>,
     /// What overrides the link for a while.
-    pub impaired: Option<Link>,
+    pub impaired: Option<Box<Link>>,
     pub partitioned: bool,
     stream: Stream,
     /// When the transmitter has put on the link what it was given.
@@ -28,16 +31,17 @@ pub(crate) struct Carried {
 }
 
 impl Channel {
-    pub fn new(link: Link, stream: Stream) -> Self {
-        Self { link, impaired: None, partitioned: false, stream, free_at: Timestamp::ZERO }
+    pub fn new(stream: Stream) -> Self {
+        Self { link: None, impaired: None, partitioned: false, stream, free_at: Timestamp::ZERO }
     }
 
-    /// How a packet of `bytes` is carried that is sent at `now`.
+    /// How a packet of `bytes` is carried that is sent at `now`, by the link `all` have if no
+    /// other is set.
     ///
     /// # Errors
     /// If it is lost.
-    pub fn carry(&mut self, now: Timestamp, bytes: usize) -> Result<Carried, Loss> {
-        let link = self.impaired.as_ref().unwrap_or(&self.link);
+    pub fn carry(&mut self, all: &Link, now: Timestamp, bytes: usize) -> Result<Carried, Loss> {
+        let link = self.impaired.as_deref().or(self.link.as_deref()).unwrap_or(all);
         if self.partitioned || link.cut {
             return Err(Loss::Partition);
         }
@@ -91,8 +95,20 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn channel(link: Link) -> Channel {
-        Channel::new(link, Seed(1).stream(Purpose::Link, 0))
+    /// A channel, and the link that it is of.
+    struct Wire {
+        link: Link,
+        channel: Channel,
+    }
+
+    impl Wire {
+        fn carry(&mut self, now: Timestamp, bytes: usize) -> Result<Carried, Loss> {
+            self.channel.carry(&self.link, now, bytes)
+        }
+    }
+
+    fn channel(link: Link) -> Wire {
+        Wire { link, channel: Channel::new(Seed(1).stream(Purpose::Link, 0)) }
     }
 
     fn at(ms: u32) -> Timestamp {
@@ -147,17 +163,22 @@ mod tests {
         assert_eq!(channel.carry(at(0), 1), Err(Loss::Partition));
         channel.link.cut = false;
         assert!(channel.carry(at(0), 1).is_ok());
-        channel.partitioned = true;
+        channel.channel.partitioned = true;
         assert_eq!(channel.carry(at(0), 1), Err(Loss::Partition));
     }
 
     #[test]
-    fn an_impairment_stands_in_for_the_link() {
-        let mut channel = channel(Link::delaying(MS));
-        channel.impaired = Some(Link::delaying(7 * MS));
-        assert_eq!(after(channel.carry(at(0), 1)), Ok(7 * MS));
-        channel.impaired = None;
-        assert_eq!(after(channel.carry(at(0), 1)), Ok(MS));
+    fn an_impairment_stands_in_for_the_link_and_that_for_the_one_all_have() {
+        let delaying = |ms| Some(Box::new(Link::delaying(ms * MS)));
+        let mut wire = channel(Link::delaying(MS));
+        wire.channel.link = delaying(3);
+        assert_eq!(after(wire.carry(at(0), 1)), Ok(3 * MS));
+        wire.channel.impaired = delaying(7);
+        assert_eq!(after(wire.carry(at(0), 1)), Ok(7 * MS));
+        wire.channel.impaired = None;
+        assert_eq!(after(wire.carry(at(0), 1)), Ok(3 * MS));
+        wire.channel.link = None;
+        assert_eq!(after(wire.carry(at(0), 1)), Ok(MS));
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl<N: Core, T: Tap> Network<N, T> {
 
     /// Has packets from `from` to `to` travel by `link` from now on; not those back.
     pub fn connect(&mut self, from: NodeId, to: NodeId, link: Link) {
-        self.ways.channel(from, to).link = link;
+        self.ways.channel(from, to).link = Some(Box::new(link));
     }
 
     /// The core of a node.
@@ -323,12 +323,11 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.summary.sent += 1;
         self.tap.sent(self.now, from, path, &bytes);
         let number = self.ways.find(from, path.remote);
-        let channel = &mut self.ways.way(number).channel;
-        let Carried { first, copy } = match channel.carry(self.now, on_the_wire(path, bytes.len()))
-        {
-            Ok(carried) => carried,
-            Err(why) => return self.lose(why, path, &bytes),
-        };
+        let Carried { first, copy } =
+            match self.ways.carry(number, self.now, on_the_wire(path, bytes.len())) {
+                Ok(carried) => carried,
+                Err(why) => return self.lose(why, path, &bytes),
+            };
         if let Some(copy) = copy {
             self.summary.copied += 1;
             self.under_way(number, self.now + copy.after, path, bytes.clone());
@@ -338,7 +337,7 @@ impl<N: Core, T: Tap> Network<N, T> {
 
     fn under_way(&mut self, way: u32, at: Timestamp, path: Path, bytes: Buffer) {
         self.summary.under_way += 1;
-        self.calendar.push_in(way, at, Event::Arrival { way, path: back(path), bytes });
+        self.calendar.push(at, Event::Arrival { way, path: back(path), bytes });
     }
 
     /// A packet came to where nobody listens: its sender is told so, if the way back lets it.
@@ -348,7 +347,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         let (from, to) = (self.ways.way(way).from, self.ways.way(way).to);
         let node = from.expect("nobody sends nothing");
         let way_back = self.ways.between(to, from);
-        if let Ok(carried) = self.ways.way(way_back).channel.carry(self.now, ICMP) {
+        if let Ok(carried) = self.ways.carry(way_back, self.now, ICMP) {
             let failure = Failure { path, cause: Cause::Refused };
             self.calendar.push(self.now + carried.first.after, Event::Failed { node, failure });
         }

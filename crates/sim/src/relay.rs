@@ -90,8 +90,7 @@ enum Direction {
 impl Relay {
     /// A relay that has heard nobody.
     pub fn new(settings: RelaySettings, seed: Seed) -> Self {
-        let channel = |way, link| Channel::new(link, seed.stream(Purpose::Link, way));
-        let channels = [channel(0, settings.towards), channel(1, settings.back)];
+        let channels = [0, 1].map(|way| Channel::new(seed.stream(Purpose::Link, way)));
         Self {
             clients: Vec::with_capacity(settings.backs.len()),
             settings,
@@ -136,7 +135,12 @@ impl Relay {
         let carriage = self.counts.carriage(direction);
         carriage.received += 1;
         let channel = &mut self.channels[direction as usize];
-        let Carried { first, copy } = match channel.carry(at, on_the_wire(path, bytes.len())) {
+        let link = match direction {
+            Direction::Towards => &self.settings.towards,
+            Direction::Back => &self.settings.back,
+        };
+        let carried = channel.carry(link, at, on_the_wire(path, bytes.len()));
+        let Carried { first, copy } = match carried {
             Ok(carried) => carried,
             Err(Loss::Queue) => {
                 carriage.overflowed += 1;
@@ -221,7 +225,7 @@ impl Core for Relay {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        self.under_way.peek().map(|(at, _)| at)
+        self.under_way.next()
     }
 
     /// What is under way arrives: it takes no longer than the slower link.

@@ -143,7 +143,7 @@ fn one_that_overtakes_arrives_before_those_under_way() {
     let mut script = Script::new(Link::delaying(10 * MS), Link::default(), 10, 1);
     let client = address("127.0.0.1:100");
     script.receive(front(), client, "first");
-    script.relay.channels[0].link.reorder = 1.0;
+    script.relay.settings.towards.reorder = 1.0;
     script.receive(front(), client, "second");
     script.wait(10 * MS);
     let order: Vec<String> = script.sent().into_iter().map(|(_, _, text)| text).collect();

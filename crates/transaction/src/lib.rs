@@ -34,7 +34,6 @@ mod other_client;
 mod other_server;
 mod server;
 mod table;
-mod timers;
 mod timing;
 
 pub use backoff::Backoff;

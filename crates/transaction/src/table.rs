@@ -4,10 +4,9 @@ use std::mem;
 
 use hashbrown::HashTable;
 use tidegate_sip::Method;
-use tidegate_world::Timestamp;
+use tidegate_world::{Timers, Timestamp};
 
 use crate::Key;
-use crate::timers::Timers;
 
 /// Names an entry as long as it lives; a later one in the same slot has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +38,7 @@ pub struct Table<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     by_key: HashTable<u32>,
-    timers: Timers,
+    timers: Timers<Handle>,
     length_max: usize,
 }
 

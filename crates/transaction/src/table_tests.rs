@@ -152,16 +152,15 @@ impl Pair {
 
     /// What is due fires in order, and once; some of it is armed again.
     fn fire(&mut self, rearm_ms: &[Option<u64>]) {
-        let mut due: Vec<_> = self
-            .model
-            .iter()
-            .filter(|(_, entry)| entry.armed <= self.now)
-            .map(|(&number, entry)| (entry.armed, entry.handle.slot, number))
-            .collect();
+        let now = self.now;
+        let armed = self.model.values().map(|entry| entry.armed);
+        let mut due: Vec<_> = armed.filter(|&armed| armed <= now).collect();
         due.sort_unstable();
-        for (_, _, number) in due {
-            let entry = self.model.get_mut(&number).expect("nothing was removed");
-            assert_eq!(self.table.next_due(self.now), Some(entry.handle));
+        for armed in due {
+            let fired = self.table.next_due(now).expect("it is due");
+            let entry = self.model.values_mut().find(|entry| entry.handle == fired);
+            let entry = entry.expect("it lives");
+            assert_eq!(entry.armed, armed);
             entry.armed = Timestamp::NEVER;
         }
         assert_eq!(self.table.next_due(self.now), None, "nothing else is due");

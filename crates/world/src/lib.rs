@@ -18,6 +18,7 @@ mod record;
 mod shedding;
 mod stream;
 mod time;
+mod timers;
 
 pub use buffer::{Buffer, LARGE, Pool, PoolUse, SMALL};
 pub use core::{Core, Crossing, ORDER_MAX};
@@ -30,3 +31,4 @@ pub use record::{Entry, Input, Log, Memory, Recorder, replay};
 pub use shedding::Shedding;
 pub use stream::{Purpose, Seed, Stream};
 pub use time::Timestamp;
+pub use timers::Timers;

@@ -83,14 +83,9 @@ impl Calls {
         self.table.pop_due(now)
     }
 
-    /// When the next alarm is due; exact after [`settle`](Self::settle).
+    /// No alarm is due before this.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.table.next_due()
-    }
-
-    /// See [`Table::settle`].
-    pub fn settle(&mut self) {
-        self.table.settle();
     }
 }
 

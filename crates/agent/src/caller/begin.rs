@@ -98,7 +98,8 @@ impl Caller {
         self.config.open_limit.is_some_and(|limit| self.calls.len() >= limit)
     }
 
-    fn last_begin(&self) -> Timestamp {
+    /// The end of the load.
+    pub(super) fn last_begin(&self) -> Timestamp {
         self.stats.start + self.config.load.duration
     }
 }

@@ -64,6 +64,8 @@ pub(crate) struct Call {
     hangs_up: Timestamp,
     /// How long its caller holds it.
     hold: Duration,
+    /// When it was hung up, by a BYE.
+    left: Option<Timestamp>,
     phase: Phase,
     /// Once it is set up.
     dialog: Option<Dialog>,
@@ -84,6 +86,7 @@ impl Call {
             begun: now,
             hangs_up: now + intent.patience,
             hold: intent.hold,
+            left: None,
             phase: Phase::Inviting(InviteClient::start(now, timing)),
             dialog: None,
         }
@@ -106,6 +109,11 @@ impl Call {
     /// The dialog, once there is one.
     pub fn dialog(&self) -> Option<&Dialog> {
         self.dialog.as_ref()
+    }
+
+    /// When its caller first sent a BYE, if so.
+    pub fn left(&self) -> Option<Timestamp> {
+        self.left
     }
 
     /// What [`due`](Self::due) was waiting for has not come.
@@ -214,6 +222,7 @@ impl Call {
     /// Hangs up an established call.
     fn leave(&mut self, now: Timestamp, outcome: Outcome, timing: &Timing) -> Act {
         self.phase = Phase::Leaving(OtherClient::start(now, timing), outcome);
+        self.left = Some(now);
         Act::Send(Method::Bye)
     }
 

@@ -140,9 +140,25 @@ pub struct Measured {
     pub repeated_invites: u64,
     /// Intended moment to the arrival of the 2xx.
     pub set_up_delay: Delays,
+    /// BYEs first sent between the warm-up and the end of the load, whenever their calls began.
+    pub byes: u64,
+    /// Of these, answered with 2xx within the deadline.
+    pub byes_in_time: u64,
+    /// BYE first sent to the arrival of its 2xx.
+    pub bye_delay: Delays,
 }
 
 impl Measured {
+    /// Requests that begin a transaction of their own: INVITEs and BYEs.
+    pub fn requests(&self) -> u64 {
+        self.offered + self.byes
+    }
+
+    /// Of these, answered with 2xx within the deadline.
+    pub fn requests_handled(&self) -> u64 {
+        self.set_up_in_time + self.byes_in_time
+    }
+
     /// INVITEs sent again for each that was sent first.
     pub fn retransmission_ratio(&self) -> f64 {
         self.repeated_invites as f64 / self.offered.max(1) as f64
@@ -155,6 +171,9 @@ impl Measured {
         self.refused += other.refused;
         self.repeated_invites += other.repeated_invites;
         self.set_up_delay.merge(&other.set_up_delay);
+        self.byes += other.byes;
+        self.byes_in_time += other.byes_in_time;
+        self.bye_delay.merge(&other.bye_delay);
     }
 }
 

@@ -202,6 +202,10 @@ fn rwma_takes_the_smallest_mean_for_the_weight_after_it_has_tried_each() {
     let later = NOW + Duration::from_secs(11);
     let picks: Vec<_> = (0..3).map(|c| picker.pick(later, c, None).unwrap()).collect();
     assert_eq!(picks, [2, 0, 1]);
+    // And what it was is no part of what it is then.
+    let mut lease = picker.transaction_lease(later, 2, Work::CallStart);
+    lease.on_answered(later + Duration::from_millis(7));
+    assert_eq!(picker.backend(2).start_response_time(), Duration::from_millis(7));
 }
 
 #[test]

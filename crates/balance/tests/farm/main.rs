@@ -1,5 +1,6 @@
 //! Each policy before a farm of simulated servers.
 
+mod herd;
 mod servers;
 
 use std::fmt::Write;

@@ -33,7 +33,20 @@ const CAPACITY_CPS: f64 = 300.0;
 pub struct Outcome {
     /// Response times of INVITEs in the second half of the run, sorted, s.
     pub responses_s: Vec<f64>,
+    /// To whom the calls went, in the order of their arrival.
+    pub choices: Vec<Choice>,
     pub pool: Pool,
+}
+
+/// A call was given to a server.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    pub at: Timestamp,
+    pub server: usize,
+    /// What is known of each server's response times to INVITEs, ms; 0 if nothing.
+    pub means_ms: Vec<f64>,
+    /// How many transactions are open at each, this one left out.
+    pub open: Vec<u64>,
 }
 
 impl Outcome {
@@ -77,6 +90,7 @@ struct Run<'a> {
     events: Vec<Option<Event>>,
     service: Stream,
     responses_s: Vec<f64>,
+    choices: Vec<Choice>,
 }
 
 impl Farm<'_> {
@@ -101,6 +115,7 @@ impl Farm<'_> {
             events: Vec::new(),
             service: seed.stream(Purpose::Service, 0),
             responses_s: Vec::new(),
+            choices: Vec::new(),
         };
         let mut arrivals = seed.stream(Purpose::Arrivals, 0);
         let mut holds = seed.stream(Purpose::Hold, 0);
@@ -127,7 +142,7 @@ impl Farm<'_> {
             }
         }
         run.responses_s.sort_by(f64::total_cmp);
-        Outcome { responses_s: run.responses_s, pool }
+        Outcome { responses_s: run.responses_s, choices: run.choices, pool }
     }
 }
 
@@ -139,6 +154,16 @@ impl Run<'_> {
 
     fn invite(&mut self, now: Timestamp, key: u64) {
         let server = self.picker.pick(now, key, None).expect("all are up");
+        let backends = self.picker.pool().backends();
+        self.choices.push(Choice {
+            at: now,
+            server,
+            means_ms: backends
+                .iter()
+                .map(|b| b.start_response_time().as_secs_f64() * 1e3)
+                .collect(),
+            open: backends.iter().map(|b| b.transactions()).collect(),
+        });
         let call = Some(self.picker.call_lease(server));
         self.calls.push(Call { server, since: now, call, open: None });
         self.request(now, self.calls.len() - 1, Work::CallStart);

@@ -7,12 +7,14 @@ use serde::Serialize;
 use tidegate_agent::{Process, Profile};
 use tidegate_server::config::Emulate;
 use tidegate_server::config::schema::{
-    Documented, Knob, List, Real, Report, Section, Shape, Whole,
+    Absent, Documented, Knob, List, Real, Report, Section, Shape, Whole,
 };
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::farm::Farm;
 use super::tables;
+use crate::cost;
 use crate::network::{Fault, Way};
 use crate::topology::Topology;
 
@@ -53,6 +55,8 @@ pub struct Conditions {
     pub emulate: Emulate,
     /// The servers.
     pub topology: Arc<Topology>,
+    /// What the topology and some faults are made of, if it is a farm.
+    pub farm: Option<Farm>,
     /// How packets travel; of several for the same, the last counts.
     pub links: Arc<[Way]>,
     /// What goes wrong.
@@ -60,13 +64,15 @@ pub struct Conditions {
 }
 
 /// How holding times are distributed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hold {
     /// All the same.
     Fixed,
     /// Exponentially.
     Exponential,
+    /// Log-normally, with this standard deviation of the logarithm.
+    Lognormal(f64),
 }
 
 /// When a call is set up.
@@ -96,7 +102,7 @@ enum Number {
     Whole(&'static Knob<Whole>),
 }
 
-static AXES: [Swept; 7] = [
+static AXES: [Swept; 11] = [
     Swept {
         title: "load",
         number: Number::Real(&tables::LOAD),
@@ -132,10 +138,40 @@ static AXES: [Swept; 7] = [
         number: Number::Whole(&tables::QUEUE_MAX),
         set: |conditions, value| conditions.queue_max = value as u32,
     },
+    Swept {
+        title: "INVITE : BYE",
+        number: Number::Real(&tables::INVITE_TO_BYE),
+        set: |conditions, value| cost::divide(&mut conditions.emulate, value),
+    },
+    Swept {
+        title: "nodes",
+        number: Number::Whole(&tables::NODES),
+        set: |conditions, value| {
+            conditions.change_farm(|farm| farm.nodes = value as usize);
+        },
+    },
+    Swept {
+        title: "pause (ms)",
+        number: Number::Real(&tables::PAUSE_MS),
+        set: |conditions, value| conditions.change_farm(|farm| farm.pause_ms = value),
+    },
+    Swept {
+        title: "pause every (s)",
+        number: Number::Real(&tables::PAUSE_EVERY_S),
+        set: |conditions, value| conditions.change_farm(|farm| farm.pause_every_s = value),
+    },
 ];
 
 /// Values of one axis at the most.
 const VALUES_MAX: usize = 100;
+
+impl Conditions {
+    fn change_farm(&mut self, change: impl FnOnce(&mut Farm)) {
+        let Some(farm) = &mut self.farm else { return };
+        change(farm);
+        self.topology = Arc::new(farm.topology());
+    }
+}
 
 impl Axis {
     /// The offered load.
@@ -148,10 +184,7 @@ impl Axis {
 
     /// Its key in a scenario.
     pub fn name(self) -> &'static str {
-        match self.0.number {
-            Number::Real(knob) => knob.name(),
-            Number::Whole(knob) => knob.name(),
-        }
+        self.documented().name()
     }
 
     /// What it is, with its unit, as a table heads it.
@@ -164,11 +197,37 @@ impl Axis {
         (self.0.set)(conditions, value);
     }
 
-    /// Its value, or its default, if `section` is where it is given.
-    pub(super) fn read(self, section: &Section<'_, '_>, report: &mut Report) -> Option<f64> {
+    /// Its value, or its default, if `section` is where it is given; none if it has no default and
+    /// is not given. `None` when something was reported.
+    pub(super) fn read(
+        self,
+        section: &Section<'_, '_>,
+        report: &mut Report,
+    ) -> Option<Option<f64>> {
+        if self.is_optional() && section.names().all(|name| name != self.name()) {
+            return Some(None);
+        }
         match self.0.number {
             Number::Real(knob) => section.value(knob, report).map(Spanned::into_inner),
             Number::Whole(knob) => section.value(knob, report).map(|n| n.into_inner() as f64),
+        }
+        .map(Some)
+    }
+
+    /// Whether only a farm has it.
+    pub(super) fn is_of_farm(self) -> bool {
+        tables::FARM.names().any(|name| name == self.name())
+    }
+
+    /// Whether something else holds where it is not given.
+    fn is_optional(self) -> bool {
+        matches!(self.documented().absent(), Absent::Means(_))
+    }
+
+    fn documented(self) -> &'static dyn Documented {
+        match self.0.number {
+            Number::Real(knob) => knob,
+            Number::Whole(knob) => knob,
         }
     }
 

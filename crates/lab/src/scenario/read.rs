@@ -1,6 +1,8 @@
 //! From a file to a scenario.
 
+mod farm;
 mod network;
+mod pool;
 mod servers;
 mod workload;
 
@@ -18,11 +20,11 @@ use tidegate_server::config::{Diagnostics, Emulate};
 use toml::Spanned;
 
 use super::tables::{
-    EXPECT, FAULT, LABEL, LINK, LOADS, MEASURED_S, MODE, OF, OF_BOUND_MAX, OF_BOUND_MIN,
+    EXPECT, FARM, FAULT, LABEL, LINK, LOADS, MEASURED_S, MODE, OF, OF_BOUND_MAX, OF_BOUND_MIN,
     REPETITIONS, ROOT, SAMPLE_MS, SCHEDULE, SEED, SERVER, SWEEP, TITLE, VARIANT, WARM_UP_S,
     WORKLOAD,
 };
-use super::{Axis, Conditions, Expectation, Scenario, Schedule, Variant};
+use super::{Axis, Conditions, Expectation, Farm, Scenario, Schedule, Variant};
 use crate::cost::Capacity;
 use crate::topology::Topology;
 use network::{FaultDraft, WayDraft};
@@ -69,6 +71,8 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
         |section, report| (section.value(&MODE, report), read_axes(&SERVER, section, report)),
         report,
     );
+    let of_farm =
+        root.read_all(&FARM, |section, report| read_axes(&FARM, section, report), report).pop();
     let links = root.read_all(&LINK, WayDraft::read, report);
     let faults = root.read_all(&FAULT, FaultDraft::read, report);
     let sweep = root.read_one(&SWEEP, read_sweep, report);
@@ -82,11 +86,17 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
     for expectation in &expectations {
         check_variant(expectation, &variants, report);
     }
-    let topology = servers::read(&root, mode?.into_inner(), report)?;
+    let mode = mode?.into_inner();
+    let farm = farm::read(&root, mode, report)?;
+    let topology = match &farm {
+        Some(farm) => farm.topology(),
+        None => servers::read(&root, mode, report)?,
+    };
     let links: Vec<_> = links.iter().map(|way| way.as_ref()?.finish(&topology, report)).collect();
     let faults: Vec<_> =
         faults.iter().map(|fault| fault.as_ref()?.finish(&topology, report)).collect();
     let (sweep, schedule) = (sweep?, schedule?);
+    check_farm(&sweep, farm.as_ref(), &root, report);
     check_count(&sweep, variants.len(), schedule.repetitions, report);
 
     let emulate = emulate?;
@@ -111,10 +121,12 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
         queue_max: 0,
         emulate: emulate.into_inner(),
         topology: Arc::new(topology),
+        farm,
         links: links.into_iter().collect::<Option<_>>()?,
         faults: faults.into_iter().collect::<Option<_>>()?,
     };
-    for (axis, value) in of_workload?.into_iter().chain(of_server?) {
+    let of_farm = of_farm.unwrap_or_else(|| Some(Vec::new()));
+    for (axis, value) in of_workload?.into_iter().chain(of_server?).chain(of_farm?) {
         axis.set(&mut conditions, value);
     }
     if let Some(load) = trace_load {
@@ -187,7 +199,9 @@ fn read_axes(table: &Table, section: &Section<'_, '_>, report: &mut Report) -> O
     let here = Axis::all().filter(|axis| table.names().any(|name| name == axis.name()));
     // Every one is read before any is given up, so that all errors show.
     let read: Vec<_> = here.map(|axis| Some((axis, axis.read(section, report)?))).collect();
-    read.into_iter().collect()
+    let given = |(axis, value): (Axis, Option<f64>)| value.map(|value| (axis, value));
+    let read = read.into_iter().collect::<Option<Vec<_>>>()?;
+    Some(read.into_iter().filter_map(given).collect())
 }
 
 fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axis, Vec<f64>)>> {
@@ -201,7 +215,12 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
                 Some(known) => format!("did you mean `{known}`?"),
                 None => format!("write {}", alternatives(names())),
             };
-            report.error(key.span(), title, "not a number of `[workload]` or `[server]`", help);
+            report.error(
+                key.span(),
+                title,
+                "not a number of `[workload]`, `[server]` or `[farm]`",
+                help,
+            );
             right = false;
             continue;
         };
@@ -226,9 +245,12 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
 
 fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanned<Variant>> {
     let label = section.given(&LABEL, report).map(Spanned::into_inner);
+    let pool = pool::read(section, report);
     let overload = section.read_one(&OVERLOAD, read_overload, report)?;
-    let label = label.unwrap_or_else(|| overload.gate.law.entry().name.to_owned());
-    Some(Spanned::new(section.span(), Variant { label, overload }))
+    let pool = pool?;
+    let name = pool.map_or(overload.gate.law.entry().name, |pool| pool.name());
+    let label = label.unwrap_or_else(|| name.to_owned());
+    Some(Spanned::new(section.span(), Variant { label, overload, pool }))
 }
 
 fn read_schedule(section: &Section<'_, '_>, report: &mut Report) -> Option<Schedule> {
@@ -304,6 +326,19 @@ fn check_variant(expected: &Expected, variants: &[Spanned<Variant>], report: &mu
     };
     let title = format!("there is no variant {}", quoted(wanted));
     report.error(expected.variant.clone(), title, "not the name of a variant", help);
+}
+
+fn check_farm(
+    sweep: &[(Axis, Vec<f64>)],
+    farm: Option<&Farm>,
+    root: &Section<'_, '_>,
+    report: &mut Report,
+) {
+    let swept = sweep.iter().map(|(axis, _)| *axis).find(|axis| axis.is_of_farm());
+    if let (Some(axis), None) = (swept, farm) {
+        let title = format!("`{}` is swept where there is no `[farm]`", axis.name());
+        report.error(root.span(), title, "no `[farm]`", "add one, or remove it from `[sweep]`");
+    }
 }
 
 fn check_count(sweep: &[(Axis, Vec<f64>)], variants: usize, repetitions: u32, report: &mut Report) {

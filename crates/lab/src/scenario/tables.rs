@@ -1,6 +1,8 @@
 //! Every table and every key of a scenario file.
 
+mod farm;
 mod network;
+mod pool;
 mod servers;
 mod workload;
 
@@ -8,11 +10,15 @@ use tidegate_server::config::schema::{
     Absent, EMULATE, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong, describe,
 };
 
+pub(super) use farm::{FARM, NODES, PAUSE_EVERY_S, PAUSE_MS, SPEEDS};
 pub(super) use network::{
     AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAILS, FAULT, FOR_S, FROM, JITTER_MS, KIND, Kind,
     LINK, LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT, TO as LINK_TO,
 };
-pub(super) use servers::{MODE, NAME, NODE, NODE_MODE, QUEUE_MAX, SERVER, SHARE, TO, UNDER_TEST};
+pub(super) use pool::{POLICY, POOL};
+pub(super) use servers::{
+    INVITE_TO_BYE, MODE, NAME, NODE, NODE_MODE, QUEUE_MAX, SERVER, SHARE, SPEED, TO, UNDER_TEST,
+};
 pub(super) use workload::{
     ANSWERERS, ARRIVALS, Arrivals, DEADLINE_MS, GOODPUT, HOLD, HOLD_S, LOAD, OPEN_LIMIT, OPEN_MAX,
     PATIENCE_S, PROFILE, RETRANSMISSIONS, T1_MS, TRYING, WORKLOAD,
@@ -25,7 +31,8 @@ pub(super) static ROOT: Table = Table {
     doc: "",
     knobs: &[&TITLE],
     tables: &[
-        &WORKLOAD, &SERVER, &NODE, &LINK, &FAULT, &EMULATE, &SWEEP, &VARIANT, &SCHEDULE, &EXPECT,
+        &WORKLOAD, &SERVER, &FARM, &NODE, &LINK, &FAULT, &EMULATE, &SWEEP, &VARIANT, &SCHEDULE,
+        &EXPECT,
     ],
     has_free_keys: false,
     reserved: &[],
@@ -42,8 +49,8 @@ pub(super) static SWEEP: Table = Table {
     header: "[sweep]",
     name: "sweep",
     count: 0..=1,
-    doc: "Conditions that are varied: any number of `[workload]` and `[server]`, with the list \
-          of its values. Every combination is run.",
+    doc: "Conditions that are varied: any number of `[workload]`, `[server]` and `[farm]`, with the \
+          list of its values. Every combination is run.",
     knobs: &[],
     tables: &[],
     has_free_keys: true,
@@ -54,10 +61,12 @@ pub(super) static VARIANT: Table = Table {
     header: "[[variant]]",
     name: "variant",
     count: 1..=64,
-    doc: "What is compared. `overload` is the table `[overload]` of the configuration. Its name \
-          is its label with the words of `decide` and `queue`, as in `pi (arrival, class)`.",
+    doc: "What is compared. `overload` is the table `[overload]` of the configuration, for the \
+          servers under test; `pool`, as in `pool = { policy = \"tlwl\" }`, says how servers that \
+          send to several choose among them: each in turn if it is left out. A variant's name is \
+          its label with the words of `decide` and `queue`, as in `pi (arrival, class)`.",
     knobs: &[&LABEL],
-    tables: &[&OVERLOAD],
+    tables: &[&POOL, &OVERLOAD],
     has_free_keys: false,
     reserved: &["pushback"],
 };
@@ -65,7 +74,7 @@ pub(super) static VARIANT: Table = Table {
 pub(super) static LABEL: Knob<Text<String>> = Knob {
     name: "label",
     shape: Text { what: "a line of at most 24 characters", parse: label },
-    absent: Absent::Means("the law's name"),
+    absent: Absent::Means("the name of its policy if it says one, else of its law"),
     doc: "What it is called in tables and figures.",
 };
 

@@ -2,11 +2,13 @@ use std::fs;
 use std::path::Path;
 
 use tidegate_agent::Process;
-use tidegate_proxy::Mode;
+use tidegate_proxy::{Class, Mode};
 use tidegate_sim::Silence;
 
 use super::*;
 use crate::network::{Party, Trouble};
+use crate::point::points;
+use crate::worlds::Kind;
 
 const RIGHT: &str = r#"
 title = "Collapse and rescue"
@@ -197,6 +199,59 @@ fn a_workload_has_the_processes_and_profiles_of_agents() {
         ("arrivals = \"trace:/nonexistent\"", "is no trace"),
     ] {
         let said = refusal(&with(keys));
+        assert!(said.contains(expected), "{expected} is not said:\n{said}");
+    }
+}
+
+const FARM: &str = "title = \"t\"\n[workload]\nhold_s = 3\nhold = \"lognormal:1.5\"\n\
+    [farm]\nnodes = 3\nspeeds = [1, 0.5]\npause_ms = 50\n\
+    [server]\ninvite_to_bye = 2\n\
+    [sweep]\nnodes = [2, 4]\npause_ms = [0, 100]\n\
+    [emulate]\nserve_us = { default = 0, invite = 2000, bye = 2000 }\n\
+    [[variant]]\npool = { policy = \"tlwl\", params = { invite = 2.5 } }\n\
+    [[variant]]\nlabel = \"turn\"\npool = { policy = \"rr\" }\n\
+    [[variant]]\n";
+
+#[test]
+fn a_farm_is_a_balancer_before_so_many_servers() {
+    let scenario = parse(FARM).unwrap();
+    let labels: Vec<&str> = scenario.variants.iter().map(|variant| &*variant.label).collect();
+    assert_eq!(labels, ["tlwl", "turn", "none"]);
+    assert_eq!(scenario.variants[2].pool, None);
+    let Conditions { hold, farm, emulate, topology, .. } = &scenario.conditions;
+    assert_eq!(*hold, Hold::Lognormal(1.5));
+    assert_eq!((farm.as_ref().unwrap().pause_ms, topology.nodes().len()), (50.0, 4));
+    // A call of 4 ms, divided 2 : 1.
+    let us = |class: Class| emulate.serve[class as usize].as_micros();
+    assert_eq!((us(Class::Invite), us(Class::Bye)), (2666, 1333));
+
+    let swept = points(&scenario, Kind::Sim);
+    let last = &swept[3];
+    let speeds: Vec<f64> = last.conditions.topology.nodes().iter().map(|n| n.speed).collect();
+    assert_eq!(speeds, [1.0, 1.0, 0.5, 1.0, 0.5]);
+    assert!((last.capacity_cps() - 750.0).abs() < 1e-6, "three servers of 250 calls/s");
+    assert!(swept[2].faults().is_empty() && !last.faults().is_empty());
+    let listen = "127.0.0.1:5060".parse().unwrap();
+    let balancer = last.configuration(0, None, listen, &[listen]);
+    assert!(balancer.contains("policy = \"tlwl\"\nparams = { invite = 2.5,"), "{balancer}");
+    assert!(!balancer.contains("[emulate]"), "{balancer}");
+    let slow = last.configuration(2, None, listen, &[listen]);
+    assert!(slow.contains("policy = \"rr\"") && slow.contains("invite = 5333.33"), "{slow}");
+}
+
+#[test]
+fn what_is_wrong_with_a_farm_is_shown() {
+    let node = "[[node]]\nname = \"a\"\nto = [\"answerers\"]\nunder_test = true\n";
+    for (text, expected) in [
+        (FARM.replace("[farm]\nnodes = 3\nspeeds = [1, 0.5]\npause_ms = 50\n", ""), "no `[farm]`"),
+        (format!("{FARM}{node}"), "`[farm]` beside `[[node]]`"),
+        (FARM.replace("speeds = [1, 0.5]", "speeds = [0]"), "`speeds` is out of bounds"),
+        (FARM.replace("lognormal:1.5", "lognormal:x"), "SIGMA is a number from 0 to 5"),
+        (FARM.replace("\"tlwl\"", "\"tlw\""), "did you mean"),
+        (FARM.replace("invite = 2.5", "invit = 2.5"), "did you mean `invite`?"),
+        (FARM.replace("policy = \"rr\"", ""), "lacks `policy`"),
+    ] {
+        let said = refusal(&text);
         assert!(said.contains(expected), "{expected} is not said:\n{said}");
     }
 }

@@ -50,6 +50,7 @@ pub(super) fn caller(
         hold: match conditions.hold {
             Hold::Fixed => Span::Fixed(hold),
             Hold::Exponential => Span::Exponential(hold),
+            Hold::Lognormal(sigma) => Span::LogNormal { mean: hold, sigma },
         },
         patience: Duration::from_secs_f64(conditions.patience_s).into(),
         deadline: deadline(point),

@@ -1,7 +1,9 @@
 //! What agents counted, as an outcome and as readings.
 
+use std::time::Duration;
+
 use serde_json::Value;
-use tidegate_agent::{AnswererStats, CallerStats, Measured};
+use tidegate_agent::{AnswererStats, CallerStats, Delays, Measured};
 
 use super::agents;
 use crate::outcome::{CallersOutcome, Outcome, Quantiles};
@@ -34,7 +36,6 @@ pub(super) fn outcome(
         all
     });
     let measured: &Measured = &all.measured;
-    let quantile = |q: f64| measured.set_up_delay.quantile(q).as_secs_f64() * 1e3;
     let topology = &point.conditions.topology;
     let crowd = |((place, _), stats): ((usize, f64), &CallerStats)| CallersOutcome {
         to: topology.nodes()[place].name.clone(),
@@ -48,17 +49,26 @@ pub(super) fn outcome(
         refused: measured.refused,
         repeated_invites: measured.repeated_invites,
         measured_s: point.measured.as_secs_f64(),
-        set_up_delay: (measured.set_up > 0).then(|| Quantiles {
-            p50_ms: quantile(0.5),
-            p90_ms: quantile(0.9),
-            p99_ms: quantile(0.99),
-            max_ms: measured.set_up_delay.max().as_secs_f64() * 1e3,
-        }),
+        set_up_delay: quantiles(&measured.set_up_delay),
+        requests: measured.requests(),
+        requests_handled: measured.requests_handled(),
+        bye_delay: quantiles(&measured.bye_delay),
         recovery_s: recovered_after_s(point, timeline),
         callers: topology.entries().zip(callers).map(crowd).collect(),
         answerers: value(answerers),
         ..Outcome::default()
     }
+}
+
+/// `None` of no delays.
+fn quantiles(delays: &Delays) -> Option<Quantiles> {
+    let ms = |delay: Duration| delay.as_secs_f64() * 1e3;
+    (delays.count() > 0).then(|| Quantiles {
+        p50_ms: ms(delays.quantile(0.5)),
+        p90_ms: ms(delays.quantile(0.9)),
+        p99_ms: ms(delays.quantile(0.99)),
+        max_ms: ms(delays.max()),
+    })
 }
 
 /// What callers have counted so far.

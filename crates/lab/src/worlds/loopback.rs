@@ -111,7 +111,7 @@ fn check(point: &Point) -> Result<(), String> {
         return only("`goodput = \"acknowledged\"`");
     }
     let can = |what| matches!(what, Trouble::Crash { .. } | Trouble::Stall { .. });
-    if conditions.faults.iter().any(|fault| !can(fault.what)) {
+    if point.faults().iter().any(|fault| !can(fault.what)) {
         return only("a `[[fault]]` of the network or of the resolver");
     }
     Ok(())
@@ -122,7 +122,7 @@ fn agenda(point: &Point) -> Vec<(Duration, Option<Step>)> {
     let (every, end) = (point.sample(), agents::lasts(point));
     let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
     let mut acts: Vec<_> = looks.map(|at| (at, None)).collect();
-    for fault in point.conditions.faults.iter() {
+    for fault in point.faults() {
         let (wrong, right) = match fault.what {
             Trouble::Crash { node, .. } => (Step::Kill(node), Step::Start(node)),
             Trouble::Stall { node } => (Step::Stop(node), Step::Continue(node)),

@@ -3,6 +3,7 @@
 
 mod actor;
 mod agenda;
+mod occupancy;
 mod stage;
 mod traffic;
 

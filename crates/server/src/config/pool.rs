@@ -166,7 +166,7 @@ impl BackendDraft {
 
 /// Who gets a new request: by `policy` with the parameters that are given, or all; `None` when
 /// something was reported.
-fn selection(
+pub fn selection(
     policy: Option<&'static Entry>,
     section: &Section<'_, '_>,
     report: &mut Report,

@@ -1,4 +1,4 @@
-//! `[overload]` and `[emulate]` with every key written out: what was read, as it would be
+//! `[overload]`, `[emulate]` and the policy of a `[[pool]]` with every key written out: what was read, as it would be
 //! read again.
 
 use ipnet::IpNet;
@@ -11,6 +11,7 @@ use tidegate_proxy::{
 use tidegate_world::Work;
 
 use super::overload::{Classes, Emulate};
+use super::pool::Selection;
 use super::shape::Choice;
 use super::sources::Then;
 use super::tables::{
@@ -168,6 +169,18 @@ pub fn emulate_toml(emulate: &Emulate) -> String {
     )
 }
 
+/// The keys of `[[pool]]` that say who gets a new request.
+pub fn selection_toml(selection: &Selection) -> String {
+    let params = match selection {
+        Selection::One(values) => {
+            let given = values.each().map(|(param, value)| format!("{} = {value}", param.name));
+            given.collect::<Vec<_>>().join(", ")
+        }
+        Selection::Fork => String::new(),
+    };
+    format!("policy = \"{}\"\nparams = {{ {params} }}\n", selection.name())
+}
+
 /// What `decide` is written as.
 pub fn decide_word(decide: Decide) -> &'static str {
     word(&DECIDE.shape, decide)
@@ -193,6 +206,20 @@ mod tests {
 
     const PLACES: &str = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
                           [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1\"\n";
+
+    #[test]
+    fn a_policy_is_read_as_what_it_was() {
+        for keys in ["policy = \"tlwl\"\nparams = { invite = 2.5 }\n", "policy = \"fork\"\n"] {
+            let text =
+                |keys: &str| PLACES.replace("name = \"app\"\n", &format!("name = \"app\"\n{keys}"));
+            let read = |text: &str| {
+                let config = Config::parse(Path::new("f"), text.as_bytes());
+                config.unwrap_or_else(|e| panic!("{e}")).pool.remove(0).policy
+            };
+            let policy = read(&text(keys));
+            assert_eq!(read(&text(&selection_toml(&policy))), policy);
+        }
+    }
 
     #[test]
     fn what_is_written_is_read_as_what_it_was() {

@@ -10,3 +10,9 @@ pub use super::reference::describe;
 pub use super::section::Section;
 pub use super::shape::{Choice, Flag, List, Real, Text, Whole, Wrong};
 pub use super::tables::{EMULATE, OVERLOAD};
+
+/// What `[[pool]]` says of who gets a new request.
+pub mod of_pool {
+    pub use super::super::pool::selection;
+    pub use super::super::tables::{POLICY, POOL_PARAMS};
+}

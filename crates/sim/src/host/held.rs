@@ -24,7 +24,7 @@ impl<T> Held<T> {
     pub(super) fn push(&mut self, release: Timestamp, output: T) {
         let release = if self.in_order { release.max(self.last) } else { release };
         self.last = release;
-        self.outputs.push_in(0, release, output);
+        self.outputs.push(release, output);
     }
 
     /// The next output, if it may leave by `now`.
@@ -34,7 +34,7 @@ impl<T> Held<T> {
 
     /// When the next output may leave.
     pub(super) fn next(&self) -> Option<Timestamp> {
-        self.outputs.peek().map(|(release, _)| release)
+        self.outputs.next()
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -75,7 +75,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Has `link` stand in for the link from `from` to `to`, until that is
     /// [restored](Self::restore).
     pub fn impair(&mut self, from: NodeId, to: NodeId, link: Link) {
-        self.ways.channel(from, to).impaired = Some(link);
+        self.ways.channel(from, to).impaired = Some(Box::new(link));
     }
 
     /// Puts the link from `from` to `to` back that [`connect`](Self::connect) gave them.

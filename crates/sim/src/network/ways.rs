@@ -3,16 +3,18 @@
 use std::net::SocketAddr;
 
 use hashbrown::HashMap;
-use tidegate_world::{Purpose, Seed};
+use tidegate_world::{Purpose, Seed, Timestamp};
 
 use super::node::NodeId;
-use crate::channel::Channel;
+use crate::channel::{Carried, Channel};
 use crate::link::Link;
+use crate::tap::Loss;
 
 /// The channels of a network. Each draws from a stream of its own, so what happens on one
 /// disturbs no other. Maps are looked up and never iterated.
 pub(super) struct Ways {
     seed: Seed,
+    /// What every way is like that nobody has said otherwise of.
     default: Link,
     addresses: HashMap<SocketAddr, NodeId>,
     ways: Vec<Way>,
@@ -58,22 +60,30 @@ impl Ways {
 
     /// The number of the way from `from` to `to`.
     pub fn between(&mut self, from: Party, to: Party) -> u32 {
-        let Self { seed, default, ways, of_pairs, .. } = self;
+        let Self { seed, ways, of_pairs, .. } = self;
         *of_pairs.entry((from, to)).or_insert_with(|| {
             let stream = seed.stream(Purpose::Link, number(from) << 16 | number(to));
-            ways.push(Way { from, to, channel: Channel::new(*default, stream) });
+            ways.push(Way { from, to, channel: Channel::new(stream) });
             u32::try_from(ways.len() - 1).expect("fewer than 2^32 pairs")
         })
     }
 
-    pub fn way(&mut self, number: u32) -> &mut Way {
-        &mut self.ways[number as usize]
+    pub fn way(&self, number: u32) -> &Way {
+        &self.ways[number as usize]
+    }
+
+    /// How a packet of `bytes` gets along a way.
+    ///
+    /// # Errors
+    /// If it is lost.
+    pub fn carry(&mut self, number: u32, now: Timestamp, bytes: usize) -> Result<Carried, Loss> {
+        self.ways[number as usize].channel.carry(&self.default, now, bytes)
     }
 
     /// The channel from `from` to `to`.
     pub fn channel(&mut self, from: NodeId, to: NodeId) -> &mut Channel {
         let way = self.between(Some(from), Some(to));
-        &mut self.way(way).channel
+        &mut self.ways[way as usize].channel
     }
 }
 

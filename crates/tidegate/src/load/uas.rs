@@ -1,7 +1,7 @@
 //! `tidegate load uas`: answer calls.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,6 +20,11 @@ pub struct Args {
     /// Local address, ADDRESS[:PORT]
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: SocketAddr,
+
+    /// Answer at every address of this machine, at the port of --bind, as many servers would; only
+    /// the Contact is that of --bind
+    #[arg(long)]
+    all_addresses: bool,
 
     /// Milliseconds that a call rings before it is answered or refused; exp:MS draws them from an
     /// exponential distribution of mean MS
@@ -114,7 +119,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         Some(seed) => seed,
         None => random_seed()?,
     };
-    let stage = Stage::open(&[args.bind], args.slack)?;
+    let stage = Stage::open(&[bound(args)], args.slack)?;
+    let local = SocketAddr::new(args.bind.ip(), stage.local().port());
     let mix = match (&args.outcomes, args.status) {
         (Some(mix), _) => mix.clone(),
         (None, Some(status)) => Behaviour::Refuse(status).into(),
@@ -133,11 +139,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         retransmissions: !args.no_retransmissions,
         timing: Timing { t1: args.t1, ..Timing::default() },
         calls_max: args.calls_max,
-        ..AnswererConfig::new(stage.local())
+        ..AnswererConfig::new(local)
     };
     let mut answerer = Answerer::new(config, Seed(seed), 0, stage.pool());
     // Whoever started this waits for it, and for the port if it asked for any.
-    let _ = writeln!(anstream::stdout(), "answering at {}", stage.local());
+    let _ = writeln!(anstream::stdout(), "answering at {local}");
     let run = stage.run(&mut answerer, || {})?;
 
     let stats = answerer.stats();
@@ -165,6 +171,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         )?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where it listens. What comes for one address of several is answered from that.
+fn bound(args: &Args) -> SocketAddr {
+    let any: IpAddr = match args.bind {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    if args.all_addresses { SocketAddr::new(any, args.bind.port()) } else { args.bind }
 }
 
 /// A fraction from 0 to 1.

@@ -62,6 +62,35 @@ fn sipp_calls_our_answerer() {
 }
 
 #[test]
+fn our_answerer_answers_as_whoever_was_asked() {
+    let (uas, address) = answerer(&["--all-addresses"]);
+    let port = address.strip_prefix("127.0.0.1:").unwrap();
+    let caller = UdpSocket::bind("127.0.0.1:0").unwrap();
+    caller.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    for (number, host) in ["127.0.0.1", "127.1.2.3"].into_iter().enumerate() {
+        let asked = format!("{host}:{port}");
+        let at = caller.local_addr().unwrap();
+        let invite = format!(
+            "INVITE sip:b@{asked} SIP/2.0\r\nVia: SIP/2.0/UDP {at};branch=z9hG4bK-{number}\r\n\
+             From: <sip:a@{at}>;tag=1\r\nTo: <sip:b@{asked}>\r\nCall-ID: {number}@{at}\r\n\
+             CSeq: 1 INVITE\r\nContact: <sip:a@{at}>\r\nMax-Forwards: 70\r\n\
+             Content-Length: 0\r\n\r\n"
+        );
+        caller.send_to(invite.as_bytes(), &asked).unwrap();
+        let mut answer = [0; 2048];
+        // The 180 and the 200.
+        for _ in 0..2 {
+            let (length, from) = caller.recv_from(&mut answer).unwrap();
+            assert_eq!(from.to_string(), asked);
+            let text = String::from_utf8_lossy(&answer[..length]);
+            assert!(text.contains(&format!("127.0.0.1:{port}>")), "the Contact: {text}");
+        }
+    }
+    uas.terminate();
+    uas.end();
+}
+
+#[test]
 fn our_answerer_hangs_up_on_sipp() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("uas.json");

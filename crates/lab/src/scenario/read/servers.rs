@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use tidegate_proxy::{Mode, Overload};
-use tidegate_server::config::Emulate;
 use tidegate_server::config::schema::{
     EMULATE, OVERLOAD, Report, Section, alternatives, nearest, quoted, read_emulate, read_overload,
 };
+use tidegate_server::config::{Emulate, Selection};
 use toml::Spanned;
 
-use crate::scenario::tables::{NAME, NODE, NODE_MODE, SHARE, TO, UNDER_TEST};
+use super::pool;
+use crate::scenario::tables::{NAME, NODE, NODE_MODE, SHARE, SPEED, TO, UNDER_TEST};
 use crate::topology::{Impossible, Next, Node, Topology};
 
 /// The name of those who are called.
@@ -40,6 +41,8 @@ pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> O
         under_test: draft.under_test,
         overload: draft.overload.unwrap_or_default(),
         emulate: draft.emulate,
+        policy: draft.pool,
+        speed: draft.speed,
     };
     match Topology::new(nodes.map(node).collect()) {
         Ok(topology) => Some(topology),
@@ -60,6 +63,8 @@ struct Draft {
     under_test: bool,
     overload: Option<Overload>,
     emulate: Option<Emulate>,
+    pool: Option<Selection>,
+    speed: f64,
 }
 
 impl Draft {
@@ -68,6 +73,8 @@ impl Draft {
         let share = section.given(&SHARE, report).map(Spanned::into_inner);
         let mode = section.given(&NODE_MODE, report).map(Spanned::into_inner);
         let under_test = section.value(&UNDER_TEST, report).map(Spanned::into_inner);
+        let speed = section.value(&SPEED, report).map(Spanned::into_inner);
+        let pool = pool::read(section, report);
         let overload = section.read_all(&OVERLOAD, read_overload, report).pop();
         let emulate = section.read_all(&EMULATE, read_emulate, report).pop();
         let to = to?;
@@ -85,6 +92,8 @@ impl Draft {
             under_test: under_test?,
             overload: overload.flatten(),
             emulate: emulate.flatten(),
+            pool: pool?,
+            speed: speed?,
         })
     }
 }

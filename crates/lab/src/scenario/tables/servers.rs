@@ -5,13 +5,15 @@ use tidegate_server::config::schema::{
     Absent, Choice, EMULATE, Flag, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong,
 };
 
+use super::POOL;
+
 pub(in crate::scenario) static SERVER: Table = Table {
     header: "[server]",
     name: "server",
     count: 0..=1,
     doc: "Tidegate, as its configuration says it. Without any `[[node]]` there is one, between \
           callers and answerers.",
-    knobs: &[&MODE, &QUEUE_MAX],
+    knobs: &[&MODE, &QUEUE_MAX, &INVITE_TO_BYE],
     tables: &[],
     has_free_keys: false,
     reserved: &[],
@@ -40,6 +42,15 @@ pub(in crate::scenario) static QUEUE_MAX: Knob<Whole> = Knob {
     doc: "Messages that wait at the most: of each class, or of all in one queue.",
 };
 
+pub(in crate::scenario) static INVITE_TO_BYE: Knob<Real> = Knob {
+    name: "invite_to_bye",
+    shape: Real(0.01..=100.0),
+    absent: Absent::Means("as the costs in `[emulate]` are"),
+    doc: "What all messages of an INVITE's transaction cost a server under test, as a multiple of \
+          those of a BYE's. A whole call costs the same: what is served for the two requests is \
+          divided so.",
+};
+
 pub(in crate::scenario) static NODE: Table = Table {
     header: "[[node]]",
     name: "node",
@@ -47,9 +58,10 @@ pub(in crate::scenario) static NODE: Table = Table {
     doc: "A server of several. Those under test meet overload as the variants say, at the costs \
           in `[emulate]`, and the capacity is theirs. Of the others, `overload` and `emulate` are \
           tables of that name in [the configuration](configuration.md); left out, they admit \
-          everything and are as fast as can be.",
-    knobs: &[&NAME, &TO, &SHARE, &NODE_MODE, &UNDER_TEST],
-    tables: &[&OVERLOAD, &EMULATE],
+          everything and are as fast as can be. `pool` is how one chooses among those in `to`, \
+          whatever the variant says.",
+    knobs: &[&NAME, &TO, &SHARE, &NODE_MODE, &UNDER_TEST, &SPEED],
+    tables: &[&POOL, &OVERLOAD, &EMULATE],
     has_free_keys: false,
     reserved: &[],
 };
@@ -68,7 +80,15 @@ pub(in crate::scenario) static TO: Knob<List<Text<String>>> = Knob {
         count_max: 64,
     },
     absent: Absent::Required,
-    doc: "To whom its calls go, in turn: names of nodes, or `answerers`.",
+    doc: "To whom its calls go: names of nodes, or `answerers`.",
+};
+
+pub(in crate::scenario) static SPEED: Knob<Real> = Knob {
+    name: "speed",
+    shape: Real(0.01..=100.0),
+    absent: Absent::Default("1"),
+    doc: "How fast it does what it costs: at 0.5 all costs are double. Whoever sends to it is not \
+          told.",
 };
 
 pub(in crate::scenario) static SHARE: Knob<Real> = Knob {

@@ -87,12 +87,13 @@ pub(in crate::scenario) static HOLD_S: Knob<Real> = Knob {
     doc: "Seconds that a call is held.",
 };
 
-pub(in crate::scenario) static HOLD: Knob<Choice<Hold>> = Knob {
+pub(in crate::scenario) static HOLD: Knob<Text<Hold>> = Knob {
     name: "hold",
-    shape: Choice { words: &[("fixed", Hold::Fixed), ("exp", Hold::Exponential)], reserved: &[] },
+    shape: Text { what: "`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", parse: hold },
     absent: Absent::Default("\"fixed\""),
-    doc: "Whether every call is held for `hold_s`, or for exponentially distributed times of that \
-          mean.",
+    doc: "Whether every call is held for `hold_s`, or for times of that mean: exponentially \
+          distributed, or log-normally, with this standard deviation of their natural logarithm, \
+          from 0 to 5.",
 };
 
 pub(in crate::scenario) static PATIENCE_S: Knob<Real> = Knob {
@@ -175,6 +176,18 @@ fn arrivals(text: &str) -> Result<Arrivals, Wrong> {
         Some(("trace", file)) if !file.is_empty() => Arrivals::TraceFile(file.into()),
         _ => return Err("no such process".into()),
     })
+}
+
+fn hold(text: &str) -> Result<Hold, Wrong> {
+    match text.split_once(':') {
+        None if text == "fixed" => Ok(Hold::Fixed),
+        None if text == "exp" => Ok(Hold::Exponential),
+        Some(("lognormal", sigma)) => match sigma.parse::<f64>() {
+            Ok(sigma) if (0.0..=5.0).contains(&sigma) => Ok(Hold::Lognormal(sigma)),
+            _ => Err("SIGMA is a number from 0 to 5".into()),
+        },
+        _ => Err("no such distribution".into()),
+    }
 }
 
 fn profile(text: &str) -> Result<Profile, Wrong> {

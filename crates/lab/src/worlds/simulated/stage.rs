@@ -17,6 +17,7 @@ use tidegate_world::{Pool, Seed, Timestamp};
 
 use super::actor::Actor;
 use super::agenda::{self, Act};
+use super::occupancy::Occupancy;
 use super::traffic::{Limits, SetUp, Traffic};
 use crate::network::{self, Party, Trouble};
 use crate::outcome::{NodeOutcome, Outcome};
@@ -47,6 +48,7 @@ struct Seat {
     place: usize,
     address: SocketAddr,
     config: Config,
+    pool: Pool,
     /// What the present one measures; `None` while there is none.
     instruments: Option<Instruments>,
     /// Of those before it.
@@ -65,6 +67,8 @@ impl<'p> Stage<'p> {
         let entries: Vec<(usize, f64)> = topology.entries().collect();
         let link = Link::default();
         let mut network = Network::new(seed, link, traffic(point));
+        // One for all: who needs a buffer gets the one that was given back last.
+        let pool = Pool::new();
 
         for (kind, count) in [(SERVERS, names.len()), (ANSWERERS, conditions.answerers as usize)] {
             for (index, at) in addresses(kind).take(count).enumerate() {
@@ -76,7 +80,7 @@ impl<'p> Stage<'p> {
         for (index, at) in addresses(ANSWERERS).take(conditions.answerers as usize).enumerate() {
             let element = agents::answerer_element(index);
             let config = agents::answerer(point, index, at);
-            let answerer = Answerer::new(config, seed, element, Pool::new());
+            let answerer = Answerer::new(config, seed, element, pool.clone());
             answerers.push(network.add(&[at], Actor::Answerer(Box::new(answerer))));
             network.tap_mut().name(at, names.len() + 1);
         }
@@ -88,6 +92,7 @@ impl<'p> Stage<'p> {
                 place,
                 address,
                 config: configuration(point, place, folder)?,
+                pool: pool.clone(),
                 instruments: None,
                 past: NodeOutcome::new(names[place]),
                 lives: 0,
@@ -100,7 +105,7 @@ impl<'p> Stage<'p> {
         for (index, (&(place, share), at)) in entries.iter().zip(addresses(CALLERS)).enumerate() {
             let config = agents::caller(point, share, at, servers[place].address);
             let element = agents::caller_element(index);
-            let caller = Caller::new(config, seed, element, Timestamp::ZERO, Pool::new())
+            let caller = Caller::new(config, seed, element, Timestamp::ZERO, pool.clone())
                 .map_err(|impossible| impossible.to_string())?;
             callers.push(network.add(&[at], Actor::Caller(Box::new(caller))));
             network.tap_mut().name(at, 0);
@@ -120,8 +125,7 @@ impl<'p> Stage<'p> {
     pub fn play(&mut self, cancelled: &AtomicBool) -> Result<(), String> {
         let point = self.point;
         let end = agents::lasts(point);
-        let acts =
-            agenda::agenda(&point.conditions.faults, point.sample(), end, |party| self.who(party));
+        let acts = agenda::agenda(&point.faults(), point.sample(), end, |party| self.who(party));
         let mut at = Duration::ZERO;
         for (when, act) in acts {
             while at < when {
@@ -162,12 +166,14 @@ impl<'p> Stage<'p> {
             }
             outcome
         };
-        let (good, flows) = (self.network.tap().good(), self.network.tap().flows());
+        let tap = self.network.tap();
+        let (good, flows, occupancy) = (tap.good(), tap.flows(), tap.occupancy().to_vec());
         let nodes = self.servers.into_iter().map(life).collect();
         let outcome = counted::outcome(self.point, &callers, &answered, &self.timeline);
         let csv = self.timeline.csv().map_err(|error| error.to_string())?;
         fs::write(folder.join(counted::TIMELINE), csv).map_err(|error| error.to_string())?;
-        Ok(Outcome { good: good.unwrap_or(outcome.good), nodes, flows, ..outcome })
+        let good = good.unwrap_or(outcome.good);
+        Ok(Outcome { good, nodes, flows, occupancy, ..outcome })
     }
 
     /// The nodes of a party; none of a place that there is not.
@@ -231,7 +237,7 @@ impl Seat {
         let keys = Keys { current: [1 + self.place as u8; 32], previous: Vec::new() };
         let assembly = Assembly::new(&self.config, &keys, vec![self.address], seed);
         self.instruments = Some(assembly.instruments());
-        Actor::Server(assembly.part(0).core(Pool::new()))
+        Actor::Server(assembly.part(0).core(self.pool.clone()))
     }
 
     /// Keeps what one has counted that is no more.
@@ -298,5 +304,11 @@ fn traffic(point: &Point) -> Traffic {
         repeats: agents::timing(point).patience(),
     };
     let asked = point.conditions.goodput == Goodput::Acknowledged;
-    Traffic::new(parties, asked.then(|| SetUp::new(0, answerers, limits)))
+    let chosen = |place| {
+        let choosers = (0..topology.nodes().len()).filter(|&place| topology.balances(place));
+        choosers.flat_map(|place| &topology.nodes()[place].to).any(|to| *to == Next::Node(place))
+    };
+    let servers = (0..topology.nodes().len()).map(chosen);
+    let occupancy = Occupancy::new([false].into_iter().chain(servers), limits.from..limits.to);
+    Traffic::new(parties, asked.then(|| SetUp::new(0, answerers, limits)), occupancy)
 }

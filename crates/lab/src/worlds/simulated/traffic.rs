@@ -9,6 +9,7 @@ use tidegate_sim::{Loss, NodeId, Tap};
 use tidegate_sip::{Method, Scan, ScanStart, scan};
 use tidegate_world::{Path, Timestamp};
 
+use super::occupancy::Occupancy;
 use crate::outcome::Flow;
 
 /// Counts all messages.
@@ -18,6 +19,7 @@ pub(super) struct Traffic {
     addresses: BTreeMap<SocketAddr, usize>,
     flows: BTreeMap<(usize, usize, Kind), Counted>,
     set_up: Option<SetUp>,
+    occupancy: Occupancy,
 }
 
 /// A kind of message.
@@ -94,8 +96,8 @@ impl SetUp {
 
 impl Traffic {
     /// Between parties of these names, of which each address belongs to one.
-    pub fn new(parties: Vec<String>, set_up: Option<SetUp>) -> Self {
-        Self { parties, addresses: BTreeMap::new(), flows: BTreeMap::new(), set_up }
+    pub fn new(parties: Vec<String>, set_up: Option<SetUp>, occupancy: Occupancy) -> Self {
+        Self { parties, addresses: BTreeMap::new(), flows: BTreeMap::new(), set_up, occupancy }
     }
 
     /// Takes `address` as one of the party at this place.
@@ -106,6 +108,11 @@ impl Traffic {
     /// Calls set up in time, to their last message; `None` if that was not asked for.
     pub fn good(&self) -> Option<u64> {
         self.set_up.as_ref().map(|set_up| set_up.good)
+    }
+
+    /// What [`Occupancy`] counted.
+    pub fn occupancy(&self) -> &[u64] {
+        self.occupancy.counts()
     }
 
     /// All that was counted.
@@ -136,6 +143,11 @@ impl Tap for Traffic {
             && self.addresses.get(&path.local) == Some(&set_up.callers)
         {
             set_up.begins(now, scan.call_id);
+        }
+        if let (Some(scan), Some(&from), Some(&to)) =
+            (&scan, self.addresses.get(&path.local), self.addresses.get(&path.remote))
+        {
+            self.occupancy.sent(now, from, to, scan);
         }
         if let Some(counted) = self.counted(path, Kind::of(scan.as_ref())) {
             counted.sent += 1;
@@ -199,7 +211,8 @@ mod tests {
         let [deadline, repeats] = [10, 32].map(Duration::from_secs);
         let set_up = SetUp::new(0, 2, Limits { from: s(10), to: s(20), deadline, repeats });
         let names = ["callers", "re", "answerers"].map(str::to_owned).to_vec();
-        let mut traffic = Traffic::new(names, Some(set_up));
+        let nobody = Occupancy::new([], s(0)..s(0));
+        let mut traffic = Traffic::new(names, Some(set_up), nobody);
         for (party, address) in AT.into_iter().enumerate() {
             traffic.name(address.parse().unwrap(), party);
         }

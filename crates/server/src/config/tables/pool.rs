@@ -41,7 +41,7 @@ static POLICY_WORDS: [(&str, Option<&Entry>); POLICIES.len() + 1] = {
     words
 };
 
-/// `None` is a fork.
+/// Who gets a new request; `None` is a fork.
 pub static POLICY: Knob<Choice<Option<&'static Entry>>> = Knob {
     name: "policy",
     shape: Choice { words: &POLICY_WORDS, reserved: &[] },
@@ -51,6 +51,7 @@ pub static POLICY: Knob<Choice<Option<&'static Entry>>> = Knob {
           those of the next; who answers first has the call (RFC 3261 §16.6).",
 };
 
+/// Parameters of the policy.
 pub static POOL_PARAMS: Table = Table {
     header: "[pool.params]",
     name: "params",

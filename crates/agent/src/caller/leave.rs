@@ -1,0 +1,30 @@
+//! Calls are hung up: what is measured of their BYEs.
+
+use tidegate_world::Timestamp;
+
+use super::Caller;
+use crate::identity::Mark;
+
+impl Caller {
+    /// Counts the BYE of a call that is sent for the first time.
+    pub(super) fn note_bye(&mut self, mark: Mark) {
+        let measured = self.measured_bye(mark).is_some();
+        self.stats.measured.byes += u64::from(measured);
+    }
+
+    /// Counts its 2xx. A second one finds no call any more.
+    pub(super) fn note_bye_answered(&mut self, mark: Mark, arrived: Timestamp) {
+        let Some(sent) = self.measured_bye(mark) else { return };
+        let delay = arrived.since(sent);
+        let measured = &mut self.stats.measured;
+        measured.byes_in_time += u64::from(delay <= self.config.deadline);
+        measured.bye_delay.record(delay);
+    }
+
+    /// When the BYE of a call was first sent, if that lay between the warm-up and the end of the
+    /// load.
+    fn measured_bye(&mut self, mark: Mark) -> Option<Timestamp> {
+        let sent = self.calls.get(mark.id).and_then(|call| call.left())?;
+        (self.is_measured(sent) && sent < self.last_begin()).then_some(sent)
+    }
+}

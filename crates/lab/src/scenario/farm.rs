@@ -1,0 +1,95 @@
+//! A farm: a balancer before servers that do the same (003).
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate_proxy::Mode;
+use tidegate_world::{Purpose, Seed};
+
+use crate::network::{Fault, Trouble};
+use crate::topology::Topology;
+
+/// Servers behind a balancer, and how they pause.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Farm {
+    /// How many servers, at least 1.
+    pub nodes: usize,
+    /// Their speeds in turn, each above 0; all are 1 if there are none.
+    pub speeds: Vec<f64>,
+    /// How long a server gets no processor when it pauses, in ms; 0 if it never does.
+    pub pause_ms: f64,
+    /// From the end of a pause to the next of the same server, in seconds, the mean of an
+    /// exponential distribution.
+    pub pause_every_s: f64,
+    /// What all keep of what they forward.
+    #[serde(skip)]
+    pub mode: Mode,
+}
+
+impl Farm {
+    /// Its servers.
+    pub fn topology(&self) -> Topology {
+        let speeds: Vec<f64> = match &*self.speeds {
+            [] => vec![1.0; self.nodes],
+            speeds => speeds.iter().copied().cycle().take(self.nodes).collect(),
+        };
+        Topology::farm(self.mode, &speeds)
+    }
+
+    /// When its servers pause until `end`: each at moments of its own.
+    pub fn pauses(&self, seed: Seed, end: Duration) -> Vec<Fault> {
+        let lasts = Duration::from_secs_f64(self.pause_ms / 1e3);
+        if lasts.is_zero() {
+            return Vec::new();
+        }
+        let mut pauses = Vec::new();
+        // The balancer has the first place.
+        for node in 1..=self.nodes {
+            let mut gaps = seed.stream(Purpose::Fault, node as u32);
+            let mut at = Duration::ZERO;
+            loop {
+                at += Duration::from_secs_f64(gaps.exponential(self.pause_every_s));
+                if at >= end {
+                    break;
+                }
+                pauses.push(Fault { at, lasts, what: Trouble::Stall { node } });
+                at += lasts;
+            }
+        }
+        pauses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_pause_apart_and_as_often_as_they_are_to() {
+        let mode = Mode::Stateless;
+        let farm = Farm { nodes: 3, speeds: vec![], pause_ms: 500.0, pause_every_s: 4.5, mode };
+        let pauses = farm.pauses(Seed(1), Duration::from_secs(5000));
+        for node in 1..=3 {
+            let of = |fault: &&Fault| fault.what == Trouble::Stall { node };
+            let mine: Vec<&Fault> = pauses.iter().filter(of).collect();
+            // One in 5 s on the mean; the standard deviation of 1,000 gaps' sum is 142 s, or 28 of
+            // them: five of those.
+            assert!(mine.len().abs_diff(1000) < 142, "{}", mine.len());
+            assert!(mine.windows(2).all(|pair| pair[0].end() <= pair[1].at), "one after the other");
+        }
+        assert_ne!(
+            pauses[0].at,
+            pauses.iter().find(|p| p.what == Trouble::Stall { node: 2 }).unwrap().at
+        );
+        let never = Farm { pause_ms: 0.0, ..farm };
+        assert!(never.pauses(Seed(1), Duration::from_secs(5000)).is_empty());
+    }
+
+    #[test]
+    fn speeds_are_given_in_turn() {
+        let (pause_ms, pause_every_s, mode) = (0.0, 10.0, Mode::Stateless);
+        let farm = Farm { nodes: 3, speeds: vec![1.0, 0.5], pause_ms, pause_every_s, mode };
+        let speeds: Vec<f64> = farm.topology().nodes()[1..].iter().map(|node| node.speed).collect();
+        assert_eq!(speeds, [1.0, 0.5, 1.0]);
+    }
+}

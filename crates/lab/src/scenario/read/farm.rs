@@ -1,0 +1,44 @@
+//! `[farm]`.
+
+use tidegate_proxy::Mode;
+use tidegate_server::config::schema::{Report, Section};
+use toml::Spanned;
+
+use crate::scenario::farm::Farm;
+use crate::scenario::tables::{FARM, NODE, NODES, PAUSE_EVERY_S, PAUSE_MS, SPEEDS};
+
+/// The farm of the scenario `root`, whose servers are of this `mode`, if it has one. `None` when
+/// something was reported.
+pub(super) fn read(
+    root: &Section<'_, '_>,
+    mode: Mode,
+    report: &mut Report,
+) -> Option<Option<Farm>> {
+    let read = root.read_all(
+        &FARM,
+        |section, report| {
+            if root.names().any(|name| name == NODE.name) {
+                let help = "remove one of them";
+                let title = "`[farm]` beside `[[node]]`";
+                report.error(section.span(), title, "says what the servers are", help);
+                return None;
+            }
+            let nodes = section.value(&NODES, report).map(Spanned::into_inner);
+            let speeds = section.given(&SPEEDS, report).map(Spanned::into_inner);
+            let mut real = |knob| section.value(knob, report).map(Spanned::into_inner);
+            let (pause_ms, pause_every_s) = (real(&PAUSE_MS), real(&PAUSE_EVERY_S));
+            Some(Farm {
+                nodes: usize::try_from(nodes?).ok()?,
+                speeds: speeds.into_iter().flatten().map(Spanned::into_inner).collect(),
+                pause_ms: pause_ms?,
+                pause_every_s: pause_every_s?,
+                mode,
+            })
+        },
+        report,
+    );
+    match read.into_iter().next() {
+        None => Some(None),
+        Some(farm) => Some(Some(farm?)),
+    }
+}

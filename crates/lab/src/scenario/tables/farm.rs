@@ -1,0 +1,46 @@
+//! `[farm]`: a balancer before servers that do the same.
+
+use tidegate_server::config::schema::{Absent, Knob, List, Real, Table, Whole};
+
+pub(in crate::scenario) static FARM: Table = Table {
+    header: "[farm]",
+    name: "farm",
+    count: 0..=1,
+    doc: "Instead of `[[node]]`: callers send to `balancer`, which admits everything, is as fast as \
+          can be, and chooses among `server-1`, `server-2`, … by the policy of the variant. These \
+          are under test, each at the costs in `[emulate]`; the capacity is that of all together.",
+    knobs: &[&NODES, &SPEEDS, &PAUSE_MS, &PAUSE_EVERY_S],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+pub(in crate::scenario) static NODES: Knob<Whole> = Knob {
+    name: "nodes",
+    shape: Whole(1..=63),
+    absent: Absent::Default("8"),
+    doc: "Servers behind the balancer.",
+};
+
+pub(in crate::scenario) static SPEEDS: Knob<List<Real>> = Knob {
+    name: "speeds",
+    shape: List { of: Real(0.01..=100.0), count_max: 63 },
+    absent: Absent::Means("all have the speed 1"),
+    doc: "Speeds of the servers, in turn: at 0.5 all costs are double. The balancer is not told.",
+};
+
+pub(in crate::scenario) static PAUSE_MS: Knob<Real> = Knob {
+    name: "pause_ms",
+    shape: Real(0.0..=60_000.0),
+    absent: Absent::Default("0"),
+    doc: "For how long a server gets no processor from time to time, as one does that collects \
+          garbage: a `stall` (`[[fault]]`). At 0 it never pauses.",
+};
+
+pub(in crate::scenario) static PAUSE_EVERY_S: Knob<Real> = Knob {
+    name: "pause_every_s",
+    shape: Real(0.01..=3600.0),
+    absent: Absent::Default("10"),
+    doc: "Seconds from the end of a pause to the next of the same server: the mean of an exponential \
+          distribution.",
+};

@@ -1,0 +1,107 @@
+//! How many transactions a server has open when it is given one more.
+//!
+//! 003 §VI: "The occupancy for a transaction assigned to a server is the number of transactions
+//! already being handled by" it when it is assigned. INVITEs and BYEs count, from the moment they
+//! are first sent to it until their final response comes back.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use tidegate_sip::{Method, Scan, ScanStart};
+use tidegate_world::Timestamp;
+
+/// Occupancies told apart; all beyond are the last.
+const OCCUPANCY_MAX: usize = 1000;
+
+/// Transactions that are open at some servers.
+pub(super) struct Occupancy {
+    /// Between when transactions count that are assigned.
+    measured: Range<Timestamp>,
+    /// By party; `None` of one whose transactions are not of interest.
+    open: Vec<Option<HashSet<Transaction>>>,
+    counts: Vec<u64>,
+}
+
+/// A Call-ID and a method: agents here send one INVITE and one BYE in a call.
+type Transaction = (Box<[u8]>, Method);
+
+impl Occupancy {
+    /// Of the parties of which `watched` says so, for what is assigned in the time `measured`.
+    pub fn new(watched: impl IntoIterator<Item = bool>, measured: Range<Timestamp>) -> Self {
+        let open = watched.into_iter().map(|is| is.then(HashSet::new)).collect();
+        Self { measured, open, counts: Vec::new() }
+    }
+
+    /// How often a transaction met so many others, by their number.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// A message was sent from one party to another.
+    pub fn sent(&mut self, now: Timestamp, from: usize, to: usize, scan: &Scan<'_>) {
+        if !matches!(scan.cseq_method, Method::Invite | Method::Bye) {
+            return;
+        }
+        let transaction = || (scan.call_id.into(), scan.cseq_method);
+        match scan.start {
+            ScanStart::Request { .. } => {
+                let Some(open) = self.open.get_mut(to).and_then(Option::as_mut) else { return };
+                let met = open.len().min(OCCUPANCY_MAX);
+                if !open.insert(transaction()) || !self.measured.contains(&now) {
+                    return;
+                }
+                if self.counts.len() <= met {
+                    self.counts.resize(met + 1, 0);
+                }
+                self.counts[met] += 1;
+            }
+            ScanStart::Response { status: 200.. } => {
+                if let Some(open) = self.open.get_mut(from).and_then(Option::as_mut) {
+                    open.remove(&transaction());
+                }
+            }
+            ScanStart::Response { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_sip::scan;
+
+    use super::*;
+
+    fn message(start: &str, call_id: &str, cseq: &str) -> Vec<u8> {
+        format!(
+            "{start}\r\nVia: SIP/2.0/UDP 10.0.2.1;branch=z9hG4bK1\r\nCall-ID: {call_id}\r\n\
+             CSeq: 1 {cseq}\r\nTo: <sip:b>\r\nFrom: <sip:a>;tag=1\r\n\r\n"
+        )
+        .into_bytes()
+    }
+
+    #[test]
+    fn a_transaction_meets_those_that_are_open_and_no_repetition_counts() {
+        let at = |s| Timestamp::ZERO + Duration::from_secs(s);
+        // Callers, a balancer, a server.
+        let mut occupancy = Occupancy::new([false, false, true], at(10)..at(20));
+        let mut send = |s: u64, from, to, start: &str, call_id: &str, cseq: &str| {
+            let bytes = message(start, call_id, cseq);
+            occupancy.sent(at(s), from, to, &scan(&bytes).unwrap());
+        };
+        send(9, 0, 1, "INVITE sip:b SIP/2.0", "early", "INVITE");
+        send(9, 1, 2, "INVITE sip:b SIP/2.0", "early", "INVITE");
+        send(10, 1, 2, "INVITE sip:b SIP/2.0", "a", "INVITE");
+        send(11, 1, 2, "INVITE sip:b SIP/2.0", "a", "INVITE");
+        send(11, 2, 1, "SIP/2.0 180 Ringing", "a", "INVITE");
+        send(12, 1, 2, "BYE sip:b SIP/2.0", "a", "BYE");
+        send(13, 2, 1, "SIP/2.0 200 OK", "a", "INVITE");
+        send(13, 2, 1, "SIP/2.0 200 OK", "a", "BYE");
+        send(13, 1, 2, "ACK sip:b SIP/2.0", "a", "ACK");
+        send(14, 1, 2, "INVITE sip:b SIP/2.0", "b", "INVITE");
+        send(20, 1, 2, "INVITE sip:b SIP/2.0", "late", "INVITE");
+        // The first and the last met the early one, the BYE its own INVITE as well.
+        assert_eq!(occupancy.counts(), [0, 2, 1]);
+    }
+}
