@@ -119,15 +119,19 @@ def caller(
     hold_ms: int = 0,
     traced: bool = False,
     tolerant: bool = False,
+    scattered: bool = False,
     host: str = LOCALHOST,
 ) -> Sipp:
     """A SIPp at `host` that makes `calls` calls, `rate_cps` a second, whatever becomes of them.
 
     If it is `traced` it also writes what `response_times` and `counts` read; if it is
-    `tolerant` it passes over messages that the scenario does not expect.
+    `tolerant` it passes over messages that the scenario does not expect; if it is `scattered`
+    each call has a port of its own, as if many clients made them.
     """
     port = free_port()
     command, statistics = _command(stage, name, scenario, port, tolerant, host)
+    if scattered:
+        command += ["-t", "un"]
     command += ["-r", str(rate_cps), "-m", str(calls), "-d", str(hold_ms)]
     # Without a limit of its own SIPp holds back new calls when the old ones are slow, and
     # the load offered is no longer the load asked for.

@@ -48,12 +48,13 @@ def configure(
     listen: str = "",
     tables: str = "",
     name: str = "tidegate",
+    state: str | None = None,
 ) -> Edge:
     """The smallest configuration, on free ports, with its state in the scratch directory.
 
     `backends` are ports, or addresses with ports. `server`, `listen` and `tables` are added as they
     are: more keys of [server], of the listener, more tables, such as [overload]. The files bear
-    `name`.
+    `name`, and so does the state unless another is named.
     """
     edge = Edge(free_port(), free_port(), stage.directory / f"{name}.toml")
     addresses = [f"{LOCALHOST}:{b}" if isinstance(b, int) else b for b in backends]
@@ -64,7 +65,7 @@ def configure(
 shards = 1
 queue_max = {queue_max}
 {server}
-state_dir = "{stage.directory / f"{name}-state"}"
+state_dir = "{stage.directory / f"{state or name}-state"}"
 
 [admin]
 address = "{LOCALHOST}:{edge.admin_port}"

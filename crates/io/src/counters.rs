@@ -41,6 +41,8 @@ counters! {
     /// Times the kernel would not be told what to drop; what held before holds on,
     /// and it is told again with the next reading of the load.
     shed_errors,
+    /// Shared addresses that could not be left to the others.
+    leave_errors,
     /// Receive calls that failed, other than by an ICMP report.
     receive_errors,
     /// Datagrams sent.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidegate_world::{Core, Counter, Pool, Shedding, Timestamp};
 
+use crate::draining::Draining;
 use crate::load::Readings;
 use crate::machine::{Kind, Machine, Outlet, Ready};
 use crate::orders::{Inbox, Orders};
@@ -67,12 +68,6 @@ pub struct Drive<M = Sockets> {
     /// Datagrams may be dropped of which none that arrives tells.
     sheds: bool,
     draining: Option<Draining>,
-}
-
-#[derive(Clone, Copy)]
-struct Draining {
-    since: Timestamp,
-    until: Timestamp,
 }
 
 /// How a run ended.
@@ -320,7 +315,7 @@ impl<M: Machine> Drive<M> {
             self.machine.survey();
             self.survey_due = if self.sheds { began + SURVEY_AFTER } else { Timestamp::NEVER };
         }
-        let drained = self.draining.map_or(Timestamp::NEVER, |draining| draining.until);
+        let drained = self.draining.as_ref().map_or(Timestamp::NEVER, Draining::due);
         let until = timer.unwrap_or(Timestamp::NEVER).min(self.survey_due).min(drained);
         if until <= began {
             return Ok(Ready::UNKNOWN);
@@ -362,27 +357,27 @@ impl<M: Machine> Drive<M> {
             return None;
         }
         let now = self.machine.now();
-        let draining = match self.draining {
+        let mut draining = match self.draining {
             Some(draining) => draining,
-            None => {
-                let draining = Draining { since: now, until: now + self.limits.drain };
-                self.draining = Some(draining);
-                core.on_drain(now);
-                self.gather(core);
-                draining
-            }
+            None => Draining::begin(now, self.limits.drain, self.machine.leave()),
         };
-        self.party.note(!core.is_drained() || !self.crossings.is_empty());
+        if draining.tells(now) {
+            core.on_drain(now);
+            self.gather(core);
+        }
+        self.draining = Some(draining);
+        let holds = draining.is_leaving() || !core.is_drained() || !self.crossings.is_empty();
+        self.party.note(holds);
         let ended = if self.party.all_drained() {
             Ended::Drained
         } else if requests > 1 {
             Ended::Forced
-        } else if now >= draining.until {
+        } else if draining.is_over(now) {
             Ended::Late
         } else {
             return None;
         };
-        Some(Summary { ended, after: now.since(draining.since) })
+        Some(Summary { ended, after: draining.took(now) })
     }
 
     /// Accounts the time up to `now`.

@@ -33,6 +33,11 @@ pub struct Listen {
     /// such socket of a machine it takes some milliseconds until it does; until then a
     /// datagram is stamped when it is read.
     pub stamps: bool,
+    /// Whether other processes of the same user may listen at the address too, if they say so
+    /// likewise; default false. The kernel then divides the datagrams among the sockets of all
+    /// by a hash of both addresses: no program can steer among sockets that come and go, so
+    /// neither are INVITEs split off nor is there a gate, whatever is said of them.
+    pub shared: bool,
     /// Whether the kernel can be told to drop some of the datagrams, which takes one more
     /// socket a shard; default false.
     pub gate: bool,
@@ -41,7 +46,15 @@ pub struct Listen {
 impl Listen {
     /// An address with the defaults.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, shards: 1, split: true, receive_buffer: 4 << 20, stamps: true, gate: false }
+        Self {
+            address,
+            shards: 1,
+            split: true,
+            receive_buffer: 4 << 20,
+            stamps: true,
+            shared: false,
+            gate: false,
+        }
     }
 }
 
@@ -54,6 +67,7 @@ pub struct Group {
     local: SocketAddr,
     sockets: Vec<Arc<UdpSocket>>,
     split: bool,
+    shared: bool,
     receive_buffer: usize,
     gate: Option<KernelGate>,
 }
@@ -87,6 +101,7 @@ impl Group {
             ordinary: Arc::clone(&self.sockets[first]),
             invite: self.split.then(|| Arc::clone(&self.sockets[first + 1])),
             gate: self.gate.clone(),
+            shared: self.shared,
             shard,
         }
     }
@@ -99,6 +114,7 @@ pub struct Listener {
     ordinary: Arc<UdpSocket>,
     invite: Option<Arc<UdpSocket>>,
     gate: Option<KernelGate>,
+    shared: bool,
     shard: u16,
 }
 
@@ -132,6 +148,21 @@ impl Listener {
         self.gate.as_ref().map_or(Ok(()), |gate| gate.set_of(self.shard, shedding))
     }
 
+    /// Leaves the address to the other processes that share it, if it is shared: what arrives from
+    /// now on goes to them, what has arrived can still be received, and packets leave from here
+    /// as before. Returns whether it was.
+    ///
+    /// # Errors
+    /// That of connect(2).
+    pub(crate) fn leave(&self) -> io::Result<bool> {
+        // The kernel passes over a connected socket when it divides what is not from that peer,
+        // and who could be the peer here is ourselves. Closing it would lose what waits in it.
+        if self.shared {
+            self.ordinary.connect(self.local)?;
+        }
+        Ok(self.shared)
+    }
+
     /// Whether it is bound to every address of the machine.
     pub fn is_wildcard(&self) -> bool {
         self.local.ip().is_unspecified()
@@ -155,7 +186,7 @@ impl Listener {
 ///
 /// # Errors
 /// What could not be done, with the address. An address in use is refused even if it
-/// is another group's.
+/// is another group's, unless both are [shared](Listen::shared).
 pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     let failed = |call: &'static str| {
         let address = listen.address;
@@ -169,13 +200,17 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
         return Err(failed("open")(error));
     }
     let family = if listen.address.is_ipv4() { Family::V4 } else { Family::V6 };
-    let layout = Layout { family, shards: listen.shards, split: listen.split };
+    let split = listen.split && !listen.shared;
+    let layout = Layout { family, shards: listen.shards, split };
     let count = layout.read();
 
     // The first socket binds alone, so that the address is refused if anybody has it;
     // only then does it admit the others. Bound with SO_REUSEPORT, it would silently
     // join, or be joined to, another process's group.
     let first = new_socket(listen)?;
+    if listen.shared {
+        first.set_reuse_port(true).map_err(failed("SO_REUSEPORT"))?;
+    }
     first.bind(&SockAddr::from(listen.address)).map_err(failed("bind"))?;
     let local = first
         .local_addr()
@@ -183,7 +218,8 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
         .map_err(failed("getsockname"))?;
     let receive_buffer = first.recv_buffer_size().map_err(failed("SO_RCVBUF"))?;
     let mut sockets = Vec::with_capacity(count);
-    if count > 1 || listen.gate {
+    let gate = listen.gate && !listen.shared;
+    if count > 1 || gate {
         first.set_reuse_port(true).map_err(failed("SO_REUSEPORT"))?;
     }
     sockets.push(first);
@@ -203,11 +239,11 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     // Before there are sinks, so that none gets what is not shed. A group begins with its
     // second socket, and takes no program before: if that is a sink, what arrives meanwhile may
     // be lost as it was until now.
-    if count > 1 {
+    if count > 1 && !listen.shared {
         steer()?;
     }
     let mut sinks = Vec::new();
-    if listen.gate {
+    if gate {
         for _ in 0..listen.shards {
             let sink = new_socket(listen)?;
             sockopt::attach_filter(sink.as_fd(), &steer::DROP_ALL)
@@ -220,8 +256,8 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     }
     let sockets: Vec<Arc<UdpSocket>> =
         sockets.into_iter().map(|socket| Arc::new(socket.into())).collect();
-    let gate = listen.gate.then(|| KernelGate::new(layout, Arc::clone(&sockets[0]), sinks));
-    Ok(Group { local, sockets, split: listen.split, receive_buffer, gate })
+    let gate = gate.then(|| KernelGate::new(layout, Arc::clone(&sockets[0]), sinks));
+    Ok(Group { local, sockets, split, shared: listen.shared, receive_buffer, gate })
 }
 
 /// A socket with every option but the one that lets others bind beside it.
@@ -292,3 +328,7 @@ impl std::error::Error for OpenError {
         Some(&self.error)
     }
 }
+
+#[cfg(test)]
+#[path = "group_tests.rs"]
+mod tests;

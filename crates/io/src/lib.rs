@@ -37,6 +37,7 @@ mod control;
 mod counters;
 mod crossings;
 mod dispatch;
+mod draining;
 mod drive;
 mod error_queue;
 mod gate;

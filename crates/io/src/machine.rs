@@ -62,6 +62,12 @@ pub trait Machine {
     /// Counts what was dropped at full buffers. Returns the fill of the fullest, 0 to 1.
     fn survey(&mut self) -> f32;
 
+    /// Leaves the addresses that are shared with other processes to those. Returns whether there
+    /// are any; what has arrived can still be received.
+    fn leave(&mut self) -> bool {
+        false
+    }
+
     /// Drops datagrams before they are received, as the core wants it, until it wants otherwise.
     /// They are counted as filtered.
     fn shed(&mut self, shedding: &Shedding);

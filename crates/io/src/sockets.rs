@@ -127,6 +127,18 @@ impl Machine for Sockets {
         }
     }
 
+    fn leave(&mut self) -> bool {
+        let mut any = false;
+        for listener in self.listeners.iter() {
+            match listener.leave() {
+                Ok(left) => any |= left,
+                // It goes on receiving there, and refuses what is new.
+                Err(_) => self.counters.leave_errors.add(1),
+            }
+        }
+        any
+    }
+
     fn pause(&mut self, time: Duration) {
         // An interrupted pause is a shorter one.
         let _ = clock_nanosleep_relative(ClockId::Monotonic, &timespec(time));

@@ -278,6 +278,38 @@ fn stopping_drains_once_then_waits_no_longer_than_it_may() {
 }
 
 #[test]
+fn who_stops_leaves_a_shared_address_and_refuses_nothing_that_has_arrived() {
+    const CLIENTS: usize = 64;
+    let shared = |address| open(&Listen { shared: true, ..Listen::new(address) }).unwrap();
+    let group = shared("127.0.0.1:0".parse().unwrap());
+    let other = shared(group.local());
+    let clients: Vec<_> = iter::repeat_with(|| peer("127.0.0.1")).take(CLIENTS).collect();
+    let ask = || {
+        for client in &clients {
+            client.send_to(b"INVITE", group.local()).unwrap();
+        }
+    };
+    // Those that the kernel has given to the other process.
+    let at_other = || {
+        let socket = other.listener(0);
+        iter::from_fn(|| socket.ordinary().recv(&mut [0; 16]).ok()).count()
+    };
+    ask();
+    let (core, sight) = Echo::new();
+    core.drains.store(false, Relaxed);
+    let stop = Stop::new();
+    stop.request();
+    let (listeners, crossings) = (vec![group.listener(0)], Crossings::alone().unwrap());
+    let running = start_with(core, Clock::start(), Limits::default(), listeners, crossings, stop);
+    let before = iter::from_fn(|| Some(next(&sight))).take_while(|seen| *seen != Seen::Drain);
+    let offered = before.filter(|seen| matches!(seen, Seen::Offered { .. })).count();
+    assert!(offered > 0 && offered + at_other() == CLIENTS, "{offered}");
+    ask();
+    assert_eq!(at_other(), CLIENTS, "it has left");
+    assert_eq!(running.end().0.ended, Ended::Forced);
+}
+
+#[test]
 fn a_shard_that_holds_nothing_goes_on_as_long_as_another_holds_something() {
     let (clock, stop) = (Clock::start(), Stop::new());
     let [idle_group, holding_group] = [0; 2].map(|_| group("127.0.0.1", 1, true));

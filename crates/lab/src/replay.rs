@@ -66,7 +66,7 @@ fn check(head: &Head, config: &Config) -> Result<(), Unreadable> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_server::key::Keys;
+    use tidegate_proxy::Secret;
     use tidegate_world::Seed;
 
     use super::*;
@@ -82,7 +82,7 @@ mod tests {
                 ),
                 listeners: vec!["127.0.0.1:1".parse().unwrap(); listeners],
                 seed: Seed(1),
-                keys: Keys { current: [0; 32], previous: Vec::new() },
+                keys: Secret::of([0; 32]),
             };
             check(&head, &configuration(&head).unwrap()).is_ok()
         };

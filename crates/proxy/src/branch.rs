@@ -131,7 +131,7 @@ mod tests {
     use crate::secret::Secret;
 
     fn keys(byte: u8) -> Keys {
-        Keys::new(&Secret { current: [byte; 32], previous: Vec::new() }, 0)
+        Keys::new(&Secret::of([byte; 32]), 0)
     }
 
     fn target() -> SocketAddr {

@@ -25,7 +25,7 @@ use crate::origin::Addresses;
 use crate::picking::pickers;
 use crate::probes::Probes;
 use crate::reply::{is_own_ack, refusal, refusal_of, reply};
-use crate::secret::Keys;
+use crate::secret::{Keys, TokenKeys};
 use crate::settings::{Mode, PoolSettings, Rule, Settings, canonical};
 use crate::stateful::Transactions;
 use crate::tiering::Tiering;
@@ -100,6 +100,10 @@ impl Endpoint {
 
     pub(crate) fn keys(&self) -> &Keys {
         &self.keys
+    }
+
+    pub(crate) fn rekey(&mut self, tokens: &TokenKeys) {
+        self.keys.rekey(tokens);
     }
 
     pub(crate) fn addresses(&self) -> &Addresses {

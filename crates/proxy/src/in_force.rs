@@ -15,6 +15,8 @@ pub struct InForce {
     pub orders: Counter,
     /// Orders not heeded: not understood, or for more back ends than there is room for.
     pub not_heeded: Counter,
+    /// The version of the key that makes route tokens.
+    pub key_version: Counter,
     /// The law: its place in the [registry](registry::LAWS), from 1; 0 before it is known.
     pub law: Counter,
     /// The law of the shadow, likewise; 0 without one.

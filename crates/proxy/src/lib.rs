@@ -61,7 +61,7 @@ pub use priority::{NAMESPACES, NoValue, Priority, ResourceValues};
 pub use proxy::Proxy;
 pub use refusals::{Refusal, Refusals, TraceSettings};
 pub use reply::PAD_MAX;
-pub use secret::Secret;
+pub use secret::{Base, Secret, TokenKey, TokenKeys};
 pub use settings::{
     Choice, Disposal, FORK_MAX, Listener, Mode, Overload, PoolSettings, Rule, RuleTarget, Senders,
     Settings, TRIES_MAX,

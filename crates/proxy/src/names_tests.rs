@@ -12,7 +12,7 @@ fn names_of(hosts: &[&str]) -> (Names, Pool) {
 
 fn settings(pool: &Pool) -> Settings {
     let listener = Listener::new("127.0.0.1:5060".parse().unwrap());
-    let secret = Secret { current: [1; 32], previous: Vec::new() };
+    let secret = Secret::of([1; 32]);
     Settings::new(vec![listener], vec![PoolSettings::new(pool.clone(), Policy::Rr)], secret)
 }
 

@@ -14,6 +14,7 @@ use tidegate_world::Buffer;
 use crate::calls::Member;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
+use crate::origin::Own;
 use crate::request::Request;
 use crate::settings::canonical;
 use crate::token::RouteToken;
@@ -116,8 +117,12 @@ impl Endpoint {
             };
             let token = RouteToken { shard: self.shard() as u8, backend };
             let token = token.encode(self.keys(), request.essentials.call_id);
-            // Both sides see us by the listener on their own: the nearer one is on top.
-            for listener in [egress, ingress].iter().take(1 + usize::from(egress != ingress)) {
+            // Both sides see us by the listener on their own: the nearer one is on top. But an
+            // address of this instance alone goes with it, and the dialog shall not.
+            let shared = self.addresses().listener(ingress.into()).is_some_and(Own::is_shared);
+            let listeners: &[u8] =
+                if egress == ingress || shared { &[ingress] } else { &[egress, ingress] };
+            for listener in listeners {
                 let Some(own) = self.addresses().listener((*listener).into()) else { continue };
                 let parts: [&[u8]; 5] =
                     [b"Record-Route: <sip:", &token, b"@", own.advertised.as_bytes(), b";lr>\r\n"];

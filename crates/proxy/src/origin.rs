@@ -77,6 +77,11 @@ impl Own {
         self.ip == Some(ip) || self.local.ip() == ip
     }
 
+    /// Whether other instances have the address too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.listener.shared
+    }
+
     /// Whether a packet may leave from here for `target`: what is bound to a loopback
     /// address reaches this machine only.
     fn reaches(&self, target: SocketAddr) -> bool {
@@ -179,9 +184,16 @@ impl Addresses {
         self.listeners.get(index)
     }
 
-    /// The listener from which `target` can be reached: `preferred` if it can.
+    /// The listener from which `target` can be reached: `preferred` if it can, but to a back end
+    /// rather one that no other instance has.
     pub(crate) fn egress(&self, preferred: usize, target: SocketAddr) -> Option<usize> {
         let reaches = |i: &usize| self.listeners[*i].reaches(target);
+        if self.listeners[preferred].is_shared() && self.member(target).is_some() {
+            let own = |i: &usize| reaches(i) && !self.listeners[*i].is_shared();
+            if let Some(own) = (0..self.listeners.len()).find(own) {
+                return Some(own);
+            }
+        }
         Some(preferred).filter(reaches).or_else(|| (0..self.listeners.len()).find(reaches))
     }
 

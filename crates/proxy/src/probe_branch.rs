@@ -71,7 +71,7 @@ mod tests {
     const BRANCH: ProbeBranch = ProbeBranch { shard: 200, place: 0x0102_0304, number: 77 };
 
     fn keys(secret: u8, process: u64) -> Keys {
-        Keys::new(&Secret { current: [secret; 32], previous: Vec::new() }, process)
+        Keys::new(&Secret::of([secret; 32]), process)
     }
 
     #[test]

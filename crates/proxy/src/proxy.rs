@@ -13,6 +13,7 @@ use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
 use crate::refusals::Trace;
+use crate::secret::TokenKeys;
 use crate::settings::{Disposal, PoolSettings, Rule, Settings};
 use crate::sources::Watchman;
 use crate::thinning::Thinning;
@@ -62,6 +63,7 @@ impl Proxy {
             &mut settings.seed.stream(Purpose::Floods, shard),
         );
         counters.in_force.publish(&gate);
+        counters.in_force.key_version.set(settings.secret.tokens.current.version.into());
         let trace = Trace::new(settings.trace, Arc::clone(&counters));
         // The same for all shards: they share a program of the kernel.
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
@@ -105,9 +107,21 @@ impl Proxy {
     /// If there is no pool, or a rule leads to one that is not there.
     pub fn reform(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) -> bool {
         assert!(!pools.is_empty(), "a proxy has somewhere to send to");
+        self.forget_looks();
+        self.endpoint.reform(now, pools, rules)
+    }
+
+    /// Makes and verifies route tokens with these keys from now on.
+    pub fn rekey(&mut self, keys: &TokenKeys) {
+        self.forget_looks();
+        self.endpoint.rekey(keys);
+        self.counters.in_force.key_version.set(keys.current.version.into());
+    }
+
+    /// The time that an order takes is that of no message.
+    fn forget_looks(&mut self) {
         self.in_service = None;
         self.looks = Looks::default();
-        self.endpoint.reform(now, pools, rules)
     }
 
     /// A driver may look at several messages at one time: what that took is known when time has

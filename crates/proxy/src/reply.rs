@@ -189,7 +189,7 @@ mod tests {
         Content-Length: 4\r\n\r\nbody";
 
     fn keys() -> Keys {
-        Keys::new(&Secret { current: [1; 32], previous: Vec::new() }, 0)
+        Keys::new(&Secret::of([1; 32]), 0)
     }
 
     fn received(pool: &Pool, text: &str) -> Received {
@@ -309,7 +309,7 @@ mod tests {
         ] {
             assert!(!is_own_ack(&keys(), ack.replacen(from, to, 1).as_bytes()), "{to:?}");
         }
-        let others = Keys::new(&Secret { current: [2; 32], previous: Vec::new() }, 0);
+        let others = Keys::new(&Secret::of([2; 32]), 0);
         assert!(!is_own_ack(&others, ack.as_bytes()));
     }
 }

@@ -4,6 +4,7 @@
 //! token), and every map keyed by what a peer chooses, goes through SipHash-2-4
 //! under a key of its own, derived from one secret.
 
+use std::fmt;
 use std::hash::Hasher;
 
 use arrayvec::ArrayVec;
@@ -11,12 +12,64 @@ use siphasher::sip::SipHasher24;
 use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24Wide};
 
 /// The secret shared by all instances that answer for one address.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
-    /// What is written is made with this.
-    pub current: [u8; 32],
-    /// What is read may also have been made with one of these: rotation.
-    pub previous: Vec<[u8; 32]>,
+    /// Of all that lives no longer than a transaction, and of what is compared within it: branch,
+    /// To-tag, the hashes of tables. It stays as long as the address: another one in the middle
+    /// of a transaction would make its repetition another request (RFC 3261 §16.11).
+    pub base: Base,
+    /// Of what lives as long as a call.
+    pub tokens: TokenKeys,
+}
+
+/// The part of a secret that does not rotate.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Base(pub [u8; 32]);
+
+/// The keys of route tokens at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenKeys {
+    /// Makes tokens, and verifies them.
+    pub current: TokenKey,
+    /// Verify tokens: those of before, and the one that is to be next, which another instance
+    /// may have begun to use. No two of all these keys have a [mark](TokenKey::mark) in common.
+    pub others: Vec<TokenKey>,
+}
+
+/// One key of route tokens.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenKey {
+    /// Which one it is: all instances call it so.
+    pub version: u32,
+    /// The key.
+    pub key: [u8; 32],
+}
+
+impl TokenKey {
+    /// What a token says of its version.
+    pub fn mark(&self) -> u8 {
+        self.version as u8
+    }
+}
+
+impl Secret {
+    /// A secret that was never rotated.
+    pub fn of(key: [u8; 32]) -> Self {
+        let current = TokenKey { version: 1, key };
+        Self { base: Base(key), tokens: TokenKeys { current, others: Vec::new() } }
+    }
+}
+
+impl fmt::Debug for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Base(secret)")
+    }
+}
+
+impl fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenKey({}, secret)", self.version)
+    }
 }
 
 /// A keyed pseudo-random function for one purpose.
@@ -76,28 +129,63 @@ pub(crate) struct Keys {
     pub(crate) loops: Keyed,
     /// To-tags of replies made without state.
     pub(crate) tag: Keyed,
-    /// MAC of route tokens: the current key, then the previous ones.
-    pub(crate) token: Vec<Keyed>,
+    tokens: TokenMacs,
+}
+
+/// The MACs of route tokens.
+struct TokenMacs {
+    /// The mark of the key that makes tokens.
+    current: u8,
+    /// The current one first.
+    macs: Vec<Keyed>,
+    /// By mark, where its MAC stands: from 1, and 0 if there is none. It is looked up for each
+    /// request within a call, and for whatever is said to be one.
+    places: [u8; 256],
 }
 
 impl Keys {
     /// The functions of a process that drew the number `process`.
     pub(crate) fn new(secret: &Secret, process: u64) -> Self {
-        let of = |purpose| Keyed::derive(&secret.current, purpose);
-        let all = std::iter::once(&secret.current).chain(&secret.previous);
+        let of = |purpose| Keyed::derive(&secret.base.0, purpose);
         Self {
             call: of("call"),
             identity: of("identity"),
             branch: of("branch"),
-            process: Keyed::derive(&secret.current, "process")
-                .hash(&[&process.to_be_bytes()])
-                .to_be_bytes()[..3]
+            process: of("process").hash(&[&process.to_be_bytes()]).to_be_bytes()[..3]
                 .try_into()
                 .expect("three of eight bytes"),
             loops: of("loops"),
             tag: of("tag"),
-            token: all.map(|key| Keyed::derive(key, "token")).collect(),
+            tokens: TokenMacs::new(&secret.tokens),
         }
+    }
+
+    /// Takes other keys for route tokens.
+    pub(crate) fn rekey(&mut self, tokens: &TokenKeys) {
+        self.tokens = TokenMacs::new(tokens);
+    }
+
+    /// The MAC that makes tokens, and the mark of its key.
+    pub(crate) fn token(&self) -> (u8, &Keyed) {
+        (self.tokens.current, self.tokens.macs.first().expect("there is a current key"))
+    }
+
+    /// The MAC of the key with this mark: no more than one is tried on a forged token.
+    pub(crate) fn token_of(&self, mark: u8) -> Option<&Keyed> {
+        let place = self.tokens.places[usize::from(mark)];
+        self.tokens.macs.get(usize::from(place).checked_sub(1)?)
+    }
+}
+
+impl TokenMacs {
+    fn new(keys: &TokenKeys) -> Self {
+        let mut places = [0; 256];
+        let all = || std::iter::once(&keys.current).chain(&keys.others).take(u8::MAX.into());
+        for (place, key) in (1..).zip(all()) {
+            places[usize::from(key.mark())] = place;
+        }
+        let macs = all().map(|key| Keyed::derive(&key.key, "token")).collect();
+        Self { current: keys.current.mark(), macs, places }
     }
 }
 

@@ -27,12 +27,16 @@ pub struct Listener {
     pub advertised: String,
     /// Sources that may use us to reach addresses outside the pools.
     pub trust: Vec<IpNet>,
+    /// Whether other instances have the address too. Then requests go on to back ends from a
+    /// listener that they do not have, so that the answers come back to this instance; requests
+    /// within the dialog come to the shared one, and so to any.
+    pub shared: bool,
 }
 
 impl Listener {
     /// A listener known to others by the address it is bound to.
     pub fn new(local: SocketAddr) -> Self {
-        Self { local, advertised: local.to_string(), trust: Vec::new() }
+        Self { local, advertised: local.to_string(), trust: Vec::new(), shared: false }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The route token: the user part of our Record-Route URI.
 //!
 //! It names the back end of a dialog by address, and the shard that counts the
-//! call, under a MAC that covers the Call-ID. A mid-dialog request carries it back
+//! call, under a MAC that covers the Call-ID; and which of our keys made that, for they are
+//! rotated. A mid-dialog request carries it back
 //! in its Route (RFC 3261 §12.2.1.1), so it finds its back end after a restart, or
 //! at another instance with the same secret. Bound to the Call-ID, a token taken
 //! from one call opens no other. It is a hint where to go, not a permission to go
@@ -15,8 +16,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::secret::Keys;
 
-const VERSION: u8 = 1;
-const HEAD: usize = 2;
+const VERSION: u8 = 2;
+const HEAD: usize = 3;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + 16 + 2 + MAC;
 const ENCODED_MAX: usize = RAW_MAX.div_ceil(3) * 4;
@@ -36,13 +37,14 @@ pub(crate) type TokenText = ArrayVec<u8, ENCODED_MAX>;
 impl RouteToken {
     pub(crate) fn encode(&self, keys: &Keys, call_id: &[u8]) -> TokenText {
         let mut raw = ArrayVec::<u8, RAW_MAX>::new();
-        raw.extend([VERSION, self.shard]);
+        let (mark, key) = keys.token();
+        raw.extend([VERSION, mark, self.shard]);
         match self.backend.ip() {
             IpAddr::V4(ip) => raw.extend(ip.octets()),
             IpAddr::V6(ip) => raw.extend(ip.octets()),
         }
         raw.extend(self.backend.port().to_be_bytes());
-        let mac = keys.token[0].hash(&[&raw, call_id]);
+        let mac = key.hash(&[&raw, call_id]);
         raw.extend(mac.to_be_bytes());
 
         let mut encoded = [0; ENCODED_MAX];
@@ -57,30 +59,31 @@ impl RouteToken {
         let mut raw = [0; RAW_MAX];
         let len = URL_SAFE_NO_PAD.decode_slice(text, &mut raw).ok()?;
         let (content, mac) = raw[..len].split_last_chunk::<MAC>()?;
-        let mac = u64::from_be_bytes(*mac);
-        if !keys.token.iter().any(|key| key.hash(&[content, call_id]) == mac) {
+        let [VERSION, mark, shard, address @ ..] = content else { return None };
+        if keys.token_of(*mark)?.hash(&[content, call_id]) != u64::from_be_bytes(*mac) {
             return None;
         }
-        let [version, shard, address @ ..] = content else { return None };
         let (ip, port) = address.split_last_chunk::<2>()?;
         let ip = match ip.len() {
             4 => IpAddr::from(<[u8; 4]>::try_from(ip).ok()?),
             16 => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
             _ => return None,
         };
-        (*version == VERSION)
-            .then(|| Self { shard: *shard, backend: (ip, u16::from_be_bytes(*port)).into() })
+        Some(Self { shard: *shard, backend: (ip, u16::from_be_bytes(*port)).into() })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::secret::Secret;
+    use crate::secret::{Secret, TokenKey, TokenKeys};
 
-    fn keys(current: u8, previous: &[u8]) -> Keys {
-        let previous = previous.iter().map(|&b| [b; 32]).collect();
-        Keys::new(&Secret { current: [current; 32], previous }, 0)
+    /// Keys whose versions are their bytes.
+    fn keys(current: u8, others: &[u8]) -> Keys {
+        let key = |byte: u8| TokenKey { version: byte.into(), key: [byte; 32] };
+        let others = others.iter().map(|&byte| key(byte)).collect();
+        let tokens = TokenKeys { current: key(current), others };
+        Keys::new(&Secret { tokens, ..Secret::of([9; 32]) }, 0)
     }
 
     fn tokens() -> [RouteToken; 2] {
@@ -105,6 +108,50 @@ mod tests {
             let rotated = keys(2, &[1]);
             assert_eq!(RouteToken::decode(&old, &rotated, b"c"), Some(token));
             assert_eq!(token.encode(&rotated, b"c"), token.encode(&keys(2, &[]), b"c"));
+        }
+    }
+
+    #[test]
+    fn a_key_is_read_before_it_is_written_and_after() {
+        let mut instance = keys(1, &[2]);
+        for token in tokens() {
+            let early = token.encode(&keys(2, &[1]), b"c");
+            assert_eq!(RouteToken::decode(&early, &instance, b"c"), Some(token), "the next one");
+        }
+        let before = tokens().map(|token| token.encode(&instance, b"c"));
+        instance.rekey(&TokenKeys {
+            current: TokenKey { version: 2, key: [2; 32] },
+            others: vec![TokenKey { version: 1, key: [1; 32] }],
+        });
+        for (token, before) in tokens().into_iter().zip(before) {
+            assert_eq!(token.encode(&instance, b"c"), token.encode(&keys(2, &[]), b"c"));
+            assert_eq!(RouteToken::decode(&before, &instance, b"c"), Some(token));
+            assert_eq!(RouteToken::decode(&before, &keys(2, &[3]), b"c"), None, "it is gone");
+        }
+    }
+
+    #[test]
+    fn a_key_of_the_same_mark_is_another_key() {
+        for token in tokens() {
+            let text = token.encode(&keys(1, &[]), b"c");
+            let mut other = keys(1, &[]);
+            let key = TokenKey { version: 1 + 256, key: [3; 32] };
+            other.rekey(&TokenKeys { current: key, others: Vec::new() });
+            assert_eq!(RouteToken::decode(&text, &other, b"c"), None);
+        }
+    }
+
+    #[test]
+    fn each_of_several_keys_is_found_by_its_mark() {
+        const ALL: [u8; 8] = [0, 1, 7, 8, 9, 200, 254, 255];
+        let instance = keys(200, &[255, 254, 9, 8, 7, 1, 0]);
+        for token in tokens() {
+            for made_by in 0..=255 {
+                let text = token.encode(&keys(made_by, &[]), b"c");
+                let known = ALL.contains(&made_by).then_some(token);
+                assert_eq!(RouteToken::decode(&text, &instance, b"c"), known, "{made_by}");
+            }
+            assert_eq!(token.encode(&instance, b"c"), token.encode(&keys(200, &[]), b"c"));
         }
     }
 

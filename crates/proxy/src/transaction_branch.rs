@@ -108,7 +108,7 @@ mod tests {
     };
 
     fn keys(secret: u8, process: u64) -> Keys {
-        Keys::new(&Secret { current: [secret; 32], previous: Vec::new() }, process)
+        Keys::new(&Secret::of([secret; 32]), process)
     }
 
     fn target() -> SocketAddr {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Class, Listener, Rule, RuleTarget, Secret, Senders};
+use tidegate_proxy::{Class, Listener, Rule, RuleTarget, Secret, Senders, TokenKey, TokenKeys};
 
 const PEER: &str = "203.0.113.50:5060";
 const TRUSTED: &str = "203.0.114.1:5060";
@@ -109,7 +109,9 @@ fn a_token_is_good_for_its_own_call_its_own_key_and_configured_back_ends() {
     let mut other_key = Script::with(Policy::Rr, |s| s.secret = secret(2));
     assert_eq!(other_key.status(CALLER, &request("BYE", "sip:bob@10.0.0.1", "a", 2, &more)), 481);
     let mut rotated = Script::with(Policy::Rr, |s| {
-        s.secret = Secret { current: [2; 32], previous: vec![[1; 32]] };
+        let others = vec![secret(1).tokens.current];
+        let current = TokenKey { version: 2, key: [2; 32] };
+        s.secret = Secret { tokens: TokenKeys { current, others }, ..secret(1) };
     });
     assert_eq!(
         rotated.one(CALLER, &request("BYE", "sip:bob@10.0.0.1", "a", 2, &more)).to,
@@ -303,6 +305,7 @@ fn a_wildcard_listener_is_found_by_the_port_and_answers_from_what_was_asked() {
             local: (std::net::Ipv4Addr::UNSPECIFIED, port).into(),
             advertised: format!("edge.example:{port}"),
             trust: Vec::new(),
+            shared: false,
         };
         settings.listeners = vec![wild(5060), wild(5080)];
     });

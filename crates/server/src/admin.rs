@@ -3,6 +3,7 @@
 
 mod backends;
 mod connection;
+mod keys;
 mod origin;
 mod overload;
 
@@ -40,8 +41,8 @@ pub struct Pages {
     /// For `/status`: whatever else an operator wants to know, asked at each request
     /// on the admin thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
-    /// For `/backends`, `/reload`, `/overload`, `/laws`, `/refusals` and `/bans`, if there are shards
-    /// to steer.
+    /// For `/backends`, `/reload`, `/overload`, `/laws`, `/refusals`, `/bans` and `/keys`, if there
+    /// are shards to steer.
     pub controls: Option<Controls>,
     /// Names, in lower case, by which the interface may be called, beside `localhost` and
     /// addresses.
@@ -172,6 +173,7 @@ fn policies() -> impl IntoResponse {
 }
 
 fn no_such_page() -> impl IntoResponse {
-    let pages = "Pages: /healthz /readyz /metrics /status /policies /backends /overload /laws /refusals /bans\n";
+    let pages = "Pages: /healthz /readyz /metrics /status /policies /backends /overload /laws \
+                 /refusals /bans /keys\n";
     (StatusCode::NOT_FOUND, pages)
 }

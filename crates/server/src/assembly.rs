@@ -11,12 +11,11 @@ use tidegate_balance::{Fleet, Muster, Post};
 use tidegate_control::BanList;
 use tidegate_io::Orders;
 use tidegate_proxy as proxy;
-use tidegate_proxy::Proxy;
+use tidegate_proxy::{Proxy, Secret};
 use tidegate_sim::{Costs, Host, HostSettings};
 use tidegate_world::{Core, Pool, Seed, delegate};
 
-use crate::config::{self, Config, Emulate, HostPort, Listen, Location, Selection};
-use crate::key::Keys;
+use crate::config::{self, Config, Emulate, HostPort, Listen, Location, Selection, Sharing};
 use crate::refusals::Refusals;
 use crate::sources::ShardCounters;
 use crate::status::Instruments;
@@ -26,7 +25,7 @@ use crate::steering::Steering;
 /// What all shards of a process share.
 pub struct Assembly<'a> {
     config: &'a Config,
-    keys: &'a Keys,
+    keys: &'a Secret,
     locals: Vec<SocketAddr>,
     fleet: Fleet,
     pools: Vec<balance::Pool>,
@@ -39,7 +38,7 @@ pub struct Assembly<'a> {
 impl<'a> Assembly<'a> {
     /// The process that `config` describes, whose listeners are at `locals`, in the order of the
     /// configuration.
-    pub fn new(config: &'a Config, keys: &'a Keys, locals: Vec<SocketAddr>, seed: Seed) -> Self {
+    pub fn new(config: &'a Config, keys: &'a Secret, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
         let bans = BanList::new(config.overload.sources.bans_max);
         let fleet = Fleet::new(&musters(config));
@@ -105,8 +104,8 @@ impl<'a> Assembly<'a> {
                 .as_ref()
                 .map_or_else(|| local.to_string(), ToString::to_string),
             trust: listen.trust.clone(),
+            shared: listen.shared != Sharing::No,
         };
-        let secret = proxy::Secret { current: keys.current, previous: keys.previous.clone() };
         proxy::Settings {
             shard,
             shards: config.server.shards,
@@ -127,7 +126,7 @@ impl<'a> Assembly<'a> {
             ..proxy::Settings::new(
                 config.listen.iter().zip(&self.locals).map(listener).collect(),
                 pool_settings(pools, config),
-                secret,
+                (*keys).clone(),
             )
         }
     }

@@ -39,21 +39,22 @@ use toml::Spanned;
 pub use address::HostPort;
 pub use changes::needs_restart;
 pub use diagnostic::Diagnostics;
-pub use listen::Listen;
+pub use listen::{Listen, Sharing};
 pub use location::Location;
 pub use overload::Emulate;
 pub use pool::{Backend, Pool, Selection};
 pub use reference::reference;
 pub use resolved::{decide_word, emulate_toml, overload_toml, queue_word, selection_toml};
 
+use crate::key::Rotation;
 use diagnostic::Report;
 use document::Document;
 use section::Section;
 use tables::{
     ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX,
-    COALESCE_US, DRAIN_SECONDS, EMULATE, LISTEN, OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT,
-    REFUSALS_PER_SECOND, RESOLVER, RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SHARDS, STATE_DIR,
-    TRANSACTIONS_MAX,
+    COALESCE_US, DRAIN_SECONDS, EMULATE, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN, OVERLOAD, POOL,
+    QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND, RESOLVER, RESOLVER_SERVERS, ROOT, ROUTE, SERVER,
+    SHARDS, STATE_DIR, TRANSACTIONS_MAX,
 };
 
 /// A configuration that was found right.
@@ -99,9 +100,11 @@ pub struct Admin {
 pub struct Server {
     /// Threads that handle messages, at least 1.
     pub shards: u16,
-    /// Directory of the key, if the configuration names one;
+    /// Directory of the keys, if the configuration names one;
     /// see [`key::state_dir`](crate::key::state_dir).
     pub state_dir: Option<PathBuf>,
+    /// When the keys are rotated.
+    pub rotation: Rotation,
     /// How long a stopping process goes on for the calls it is setting up.
     pub drain: Duration,
     /// Calls known at the same time at the most.
@@ -168,6 +171,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     let emulate = root.read_all(&EMULATE, overload::read_emulate, report).pop();
 
     listen::check_distinct(&listeners, report);
+    listen::check_sharing(&listeners, overload.as_ref(), report);
     pool::check_distinct(&pools, report);
     pool::check_forks(&pools, report);
     health::check_backups(&pools, report);
@@ -230,8 +234,13 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     let queue_max = whole(&QUEUE_MAX);
     let backend_pause = whole(&BACKEND_PAUSE_SECONDS);
     let coalesce = whole(&COALESCE_US);
+    let (rotate_h, settle_s) = (whole(&KEY_ROTATE_H), whole(&KEY_SETTLE_S));
     Some(Server {
         state_dir: section.given(&STATE_DIR, report).map(Spanned::into_inner),
+        rotation: Rotation {
+            every: rotate_h.filter(|hours| *hours > 0).map(|h| Duration::from_secs(h * 3600)),
+            settle: Duration::from_secs(settle_s?),
+        },
         shards: u16::try_from(shards?).ok()?,
         drain: Duration::from_secs(drain?),
         calls_max: usize::try_from(calls_max?).ok()?,

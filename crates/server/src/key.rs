@@ -1,61 +1,56 @@
-//! The secret key, which outlives the process.
+//! The secret keys of an address, which outlive the process.
 //!
-//! The token in our Record-Route is authenticated with it, so a request inside a
-//! dialog finds its back end after a restart and at every instance that has the
-//! same key. `route.key` holds one key a line, 64 hexadecimal digits each: the
-//! first one makes tokens, all of them verify, so a key is rotated by writing a
-//! new line above the old one and removing the old one a day later.
+//! The token in our Record-Route is authenticated with one of them, so a request inside a
+//! dialog finds its back end after a restart and at every instance that has the same keys. They
+//! lie in `route.key` and are rotated: a [ring](KeyRing) says which is in use when. Instances on
+//! one machine may share the file; to others its operator copies it.
+
+mod keeper;
+pub mod order;
+mod ring;
 
 use std::ffi::OsString;
-use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::StartError;
+
+pub use keeper::{Keeper, NotKept, Rotation, Watch};
+pub use ring::{KEPT, KEYS_MAX, Key, KeyRing, NotRotated, Role, Shown, UnixTime};
+pub(crate) use ring::{from_hex, to_hex};
 
 /// The name of the key file in the state directory.
 pub const FILE_NAME: &str = "route.key";
 
-/// A secret key: 256 bits.
-pub type Key = [u8; 32];
+/// What whoever changes the file holds, that no other process changes it too.
+const LOCK_NAME: &str = "route.key.lock";
 
-/// Keys in the file at the most: each one more is tried on every forged token.
-const KEYS_MAX: usize = 8;
+/// Bytes of the file at the most: more than the longest that can be right.
+const BYTES_MAX: u64 = 1024;
 
-/// The keys of this instance.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Keys {
-    /// Makes tokens, and verifies them.
-    pub current: Key,
-    /// Verify tokens that were made before the last rotations; newest first.
-    pub previous: Vec<Key>,
+/// Reads the keys in `state_dir`, which is created with new ones from the operating system's
+/// entropy if there are none. Processes that start at the same time agree on them.
+///
+/// # Errors
+/// When the file cannot be read or made, when others than its owner may read it, or when its
+/// content is not keys.
+pub fn load_or_create(state_dir: &Path) -> Result<KeyRing, StartError> {
+    let path = state_dir.join(FILE_NAME);
+    match fs::metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(state_dir, &path)?,
+        Err(error) => return Err(unreadable(&path, &error)),
+        Ok(_) => {}
+    }
+    read(&path)
 }
 
-impl Keys {
-    /// Reads the keys in `state_dir`, which is created with a new key from the
-    /// operating system's entropy if there is none. Processes that start at the
-    /// same time agree on the key.
-    ///
-    /// # Errors
-    /// When the file cannot be read or made, when others than its owner may read
-    /// it, or when its content is not keys.
-    pub fn load_or_create(state_dir: &Path) -> Result<Self, StartError> {
-        let path = state_dir.join(FILE_NAME);
-        match fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => create(state_dir, &path)?,
-            Err(error) => return Err(unreadable(&path, &error)),
-            Ok(_) => {}
-        }
-        read(&path)
-    }
-}
-
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys(secret, {} previous)", self.previous.len())
-    }
+/// What time it is.
+#[allow(clippy::disallowed_methods)] // The instances of an address have no other time in common.
+pub fn unix_time() -> UnixTime {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The state directory: the `configured` one, or the first that the environment
@@ -88,7 +83,8 @@ fn suggested(env: impl Fn(&str) -> Option<OsString>, is_root: bool) -> Option<Pa
         .or_else(|| dir("HOME").map(|home| home.join(".local/state/tidegate")))
 }
 
-fn read(path: &Path) -> Result<Keys, StartError> {
+/// Reads the keys in the file at `path`.
+fn read(path: &Path) -> Result<KeyRing, StartError> {
     // A pipe would block the opening, so the kind is looked at first.
     let kind = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     if !kind.is_file() {
@@ -99,9 +95,13 @@ fn read(path: &Path) -> Result<Keys, StartError> {
     check_private(path, &metadata)?;
 
     let mut content = Vec::new();
-    let most = (KEYS_MAX * 65 + 1) as u64;
-    file.take(most).read_to_end(&mut content).map_err(|error| unreadable(path, &error))?;
-    parse(path, &content)
+    file.take(BYTES_MAX).read_to_end(&mut content).map_err(|error| unreadable(path, &error))?;
+    KeyRing::parse(&content).map_err(|ring::Wrong { line, what }| {
+        let remedy = "put back the file as it was, write keys of 64 hexadecimal digits, as \
+                      `openssl rand -hex 32` prints them, or remove it to have new ones made: \
+                      calls set up before then lose their way";
+        StartError::new(format!("{}:{line}", path.display()), what, remedy)
+    })
 }
 
 /// Whoever reads the key can have requests routed to any back end.
@@ -125,52 +125,44 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError>
     Ok(())
 }
 
-fn parse(path: &Path, content: &[u8]) -> Result<Keys, StartError> {
-    let lines = content.strip_suffix(b"\n").unwrap_or(content).split(|byte| *byte == b'\n');
-    let mut keys = Vec::new();
-    for (index, line) in lines.enumerate() {
-        let place = format!("{}:{}", path.display(), index + 1);
-        if index == KEYS_MAX {
-            let what = format!("more than {KEYS_MAX} keys");
-            return Err(StartError::new(place, what, "remove the oldest, at the end"));
-        }
-        let key = from_hex(line).ok_or_else(|| {
-            let what = format!("not a key: {}", complaint(line));
-            let remedy = "write 64 hexadecimal digits, as `openssl rand -hex 32` prints them, \
-                          or remove the file to have a new key made";
-            StartError::new(place, what, remedy)
-        })?;
-        keys.push(key);
-    }
-    let current = keys.remove(0);
-    Ok(Keys { current, previous: keys })
+/// Has `change` make other keys of those in `state_dir`, and puts them there in one step. No
+/// other process does the same meanwhile; if one is about to, [`NotKept::Busy`].
+fn change(
+    state_dir: &Path,
+    change: impl FnOnce(&KeyRing) -> Result<KeyRing, NotRotated>,
+) -> Result<KeyRing, NotKept> {
+    let path = state_dir.join(FILE_NAME);
+    let unwritable = |error: io::Error| {
+        let remedy = "let this user write there";
+        StartError::new(path.display(), format!("cannot be changed: {error}"), remedy)
+    };
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(state_dir.join(LOCK_NAME))
+        .map_err(unwritable)?;
+    // Who waits here would wait as long as a process that is halted.
+    lock.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => NotKept::Busy,
+        TryLockError::Error(error) => unwritable(error).into(),
+    })?;
+    let changed = change(&read(&path)?).map_err(NotKept::NotRotated)?;
+    let put = || {
+        let draft = draft(state_dir)?;
+        let written = write_durably(&draft, &changed.text());
+        let named = written.and_then(|()| fs::rename(&draft, &path));
+        named.inspect_err(|_| drop(fs::remove_file(&draft)))?;
+        File::open(state_dir)?.sync_all()
+    };
+    let done = put().map_err(unwritable);
+    drop(lock);
+    done?;
+    Ok(changed)
 }
 
-/// What is wrong with a line, without showing a secret that is nearly right.
-fn complaint(line: &[u8]) -> String {
-    match line.iter().position(|byte| !byte.is_ascii_hexdigit()) {
-        _ if line.is_empty() => "an empty line".to_owned(),
-        Some(at) => format!("character {} is not a hexadecimal digit", at + 1),
-        None => format!("{} digits", line.len()),
-    }
-}
-
-pub(crate) fn from_hex(line: &[u8]) -> Option<Key> {
-    if line.len() != 64 || !line.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let mut key = Key::default();
-    for (byte, pair) in key.iter_mut().zip(line.chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(key)
-}
-
-pub(crate) fn to_hex(key: &Key) -> String {
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Makes the file with one new key, unless somebody else has made it meanwhile.
+/// Makes the file with new keys, unless somebody else has made it meanwhile.
 fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
     let unwritable = |error: io::Error| {
         let remedy = format!(
@@ -182,18 +174,24 @@ fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
     };
     DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(unwritable)?;
 
-    let key: Key = random().map_err(unwritable)?;
-    let mark: [u8; 4] = random().map_err(unwritable)?;
-    let draft = state_dir.join(format!("{FILE_NAME}.{:08x}", u32::from_be_bytes(mark)));
-    let made = write_durably(&draft, &to_hex(&key)).and_then(|()| publish(&draft, path));
+    let keys = random().and_then(|base| Ok(KeyRing::new(base, random()?, unix_time())));
+    let keys = keys.map_err(unwritable)?;
+    let draft = draft(state_dir).map_err(unwritable)?;
+    let made = write_durably(&draft, &keys.text()).and_then(|()| publish(&draft, path));
     // It is either the second name of the file or a draft that came too late.
     let removed = fs::remove_file(&draft);
     made.and(removed).and_then(|()| File::open(state_dir)?.sync_all()).map_err(unwritable)
 }
 
-fn write_durably(path: &Path, line: &str) -> io::Result<()> {
+/// A name for a file that nobody else writes.
+fn draft(state_dir: &Path) -> io::Result<PathBuf> {
+    let mark: [u8; 4] = random()?;
+    Ok(state_dir.join(format!("{FILE_NAME}.{:08x}", u32::from_be_bytes(mark))))
+}
+
+fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    writeln!(file, "{line}")?;
+    file.write_all(text.as_bytes())?;
     file.sync_all()
 }
 

@@ -1,8 +1,16 @@
 //! Tests of the key file.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use tidegate_proxy::{Base, Secret, TokenKey, TokenKeys};
 
 use super::*;
+
+/// What the keys are now.
+fn in_force(keys: &KeyRing) -> Secret {
+    keys.secret(unix_time(), Duration::from_secs(60))
+}
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -25,18 +33,21 @@ fn written(content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
 fn a_first_start_makes_a_private_key_that_the_next_one_finds() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("a/b");
-    let keys = Keys::load_or_create(&state).unwrap();
-    assert_ne!(keys.current, Key::default());
-    assert!(keys.previous.is_empty());
+    let keys = load_or_create(&state).unwrap();
+    let Secret { base, tokens } = in_force(&keys);
+    assert_ne!(base.0, Key::default());
+    assert_ne!(tokens.current.key, Key::default());
+    assert_ne!(tokens.current.key, base.0);
+    assert!(tokens.others.is_empty());
     assert_eq!(mode(&state.join(FILE_NAME)), 0o600);
     assert_eq!(mode(&state), 0o700);
-    assert_eq!(Keys::load_or_create(&state), Ok(keys.clone()));
+    assert_eq!(load_or_create(&state), Ok(keys.clone()));
 
     let names: Vec<_> = fs::read_dir(&state).unwrap().map(|f| f.unwrap().file_name()).collect();
     assert_eq!(names, [FILE_NAME], "no draft is left behind");
 
-    let other = Keys::load_or_create(&dir.path().join("c")).unwrap();
-    assert_ne!(other.current, keys.current);
+    let other = load_or_create(&dir.path().join("c")).unwrap();
+    assert_ne!(in_force(&other).tokens.current, tokens.current);
 }
 
 #[test]
@@ -44,7 +55,7 @@ fn processes_that_start_together_agree() {
     let dir = tempfile::tempdir().unwrap();
     let found: Vec<_> = std::thread::scope(|scope| {
         let starts: Vec<_> =
-            (0..8).map(|_| scope.spawn(|| Keys::load_or_create(dir.path()).unwrap())).collect();
+            (0..8).map(|_| scope.spawn(|| load_or_create(dir.path()).unwrap())).collect();
         starts.into_iter().map(|start| start.join().unwrap()).collect()
     });
     assert!(found.iter().all(|keys| *keys == found[0]));
@@ -54,10 +65,11 @@ fn processes_that_start_together_agree() {
 fn the_first_line_makes_tokens_and_all_verify() {
     let lines = format!("{}\n{}\n{}\n", "0a".repeat(32), "FF".repeat(32), "01".repeat(32));
     let (dir, _) = written(lines);
-    let keys = Keys::load_or_create(dir.path()).unwrap();
-    assert_eq!(keys.current, [0x0a; 32]);
-    assert_eq!(keys.previous, [[0xff; 32], [0x01; 32]]);
-    assert_eq!(format!("{keys:?}"), "Keys(secret, 2 previous)");
+    let Secret { base, tokens } = in_force(&load_or_create(dir.path()).unwrap());
+    assert_eq!(base, Base([0x0a; 32]));
+    let key = |version: u32, byte: u8| TokenKey { version, key: [byte; 32] };
+    assert_eq!(tokens, TokenKeys { current: key(3, 0x0a), others: vec![key(2, 0xff), key(1, 1)] });
+    assert!(!format!("{base:?} {tokens:?}").contains("10"), "no secret is shown");
 }
 
 #[test]
@@ -65,13 +77,13 @@ fn a_key_others_may_use_is_refused() {
     let (dir, path) = written("0a".repeat(32));
     for wrong in [0o640, 0o604, 0o620, 0o601, 0o777] {
         set_mode(&path, wrong);
-        let error = Keys::load_or_create(dir.path()).unwrap_err();
+        let error = load_or_create(dir.path()).unwrap_err();
         assert!(error.what.contains(&format!("mode {wrong:04o}")), "{error}");
         assert!(error.remedy.contains("chmod 600"), "{error}");
     }
     for right in [0o600, 0o400] {
         set_mode(&path, right);
-        assert!(Keys::load_or_create(dir.path()).is_ok());
+        assert!(load_or_create(dir.path()).is_ok());
     }
 }
 
@@ -90,7 +102,7 @@ fn wrong_content_is_refused_with_its_line_and_not_shown() {
         (format!("{right}\n").repeat(9), 9, "more than 8 keys"),
     ] {
         let (dir, path) = written(&content);
-        let error = Keys::load_or_create(dir.path()).unwrap_err();
+        let error = load_or_create(dir.path()).unwrap_err();
         assert_eq!(error.place, format!("{}:{line}", path.display()), "{content:?}");
         assert!(error.what.contains(what), "{error}");
         assert!(!error.to_string().contains("0a0a"), "{error}");
@@ -102,10 +114,10 @@ fn wrong_content_is_refused_with_its_line_and_not_shown() {
 fn what_is_no_file_or_no_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join(FILE_NAME)).unwrap();
-    assert_eq!(Keys::load_or_create(dir.path()).unwrap_err().what, "not a file");
+    assert_eq!(load_or_create(dir.path()).unwrap_err().what, "not a file");
 
     let (file, path) = written("");
-    let error = Keys::load_or_create(&path).unwrap_err();
+    let error = load_or_create(&path).unwrap_err();
     assert!(error.what.contains("Not a directory"), "{error}");
     drop(file);
 }
@@ -125,4 +137,48 @@ fn the_state_directory_is_the_first_that_is_suggested() {
     assert_eq!(found(&all[2..], false).as_deref(), Some("/h/.local/state/tidegate"));
     assert_eq!(found(&[("XDG_STATE_HOME", ""), ("STATE_DIRECTORY", "s")], false), None);
     assert_eq!(state_dir(Some(Path::new("/given"))), Ok(PathBuf::from("/given")));
+}
+
+#[test]
+fn a_change_leaves_whole_keys_or_the_old_ones() {
+    let (dir, path) = written(format!("{}\n", "0a".repeat(32)));
+    let settle = Duration::from_secs(60);
+    let keys = load_or_create(dir.path()).unwrap();
+    let rotate = |ring: &KeyRing| ring.rotated(unix_time(), settle, [7; 32]);
+    let changed = change(dir.path(), rotate).unwrap();
+    assert_ne!(changed, keys);
+    assert_eq!(load_or_create(dir.path()), Ok(changed.clone()));
+    assert_eq!(mode(&path), 0o600);
+    let mut names: Vec<_> =
+        fs::read_dir(dir.path()).unwrap().map(|f| f.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, [FILE_NAME, LOCK_NAME], "no draft is left behind");
+
+    let refused = change(dir.path(), rotate).unwrap_err();
+    assert!(matches!(refused, NotKept::NotRotated(NotRotated::Settling(2, _))), "{refused:?}");
+    assert_eq!(load_or_create(dir.path()), Ok(changed));
+}
+
+#[test]
+fn of_processes_that_rotate_together_one_does() {
+    let (dir, _) = written(format!("{}\n", "0a".repeat(32)));
+    let settle = Duration::from_secs(60);
+    let rotate = |key: u8| change(dir.path(), |ring| ring.rotated(unix_time(), settle, [key; 32]));
+    let rotate = &rotate;
+    let done: Vec<_> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..8).map(|n| scope.spawn(move || rotate(n).is_ok())).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(done.iter().filter(|done| **done).count(), 1);
+}
+
+#[test]
+fn who_changes_the_keys_is_not_waited_for() {
+    let (dir, _) = written(format!("{}\n", "0a".repeat(32)));
+    let rotate = |ring: &KeyRing| ring.rotated(unix_time(), Duration::ZERO, [7; 32]);
+    let other = File::create(dir.path().join(LOCK_NAME)).unwrap();
+    other.lock().unwrap();
+    assert_eq!(change(dir.path(), rotate), Err(NotKept::Busy));
+    drop(other);
+    assert!(change(dir.path(), rotate).is_ok());
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use tidegate_io::{
     Clock, Crossings, Drive, Ended, Group, Limits, Orders, Resolver, Shard, Stop, Summary,
 };
+use tidegate_proxy::Secret;
 use tidegate_world::{Pool, Seed};
 
 use crate::StartError;
@@ -18,7 +20,7 @@ use crate::admin::{Admin, Controls, Pages, Status};
 use crate::assembly::{Assembly, Part};
 use crate::bans;
 use crate::config::Config;
-use crate::key::Keys;
+use crate::key::{self, Keeper};
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
@@ -96,8 +98,8 @@ pub struct Ending {
     pub recorded: Option<Recorded>,
 }
 
-/// Runs the process that `config` describes until a signal asks it to stop, and records it if
-/// there is a place to `record` to.
+/// Runs the process that `config` describes, with the keys in `state_dir`, until a signal asks it to
+/// stop, and records it if there is a place to `record` to.
 ///
 /// What happens meanwhile is told.
 ///
@@ -105,11 +107,13 @@ pub struct Ending {
 /// When something outside the configuration keeps it from starting, or a shard fails.
 pub fn run(
     config: &Config,
-    keys: &Keys,
+    state_dir: &Path,
     record: Option<&RecordTo>,
     signals: &Signals,
     mut tell: impl FnMut(Event),
 ) -> Result<Ending, RunError> {
+    let (ring, begun) = (key::load_or_create(state_dir)?, key::unix_time());
+    let keys = &ring.secret(begun, config.server.rotation.settle);
     let clock = Clock::start();
     let stop = Stop::new();
     let life = Arc::new(Life::new());
@@ -132,8 +136,11 @@ pub fn run(
     let status = status(&groups, assembly.instruments(), clock);
     let orders = Orders::to(config.server.shards);
     let steering = Arc::new(assembly.steering(orders.clone()));
+    let (rotation, heard) = (config.server.rotation, orders.clone());
+    let keeper = Arc::new(Keeper::new(state_dir.to_owned(), ring, rotation, begun, heard));
     let controls = Controls {
         steering: Arc::clone(&steering),
+        keeper: Some(Arc::clone(&keeper)),
         refusals: assembly.refusals(),
         bans: assembly.bans().clone(),
         clock,
@@ -150,6 +157,7 @@ pub fn run(
     let failed = |what: &str, error: std::io::Error| {
         StartError::new(what, error.to_string(), "raise the limits of this process")
     };
+    let _watch = keeper.watch().map_err(|error| failed("keys", error))?;
     let mesh = Crossings::mesh(config.server.shards, CROSSINGS_MAX)
         .map_err(|error| failed("shards", error))?;
     let resolver = config
@@ -220,7 +228,7 @@ pub fn run(
 fn begin_recording(
     to: &RecordTo,
     config: &Config,
-    keys: &Keys,
+    keys: &Secret,
     listeners: &[SocketAddr],
     seed: Seed,
 ) -> Result<(Recorder, Journal), StartError> {

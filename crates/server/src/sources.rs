@@ -344,7 +344,7 @@ static TIME: Family =
 /// A number of the sockets that stands alone.
 type OfIo = (Family, fn(&io::Counters) -> &Counter);
 
-static IO: [OfIo; 15] = [
+static IO: [OfIo; 16] = [
     (Family::counter("udp_sent", "Datagrams sent"), |c| &c.sent),
     (Family::counter("udp_trains", "Trains: datagrams handed to the kernel as one"), |c| {
         &c.sent_trains
@@ -356,6 +356,9 @@ static IO: [OfIo; 15] = [
     (Family::counter("udp_filtered", "Datagrams the kernel dropped on purpose"), |c| &c.filtered),
     (Family::counter("udp_shed_errors", "Times the kernel would not be told what to drop"), |c| {
         &c.shed_errors
+    }),
+    (Family::counter("udp_leave_errors", "Shared addresses that could not be left"), |c| {
+        &c.leave_errors
     }),
     (Family::counter("udp_received_large", "Datagrams longer than an ordinary buffer"), |c| {
         &c.received_large

@@ -8,6 +8,7 @@ use tidegate_world::{Core, Timestamp, delegate};
 
 use crate::assembly::{musters, pool_settings};
 use crate::config::order::{Laws, Order, given};
+use crate::key;
 
 /// A proxy, and who translates its orders: it knows no configuration.
 pub struct Steered {
@@ -50,9 +51,17 @@ impl Steered {
 }
 
 impl Core for Steered {
-    /// An order as [`crate::config::order`] has it.
+    /// An order as [`crate::config::order`] has it, or of [keys](key::order).
     fn on_order(&mut self, now: Timestamp, order: &[u8]) {
         self.heard += 1;
+        let in_force = &self.counters.in_force;
+        if key::order::is_about_keys(order) {
+            match key::order::given(order) {
+                Some(keys) => self.proxy.rekey(&keys),
+                None => in_force.not_heeded.add(1),
+            }
+            return;
+        }
         // One that is not understood was recorded by another version: whoever gives orders has them
         // checked.
         let is_heeded = given(order).is_ok_and(|order| self.heed(now, order));

@@ -4,7 +4,7 @@ use tidegate_io as io;
 use tidegate_proxy as proxy;
 
 use crate::StartError;
-use crate::config::{Config, Listen};
+use crate::config::{Config, Listen, Sharing};
 
 /// Opens the sockets of every listener.
 pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
@@ -14,6 +14,7 @@ pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
             receive_buffer: listen.receive_buffer,
             // One queue of all has one order: that of arrival.
             split: config.overload.queueing == proxy::Queueing::Class,
+            shared: listen.shared == Sharing::Processes,
             gate: config.overload.disposal == proxy::Disposal::Kernel
                 || config.overload.sources.may_ban(),
             ..io::Listen::new(listen.address)

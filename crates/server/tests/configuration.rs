@@ -17,6 +17,7 @@ use tidegate_proxy::{
     Senders, SourceLimit, Sources,
 };
 use tidegate_server::config::{Config, Selection};
+use tidegate_server::key::Rotation;
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
@@ -172,6 +173,7 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     assert_eq!(config.server.drain.as_secs(), 35);
     assert_eq!(config.server.coalesce.as_micros(), 200);
     assert_eq!(config.server.state_dir, None);
+    assert_eq!(config.server.rotation, Rotation { every: None, settle: Duration::from_secs(60) });
     assert_eq!(config.admin.address, Some("127.0.0.1:8060".parse().unwrap()));
     assert_eq!(config.listen[0].advertise, None);
     let backends = &config.pool[0].backends;
@@ -189,7 +191,8 @@ fn every_key_of_the_full_configuration_arrives() {
     assert_eq!(
         config.to_string(),
         "  listen   udp 0.0.0.0:5060, advertised as sip.example.com:5060, trusts 2 networks
-  listen   udp [2001:db8::1]:5060
+  listen   udp [2001:db8::1]:5060, shared with hosts
+  listen   udp [2001:db8::2]:5060
   pool     app: cjsq, stateless, 2 back ends
              192.0.2.10:5060 (app-1), weight 1
              [2001:db8::10]:5062, weight 3
@@ -213,6 +216,8 @@ fn every_key_of_the_full_configuration_arrives() {
     assert_eq!(config.server.backend_pause.as_secs(), 0);
     assert_eq!(config.server.coalesce.as_micros(), 0);
     assert_eq!(config.server.drain.as_secs(), 5);
+    let (every, settle) = (Some(Duration::from_secs(24 * 3600)), Duration::from_secs(120));
+    assert_eq!(config.server.rotation, Rotation { every, settle });
     assert_eq!(config.server.state_dir, Some(PathBuf::from("/var/lib/tidegate")));
     let message = &config.pool[1];
     assert_eq!((message.failover_after.as_millis(), message.tries_max), (2000, 5));

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tidegate_io::{Clock, Crossings, Drive, Limits, Listen, Orders, Shard, Stop, open};
+use tidegate_proxy::Secret;
 use tidegate_server::admin::{Admin, Controls, Pages, Status};
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
-use tidegate_server::key::Keys;
 use tidegate_server::metrics::Metrics;
 use tidegate_server::phase::Life;
 use tidegate_world::{Pool, Seed};
@@ -49,13 +49,14 @@ impl Running {
         let config = Config::parse(Path::new("f"), CONFIGURATION.as_bytes());
         let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
         let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
-        let keys = Keys { current: [1; 32], previous: Vec::new() };
+        let keys = Secret::of([1; 32]);
         let assembly = Assembly::new(&config, &keys, vec![group.local()], Seed(1));
         let (clock, stop, orders) = (Clock::start(), Stop::new(), Orders::to(1));
         let controls = Controls {
             steering: Arc::new(assembly.steering(orders.clone())),
             refusals: assembly.refusals(),
             bans: assembly.bans().clone(),
+            keeper: None,
             clock,
         };
         let pages = Pages {

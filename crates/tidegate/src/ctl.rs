@@ -65,6 +65,10 @@ enum Command {
         /// Its address; for IPv6, any in its /64 network
         address: std::net::IpAddr,
     },
+    /// Show the keys of the tokens in Record-Route, without their secrets
+    Keys,
+    /// Make the next key, which is put to use once it has settled
+    Rotate,
 }
 
 #[derive(clap::Args)]
@@ -106,6 +110,8 @@ fn answer(args: &Args) -> Result<String, Trouble> {
         Command::Law(law) => (client.put("/overload", &law.order())?, tables::in_force),
         Command::Refusals => (client.get("/refusals")?, tables::refusals),
         Command::Bans => (client.get("/bans")?, tables::bans),
+        Command::Keys => (client.get("/keys")?, tables::keys),
+        Command::Rotate => (client.post("/keys/next")?, tables::keys),
         Command::Unban { address } => (client.delete(&format!("/bans/{address}"))?, tables::bans),
     };
     Ok(if args.json { format!("{value:#}\n") } else { table(&value) })

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use tidegate_server::config::Config;
-use tidegate_server::key::{self, Keys};
+use tidegate_server::key;
 use tidegate_server::recording::{RecordTo, Recorded, SIZE_MIN};
 use tidegate_server::signal::Signals;
 use tidegate_server::{Ending, Event, Finish, RunError, StartError, Started, run as serve};
@@ -115,7 +115,6 @@ fn tell_recorded(Recorded { inputs, lost, error }: &Recorded, to: &RecordTo) {
 
 fn start(config: &Config, record: Option<&RecordTo>) -> Result<Ending, RunError> {
     let state_dir = key::state_dir(config.server.state_dir.as_deref())?;
-    let keys = Keys::load_or_create(&state_dir)?;
     let signals = Signals::catch().map_err(|error| {
         RunError::Start(StartError {
             place: "signals".to_owned(),
@@ -123,7 +122,7 @@ fn start(config: &Config, record: Option<&RecordTo>) -> Result<Ending, RunError>
             remedy: "raise the limits of this process".to_owned(),
         })
     })?;
-    serve(config, &keys, record, &signals, |event| match event {
+    serve(config, &state_dir, record, &signals, |event| match event {
         Event::Started(started) => tell_started(&started),
         Event::Reloaded => say(&format!("{} was read again", config.path.display())),
         Event::NotReloaded(why) => {

@@ -7,10 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate_agent::{AnswererConfig, CallerConfig, Load};
-use tidegate_proxy::Mode;
+use tidegate_proxy::{Mode, Secret};
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
-use tidegate_server::key::Keys;
 use tidegate_world::{Pool, Seed};
 
 use super::fit::Outside;
@@ -147,7 +146,7 @@ pub(super) fn play(
         move |pool: Pool| {
             let config = Config::parse(Path::new("calibrate"), text.as_bytes());
             let config = config.unwrap_or_else(|wrong| panic!("it is written here: {wrong}"));
-            let keys = Keys { current: [0; 32], previous: Vec::new() };
+            let keys = Secret::of([0; 32]);
             let locals = config.listen.iter().map(|listen| listen.address).collect();
             let core = Assembly::new(&config, &keys, locals, seed).part(0).core(pool);
             Metered::new(core, metering)

@@ -7,10 +7,9 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_proxy::{Disposal, Mode};
+use tidegate_proxy::{Disposal, Mode, Secret};
 use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::Config;
-use tidegate_server::key::Keys;
 use tidegate_world::{
     Answer, Core, Failure, Load, Path as Way, Pool, QueryId, Received, Seed, Timestamp, Transmit,
     Work, delegate,
@@ -101,7 +100,7 @@ impl Subject {
         let text = state.configuration(parties);
         let config = Config::parse(Path::new("costs"), text.as_bytes());
         let config = config.unwrap_or_else(|wrong| panic!("it is written here: {wrong}"));
-        let keys = Keys { current: [0; 32], previous: Vec::new() };
+        let keys = Secret::of([0; 32]);
         let locals = vec![parties.server];
         let core = Assembly::new(&config, &keys, locals, Seed(1)).part(0).core(pool.clone());
         let sockets: std::io::Result<_> =

@@ -6,11 +6,10 @@ use tidegate_agent::{
     Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Routing, Span,
 };
 use tidegate_balance::Fleet;
-use tidegate_proxy::{Class, DropReason, Mode, Queueing, REPLIES};
+use tidegate_proxy::{Class, DropReason, Mode, Queueing, REPLIES, Secret};
 use tidegate_server::ShardCounters;
 use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::{Config, Selection};
-use tidegate_server::key::Keys;
 use tidegate_sim::HostSettings;
 use tidegate_sim::check::Role;
 use tidegate_sim::check::books::{AnswererBook, Book, CallerBook, Endings, Fill, Held, ProxyBook};
@@ -96,7 +95,7 @@ impl Node {
                 let mut key = [0; 32];
                 key[..8].copy_from_slice(&world.seed.to_le_bytes());
                 key[8] = index as u8;
-                let keys = Keys { current: key, previous: Vec::new() };
+                let keys = Secret::of(key);
                 let assembly = Assembly::new(&config, &keys, vec![address(place)], seed);
                 let backends = assembly.pools().iter().flat_map(|pool| pool.backends());
                 let instruments = Instruments {

@@ -41,7 +41,7 @@ impl Bench {
     pub fn new(mode: Mode, adjust: impl FnOnce(&mut Settings)) -> Self {
         let mut pool = PoolSettings::new(Backends::new("app", &[("a", BACKEND, 1)]), Policy::Tlwl);
         pool.mode = mode;
-        let secret = Secret { current: [1; 32], previous: Vec::new() };
+        let secret = Secret::of([1; 32]);
         let mut settings = Settings::new(vec![Listener::new(PROXY)], vec![pool], secret);
         adjust(&mut settings);
         let buffers = Pool::new();

@@ -22,7 +22,7 @@ pub fn address(text: &str) -> SocketAddr {
 }
 
 pub fn secret(byte: u8) -> Secret {
-    Secret { current: [byte; 32], previous: Vec::new() }
+    Secret::of([byte; 32])
 }
 
 /// A pool whose requests are forwarded without transactions.

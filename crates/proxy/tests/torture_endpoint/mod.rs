@@ -101,7 +101,7 @@ impl Setup {
         let trust = vec!["198.51.100.8/32".parse().expect("a network")];
         let listeners =
             LISTENERS.map(|at| Listener { trust: trust.clone(), ..Listener::new(address(at)) });
-        let secret = Secret { current: [7; 32], previous: Vec::new() };
+        let secret = Secret::of([7; 32]);
         let mut settings = Settings::new(listeners.to_vec(), vec![pool], secret);
         settings.idle_max = Duration::from_secs(60);
         (settings.transactions_max, settings.calls_max, settings.queue_max) = (256, 256, 256);

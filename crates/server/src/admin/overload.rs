@@ -1,4 +1,4 @@
-//! The pages of overload control.
+//! The pages by which a running process is steered: above all its overload control.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::backends;
 use crate::config::order::Refused;
+use crate::key::Keeper;
 use crate::refusals::Refusals;
 use crate::steering::{NotSteered, Steering};
 use crate::{bans, laws};
+
+use super::keys;
 
 /// How long the body of a request may take.
 const BODY_WAIT: Duration = Duration::from_secs(5);
@@ -27,7 +30,7 @@ const BODY_WAIT: Duration = Duration::from_secs(5);
 const HEED_WAIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What the pages show and change of what the shards do.
+/// What operators see and change of a running process.
 pub struct Controls {
     /// For `/overload`, `/backends` and `/reload`.
     pub steering: Arc<Steering>,
@@ -35,12 +38,15 @@ pub struct Controls {
     pub refusals: Refusals,
     /// For `/bans`.
     pub bans: BanList,
+    /// For `/keys`, if there is a file that holds them.
+    pub keeper: Option<Arc<Keeper>>,
     /// The clock of the shards.
     pub clock: Clock,
 }
 
 /// The pages.
 pub(super) fn router(controls: Controls) -> Router {
+    let keys = controls.keeper.clone().map(keys::router).unwrap_or_default();
     let controls = Arc::new(controls);
     let backends = backends::router(Arc::clone(&controls));
     let (shown, changed) = (Arc::clone(&controls), Arc::clone(&controls));
@@ -60,6 +66,7 @@ pub(super) fn router(controls: Controls) -> Router {
         .route("/bans", get(banned))
         .route("/bans/{address}", delete(lift))
         .merge(backends)
+        .merge(keys)
 }
 
 async fn change(controls: &Controls, body: Body) -> Response {

@@ -51,6 +51,8 @@ fn changed_server(old: &Server, new: &Server) -> Vec<String> {
         ("queue_max", old.queue_max != new.queue_max),
         ("backend_pause_seconds", old.backend_pause != new.backend_pause),
         ("coalesce_us", old.coalesce != new.coalesce),
+        ("key_rotate_h", old.rotation.every != new.rotation.every),
+        ("key_settle_s", old.rotation.settle != new.rotation.settle),
     ];
     changed("server", old == new, &keys)
 }

@@ -3,13 +3,25 @@
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
+use tidegate_proxy::{Disposal, Overload};
 use tidegate_world::Transport;
 use toml::Spanned;
 
 use super::address::{HostPort, SIP_PORT};
 use super::diagnostic::Report;
 use super::section::Section;
-use super::tables::{ADVERTISE, LISTEN_ADDRESS, RECEIVE_BUFFER, TRANSPORT, TRUST};
+use super::tables::{ADVERTISE, LISTEN_ADDRESS, RECEIVE_BUFFER, SHARED, TRANSPORT, TRUST};
+
+/// Who else listens at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Nobody.
+    No,
+    /// Instances on other machines: the network chooses which of them a datagram reaches.
+    Hosts,
+    /// Processes of the same user on this machine, among which the kernel chooses.
+    Processes,
+}
 
 /// An address at which SIP arrives and from which it leaves.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +37,8 @@ pub struct Listen {
     pub trust: Vec<IpNet>,
     /// Bytes of the kernel's receive buffer asked for each socket.
     pub receive_buffer: usize,
+    /// Who else listens there.
+    pub shared: Sharing,
 }
 
 /// A `[[listen]]` as far as it could be read; what is missing was reported.
@@ -34,6 +48,7 @@ pub(super) struct Draft {
     pub trust: Option<Vec<IpNet>>,
     transport: Option<Transport>,
     receive_buffer: Option<usize>,
+    shared: Option<Spanned<Sharing>>,
 }
 
 impl Draft {
@@ -45,6 +60,7 @@ impl Draft {
             advertise: section.given(&ADVERTISE, report),
             trust: trust
                 .map(|nets| nets.into_inner().into_iter().map(Spanned::into_inner).collect()),
+            shared: section.value(&SHARED, report),
             receive_buffer: section
                 .value(&RECEIVE_BUFFER, report)
                 .and_then(|bytes| usize::try_from(bytes.into_inner()).ok()),
@@ -62,7 +78,12 @@ impl Draft {
             advertise: self.advertise.map(Spanned::into_inner),
             trust: self.trust?,
             receive_buffer: self.receive_buffer?,
+            shared: self.shared?.into_inner(),
         })
+    }
+
+    fn sharing(&self) -> Sharing {
+        self.shared.as_ref().map_or(Sharing::No, |shared| *shared.get_ref())
     }
 
     /// RFC 3261 §18.1.1: the sent-by of a Via is where responses are to arrive,
@@ -83,6 +104,46 @@ impl Draft {
                      `advertise = \"sip.example.com:{port}\"`"
                 ),
             );
+        }
+    }
+}
+
+/// Reports shared listeners without one that is not shared, and those that cannot be.
+pub(super) fn check_sharing(drafts: &[Draft], overload: Option<&Overload>, report: &mut Report) {
+    let family = |draft: &Draft| draft.address.as_ref().map(|at| at.get_ref().is_ipv4());
+    for draft in drafts {
+        let (Some(shared), Some(address)) = (&draft.shared, &draft.address) else { continue };
+        if *shared.get_ref() == Sharing::No {
+            continue;
+        }
+        let is_own = |other: &&Draft| {
+            other.sharing() == Sharing::No && family(other).is_none_or(|f| Some(f) == family(draft))
+        };
+        if !drafts.iter().any(|other| is_own(&other)) {
+            report.error(
+                shared.span(),
+                "a shared listener and none of this instance alone",
+                "answers of back ends could reach another instance",
+                "add a `[[listen]]` of the same family with an address that no other instance has",
+            );
+        }
+        if *shared.get_ref() == Sharing::Processes {
+            if address.get_ref().ip().is_unspecified() || address.get_ref().port() == 0 {
+                report.clash(
+                    "an address that processes cannot share",
+                    (address.span(), "not one address and port"),
+                    (shared.span(), "shared here"),
+                    "write the one address and port that all of them have",
+                );
+            }
+            if overload.is_some_and(|overload| overload.disposal == Disposal::Kernel) {
+                report.error(
+                    shared.span(),
+                    "the kernel can drop nothing at an address that processes share",
+                    "`disposal = \"kernel\"` needs an address of its own",
+                    "leave `shared` out, or write `disposal = \"reject\"`",
+                );
+            }
         }
     }
 }

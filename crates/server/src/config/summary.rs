@@ -4,7 +4,7 @@ use std::fmt;
 
 use tidegate_proxy::{Rule, RuleTarget, Senders};
 
-use super::{Config, Listen, Pool};
+use super::{Config, Listen, Pool, Sharing};
 
 impl fmt::Display for Config {
     /// A line for each listener, pool, back end and route, and one for the rest;
@@ -75,6 +75,11 @@ fn listener(listen: &Listen) -> String {
     let mut line = format!("udp {}", listen.address);
     if let Some(advertised) = &listen.advertise {
         line += &format!(", advertised as {advertised}");
+    }
+    match listen.shared {
+        Sharing::No => {}
+        Sharing::Hosts => line += ", shared with hosts",
+        Sharing::Processes => line += ", shared with processes",
     }
     if !listen.trust.is_empty() {
         line += &format!(", trusts {}", counted(listen.trust.len(), "network"));

@@ -1,6 +1,7 @@
 //! Every table and every key of the configuration file.
 
 mod health;
+mod listen;
 mod overload;
 mod pool;
 mod resolver;
@@ -9,19 +10,20 @@ mod sources;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ipnet::IpNet;
-use tidegate_proxy::{LISTENERS_MAX, SHARDS_MAX, Senders};
-use tidegate_world::Transport;
+use tidegate_proxy::{SHARDS_MAX, Senders};
 
-use super::address::{self, HostPort};
+use super::address;
 use super::knob::{Absent, Knob, Table};
 use super::route::Destination;
-use super::shape::{Choice, List, Text, Whole};
+use super::shape::{List, Text, Whole};
 use super::word;
 
 pub(super) use health::{
     ACCEPT, ERROR_LIMIT, FALL, HEALTH, JITTER, PROBE, PROBE_FROM, PROBE_INTERVAL_S,
     PROBE_TIMEOUT_MS, RETRY_AFTER_MAX_S, RISE, SLOW_START_S,
+};
+pub(super) use listen::{
+    ADVERTISE, LISTEN, LISTEN_ADDRESS, RECEIVE_BUFFER, SHARED, TRANSPORT, TRUST,
 };
 pub(super) use overload::{
     BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
@@ -62,6 +64,8 @@ pub(super) static SERVER: Table = Table {
     knobs: &[
         &SHARDS,
         &STATE_DIR,
+        &KEY_ROTATE_H,
+        &KEY_SETTLE_S,
         &DRAIN_SECONDS,
         &CALLS_MAX,
         &TRANSACTIONS_MAX,
@@ -93,9 +97,28 @@ pub(super) static STATE_DIR: Knob<Text<PathBuf>> = Knob {
         "`$STATE_DIRECTORY` as systemd sets it, else `$XDG_STATE_HOME/tidegate`, else \
          `/var/lib/tidegate` for root and `~/.local/state/tidegate` for others",
     ),
-    doc: "Directory of what must outlive the process: the key `route.key`, by which requests \
+    doc: "Directory of what must outlive the process: the keys `route.key`, by which requests \
           inside a dialog find their back end after a restart. Instances behind one address \
-          need the same key.",
+          need the same keys; those on one machine may share the directory.",
+};
+
+pub(super) static KEY_ROTATE_H: Knob<Whole> = Knob {
+    name: "key_rotate_h",
+    shape: Whole(0..=8760),
+    absent: Absent::Default("0"),
+    doc: "Hours after which a new key is made for the tokens in Record-Route; 0: when an operator \
+          asks for it (`tidegate ctl rotate`). Eight keys are known at the most, and none is \
+          forgotten within a day of its use. Where instances have copies of the file, let one of \
+          them rotate.",
+};
+
+pub(super) static KEY_SETTLE_S: Knob<Whole> = Knob {
+    name: "key_settle_s",
+    shape: Whole(10..=604_800),
+    absent: Absent::Default("60"),
+    doc: "Seconds for which a new key is known before tokens are made with it. By then every \
+          instance must have it: those that share the file have read it after 2 seconds, and \
+          where it is copied this is the time to do so. It must be the same everywhere.",
 };
 
 pub(super) static DRAIN_SECONDS: Knob<Whole> = Knob {
@@ -210,68 +233,6 @@ pub(super) static REFUSALS_KEPT: Knob<Whole> = Knob {
     shape: Whole(1..=100_000),
     absent: Absent::Default("256"),
     doc: "The latest refusals that are kept, divided among the shards.",
-};
-
-pub(super) static LISTEN: Table = Table {
-    header: "[[listen]]",
-    name: "listen",
-    count: 1..=LISTENERS_MAX,
-    doc: "An address at which SIP arrives and from which it leaves.",
-    knobs: &[&TRANSPORT, &LISTEN_ADDRESS, &ADVERTISE, &TRUST, &RECEIVE_BUFFER],
-    tables: &[],
-    has_free_keys: false,
-    reserved: &[],
-};
-
-pub(super) static TRANSPORT: Knob<Choice<Transport>> = Knob {
-    name: "transport",
-    shape: Choice { words: &[("udp", Transport::Udp)], reserved: &["tcp", "tls", "ws", "wss"] },
-    absent: Absent::Required,
-    doc: "How messages travel.",
-};
-
-pub(super) static LISTEN_ADDRESS: Knob<Text<SocketAddr>> = Knob {
-    name: "address",
-    shape: Text {
-        what: "an IP address and port, such as `\"192.0.2.1:5060\"`",
-        parse: address::listening,
-    },
-    absent: Absent::Required,
-    doc: "Where to listen. `0.0.0.0` or `[::]` is every address of the machine and needs \
-          `advertise`. Port 0 takes a free port.",
-};
-
-pub(super) static ADVERTISE: Knob<Text<HostPort>> = Knob {
-    name: "advertise",
-    shape: Text {
-        what: "a host and port, such as `\"sip.example.com:5060\"`",
-        parse: address::advertised,
-    },
-    absent: Absent::Means("`address`; required when that is a wildcard"),
-    doc: "What peers are told in Via and Record-Route: the address by which they reach this \
-          listener, behind NAT the outer one.",
-};
-
-pub(super) static TRUST: Knob<List<Text<IpNet>>> = Knob {
-    name: "trust",
-    shape: List {
-        of: Text {
-            what: "an address or network, such as `\"192.0.2.0/24\"`",
-            parse: address::network,
-        },
-        count_max: 1024,
-    },
-    absent: Absent::Default("[]"),
-    doc: "Peers whose requests may go where they say themselves (routes `from = \"trusted\"`). \
-          Back ends need not be listed.",
-};
-
-pub(super) static RECEIVE_BUFFER: Knob<Whole> = Knob {
-    name: "receive_buffer",
-    shape: Whole(4096..=1 << 30),
-    absent: Absent::Default("4_194_304"),
-    doc: "Bytes of the kernel's receive buffer for each socket of this listener. The kernel \
-          may grant less (`net.core.rmem_max`); `/status` says what it granted.",
 };
 
 pub(super) static ROUTE: Table = Table {

@@ -7,15 +7,16 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tidegate_proxy::{Base, Secret};
 use tidegate_world::Seed;
 
 use super::Unreadable;
 use super::block::checksum;
 use super::ring::Layout;
-use crate::key::{Key, Keys, from_hex, to_hex};
+use crate::key::{self, from_hex, to_hex};
 
 /// The version of the file's format.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// How every recording begins.
 const MAGIC: [u8; 16] = *b"Tidegate record\n";
@@ -37,8 +38,8 @@ pub struct Head {
     pub listeners: Vec<SocketAddr>,
     /// The seed of all that is random in the core.
     pub seed: Seed,
-    /// The keys of the tokens.
-    pub keys: Keys,
+    /// Its keys at the beginning; what became of them stands among the inputs.
+    pub keys: Secret,
 }
 
 impl Head {
@@ -50,9 +51,8 @@ impl Head {
             "configuration": configuration,
             "listeners": listeners,
             "seed": seed.0,
-            "keys": ([&keys.current].into_iter().chain(&keys.previous))
-                .map(to_hex)
-                .collect::<Vec<_>>(),
+            "base": to_hex(&keys.base.0),
+            "keys": key::order::text(&keys.tokens),
             "slot": layout.slot,
         })
         .to_string();
@@ -109,9 +109,8 @@ impl Head {
     fn parse(value: &Value) -> Option<Self> {
         let text = |name: &str| value[name].as_str().map(str::to_owned);
         let listener = |value: &Value| value.as_str()?.parse().ok();
-        let key = |value: &Value| from_hex(value.as_str()?.as_bytes());
-        let keys: Vec<Key> = value["keys"].as_array()?.iter().map(key).collect::<Option<_>>()?;
-        let (current, previous) = keys.split_first()?;
+        let base = Base(from_hex(value["base"].as_str()?.as_bytes())?);
+        let tokens = key::order::given(value["keys"].as_str()?.as_bytes())?;
         Some(Self {
             program: text("program")?,
             configuration: text("configuration")?,
@@ -121,7 +120,7 @@ impl Head {
                 .map(listener)
                 .collect::<Option<_>>()?,
             seed: Seed(value["seed"].as_u64()?),
-            keys: Keys { current: *current, previous: previous.to_vec() },
+            keys: Secret { base, tokens },
         })
     }
 }

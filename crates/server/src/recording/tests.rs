@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::bounded;
 use proptest::prelude::*;
 use tempfile::TempDir;
+use tidegate_proxy::{Base, Secret, TokenKey, TokenKeys};
 use tidegate_world::{
     Core, Entry, Failure, Input, Log, Path, Pool, Received, Seed, Timestamp, Transmit,
 };
@@ -14,7 +15,6 @@ use super::block::{HEADER, Header};
 use super::journal::Journal;
 use super::writer::{Recorder, Tally};
 use super::*;
-use crate::key::Keys;
 
 /// Answers a datagram with what it has seen so far.
 struct Answering {
@@ -55,12 +55,16 @@ impl Core for Answering {
 }
 
 fn head() -> Head {
+    let key = |version: u32| TokenKey { version, key: [version as u8; 32] };
     Head {
         program: "1.2.3".to_owned(),
         configuration: "a \"quoted\"\nline\n".to_owned(),
         listeners: vec!["127.0.0.1:5060".parse().unwrap(), "[::1]:5060".parse().unwrap()],
         seed: Seed(u64::MAX),
-        keys: Keys { current: [1; 32], previous: vec![[2; 32], [3; 32]] },
+        keys: Secret {
+            base: Base([1; 32]),
+            tokens: TokenKeys { current: key(3), others: vec![key(4), key(2)] },
+        },
     }
 }
 

@@ -17,6 +17,8 @@ static ORDERS: Family =
     Family::counter("orders", "Orders of operators, by whether they were heeded");
 static MISSED: Family =
     Family::counter("refusals_missed", "Refusals not kept because somebody read those that are");
+static KEY: Family =
+    Family::gauge("route_key_version", "Version of the key that makes route tokens");
 static ALLOWANCE: Family =
     Family::gauge("shadow_allowance", "Share of new work that the shadow would admit, by bucket")
         .in_unit(Unit::Ratio);
@@ -34,6 +36,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     }
     samples.push(&OCCUPANCY, &labels, in_force.occupancy.get() as f64 / 1e6);
     samples.push(&WAITING, &labels, in_force.waiting.get());
+    samples.push(&KEY, &labels, in_force.key_version.get());
     samples.push(&MISSED, &labels, counters.refusals.missed.get());
     for (outcome, counter) in [("heeded", &in_force.orders), ("not_heeded", &in_force.not_heeded)] {
         samples.push(&ORDERS, &[("shard", shard), ("outcome", outcome)], counter.get());

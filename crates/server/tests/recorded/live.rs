@@ -78,7 +78,7 @@ pub struct Run {
 /// of input.
 pub fn proxy(Place { proxy, backends, transactions }: Place) -> Proxy {
     let pool = Backends::new("app", &[("a", backends[0], 1), ("b", backends[1], 1)]);
-    let secret = Secret { current: [3; 32], previous: Vec::new() };
+    let secret = Secret::of([3; 32]);
     let pool = PoolSettings::new(pool, Policy::Tlwl);
     let pool = if transactions { pool } else { pool.stateless() };
     let mut settings = Settings::new(vec![Listener::new(proxy)], vec![pool], secret);

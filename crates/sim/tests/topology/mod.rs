@@ -65,7 +65,7 @@ pub fn backends() -> balance::Pool {
 
 /// The settings of a proxy with one pool.
 pub fn settings(pool: PoolSettings) -> Settings {
-    let secret = Secret { current: [7; 32], previous: Vec::new() };
+    let secret = Secret::of([7; 32]);
     Settings::new(vec![Listener::new(address(PROXY))], vec![pool], secret)
 }
 

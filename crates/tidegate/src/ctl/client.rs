@@ -50,7 +50,7 @@ impl Client {
         self.read(self.agent.put(self.url(&format!("/backends/{backend}/{duty}"))).send_empty())
     }
 
-    /// Asks for what is there to be done, and gives what comes of it.
+    /// Has done there what the path says, and gives what comes of it.
     pub fn post(&self, path: &str) -> Result<Value, Trouble> {
         self.read(self.agent.post(self.url(path)).send_empty())
     }

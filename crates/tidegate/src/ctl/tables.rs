@@ -173,6 +173,23 @@ pub(super) fn bans(bans: &Value) -> String {
     table(&["source", "why", "left"], &[0, 1], rows) + "\n"
 }
 
+/// The keys of the tokens.
+pub(super) fn keys(keys: &Value) -> String {
+    let row = |key: &Value| {
+        let age = key["age_s"].as_u64().map(|age_s| format!("{age_s} s"));
+        let age = age.unwrap_or_else(|| "-".to_owned());
+        vec![whole(&key["version"]), text(&key["role"]), age]
+    };
+    let mut out = table(&["key", "role", "age"], &[1], items(&keys["keys"]).map(row));
+    if keys["needs_restart"] == true {
+        out += "\nthe base in the file is another one: it is used after a restart\n";
+    }
+    if let Some(trouble) = keys["trouble"].as_str() {
+        out += &format!("\n{trouble}\n");
+    }
+    out
+}
+
 /// The latest refusals, and what the reasons mean.
 pub(super) fn refusals(refusals: &Value) -> String {
     let heads = [

@@ -25,4 +25,5 @@ mod shards;
 mod starting;
 mod steering;
 mod stopping;
+mod takeover;
 mod transactions;

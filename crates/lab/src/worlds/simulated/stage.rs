@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_agent::{Answerer, AnswererStats, Caller, CallerStats};
+use tidegate_proxy::Secret;
 use tidegate_server::Instruments;
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
-use tidegate_server::key::Keys;
 use tidegate_sim::{Fault, Link, Network, NodeId};
 use tidegate_world::{Pool, Seed, Timestamp};
 
@@ -234,7 +234,7 @@ impl Seat {
         // not take the branches of the one before it for its own. Nobody in here guesses keys.
         let seed = Seed(seed.0.wrapping_add((self.place as u64) << 32 | self.lives << 48));
         self.lives += 1;
-        let keys = Keys { current: [1 + self.place as u8; 32], previous: Vec::new() };
+        let keys = Secret::of([1 + self.place as u8; 32]);
         let assembly = Assembly::new(&self.config, &keys, vec![self.address], seed);
         self.instruments = Some(assembly.instruments());
         Actor::Server(assembly.part(0).core(self.pool.clone()))

@@ -71,6 +71,8 @@ fn bounds_hold_at_both_ends() {
         &QUEUE_MAX,
         &BACKEND_PAUSE_SECONDS,
         &COALESCE_US,
+        &KEY_ROTATE_H,
+        &KEY_SETTLE_S,
         &RECEIVE_BUFFER,
         &WEIGHT,
         &BACKEND_PRIORITY,

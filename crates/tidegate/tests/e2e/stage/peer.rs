@@ -114,10 +114,15 @@ impl Peer {
 
     /// The next message, if it has come already.
     pub fn next_now(&self) -> Option<Message> {
+        Some(self.next_from_now()?.0)
+    }
+
+    /// The same, and who has sent it.
+    pub fn next_from_now(&self) -> Option<(Message, SocketAddr)> {
         self.socket.set_nonblocking(true).expect("an open socket");
         let next = self.next();
         self.socket.set_nonblocking(false).expect("an open socket");
-        Some(next?.0)
+        next
     }
 
     /// The next message, if it comes in time.

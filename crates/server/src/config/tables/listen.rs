@@ -1,0 +1,89 @@
+//! `[[listen]]`.
+
+use std::net::SocketAddr;
+
+use ipnet::IpNet;
+use tidegate_proxy::LISTENERS_MAX;
+use tidegate_world::Transport;
+
+use crate::config::address::{self, HostPort};
+use crate::config::knob::{Absent, Knob, Table};
+use crate::config::listen::Sharing;
+use crate::config::shape::{Choice, List, Text, Whole};
+
+pub static LISTEN: Table = Table {
+    header: "[[listen]]",
+    name: "listen",
+    count: 1..=LISTENERS_MAX,
+    doc: "An address at which SIP arrives and from which it leaves.",
+    knobs: &[&TRANSPORT, &LISTEN_ADDRESS, &ADVERTISE, &SHARED, &TRUST, &RECEIVE_BUFFER],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+pub static TRANSPORT: Knob<Choice<Transport>> = Knob {
+    name: "transport",
+    shape: Choice { words: &[("udp", Transport::Udp)], reserved: &["tcp", "tls", "ws", "wss"] },
+    absent: Absent::Required,
+    doc: "How messages travel.",
+};
+
+pub static LISTEN_ADDRESS: Knob<Text<SocketAddr>> = Knob {
+    name: "address",
+    shape: Text {
+        what: "an IP address and port, such as `\"192.0.2.1:5060\"`",
+        parse: address::listening,
+    },
+    absent: Absent::Required,
+    doc: "Where to listen. `0.0.0.0` or `[::]` is every address of the machine and needs \
+          `advertise`. Port 0 takes a free port.",
+};
+
+pub static ADVERTISE: Knob<Text<HostPort>> = Knob {
+    name: "advertise",
+    shape: Text {
+        what: "a host and port, such as `\"sip.example.com:5060\"`",
+        parse: address::advertised,
+    },
+    absent: Absent::Means("`address`; required when that is a wildcard"),
+    doc: "What peers are told in Via and Record-Route: the address by which they reach this \
+          listener, behind NAT the outer one.",
+};
+
+pub static SHARED: Knob<Choice<Sharing>> = Knob {
+    name: "shared",
+    shape: Choice {
+        words: &[("no", Sharing::No), ("hosts", Sharing::Hosts), ("processes", Sharing::Processes)],
+        reserved: &[],
+    },
+    absent: Absent::Default("\"no\""),
+    doc: "Who else listens at this address: `hosts`, instances on other machines among which the \
+          network chooses (anycast, ECMP); `processes`, others of this user on this machine, all of \
+          which must say so. Requests then go on to back ends from the first listener that is \
+          not shared, which must be there, so that the answers find the instance that asked; \
+          calls belong to all that have the same keys. Among processes the kernel neither keeps \
+          INVITEs apart nor drops for us.",
+};
+
+pub static TRUST: Knob<List<Text<IpNet>>> = Knob {
+    name: "trust",
+    shape: List {
+        of: Text {
+            what: "an address or network, such as `\"192.0.2.0/24\"`",
+            parse: address::network,
+        },
+        count_max: 1024,
+    },
+    absent: Absent::Default("[]"),
+    doc: "Peers whose requests may go where they say themselves (routes `from = \"trusted\"`). \
+          Back ends need not be listed.",
+};
+
+pub static RECEIVE_BUFFER: Knob<Whole> = Knob {
+    name: "receive_buffer",
+    shape: Whole(4096..=1 << 30),
+    absent: Absent::Default("4_194_304"),
+    doc: "Bytes of the kernel's receive buffer for each socket of this listener. The kernel \
+          may grant less (`net.core.rmem_max`); `/status` says what it granted.",
+};

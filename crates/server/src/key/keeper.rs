@@ -1,0 +1,210 @@
+//! The keeper of the keys in a running process: it reads the file again and again, rotates the
+//! keys when it is time, and tells the shards which are in use.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use serde_json::{Value, json};
+use tidegate_io::Orders;
+use tidegate_proxy::Secret;
+
+use super::ring::{KeyRing, NotRotated, UnixTime};
+use super::{FILE_NAME, change, order, random, read, unix_time};
+use crate::StartError;
+
+/// How often the file is read. A key settles longer than this.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// When keys are rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotation {
+    /// How old a key becomes before the next is made; `None`: as old as operators let it.
+    pub every: Option<Duration>,
+    /// How long every instance knows a key before it is used.
+    pub settle: Duration,
+}
+
+/// Keeps the keys of a process.
+#[derive(Debug)]
+pub struct Keeper {
+    state_dir: PathBuf,
+    rotation: Rotation,
+    orders: Orders,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    ring: KeyRing,
+    /// What the shards use.
+    told: Secret,
+    /// Why the last look at the file failed.
+    trouble: Option<String>,
+}
+
+/// Why keys are not rotated.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NotKept {
+    /// It is too early.
+    NotRotated(NotRotated),
+    /// Another process is changing the file.
+    Busy,
+    /// The file cannot be read or written.
+    File(StartError),
+    /// There is no randomness.
+    Entropy(String),
+}
+
+impl Keeper {
+    /// Keeps the keys in `state_dir`, of which the shards that hear `orders` were given those of
+    /// `ring` at `started`.
+    pub fn new(
+        state_dir: PathBuf,
+        ring: KeyRing,
+        rotation: Rotation,
+        started: UnixTime,
+        orders: Orders,
+    ) -> Self {
+        let told = ring.secret(started, rotation.settle);
+        let state = Mutex::new(State { ring, told, trouble: None });
+        Self { state_dir, rotation, orders, state }
+    }
+
+    /// Looks at the file, on a thread of its own, until the watch is dropped.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn watch(self: &Arc<Self>) -> std::io::Result<Watch> {
+        let (end, ended) = bounded::<()>(0);
+        let keeper = Arc::clone(self);
+        let watch = move || {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK_EVERY) {
+                keeper.look(unix_time());
+            }
+        };
+        let thread = thread::Builder::new().name("keys".to_owned()).spawn(watch)?;
+        Ok(Watch { end: Some(end), thread: Some(thread) })
+    }
+
+    /// Takes on what is in the file at `now`, rotates if it is time, and tells the shards.
+    pub fn look(&self, now: UnixTime) {
+        let mut state = self.state();
+        match read(&self.state_dir.join(FILE_NAME)) {
+            Ok(ring) => {
+                state.ring = ring;
+                state.trouble = None;
+            }
+            Err(error) => state.trouble = Some(error.to_string()),
+        }
+        if state.trouble.is_none()
+            && let Some(every) = self.rotation.every
+            && state.ring.is_due(now, every)
+        {
+            match self.rotate_in(&mut state, now) {
+                // Another process of this address was faster, or it has to wait.
+                Ok(()) | Err(NotKept::NotRotated(_) | NotKept::Busy) => {}
+                Err(error) => state.trouble = Some(error.to_string()),
+            }
+        }
+        self.tell(&mut state, now);
+    }
+
+    /// Makes the key that is to be next.
+    ///
+    /// # Errors
+    /// When the last one is not in use yet, an old one may still be needed, or the file cannot be
+    /// changed, or is being changed.
+    pub fn rotate(&self, now: UnixTime) -> Result<(), NotKept> {
+        let mut state = self.state();
+        self.rotate_in(&mut state, now)?;
+        self.tell(&mut state, now);
+        Ok(())
+    }
+
+    fn rotate_in(&self, state: &mut State, now: UnixTime) -> Result<(), NotKept> {
+        let key = random().map_err(|error| NotKept::Entropy(error.to_string()))?;
+        state.ring = change(&self.state_dir, |ring| {
+            // What is due is judged by what is in the file now.
+            ring.rotated(now, self.rotation.settle, key)
+        })?;
+        Ok(())
+    }
+
+    /// Tells the shards, if anything is new to them.
+    fn tell(&self, state: &mut State, now: UnixTime) {
+        let tokens = state.ring.secret(now, self.rotation.settle).tokens;
+        if tokens == state.told.tokens {
+            return;
+        }
+        // A shard that is not there, or has no room for it, is told at the next look.
+        if self.orders.give(order::text(&tokens).as_bytes()).is_ok() {
+            state.told.tokens = tokens;
+        }
+    }
+
+    /// The keys at `now`, without their secrets.
+    pub fn shown(&self, now: UnixTime) -> Value {
+        let state = self.state();
+        let Rotation { every, settle } = self.rotation;
+        let key = |key: super::Shown| {
+            let made = key.made.as_secs();
+            json!({
+                "version": key.version,
+                "role": key.role.name(),
+                "made": (made > 0).then_some(made),
+                "age_s": (made > 0).then(|| now.as_secs().saturating_sub(made)),
+            })
+        };
+        json!({
+            "keys": state.ring.shown(now, settle).map(key).collect::<Value>(),
+            "in_use": state.told.tokens.current.version,
+            "rotated_every_s": every.map(|every| every.as_secs()),
+            "settle_s": settle.as_secs(),
+            "needs_restart": state.ring.base != state.told.base.0,
+            "trouble": state.trouble,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread of a [`Keeper`]; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    end: Option<Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl From<StartError> for NotKept {
+    fn from(error: StartError) -> Self {
+        Self::File(error)
+    }
+}
+
+impl fmt::Display for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRotated(why) => why.fmt(f),
+            Self::Busy => f.write_str("another process is changing the keys"),
+            Self::File(error) => error.fmt(f),
+            Self::Entropy(error) => write!(f, "no random numbers: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for NotKept {}

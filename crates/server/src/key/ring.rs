@@ -1,0 +1,299 @@
+//! The keys of an address, their versions, and which of them is in use when.
+//!
+//! A key is accepted as soon as it is known, and makes tokens only when it has been known for
+//! the time to *settle*: until then every instance that shares the address has read it. Which key
+//! that is follows from when each was made, so that instances agree without a word between them.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_proxy::{Base, Secret, TokenKey, TokenKeys};
+
+/// A secret key: 256 bits.
+pub type Key = [u8; 32];
+
+/// Keys of tokens that are known at the most.
+pub const KEYS_MAX: usize = 8;
+
+/// How long a key is known after it was last in use, at least: no call is held longer without a
+/// request that shows it is alive.
+pub const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// The keys of an address.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyRing {
+    /// [`Secret::base`].
+    pub base: Key,
+    /// Keys of tokens, the newest first: 1 to [`KEYS_MAX`].
+    keys: Vec<Made>,
+}
+
+/// A key of tokens, and when it was made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Made {
+    version: u32,
+    at: UnixTime,
+    key: Key,
+}
+
+/// Time since the beginning of 1970: what instances on several machines have in common.
+pub type UnixTime = Duration;
+
+/// What a key is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// To verify; before long also to make tokens.
+    Next,
+    /// To make tokens and to verify.
+    Current,
+    /// To verify.
+    Previous,
+}
+
+/// A key as it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Which one.
+    pub version: u32,
+    /// When it was made; zero where nobody knows.
+    pub made: UnixTime,
+    /// What it is used for.
+    pub role: Role,
+}
+
+/// Why there is no new key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotRotated {
+    /// The last one is not in use yet; it is after this time.
+    Settling(u32, Duration),
+    /// There is no room: the oldest was in use a short time ago, and may go after this time.
+    Kept(u32, Duration),
+}
+
+/// What is wrong with the text of a ring.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    /// From 1.
+    pub(super) line: usize,
+    pub(super) what: String,
+}
+
+impl KeyRing {
+    /// A ring with its first key.
+    pub fn new(base: Key, first: Key, now: UnixTime) -> Self {
+        Self { base, keys: vec![Made { version: 1, at: whole(now), key: first }] }
+    }
+
+    /// The secret at `now`, of instances that give a key this time to `settle`.
+    pub fn secret(&self, now: UnixTime, settle: Duration) -> Secret {
+        let current = self.current(now, settle);
+        let token = |made: &Made| TokenKey { version: made.version, key: made.key };
+        let others = self.keys.iter().enumerate().filter(|(index, _)| *index != current);
+        Secret {
+            base: Base(self.base),
+            tokens: TokenKeys {
+                current: token(&self.keys[current]),
+                others: others.map(|(_, made)| token(made)).collect(),
+            },
+        }
+    }
+
+    /// The keys at `now`, newest first.
+    pub fn shown(&self, now: UnixTime, settle: Duration) -> impl Iterator<Item = Shown> {
+        let current = self.current(now, settle);
+        self.keys.iter().enumerate().map(move |(index, made)| Shown {
+            version: made.version,
+            made: made.at,
+            role: match index.cmp(&current) {
+                std::cmp::Ordering::Less => Role::Next,
+                std::cmp::Ordering::Equal => Role::Current,
+                std::cmp::Ordering::Greater => Role::Previous,
+            },
+        })
+    }
+
+    /// Whether the newest key was made at least this time ago.
+    pub fn is_due(&self, now: UnixTime, every: Duration) -> bool {
+        now.saturating_sub(self.keys[0].at) >= every
+    }
+
+    /// The ring with one key more, which is to be the next. The oldest goes if there are too
+    /// many.
+    ///
+    /// # Errors
+    /// When the last rotation is not over, or the oldest key may still be needed.
+    pub fn rotated(&self, now: UnixTime, settle: Duration, key: Key) -> Result<Self, NotRotated> {
+        let newest = self.keys[0];
+        if self.current(now, settle) > 0 {
+            return Err(NotRotated::Settling(newest.version, newest.at + settle - now));
+        }
+        let mut keys = self.keys.clone();
+        if keys.len() == KEYS_MAX {
+            let oldest = keys.pop().expect("it is full");
+            // It was in use until the one after it had settled.
+            let goes = keys[keys.len() - 1].at + settle + KEPT;
+            if goes > now {
+                return Err(NotRotated::Kept(oldest.version, goes - now));
+            }
+        }
+        keys.insert(0, Made { version: newest.version + 1, at: whole(now), key });
+        Ok(Self { base: self.base, keys })
+    }
+
+    /// The index of the newest key that has settled; of the oldest if none has.
+    fn current(&self, now: UnixTime, settle: Duration) -> usize {
+        let settled = |made: &Made| made.at == Duration::ZERO || made.at + settle <= now;
+        self.keys.iter().position(settled).unwrap_or(self.keys.len() - 1)
+    }
+
+    /// The ring as text: `base` and its key, then a line for each key of tokens, the newest
+    /// first, with its version, the second it was made in, and the key.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("base {}\n", to_hex(&self.base));
+        for Made { version, at, key } in &self.keys {
+            text += &format!("{version} {} {}\n", at.as_secs(), to_hex(key));
+        }
+        text
+    }
+
+    /// Reads what [`text`](Self::text) wrote, or lines of keys alone: then the first is in use
+    /// and is the base, and how old they are nobody knows.
+    pub(super) fn parse(content: &[u8]) -> Result<Self, Wrong> {
+        let content = content.strip_suffix(b"\n").unwrap_or(content);
+        let lines: Vec<_> = content.split(|byte| *byte == b'\n').collect();
+        let wrong = |line: usize, what: String| Wrong { line, what };
+        let Some(base) = lines[0].strip_prefix(b"base ") else {
+            return Self::parse_bare(&lines);
+        };
+        let base = from_hex(base).ok_or_else(|| wrong(1, not_a_key(base)))?;
+        let mut keys: Vec<Made> = Vec::new();
+        for (number, line) in (2..).zip(&lines[1..]) {
+            if keys.len() == KEYS_MAX {
+                return Err(wrong(number, too_many()));
+            }
+            let made = made(line).map_err(|what| wrong(number, what))?;
+            // Each has a mark of its own.
+            let newest = keys.first().map_or(made.version, |newest| newest.version);
+            let follows = keys.last().is_none_or(|before| made.version < before.version);
+            if !follows || newest - made.version > u8::MAX.into() {
+                let what = format!("version {} does not belong there", made.version);
+                return Err(wrong(number, what));
+            }
+            keys.push(made);
+        }
+        if keys.is_empty() {
+            return Err(wrong(1, "no key of tokens".to_owned()));
+        }
+        Ok(Self { base, keys })
+    }
+
+    fn parse_bare(lines: &[&[u8]]) -> Result<Self, Wrong> {
+        if lines.len() > KEYS_MAX {
+            return Err(Wrong { line: KEYS_MAX + 1, what: too_many() });
+        }
+        let versions = (1..=lines.len() as u32).rev();
+        let key = |((index, line), version): ((usize, &&[u8]), u32)| {
+            let key =
+                from_hex(line).ok_or_else(|| Wrong { line: index + 1, what: not_a_key(line) })?;
+            Ok(Made { version, at: Duration::ZERO, key })
+        };
+        let keys: Vec<Made> =
+            lines.iter().enumerate().zip(versions).map(key).collect::<Result<_, _>>()?;
+        Ok(Self { base: keys[0].key, keys })
+    }
+}
+
+/// What the text holds of a time.
+fn whole(time: UnixTime) -> UnixTime {
+    Duration::from_secs(time.as_secs())
+}
+
+/// The key in a line with version, second and key.
+fn made(line: &[u8]) -> Result<Made, String> {
+    let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
+    let &[version, at, key] = &fields[..] else {
+        return Err("not a version, a second and a key".to_owned());
+    };
+    let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u32>().ok();
+    let version = number(version).filter(|&version| version > 0 && version < u32::MAX);
+    Ok(Made {
+        version: version.ok_or("its version is no number from 1")?,
+        at: Duration::from_secs(number(at).ok_or("not a second since 1970")?.into()),
+        key: from_hex(key).ok_or_else(|| not_a_key(key))?,
+    })
+}
+
+fn too_many() -> String {
+    format!("more than {KEYS_MAX} keys")
+}
+
+fn not_a_key(field: &[u8]) -> String {
+    format!("not a key: {}", complaint(field))
+}
+
+/// What is wrong with a key, without showing a secret that is nearly right.
+fn complaint(field: &[u8]) -> String {
+    match field.iter().position(|byte| !byte.is_ascii_hexdigit()) {
+        _ if field.is_empty() => "an empty line".to_owned(),
+        Some(at) => format!("character {} is not a hexadecimal digit", at + 1),
+        None => format!("{} digits", field.len()),
+    }
+}
+
+pub(crate) fn from_hex(line: &[u8]) -> Option<Key> {
+    if line.len() != 64 || !line.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut key = Key::default();
+    for (byte, pair) in key.iter_mut().zip(line.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(key)
+}
+
+pub(crate) fn to_hex(key: &Key) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Role {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Next => "next",
+            Self::Current => "current",
+            Self::Previous => "previous",
+        }
+    }
+}
+
+impl fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "KeyRing({} keys, the newest of version {})",
+            self.keys.len(),
+            self.keys[0].version
+        )
+    }
+}
+
+impl fmt::Display for NotRotated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settling(version, left) => write!(
+                f,
+                "key {version} is not in use yet: it settles for another {} s",
+                left.as_secs()
+            ),
+            Self::Kept(version, left) => write!(
+                f,
+                "there are {KEYS_MAX} keys, and key {version} may still be needed for {} s",
+                left.as_secs()
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

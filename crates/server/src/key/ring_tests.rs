@@ -1,0 +1,107 @@
+//! Tests of the ring of keys.
+
+use super::*;
+
+const SETTLE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn at(seconds: u64) -> UnixTime {
+    Duration::from_secs(1_800_000_000 + seconds)
+}
+
+fn roles(ring: &KeyRing, now: UnixTime) -> Vec<(u32, &'static str)> {
+    ring.shown(now, SETTLE).map(|key| (key.version, key.role.name())).collect()
+}
+
+#[test]
+fn a_key_is_accepted_before_it_is_used_and_after() {
+    let ring = KeyRing::new([9; 32], [1; 32], at(0));
+    assert_eq!(roles(&ring, at(0)), [(1, "current")], "there is no other");
+    let rotated = ring.rotated(at(100), SETTLE, [2; 32]).unwrap();
+    assert_eq!(roles(&rotated, at(159)), [(2, "next"), (1, "current")]);
+    assert_eq!(roles(&rotated, at(160)), [(2, "current"), (1, "previous")]);
+    for (now, current, other) in [(159, 1, 2), (160, 2, 1)] {
+        let Secret { base, tokens } = rotated.secret(at(now), SETTLE);
+        let of = |version: u32| TokenKey { version, key: [version as u8; 32] };
+        assert_eq!(base, Base([9; 32]), "it stays");
+        assert_eq!(tokens, TokenKeys { current: of(current), others: vec![of(other)] });
+    }
+}
+
+#[test]
+fn a_rotation_waits_for_the_one_before() {
+    let ring = KeyRing::new([9; 32], [1; 32], at(0));
+    let ring = ring.rotated(at(10), SETTLE, [2; 32]).unwrap();
+    let early = ring.rotated(at(30), SETTLE, [3; 32]);
+    assert_eq!(early, Err(NotRotated::Settling(2, Duration::from_secs(40))));
+    assert_eq!(
+        early.unwrap_err().to_string(),
+        "key 2 is not in use yet: it settles for another 40 s"
+    );
+    assert!(ring.rotated(at(70), SETTLE, [3; 32]).is_ok());
+    assert!(!ring.is_due(at(10) + HOUR - Duration::from_secs(1), HOUR));
+    assert!(ring.is_due(at(10) + HOUR, HOUR));
+}
+
+#[test]
+fn the_oldest_key_goes_a_day_after_it_was_last_in_use() {
+    let mut ring = KeyRing::new([9; 32], [1; 32], at(0));
+    for n in 1..KEYS_MAX as u64 {
+        ring = ring.rotated(at(100 * n), SETTLE, [n as u8 + 1; 32]).unwrap();
+    }
+    // The second was made at 100 and in use from 160 on.
+    let gone = at(160) + KEPT;
+    let left = Duration::from_secs(1);
+    assert_eq!(ring.rotated(gone - left, SETTLE, [9; 32]), Err(NotRotated::Kept(1, left)));
+    let ring = ring.rotated(gone, SETTLE, [9; 32]).unwrap();
+    let versions: Vec<_> = ring.shown(gone, SETTLE).map(|key| key.version).collect();
+    assert_eq!(versions, [9, 8, 7, 6, 5, 4, 3, 2]);
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let ring = KeyRing::new([9; 32], [1; 32], at(0) + Duration::from_millis(1));
+    let ring = ring.rotated(at(100), SETTLE, [2; 32]).unwrap();
+    let text = ring.text();
+    assert_eq!(text.lines().next(), Some(&*format!("base {}", "09".repeat(32))));
+    assert_eq!(text.lines().nth(1), Some(&*format!("2 1800000100 {}", "02".repeat(32))));
+    assert_eq!(KeyRing::parse(text.as_bytes()), Ok(ring.clone()));
+    assert_eq!(format!("{ring:?}"), "KeyRing(2 keys, the newest of version 2)");
+}
+
+#[test]
+fn keys_alone_are_in_use_from_the_first_on() {
+    let text = format!("{}\n{}\n", "0a".repeat(32), "FF".repeat(32));
+    let ring = KeyRing::parse(text.as_bytes()).unwrap();
+    assert_eq!(ring.base, [0x0a; 32]);
+    assert_eq!(roles(&ring, at(0)), [(2, "current"), (1, "previous")]);
+    let ring = ring.rotated(at(0), SETTLE, [3; 32]).unwrap();
+    assert_eq!(roles(&ring, at(0)), [(3, "next"), (2, "current"), (1, "previous")]);
+    assert_eq!(KeyRing::parse(ring.text().as_bytes()), Ok(ring));
+}
+
+#[test]
+fn what_is_wrong_has_its_line() {
+    let key = "0a".repeat(32);
+    for (content, line, what) in [
+        (format!("base {key}\n"), 1, "no key of tokens"),
+        (format!("base {key}0\n1 5 {key}"), 1, "65 digits"),
+        (format!("base {key}\n1 {key}"), 2, "not a version, a second and a key"),
+        (format!("base {key}\nx 5 {key}"), 2, "its version"),
+        (format!("base {key}\n0 5 {key}"), 2, "its version"),
+        (format!("base {key}\n1 x {key}"), 2, "not a second"),
+        (format!("base {key}\n1 5 {key}\n2 5 {key}"), 3, "version 2 does not belong there"),
+        (format!("base {key}\n1 5 {key}\n1 5 {key}"), 3, "version 1 does not belong there"),
+        (format!("base {key}\n300 5 {key}\n44 5 {key}"), 3, "version 44 does not belong there"),
+        (format!("base {key}\n2 5 {key}\n{key}"), 3, "not a version"),
+    ] {
+        let wrong = KeyRing::parse(content.as_bytes()).unwrap_err();
+        assert_eq!(wrong.line, line, "{content}");
+        assert!(wrong.what.contains(what), "{wrong:?}");
+        assert!(!wrong.what.contains("0a0a"), "{wrong:?}");
+    }
+    let many: String = (0..9).map(|n| format!("{} 5 {key}\n", 20 - n)).collect();
+    let wrong = KeyRing::parse(format!("base {key}\n{many}").as_bytes()).unwrap_err();
+    assert_eq!(wrong, Wrong { line: 10, what: "more than 8 keys".to_owned() });
+    assert!(KeyRing::parse(format!("base {key}\n300 5 {key}\n45 5 {key}").as_bytes()).is_ok());
+}

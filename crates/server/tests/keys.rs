@@ -1,0 +1,188 @@
+//! Keys are rotated while a shard runs, and no call loses its way.
+#![allow(clippy::disallowed_methods)] // A thread of its own is waited for.
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tidegate_io::{Clock, Crossings, Drive, Limits, Listen, Orders, Shard, Stop, open};
+use tidegate_server::ShardCounters;
+use tidegate_server::assembly::Assembly;
+use tidegate_server::config::Config;
+use tidegate_server::key::{self, Keeper, NotKept, NotRotated, Rotation, UnixTime};
+use tidegate_world::{Pool, Seed};
+
+const SETTLE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A shard between a caller and a back end, and two keepers of one file: its own and that of
+/// another process.
+struct Running {
+    caller: UdpSocket,
+    backend: UdpSocket,
+    counters: ShardCounters,
+    keeper: Keeper,
+    elsewhere: Keeper,
+    began: UnixTime,
+    stop: Stop,
+    shard: Option<JoinHandle<()>>,
+    state: tempfile::TempDir,
+}
+
+impl Running {
+    fn start(every: Option<Duration>) -> Self {
+        let socket = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        };
+        let (caller, backend) = (socket(), socket());
+        let text = format!(
+            "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
+             [[pool]]\nname = \"app\"\nmode = \"stateless\"\n\
+             [[pool.backend]]\nuri = \"sip:{}\"\n",
+            backend.local_addr().unwrap()
+        );
+        let config = Config::parse(Path::new("f"), text.as_bytes()).unwrap();
+        let state = tempfile::tempdir().unwrap();
+        let ring = key::load_or_create(state.path()).unwrap();
+        let began = ring.shown(key::unix_time(), SETTLE).next().unwrap().made;
+        let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
+        caller.connect(group.local()).unwrap();
+        backend.connect(group.local()).unwrap();
+        let keys = ring.secret(began, SETTLE);
+        let assembly = Assembly::new(&config, &keys, vec![group.local()], Seed(1));
+        let (stop, orders) = (Stop::new(), Orders::to(1));
+        let rotation = Rotation { every, settle: SETTLE };
+        let keep = |orders: &Orders| {
+            Keeper::new(state.path().to_owned(), ring.clone(), rotation, began, orders.clone())
+        };
+        let (keeper, elsewhere) = (keep(&orders), keep(&Orders::to(0)));
+        let (part, asked) = (assembly.part(0), stop.clone());
+        let drive = move || {
+            let pool = Pool::new();
+            let mut core = part.core(pool.clone());
+            let shard = Shard {
+                clock: Clock::start(),
+                limits: Limits { drain: Duration::ZERO, ..Limits::default() },
+                listeners: vec![group.listener(0)],
+                crossings: Crossings::alone().unwrap(),
+                counters: Arc::default(),
+                stop: asked,
+                pool,
+            };
+            Drive::new(shard).unwrap().heeding(&orders).run(&mut core).unwrap();
+        };
+        let counters = assembly.counters()[0].clone();
+        let shard = Some(thread::spawn(drive));
+        let running =
+            Self { caller, backend, counters, keeper, elsewhere, began, stop, shard, state };
+        // Once a call has passed it hears orders.
+        running.call("first");
+        running
+    }
+
+    /// Sends what a caller sends, and gives what reaches the back end.
+    fn pass(&self, text: &str) -> String {
+        self.caller.send(text.as_bytes()).unwrap();
+        let mut bytes = [0; 4096];
+        let length = self.backend.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..length].to_vec()).unwrap()
+    }
+
+    /// Begins a call; its Record-Route.
+    fn call(&self, id: &str) -> String {
+        let invite = self.pass(&self.request("INVITE", id, "", ""));
+        assert!(invite.starts_with("INVITE "), "{invite}");
+        let routes = invite.lines().find_map(|line| line.strip_prefix("Record-Route: "));
+        routes.unwrap().to_owned()
+    }
+
+    /// Ends a call by its Record-Route.
+    fn end(&self, id: &str, route: &str) {
+        let bye = self.pass(&self.request("BYE", id, ";tag=b", &format!("Route: {route}\r\n")));
+        assert!(bye.starts_with("BYE "), "{bye}");
+    }
+
+    fn request(&self, method: &str, id: &str, tag: &str, headers: &str) -> String {
+        let (us, there) = (self.caller.local_addr().unwrap(), self.caller.peer_addr().unwrap());
+        format!(
+            "{method} sip:bob@{there} SIP/2.0\r\nVia: SIP/2.0/UDP {us};branch=z9hG4bK{id}{method}\r\n\
+             From: <sip:a@{us}>;tag=a\r\nTo: <sip:bob@{there}>{tag}\r\nCall-ID: {id}\r\n\
+             CSeq: 1 {method}\r\nContact: <sip:a@{us}>\r\nMax-Forwards: 70\r\n{headers}\
+             Content-Length: 0\r\n\r\n"
+        )
+    }
+
+    /// Has the process look at the file so long after its start, and waits until its shard makes
+    /// tokens with that key.
+    fn look(&self, after: Duration, version: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        self.keeper.look(self.began + after);
+        while self.counters.proxy.in_force.key_version.get() != version {
+            assert!(Instant::now() < deadline, "{}", self.keeper.shown(self.began + after));
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.request();
+        let ended = self.shard.take().unwrap().join();
+        assert!(ended.is_ok() || thread::panicking());
+    }
+}
+
+#[test]
+fn a_call_outlives_the_rotation_that_another_process_made() {
+    let running = Running::start(None);
+    let old = running.call("old");
+    running.elsewhere.rotate(running.began).unwrap();
+    running.look(Duration::ZERO, 1);
+    let same = running.call("old");
+    assert_eq!(same, old, "the new key is known, and not used");
+
+    running.look(SETTLE, 2);
+    let new = running.call("new");
+    // By another version: the mark is in the second of its bytes.
+    assert_ne!(new.split('@').next().unwrap()[..8], old.split('@').next().unwrap()[..8]);
+    running.end("old", &old);
+    running.end("new", &new);
+}
+
+#[test]
+fn keys_are_rotated_by_age_and_not_before_they_have_settled() {
+    let hour = Duration::from_secs(3600);
+    let running = Running::start(Some(hour));
+    running.look(hour - Duration::from_secs(1), 1);
+    assert_eq!(running.keeper.shown(running.began)["keys"].as_array().unwrap().len(), 1);
+    running.look(hour, 1);
+    let early = running.keeper.rotate(running.began + hour);
+    assert!(matches!(early, Err(NotKept::NotRotated(NotRotated::Settling(2, _)))), "{early:?}");
+    let shown = running.keeper.shown(running.began + hour);
+    assert_eq!(shown["keys"][0]["role"], "next");
+    assert_eq!((&shown["keys"][1]["role"], &shown["in_use"]), (&"current".into(), &1.into()));
+    running.look(hour + SETTLE, 2);
+}
+
+#[test]
+fn a_file_that_is_wrong_changes_nothing_and_is_told() {
+    let running = Running::start(None);
+    let path = running.state.path().join(key::FILE_NAME);
+    let right = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, "nonsense\n").unwrap();
+    running.look(SETTLE, 1);
+    let shown = running.keeper.shown(running.began);
+    assert!(shown["trouble"].as_str().unwrap().contains("not a key"), "{shown}");
+    assert!(running.keeper.rotate(running.began + SETTLE).is_err());
+    running.call("still");
+
+    std::fs::write(&path, right).unwrap();
+    running.look(SETTLE, 1);
+    assert!(running.keeper.shown(running.began)["trouble"].is_null());
+    running.keeper.rotate(running.began + SETTLE).unwrap();
+    running.look(2 * SETTLE, 2);
+}

@@ -1,0 +1,173 @@
+//! Several Tidegates at one address: they have keys in common, and no other state.
+
+use std::net::SocketAddr;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::stage::{Configuration, Message, Peer, Stage, Tidegate, eventually, run_to_end};
+
+/// So many that each process has some: the kernel divides them by a hash of their ports.
+const CALLERS: usize = 32;
+
+/// Two processes at one address, each with one more of its own, before two back ends.
+struct Site {
+    stage: Stage,
+    address: SocketAddr,
+    backends: [Peer; 2],
+    first: Tidegate,
+    second: Tidegate,
+}
+
+/// A call that is up.
+struct Call {
+    caller: Peer,
+    /// Which of the back ends has it.
+    backend: usize,
+    /// The own address of the process that has set it up.
+    through: SocketAddr,
+    ok: Message,
+}
+
+impl Site {
+    fn open() -> Self {
+        let stage = Stage::new();
+        let address = stage.free_address();
+        let backends = [(); 2].map(|()| Peer::new(stage.ip()));
+        let mut configuration = Configuration::new(&stage, &backends.each_ref().map(Peer::address));
+        configuration.more = format!(
+            "[[listen]]\ntransport = \"udp\"\naddress = \"{address}\"\nshared = \"processes\"\n"
+        );
+        let [first, second] = [(); 2].map(|()| Tidegate::start(&stage, &configuration));
+        Self { stage, address, backends, first, second }
+    }
+
+    /// A request of a caller as it comes to a back end: which one, what, and from where. What is
+    /// repeated on the way is passed over.
+    fn arrived(&self, method: &str, caller: &Peer) -> (usize, Message, SocketAddr) {
+        let call = format!("1@{}", caller.address());
+        eventually(method, || {
+            let mut backends = self.backends.iter().enumerate();
+            backends.find_map(|(index, backend)| {
+                let (message, from) = backend.next_from_now()?;
+                let is_it = message.start().starts_with(method) && message.field("Call-ID") == call;
+                is_it.then_some((index, message, from))
+            })
+        })
+    }
+
+    /// Begins a call, which rings.
+    fn invite(&self, caller: &Peer) -> (usize, Message, SocketAddr) {
+        let uri = format!("sip:bob@{}", self.address);
+        caller.send(self.address, &caller.request("INVITE", &uri, 1, 1));
+        let (backend, invite, through) = self.arrived("INVITE", caller);
+        let callee = &self.backends[backend];
+        callee.send(through, &callee.response(&invite, "180 Ringing"));
+        (backend, invite, through)
+    }
+
+    /// Answers a call.
+    fn answer(
+        &self,
+        caller: Peer,
+        (backend, invite, through): (usize, Message, SocketAddr),
+    ) -> Call {
+        let callee = &self.backends[backend];
+        callee.send(through, &callee.response(&invite, "200 OK"));
+        let ok = self.expect_ok(&caller);
+        caller.send(self.address, &caller.in_dialog("ACK", &ok, 1));
+        assert_eq!(self.arrived("ACK", &caller).0, backend);
+        Call { caller, backend, through, ok }
+    }
+
+    /// The 200 that comes to a caller from the address of all.
+    fn expect_ok(&self, caller: &Peer) -> Message {
+        loop {
+            let (response, from) = caller.receive_from();
+            assert_eq!(from, self.address);
+            if response.status() >= 200 {
+                assert_eq!(response.status(), 200, "{}", response.0);
+                return response;
+            }
+        }
+    }
+
+    fn call(&self) -> Call {
+        let caller = Peer::new(self.stage.ip());
+        let invite = self.invite(&caller);
+        self.answer(caller, invite)
+    }
+
+    /// The keys that a process has, after it was asked by `command`.
+    fn keys(&self, of: &Tidegate, command: &str) -> Value {
+        let admin = of.admin().to_string();
+        let (status, said) =
+            run_to_end(&self.stage, &["ctl", "--admin", &admin, "--json", command]);
+        assert_eq!(status, Some(0), "{said}");
+        serde_json::from_str::<Value>(&said).expect("what is said is JSON")["keys"].take()
+    }
+}
+
+#[test]
+fn the_calls_of_a_killed_process_are_ended_through_the_other() {
+    let mut site = Site::open();
+    let [first, second] = [&site.first, &site.second].map(Tidegate::address);
+    let calls: Vec<_> = (0..CALLERS).map(|_| site.call()).collect();
+    for own in [first, second] {
+        assert!(calls.iter().any(|call| call.through == own), "none through {own}");
+    }
+
+    site.first.signal(Signal::KILL);
+    site.first.exit();
+    for Call { caller, backend, ok, .. } in &calls {
+        caller.send(site.address, &caller.in_dialog("BYE", ok, 2));
+        let (to, bye, through) = site.arrived("BYE", caller);
+        assert_eq!((to, through), (*backend, second));
+        site.backends[to].send(through, &site.backends[to].response(&bye, "200 OK"));
+        site.expect_ok(caller);
+    }
+}
+
+#[test]
+fn a_process_that_is_asked_to_end_refuses_no_call() {
+    let mut site = Site::open();
+    let [first, second] = [&site.first, &site.second].map(Tidegate::address);
+    let (ringing, invite) = eventually("a call through the first", || {
+        let caller = Peer::new(site.stage.ip());
+        let invite = site.invite(&caller);
+        if invite.2 == first {
+            return Some((caller, invite));
+        }
+        site.answer(caller, invite);
+        None
+    });
+    site.first.signal(Signal::TERM);
+    // One that it refused would never arrive.
+    let through_all = || (0..CALLERS).map(|_| site.call().through).collect::<Vec<_>>();
+    eventually("it has left", || {
+        through_all().iter().all(|through| *through == second).then_some(())
+    });
+    assert!(through_all().iter().all(|through| *through == second));
+
+    let call = site.answer(ringing, invite);
+    assert_eq!(call.through, first);
+    assert!(site.first.process().ended().is_none(), "it has waited for the answer");
+}
+
+#[test]
+fn a_key_that_one_makes_is_known_to_the_other() {
+    let site = Site::open();
+    let before = site.keys(&site.second, "keys");
+    let made = site.keys(&site.first, "rotate");
+    assert_eq!((&made[0]["version"], &made[0]["role"]), (&2.into(), &"next".into()));
+    assert_eq!((&made[1]["version"], &made[1]["role"]), (&1.into(), &"current".into()));
+    assert_eq!(before.as_array().map(Vec::len), Some(1));
+    eventually("it has read the file", || {
+        (site.keys(&site.second, "keys")[0]["version"] == 2).then_some(())
+    });
+
+    let admin = site.second.admin().to_string();
+    let (status, said) = run_to_end(&site.stage, &["ctl", "--admin", &admin, "rotate"]);
+    assert_eq!(status, Some(1));
+    assert!(said.contains("key 2 is not in use yet: it settles for another "), "{said}");
+}
