@@ -1,16 +1,20 @@
 //! One server behind the balancer, and what is known of it.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
+use crate::health::{Duty, Health, State};
 use crate::lease::Weighs;
 use crate::response_time::ResponseTimes;
 use crate::{Location, Named, Place};
 
-/// A back end: its configuration, and the counts all shards share.
+/// A pause that only answered probes end.
+pub const UNTIL_PROBED: Duration = Duration::MAX;
+
+/// A back end: its configuration, its health, and the counts all shards share.
 ///
 /// Relaxed atomics suffice: each count stands alone, and a policy that reads one
 /// a few nanoseconds old merely picks as if the other call had come later.
@@ -18,7 +22,9 @@ use crate::{Location, Named, Place};
 pub struct Backend {
     name: Box<str>,
     location: Location,
-    weight: u32,
+    weight: AtomicU32,
+    priority: AtomicU32,
+    health: Health,
     load: Load,
     response_times: ResponseTimes,
 }
@@ -34,7 +40,8 @@ struct Load {
     assigned: AtomicU64,
     failures: AtomicU64,
     refusals: AtomicU64,
-    down_until: AtomicU64,
+    probes: AtomicU64,
+    probe_failures: AtomicU64,
     /// When it last answered, rounded; zero if it never did.
     answered_at: AtomicU64,
     /// When it last refused for overload.
@@ -46,15 +53,19 @@ struct Load {
 const ANSWERED_STEP_NS: u64 = 10_000_000;
 
 impl Backend {
-    pub(crate) fn new(name: &str, location: Location, weight: u32) -> Self {
-        // A weight of zero would make every comparison of ratios a tie.
-        Self {
+    /// A back end of which nothing is known: it is up, if it has an address.
+    pub fn new(name: &str, location: impl Into<Location>, weight: u32) -> Self {
+        let backend = Self {
             name: name.into(),
-            location,
-            weight: weight.max(1),
+            location: location.into(),
+            weight: AtomicU32::default(),
+            priority: AtomicU32::default(),
+            health: Health::default(),
             load: Load::default(),
             response_times: ResponseTimes::default(),
-        }
+        };
+        backend.set_weight(weight);
+        backend
     }
 
     /// Its name, for metrics and logs.
@@ -105,20 +116,46 @@ impl Backend {
     pub fn move_to(&self, ip: IpAddr) -> bool {
         let has_moved = self.named().is_some_and(|named| named.move_to(ip));
         if has_moved {
-            self.load.down_until.store(0, Relaxed);
+            self.health.forget();
         }
         has_moved
     }
 
     /// Its share of the load against its fellows'; at least 1.
     pub fn weight(&self) -> u32 {
-        self.weight
+        self.weight.load(Relaxed)
+    }
+
+    /// Gives it another weight.
+    pub fn set_weight(&self, weight: u32) {
+        // A weight of zero would make every comparison of ratios a tie.
+        self.weight.store(weight.max(1), Relaxed);
     }
 
     /// Its weight as it counts at `now`, in thousandths of [`weight`](Self::weight): what a policy
-    /// divides calls by. At least 100.
-    pub fn effective_weight(&self, _now: Timestamp) -> u64 {
-        u64::from(self.weight) * 1000
+    /// divides calls by. At least 100. It grows evenly for a while after a return.
+    pub fn effective_weight(&self, now: Timestamp) -> u64 {
+        u64::from(self.weight()) * self.health.share(now)
+    }
+
+    /// Which back ends come before it: calls go to those of the lowest number that may have them.
+    pub fn priority(&self) -> u32 {
+        self.priority.load(Relaxed)
+    }
+
+    /// Gives it another priority.
+    pub fn set_priority(&self, priority: u32) {
+        self.priority.store(priority, Relaxed);
+    }
+
+    /// For how long its weight grows after a return; zero: it is whole at once.
+    pub fn set_slow_start(&self, slow_start: Duration) {
+        self.health.set_slow_start(slow_start);
+    }
+
+    /// Whether it holds nothing: neither a call nor a transaction.
+    pub fn is_idle(&self) -> bool {
+        self.calls() == 0 && self.work() == 0
     }
 
     /// Calls held now.
@@ -163,25 +200,96 @@ impl Backend {
         self.load.failures.load(Relaxed)
     }
 
-    /// Whether it may be given new calls.
+    /// Whether it may be given new calls: it answers, has not asked for a pause, and is in service.
     pub fn is_up(&self, now: Timestamp) -> bool {
-        self.load.down_until.load(Relaxed) <= now.as_nanos()
-            && self.named().is_none_or(Named::is_known)
+        self.health.takes_calls(now) && self.is_somewhere()
+    }
+
+    /// Whether it has an address.
+    fn is_somewhere(&self) -> bool {
+        self.named().is_none_or(Named::is_known)
+    }
+
+    /// Whether it answers, as far as is known. If it does, requests of calls that it holds go to
+    /// it, whatever its duty.
+    pub fn is_alive(&self, now: Timestamp) -> bool {
+        self.health.is_alive(now)
+    }
+
+    /// Its state, and since when. While its name has no address it is down.
+    pub fn state(&self, now: Timestamp) -> (State, Timestamp) {
+        if self.duty() == Duty::InService && !self.is_somewhere() {
+            return (State::Down, Timestamp::ZERO);
+        }
+        self.health.state(now)
+    }
+
+    /// What it is there for.
+    pub fn duty(&self) -> Duty {
+        self.health.duty().0
+    }
+
+    /// Gives it a duty.
+    pub fn set_duty(&self, now: Timestamp, duty: Duty) {
+        self.health.set_duty(now, duty);
+    }
+
+    /// How often it was taken down, and how often it came back by an answer.
+    pub fn transitions(&self) -> (u64, u64) {
+        self.health.transitions()
     }
 
     /// A delivery to it failed: it gets no new calls for `pause`, unless it
-    /// answers before.
+    /// answers before. [`UNTIL_PROBED`]: until it has answered probes.
     pub fn on_failed(&self, now: Timestamp, pause: Duration) {
         self.load.failures.fetch_add(1, Relaxed);
-        self.load.down_until.store((now + pause).as_nanos(), Relaxed);
+        self.health.change(now, |liveness| liveness.on_failed(now, pause));
+    }
+
+    /// A request to it has had no answer since `since`. If nothing else had one either, it has
+    /// failed; `limit` failures in a row are as a delivery that failed. One request that it does
+    /// not like is not enough.
+    pub fn on_silent(&self, now: Timestamp, since: Timestamp, limit: u32, pause: Duration) {
+        if self.has_answered(since) {
+            return;
+        }
+        self.load.failures.fetch_add(1, Relaxed);
+        self.health.change(now, |liveness| liveness.on_unanswered(now, limit, pause));
     }
 
     /// It has answered, so it is there.
     pub fn on_answered(&self, now: Timestamp) {
-        // Read first: a store on every response would make the line bounce.
-        if self.load.down_until.load(Relaxed) != 0 {
-            self.load.down_until.store(0, Relaxed);
-        }
+        self.health.change(now, |liveness| liveness.on_answered(now));
+        self.note_answered(now);
+    }
+
+    /// It has answered a probe; `rise` in a row bring it back.
+    pub fn on_probe_answered(&self, now: Timestamp, rise: u32) {
+        self.load.probes.fetch_add(1, Relaxed);
+        self.health.change(now, |liveness| liveness.on_probe_answered(now, rise));
+        self.note_answered(now);
+    }
+
+    /// It has not answered a probe, or not as it should; `fall` in a row take it down until it
+    /// answers them.
+    pub fn on_probe_failed(&self, now: Timestamp, fall: u32) {
+        self.load.probes.fetch_add(1, Relaxed);
+        self.load.probe_failures.fetch_add(1, Relaxed);
+        self.health.change(now, |liveness| liveness.on_unanswered(now, fall, UNTIL_PROBED));
+    }
+
+    /// Nothing probes it from now on: what would bring it back comes by itself after `pause`.
+    pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
+        self.health.change(now, |liveness| liveness.on_unprobed(now, pause));
+    }
+
+    /// Probes it was sent that came to an end, and those of them that it did not answer as it
+    /// should.
+    pub fn probes(&self) -> (u64, u64) {
+        (self.load.probes.load(Relaxed), self.load.probe_failures.load(Relaxed))
+    }
+
+    fn note_answered(&self, now: Timestamp) {
         let now = now.as_nanos();
         if now.saturating_sub(self.load.answered_at.load(Relaxed)) >= ANSWERED_STEP_NS {
             self.load.answered_at.store(now, Relaxed);
@@ -193,9 +301,12 @@ impl Backend {
         self.load.answered_at.load(Relaxed) > since.as_nanos()
     }
 
-    /// It has answered 503: it has more than it can do.
-    pub fn on_refused(&self, now: Timestamp) {
+    /// It has answered 503: it has more than it can do. It gets no new calls for `wait`.
+    pub fn on_refused(&self, now: Timestamp, wait: Option<Duration>) {
         self.load.refusals.fetch_add(1, Relaxed);
+        if let Some(wait) = wait {
+            self.health.pause(now, wait);
+        }
         self.load.refused_at.store(now.as_nanos().max(1), Relaxed);
     }
 

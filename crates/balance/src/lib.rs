@@ -36,7 +36,10 @@
 
 mod backend;
 mod cost_ratio;
+mod fleet;
+mod group;
 mod hashing;
+mod health;
 mod lease;
 mod location;
 mod peak;
@@ -47,10 +50,12 @@ mod recent;
 pub mod registry;
 mod response_time;
 
-pub use backend::Backend;
+pub use backend::{Backend, UNTIL_PROBED};
+pub use fleet::{Fleet, Muster, Post};
 pub use hashing::fnv1a;
+pub use health::{COUNT_MAX, Duty, State};
 pub use lease::{Lease, Work};
-pub use location::{Location, Lookups, Named, PLACES_MAX, Place};
+pub use location::{Location, Lookups, Named, PLACES_MAX, Place, Site};
 pub use picker::Picker;
 pub use policy::{Key, Policy};
 pub use pool::Pool;

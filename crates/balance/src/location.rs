@@ -20,9 +20,28 @@ pub enum Location {
     Name(Named),
 }
 
+/// What a configuration says of where a back end is: two that say the same are one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Site {
+    /// At an address.
+    Address(SocketAddr),
+    /// Where a host name leads, at a port.
+    Name(Arc<str>, u16),
+}
+
 impl From<SocketAddr> for Location {
     fn from(address: SocketAddr) -> Self {
         Self::Address(address)
+    }
+}
+
+impl From<&Site> for Location {
+    /// A name has no address yet.
+    fn from(site: &Site) -> Self {
+        match site {
+            Site::Address(address) => Self::Address(*address),
+            Site::Name(host, port) => Self::Name(Named::new(host, *port)),
+        }
     }
 }
 
@@ -171,6 +190,14 @@ fn free(places: &Places) -> Place {
 }
 
 impl Location {
+    /// What was configured.
+    pub fn site(&self) -> Site {
+        match self {
+            Self::Address(address) => Site::Address(*address),
+            Self::Name(named) => Site::Name(Arc::clone(&named.host), named.port),
+        }
+    }
+
     /// The present address; `None` of a name that has none yet.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {

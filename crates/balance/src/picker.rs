@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate_world::{Stream, Timestamp};
 
+use crate::group::Groups;
 use crate::policy::{Candidates, Choose, hash, peak_ewma, tlwl};
 use crate::registry::Values;
 use crate::response_time::Watch;
@@ -14,6 +15,10 @@ use crate::{Backend, Key, Lease, Policy, Pool, Work};
 #[derive(Debug)]
 pub struct Picker {
     pool: Pool,
+    values: Values,
+    /// The weight of each back end when the policy was made.
+    shares: Box<[u32]>,
+    groups: Groups,
     key: Key,
     policy: Box<dyn Choose>,
     hash: hash::Hash,
@@ -37,6 +42,9 @@ impl Picker {
             _ => Duration::from_secs(10),
         };
         Self {
+            shares: pool.backends().iter().map(|backend| backend.weight()).collect(),
+            groups: Groups::of(pool.backends()),
+            values,
             key: entry.key,
             policy: (entry.build)(&values, pool.backends()),
             hash: hash::Hash::new(pool.backends()),
@@ -50,6 +58,17 @@ impl Picker {
     /// The pool it chooses from.
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// Whether it chooses by `policy` among these back ends, in this order, with the weights and
+    /// priorities that they have now.
+    pub fn serves(&self, policy: impl Into<Values>, pool: &Pool) -> bool {
+        let (own, others) = (self.pool.backends(), pool.backends());
+        self.values == policy.into()
+            && own.len() == others.len()
+            && own.iter().zip(others).all(|(a, b)| Arc::ptr_eq(a, b))
+            && others.iter().map(|backend| backend.weight()).eq(self.shares.iter().copied())
+            && self.groups == Groups::of(others)
     }
 
     /// What of a request the policy chooses by.
@@ -75,6 +94,8 @@ impl Picker {
     ) -> Option<usize> {
         let backends = self.pool.backends();
         let is_usable = |i: usize| backends[i].is_up(now) && may_have(i, &backends[i]);
+        let (groups, front) = (&self.groups, self.groups.front(is_usable)?);
+        let is_usable = |i: usize| groups.holds(front, i) && is_usable(i);
         let among = Candidates { now, backends, key, is_usable: &is_usable };
         let picked = self.policy.choose(&among, &mut self.draws)?;
         backends[picked].note_assigned();
@@ -86,6 +107,8 @@ impl Picker {
     pub fn pick_by_call(&self, now: Timestamp, call: u64, not: Option<usize>) -> Option<usize> {
         let backends = self.pool.backends();
         let is_usable = |i: usize| Some(i) != not && backends[i].is_up(now);
+        let (groups, front) = (&self.groups, self.groups.front(is_usable)?);
+        let is_usable = |i: usize| groups.holds(front, i) && is_usable(i);
         self.hash.pick(&Candidates { now, backends, key: call, is_usable: &is_usable })
     }
 

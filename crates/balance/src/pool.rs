@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tidegate_world::Timestamp;
+
 use crate::{Backend, Location};
 
 /// A pool of back ends; a clone is another handle on the same counts.
@@ -32,6 +34,11 @@ impl Pool {
         Self { name: name.into(), backends }
     }
 
+    /// A pool of these back ends, in this order.
+    pub fn of(name: &str, backends: Vec<Arc<Backend>>) -> Self {
+        Self { name: name.into(), backends: backends.into() }
+    }
+
     /// Its name, for routes and metrics.
     pub fn name(&self) -> &str {
         &self.name
@@ -40,5 +47,15 @@ impl Pool {
     /// Its back ends, in the order of the configuration.
     pub fn backends(&self) -> &[Arc<Backend>] {
         &self.backends
+    }
+
+    /// Whether there is one of that name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.backends.iter().any(|backend| backend.name() == name)
+    }
+
+    /// Whether any of them may be given new calls.
+    pub fn is_up(&self, now: Timestamp) -> bool {
+        self.backends.iter().any(|backend| backend.is_up(now))
     }
 }

@@ -6,6 +6,7 @@
 //! [`run`](run::run) runs again. The proxies are those that `tidegate run` would start from the
 //! configuration that the world [writes](configuration) for them.
 
+mod absence;
 pub mod configuration;
 pub mod draw;
 pub mod hunt;
@@ -14,6 +15,7 @@ pub mod run;
 pub mod shrink;
 pub mod world;
 
+pub use absence::{Absence, Means};
 pub use hunt::{Failed, Hunt, Progress, Tally, hunt};
 pub use run::{Finding, Ran, run};
 pub use shrink::{Shrunk, shrink};

@@ -114,6 +114,11 @@ impl Calls {
         self.evicted
     }
 
+    /// The back end of each entry.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
+        self.slots.iter().filter_map(|slot| slot.call.as_ref().map(|call| call.member))
+    }
+
     /// Answered calls that nobody has ended: given up when their session expired, or after
     /// `idle_max`.
     pub(crate) fn abandoned(&self) -> u64 {

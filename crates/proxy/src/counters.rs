@@ -103,6 +103,8 @@ pub struct Counters {
     pub responses_forwarded: Counter,
     /// Requests sent again because nothing answered them, our CANCELs among them.
     pub requests_resent: Counter,
+    /// Probes of back ends.
+    pub probes: Counter,
     /// Responses sent again, for a repeated request or because no ACK came.
     pub responses_resent: Counter,
     /// Branches cancelled by us.

@@ -8,25 +8,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_balance::{Backend, Key as BalanceKey, Picker, Policy, fnv1a};
+use tidegate_balance::{Backend, Picker};
 use tidegate_control::Tier;
 use tidegate_sip::{Malformed, Message, Method, Outline, Scan};
 use tidegate_transaction::{Key, identity_of_branch};
 use tidegate_world::{
-    Answer, Cause, Crossing, Failure, Pool, Purpose, QueryId, Received, Timestamp, Transmit,
+    Answer, Cause, Crossing, Failure, Pool, Purpose, QueryId, Received, Seed, Timestamp, Transmit,
 };
 
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
-use crate::callee::callee;
 use crate::calls::{CallRef, Calls, Member, Phase, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::instead::{Instead, status_of};
 use crate::names::Names;
 use crate::origin::Addresses;
+use crate::picking::pickers;
+use crate::probes::Probes;
 use crate::reply::{is_own_ack, refusal, refusal_of, reply};
-use crate::request::Request;
 use crate::secret::{Keys, TokenKeys};
-use crate::settings::{Choice, Mode, PoolSettings, Rule, Settings, canonical};
+use crate::settings::{Mode, PoolSettings, Rule, Settings, canonical};
 use crate::stateful::Transactions;
 use crate::tiering::Tiering;
 use crate::unreachable::Unreachable;
@@ -35,13 +35,14 @@ use crate::unreachable::Unreachable;
 pub(crate) struct Endpoint {
     shard: u16,
     shards: u16,
+    seed: Seed,
     keys: Keys,
     addresses: Addresses,
     pools: Vec<PoolSettings>,
     pickers: Vec<Picker>,
+    probes: Probes,
     rules: Vec<Rule>,
-    /// If any back end has one.
-    names: Option<Box<Names>>,
+    names: Names,
     calls: Calls,
     transactions: Transactions,
     failure_pause: Duration,
@@ -59,9 +60,14 @@ impl Endpoint {
         assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
         assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
         assert!(!settings.pools.is_empty(), "a proxy has somewhere to send to");
-        Self {
+        for PoolSettings { pool, health, .. } in &settings.pools {
+            pool.backends().iter().for_each(|b| b.set_slow_start(health.slow_start));
+        }
+        let draws = settings.seed.stream(Purpose::Probes, settings.shard.into());
+        let mut endpoint = Self {
             shard: settings.shard,
             shards: settings.shards,
+            seed: settings.seed,
             // What tells this process from one that was before it.
             keys: Keys::new(&settings.secret, settings.seed.0),
             addresses: Addresses::new(&settings),
@@ -71,14 +77,17 @@ impl Endpoint {
             transactions: Transactions::new(settings.transactions_max, settings.timing),
             tiering: Tiering::new(&settings),
             unreachable: Unreachable::default(),
-            pickers: pickers(&settings),
+            pickers: pickers(settings.seed, settings.shard, &settings.pools),
             pools: settings.pools,
             rules: settings.rules,
             pool,
             transmits: VecDeque::new(),
             crossings: VecDeque::new(),
             counters,
-        }
+            probes: Probes::new(draws),
+        };
+        endpoint.enlist_probed(Timestamp::ZERO);
+        endpoint
     }
 
     pub(crate) fn shard(&self) -> u16 {
@@ -147,24 +156,68 @@ impl Endpoint {
         self.pickers[usize::from(member.pool)].backend(member.backend.into())
     }
 
-    pub(crate) fn names(&self) -> Option<&Names> {
-        self.names.as_deref()
+    /// Every back end of every pool.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (Member, &Arc<Backend>)> {
+        (0..).zip(&self.pickers).flat_map(|(pool, picker)| {
+            let backends = (0..).zip(picker.pool().backends());
+            backends.map(move |(backend, b)| (Member { pool, backend }, b))
+        })
     }
 
-    pub(crate) fn names_mut(&mut self) -> Option<&mut Names> {
-        self.names.as_deref_mut()
+    pub(crate) fn pools(&self) -> &[PoolSettings] {
+        &self.pools
+    }
+
+    /// Gives away the pools, to have them [put back](Self::put_pools) before anything else.
+    pub(crate) fn take_pools(&mut self) -> (Vec<PoolSettings>, Vec<Picker>) {
+        (std::mem::take(&mut self.pools), std::mem::take(&mut self.pickers))
+    }
+
+    /// Goes on with these pools, those who choose in them, and these rules.
+    pub(crate) fn put_pools(
+        &mut self,
+        now: Timestamp,
+        pools: Vec<PoolSettings>,
+        pickers: Vec<Picker>,
+        rules: Vec<Rule>,
+    ) {
+        debug_assert_eq!(pools.len(), pickers.len(), "one chooser for each pool");
+        self.addresses.locate(&pools);
+        self.names.enlist(now, &pools);
+        self.tiering.enlist(&pools);
+        (self.pools, self.pickers, self.rules) = (pools, pickers, rules);
+    }
+
+    pub(crate) fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    pub(crate) fn probes(&self) -> &Probes {
+        &self.probes
+    }
+
+    pub(crate) fn probes_mut(&mut self) -> &mut Probes {
+        &mut self.probes
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    pub(crate) fn names_mut(&mut self) -> &mut Names {
+        &mut self.names
     }
 
     /// Looks again who is where, if a name has come to lead elsewhere.
     pub(crate) fn follow_names(&mut self) {
-        if self.names_mut().is_some_and(Names::have_moved) {
+        if self.names.have_moved() {
             self.addresses.locate(&self.pools);
         }
     }
 
     pub(crate) fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: &Answer) {
-        let Some(names) = &mut self.names else { return };
-        names.on_answer(now, id, answer, |address| self.addresses.may_be_backend(address));
+        let Self { names, addresses, .. } = self;
+        names.on_answer(now, id, answer, |address| addresses.may_be_backend(address));
         self.follow_names();
     }
 
@@ -300,56 +353,12 @@ impl Endpoint {
         }
     }
 
-    /// What the policy of a pool chooses by of a request whose Call-ID has that fingerprint.
-    pub(crate) fn choice_key(&self, pool: u16, request: &Request<'_>, fingerprint: u128) -> u64 {
-        match self.pickers[usize::from(pool)].key() {
-            BalanceKey::Call => fingerprint as u64,
-            BalanceKey::CallId => fnv1a(request.essentials.call_id),
-            BalanceKey::Callee => callee(&self.keys.call, &request.essentials.to),
-        }
+    pub(crate) fn picker(&self, pool: u16) -> &Picker {
+        &self.pickers[usize::from(pool)]
     }
 
-    /// Chooses a back end for a new call, by its [`choice_key`](Self::choice_key).
-    pub(crate) fn pick(
-        &mut self,
-        now: Timestamp,
-        pool: u16,
-        key: u64,
-        not: Option<u16>,
-    ) -> Result<u16, Instead> {
-        let picker = &mut self.pickers[usize::from(pool)];
-        picker
-            .pick(now, key, not.map(usize::from))
-            .map(|backend| backend as u16)
-            .ok_or(Instead::Reply(503, "no back end is up"))
-    }
-
-    /// Chooses a back end for a new call among those that `may_have` it.
-    pub(crate) fn pick_another(
-        &mut self,
-        now: Timestamp,
-        pool: u16,
-        key: u64,
-        may_have: impl Fn(usize, &Backend) -> bool,
-    ) -> Option<u16> {
-        let picker = &mut self.pickers[usize::from(pool)];
-        picker.pick_where(now, key, may_have).map(|backend| backend as u16)
-    }
-
-    /// Chooses a back end for what another back end sends to a pool. RFC 3261 §16.11: by
-    /// the message alone, so that repetitions, CANCEL and ACK get the same choice.
-    pub(crate) fn pick_by_call(
-        &self,
-        now: Timestamp,
-        pool: u16,
-        fingerprint: u128,
-        from: Member,
-    ) -> Result<Member, Instead> {
-        let not = (from.pool == pool).then(|| usize::from(from.backend));
-        self.pickers[usize::from(pool)]
-            .pick_by_call(now, fingerprint as u64, not)
-            .map(|backend| Member { pool, backend: backend as u16 })
-            .ok_or(Instead::Reply(503, "no back end is up"))
+    pub(crate) fn picker_mut(&mut self, pool: u16) -> &mut Picker {
+        &mut self.pickers[usize::from(pool)]
     }
 
     /// The entry of a call, made if there is none.
@@ -413,9 +422,8 @@ impl Endpoint {
         // What is due of a transaction may keep its call: at Timer B another back end has its turn.
         self.handle_due(now);
         self.calls.handle_timeout(now);
-        if let Some(names) = &mut self.names {
-            names.handle_timeout(now);
-        }
+        self.names.handle_timeout(now);
+        self.probes_due(now);
     }
 
     /// Whether the transport has said, of what was sent at `since`, that nobody listens at
@@ -435,23 +443,10 @@ impl Endpoint {
         if let Some(member) = self.addresses.member(failure.path.remote) {
             let backend = self.backend(member);
             if backend.is_present_at(canonical(failure.path.remote)) {
-                backend.on_failed(now, self.failure_pause);
+                backend.on_failed(now, self.pause_of(member.pool));
+                self.probe_unreachable(now, member);
             }
         }
         self.unreachable.note(now, failure.path.remote);
     }
-}
-
-fn pickers(settings: &Settings) -> Vec<Picker> {
-    let picker = |(index, pool): (usize, &PoolSettings)| {
-        let policy = match pool.choice {
-            Choice::One(policy) => policy,
-            // All are chosen; what one back end sends to another is divided by its Call-ID.
-            Choice::All(_) => Policy::Hash.into(),
-        };
-        let draws =
-            settings.seed.stream(Purpose::Balance, u32::from(settings.shard) << 16 | index as u32);
-        Picker::new(pool.pool.clone(), policy, draws)
-    };
-    settings.pools.iter().enumerate().map(picker).collect()
 }

@@ -13,8 +13,8 @@ const WINDOW: Duration = Duration::from_millis(100);
 pub struct InForce {
     /// Orders heeded.
     pub orders: Counter,
-    /// Orders that were not understood.
-    pub not_understood: Counter,
+    /// Orders not heeded: not understood, or for more back ends than there is room for.
+    pub not_heeded: Counter,
     /// The version of the key that makes route tokens.
     pub key_version: Counter,
     /// The law: its place in the [registry](registry::LAWS), from 1; 0 before it is known.

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tidegate_balance::{Backend, Named};
+use tidegate_balance::{Backend, Duty, Named};
 use tidegate_world::{Answer, Family, Query, QueryId, Question, Timestamp};
 
-use crate::settings::Settings;
+use crate::settings::{PoolSettings, Settings};
 
 /// The shortest and the longest time for which an answer holds, whatever it says: a name without
 /// any is not asked for at each moment, and one that lasts for days is found out after an hour.
@@ -54,6 +54,8 @@ pub(crate) struct Names {
     /// When the next question is due, or an answer overdue.
     next: Option<Timestamp>,
     queries: VecDeque<Query>,
+    /// Questions asked.
+    questions: u64,
     moves: Moves,
     moves_seen: u64,
 }
@@ -61,8 +63,6 @@ pub(crate) struct Names {
 struct Entry {
     backend: Arc<Backend>,
     state: State,
-    /// Questions asked for it.
-    questions: u32,
     /// Answers in vain since the last that was not.
     failures: u32,
 }
@@ -71,38 +71,45 @@ struct Entry {
 enum State {
     /// To be asked for then.
     Due(Timestamp),
-    /// Asked for; the answer is overdue then.
-    Asked(Timestamp),
+    /// Asked for by this question; the answer is overdue then.
+    Asked(QueryId, Timestamp),
 }
 
 impl Names {
-    /// The names in these settings; `None` if all back ends were configured by their addresses.
-    pub(crate) fn new(settings: &Settings) -> Option<Box<Self>> {
-        let backends = settings.pools.iter().flat_map(|pool| pool.pool.backends());
-        let entry = |backend: &Arc<Backend>| Entry {
-            backend: Arc::clone(backend),
-            state: State::Due(Timestamp::ZERO),
+    /// The names in these settings.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let mut names = Self {
+            family: settings
+                .listeners
+                .first()
+                .map_or(Family::V4, |listener| Family::of(listener.local.ip())),
+            entries: Vec::new(),
+            asks: settings.shard == 0,
+            asked: 0,
+            next: None,
+            queries: VecDeque::new(),
             questions: 0,
-            failures: 0,
+            moves: settings.moves.clone(),
+            moves_seen: 0,
         };
-        let entries: Vec<_> =
-            backends.filter(|backend| backend.named().is_some()).map(entry).collect();
-        let asks = settings.shard == 0;
-        (!entries.is_empty()).then(|| {
-            Box::new(Self {
-                family: settings
-                    .listeners
-                    .first()
-                    .map_or(Family::V4, |listener| Family::of(listener.local.ip())),
-                entries,
-                asks,
-                asked: 0,
-                next: asks.then_some(Timestamp::ZERO),
-                queries: VecDeque::new(),
-                moves: settings.moves.clone(),
-                moves_seen: 0,
-            })
-        })
+        names.enlist(Timestamp::ZERO, &settings.pools);
+        names
+    }
+
+    /// From now on the names are those of these pools. Who stays is asked for when it would have
+    /// been; who is new, at once. Nobody asks for who is configured no more.
+    pub(crate) fn enlist(&mut self, now: Timestamp, pools: &[PoolSettings]) {
+        let mut before = std::mem::take(&mut self.entries);
+        let backends = pools.iter().flat_map(|pool| pool.pool.backends());
+        for backend in backends.filter(|b| b.named().is_some() && b.duty() != Duty::Removed) {
+            let known = before.iter().position(|entry| Arc::ptr_eq(&entry.backend, backend));
+            let new =
+                || Entry { backend: Arc::clone(backend), state: State::Due(now), failures: 0 };
+            self.entries.push(known.map_or_else(new, |known| before.swap_remove(known)));
+        }
+        let is_asked = |entry: &&Entry| matches!(entry.state, State::Asked(..));
+        self.asked -= before.iter().filter(is_asked).count();
+        self.next = (self.asks && !self.entries.is_empty()).then_some(now);
     }
 
     /// Asks for what is due, and gives up what is overdue.
@@ -111,7 +118,7 @@ impl Names {
             return;
         }
         for index in 0..self.entries.len() {
-            if let State::Asked(until) = self.entries[index].state
+            if let State::Asked(_, until) = self.entries[index].state
                 && until <= now
             {
                 self.asked -= 1;
@@ -130,11 +137,9 @@ impl Names {
         answer: &Answer,
         may_be: impl Fn(SocketAddr) -> bool,
     ) {
-        let index = id.0 as u32 as usize;
-        let Some(entry) = self.entries.get_mut(index) else { return };
-        if !matches!(entry.state, State::Asked(_)) || entry.id(index) != id {
-            return;
-        }
+        // An answer to a question that was given up is to none of these.
+        let is_asked = |entry: &&mut Entry| matches!(entry.state, State::Asked(of, _) if of == id);
+        let Some(entry) = self.entries.iter_mut().find(is_asked) else { return };
         self.asked -= 1;
         let named = entry.named();
         let lookups = &named.lookups;
@@ -179,6 +184,9 @@ impl Names {
 
     /// Whether a name has come to lead elsewhere since this was last asked.
     pub(crate) fn have_moved(&mut self) -> bool {
+        if self.entries.is_empty() {
+            return false;
+        }
         let moves = self.moves.0.load(Relaxed);
         std::mem::replace(&mut self.moves_seen, moves) != moves
     }
@@ -193,19 +201,20 @@ impl Names {
         if !self.asks {
             return;
         }
-        for (index, entry) in self.entries.iter_mut().enumerate() {
+        for entry in &mut self.entries {
             let State::Due(at) = entry.state else { continue };
             if at <= now && self.asked < ASKED_MAX {
-                entry.questions = entry.questions.wrapping_add(1);
-                entry.state = State::Asked(now + ANSWERS_WITHIN);
+                self.questions += 1;
+                let id = QueryId(self.questions);
+                entry.state = State::Asked(id, now + ANSWERS_WITHIN);
                 self.asked += 1;
                 let question = Question::Resolve(Arc::clone(entry.named().host()), self.family);
-                self.queries.push_back(Query { id: entry.id(index), question });
+                self.queries.push_back(Query { id, question });
             }
         }
         let has_room = self.asked < ASKED_MAX;
         let next = |entry: &Entry| match entry.state {
-            State::Asked(until) => Some(until),
+            State::Asked(_, until) => Some(until),
             State::Due(at) => has_room.then_some(at),
         };
         self.next = self.entries.iter().filter_map(next).min();
@@ -215,11 +224,6 @@ impl Names {
 impl Entry {
     fn named(&self) -> &Named {
         self.backend.named().expect("only those with a name are entered")
-    }
-
-    /// That of the last question: an answer to one that was given up is told from it.
-    fn id(&self, index: usize) -> QueryId {
-        QueryId(u64::from(self.questions) << 32 | index as u64)
     }
 
     fn on_failure(&mut self, now: Timestamp) {

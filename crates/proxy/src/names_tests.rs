@@ -4,10 +4,10 @@ use super::*;
 use crate::secret::Secret;
 use crate::settings::{Listener, PoolSettings};
 
-fn names_of(hosts: &[&str]) -> (Box<Names>, Pool) {
+fn names_of(hosts: &[&str]) -> (Names, Pool) {
     let named = hosts.iter().map(|&host| (host, Location::Name(Named::new(host, 5070)), 1));
     let pool = Pool::located("app", named);
-    (Names::new(&settings(&pool)).unwrap(), pool)
+    (Names::new(&settings(&pool)), pool)
 }
 
 fn settings(pool: &Pool) -> Settings {
@@ -201,7 +201,7 @@ fn draining_ends_the_questions() {
 fn a_shard_that_does_not_ask_learns_of_moves_all_the_same() {
     let (asking, pool) = names_of(&["a.example"]);
     let other = Settings { shard: 1, shards: 2, moves: asking.moves.clone(), ..settings(&pool) };
-    let (mut asking, mut other) = (asking, Names::new(&other).unwrap());
+    let (mut asking, mut other) = (asking, Names::new(&other));
     assert!(other.poll_timeout().is_none() && asked(&mut other, at(9)).is_empty());
     assert!(!other.have_moved());
     let id = ask_one(&mut asking, at(0));
@@ -210,4 +210,32 @@ fn a_shard_that_does_not_ask_learns_of_moves_all_the_same() {
     let id = ask_one(&mut asking, at(5));
     answer(&mut asking, at(5), id, &found(&[1], 5));
     assert!(!other.have_moved(), "it is where it was");
+}
+
+#[test]
+fn who_stays_when_the_pools_change_is_not_asked_for_anew_and_who_goes_is_asked_for_no_more() {
+    let (mut names, before) = names_of(&["a.example", "b.example"]);
+    let ids = asked(&mut names, at(0));
+    let hosts = |asked: &[(QueryId, String)]| {
+        asked.iter().map(|(_, host)| host.clone()).collect::<Vec<_>>()
+    };
+    let c = Location::Name(Named::new("c.example", 5070));
+    let added = Pool::located("app", [("c", c, 1)]);
+    let kept = &before.backends()[1];
+    let after = Pool::of("app", vec![Arc::clone(&added.backends()[0]), Arc::clone(kept)]);
+    names.enlist(at(1), &settings(&after).pools);
+    assert_eq!(names.poll_timeout(), Some(at(1)));
+    assert_eq!(hosts(&asked(&mut names, at(1))), ["c.example"]);
+    // What was asked before the change is answered to whom it was asked for.
+    answer(&mut names, at(2), ids[0].0, &found(&[1], 60));
+    answer(&mut names, at(2), ids[1].0, &found(&[2], 60));
+    assert!(before.backends()[0].address().is_none() && added.backends()[0].address().is_none());
+    assert_eq!(kept.address().unwrap().ip(), ip(2));
+    // The answer for `c` is overdue, and `b` is due in a minute: nobody waits for `a`.
+    assert!(names.has_unknown());
+    assert_eq!(names.poll_timeout(), Some(at(21)));
+    // The last one with a name may go too.
+    names.enlist(at(3), &settings(&Pool::new("app", &[])).pools);
+    assert!(names.poll_timeout().is_none() && asked(&mut names, at(99)).is_empty());
+    assert_eq!(names.asked, 0);
 }

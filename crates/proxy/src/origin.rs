@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hashbrown::HashMap;
-use tidegate_balance::Named;
+use tidegate_balance::{Duty, Named};
 use tidegate_sip::{Host, Uri};
 use tidegate_world::Path;
 
@@ -104,8 +104,9 @@ impl Addresses {
         addresses
     }
 
-    /// Learns where the back ends are now. Where two are found at one address it is the first,
-    /// and who is there comes before who was.
+    /// Learns who is where in these pools. Where two are found at one address it is the first. Who
+    /// is there comes before who was, and who is configured comes before who is no more: that one
+    /// is known if it still holds something.
     pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
         self.members.clear();
         let members = || {
@@ -116,13 +117,20 @@ impl Addresses {
                 })
             })
         };
-        let present = members().filter_map(|(member, backend)| Some((member, backend.address()?)));
-        let before = members().flat_map(|(member, backend)| {
+        let of = |is_removed: bool| {
+            let all = members().filter(move |(_, b)| (b.duty() == Duty::Removed) == is_removed);
+            all.filter(move |(_, b)| !is_removed || !b.is_idle())
+        };
+        for (member, backend) in of(false).chain(of(true)) {
+            if let Some(address) = backend.address() {
+                self.members.entry(canonical(address)).or_insert(member);
+            }
+        }
+        for (member, backend) in of(false).chain(of(true)) {
             let addresses = backend.named().map(Named::addresses).unwrap_or_default();
-            addresses.into_iter().skip(1).map(move |address| (member, address))
-        });
-        for (member, address) in present.chain(before) {
-            self.members.entry(canonical(address)).or_insert(member);
+            for address in addresses.into_iter().skip(1) {
+                self.members.entry(canonical(address)).or_insert(member);
+            }
         }
     }
 

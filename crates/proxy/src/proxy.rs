@@ -12,10 +12,9 @@ use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
 use crate::ingress::{Fate, Ingress, Judged};
-use crate::names::Names;
 use crate::refusals::Trace;
 use crate::secret::TokenKeys;
-use crate::settings::{Disposal, Settings};
+use crate::settings::{Disposal, PoolSettings, Rule, Settings};
 use crate::sources::Watchman;
 use crate::thinning::Thinning;
 
@@ -96,13 +95,33 @@ impl Proxy {
         self.counters.in_force.publish(self.ingress.gate());
     }
 
+    /// Goes on with these pools and rules: new calls by them, and calls that are held where they
+    /// are. A back end that stays has to be the same one, as
+    /// [`Fleet::enlist`](tidegate_balance::Fleet::enlist) gives it.
+    ///
+    /// `false` if calls of those that are configured no more hold so many places that there may
+    /// be none for the new ones, 65,535 pools and as many back ends in each: then nothing has
+    /// changed.
+    ///
+    /// # Panics
+    /// If there is no pool, or a rule leads to one that is not there.
+    pub fn reform(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) -> bool {
+        assert!(!pools.is_empty(), "a proxy has somewhere to send to");
+        self.forget_looks();
+        self.endpoint.reform(now, pools, rules)
+    }
+
     /// Makes and verifies route tokens with these keys from now on.
     pub fn rekey(&mut self, keys: &TokenKeys) {
-        // The time it takes is that of no message.
-        self.in_service = None;
-        self.looks = Looks::default();
+        self.forget_looks();
         self.endpoint.rekey(keys);
         self.counters.in_force.key_version.set(keys.current.version.into());
+    }
+
+    /// The time that an order takes is that of no message.
+    fn forget_looks(&mut self) {
+        self.in_service = None;
+        self.looks = Looks::default();
     }
 
     /// A driver may look at several messages at one time: what that took is known when time has
@@ -267,9 +286,7 @@ impl Core for Proxy {
 
     fn on_drain(&mut self, _now: Timestamp) {
         self.ingress.close();
-        if let Some(names) = self.endpoint.names_mut() {
-            names.on_drain();
-        }
+        self.endpoint.names_mut().on_drain();
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -281,7 +298,7 @@ impl Core for Proxy {
     }
 
     fn poll_query(&mut self) -> Option<Query> {
-        self.endpoint.names_mut()?.poll_query()
+        self.endpoint.names_mut().poll_query()
     }
 
     fn poll_shedding(&self) -> &Shedding {
@@ -297,8 +314,9 @@ impl Core for Proxy {
         let transactions = self.endpoint.transactions().poll_timeout();
         let tick = self.ingress.gate().poll_timeout();
         let thinning = self.thinning.as_ref().and_then(|t| t.ladder().poll_timeout());
-        let names = self.endpoint.names().and_then(Names::poll_timeout);
-        [calls, transactions, tick, thinning, names].into_iter().flatten().min()
+        let names = self.endpoint.names().poll_timeout();
+        let probes = self.endpoint.probes().poll_timeout();
+        [calls, transactions, tick, thinning, names, probes].into_iter().flatten().min()
     }
 
     fn is_drained(&self) -> bool {

@@ -10,6 +10,7 @@ use crate::branch::Branch;
 use crate::calls::{Answer, Transaction};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
+use crate::probes::ProbeAnswer;
 use crate::settings::canonical;
 use crate::transaction_branch::TransactionBranch;
 
@@ -28,9 +29,16 @@ impl Endpoint {
         let passage =
             Passage::parse(&received.bytes).map_err(|_| Astray::Drop(DropReason::Malformed))?;
         // RFC 3261 §16.7 item 3: "If no Via header field values remain in the response, the response was meant for
-        // this element and MUST NOT be forwarded": the response to a CANCEL of ours.
+        // this element and MUST NOT be forwarded": the response to a CANCEL of ours, or a probe.
         if passage.next.is_none() && passage.cseq.method == Method::Cancel {
             return self.try_answer_to_cancel(now, received, &passage);
+        }
+        if passage.next.is_none() && passage.cseq.method == Method::Options {
+            return match self.serve_probe_answer(now, received, &passage) {
+                Ok(ProbeAnswer::Taken) => Ok(()),
+                Ok(ProbeAnswer::Of(shard)) => self.check_shard(shard, received),
+                Err(why) => Err(Astray::Drop(why)),
+            };
         }
         let remote = passage.next.as_ref().and_then(response_target);
         let remote = remote.ok_or(Astray::Drop(DropReason::LostResponse))?;

@@ -14,7 +14,6 @@ use crate::calls::{Answer, CallRef, Member, Phase, Transaction};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
-use crate::names::Names;
 use crate::origin::{Origin, address_of, is_host};
 use crate::request::Request;
 use crate::settings::{Choice, Mode, Rule, RuleTarget, Senders};
@@ -113,6 +112,10 @@ impl Endpoint {
             (Next::Address(address, is_strict), _) => Way::Address(*address, *is_strict),
             (Next::Name, _) => return Err(NAME),
         };
+        let destination = match destination {
+            Way::Pool(pool) => Way::Pool(self.standing_in(now, pool)),
+            address => address,
+        };
         match destination {
             Way::Pool(pool) if let Origin::Member(from) = origin => {
                 let to = self.pick_by_call(now, pool, fingerprint, from)?;
@@ -141,7 +144,7 @@ impl Endpoint {
                 let key = self.choice_key(pool, request, fingerprint);
                 let backend = match self.groups(now, pool).front() {
                     Some(group) => group[0],
-                    None => self.pick(now, pool, key, None)?,
+                    None => self.pick(now, pool, key)?,
                 };
                 let member = Member { pool, backend };
                 let begins = is_new && call.is_none();
@@ -251,20 +254,27 @@ impl Endpoint {
             // A process that has just started knows no names yet. A 481 would end the dialog (RFC
             // 3261 §12.2.1.2), and any refusal would be contradicted by what becomes of the
             // repetition, which comes when there is no answer.
-            if self.names().is_some_and(Names::has_unknown) {
+            if self.names().has_unknown() {
                 return Err(Instead::Drop(DropReason::Unresolved));
             }
         }
         let Some((call, fingerprint)) = call else { return Ok(None) };
         let Some(entry) = self.calls().get(call) else { return Ok(None) };
         let (mut member, answered, phase) = (entry.member, entry.answered, entry.phase);
-        let waits = !answered || phase == Phase::Finished || phase == Phase::Single;
-        if is_new && waits && !self.backend(member).is_up(now) {
+        let begins_anew = answered && matches!(phase, Phase::Finished | Phase::Single);
+        let stays = if begins_anew {
+            self.backend(member).is_up(now)
+        } else {
+            // Who is drained or has asked for a pause finishes what it has.
+            answered || self.backend(member).is_alive(now)
+        };
+        if is_new && !stays {
             // The client repeats its request because nobody answers, or begins anew:
             // nothing ties it to a back end that is down.
-            let key = self.choice_key(member.pool, request, fingerprint);
-            match self.pick(now, member.pool, key, Some(member.backend)) {
-                Ok(backend) => member.backend = backend,
+            let pool = self.standing_in(now, member.pool);
+            let key = self.choice_key(pool, request, fingerprint);
+            match self.pick(now, pool, key) {
+                Ok(backend) => member = Member { pool, backend },
                 Err(instead) => {
                     // What we answer ourselves is over, wherever it was sent before.
                     let Request { identity, method, .. } = *request;

@@ -11,6 +11,7 @@ use tidegate_transaction::Timing;
 use tidegate_world::Seed;
 
 use crate::class::Class;
+use crate::health::Health;
 use crate::ingress::Queueing;
 use crate::names::Moves;
 use crate::refusals::TraceSettings;
@@ -197,6 +198,10 @@ pub struct PoolSettings {
     pub failover_after: Duration,
     /// Back ends tried for one request at the most, at most [`TRIES_MAX`].
     pub tries_max: u8,
+    /// How the health of its back ends is learnt.
+    pub health: Health,
+    /// The pool at this index stands in when none of its back ends may be given calls.
+    pub backup: Option<u16>,
 }
 
 impl PoolSettings {
@@ -208,6 +213,8 @@ impl PoolSettings {
             mode: Mode::Transaction,
             failover_after: Duration::from_secs(4),
             tries_max: 3,
+            health: Health::default(),
+            backup: None,
         }
     }
 

@@ -7,10 +7,11 @@ use tidegate_control::{Gate, Reason, Tier, TierSettings, Tiers};
 use crate::calls::CallRef;
 use crate::class::Class;
 use crate::endpoint::Endpoint;
-use crate::settings::{Mode, Settings};
+use crate::settings::{Mode, PoolSettings, Settings};
 
 /// The tiers of service of a shard, and in which of them its last message was served.
 pub(crate) struct Tiering {
+    settings: TierSettings,
     /// If any pool leaves the choice.
     tiers: Option<Tiers>,
     /// That of the message in service, or served last; `None` if it was not forwarded.
@@ -19,10 +20,18 @@ pub(crate) struct Tiering {
 
 impl Tiering {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let is_adaptive = settings.pools.iter().any(|pool| pool.mode == Mode::Adaptive);
         let occupancy_max = settings.overload.stateful_max;
         let tiers = TierSettings { occupancy_max, ..TierSettings::default() };
-        Self { tiers: is_adaptive.then(|| Tiers::new(tiers)), served: None }
+        let mut tiering = Self { settings: tiers, tiers: None, served: None };
+        tiering.enlist(&settings.pools);
+        tiering
+    }
+
+    /// From now on these are the pools. What was learned stays, if there is still a choice.
+    pub(crate) fn enlist(&mut self, pools: &[PoolSettings]) {
+        let is_adaptive = pools.iter().any(|pool| pool.mode == Mode::Adaptive);
+        let tiers = self.tiers.take().filter(|_| is_adaptive);
+        self.tiers = tiers.or_else(|| is_adaptive.then(|| Tiers::new(self.settings)));
     }
 
     pub(crate) fn tiers(&self) -> Option<&Tiers> {

@@ -1,6 +1,7 @@
 //! HTTP for operators, on a thread and a runtime of its own: however busy the
 //! shards are, it answers, and however busy it is, they do not notice.
 
+mod backends;
 mod connection;
 mod keys;
 mod origin;
@@ -40,7 +41,8 @@ pub struct Pages {
     /// For `/status`: whatever else an operator wants to know, asked at each request
     /// on the admin thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
-    /// For `/overload`, `/laws`, `/refusals`, `/bans` and `/keys`, if there are shards to steer.
+    /// For `/backends`, `/reload`, `/overload`, `/laws`, `/refusals`, `/bans` and `/keys`, if there
+    /// are shards to steer.
     pub controls: Option<Controls>,
     /// Names, in lower case, by which the interface may be called, beside `localhost` and
     /// addresses.
@@ -171,7 +173,7 @@ fn policies() -> impl IntoResponse {
 }
 
 fn no_such_page() -> impl IntoResponse {
-    let pages = "Pages: /healthz /readyz /metrics /status /policies /overload /laws /refusals /bans \
-         /keys\n";
+    let pages = "Pages: /healthz /readyz /metrics /status /policies /backends /overload /laws \
+                 /refusals /bans /keys\n";
     (StatusCode::NOT_FOUND, pages)
 }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_balance as balance;
+use tidegate_balance::{Fleet, Muster, Post};
 use tidegate_control::BanList;
 use tidegate_io::Orders;
 use tidegate_proxy as proxy;
@@ -26,6 +27,7 @@ pub struct Assembly<'a> {
     config: &'a Config,
     keys: &'a Secret,
     locals: Vec<SocketAddr>,
+    fleet: Fleet,
     pools: Vec<balance::Pool>,
     counters: Vec<ShardCounters>,
     bans: BanList,
@@ -39,19 +41,18 @@ impl<'a> Assembly<'a> {
     pub fn new(config: &'a Config, keys: &'a Secret, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
         let bans = BanList::new(config.overload.sources.bans_max);
-        Self {
-            config,
-            keys,
-            locals,
-            pools: pools(config),
-            counters,
-            bans,
-            moves: proxy::Moves::default(),
-            seed,
-        }
+        let fleet = Fleet::new(&musters(config));
+        let pools = fleet.pools();
+        let moves = proxy::Moves::default();
+        Self { config, keys, locals, fleet, pools, counters, bans, moves, seed }
     }
 
-    /// Its pools.
+    /// Its back ends, also when the configuration is read again.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// Its pools, as they are at first.
     pub fn pools(&self) -> &[balance::Pool] {
         &self.pools
     }
@@ -69,12 +70,12 @@ impl<'a> Assembly<'a> {
     /// What it can say of itself while its cores run.
     pub fn instruments(&self) -> Instruments {
         let law = self.config.overload.gate.law.entry().name;
-        Instruments::new(law, self.pools.clone(), self.counters.clone())
+        Instruments::new(law, self.fleet.clone(), self.counters.clone())
     }
 
     /// What changes the laws of its cores, by `orders`.
     pub fn steering(&self, orders: Orders) -> Steering {
-        Steering::new(self.config.overload.clone(), orders, self.counters.clone())
+        Steering::new(self.config.clone(), self.fleet.clone(), orders, self.counters.clone())
     }
 
     /// What its cores keep of what they refuse.
@@ -86,6 +87,7 @@ impl<'a> Assembly<'a> {
     pub fn part(&self, shard: u16) -> Part {
         Part {
             settings: self.settings(shard),
+            fleet: self.fleet.clone(),
             host: host(self.config),
             counters: self.counters[usize::from(shard)].clone(),
         }
@@ -123,7 +125,7 @@ impl<'a> Assembly<'a> {
             seed: self.seed,
             ..proxy::Settings::new(
                 config.listen.iter().zip(&self.locals).map(listener).collect(),
-                pools.iter().zip(&config.pool).map(pool_settings).collect(),
+                pool_settings(pools, config),
                 (*keys).clone(),
             )
         }
@@ -133,6 +135,7 @@ impl<'a> Assembly<'a> {
 /// What makes the core of a shard; it can be sent to the thread that is to run it.
 pub struct Part {
     settings: proxy::Settings,
+    fleet: Fleet,
     host: Option<HostSettings>,
     counters: ShardCounters,
 }
@@ -157,7 +160,8 @@ impl Part {
     /// The core, whose packets come from `pool`.
     pub fn core(self, pool: Pool) -> Server {
         let counters = Arc::clone(&self.counters.proxy);
-        let proxy = Steered::new(Proxy::new(self.settings, self.counters.proxy, pool), counters);
+        let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
+        let proxy = Steered::new(proxy, self.fleet, counters);
         match self.host {
             None => Server::Plain(Box::new(proxy)),
             Some(host) => {
@@ -195,38 +199,51 @@ impl Core for Server {
     });
 }
 
-fn pools(config: &Config) -> Vec<balance::Pool> {
-    let pool = |pool: &config::Pool| {
-        let backends = pool.backends.iter().map(|b| (b.name.as_str(), location(b), b.weight));
-        balance::Pool::located(&pool.name, backends)
+/// The back ends of a configuration.
+pub(crate) fn musters(config: &Config) -> Vec<Muster> {
+    let post = |backend: &config::Backend| Post {
+        name: backend.name.clone(),
+        site: site(&backend.location),
+        weight: backend.weight,
+        priority: backend.priority,
     };
-    config.pool.iter().map(pool).collect()
+    let muster = |pool: &config::Pool| Muster {
+        name: pool.name.clone(),
+        slow_start: pool.health.slow_start,
+        backends: pool.backends.iter().map(post).collect(),
+    };
+    config.pool.iter().map(muster).collect()
 }
 
-fn location(backend: &config::Backend) -> balance::Location {
-    match &backend.location {
-        Location::Address(address) => (*address).into(),
-        Location::Name(HostPort { host, port }) => {
-            balance::Location::Name(balance::Named::new(host, *port))
-        }
+fn site(location: &Location) -> balance::Site {
+    match location {
+        Location::Address(address) => balance::Site::Address(*address),
+        Location::Name(HostPort { host, port }) => balance::Site::Name(host.as_str().into(), *port),
     }
 }
 
-fn pool_settings((pool, config): (&balance::Pool, &config::Pool)) -> proxy::PoolSettings {
-    let choice = match config.policy {
-        Selection::One(policy) => proxy::Choice::One(policy),
-        Selection::Fork => {
-            let thousandths = |backend: &config::Backend| (backend.q * 1000.0).round() as u16;
-            proxy::Choice::All(config.backends.iter().map(thousandths).collect())
+/// How the pools of a configuration are used, whose back ends are these.
+pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<proxy::PoolSettings> {
+    let place = |name: &String| config.pool.iter().position(|pool| pool.name == *name);
+    let settings = |(pool, config): (&balance::Pool, &config::Pool)| {
+        let choice = match config.policy {
+            Selection::One(policy) => proxy::Choice::One(policy),
+            Selection::Fork => {
+                let thousandths = |backend: &config::Backend| (backend.q * 1000.0).round() as u16;
+                proxy::Choice::All(config.backends.iter().map(thousandths).collect())
+            }
+        };
+        proxy::PoolSettings {
+            pool: pool.clone(),
+            choice,
+            mode: config.mode,
+            failover_after: config.failover_after,
+            tries_max: config.tries_max,
+            health: config.health.clone(),
+            backup: config.backup.as_ref().and_then(place).map(|place| place as u16),
         }
     };
-    proxy::PoolSettings {
-        pool: pool.clone(),
-        choice,
-        mode: config.mode,
-        failover_after: config.failover_after,
-        tries_max: config.tries_max,
-    }
+    pools.iter().zip(&config.pool).map(settings).collect()
 }
 
 fn overload(config: &Config, shards: usize) -> proxy::Overload {

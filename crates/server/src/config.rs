@@ -6,8 +6,10 @@
 
 mod address;
 mod by_class;
+mod changes;
 mod diagnostic;
 mod document;
+mod health;
 mod knob;
 mod listen;
 mod location;
@@ -35,6 +37,7 @@ use tidegate_proxy::{Overload, Rule, RuleTarget, Senders};
 use toml::Spanned;
 
 pub use address::HostPort;
+pub use changes::needs_restart;
 pub use diagnostic::Diagnostics;
 pub use listen::{Listen, Sharing};
 pub use location::Location;
@@ -57,6 +60,8 @@ use tables::{
 /// A configuration that was found right.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The file that it was read from.
+    pub path: PathBuf,
     /// The process as a whole.
     pub server: Server,
     /// The admin interface.
@@ -146,7 +151,7 @@ impl Config {
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(path, bytes)?;
         let mut report = Report::default();
-        match read(&document, &mut report) {
+        match read(path, &document, &mut report) {
             Some(config) if report.is_empty() => Ok(config),
             _ => Err(document.refuse(report)),
         }
@@ -154,7 +159,7 @@ impl Config {
 }
 
 /// The configuration, or `None` when something was reported.
-fn read(document: &Document<'_>, report: &mut Report) -> Option<Config> {
+fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Config> {
     let root = Section::root(&ROOT, document.table(), report);
     let server = root.read_one(&SERVER, read_server, report);
     let admin = root.read_one(&ADMIN, read_admin, report);
@@ -169,6 +174,7 @@ fn read(document: &Document<'_>, report: &mut Report) -> Option<Config> {
     listen::check_sharing(&listeners, overload.as_ref(), report);
     pool::check_distinct(&pools, report);
     pool::check_forks(&pools, report);
+    health::check_backups(&pools, report);
     route::check(&routes, &pools, &listeners, report);
     reach::check(&listeners, &pools, report);
     if !report.is_empty() {
@@ -184,6 +190,7 @@ fn read(document: &Document<'_>, report: &mut Report) -> Option<Config> {
     }
     let listen = listeners.into_iter().map(listen::Draft::finish).collect::<Option<_>>()?;
     Some(Config {
+        path: path.to_owned(),
         server: server?,
         admin: admin?,
         name_servers: name_servers?,

@@ -22,6 +22,6 @@ pub mod steering;
 mod wiring;
 
 pub use error::StartError;
-pub use run::{Ending, Finish, RunError, Started, run};
+pub use run::{Ending, Event, Finish, RunError, Started, run};
 pub use sources::ShardCounters;
 pub use status::Instruments;

@@ -24,8 +24,9 @@ use crate::key::{self, Keeper};
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
-use crate::signal::Signals;
+use crate::signal::{Signal, Signals};
 use crate::status::Instruments;
+use crate::steering::NotSteered;
 use crate::{sources, wiring};
 
 /// Messages that wait to cross to one shard at the most.
@@ -38,6 +39,17 @@ pub struct Started {
     pub listeners: Vec<SocketAddr>,
     /// The admin interface, if there is one.
     pub admin: Option<SocketAddr>,
+}
+
+/// What happens while a process runs.
+#[derive(Debug)]
+pub enum Event {
+    /// It takes calls.
+    Started(Started),
+    /// A signal has asked for it, and the configuration was read again.
+    Reloaded,
+    /// Likewise, and the one before holds on.
+    NotReloaded(NotSteered),
 }
 
 /// How a process ended.
@@ -89,7 +101,7 @@ pub struct Ending {
 /// Runs the process that `config` describes, with the keys in `state_dir`, until a signal asks it to
 /// stop, and records it if there is a place to `record` to.
 ///
-/// `started` is called once it takes calls.
+/// What happens meanwhile is told.
 ///
 /// # Errors
 /// When something outside the configuration keeps it from starting, or a shard fails.
@@ -98,7 +110,7 @@ pub fn run(
     state_dir: &Path,
     record: Option<&RecordTo>,
     signals: &Signals,
-    started: impl FnOnce(&Started),
+    mut tell: impl FnMut(Event),
 ) -> Result<Ending, RunError> {
     let (ring, begun) = (key::load_or_create(state_dir)?, key::unix_time());
     let keys = &ring.secret(begun, config.server.rotation.settle);
@@ -113,8 +125,8 @@ pub fn run(
     let assembly = Assembly::new(config, keys, listeners.clone(), seed);
 
     let mut metrics = Metrics::new();
-    let (counters, pools) = (assembly.counters(), assembly.pools());
-    sources::add(&mut metrics, counters.to_vec(), pools.to_vec(), clock);
+    let counters = assembly.counters();
+    sources::add(&mut metrics, counters.to_vec(), assembly.fleet().clone(), clock);
     bans::add(&mut metrics, assembly.bans().clone(), clock);
     let (recorder, mut journal) =
         record.map(|to| begin_recording(to, config, keys, &listeners, seed)).transpose()?.unzip();
@@ -123,10 +135,11 @@ pub fn run(
     }
     let status = status(&groups, assembly.instruments(), clock);
     let orders = Orders::to(config.server.shards);
+    let steering = Arc::new(assembly.steering(orders.clone()));
     let (rotation, heard) = (config.server.rotation, orders.clone());
     let keeper = Arc::new(Keeper::new(state_dir.to_owned(), ring, rotation, begun, heard));
     let controls = Controls {
-        steering: assembly.steering(orders.clone()),
+        steering: Arc::clone(&steering),
         keeper: Some(Arc::clone(&keeper)),
         refusals: assembly.refusals(),
         bans: assembly.bans().clone(),
@@ -179,13 +192,18 @@ pub fn run(
     drop(done);
 
     life.advance(Phase::Admitting);
-    started(&Started { listeners, admin: admin.as_ref().map(Admin::address) });
+    tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
     let mut finish = Finish::Drained(Duration::ZERO);
     let mut failure = None;
     loop {
         select! {
             recv(signals.receiver()) -> signal => {
-                if signal.is_ok() {
+                if let Ok(Signal::Reload) = signal {
+                    tell(match steering.reload() {
+                        Ok(_) => Event::Reloaded,
+                        Err(why) => Event::NotReloaded(why),
+                    });
+                } else if signal.is_ok() {
                     life.advance(Phase::Draining);
                     stop.request();
                 }

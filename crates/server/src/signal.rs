@@ -1,25 +1,27 @@
-//! Signals that ask the process to stop.
+//! Signals that ask the process to stop, or to read its configuration again.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, bounded};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator;
 
 /// Requests to stop that wait to be read at the most; more say nothing new.
 const WAITING_MAX: usize = 4;
 
-/// A signal that asks the process to stop.
+/// A signal, and what it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGTERM, from a service manager.
     Terminate,
     /// SIGINT, from a keyboard.
     Interrupt,
+    /// SIGHUP: the configuration is to be read again.
+    Reload,
 }
 
-/// Catches SIGTERM and SIGINT as long as it lives.
+/// Catches SIGTERM, SIGINT and SIGHUP as long as it lives.
 #[derive(Debug)]
 pub struct Signals {
     receiver: Receiver<Signal>,
@@ -33,12 +35,16 @@ impl Signals {
     /// # Errors
     /// When the kernel or the thread limit refuses.
     pub fn catch() -> io::Result<Self> {
-        let mut signals = iterator::Signals::new([SIGTERM, SIGINT])?;
+        let mut signals = iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         let handle = signals.handle();
         let (sender, receiver) = bounded(WAITING_MAX);
         let thread = Builder::new().name("signal".to_owned()).spawn(move || {
             for number in &mut signals {
-                let signal = if number == SIGINT { Signal::Interrupt } else { Signal::Terminate };
+                let signal = match number {
+                    SIGHUP => Signal::Reload,
+                    SIGINT => Signal::Interrupt,
+                    _ => Signal::Terminate,
+                };
                 // Full: the same is waiting to be read already.
                 let _ = sender.try_send(signal);
             }
@@ -46,7 +52,7 @@ impl Signals {
         Ok(Self { receiver, handle, thread: Some(thread) })
     }
 
-    /// Where they arrive: the first one asks to drain, the second one to stop at once.
+    /// Where they arrive: the first that asks to stop asks to drain, the second to stop at once.
     pub fn receiver(&self) -> &Receiver<Signal> {
         &self.receiver
     }
@@ -77,6 +83,8 @@ mod tests {
         assert_eq!(next(), Signal::Terminate);
         raise(SIGINT).unwrap();
         assert_eq!(next(), Signal::Interrupt);
+        raise(SIGHUP).unwrap();
+        assert_eq!(next(), Signal::Reload);
         let receiver = signals.receiver().clone();
         drop(signals);
         assert!(receiver.recv_timeout(Duration::from_secs(10)).is_err());

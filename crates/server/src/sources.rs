@@ -1,5 +1,6 @@
 //! Which numbers of the shards, the sockets and the back ends operators see.
 
+mod backends;
 mod in_force;
 mod names;
 mod tiers;
@@ -32,7 +33,7 @@ pub struct ShardCounters {
 pub(crate) fn add(
     metrics: &mut Metrics,
     shards: Vec<ShardCounters>,
-    pools: Vec<balance::Pool>,
+    fleet: balance::Fleet,
     clock: io::Clock,
 ) {
     metrics.add(move |samples| {
@@ -49,8 +50,8 @@ pub(crate) fn add(
         }
     });
     metrics.add(move |samples| {
-        for pool in &pools {
-            backends(samples, pool, &clock);
+        for pool in fleet.pools() {
+            backends::add(samples, &pool, clock.now());
         }
     });
 }
@@ -80,7 +81,7 @@ static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages f
 /// A number of the proxy that stands alone.
 type OfProxy = (Family, fn(&proxy::Counters) -> &Counter);
 
-static PROXY: [OfProxy; 15] = [
+static PROXY: [OfProxy; 16] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
         &c.retransmissions
     }),
@@ -106,6 +107,7 @@ static PROXY: [OfProxy; 15] = [
     (Family::counter("requests_resent", "Requests sent again because no answer came"), |c| {
         &c.requests_resent
     }),
+    (Family::counter("probes", "Probes of back ends sent"), |c| &c.probes),
     (
         Family::counter(
             "responses_resent",
@@ -415,34 +417,5 @@ fn datagrams(samples: &mut Samples, shard: &str, counters: &io::Counters) {
     }
     for (family, counter) in &IO {
         samples.push(family, &[("shard", shard)], counter(counters).get());
-    }
-}
-
-static BACKEND_UP: Family =
-    Family::gauge("backend_up", "1 if the back end may be given new calls, else 0");
-static BACKEND_CALLS: Family = Family::gauge("backend_calls", "Calls on the back end");
-static BACKEND_WORK: Family = Family::gauge(
-    "backend_work",
-    "Open transactions on the back end, an INVITE weighing 1.75 and any other 1",
-);
-static BACKEND_ASSIGNED: Family =
-    Family::counter("backend_assigned", "Calls and single requests assigned to the back end");
-static BACKEND_REFUSALS: Family =
-    Family::counter("backend_refusals", "Requests that the back end has answered with 503");
-static BACKEND_FAILURES: Family =
-    Family::counter("backend_failures", "Deliveries to the back end that failed");
-
-fn backends(samples: &mut Samples, pool: &balance::Pool, clock: &io::Clock) {
-    for backend in pool.backends() {
-        let labels = [("pool", pool.name()), ("backend", backend.name())];
-        samples.push(&BACKEND_UP, &labels, u64::from(backend.is_up(clock.now())));
-        samples.push(&BACKEND_CALLS, &labels, backend.calls());
-        samples.push(&BACKEND_WORK, &labels, backend.work() as f64 / 100.0);
-        samples.push(&BACKEND_ASSIGNED, &labels, backend.assigned());
-        samples.push(&BACKEND_REFUSALS, &labels, backend.refusals());
-        samples.push(&BACKEND_FAILURES, &labels, backend.failures());
-        if let Some(named) = backend.named() {
-            names::add(samples, &labels, named);
-        }
     }
 }

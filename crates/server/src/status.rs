@@ -18,23 +18,23 @@ use crate::steering::name_at;
 pub struct Instruments {
     /// Until a shard has said which is in force.
     law: &'static str,
-    pools: Vec<balance::Pool>,
+    fleet: balance::Fleet,
     shards: Vec<ShardCounters>,
 }
 
 impl Instruments {
     pub(crate) fn new(
         law: &'static str,
-        pools: Vec<balance::Pool>,
+        fleet: balance::Fleet,
         shards: Vec<ShardCounters>,
     ) -> Self {
-        Self { law, pools, shards }
+        Self { law, fleet, shards }
     }
 
     /// All of it at `now`, as `/status` shows it.
     pub fn read(&self, now: Timestamp) -> Status {
         let mut status = Status::new();
-        status.insert("pools".to_owned(), self.pools.iter().map(|p| pool(p, now)).collect());
+        status.insert("pools".to_owned(), pools(&self.fleet, now));
         let in_force = self.shards.first().and_then(|s| name_at(&s.proxy.in_force.law));
         status.insert("law".to_owned(), in_force.unwrap_or(self.law).into());
         status.insert("now_s".to_owned(), now.as_secs_f64().into());
@@ -86,12 +86,24 @@ fn some<'a, N: ToString>(counters: impl IntoIterator<Item = (N, &'a Counter)>) -
     counted.map(|(name, counter)| (name.to_string(), Value::from(counter.get()))).collect()
 }
 
+/// The back ends of a process, pool by pool.
+pub(crate) fn pools(fleet: &balance::Fleet, now: Timestamp) -> Value {
+    fleet.pools().iter().map(|p| pool(p, now)).collect()
+}
+
 fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
     let backend = |b: &Arc<balance::Backend>| {
+        let (state, since) = b.state(now);
+        let ((probes, probe_failures), (falls, returns)) = (b.probes(), b.transitions());
         let mut backend = json!({
             "name": b.name(),
             "address": b.address(),
             "up": b.is_up(now),
+            "state": state.name(),
+            "state_s": now.since(since).as_secs_f64(),
+            "priority": b.priority(),
+            "weight": b.weight(),
+            "effective_weight": b.effective_weight(now) as f64 / 1000.0,
             "calls": b.calls(),
             "transactions": b.transactions(),
             "invite_ms": b.start_response_time().as_secs_f64() * 1e3,
@@ -99,6 +111,10 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
             "assigned": b.assigned(),
             "failures": b.failures(),
             "refusals": b.refusals(),
+            "probes": probes,
+            "probe_failures": probe_failures,
+            "falls": falls,
+            "returns": returns,
         });
         if let Some(named) = b.named() {
             backend["resolution"] = resolution(named);

@@ -2,49 +2,71 @@
 
 use std::sync::Arc;
 
+use tidegate_balance::Fleet;
 use tidegate_proxy::{Counters, Proxy};
 use tidegate_world::{Core, Timestamp, delegate};
 
-use crate::config::order::{Laws, given};
+use crate::assembly::{musters, pool_settings};
+use crate::config::order::{Laws, Order, given};
 use crate::key;
 
 /// A proxy, and who translates its orders: it knows no configuration.
 pub struct Steered {
     proxy: Proxy,
+    fleet: Fleet,
     counters: Arc<Counters>,
+    /// Orders heard: the number of the last one.
+    heard: u64,
 }
 
 impl Steered {
-    /// Steers `proxy`, which counts in `counters`.
-    pub fn new(proxy: Proxy, counters: Arc<Counters>) -> Self {
-        Self { proxy, counters }
+    /// Steers `proxy`, whose back ends are of `fleet` and which counts in `counters`.
+    pub fn new(proxy: Proxy, fleet: Fleet, counters: Arc<Counters>) -> Self {
+        Self { proxy, fleet, counters, heard: 0 }
     }
 
     /// The proxy.
     pub fn proxy(&self) -> &Proxy {
         &self.proxy
     }
+
+    /// Does what an order says; `false` if it cannot.
+    fn heed(&mut self, now: Timestamp, order: Order) -> bool {
+        match order {
+            Order::Laws(laws) => {
+                let Laws { law, shadow } = *laws;
+                self.proxy.switch(now, law, shadow);
+                true
+            }
+            Order::Duty(backend, duty) => {
+                self.fleet.assign(now, self.heard, &backend, duty);
+                true
+            }
+            Order::Reload(config) => {
+                let pools = self.fleet.enlist(now, self.heard, &musters(&config));
+                self.proxy.reform(now, pool_settings(&pools, &config), config.route)
+            }
+        }
+    }
 }
 
 impl Core for Steered {
-    /// The text of a table `[overload]`, as [`order::text`](crate::config::order::text) writes it,
-    /// or of [keys](key::order).
+    /// An order as [`crate::config::order`] has it, or of [keys](key::order).
     fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+        self.heard += 1;
+        let in_force = &self.counters.in_force;
         if key::order::is_about_keys(order) {
             match key::order::given(order) {
                 Some(keys) => self.proxy.rekey(&keys),
-                None => self.counters.in_force.not_understood.add(1),
+                None => in_force.not_heeded.add(1),
             }
             return;
         }
-        match given(order) {
-            Ok(Laws { law, shadow }) => {
-                self.proxy.switch(now, law, shadow);
-                self.counters.in_force.orders.add(1);
-            }
-            // It was recorded by another version: whoever gives orders has them checked.
-            Err(_) => self.counters.in_force.not_understood.add(1),
-        }
+        // One that is not understood was recorded by another version: whoever gives orders has them
+        // checked.
+        let is_heeded = given(order).is_ok_and(|order| self.heed(now, order));
+        let in_force = &self.counters.in_force;
+        if is_heeded { &in_force.orders } else { &in_force.not_heeded }.add(1);
     }
 
     delegate!(self.proxy, but on_order);

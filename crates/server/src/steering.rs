@@ -1,29 +1,33 @@
-//! What is in force of overload control, shown to operators and changed by them.
+//! What operators change in a running process: laws, duties of back ends, and its configuration.
 
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
+use tidegate_balance::Fleet;
 use tidegate_control::registry::LAWS;
 use tidegate_control::{Bucket, Compared, Entry, Tier};
 use tidegate_io::{NotGiven, Orders};
 use tidegate_proxy::{Class, Counters, Overload};
-use tidegate_world::{Counter, Timestamp};
+use tidegate_world::{Counter, ORDER_MAX, Timestamp};
 
 use crate::config::order::{self, Refused};
-use crate::config::overload_toml;
-use crate::laws;
+use crate::config::{Config, Diagnostics, needs_restart, overload_toml};
 use crate::sources::{ShardCounters, sojourns};
+use crate::{laws, status};
 
-/// Changes the laws of all shards, and says what is in force.
+/// Changes what all shards do, and says what is in force.
 pub struct Steering {
+    fleet: Fleet,
     /// What shall hold: the last order, or the configuration.
     wanted: Mutex<Wanted>,
     orders: Orders,
     shards: Vec<ShardCounters>,
 }
 
-#[derive(Clone)]
 struct Wanted {
+    /// As it was last read.
+    config: Config,
     overload: Overload,
     /// Orders given.
     given: u64,
@@ -34,13 +38,45 @@ struct Wanted {
 pub enum NotSteered {
     /// It was refused.
     Refused(Refused),
+    /// There is no back end of that name; these are there.
+    Unknown(Vec<String>),
+    /// The configuration has this many bytes, more than an order may have.
+    TooLong(usize),
     /// A shard could not be told.
     NotGiven(NotGiven),
 }
 
+impl fmt::Display for NotSteered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(Refused::Wrong(diagnostics)) => diagnostics.fmt(f),
+            Self::Refused(Refused::Restart(keys)) => {
+                let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+                let what = "cannot be changed in a running process: change the configuration and \
+                            restart";
+                write!(f, "{} {what}", keys.join(", "))
+            }
+            Self::Unknown(names) => write!(f, "no back end of that name: {}", names.join(", ")),
+            Self::TooLong(bytes) => {
+                let most = ORDER_MAX / 1024;
+                write!(f, "a configuration of {bytes} bytes: {most} KiB can be read again; restart")
+            }
+            Self::NotGiven(why) => write!(f, "{why}; try again"),
+        }
+    }
+}
+
+impl std::error::Error for NotSteered {}
+
 impl Steering {
-    pub(crate) fn new(overload: Overload, orders: Orders, shards: Vec<ShardCounters>) -> Self {
-        Self { wanted: Mutex::new(Wanted { overload, given: 0 }), orders, shards }
+    pub(crate) fn new(
+        config: Config,
+        fleet: Fleet,
+        orders: Orders,
+        shards: Vec<ShardCounters>,
+    ) -> Self {
+        let overload = config.overload.clone();
+        Self { fleet, wanted: Mutex::new(Wanted { config, overload, given: 0 }), orders, shards }
     }
 
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
@@ -56,24 +92,91 @@ impl Steering {
         // Held until the order is given: orders that come at once have one sequence.
         let mut wanted = self.wanted();
         let overload = order::asked(text, &wanted.overload).map_err(NotSteered::Refused)?;
-        let order = order::text(&overload);
-        self.orders.give(order.as_bytes()).map_err(NotSteered::NotGiven)?;
-        *wanted = Wanted { overload, given: wanted.given + 1 };
+        self.give(&mut wanted, order::text(&overload).as_bytes())?;
+        wanted.overload = overload;
         Ok(wanted.given)
+    }
+
+    /// Gives a back end the duty that an operator has asked for by a word: `enable`, `drain` or
+    /// `disable`. Returns the number of the order.
+    ///
+    /// # Errors
+    /// When there is no such back end or duty, or the order cannot be given.
+    pub fn assign(&self, backend: &str, duty: &str) -> Result<u64, NotSteered> {
+        let mut wanted = self.wanted();
+        let order = order::duty_text(backend, duty);
+        order::given(order.as_bytes()).map_err(|wrong| NotSteered::Refused(wrong.into()))?;
+        if self.fleet.find(backend).is_none() {
+            let backends = wanted.config.pool.iter().flat_map(|pool| &pool.backends);
+            return Err(NotSteered::Unknown(backends.map(|b| b.name.clone()).collect()));
+        }
+        self.give(&mut wanted, order.as_bytes())?;
+        Ok(wanted.given)
+    }
+
+    /// Reads the configuration again, from the file that it came from. Pools and routes become what
+    /// it says; so do the laws, if it says something else of them than before. Returns the number
+    /// of the last order.
+    ///
+    /// # Errors
+    /// When it is wrong, needs a restart, or an order cannot be given. Pools and routes are as they
+    /// were then; of two orders the first, of the laws, may have been given.
+    pub fn reload(&self) -> Result<u64, NotSteered> {
+        let mut wanted = self.wanted();
+        let wrong = |wrong: Diagnostics| NotSteered::Refused(wrong.into());
+        let source = Config::source(&wanted.config.path).map_err(wrong)?;
+        let config = Config::parse(&wanted.config.path, &source).map_err(wrong)?;
+        let restart = needs_restart(&wanted.config, &config);
+        if !restart.is_empty() {
+            return Err(NotSteered::Refused(Refused::Restart(restart)));
+        }
+        if source.len() > ORDER_MAX {
+            return Err(NotSteered::TooLong(source.len()));
+        }
+        let had = &wanted.config.overload.gate;
+        let law = (config.overload.gate.law != had.law).then_some(config.overload.gate.law);
+        let shadow = &config.overload.gate.shadow;
+        let shadow = (*shadow != had.shadow).then_some(*shadow);
+        if law.is_some() || shadow.is_some() {
+            let mut overload = wanted.overload.clone();
+            overload.gate.law = law.unwrap_or(overload.gate.law);
+            overload.gate.shadow = shadow.unwrap_or(overload.gate.shadow);
+            self.give(&mut wanted, order::text(&overload).as_bytes())?;
+            wanted.overload = overload;
+            // In case that the second order cannot be given: it is not asked for twice.
+            wanted.config.overload = config.overload.clone();
+        }
+        self.give(&mut wanted, &source)?;
+        wanted.config = config;
+        Ok(wanted.given)
+    }
+
+    /// The back ends at `now`, pool by pool.
+    pub fn pools(&self, now: Timestamp) -> Value {
+        status::pools(&self.fleet, now)
+    }
+
+    fn give(&self, wanted: &mut Wanted, order: &[u8]) -> Result<(), NotSteered> {
+        self.orders.give(order).map_err(NotSteered::NotGiven)?;
+        wanted.given += 1;
+        Ok(())
     }
 
     /// Whether every shard has heard the order of this number.
     pub fn was_heard(&self, number: u64) -> bool {
         let heard = |shard: &ShardCounters| {
             let in_force = &shard.proxy.in_force;
-            in_force.orders.get() + in_force.not_understood.get() >= number
+            in_force.orders.get() + in_force.not_heeded.get() >= number
         };
         self.shards.iter().all(heard)
     }
 
     /// What is in force at `now`.
     pub fn read(&self, now: Timestamp) -> Value {
-        let Wanted { overload, given } = self.wanted().clone();
+        let (overload, given) = {
+            let wanted = self.wanted();
+            (wanted.overload.clone(), wanted.given)
+        };
         let shards = self.shards.iter().map(|counters| shard(&counters.proxy, now));
         json!({
             "law": laws::with_values(&overload.gate.law),
@@ -99,7 +202,7 @@ fn shard(counters: &Counters, now: Timestamp) -> Value {
     json!({
         "law": name_at(&in_force.law),
         "orders": in_force.orders.get(),
-        "orders_not_understood": in_force.not_understood.get(),
+        "orders_not_heeded": in_force.not_heeded.get(),
         "occupancy": millionths(&in_force.occupancy),
         "socket_fill": millionths(&gauges.socket_fill),
         "waiting": in_force.waiting.get(),

@@ -13,8 +13,8 @@ use tidegate_control::{
     registry,
 };
 use tidegate_proxy::{
-    Class, Disposal, Excess, Flood, Mode, Overload, Queueing, RuleTarget, Senders, SourceLimit,
-    Sources,
+    Accept, Class, Disposal, Excess, Flood, Health, Mode, Overload, Probe, Queueing, RuleTarget,
+    Senders, SourceLimit, Sources,
 };
 use tidegate_server::config::{Config, Selection};
 use tidegate_server::key::Rotation;
@@ -48,6 +48,33 @@ fn each_broken_configuration_brings_its_diagnostics() {
         assert_eq!(shown, expected, "{}", path.display());
         assert!(shown.matches("help: ").count() >= 1, "{} names no remedy", path.display());
     }
+}
+
+#[test]
+fn the_health_of_a_pool_is_read_as_it_is_written() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/good/health.toml");
+    let config = parse(&path).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let ms = Duration::from_millis;
+    let probe = Probe {
+        interval: ms(500),
+        timeout: ms(250),
+        jitter: 0.0,
+        fall: 2,
+        rise: 1,
+        accept: Accept::Only(vec![200, 404]),
+        from: Some("sip:probe@example.com".to_owned()),
+    };
+    let health = Health {
+        probe: Some(probe),
+        error_limit: 5,
+        retry_after_max: ms(7_000),
+        slow_start: ms(30_000),
+    };
+    let [app, spare] = &config.pool[..] else { panic!() };
+    assert_eq!((&app.health, app.backup.as_deref()), (&health, Some("spare")));
+    assert_eq!(app.backends.iter().map(|b| b.priority).collect::<Vec<_>>(), [0, 1]);
+    // What is left out is as the proxy has it by itself.
+    assert_eq!((&spare.health, &spare.backup), (&Health::default(), &None));
 }
 
 #[test]

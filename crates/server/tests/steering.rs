@@ -53,7 +53,7 @@ impl Running {
         let assembly = Assembly::new(&config, &keys, vec![group.local()], Seed(1));
         let (clock, stop, orders) = (Clock::start(), Stop::new(), Orders::to(1));
         let controls = Controls {
-            steering: assembly.steering(orders.clone()),
+            steering: Arc::new(assembly.steering(orders.clone())),
             refusals: assembly.refusals(),
             bans: assembly.bans().clone(),
             keeper: None,

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::element::{Elements, split_element};
 use crate::field::{FIELDS_MAX, Field, Line, first_line, line_end};
-use crate::lexical::{decimal, is_visible};
+use crate::lexical::{decimal, is_visible, split_decimal, trim_start};
 use crate::start::{Start, skip_blank};
 use crate::{CSeq, HeaderName, Malformed, Method, NameAddr, StartLine, Via};
 
@@ -236,6 +236,18 @@ impl<'a> Message<'a> {
     /// [`Malformed::BadHeader`].
     pub fn expires(&self) -> Result<Option<u32>, Malformed> {
         self.optional(HeaderName::Expires, |value| decimal(value, u32::MAX))
+    }
+
+    /// After how many seconds one may ask again (§20.33); its comment and parameters are not read.
+    ///
+    /// # Errors
+    /// [`Malformed::BadHeader`].
+    pub fn retry_after(&self) -> Result<Option<u32>, Malformed> {
+        // RFC 3261 §25.1: delta-seconds [ comment ] *( SEMI retry-param ).
+        self.optional(HeaderName::RetryAfter, |value| {
+            let (seconds, rest) = split_decimal(value, u32::MAX)?;
+            matches!(trim_start(rest).first(), None | Some(b'(' | b';')).then_some(seconds)
+        })
     }
 
     /// Reads the start line.

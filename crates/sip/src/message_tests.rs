@@ -164,6 +164,23 @@ fn max_forwards_and_expires_have_their_ranges() {
     assert_eq!(parse("Expires: soon").1, Err(Malformed::BadHeader(HeaderName::Expires)));
 }
 
+// RFC 3261 §20.33, and what is no delta-seconds.
+#[test]
+fn retry_after_is_read_without_its_comment() {
+    let parse = |line: &str| {
+        let bytes = format!("SIP/2.0 503 No\r\n{line}\r\n\r\n").into_bytes();
+        Message::parse(&bytes).unwrap().retry_after()
+    };
+    assert_eq!(parse("Retry-After: 18000;duration=3600"), Ok(Some(18_000)));
+    assert_eq!(parse("Retry-After: 120 (I'm in a meeting)"), Ok(Some(120)));
+    assert_eq!(parse("Retry-After: 0"), Ok(Some(0)));
+    assert_eq!(parse("Server: x"), Ok(None));
+    for wrong in ["", "soon", "12x", "-1", "4294967296"] {
+        let wrong = parse(&format!("Retry-After: {wrong}"));
+        assert_eq!(wrong, Err(Malformed::BadHeader(HeaderName::RetryAfter)));
+    }
+}
+
 #[test]
 #[should_panic(expected = "not a part of this message")]
 fn the_span_of_something_else_is_a_bug() {

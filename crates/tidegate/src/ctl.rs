@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::trouble::Trouble;
 use client::Client;
 
-/// Ask a running Tidegate what it does, and change its overload control and its keys
+/// Ask a running Tidegate what it does, and change what it does
 ///
 /// Exit status: 0 done, 1 nobody answers or it cannot be done now, 2 what was asked for is wrong or
 /// needs a restart.
@@ -35,6 +35,23 @@ enum Command {
     Status,
     /// Show the back ends of every pool
     Backends,
+    /// Give a back end no new calls; it finishes those that it holds
+    Drain {
+        /// Its name, as `backends` shows it
+        name: String,
+    },
+    /// The same, and what it does meanwhile says nothing of its health: it is not probed
+    Disable {
+        /// Its name, as `backends` shows it
+        name: String,
+    },
+    /// Give a back end new calls again
+    Enable {
+        /// Its name, as `backends` shows it
+        name: String,
+    },
+    /// Read the configuration again: pools, routes and laws become what it says
+    Reload,
     /// Show the law in force, and what it sees and decides
     Overload,
     /// Put another law in force, or in the shadow of that
@@ -85,6 +102,10 @@ fn answer(args: &Args) -> Result<String, Trouble> {
     let (value, table): (Value, fn(&Value) -> String) = match &args.command {
         Command::Status => (client.get("/status")?, tables::status),
         Command::Backends => (client.get("/status")?["pools"].take(), tables::backends),
+        Command::Drain { name } => (client.assign(name, "drain")?, tables::backends),
+        Command::Disable { name } => (client.assign(name, "disable")?, tables::backends),
+        Command::Enable { name } => (client.assign(name, "enable")?, tables::backends),
+        Command::Reload => (client.post("/reload")?, tables::backends),
         Command::Overload => (client.get("/overload")?, tables::overload),
         Command::Law(law) => (client.put("/overload", &law.order())?, tables::in_force),
         Command::Refusals => (client.get("/refusals")?, tables::refusals),

@@ -9,11 +9,12 @@ use tidegate_server::config::Config;
 use tidegate_server::key;
 use tidegate_server::recording::{RecordTo, Recorded, SIZE_MIN};
 use tidegate_server::signal::Signals;
-use tidegate_server::{Ending, Finish, RunError, StartError, Started, run as serve};
+use tidegate_server::{Ending, Event, Finish, RunError, StartError, Started, run as serve};
 
 use crate::WRONG_USE;
 
-/// Run the proxy until SIGTERM or SIGINT; a second one stops it at once
+/// Run the proxy until SIGTERM or SIGINT; a second one stops it at once. SIGHUP: read the
+/// configuration again
 #[derive(clap::Args)]
 pub struct Args {
     /// The configuration file
@@ -121,15 +122,23 @@ fn start(config: &Config, record: Option<&RecordTo>) -> Result<Ending, RunError>
             remedy: "raise the limits of this process".to_owned(),
         })
     })?;
-    serve(config, &state_dir, record, &signals, |started: &Started| {
-        for listener in &started.listeners {
-            say(&format!("listening on udp {listener}"));
+    serve(config, &state_dir, record, &signals, |event| match event {
+        Event::Started(started) => tell_started(&started),
+        Event::Reloaded => say(&format!("{} was read again", config.path.display())),
+        Event::NotReloaded(why) => {
+            say(&format!("{} was not taken on: {why}", config.path.display()));
         }
-        if let Some(admin) = started.admin {
-            say(&format!("admin on http://{admin}"));
-        }
-        say("ready");
     })
+}
+
+fn tell_started(Started { listeners, admin }: &Started) {
+    for listener in listeners {
+        say(&format!("listening on udp {listener}"));
+    }
+    if let Some(admin) = admin {
+        say(&format!("admin on http://{admin}"));
+    }
+    say("ready");
 }
 
 fn say(line: &str) {

@@ -183,6 +183,14 @@ impl<T> Table<T> {
         slot.expect("only what was lent is put back").content = Content::Held(value);
     }
 
+    /// Every value that is held and not lent, in no order that means anything.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| match &slot.content {
+            Content::Held(value) => Some(value),
+            Content::Lent | Content::Vacant => None,
+        })
+    }
+
     /// The key of an entry, if it still lives.
     pub fn key(&self, handle: Handle) -> Option<Key> {
         self.slot(handle).map(|slot| slot.key)

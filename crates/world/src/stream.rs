@@ -51,6 +51,8 @@ pub enum Purpose {
     Balance,
     /// Whether and when a name is resolved.
     Resolution,
+    /// When back ends are probed, and the identifiers of probes.
+    Probes,
 }
 
 /// The seed of a whole run, from which every stream is derived.

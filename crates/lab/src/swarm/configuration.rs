@@ -14,6 +14,11 @@ const LIMITS: [(&str, u64); 3] =
 
 /// The configuration file of a proxy.
 pub fn text(world: &World, proxy: usize) -> String {
+    text_without(world, proxy, &[])
+}
+
+/// The configuration file of a proxy without these of those behind it.
+pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> String {
     let this = &world.proxies[proxy];
     let mut text = String::from("[server]\n");
     for (key, value) in &this.server {
@@ -29,13 +34,17 @@ pub fn text(world: &World, proxy: usize) -> String {
     for (key, value) in &this.pool {
         let _ = writeln!(text, "{key} = {value}");
     }
-    for place in world.behind(proxy) {
-        let at = address(place);
-        let location = match world.names {
-            Some(_) => format!("{}:{}", host(place), at.port()),
-            None => at.to_string(),
-        };
-        let _ = writeln!(text, "[[pool.backend]]\nuri = \"sip:{location}\"");
+    let behind = world.behind(proxy);
+    let first = behind.len().saturating_sub(this.standby);
+    for (index, &place) in behind.iter().enumerate().filter(|(index, _)| !absent.contains(index)) {
+        let _ = writeln!(text, "[[pool.backend]]\nuri = \"sip:{}\"", name_of(world, place));
+        let _ = writeln!(text, "priority = {}", u8::from(index >= first));
+    }
+    if !this.health.is_empty() {
+        text.push_str("\n[pool.health]\n");
+        for (key, value) in &this.health {
+            let _ = writeln!(text, "{key} = {value}");
+        }
     }
     text.push_str("\n[overload]\n");
     for (key, value) in &this.overload {
@@ -52,6 +61,15 @@ pub fn text(world: &World, proxy: usize) -> String {
         }
     }
     text
+}
+
+/// What proxies know a place by, as the host and port of a URI and as a name.
+pub(super) fn name_of(world: &World, place: Place) -> String {
+    let at = address(place);
+    match world.names {
+        Some(_) => format!("{}:{}", host(place), at.port()),
+        None => at.to_string(),
+    }
 }
 
 /// The configuration of a proxy, with limits as low as the world has them.

@@ -15,6 +15,7 @@ use tidegate_sim::fault::{Episode, Plan, Shape, Trouble};
 use tidegate_sim::{Bandwidth, Link, NodeId, Resolution};
 use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 
+use super::absence::{Absence, Means};
 use super::world::{Crowd, Names, Place, Proxy, Server, Setting, World};
 
 /// Calls of a world, over all crowds.
@@ -45,20 +46,74 @@ pub fn draw(seed: u64) -> World {
     let callers = crowds(&mut dice, widths[0], capacity_cps);
     let answerers = (0..answerers).map(|_| server(&mut dice)).collect();
     let link = link(&mut dice);
-    let mut world =
-        World { seed, link, callers, proxies, answerers, names: None, faults: Vec::new() };
+    let (names, absences, faults) = (None, Vec::new(), Vec::new());
+    let mut world = World { seed, link, callers, proxies, answerers, names, absences, faults };
     if dice.happens(0.6) {
         world.faults = Plan::random(Seed(seed), &shape(&world)).episodes;
     }
-    // Last, so that the draws before are those of worlds without names.
+    // Last, so that the draws before are those of worlds without names, and those of the worlds
+    // whose back ends nobody looks after.
     if dice.happens(0.25) {
-        names(&mut dice, &mut world);
+        resolve(&mut dice, &mut world);
+    }
+    if dice.happens(0.4) {
+        look_after(&mut dice, &mut world);
     }
     world
 }
 
+/// Proxies ask those behind them how they are, and operators take some of these out of service.
+fn look_after(dice: &mut Dice, world: &mut World) {
+    for index in 0..world.proxies.len() {
+        let behind = world.behind(index).len() as u64;
+        let this = &mut world.proxies[index];
+        let mut health: BTreeMap<String, Setting> = BTreeMap::new();
+        if dice.happens(0.6) {
+            health.insert("probe".into(), Setting::Word("options".into()));
+            for (key, values) in [
+                ("interval_s", &[1, 5, 20][..]),
+                ("timeout_ms", &[50, 500, 2000, 8000]),
+                ("fall", &[1, 2, 3]),
+                ("rise", &[1, 2, 3]),
+            ] {
+                health.insert(key.into(), Setting::Number(dice.one(values)));
+            }
+        }
+        for (key, values) in [
+            ("error_limit", &[1, 2, 5][..]),
+            ("slow_start_s", &[0, 5, 60]),
+            ("retry_after_max_s", &[0, 5, 60]),
+        ] {
+            if dice.happens(0.5) {
+                health.insert(key.into(), Setting::Number(dice.one(values)));
+            }
+        }
+        this.health = health;
+        this.standby = if dice.happens(0.3) { dice.between([0, behind - 1]) as usize } else { 0 };
+    }
+    let room = world.offered_for() + Duration::from_secs(10);
+    for _ in 0..dice.between([0, 6]) {
+        let proxy = dice.between([0, world.proxies.len() as u64 - 1]) as usize;
+        let behind = dice.between([0, world.behind(proxy).len() as u64 - 1]) as usize;
+        let node = world.node(Place::Proxy(proxy));
+        let crashes = world.faults.iter().any(|episode| {
+            matches!(episode.trouble, Trouble::Crash { node: crashed, .. } if crashed == node)
+        });
+        let by = dice.one(&[Means::Drain, Means::Disable, Means::Remove, Means::Remove]);
+        world.absences.push(Absence {
+            proxy,
+            behind,
+            // Calls from before a crash are not counted: they are cut off with who is taken out, and
+            // go on when he is back.
+            by: if crashes { Means::Drain } else { by },
+            begins_ms: dice.0.below(room.as_millis() as u64),
+            lasts_ms: dice.between([1, 30_000]),
+        });
+    }
+}
+
 /// Proxies know those behind them by name. For a while, perhaps, names are hard to resolve.
-fn names(dice: &mut Dice, world: &mut World) {
+fn resolve(dice: &mut Dice, world: &mut World) {
     let millis = |most: f64, dice: &mut Dice| Duration::from_millis(dice.scale([1.0, most]) as u64);
     let resolution = |dice: &mut Dice, delay_max_ms: f64, share_max: f64| Resolution {
         delay: millis(delay_max_ms, dice),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_agent::{
     Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Routing, Span,
 };
-use tidegate_balance as balance;
+use tidegate_balance::Fleet;
 use tidegate_proxy::{Class, DropReason, Mode, Queueing, REPLIES, Secret};
 use tidegate_server::ShardCounters;
 use tidegate_server::assembly::{Assembly, Server};
@@ -44,7 +44,9 @@ pub(super) enum Node {
 /// What a proxy is measured by from outside.
 pub(super) struct Instruments {
     counters: ShardCounters,
-    pools: Vec<balance::Pool>,
+    fleet: Fleet,
+    /// The names of the back ends that it began with.
+    backends: Vec<String>,
     limits: Limits,
 }
 
@@ -95,9 +97,11 @@ impl Node {
                 key[8] = index as u8;
                 let keys = Secret::of(key);
                 let assembly = Assembly::new(&config, &keys, vec![address(place)], seed);
+                let backends = assembly.pools().iter().flat_map(|pool| pool.backends());
                 let instruments = Instruments {
                     counters: assembly.counters()[0].clone(),
-                    pools: assembly.pools().to_vec(),
+                    fleet: assembly.fleet().clone(),
+                    backends: backends.map(|backend| backend.name().to_owned()).collect(),
                     limits: Limits::of(&config),
                 };
                 let mut part = assembly.part(0);
@@ -138,6 +142,7 @@ pub(super) fn role(world: &World, place: Place) -> Result<Role, String> {
                 stateful: config.pool[0].mode == Mode::Transaction,
                 sticky: config.overload.gate.sticky,
                 roomy: config.server.transactions_max >= ROOMY,
+                probes: config.pool[0].health.probe.is_some(),
             }
         }
     })
@@ -252,16 +257,17 @@ impl Limits {
 
 impl Instruments {
     fn book(&self) -> ProxyBook {
-        let Self { counters, pools, limits } = self;
+        let Self { counters, fleet, backends, limits } = self;
         let proxy = &counters.proxy;
         let fill = |used: u64, max: usize| Fill { used, max: max as u64 };
         let replied: u64 = REPLIES.iter().map(|&status| proxy.replied(status).get()).sum();
         let lost_unread = proxy.dropped(DropReason::QueueFull).get();
-        let backends = pools.iter().flat_map(balance::Pool::backends);
-        let held = |backend: &std::sync::Arc<balance::Backend>| Held {
-            name: backend.name().to_owned(),
-            calls: backend.calls(),
-            work: backend.work(),
+        let pools = fleet.pools();
+        let held = |name: &String| {
+            // Who is configured no more and holds nothing is there no more.
+            let there = pools.iter().flat_map(|pool| pool.backends()).find(|b| b.name() == name);
+            let (calls, work) = there.map_or((0, 0), |backend| (backend.calls(), backend.work()));
+            Held { name: name.clone(), calls, work }
         };
         ProxyBook {
             received: Class::ALL.iter().map(|&class| proxy.received(class).get()).sum(),
@@ -270,6 +276,7 @@ impl Instruments {
             perhaps_overflowed: if limits.loses_unread { lost_unread } else { 0 },
             sent: proxy.requests_forwarded.get()
                 + proxy.requests_resent.get()
+                + proxy.probes.get()
                 + proxy.responses_forwarded.get()
                 + proxy.responses_resent.get()
                 + replied,
@@ -281,7 +288,7 @@ impl Instruments {
             open: proxy.transactions_open.get(),
             queued: fill(proxy.queued.get(), limits.queued),
             remembered: fill(proxy.overload.remembered.get(), limits.remembered),
-            backends: backends.map(held).collect(),
+            backends: backends.iter().map(held).collect(),
         }
     }
 }

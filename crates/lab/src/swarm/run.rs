@@ -10,6 +10,8 @@ use tidegate_sim::fault::Plan;
 use tidegate_sim::{Fault, Network, NodeId, Summary, Trace};
 use tidegate_world::{Seed, Timestamp};
 
+use super::absence::orders;
+use super::configuration::text;
 use super::node::{Node, Wrap, balancer, role};
 use super::world::{Names, Place, World, address, host};
 
@@ -133,19 +135,44 @@ impl<'a> Run<'a> {
 
     fn go(mut self) -> Result<Ran, String> {
         let plan = Plan { episodes: self.world.faults.clone() };
+        let mut orders = orders(self.world).into_iter().peekable();
         for (at, fault) in plan.steps() {
+            while let Some(order) = orders.next_if(|order| order.at <= at) {
+                self.watch_until(order.at);
+                self.order(order.proxy, &order.text);
+            }
             self.watch_until(at);
             self.apply(at, &fault)?;
+        }
+        for order in orders {
+            self.watch_until(order.at);
+            self.order(order.proxy, &order.text);
         }
         let offered = Timestamp::ZERO + self.world.offered_for().mul_f64(1.5);
         let end = self.network.now().max(offered) + SETTLES_WITHIN;
         self.watch_until(offered);
+        self.end_probes();
         while !self.network.is_over() && self.network.now() < end {
             self.network.run_until((self.network.now() + LOOK_AFTERWARDS).min(end));
             self.look();
         }
         self.end_questions();
         Ok(self.finish())
+    }
+
+    fn order(&mut self, proxy: usize, text: &str) {
+        self.network.order(self.world.node(Place::Proxy(proxy)), text.as_bytes());
+    }
+
+    /// Who asks others how they are does so for ever; one that is configured so asks no more.
+    fn end_probes(&mut self) {
+        let mut unprobed = self.world.clone();
+        for index in 0..self.world.proxies.len() {
+            if self.world.proxies[index].health.contains_key("probe") {
+                unprobed.proxies[index].health.clear();
+                self.order(index, &text(&unprobed, index));
+            }
+        }
     }
 
     /// Who knows others by name asks for them for ever; one that drains asks no more.

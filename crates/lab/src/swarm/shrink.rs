@@ -60,9 +60,10 @@ pub fn shrink(
 /// is asked for again.
 type Step = fn(&World, usize) -> Option<World>;
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     without_faults,
     without_names,
+    without_absences,
     with_fewer_calls,
     without_crowd,
     without_proxy,
@@ -88,6 +89,19 @@ fn without_names(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     (at == 0).then(|| world.names.take())??;
     world.faults.retain(|episode| !matches!(episode.trouble, Trouble::Resolver { .. }));
+    Some(world)
+}
+
+/// Nobody is taken out of service, or one fewer.
+fn without_absences(world: &World, at: usize) -> Option<World> {
+    let mut world = world.clone();
+    match at.checked_sub(1) {
+        None => world.absences.clear(),
+        Some(at) if at < world.absences.len() => {
+            world.absences.remove(at);
+        }
+        Some(_) => return None,
+    }
     Some(world)
 }
 
@@ -144,6 +158,11 @@ fn without(world: &World, place: Place) -> World {
             small.answerers.remove(index);
         }
         Place::Proxy(index) => {
+            small.absences.retain_mut(|absence| {
+                let is_other = absence.proxy != index;
+                absence.proxy -= usize::from(absence.proxy > index);
+                is_other
+            });
             let Some(door) = world.layer(0).iter().position(|&at| at == index) else {
                 small.proxies.remove(index);
                 return closed_up(small);
@@ -170,6 +189,8 @@ fn closed_up(mut world: World) -> World {
             crowd.to = crowd.to.min(doors - 1);
         }
     }
+    let others = world.clone();
+    world.absences.retain(|absence| others.can_lack(absence));
     world
 }
 
@@ -240,12 +261,18 @@ fn with_default(world: &World, at: usize) -> Option<World> {
         }
         at -= 1;
         if at == 0 {
+            (proxy.health, proxy.standby) = Default::default();
+            return Some(world);
+        }
+        at -= 1;
+        if at == 0 {
             proxy.emulate.clear();
             return Some(world);
         }
         at -= 1;
         if take(&mut proxy.server, &mut at)
             || take(&mut proxy.pool, &mut at)
+            || take(&mut proxy.health, &mut at)
             || take(&mut proxy.params, &mut at)
             || take(&mut proxy.emulate, &mut at)
         {

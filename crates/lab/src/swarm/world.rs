@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_sim::fault::{Episode, Trouble};
 use tidegate_sim::{Link, NodeId, Resolution};
 
+use super::absence::Absence;
+
 /// Everything that decides a run. Nodes are numbered in this order: crowds, proxies from the outer
 /// layer to the inner one, answerers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +32,9 @@ pub struct World {
     /// How proxies resolve the names of those behind them; without it they know the addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
+    /// Whom operators take out of service, and when.
+    #[serde(rename = "absence", default, skip_serializing_if = "Vec::is_empty")]
+    pub absences: Vec<Absence>,
     /// What goes wrong, in the order of time.
     #[serde(rename = "fault", default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Episode>,
@@ -78,6 +83,12 @@ pub struct Proxy {
     /// Keys of `[[pool]]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pool: BTreeMap<String, Setting>,
+    /// Keys of `[pool.health]`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub health: BTreeMap<String, Setting>,
+    /// How many of those behind it, the last ones, only stand in for the others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub standby: usize,
     /// Keys of `[overload]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overload: BTreeMap<String, Setting>,
@@ -229,6 +240,13 @@ impl World {
         }
     }
 
+    /// Whether there is somebody whom the proxy can lack; a day is the longest time.
+    pub(super) fn can_lack(&self, absence: &Absence) -> bool {
+        let Absence { proxy, behind, begins_ms, lasts_ms, .. } = *absence;
+        let is_there = proxy < self.proxies.len() && behind < self.behind(proxy).len();
+        is_there && begins_ms.max(lasts_ms) <= 86_400_000
+    }
+
     fn check(&self) -> Result<(), String> {
         let layers = self.proxies.iter().map(|proxy| proxy.layer).max().map_or(0, |top| top + 1);
         let wrong = match self {
@@ -242,6 +260,9 @@ impl World {
             _ if !self.callers.iter().all(Crowd::is_possible) => "a crowd's rate is impossible",
             _ if self.faults.iter().any(|episode| !self.can_have(&episode.trouble)) => {
                 "a fault concerns a node that there is not, or crashes a crowd"
+            }
+            _ if !self.absences.iter().all(|absence| self.can_lack(absence)) => {
+                "somebody is taken out of service who is not there"
             }
             _ => return Ok(()),
         };
@@ -279,6 +300,11 @@ pub fn address(place: Place) -> SocketAddr {
 
 fn yes() -> bool {
     true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]

@@ -124,7 +124,7 @@ impl Endpoint {
         let status = passage.status;
         let is_invite = context.method == Method::Invite;
         if status == 503 {
-            self.note_refused(now, &context.branches[index]);
+            self.note_refused(now, &context.branches[index], &answer.received.bytes);
         }
         match status {
             ..200 => self.deliver_provisional(answer, context, live, bytes),

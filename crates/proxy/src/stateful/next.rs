@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use tidegate_balance::Backend;
+use smallvec::SmallVec;
 use tidegate_sip::Message;
-use tidegate_world::Timestamp;
 
 use crate::calls::Member;
 use crate::endpoint::Endpoint;
 use crate::routing::Hop;
-use crate::settings::Choice;
-use crate::stateful::context::{At, Branch, Context, Live};
+use crate::settings::{Choice, Mode};
+use crate::stateful::context::{At, Context, Live};
 
 /// A back end that has answered 503 within this time gets no request that another has refused: a
 /// rejected call is not carried from one saturated server to the next.
@@ -23,32 +22,10 @@ impl Endpoint {
         matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)
     }
 
-    /// The target of a branch has refused a request for overload.
-    pub(crate) fn note_refused(&mut self, now: Timestamp, branch: &Branch) {
-        if let Some(backend) = self.target_of(branch) {
-            backend.on_refused(now);
-        }
-    }
-
-    /// The target of a branch has been silent since `since`. If it has answered nobody else
-    /// either it is taken for down: one request that it does not like is not enough.
-    pub(crate) fn note_silent(&mut self, now: Timestamp, branch: &Branch, since: Timestamp) {
-        let target = self.target_of(branch);
-        if let Some(backend) = target.filter(|backend| !backend.has_answered(since)) {
-            backend.on_failed(now, self.failure_pause());
-        }
-    }
-
-    /// The back end that a branch goes to. A request that comes from one goes elsewhere.
-    fn target_of(&self, branch: &Branch) -> Option<&Backend> {
-        let backend = branch.member.map(|member| self.backend(member));
-        backend.filter(|backend| backend.address() == Some(branch.target))
-    }
-
     /// Sends the request to another back end of its pool, if there is one that may have it. Those
     /// that had it are abandoned.
     pub(crate) fn try_next(&mut self, at: At, context: &mut Context, live: &mut Live) -> bool {
-        let Some((pool, key)) = live.choice else { return false };
+        let Some((pool, _)) = live.choice else { return false };
         let settings = self.pool_settings(pool);
         let may_try = matches!(settings.choice, Choice::One(_))
             && context.branches.len() < usize::from(settings.tries_max)
@@ -59,16 +36,20 @@ impl Endpoint {
         if !may_try {
             return false;
         }
-        let had = |i: usize| {
+        let had = |pool: u16, i: usize| {
             let member = Some(Member { pool, backend: i as u16 });
             context.branches.iter().any(|branch| branch.member == member)
         };
-        let Some(backend) = self.pick_another(at.now, pool, key, |i, backend| {
-            !had(i) && !backend.has_refused(at.now, SATURATED)
-        }) else {
-            return false;
-        };
-        let member = Member { pool, backend };
+        let pools = self.and_backups(pool).filter(|&pool| self.stands_in(pool));
+        let pools: SmallVec<[u16; 4]> = pools.collect();
+        let other = pools.into_iter().find_map(|pool| {
+            let key = self.key_in(pool, context, live)?;
+            let backend = self.pick_another(at.now, pool, key, |i, backend| {
+                !had(pool, i) && !backend.has_refused(at.now, SATURATED)
+            });
+            backend.map(|backend| Member { pool, backend })
+        });
+        let Some(member) = other else { return false };
         self.move_call(context.call, context.identity, member);
         let hop = Hop { choice: live.choice, ..self.toward(member, context.call, 0) };
         let before = context.branches.len();
@@ -81,6 +62,24 @@ impl Endpoint {
             branch.client = branch.client.hush();
         }
         true
+    }
+
+    /// What the policy of a pool chooses by of the request of a context.
+    fn key_in(&self, pool: u16, context: &Context, live: &Live) -> Option<u64> {
+        let (first, key) = live.choice?;
+        if self.picker(pool).key() == self.picker(first).key() {
+            return Some(key);
+        }
+        let message = Message::parse(&live.request).ok()?;
+        let request = self.read_again(&message, context)?;
+        let fingerprint = self.keys().call.fingerprint(request.essentials.call_id);
+        Some(self.choice_key(pool, &request, fingerprint))
+    }
+
+    /// Whether a pool takes a request of which there are transactions, and sends it to one.
+    fn stands_in(&self, pool: u16) -> bool {
+        let settings = self.pool_settings(pool);
+        settings.mode != Mode::Stateless && matches!(settings.choice, Choice::One(_))
     }
 
     /// Sends the request of a context to the next group of its fork; `false` if to none of it.

@@ -71,6 +71,11 @@ impl Transactions {
         if self.is_full() { Err(Full) } else { self.table.reserve(key, now + self.timing.t1) }
     }
 
+    /// Every context.
+    pub(crate) fn contexts(&self) -> impl Iterator<Item = &Context> {
+        self.table.values().map(|context| &**context)
+    }
+
     pub(crate) fn get(&self, handle: Handle) -> Option<&Context> {
         self.table.get(handle).map(|context| &**context)
     }

@@ -15,6 +15,7 @@ use tidegate_io::Clock;
 use tidegate_world::ORDER_MAX;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::backends;
 use crate::config::order::Refused;
 use crate::key::Keeper;
 use crate::refusals::Refusals;
@@ -31,8 +32,8 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// What operators see and change of a running process.
 pub struct Controls {
-    /// For `/overload`.
-    pub steering: Steering,
+    /// For `/overload`, `/backends` and `/reload`.
+    pub steering: Arc<Steering>,
     /// For `/refusals`.
     pub refusals: Refusals,
     /// For `/bans`.
@@ -47,6 +48,7 @@ pub struct Controls {
 pub(super) fn router(controls: Controls) -> Router {
     let keys = controls.keeper.clone().map(keys::router).unwrap_or_default();
     let controls = Arc::new(controls);
+    let backends = backends::router(Arc::clone(&controls));
     let (shown, changed) = (Arc::clone(&controls), Arc::clone(&controls));
     let (banned, lifted) = (Arc::clone(&controls), Arc::clone(&controls));
     let show = move || async move { json(StatusCode::OK, &shown.steering.read(shown.clock.now())) };
@@ -63,6 +65,7 @@ pub(super) fn router(controls: Controls) -> Router {
         .route("/refusals", get(refusals))
         .route("/bans", get(banned))
         .route("/bans/{address}", delete(lift))
+        .merge(backends)
         .merge(keys)
 }
 
@@ -74,29 +77,35 @@ async fn change(controls: &Controls, body: Body) -> Response {
             return text(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end\n");
         }
     };
-    let number = match controls.steering.steer(&body) {
-        Ok(number) => number,
-        Err(NotSteered::Refused(Refused::Wrong(diagnostics))) => {
-            return text(StatusCode::BAD_REQUEST, diagnostics.to_string());
-        }
-        Err(NotSteered::Refused(Refused::Restart(keys))) => {
-            let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
-            let what =
-                "cannot be changed in a running process: change the configuration and restart";
-            return text(StatusCode::CONFLICT, format!("{} {what}\n", keys.join(", ")));
-        }
-        Err(NotSteered::NotGiven(why)) => {
-            return text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}; try again\n"));
-        }
-    };
+    match heeded(&controls.steering, controls.steering.steer(&body)).await {
+        Ok(status) => json(status, &controls.steering.read(controls.clock.now())),
+        Err(refused) => refused,
+    }
+}
+
+/// Waits for the shards to heed an order that was given, and says whether all have; or why none was
+/// given.
+pub(super) async fn heeded(
+    steering: &Steering,
+    order: Result<u64, NotSteered>,
+) -> Result<StatusCode, Response> {
+    let number = order.map_err(refused)?;
     let deadline = Instant::now() + HEED_WAIT;
-    let mut heard = controls.steering.was_heard(number);
+    let mut heard = steering.was_heard(number);
     while !heard && Instant::now() < deadline {
         sleep(LOOK).await;
-        heard = controls.steering.was_heard(number);
+        heard = steering.was_heard(number);
     }
-    let status = if heard { StatusCode::OK } else { StatusCode::ACCEPTED };
-    json(status, &controls.steering.read(controls.clock.now()))
+    Ok(if heard { StatusCode::OK } else { StatusCode::ACCEPTED })
+}
+
+fn refused(why: NotSteered) -> Response {
+    let status = match why {
+        NotSteered::Refused(Refused::Wrong(_)) | NotSteered::Unknown(_) => StatusCode::BAD_REQUEST,
+        NotSteered::Refused(Refused::Restart(_)) | NotSteered::TooLong(_) => StatusCode::CONFLICT,
+        NotSteered::NotGiven(_) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    text(status, format!("{}\n", why.to_string().trim_end()))
 }
 
 /// Ends a ban, and shows those that are left.

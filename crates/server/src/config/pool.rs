@@ -5,16 +5,17 @@ use std::ops::Range;
 use std::time::Duration;
 
 use tidegate_balance::{Entry, Values};
-use tidegate_proxy::{FORK_MAX, Mode};
+use tidegate_proxy::{FORK_MAX, Health, Mode};
 use toml::Spanned;
 
 use super::diagnostic::{Report, quoted};
+use super::health;
 use super::location::Location;
 use super::params;
 use super::section::Section;
 use super::tables::{
-    BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POLICY, POOL_NAME, POOL_PARAMS, Q, TRIES_MAX,
-    URI, WEIGHT,
+    BACKEND, BACKEND_NAME, BACKEND_PRIORITY, BACKUP, FAILOVER_AFTER_MS, HEALTH, MODE, POLICY,
+    POOL_NAME, POOL_PARAMS, Q, TRIES_MAX, URI, WEIGHT,
 };
 
 /// Servers among which calls are divided.
@@ -30,6 +31,10 @@ pub struct Pool {
     pub failover_after: Duration,
     /// Back ends tried for one request at the most.
     pub tries_max: u8,
+    /// How the health of its servers is learnt.
+    pub health: Health,
+    /// The pool that stands in for it.
+    pub backup: Option<String>,
     /// Its servers, at least one, in the order of the file.
     pub backends: Vec<Backend>,
 }
@@ -43,6 +48,8 @@ pub struct Backend {
     pub location: Location,
     /// Its share of the calls in proportion to the others' weights, at least 1.
     pub weight: u32,
+    /// Which come before it: those of a lower number.
+    pub priority: u32,
     /// When its turn comes in a fork, 0 to 1.
     pub q: f64,
 }
@@ -71,6 +78,8 @@ pub(super) struct Draft {
     pub span: Range<usize>,
     pub name: Option<Spanned<String>>,
     pub backends: Vec<BackendDraft>,
+    pub backup: Option<Spanned<String>>,
+    health: Option<Health>,
     policy: Option<Spanned<Option<&'static Entry>>>,
     selection: Option<Selection>,
     mode: Option<Spanned<Mode>>,
@@ -83,6 +92,7 @@ pub(super) struct BackendDraft {
     pub location: Option<Spanned<Location>>,
     name: Option<Spanned<String>>,
     weight: Option<u32>,
+    priority: Option<u32>,
     q: Option<Spanned<f64>>,
     has_q: bool,
 }
@@ -105,6 +115,8 @@ impl Draft {
             tries_max: section
                 .value(&TRIES_MAX, report)
                 .and_then(|tries| u8::try_from(tries.into_inner()).ok()),
+            backup: section.given(&BACKUP, report),
+            health: section.read_one(&HEALTH, health::read, report),
             backends: section.read_all(&BACKEND, BackendDraft::read, report),
         }
     }
@@ -116,6 +128,8 @@ impl Draft {
             mode: self.mode?.into_inner(),
             failover_after: self.failover_after?,
             tries_max: self.tries_max?,
+            health: self.health?,
+            backup: self.backup.map(Spanned::into_inner),
             backends: self.backends.into_iter().map(BackendDraft::finish).collect::<Option<_>>()?,
         })
     }
@@ -132,8 +146,11 @@ impl BackendDraft {
         let weight = section
             .value(&WEIGHT, report)
             .and_then(|weight| u32::try_from(weight.into_inner()).ok());
+        let priority = section
+            .value(&BACKEND_PRIORITY, report)
+            .and_then(|priority| u32::try_from(priority.into_inner()).ok());
         let q = section.value(&Q, report);
-        Self { location, name, weight, q, has_q: section.has(&Q) }
+        Self { location, name, weight, priority, q, has_q: section.has(&Q) }
     }
 
     fn finish(self) -> Option<Backend> {
@@ -141,6 +158,7 @@ impl BackendDraft {
             name: self.name?.into_inner(),
             location: self.location?.into_inner(),
             weight: self.weight?,
+            priority: self.priority?,
             q: self.q?.into_inner(),
         })
     }

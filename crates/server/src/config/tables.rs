@@ -1,5 +1,6 @@
 //! Every table and every key of the configuration file.
 
+mod health;
 mod listen;
 mod overload;
 mod pool;
@@ -17,6 +18,10 @@ use super::route::Destination;
 use super::shape::{List, Text, Whole};
 use super::word;
 
+pub(super) use health::{
+    ACCEPT, ERROR_LIMIT, FALL, HEALTH, JITTER, PROBE, PROBE_FROM, PROBE_INTERVAL_S,
+    PROBE_TIMEOUT_MS, RETRY_AFTER_MAX_S, RISE, SLOW_START_S,
+};
 pub(super) use listen::{
     ADVERTISE, LISTEN, LISTEN_ADDRESS, RECEIVE_BUFFER, SHARED, TRANSPORT, TRUST,
 };
@@ -28,7 +33,8 @@ pub(super) use overload::{
 };
 pub use overload::{EMULATE, OVERLOAD};
 pub(super) use pool::{
-    BACKEND, BACKEND_NAME, FAILOVER_AFTER_MS, MODE, POOL, POOL_NAME, Q, TRIES_MAX, URI, WEIGHT,
+    BACKEND, BACKEND_NAME, BACKEND_PRIORITY, BACKUP, FAILOVER_AFTER_MS, MODE, POOL, POOL_NAME, Q,
+    TRIES_MAX, URI, WEIGHT,
 };
 pub use pool::{POLICY, POOL_PARAMS};
 pub(super) use resolver::{RESOLVER, RESOLVER_SERVERS};
@@ -283,107 +289,4 @@ pub(super) static TO: Knob<Text<Destination>> = Knob {
 };
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use toml::de::DeValue;
-
-    use super::*;
-    use crate::config::Config;
-    use crate::config::knob::Documented;
-
-    fn every_table() -> Vec<&'static Table> {
-        let mut tables = vec![&ROOT];
-        let mut next = 0;
-        while next < tables.len() {
-            tables.extend(tables[next].tables);
-            next += 1;
-        }
-        tables
-    }
-
-    #[test]
-    fn every_default_is_a_value_its_own_shape_accepts() {
-        for table in every_table() {
-            for knob in table.knobs {
-                if let Absent::Default(text) = knob.absent() {
-                    let value = DeValue::parse(text).unwrap();
-                    assert!(knob.accepts(&value), "{} {}", table.header, knob.name());
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn no_table_has_two_keys_of_one_name_and_all_are_documented() {
-        for table in every_table() {
-            let mut names: Vec<_> = table.names().chain(table.reserved.iter().copied()).collect();
-            let count = names.len();
-            names.sort_unstable();
-            names.dedup();
-            assert_eq!(names.len(), count, "{}", table.header);
-            for knob in table.knobs {
-                assert!(knob.doc().ends_with('.'), "{} {}", table.header, knob.name());
-            }
-        }
-    }
-
-    #[test]
-    fn every_key_that_is_known_is_also_read() {
-        for table in every_table() {
-            let above = if std::ptr::eq(table, &BACKEND) { "[[pool]]\n" } else { "" };
-            for knob in table.knobs {
-                // No key is a table, so whoever reads it complains.
-                let text = format!("{above}{}\n{} = {{}}\n", table.header, knob.name());
-                let refused = Config::parse(Path::new("f"), text.as_bytes()).unwrap_err();
-                let complaint = format!("`{}` has the wrong type", knob.name());
-                assert!(refused.to_string().contains(&complaint), "{text}{refused}");
-            }
-        }
-    }
-
-    #[test]
-    fn bounds_hold_at_both_ends() {
-        let accepts =
-            |knob: &dyn Documented, text: &str| knob.accepts(&DeValue::parse(text).unwrap());
-        for knob in [
-            &SHARDS,
-            &DRAIN_SECONDS,
-            &CALLS_MAX,
-            &TRANSACTIONS_MAX,
-            &FAILOVER_AFTER_MS,
-            &TRIES_MAX,
-            &CALL_IDLE_SECONDS,
-            &QUEUE_MAX,
-            &BACKEND_PAUSE_SECONDS,
-            &COALESCE_US,
-            &KEY_ROTATE_H,
-            &KEY_SETTLE_S,
-            &RECEIVE_BUFFER,
-            &WEIGHT,
-            &MEMORY_MAX,
-            &BURST,
-            &INTERVAL_MS,
-            &SOCKET_MAX,
-        ] {
-            let (least, most) = (*knob.shape.0.start(), *knob.shape.0.end());
-            for (value, right) in [
-                (i128::from(least) - 1, false),
-                (i128::from(least), true),
-                (i128::from(most), true),
-                (i128::from(most) + 1, false),
-            ] {
-                assert_eq!(accepts(knob, &value.to_string()), right, "{} = {value}", knob.name);
-            }
-        }
-    }
-
-    #[test]
-    fn every_policy_can_be_chosen() {
-        for policy in tidegate_balance::registry::POLICIES {
-            let is_it = |entry: &tidegate_balance::Entry| std::ptr::eq(entry, policy);
-            let mut words = POLICY.shape.words.iter();
-            assert!(words.any(|(word, entry)| *word == policy.name && entry.is_some_and(is_it)));
-        }
-    }
-}
+mod tests;

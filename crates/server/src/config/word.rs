@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use tidegate_proxy::Senders;
+use tidegate_sip::{Scheme, Uri};
 
 use super::address::{in_uri, network, unbracketed};
 use super::route::Destination;
@@ -54,6 +55,17 @@ pub(super) fn host(text: &str) -> Result<String, Wrong> {
         _ if text.len() > 253 => Err(format!("{} characters", text.chars().count()).into()),
         Some(c) => Err(format!("holds `{}`", c.escape_debug()).into()),
         None => Ok(text.to_ascii_lowercase()),
+    }
+}
+
+/// A SIP URI that can stand between angle brackets in From.
+pub(super) fn sip_uri(text: &str) -> Result<String, Wrong> {
+    let uri = Uri::parse(text.as_bytes()).ok().filter(|uri| uri.scheme == Scheme::Sip);
+    match text.chars().find(|c| !c.is_ascii_graphic() || "<>;?\"".contains(*c)) {
+        _ if text.len() > 255 => Err(format!("{} characters", text.chars().count()).into()),
+        Some(c) => Err(format!("holds `{}`", c.escape_debug()).into()),
+        None if uri.is_none() => Err("no SIP URI".into()),
+        None => Ok(text.to_owned()),
     }
 }
 

@@ -38,9 +38,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     samples.push(&WAITING, &labels, in_force.waiting.get());
     samples.push(&KEY, &labels, in_force.key_version.get());
     samples.push(&MISSED, &labels, counters.refusals.missed.get());
-    for (outcome, counter) in
-        [("heeded", &in_force.orders), ("not_understood", &in_force.not_understood)]
-    {
+    for (outcome, counter) in [("heeded", &in_force.orders), ("not_heeded", &in_force.not_heeded)] {
         samples.push(&ORDERS, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
     let Some(law) = name_at(&in_force.shadow) else { return };

@@ -5,9 +5,10 @@
 //! - a request that it has received, with a Via of its own on top (RFC 3261 §16.6);
 //! - an ACK or a CANCEL with a Via of its own alone, for an INVITE that it has received
 //!   (§17.1.1.3, §9.1): only where transactions are kept;
+//! - an OPTIONS with a Via of its own alone (§11): only where it probes its back ends;
 //! - a response that it has received, less its own Via (§16.7 item 3);
 //! - a response of its own to a request that it has received: a 100, a refusal, or the 200 to a
-//!   CANCEL (§16.10). Any other 2xx is for user agents alone to give.
+//!   CANCEL (§16.10) or to OPTIONS (§11.2). Any other 2xx is for user agents alone to give.
 //!
 //! Where no transactions are kept, nothing is sent oftener than it came (§16.11: "A stateless
 //! proxy MUST NOT [...] retransmit").
@@ -106,6 +107,9 @@ impl Provenance {
             return Origin::Foreign;
         }
         let is_hop = seen.is_request() && seen.vias.len() == 1;
+        if is_hop && seen.method == Method::Options {
+            return Origin::Own;
+        }
         let asked = if is_hop { invite_of(seen) } else { seen.request() };
         let Some(forms) = self.0.get(seen.now, (seen.node, asked)) else { return Origin::None };
         if is_hop {
@@ -158,17 +162,22 @@ fn invite_of(seen: &Seen) -> u64 {
 }
 
 pub(super) fn check(seen: &Seen, origin: &Origin, found: &mut Findings) {
-    let Role::Proxy { stateful, .. } = seen.role else { return };
+    let Role::Proxy { stateful, probes, .. } = seen.role else { return };
     let wrong = match (origin, seen.kind) {
         (Origin::None, _) => Some("nobody asked for it"),
         (Origin::Passed(form), _) if !stateful && form.sent > form.received => {
             Some("it goes on oftener than it came")
         }
         (Origin::Own, Kind::Request) => {
-            let of_hop = matches!(seen.method, Method::Ack | Method::Cancel);
-            (!stateful || !of_hop).then_some("a request of its own")
+            let may = match seen.method {
+                Method::Ack | Method::Cancel => stateful,
+                Method::Options => probes,
+                _ => false,
+            };
+            (!may).then_some("a request of its own")
         }
         (Origin::Own, Kind::Response(101..200)) => Some("a provisional response of its own"),
+        (Origin::Own, Kind::Response(200)) if seen.method == Method::Options => None,
         (Origin::Own, Kind::Response(200..400)) if seen.method != Method::Cancel => {
             Some("an answer that nobody gave")
         }

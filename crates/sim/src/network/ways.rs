@@ -18,9 +18,8 @@ pub(super) struct Ways {
     default: Link,
     addresses: HashMap<SocketAddr, NodeId>,
     ways: Vec<Way>,
-    of_pairs: HashMap<(Party, Party), u32>,
-    /// The ways that senders have used, to addresses that somebody has.
-    used: HashMap<(NodeId, SocketAddr), u32>,
+    /// By [`pair`]: of the ways of a hundred nodes the cache holds this, and little more.
+    of_pairs: HashMap<u32, u32>,
 }
 
 /// A node, or whoever it is that has none of the addresses.
@@ -35,8 +34,8 @@ pub(super) struct Way {
 
 impl Ways {
     pub fn new(seed: Seed, default: Link) -> Self {
-        let (addresses, ways, of_pairs, used) = Default::default();
-        Self { seed, default, addresses, ways, of_pairs, used }
+        let (addresses, ways, of_pairs) = Default::default();
+        Self { seed, default, addresses, ways, of_pairs }
     }
 
     /// Gives `node` an address.
@@ -46,23 +45,16 @@ impl Ways {
 
     /// The number of the way from `from` to an address.
     pub fn find(&mut self, from: NodeId, to: SocketAddr) -> u32 {
-        if let Some(&way) = self.used.get(&(from, to)) {
-            return way;
-        }
         let party = self.addresses.get(&to).copied();
-        let way = self.between(Some(from), party);
-        // Addresses that nobody has may be without number.
-        if party.is_some() {
-            self.used.insert((from, to), way);
-        }
-        way
+        self.between(Some(from), party)
     }
 
     /// The number of the way from `from` to `to`.
     pub fn between(&mut self, from: Party, to: Party) -> u32 {
         let Self { seed, ways, of_pairs, .. } = self;
-        *of_pairs.entry((from, to)).or_insert_with(|| {
-            let stream = seed.stream(Purpose::Link, number(from) << 16 | number(to));
+        let pair = pair(from, to);
+        *of_pairs.entry(pair).or_insert_with(|| {
+            let stream = seed.stream(Purpose::Link, pair);
             ways.push(Way { from, to, channel: Channel::new(stream) });
             u32::try_from(ways.len() - 1).expect("fewer than 2^32 pairs")
         })
@@ -87,8 +79,9 @@ impl Ways {
     }
 }
 
-/// From 1, so that no pair has the element 0 or 1 of a [`Relay`](crate::Relay)'s ways; nobody
-/// is 0.
-fn number(party: Party) -> u32 {
-    party.map_or(0, |node| node.index() as u32 + 1)
+/// A number for two parties. Nodes count from 1, so that no pair has the element 0 or 1 of a
+/// [`Relay`](crate::Relay)'s ways; nobody is 0.
+fn pair(from: Party, to: Party) -> u32 {
+    let number = |party: Party| party.map_or(0, |node| node.index() as u32 + 1);
+    number(from) << 16 | number(to)
 }

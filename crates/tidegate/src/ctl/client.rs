@@ -39,6 +39,17 @@ impl Client {
         self.read(self.agent.put(self.url(path)).send(value.to_string()))
     }
 
+    /// Gives a back end another duty, and gives the back ends.
+    pub fn assign(&self, backend: &str, duty: &str) -> Result<Value, Trouble> {
+        // Every letter that a name may have can stand in a path.
+        let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:[]".contains(c);
+        if backend.is_empty() || !backend.chars().all(fits) {
+            return Err(Trouble::usage(format!("{backend:?} is no name of a back end")));
+        }
+        let backend = backend.replace('[', "%5B").replace(']', "%5D");
+        self.read(self.agent.put(self.url(&format!("/backends/{backend}/{duty}"))).send_empty())
+    }
+
     /// Has done there what the path says, and gives what comes of it.
     pub fn post(&self, path: &str) -> Result<Value, Trouble> {
         self.read(self.agent.post(self.url(path)).send_empty())

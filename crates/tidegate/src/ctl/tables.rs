@@ -49,12 +49,12 @@ pub(super) fn backends(pools: &Value) -> String {
         ["pool", "back end", "address", "state", "calls", "assigned", "refusals", "failures"];
     let rows = items(pools).flat_map(|pool| {
         items(&pool["backends"]).map(move |backend| {
-            let state = if backend["up"] == true { "up" } else { "down" };
+            let state = format!("{} {}", text(&backend["state"]), since(&backend["state_s"]));
             let counts = ["calls", "assigned", "refusals", "failures"];
             let [pool, name] = [&pool["name"], &backend["name"]].map(text);
             let texts = [pool, name, whereabouts(backend)];
             let counts = counts.map(|name| whole(&backend[name]));
-            texts.into_iter().chain([state.to_owned()]).chain(counts).collect()
+            texts.into_iter().chain([state]).chain(counts).collect()
         })
     });
     table(&heads, &[0, 1, 2, 3], rows)
@@ -260,6 +260,11 @@ fn text(value: &Value) -> String {
 
 fn number(value: &Value) -> String {
     value.as_f64().map_or_else(|| "-".to_owned(), |number| number.to_string())
+}
+
+/// For how long something has been so.
+fn since(seconds: &Value) -> String {
+    seconds.as_f64().map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0} s"))
 }
 
 fn whole(value: &Value) -> String {

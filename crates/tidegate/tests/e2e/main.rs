@@ -12,6 +12,7 @@ mod stage;
 mod addresses;
 mod balancing;
 mod failover;
+mod health;
 mod hostile;
 mod impair;
 mod methods;

@@ -21,7 +21,7 @@ rev_dns=no
 "#;
 
 /// One that answers everything itself.
-const ANSWERS: &str = r#"
+pub const ANSWERS: &str = r#"
 loadmodule "sl.so"
 request_route {
 	sl_send_reply("200", "OK");
@@ -37,7 +37,8 @@ request_route {
 }
 "#;
 
-fn kamailio(stage: &Stage, address: SocketAddr, routes: &str) -> Process {
+/// A running Kamailio with these routes.
+pub fn kamailio(stage: &Stage, address: SocketAddr, routes: &str) -> Process {
     let file = stage.path("kamailio.cfg");
     fs::write(&file, format!("{KAMAILIO}{routes}")).unwrap();
     // Debian has it where not every user's PATH leads.

@@ -7,6 +7,7 @@ use tidegate_proxy::{Mode, TRIES_MAX as PROXY_TRIES_MAX};
 use crate::config::knob::{Absent, Knob, Table};
 use crate::config::location::{self, Location};
 use crate::config::shape::{Choice, Real, Text, Whole};
+use crate::config::tables::health::HEALTH;
 use crate::config::word;
 
 pub static POOL: Table = Table {
@@ -14,8 +15,8 @@ pub static POOL: Table = Table {
     name: "pool",
     count: 1..=256,
     doc: "Servers among which calls are divided.",
-    knobs: &[&POOL_NAME, &POLICY, &MODE, &FAILOVER_AFTER_MS, &TRIES_MAX],
-    tables: &[&POOL_PARAMS, &BACKEND],
+    knobs: &[&POOL_NAME, &POLICY, &MODE, &FAILOVER_AFTER_MS, &TRIES_MAX, &BACKUP],
+    tables: &[&POOL_PARAMS, &BACKEND, &HEALTH],
     has_free_keys: false,
     reserved: &["limit"],
 };
@@ -100,12 +101,20 @@ pub static TRIES_MAX: Knob<Whole> = Knob {
           transactions only. One that has answered 503 within the last second is passed over.",
 };
 
+pub static BACKUP: Knob<Text<String>> = Knob {
+    name: "backup",
+    shape: Text { what: "the name of a pool", parse: word::pool_name },
+    absent: Absent::Means("none"),
+    doc: "The pool that stands in as long as none of its back ends may be given new calls. With \
+          transactions it also gets what all of them have refused.",
+};
+
 pub static BACKEND: Table = Table {
     header: "[[pool.backend]]",
     name: "backend",
     count: 1..=1024,
     doc: "A server of the pool above it.",
-    knobs: &[&URI, &BACKEND_NAME, &WEIGHT, &Q],
+    knobs: &[&URI, &BACKEND_NAME, &WEIGHT, &BACKEND_PRIORITY, &Q],
     tables: &[],
     has_free_keys: false,
     reserved: &[],
@@ -142,6 +151,14 @@ pub static WEIGHT: Knob<Whole> = Knob {
     shape: Whole(1..=1000),
     absent: Absent::Default("1"),
     doc: "Its share of the calls in proportion to the others' weights.",
+};
+
+pub static BACKEND_PRIORITY: Knob<Whole> = Knob {
+    name: "priority",
+    shape: Whole(0..=255),
+    absent: Absent::Default("0"),
+    doc: "Calls go to the back ends of the lowest number; those of the next stand in when none of \
+          the better ones may be given any: they are down, drained, or have asked for a pause.",
 };
 
 pub static Q: Knob<Real> = Knob {

@@ -1,0 +1,294 @@
+//! The back ends of a process, by which its shards share them.
+//!
+//! When the configuration is read again each shard is told so in its turn, and each makes its pools
+//! anew. What they count in has to be the same: whoever enlists a back end gets the one that is
+//! there, if there is one of that pool, name and site. So what is known of it stays, and so does what
+//! is counted on those that are configured no more, as long as any shard may have something there.
+//!
+//! Orders have numbers, the same in every shard. The first shard that hears one has it done. For
+//! those that hear it later it is done already, and what a later order has changed it leaves alone.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::{Backend, Duty, Pool, Site};
+
+/// A pool as it is configured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Muster {
+    /// Its name, different from every other pool's.
+    pub name: String,
+    /// For how long the weight of a back end grows after its return.
+    pub slow_start: Duration,
+    /// Its back ends.
+    pub backends: Vec<Post>,
+}
+
+/// A back end as it is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Post {
+    /// Its name, different from every other's in the pool.
+    pub name: String,
+    /// Where it is.
+    pub site: Site,
+    /// Its share of the load against its fellows'.
+    pub weight: u32,
+    /// Which come before it: those of a lower number.
+    pub priority: u32,
+}
+
+/// All back ends; a clone is another handle on the same.
+#[derive(Clone, Debug)]
+pub struct Fleet(Arc<Mutex<Roll>>);
+
+#[derive(Debug, Default)]
+struct Roll {
+    /// Those that are configured.
+    pools: Vec<Pool>,
+    /// Those that are configured no more, by their pools. Who holds them are the shards.
+    leaving: Vec<(String, Weak<Backend>)>,
+    /// The last order that any shard has heard.
+    heard: u64,
+    /// The order by which the pools became what they are.
+    enlisted: u64,
+}
+
+impl Fleet {
+    /// The back ends that a process begins with, before any order.
+    pub fn new(musters: &[Muster]) -> Self {
+        let mut roll = Roll::default();
+        roll.enlist(Timestamp::ZERO, musters);
+        Self(Arc::new(Mutex::new(roll)))
+    }
+
+    /// What is known of each pool: its back ends, and after them those that are configured no more
+    /// and still hold calls. Of those with the name of another it is the first.
+    pub fn pools(&self) -> Vec<Pool> {
+        let roll = self.lock();
+        let mut pools = roll.pools.clone();
+        for (name, backend) in roll.leaving().filter(|(_, backend)| !backend.is_idle()) {
+            match pools.iter_mut().find(|pool| pool.name() == name) {
+                Some(pool) if pool.has(backend.name()) => {}
+                Some(pool) => {
+                    let all = pool.backends().iter().cloned().chain([backend]).collect();
+                    *pool = Pool::of(&name, all);
+                }
+                None => pools.push(Pool::of(&name, vec![backend])),
+            }
+        }
+        pools
+    }
+
+    /// The back end of that name, if it is configured.
+    pub fn find(&self, name: &str) -> Option<Arc<Backend>> {
+        self.lock().find(name)
+    }
+
+    /// Gives a back end a duty, by the order of that number. If it is configured no more, nothing
+    /// happens.
+    pub fn assign(&self, now: Timestamp, order: u64, name: &str, duty: Duty) {
+        let mut roll = self.lock();
+        if order > roll.heard {
+            roll.heard = order;
+            roll.find(name).inspect(|backend| backend.set_duty(now, duty));
+        }
+    }
+
+    /// The pools as they are configured from the order of that number on. Who is in none of them any
+    /// more is [removed](Duty::Removed), and drains.
+    pub fn enlist(&self, now: Timestamp, order: u64, musters: &[Muster]) -> Vec<Pool> {
+        let mut roll = self.lock();
+        if order > roll.heard {
+            (roll.heard, roll.enlisted) = (order, order);
+            roll.enlist(now, musters);
+        } else if order < roll.enlisted {
+            return roll.past(now, musters);
+        }
+        roll.pools.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Roll> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Known = BTreeMap<(String, String, Site), Arc<Backend>>;
+
+impl Roll {
+    fn find(&self, name: &str) -> Option<Arc<Backend>> {
+        let mut backends = self.pools.iter().flat_map(|pool| pool.backends());
+        backends.find(|backend| backend.name() == name).cloned()
+    }
+
+    fn leaving(&self) -> impl Iterator<Item = (String, Arc<Backend>)> {
+        let leaving = self.leaving.iter();
+        leaving.filter_map(|(pool, backend)| Some((pool.clone(), backend.upgrade()?)))
+    }
+
+    fn known(&self) -> Known {
+        let configured = self.pools.iter().flat_map(|pool| {
+            pool.backends().iter().map(|backend| (pool.name().to_owned(), Arc::clone(backend)))
+        });
+        let key = |(pool, backend): (String, Arc<Backend>)| {
+            ((pool, backend.name().to_owned(), backend.location().site()), backend)
+        };
+        configured.chain(self.leaving()).map(key).collect()
+    }
+
+    fn enlist(&mut self, now: Timestamp, musters: &[Muster]) {
+        let mut known = self.known();
+        self.pools = pools(musters, &mut known, |muster, post, backend| {
+            backend.set_weight(post.weight);
+            backend.set_priority(post.priority);
+            backend.set_slow_start(muster.slow_start);
+            if backend.duty() == Duty::Removed {
+                backend.set_duty(now, Duty::InService);
+            }
+        });
+        known.values().for_each(|backend| backend.set_duty(now, Duty::Removed));
+        let leaving =
+            known.into_iter().map(|((pool, ..), backend)| (pool, Arc::downgrade(&backend)));
+        self.leaving = leaving.collect();
+    }
+
+    /// The pools of an order that another one has followed: nobody's state changes, and who is
+    /// configured no more gets no calls here either.
+    fn past(&self, now: Timestamp, musters: &[Muster]) -> Vec<Pool> {
+        let mut known = self.known();
+        let configured: Vec<_> = self.pools.iter().flat_map(|pool| pool.backends()).collect();
+        pools(musters, &mut known, |_, _, backend| {
+            if !configured.iter().any(|other| Arc::ptr_eq(other, backend)) {
+                backend.set_duty(now, Duty::Removed);
+            }
+        })
+    }
+}
+
+/// The pools of these back ends: those that are known, which are taken out of there, and new ones.
+/// Each is seen by `see`.
+fn pools(
+    musters: &[Muster],
+    known: &mut Known,
+    see: impl Fn(&Muster, &Post, &Arc<Backend>),
+) -> Vec<Pool> {
+    let pool = |muster: &Muster| {
+        let backend = |post: &Post| {
+            let key = (muster.name.clone(), post.name.clone(), post.site.clone());
+            let new = || Arc::new(Backend::new(&post.name, &post.site, post.weight));
+            let backend = known.remove(&key).unwrap_or_else(new);
+            see(muster, post, &backend);
+            backend
+        };
+        Pool::of(&muster.name, muster.backends.iter().map(backend).collect())
+    };
+    musters.iter().map(pool).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Lease, State};
+
+    const NOW: Timestamp = Timestamp::from_nanos(5);
+
+    fn muster(pool: &str, backends: &[(&str, u16, u32)]) -> Muster {
+        let post = |&(name, port, weight): &(&str, u16, u32)| Post {
+            name: name.to_owned(),
+            site: Site::Address(([127, 0, 0, 1], port).into()),
+            weight,
+            priority: 0,
+        };
+        let backends = backends.iter().map(post).collect();
+        Muster { name: pool.to_owned(), slow_start: Duration::ZERO, backends }
+    }
+
+    fn names(pools: &[Pool]) -> Vec<Vec<String>> {
+        let names = |pool: &Pool| pool.backends().iter().map(|b| b.name().to_owned()).collect();
+        pools.iter().map(names).collect()
+    }
+
+    fn are_same(one: &[Pool], other: &[Pool]) -> bool {
+        let backends = |pools: &[Pool]| -> Vec<_> {
+            pools.iter().flat_map(|pool| pool.backends().iter().map(Arc::as_ptr)).collect()
+        };
+        backends(one) == backends(other)
+    }
+
+    #[test]
+    fn who_stays_keeps_what_is_known_and_who_goes_drains() {
+        let fleet = Fleet::new(&[muster("app", &[("a", 1, 1), ("b", 2, 1), ("c", 3, 1)])]);
+        let [a, b, c] = ["a", "b", "c"].map(|name| fleet.find(name).unwrap());
+        fleet.assign(NOW, 1, "a", Duty::Draining);
+        b.on_failed(NOW, Duration::from_secs(5));
+        let held = Lease::call(&c);
+        // `b` is elsewhere now, which makes it another; `c` is gone.
+        let moved = [muster("app", &[("b", 9, 1), ("a", 1, 7)])];
+        let second = fleet.enlist(NOW, 2, &moved);
+        assert!(Arc::ptr_eq(&second[0].backends()[1], &a));
+        assert_eq!((a.weight(), a.duty()), (7, Duty::Draining));
+        assert!(second[0].backends()[0].is_up(NOW) && !b.is_up(NOW));
+        assert_eq!([&b, &c].map(|b| b.state(NOW).0), [State::Removed; 2]);
+        assert_eq!(names(&fleet.pools()), [["b", "a", "c"]], "`c` has calls left");
+        assert!(fleet.find("a").is_some() && fleet.find("c").is_none());
+        fleet.assign(NOW, 3, "c", Duty::InService);
+        assert_eq!(c.duty(), Duty::Removed, "it is nobody's to enable");
+        drop(held);
+        assert!(are_same(&fleet.enlist(NOW, 4, &moved), &second));
+        assert_eq!(names(&fleet.pools()), [["b", "a"]]);
+    }
+
+    #[test]
+    fn who_comes_back_is_who_it_was_while_its_calls_last() {
+        let both = [muster("app", &[("a", 1, 1)]), muster("b", &[("b", 2, 1)])];
+        let fleet = Fleet::new(&both);
+        let b = fleet.find("b").unwrap();
+        let _held = Lease::call(&b);
+        fleet.enlist(NOW, 1, &both[..1]);
+        assert_eq!(names(&fleet.pools()), [["a"], ["b"]]);
+        // Another of its name is shown instead, and is not it.
+        let other = [muster("b", &[("b", 3, 1)])];
+        assert!(!Arc::ptr_eq(&fleet.enlist(NOW, 2, &other)[0].backends()[0], &b));
+        assert_eq!(names(&fleet.pools()), [["b"]]);
+        let back = fleet.enlist(NOW, 3, &both);
+        assert!(Arc::ptr_eq(&back[1].backends()[0], &b) && b.is_up(NOW));
+    }
+
+    #[test]
+    fn shards_that_hear_orders_late_end_up_with_the_same_back_ends() {
+        let fleet = Fleet::new(&[muster("app", &[("a", 1, 1)])]);
+        let [first, second] = [
+            muster("app", &[("a", 1, 5), ("gone", 2, 1)]),
+            muster("app", &[("b", 3, 1), ("a", 1, 7)]),
+        ];
+        let (first, second) = ([first], [second]);
+        let gone = {
+            let early = fleet.enlist(NOW, 1, &first);
+            assert!(are_same(&fleet.enlist(NOW, 1, &first), &early), "at the same order, the same");
+            Arc::clone(&early[0].backends()[1])
+        };
+        let held = Lease::call(&gone);
+        let early = fleet.enlist(NOW, 2, &second);
+        fleet.assign(NOW, 3, "a", Duty::Draining);
+        fleet.assign(NOW, 4, "a", Duty::InService);
+        fleet.assign(NOW, 5, "b", Duty::Maintenance);
+        // The other shard hears them now.
+        let past = fleet.enlist(NOW, 1, &first);
+        assert_eq!(names(&past), [["a", "gone"]]);
+        assert!(Arc::ptr_eq(&past[0].backends()[1], &gone));
+        assert!(Arc::ptr_eq(&past[0].backends()[0], &early[0].backends()[1]));
+        assert_eq!((gone.duty(), early[0].backends()[1].weight()), (Duty::Removed, 7));
+        let late = fleet.enlist(NOW, 2, &second);
+        fleet.assign(NOW, 3, "a", Duty::Draining);
+        assert!(are_same(&late, &early));
+        let duties = [0, 1].map(|i| late[0].backends()[i].duty());
+        assert_eq!(duties, [Duty::Maintenance, Duty::InService]);
+        // Who was gone and forgotten before it was heard of gets no calls.
+        assert_eq!(Arc::strong_count(&gone), 3, "here, there, and by what it holds");
+        drop((held, past, gone));
+        let past = fleet.enlist(NOW, 1, &first);
+        assert_eq!(past[0].backends()[1].duty(), Duty::Removed);
+    }
+}

@@ -1,0 +1,87 @@
+//! Groups of back ends, of which one stands in for the other.
+//!
+//! The back ends of a pool with the same priority are a group. Calls go to the first group that has
+//! anyone to take them: the next one is for when all of the better ones are down, drained, busy, or
+//! have been tried.
+
+use std::sync::Arc;
+
+use crate::Backend;
+
+/// The groups of a pool, by the priorities that its back ends had when this was made.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Groups {
+    priorities: Box<[u32]>,
+    are_several: bool,
+}
+
+impl Groups {
+    pub(crate) fn of(backends: &[Arc<Backend>]) -> Self {
+        let priorities: Box<[u32]> = backends.iter().map(|backend| backend.priority()).collect();
+        let are_several = priorities.windows(2).any(|pair| pair[0] != pair[1]);
+        Self { priorities, are_several }
+    }
+
+    /// The priority of the first group with a back end that is `usable`; `None` if there is none.
+    /// Nobody is asked where there is but one group.
+    pub(crate) fn front(&self, usable: impl Fn(usize) -> bool) -> Option<u32> {
+        if !self.are_several {
+            return self.priorities.first().copied();
+        }
+        let usable = self.priorities.iter().enumerate().filter(|(i, _)| usable(*i));
+        usable.map(|(_, priority)| *priority).min()
+    }
+
+    /// Whether the back end at `i` is of the group of that priority.
+    pub(crate) fn holds(&self, priority: u32, i: usize) -> bool {
+        self.priorities[i] == priority
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_world::{Purpose, Seed, Timestamp};
+
+    use crate::{Picker, Policy, Pool};
+
+    const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
+    const PAUSE: Duration = Duration::from_secs(5);
+
+    fn picked(picker: &mut Picker, may_have: impl Fn(usize) -> bool + Copy) -> Vec<usize> {
+        let key = |c: u64| c.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let pick = |c| picker.pick_where(NOW, key(c), |i, _| may_have(i));
+        let mut picked: Vec<_> = (0..64).filter_map(pick).collect();
+        picked.sort_unstable();
+        picked.dedup();
+        picked
+    }
+
+    #[test]
+    fn a_group_is_for_when_nobody_of_the_better_ones_is_left() {
+        let address = |port| ([127, 0, 0, 1], port).into();
+        let backends =
+            ["a", "b", "c", "d"].map(|name| (name, address(u16::from(name.as_bytes()[0])), 1));
+        for policy in Policy::ALL {
+            let pool = Pool::new("app", &backends);
+            for (backend, priority) in pool.backends().iter().zip([7, 0, 0, 3]) {
+                backend.set_priority(priority);
+            }
+            let mut picker = Picker::new(pool.clone(), policy, Seed(1).stream(Purpose::Balance, 0));
+            assert_eq!(picked(&mut picker, |_| true), [1, 2], "{policy:?}");
+            assert!(matches!(picker.pick_by_call(NOW, 5, None), Some(1 | 2)));
+            pool.backends()[1].on_failed(NOW, PAUSE);
+            assert_eq!(picked(&mut picker, |_| true), [2], "{policy:?}");
+            // One that has had the call is as good as gone.
+            assert_eq!(picked(&mut picker, |i| i != 2), [3], "{policy:?}");
+            pool.backends()[2].on_failed(NOW, PAUSE);
+            assert_eq!(picked(&mut picker, |_| true), [3], "{policy:?}");
+            assert_eq!(picker.pick_by_call(NOW, 5, None), Some(3));
+            pool.backends()[3].on_failed(NOW, PAUSE);
+            assert_eq!(picked(&mut picker, |_| true), [0], "{policy:?}");
+            pool.backends()[0].on_failed(NOW, PAUSE);
+            assert_eq!(picked(&mut picker, |_| true), [0; 0], "{policy:?}");
+        }
+    }
+}

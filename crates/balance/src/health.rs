@@ -1,0 +1,237 @@
+//! Whether a back end may be given calls, and how many: from what it does, and from what operators
+//! want.
+//!
+//! Three things are kept apart, each in one word that all shards share. Whether it answers is the
+//! state machine [`Liveness`], fed with probes and with what becomes of requests. Whether it has
+//! asked for a pause by the Retry-After of a 503 is a time (RFC 3261 §21.5.4: one "SHOULD NOT
+//! forward any other requests to that server for the duration specified"). What it is there for is
+//! its [`Duty`]. New calls it gets if nothing speaks against it; requests of calls that it holds it
+//! gets in any case.
+//!
+//! The thresholds `fall` and `rise` are those of HAProxy's health checks.
+
+mod liveness;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+pub use liveness::COUNT_MAX;
+pub(crate) use liveness::Liveness;
+
+/// What a back end is there for, as its operators want it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// To take calls.
+    InService,
+    /// To finish what it holds: it is given no new calls.
+    Draining,
+    /// Likewise, and what it does says nothing of its health.
+    Maintenance,
+    /// To finish what it holds, and to be forgotten: it is configured no more.
+    Removed,
+}
+
+impl Duty {
+    const ALL: [Self; 4] = [Self::InService, Self::Draining, Self::Maintenance, Self::Removed];
+}
+
+/// The state of a back end, for those who look on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It takes calls.
+    Up,
+    /// It takes calls, and the last it was asked it did not answer.
+    Suspect,
+    /// It takes a share of its calls that grows: it has just returned.
+    SlowStart,
+    /// It has asked for a pause.
+    Busy,
+    /// It does not answer, or its host name has no address.
+    Down,
+    /// [`Duty::Draining`].
+    Draining,
+    /// [`Duty::Maintenance`].
+    Maintenance,
+    /// [`Duty::Removed`].
+    Removed,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Up,
+        Self::Suspect,
+        Self::SlowStart,
+        Self::Busy,
+        Self::Down,
+        Self::Draining,
+        Self::Maintenance,
+        Self::Removed,
+    ];
+
+    /// Its name in metrics and commands.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Suspect => "suspect",
+            Self::SlowStart => "slow-start",
+            Self::Busy => "busy",
+            Self::Down => "down",
+            Self::Draining => "draining",
+            Self::Maintenance => "maintenance",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// The share of its weight that a back end has at the moment of its return, in hundredths.
+const SHARE_AT_RETURN: u64 = 10;
+
+/// A back end's health.
+///
+/// Each word stands alone, so relaxed atomics suffice: a shard that reads one a few nanoseconds old
+/// picks as if what changed it had come later.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    liveness: AtomicU64,
+    /// Until when it wants no new requests.
+    busy_until: AtomicU64,
+    /// The duty in the last two bits, and since when.
+    duty: AtomicU64,
+    slow_start: AtomicU64,
+    /// When it was last taken down.
+    fell_at: AtomicU64,
+    falls: AtomicU64,
+    returns: AtomicU64,
+}
+
+impl Health {
+    /// Whether it answers, as far as one knows.
+    pub fn is_alive(&self, now: Timestamp) -> bool {
+        self.liveness().is_up(now)
+    }
+
+    /// Whether it may be given new calls.
+    pub fn takes_calls(&self, now: Timestamp) -> bool {
+        self.is_alive(now)
+            && self.busy_until.load(Relaxed) <= now.as_nanos()
+            && self.duty().0 == Duty::InService
+    }
+
+    pub fn duty(&self) -> (Duty, Timestamp) {
+        let word = self.duty.load(Relaxed);
+        (Duty::ALL[(word & 3) as usize], Timestamp::from_nanos(word >> 2))
+    }
+
+    /// Gives it a duty. It keeps what it has since when, if it has that already. What comes back
+    /// from maintenance is taken for up.
+    pub fn set_duty(&self, now: Timestamp, duty: Duty) {
+        let (before, _) = self.duty();
+        if before == duty {
+            return;
+        }
+        self.duty.store(now.as_nanos() << 2 | duty as u64, Relaxed);
+        if before == Duty::Maintenance {
+            self.forget();
+        }
+    }
+
+    /// Nothing is known of it any more: it is taken for up.
+    pub fn forget(&self) {
+        self.liveness.store(Liveness::COLD.pack(), Relaxed);
+        self.busy_until.store(0, Relaxed);
+    }
+
+    pub fn set_slow_start(&self, slow_start: Duration) {
+        self.slow_start.store(u64::try_from(slow_start.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Lets something happen to the state machine, unless the back end is in maintenance.
+    pub fn change(&self, now: Timestamp, next: impl Fn(Liveness) -> Liveness) {
+        if self.duty().0 == Duty::Maintenance {
+            return;
+        }
+        let step = |word| {
+            let (before, after) = (Liveness::unpack(word), next(Liveness::unpack(word)));
+            // A store that changes nothing would make the line go back and forth between shards.
+            (before != after).then(|| after.pack())
+        };
+        let Ok(before) = self.liveness.fetch_update(Relaxed, Relaxed, step) else { return };
+        let before = Liveness::unpack(before);
+        match (before.is_up(now), next(before).is_up(now)) {
+            (true, false) => {
+                self.fell_at.store(now.as_nanos(), Relaxed);
+                self.falls.fetch_add(1, Relaxed);
+            }
+            (false, true) => {
+                self.returns.fetch_add(1, Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// It wants no new requests for that long.
+    pub fn pause(&self, now: Timestamp, wait: Duration) {
+        self.busy_until.fetch_max((now + wait).as_nanos(), Relaxed);
+    }
+
+    /// Its share of its weight at `now`, in thousandths: 100 at its return, then growing evenly to
+    /// 1,000. At a cold start nobody has a share to leave to others, so there it is whole.
+    pub fn share(&self, now: Timestamp) -> u64 {
+        let slow_start = self.slow_start.load(Relaxed);
+        // First: a policy asks for each back end at each choice.
+        if slow_start == 0 {
+            return 1000;
+        }
+        let returned = self.returned_at(now);
+        if returned == Timestamp::ZERO {
+            return 1000;
+        }
+        let elapsed = u64::try_from(now.since(returned).as_nanos()).unwrap_or(u64::MAX);
+        if elapsed >= slow_start {
+            return 1000;
+        }
+        let grown = u128::from(elapsed) * u128::from(1000 - 10 * SHARE_AT_RETURN);
+        10 * SHARE_AT_RETURN + (grown / u128::from(slow_start)) as u64
+    }
+
+    pub fn state(&self, now: Timestamp) -> (State, Timestamp) {
+        let (duty, since) = self.duty();
+        let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
+        let liveness = self.liveness();
+        match duty {
+            Duty::Draining => (State::Draining, since),
+            Duty::Maintenance => (State::Maintenance, since),
+            Duty::Removed => (State::Removed, since),
+            Duty::InService if !liveness.is_up(now) => {
+                (State::Down, Timestamp::from_nanos(self.fell_at.load(Relaxed)))
+            }
+            Duty::InService if busy_until > now => (State::Busy, now),
+            Duty::InService if liveness.is_suspect() => (State::Suspect, self.returned_at(now)),
+            Duty::InService if self.share(now) < 1000 => (State::SlowStart, self.returned_at(now)),
+            Duty::InService => (State::Up, self.returned_at(now)),
+        }
+    }
+
+    /// How often it was taken down, and how often it came back by an answer.
+    pub fn transitions(&self) -> (u64, u64) {
+        (self.falls.load(Relaxed), self.returns.load(Relaxed))
+    }
+
+    fn liveness(&self) -> Liveness {
+        Liveness::unpack(self.liveness.load(Relaxed))
+    }
+
+    /// Since when it may be given calls; zero if it always could.
+    fn returned_at(&self, now: Timestamp) -> Timestamp {
+        let (_, in_service) = self.duty();
+        let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
+        let busy_until = if busy_until <= now { busy_until } else { Timestamp::ZERO };
+        self.liveness().up_since(now).max(in_service).max(busy_until)
+    }
+}
+
+#[cfg(test)]
+mod tests;

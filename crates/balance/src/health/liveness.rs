@@ -1,0 +1,135 @@
+//! Whether a back end answers: a state machine in one word.
+//!
+//! ```text
+//!  Up(errors) ──`limit` failures in a row──► Down(until)
+//!      ▲   └────the transport's word────────────┘  │
+//!      ├──── `until` has come, or an answer ───────┤ where nothing probes
+//!      └──── `rise` answered probes in a row ──────┘ where something does
+//! ```
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+/// The greatest number in a row that a threshold may ask for.
+pub const COUNT_MAX: u32 = 15;
+
+const COUNT_BITS: u32 = 4;
+const TIME_BITS: u32 = 64 - 1 - COUNT_BITS;
+/// The latest time that the word can hold, eighteen years after the start; it stands for never.
+const LATEST: u64 = (1 << TIME_BITS) - 1;
+
+/// What is known of a back end by what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Liveness {
+    /// It answers.
+    Up {
+        /// Since when, in nanoseconds; zero if it was never down.
+        since: u64,
+        /// Failures since its last answer.
+        errors: u32,
+    },
+    /// It does not answer.
+    Down {
+        /// When it is taken for up without having answered, in nanoseconds.
+        until: u64,
+        /// Probes that it has answered in a row.
+        good: u32,
+    },
+}
+
+impl Liveness {
+    /// Of a back end of which nothing is known: it is up.
+    pub const COLD: Self = Self::Up { since: 0, errors: 0 };
+
+    pub const fn pack(self) -> u64 {
+        let (kind, count, time) = match self {
+            Self::Up { since, errors } => (0, errors, since),
+            Self::Down { until, good } => (1, good, until),
+        };
+        let count = if count > COUNT_MAX { COUNT_MAX } else { count };
+        let time = if time > LATEST { LATEST } else { time };
+        time << (1 + COUNT_BITS) | (count as u64) << 1 | kind
+    }
+
+    pub const fn unpack(word: u64) -> Self {
+        let count = (word >> 1) as u32 & COUNT_MAX;
+        let time = word >> (1 + COUNT_BITS);
+        match word & 1 {
+            0 => Self::Up { since: time, errors: count },
+            _ => Self::Down { until: time, good: count },
+        }
+    }
+
+    pub fn is_up(self, now: Timestamp) -> bool {
+        match self {
+            Self::Up { .. } => true,
+            Self::Down { until, .. } => until < LATEST && until <= now.as_nanos(),
+        }
+    }
+
+    pub fn is_suspect(self) -> bool {
+        matches!(self, Self::Up { errors: 1.., .. })
+    }
+
+    /// Since when it is up at `now`; zero if it was never down, or is.
+    pub fn up_since(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Up { since, .. } => Timestamp::from_nanos(since),
+            Self::Down { until, .. } if self.is_up(now) => Timestamp::from_nanos(until),
+            Self::Down { .. } => Timestamp::ZERO,
+        }
+    }
+
+    /// It has answered a request. Where something probes that says only that it is not worse.
+    pub fn on_answered(self, now: Timestamp) -> Self {
+        match self {
+            Self::Up { since, .. } => Self::Up { since, errors: 0 },
+            Self::Down { until: LATEST.., .. } => self,
+            Self::Down { until, .. } => Self::Up { since: until.min(now.as_nanos()), errors: 0 },
+        }
+    }
+
+    /// It has left a request unanswered, or a probe. `limit` of them in a row take it down for
+    /// `pause`. One that has come back by the end of its pause has still to show that it is there:
+    /// the first takes it down again.
+    pub fn on_unanswered(self, now: Timestamp, limit: u32, pause: Duration) -> Self {
+        match self {
+            Self::Up { since, errors } if errors + 1 < limit.min(COUNT_MAX) => {
+                Self::Up { since, errors: errors + 1 }
+            }
+            _ => self.on_failed(now, pause),
+        }
+    }
+
+    /// The transport says that nobody is there: it is down for `pause`.
+    pub fn on_failed(self, now: Timestamp, pause: Duration) -> Self {
+        let until = (now + pause).as_nanos().min(LATEST);
+        match self {
+            // What waits for probes goes on waiting.
+            Self::Down { until: LATEST.., .. } => Self::Down { until: LATEST, good: 0 },
+            _ => Self::Down { until, good: 0 },
+        }
+    }
+
+    /// It has answered a probe. `rise` of them in a row bring it back.
+    pub fn on_probe_answered(self, now: Timestamp, rise: u32) -> Self {
+        match self {
+            Self::Up { since, .. } => Self::Up { since, errors: 0 },
+            Self::Down { until, good } if good + 1 >= rise => {
+                Self::Up { since: until.min(now.as_nanos()), errors: 0 }
+            }
+            Self::Down { until, good } => Self::Down { until, good: good + 1 },
+        }
+    }
+
+    /// Nothing probes any more: what waits for that is down for `pause`.
+    pub fn on_unprobed(self, now: Timestamp, pause: Duration) -> Self {
+        match self {
+            Self::Down { until: LATEST.., .. } => {
+                Self::Down { until: (now + pause).as_nanos().min(LATEST - 1), good: 0 }
+            }
+            _ => self,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::UNTIL_PROBED;
+
+const PAUSE: Duration = Duration::from_secs(5);
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos((1_000 + ms) * 1_000_000)
+}
+
+fn share(health: &Health, ms: u64) -> u64 {
+    health.share(at(ms))
+}
+
+#[test]
+fn the_state_machine_goes_by_its_table() {
+    use Liveness::{Down, Up};
+    const NEVER: u64 = (1 << 59) - 1;
+    let ns = |ms: u64| at(ms).as_nanos();
+    let (up, old) = (Up { since: 0, errors: 0 }, Up { since: 7, errors: 2 });
+    let (pausing, probed) = (Down { until: ns(50), good: 0 }, Down { until: NEVER, good: 1 });
+    let now = at(20);
+    let down_for_pause = Down { until: (now + PAUSE).as_nanos(), good: 0 };
+    let table: &[(Liveness, Liveness, Liveness)] = &[
+        // An answer forgives; where something probes it brings nothing back.
+        (old.on_answered(now), Up { since: 7, errors: 0 }, old),
+        (pausing.on_answered(now), Up { since: ns(20), errors: 0 }, pausing),
+        (pausing.on_answered(at(70)), Up { since: ns(50), errors: 0 }, pausing),
+        (probed.on_answered(now), probed, probed),
+        // What is left unanswered counts up to the limit.
+        (up.on_unanswered(now, 3, PAUSE), Up { since: 0, errors: 1 }, up),
+        (old.on_unanswered(now, 3, PAUSE), down_for_pause, old),
+        (up.on_unanswered(now, 1, PAUSE), down_for_pause, up),
+        (up.on_unanswered(now, 1, UNTIL_PROBED), Down { until: NEVER, good: 0 }, up),
+        // The transport's word counts at once.
+        (up.on_failed(now, PAUSE), down_for_pause, up),
+        (pausing.on_failed(now, PAUSE), down_for_pause, pausing),
+        (probed.on_failed(now, PAUSE), Down { until: NEVER, good: 0 }, probed),
+        // Probes bring it back when enough of them were answered in a row.
+        (old.on_probe_answered(now, 2), Up { since: 7, errors: 0 }, old),
+        (probed.on_probe_answered(now, 3), Down { until: NEVER, good: 2 }, probed),
+        (probed.on_probe_answered(now, 2), Up { since: ns(20), errors: 0 }, probed),
+        (pausing.on_probe_answered(at(70), 1), Up { since: ns(50), errors: 0 }, pausing),
+        // Without them it comes back by itself.
+        (probed.on_unprobed(now, PAUSE), down_for_pause, probed),
+        (pausing.on_unprobed(now, PAUSE), pausing, pausing),
+        (old.on_unprobed(now, PAUSE), old, old),
+    ];
+    for (i, (after, expected, before)) in table.iter().enumerate() {
+        assert_eq!(after, expected, "row {i}, from {before:?}");
+        assert_eq!(Liveness::unpack(after.pack()), *after, "row {i}");
+    }
+    assert!(!pausing.is_up(at(49)) && pausing.is_up(at(50)));
+    assert!(!probed.is_up(Timestamp::NEVER), "only probes bring it back");
+}
+
+#[test]
+fn a_return_brings_a_share_that_grows_and_a_start_the_whole() {
+    let health = Health::default();
+    health.set_slow_start(Duration::from_millis(900));
+    assert_eq!(share(&health, 0), 1000, "a cold start");
+    health.change(at(0), |l| l.on_failed(at(0), UNTIL_PROBED));
+    health.change(at(100), |l| l.on_probe_answered(at(100), 1));
+    assert_eq!(health.state(at(100)), (State::SlowStart, at(100)));
+    let shares: Vec<_> = [100, 101, 400, 550, 999, 1000].map(|ms| share(&health, ms)).into();
+    assert_eq!(shares, [100, 101, 400, 550, 999, 1000]);
+    assert_eq!(health.state(at(1000)), (State::Up, at(100)));
+    health.set_slow_start(Duration::ZERO);
+    assert_eq!(share(&health, 101), 1000);
+}
+
+#[test]
+fn every_kind_of_return_begins_slowly() {
+    let slow = || {
+        let health = Health::default();
+        health.set_slow_start(Duration::from_millis(900));
+        health
+    };
+    // By the end of its pause.
+    let health = slow();
+    health.change(at(0), |l| l.on_failed(at(0), Duration::from_millis(10)));
+    assert_eq!((share(&health, 10), share(&health, 110)), (100, 200));
+    // By the end of what a Retry-After asked for.
+    let health = slow();
+    health.pause(at(0), Duration::from_millis(10));
+    assert_eq!(health.state(at(9)).0, State::Busy);
+    assert_eq!((share(&health, 10), share(&health, 110)), (100, 200));
+    // By an operator's word.
+    let health = slow();
+    health.set_duty(at(0), Duty::Draining);
+    health.set_duty(at(10), Duty::InService);
+    assert_eq!((share(&health, 10), share(&health, 110)), (100, 200));
+}
+
+#[test]
+fn who_is_drained_takes_no_calls_and_is_as_alive_as_before() {
+    let health = Health::default();
+    for (duty, state) in [
+        (Duty::Draining, State::Draining),
+        (Duty::Removed, State::Removed),
+        (Duty::Maintenance, State::Maintenance),
+    ] {
+        health.set_duty(at(0), Duty::InService);
+        health.set_duty(at(1), duty);
+        health.set_duty(at(2), duty);
+        assert_eq!(health.state(at(3)), (state, at(1)), "said twice, it holds since the first");
+        assert!(health.is_alive(at(3)) && !health.takes_calls(at(3)));
+    }
+    // What it does in maintenance says nothing, and what it did before is forgotten.
+    health.change(at(4), |l| l.on_failed(at(4), UNTIL_PROBED));
+    assert!(health.is_alive(at(4)));
+    health.set_duty(at(5), Duty::InService);
+    health.change(at(6), |l| l.on_failed(at(6), UNTIL_PROBED));
+    assert!(!health.takes_calls(at(6)));
+    health.set_duty(at(7), Duty::Maintenance);
+    health.set_duty(at(8), Duty::InService);
+    assert!(health.takes_calls(at(8)));
+    assert_eq!(health.transitions(), (1, 0));
+}
+
+#[test]
+fn a_pause_is_never_shortened() {
+    let health = Health::default();
+    health.pause(at(0), Duration::from_millis(100));
+    health.pause(at(10), Duration::from_millis(10));
+    assert!(!health.takes_calls(at(99)) && health.takes_calls(at(100)) && health.is_alive(at(50)));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Answered,
+    Silent,
+    Failed,
+    Probe(bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let plain = [Step::Answered, Step::Silent, Step::Failed, Step::Probe(true), Step::Probe(false)];
+    prop::sample::select(plain.to_vec())
+}
+
+proptest! {
+    /// Of a back end that is probed, whatever else happens: it is down exactly from `fall` failures
+    /// in a row, or the transport's word, until `rise` answered probes in a row.
+    #[test]
+    fn it_is_down_from_fall_failures_until_rise_answers(
+        steps in prop::collection::vec(step(), 0..100), fall in 1..=COUNT_MAX, rise in 1..=COUNT_MAX
+    ) {
+        let health = Health::default();
+        let (mut down, mut bad, mut good) = (false, 0, 0);
+        for (i, step) in (1u64..).zip(steps) {
+            let now = at(i);
+            health.change(now, |l| match step {
+                Step::Answered => l.on_answered(now),
+                Step::Silent | Step::Probe(false) => l.on_unanswered(now, fall, UNTIL_PROBED),
+                Step::Failed => l.on_failed(now, UNTIL_PROBED),
+                Step::Probe(true) => l.on_probe_answered(now, rise),
+            });
+            let failed = matches!(step, Step::Silent | Step::Failed | Step::Probe(false));
+            bad = if failed { bad + 1 } else { 0 };
+            good = match step {
+                Step::Probe(true) if down => good + 1,
+                Step::Answered => good,
+                _ => 0,
+            };
+            if down && good >= rise {
+                (down, bad, good) = (false, 0, 0);
+            } else if !down && (bad >= fall || matches!(step, Step::Failed)) {
+                (down, good) = (true, 0);
+            }
+            prop_assert_eq!(health.is_alive(now), !down, "after step {}", i);
+        }
+        let (falls, returns) = health.transitions();
+        prop_assert_eq!(falls - returns, u64::from(down));
+    }
+
+    /// The word holds what it is given, and nothing that it could be makes it panic.
+    #[test]
+    fn every_word_is_a_state(word in any::<u64>(), ns in any::<u64>()) {
+        let liveness = Liveness::unpack(word);
+        prop_assert_eq!(liveness.pack(), word);
+        let now = Timestamp::from_nanos(ns);
+        for next in [
+            liveness.on_answered(now),
+            liveness.on_failed(now, PAUSE),
+            liveness.on_unanswered(now, COUNT_MAX, UNTIL_PROBED),
+            liveness.on_probe_answered(now, COUNT_MAX),
+            liveness.on_unprobed(now, PAUSE),
+        ] {
+            Liveness::unpack(next.pack()).is_up(now);
+        }
+    }
+}

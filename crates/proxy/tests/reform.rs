@@ -1,0 +1,216 @@
+//! Pools that become others while calls go on.
+
+mod script;
+
+use std::time::Duration;
+
+use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request};
+use tidegate_balance::{Duty, Fleet, Muster, Policy, Pool, Post, Site};
+use tidegate_proxy::{Choice, Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
+use tidegate_world::Core as _;
+
+/// A proxy, and the back ends that it shares with nobody.
+struct Reformed {
+    s: Script,
+    fleet: Fleet,
+    orders: u64,
+    mode: Mode,
+}
+
+fn muster(name: &str, backends: &[&str]) -> Muster {
+    let post = |at: &&str| {
+        let site = Site::Address(address(at));
+        Post { name: (*at).to_owned(), site, weight: 1, priority: 0 }
+    };
+    let backends = backends.iter().map(post).collect();
+    Muster { name: name.to_owned(), slow_start: Duration::ZERO, backends }
+}
+
+fn rule(pool: usize) -> Vec<Rule> {
+    let to = RuleTarget::Pool(pool);
+    vec![Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to }]
+}
+
+impl Reformed {
+    fn new(mode: Mode, backends: &[&str]) -> Self {
+        let fleet = Fleet::new(&[muster("app", backends)]);
+        let pools = fleet.pools();
+        let s = Script::with(Policy::Rr, |settings| {
+            settings.pools = vec![settings_of(&pools[0], mode)];
+        });
+        Self { s, fleet, orders: 0, mode }
+    }
+
+    fn enlist(&mut self, musters: &[Muster]) -> Vec<Pool> {
+        self.orders += 1;
+        self.fleet.enlist(self.s.now, self.orders, musters)
+    }
+
+    fn reform(&mut self, musters: &[Muster], to: usize) {
+        let pools = self.enlist(musters);
+        let pools = pools.iter().map(|pool| settings_of(pool, self.mode)).collect();
+        assert!(self.s.proxy.reform(self.s.now, pools, rule(to)));
+    }
+
+    /// The INVITE of a call where it goes.
+    fn invite(&mut self, call: &str) -> Sent {
+        let sent = self.s.send(CALLER, &invite(call));
+        sent.into_iter().find(|sent| sent.start().starts_with("INVITE")).unwrap()
+    }
+
+    /// Sets a call up, and returns where it is.
+    fn set_up(&mut self, call: &str) -> String {
+        let invite = self.invite(call);
+        let at = invite.to.to_string();
+        self.s.send(&at, &invite.answer("200 OK"));
+        let ack = self.s.one(CALLER, &in_dialog("ACK", call, 1));
+        assert_eq!(ack.to, invite.to);
+        at
+    }
+
+    fn hang_up(&mut self, call: &str) -> String {
+        let bye = self.s.one(CALLER, &in_dialog("BYE", call, 2));
+        let at = bye.to.to_string();
+        self.s.send(&at, &bye.answer("200 OK"));
+        at
+    }
+
+    fn calls(&self) -> Vec<(String, u64)> {
+        let pools = self.fleet.pools();
+        let all = pools.iter().flat_map(|pool| pool.backends());
+        all.map(|b| (b.name().to_owned(), b.calls())).collect()
+    }
+}
+
+fn settings_of(pool: &Pool, mode: Mode) -> PoolSettings {
+    PoolSettings { mode, ..PoolSettings::new(pool.clone(), Policy::Rr) }
+}
+
+fn in_dialog(method: &str, call: &str, cseq: u32) -> String {
+    request(method, "sip:bob@192.0.2.1", call, cseq, "Totag\r\n")
+}
+
+#[test]
+fn calls_end_where_they_are_and_new_ones_go_to_who_is_there() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut r = Reformed::new(mode, &[BACKEND_A, BACKEND_B]);
+        assert_eq!(r.set_up("1"), BACKEND_A);
+        assert_eq!(r.set_up("2"), BACKEND_B);
+        let ringing = r.invite("3");
+        assert_eq!(ringing.to, address(BACKEND_A));
+        r.reform(&[muster("app", &[BACKEND_C, BACKEND_B])], 0);
+        assert_eq!(
+            r.calls(),
+            [(BACKEND_C.into(), 0), (BACKEND_B.into(), 1), (BACKEND_A.into(), 2)]
+        );
+        // What was begun there is finished there.
+        r.s.send(BACKEND_A, &ringing.answer("200 OK"));
+        assert_eq!(r.s.one(CALLER, &in_dialog("ACK", "3", 1)).to, address(BACKEND_A));
+        for call in ["4", "5", "6", "7"] {
+            assert_ne!(r.set_up(call), BACKEND_A, "{mode:?}");
+        }
+        assert_eq!(
+            r.calls(),
+            [(BACKEND_C.into(), 2), (BACKEND_B.into(), 3), (BACKEND_A.into(), 2)]
+        );
+        for (call, at) in [("1", BACKEND_A), ("2", BACKEND_B), ("3", BACKEND_A)] {
+            assert_eq!(r.hang_up(call), at, "{mode:?}");
+        }
+        for call in ["4", "5", "6", "7"] {
+            r.hang_up(call);
+        }
+        assert!(r.calls().iter().all(|(_, calls)| *calls == 0), "{mode:?}: {:?}", r.calls());
+    }
+}
+
+#[test]
+fn a_seat_is_given_on_when_its_calls_are_forgotten_and_not_before() {
+    let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    assert_eq!(r.set_up("1"), BACKEND_A);
+    r.reform(&[muster("app", &[BACKEND_B])], 0);
+    r.reform(&[muster("app", &[BACKEND_B, BACKEND_C])], 0);
+    assert_eq!(r.hang_up("1"), BACKEND_A, "another would have its seat");
+    r.s.pass(Duration::from_secs(40));
+    r.s.sent();
+    // Nobody is in a seat of another.
+    r.reform(&[muster("app", &[BACKEND_B, BACKEND_C, "10.0.0.4:5070"])], 0);
+    let mut seen: Vec<_> = ["2", "3", "4"].iter().map(|call| r.set_up(call)).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [BACKEND_B, BACKEND_C, "10.0.0.4:5070"]);
+}
+
+#[test]
+fn who_was_taken_out_is_trusted_as_long_as_it_holds_something() {
+    let relayed = |r: &mut Reformed, call: &str| {
+        // What comes from a back end is not a call of a stranger's, which would be held.
+        let before: u64 = r.calls().iter().map(|(_, calls)| calls).sum();
+        r.s.send(BACKEND_A, &invite(call));
+        r.calls().iter().map(|(_, calls)| calls).sum::<u64>() == before
+    };
+    let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    assert_eq!(r.set_up("1"), BACKEND_A);
+    r.reform(&[muster("app", &[BACKEND_B])], 0);
+    assert!(relayed(&mut r, "2"));
+    r.hang_up("1");
+    r.reform(&[muster("app", &[BACKEND_B])], 0);
+    assert!(!relayed(&mut r, "3"), "its seat may be empty still, but it holds nothing");
+}
+
+#[test]
+fn health_and_duty_stay_with_who_stays() {
+    let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    r.fleet.find(BACKEND_A).unwrap().set_duty(r.s.now, Duty::Draining);
+    r.s.refused(BACKEND_B);
+    r.reform(&[muster("app", &[BACKEND_C, BACKEND_B, BACKEND_A])], 0);
+    for call in ["1", "2", "3"] {
+        assert_eq!(r.set_up(call), BACKEND_C);
+    }
+}
+
+#[test]
+fn pools_come_and_go_and_rules_follow_them() {
+    let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A]);
+    assert_eq!(r.set_up("1"), BACKEND_A);
+    r.reform(&[muster("new", &[BACKEND_B]), muster("app", &[BACKEND_A])], 0);
+    assert_eq!(r.set_up("2"), BACKEND_B);
+    r.reform(&[muster("new", &[BACKEND_B])], 0);
+    assert_eq!(r.set_up("3"), BACKEND_B);
+    assert_eq!((r.hang_up("1"), r.hang_up("2")), (BACKEND_A.to_owned(), BACKEND_B.to_owned()));
+}
+
+#[test]
+fn a_fork_rings_at_who_is_there_then() {
+    let mut r = Reformed::new(Mode::Transaction, &[BACKEND_A, BACKEND_B]);
+    let fork = |pools: &[Pool], qs: &[u16]| {
+        let choice = Choice::All(qs.to_vec());
+        vec![PoolSettings { choice, ..PoolSettings::new(pools[0].clone(), Policy::Rr) }]
+    };
+    let pools = r.enlist(&[muster("app", &[BACKEND_A, BACKEND_B])]);
+    assert!(r.s.proxy.reform(r.s.now, fork(&pools, &[1000, 500]), rule(0)));
+    let first = r.invite("1");
+    assert_eq!(first.to, address(BACKEND_A));
+    // The second group is gone when its turn comes.
+    let pools = r.enlist(&[muster("app", &[BACKEND_A, BACKEND_C])]);
+    assert!(r.s.proxy.reform(r.s.now, fork(&pools, &[500, 1000]), rule(0)));
+    let sent = r.s.send(BACKEND_A, &first.answer("404 Not Found"));
+    assert!(sent.iter().all(|sent| !sent.start().starts_with("INVITE")), "{sent:#?}");
+    assert_eq!(r.invite("2").to, address(BACKEND_C));
+}
+
+#[test]
+fn who_is_probed_no_more_comes_back_by_itself() {
+    let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A]);
+    let pools = r.enlist(&[muster("app", &[BACKEND_A])]);
+    let health = Health { probe: Some(Probe::default()), ..Health::default() };
+    let probed = PoolSettings { health, ..settings_of(&pools[0], r.mode) };
+    assert!(r.s.proxy.reform(r.s.now, vec![probed], rule(0)));
+    r.s.refused(BACKEND_A);
+    r.s.pass(Duration::from_secs(60));
+    assert!(r.s.sent().iter().any(|sent| sent.start().starts_with("OPTIONS")));
+    assert_eq!(r.s.status(CALLER, &invite("1")), 503);
+    r.reform(&[muster("app", &[BACKEND_A])], 0);
+    assert_eq!(r.s.status(CALLER, &invite("2")), 503);
+    r.s.pass(Duration::from_secs(6));
+    assert!(r.s.sent().is_empty() && r.s.proxy.poll_transmit().is_none());
+    assert_eq!(r.set_up("3"), BACKEND_A);
+}

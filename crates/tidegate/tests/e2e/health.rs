@@ -1,0 +1,182 @@
+//! Back ends that are probed, drained, and configured anew while calls go on.
+
+use std::fs;
+use std::net::SocketAddr;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::products::{ANSWERS, kamailio};
+use crate::stage::{Configuration, Load, Metrics, Sipp, Stage, Tidegate, eventually, run_to_end};
+
+const PROBED: &str = "[pool.health]\nprobe = \"options\"\ninterval_s = 0.2\ntimeout_ms = 150\n\
+                      fall = 3\nrise = 2\n";
+
+fn ctl(stage: &Stage, tidegate: &Tidegate, arguments: &[&str]) -> (Option<i32>, String) {
+    let admin = tidegate.admin().to_string();
+    run_to_end(stage, &[&["ctl", "--admin", &admin], arguments].concat())
+}
+
+/// What `ctl` shows of the back end at `address`, as JSON.
+fn shown(stage: &Stage, tidegate: &Tidegate, arguments: &[&str], address: SocketAddr) -> Value {
+    let (status, said) = ctl(stage, tidegate, &[&["--json"], arguments].concat());
+    assert_eq!(status, Some(0), "{said}");
+    let pools: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    let backends = pools.as_array().unwrap().iter().flat_map(|pool| {
+        pool["backends"].as_array().into_iter().flatten().cloned().collect::<Vec<_>>()
+    });
+    let found = backends.into_iter().find(|b| b["address"] == address.to_string());
+    found.unwrap_or_else(|| panic!("no {address} in {said}"))
+}
+
+#[test]
+fn kamailio_is_probed_stopped_and_found_again() {
+    let stage = Stage::new();
+    let address = stage.free_address();
+    let mut server = kamailio(&stage, address, ANSWERS);
+    let mut configuration = Configuration::new(&stage, &[address]);
+    configuration.more = PROBED.to_owned();
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let probes =
+        |metrics: &Metrics, outcome| metrics.sum("backend_probes_total", &[("outcome", outcome)]);
+    tidegate.wait_for("it answers probes", |metrics| probes(metrics, "answered") >= 5);
+    assert_eq!(probes(&tidegate.metrics(), "failed"), 0);
+
+    // By a signal that it passes on: killed, it would leave children that go on answering.
+    server.signal(Signal::TERM);
+    server.exit();
+    tidegate.wait_for("it is found dead", |metrics| {
+        metrics.sum("backend_state", &[("state", "down")]) == 1
+    });
+    assert_eq!(shown(&stage, &tidegate, &["backends"], address)["state"], "down");
+    // It stays down as long as nothing answers, however long ago it was heard of.
+    tidegate.wait_for("it is asked in vain", |metrics| probes(metrics, "failed") >= 6);
+    assert_eq!(tidegate.metrics().backend("backend_up", address), 0);
+
+    let _server = kamailio(&stage, address, ANSWERS);
+    tidegate.wait_for("it is found alive", |metrics| metrics.backend("backend_up", address) == 1);
+    let metrics = tidegate.metrics();
+    assert_eq!(metrics.sum("backend_transitions_total", &[]), 2, "down once, and up once");
+    metrics.assert_nothing_held();
+}
+
+#[test]
+fn who_is_drained_by_an_operator_loses_no_call_and_gets_none() {
+    let stage = Stage::new();
+    let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
+    let [stays, drains] = [callees[0].address(), callees[1].address()];
+    let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[stays, drains]));
+    let load = Load {
+        scenario: "uac-routes",
+        calls: 300,
+        rate_cps: 100,
+        hold_ms: 1000,
+        ..Load::default()
+    };
+    let caller = Sipp::caller(&stage, tidegate.address(), &load);
+    tidegate.wait_for("calls are up", |metrics| metrics.backend("backend_calls", drains) > 20);
+
+    let name = drains.to_string();
+    let after = shown(&stage, &tidegate, &["drain", &name], drains);
+    assert_eq!((&after["state"], &after["up"]), (&"draining".into(), &false.into()));
+    assert!(after["calls"].as_u64() > Some(0), "it keeps what it has: {after}");
+    let assigned = after["assigned"].as_u64();
+    let empty = tidegate.wait_for("it is empty", |m| m.backend("backend_calls", drains) == 0);
+    assert_eq!(Some(empty.backend("backend_assigned_total", drains)), assigned, "and gets no more");
+
+    let after = shown(&stage, &tidegate, &["enable", &name], drains);
+    assert_eq!(after["state"], "up");
+    tidegate.wait_for("it has calls again", |m| {
+        Some(m.backend("backend_assigned_total", drains)) > assigned
+    });
+    assert_eq!(shown(&stage, &tidegate, &["disable", &name], drains)["state"], "maintenance");
+    caller.wait().assert_all_well(300);
+    tidegate.metrics().assert_nothing_held();
+    let (status, said) = ctl(&stage, &tidegate, &["drain", "nobody"]);
+    assert_eq!(status, Some(2));
+    assert!(said.contains("no back end of that name") && said.contains(&name), "{said}");
+    for callee in callees {
+        callee.finish();
+    }
+}
+
+#[test]
+fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
+    let stage = Stage::new();
+    let callees = ["uas-record-route"; 3].map(|scenario| Sipp::callee(&stage, scenario));
+    let [stays, goes, comes] = [0, 1, 2].map(|i| callees[i].address());
+    let first = Configuration::new(&stage, &[stays, goes]);
+    let recording = stage.path("recording");
+    let recording = recording.to_str().expect("a path of ours");
+    let mut tidegate = Tidegate::start_with(&stage, &first, &["--record", recording]);
+    let load = Load {
+        scenario: "uac-routes",
+        calls: 300,
+        rate_cps: 100,
+        hold_ms: 1000,
+        ..Load::default()
+    };
+    let caller = Sipp::caller(&stage, tidegate.address(), &load);
+    tidegate.wait_for("calls are up", |metrics| metrics.backend("backend_calls", goes) > 20);
+
+    let second = Configuration { backends: vec![comes, stays], ..first.clone() };
+    second.write(&stage, "tidegate.toml");
+    let gone = shown(&stage, &tidegate, &["reload"], goes);
+    assert_eq!(gone["state"], "removed");
+    let assigned = gone["assigned"].as_u64();
+    tidegate.wait_for("the new one has calls", |m| m.backend("backend_assigned_total", comes) > 20);
+    let now = shown(&stage, &tidegate, &["backends"], goes);
+    assert_eq!(now["assigned"].as_u64(), assigned, "it finishes what it has");
+
+    // By a signal: the first one comes back, in its first state.
+    first.write(&stage, "tidegate.toml");
+    tidegate.signal(Signal::HUP);
+    eventually("it was read again", || {
+        let log = fs::read_to_string(stage.path("tidegate.log")).unwrap();
+        log.contains("tidegate.toml was read again").then_some(())
+    });
+    tidegate.wait_for("it has new calls", |m| {
+        Some(m.backend("backend_assigned_total", goes)) > assigned
+    });
+    let after = shown(&stage, &tidegate, &["drain", &stays.to_string()], stays);
+    assert_eq!(after["state"], "draining");
+    caller.wait().assert_all_well(300);
+    tidegate.metrics().assert_nothing_held();
+    for callee in callees {
+        callee.finish();
+    }
+    // All of it was an input, and comes out of its recording again.
+    tidegate.signal(Signal::TERM);
+    assert_eq!(tidegate.exit().code(), Some(0));
+    let (status, said) = run_to_end(&stage, &["replay", recording]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("\nexact: every one of "), "{said}");
+}
+
+#[test]
+fn what_cannot_be_read_again_changes_nothing() {
+    let stage = Stage::new();
+    let backends = [stage.free_address(), stage.free_address()];
+    let first = Configuration::new(&stage, &backends[..1]);
+    let tidegate = Tidegate::start(&stage, &first);
+    let refused = |configuration: &Configuration, why: &str| {
+        configuration.write(&stage, "tidegate.toml");
+        let (status, said) = ctl(&stage, &tidegate, &["reload"]);
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains(why), "{said}");
+        let backends = tidegate.metrics().0.lines().filter(|l| l.contains("backend_up{")).count();
+        assert_eq!(backends, 1);
+    };
+    let both = Configuration { backends: backends.to_vec(), ..first.clone() };
+    let wrong = Configuration { more: "[pool.helth]\n".to_owned(), ..both.clone() };
+    refused(&wrong, "did you mean `health`?");
+    refused(&Configuration { shards: 2, ..both.clone() }, "`[server] shards` cannot be changed");
+    let long = Configuration { more: format!("#{}\n", "x".repeat(32 * 1024)), ..both };
+    refused(&long, "32 KiB can be read again");
+    tidegate.signal(Signal::HUP);
+    eventually("it was refused", || {
+        let log = fs::read_to_string(stage.path("tidegate.log")).unwrap();
+        log.contains("tidegate.toml was not taken on: ").then_some(())
+    });
+    assert!(tidegate.get("/readyz").is_some_and(|(status, _)| status == 200));
+}
