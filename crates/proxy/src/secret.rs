@@ -201,6 +201,14 @@ mod tests {
         let mut other = [1; 32];
         other[31] = 2;
         assert_ne!(a.hash(&[b"x"]), Keyed::derive(&other, "tag").hash(&[b"x"]));
+        assert_ne!(a.fingerprint(b"x"), a.fingerprint(b"y"));
+    }
+
+    #[test]
+    fn what_is_printed_of_a_secret_is_none() {
+        let shown = format!("{:?}", Secret::of([7; 32]));
+        let tokens = "TokenKeys { current: TokenKey(1, secret), others: [] }";
+        assert_eq!(shown, format!("Secret {{ base: Base(secret), tokens: {tokens} }}"));
     }
 
     #[test]

@@ -169,6 +169,31 @@ fn keys_are_rotated_by_age_and_not_before_they_have_settled() {
 }
 
 #[test]
+fn another_base_waits_for_a_restart_and_its_keys_do_not() {
+    let running = Running::start(Some(Duration::from_secs(7200)));
+    let path = running.state.path().join(key::FILE_NAME);
+    let shown = running.keeper.shown(running.began);
+    assert_eq!((&shown["needs_restart"], &shown["settle_s"]), (&false.into(), &60.into()));
+    assert_eq!(shown["rotated_every_s"], 7200);
+    let old = running.call("old");
+
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (_, keys) = text.split_once('\n').unwrap();
+    let second = running.began.as_secs();
+    let next = format!("base {}\n2 {second} {}\n{keys}", "0b".repeat(32), "0c".repeat(32));
+    std::fs::write(&path, next).unwrap();
+    running.look(SETTLE, 2);
+    let shown = running.keeper.shown(running.began + SETTLE);
+    assert_eq!(shown["needs_restart"], true);
+    assert_eq!(
+        (&shown["keys"][1]["made"], &shown["keys"][1]["age_s"]),
+        (&second.into(), &60.into())
+    );
+    assert_ne!(running.call("new"), old);
+    running.end("old", &old);
+}
+
+#[test]
 fn a_file_that_is_wrong_changes_nothing_and_is_told() {
     let running = Running::start(None);
     let path = running.state.path().join(key::FILE_NAME);

@@ -191,8 +191,8 @@ pub(super) static ADMIN: Table = Table {
     name: "admin",
     count: 0..=1,
     doc: "HTTP for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text), and as JSON \
-          `/status`, `/overload` (what is in force; PUT changes it), `/laws`, `/policies` and `/refusals`. \
-          It asks for no password.",
+          `/status`, `/overload` (what is in force; PUT changes it), `/laws`, `/policies`, `/refusals`, \
+          `/bans` and `/keys`. It asks for no password.",
     knobs: &[&ADMIN_ADDRESS, &ADMIN_HOSTS, &REFUSALS_PER_SECOND, &REFUSALS_KEPT],
     tables: &[],
     has_free_keys: false,

@@ -52,7 +52,9 @@ fn the_oldest_key_goes_a_day_after_it_was_last_in_use() {
     // The second was made at 100 and in use from 160 on.
     let gone = at(160) + KEPT;
     let left = Duration::from_secs(1);
-    assert_eq!(ring.rotated(gone - left, SETTLE, [9; 32]), Err(NotRotated::Kept(1, left)));
+    let early = ring.rotated(gone - left, SETTLE, [9; 32]).unwrap_err();
+    assert_eq!(early, NotRotated::Kept(1, left));
+    assert_eq!(early.to_string(), "there are 8 keys, and key 1 may still be needed for 1 s");
     let ring = ring.rotated(gone, SETTLE, [9; 32]).unwrap();
     let versions: Vec<_> = ring.shown(gone, SETTLE).map(|key| key.version).collect();
     assert_eq!(versions, [9, 8, 7, 6, 5, 4, 3, 2]);
@@ -89,6 +91,8 @@ fn what_is_wrong_has_its_line() {
         (format!("base {key}\n1 {key}"), 2, "not a version, a second and a key"),
         (format!("base {key}\nx 5 {key}"), 2, "its version"),
         (format!("base {key}\n0 5 {key}"), 2, "its version"),
+        // None could follow it.
+        (format!("base {key}\n4294967295 5 {key}"), 2, "its version"),
         (format!("base {key}\n1 x {key}"), 2, "not a second"),
         (format!("base {key}\n1 5 {key}\n2 5 {key}"), 3, "version 2 does not belong there"),
         (format!("base {key}\n1 5 {key}\n1 5 {key}"), 3, "version 1 does not belong there"),

@@ -301,8 +301,26 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_shown_with_what_is_wrong_about_them() {
+        let key = |version: u32, role: &str, age_s: Option<u64>| json!({ "version": version, "role": role, "age_s": age_s });
+        let both = json!([key(12, "next", Some(5)), key(7, "current", None)]);
+        let lines = |answer: Value| keys(&answer).lines().map(str::to_owned).collect::<Vec<_>>();
+        let shown = lines(json!({ "keys": both, "needs_restart": false, "trouble": null }));
+        let cells: Vec<Vec<_>> =
+            shown.iter().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(cells[0], ["key", "role", "age"]);
+        assert_eq!(
+            cells[cells.len() - 2..],
+            [vec!["12", "next", "5", "s"], vec!["7", "current", "-"]]
+        );
+        let shown = lines(json!({ "keys": both, "needs_restart": true, "trouble": "it is gone" }));
+        let base = "the base in the file is another one: it is used after a restart";
+        assert_eq!(shown[shown.len() - 4..], ["", base, "", "it is gone"]);
+    }
+
+    #[test]
     fn an_answer_that_lacks_something_is_shown_all_the_same() {
-        for show in [status, backends, overload, in_force, refusals] {
+        for show in [status, backends, overload, in_force, refusals, keys] {
             show(&json!({ "shards": [{}], "listeners": 5, "shadow": {}, "refusals": [{}] }));
             show(&json!([{ "backends": [{}] }]));
             show(&Value::Null);
