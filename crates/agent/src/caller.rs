@@ -8,6 +8,7 @@ mod begin;
 mod call;
 mod config;
 mod leave;
+mod refusal;
 mod report;
 mod request;
 mod sample;
@@ -16,14 +17,14 @@ mod stats;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use tidegate_sip::{HeaderName, Message, Method, Scan, ScanStart};
+use tidegate_sip::{Message, Method, Scan, ScanStart};
 use tidegate_world::{
     Buffer, Cause, Core, Failure as Undelivered, Path, Pool, Purpose, Received, Seed, Stream,
     Timestamp, Transmit,
 };
 
 use crate::arrival::Arrivals;
-use crate::dialog::{self, Dialog};
+use crate::dialog::Dialog;
 use crate::identity::{Mark, Namer};
 use crate::response;
 use crate::table::{Id, Table};
@@ -143,6 +144,7 @@ impl Caller {
     fn request(&mut self, method: Method, mark: &Mark) {
         let mut bytes = self.pool.take();
         let mut hop = None;
+        let server = self.server_of(mark.id);
         match method {
             Method::Invite => self.requests.invite(mark, &mut bytes),
             Method::Cancel => self.requests.cancel(mark, &mut bytes),
@@ -154,13 +156,14 @@ impl Caller {
                 self.requests.bye(Branch::Bye, mark, dialog, &mut bytes);
             }
         }
-        self.send(hop, bytes);
+        self.send(hop, server, bytes);
     }
 
-    fn send(&mut self, hop: Option<SocketAddr>, bytes: Buffer) {
+    /// Sends it to the next hop of a route set, or to `server`.
+    fn send(&mut self, hop: Option<SocketAddr>, server: SocketAddr, bytes: Buffer) {
         let local = self.config.local;
         let hop = hop.filter(|hop| hop.is_ipv4() == local.is_ipv4());
-        let path = Path::udp(local, hop.unwrap_or(self.config.target));
+        let path = Path::udp(local, hop.unwrap_or(server));
         self.out.push_back(Transmit { path, bytes });
     }
 
@@ -194,7 +197,7 @@ impl Caller {
             (Some((Branch::Invite, mark)), Method::Invite) => match status {
                 ..200 => self.on_provisional(now, mark, status),
                 200..300 => self.on_answer(now, mark, received),
-                _ => self.on_refusal(mark, status, received),
+                _ => self.on_refusal(now, mark, status, received),
             },
             (Some((Branch::Invite, mark)), Method::Cancel) => {
                 match self.calls.get(mark.id) {
@@ -245,8 +248,11 @@ impl Caller {
         };
         let mut ack = self.pool.take();
         self.requests.ack(&mark, &dialog, &mut ack);
-        self.send(dialog.hop(), ack);
-        let Some(call) = self.calls.get(mark.id) else { return self.hang_up_stray(&mark, &dialog) };
+        let server = self.server_at(received.path.remote);
+        self.send(dialog.hop(), server, ack);
+        let Some(call) = self.calls.get(mark.id) else {
+            return self.hang_up_stray(&mark, &dialog, server);
+        };
         match call.on_answer(now, dialog, &self.config.timing) {
             Answer::SetUp => {
                 // The kernel's stamp: what the answer waited for in our own socket is not
@@ -269,7 +275,7 @@ impl Caller {
             }
             Answer::TooLate => self.act(mark, Act::Send(Method::Bye)),
             Answer::Again => self.stats.repeated.ack += 1,
-            Answer::Stray(dialog) => self.hang_up_stray(&mark, &dialog),
+            Answer::Stray(dialog) => self.hang_up_stray(&mark, &dialog, server),
         }
     }
 
@@ -278,30 +284,11 @@ impl Caller {
     // RFC 3261 §13.2.2.4: "If, after acknowledging any 2xx response to an INVITE, the UAC
     // does not want to continue with that dialog, then the UAC MUST terminate the dialog by
     // sending a BYE request". Each copy of the 2xx brings one, so that it needs no timer.
-    fn hang_up_stray(&mut self, mark: &Mark, dialog: &Dialog) {
+    fn hang_up_stray(&mut self, mark: &Mark, dialog: &Dialog, server: SocketAddr) {
         self.stats.late += 1;
         let mut bye = self.pool.take();
         self.requests.bye(Branch::StrayBye, mark, dialog, &mut bye);
-        self.send(dialog.hop(), bye);
-    }
-
-    fn on_refusal(&mut self, mark: Mark, status: u16, received: &Received) {
-        let message = Message::parse(&received.bytes).ok();
-        let to = message.and_then(|m| m.field(HeaderName::To)).map(|to| to.value);
-        let Some(to) = to.filter(|to| to.len() <= dialog::TEXT_MAX) else {
-            self.stats.malformed += 1;
-            return;
-        };
-        let mut ack = self.pool.take();
-        self.requests.ack_refusal(&mark, to, &mut ack);
-        self.send(None, ack);
-        match self.calls.get(mark.id) {
-            Some(call) => {
-                let act = call.on_refusal(status);
-                self.act(mark, act);
-            }
-            None => self.stats.repeated.ack += 1,
-        }
+        self.send(dialog.hop(), server, bye);
     }
 
     /// A request: only a BYE is understood. One of a call that is over gets 200 as well: it is a

@@ -229,3 +229,27 @@ fn servers_of_a_farm_pause() {
     let steady = farm("[farm]\nnodes = 2\n", "tjsq").set_up_delay.unwrap().max_ms;
     assert!(steady < 100.0, "{steady}");
 }
+
+#[test]
+fn callers_fail_over_from_a_server_that_refuses_to_the_one_that_does_not() {
+    let closed = "[[node]]\nname = \"closed\"\nto = [\"answerers\"]\n\
+        [[node.overload.limit]]\nfrom = \"0.0.0.0/0\"\nrate_cps = 0.1\nper = \"limit\"\n";
+    let open = "[[node]]\nname = \"open\"\nto = [\"answerers\"]\nunder_test = true\n";
+    let run = |failover: bool| {
+        run(&format!("[workload]\nload = 0.3\nfailover = {failover}\n{SHORT}{closed}{open}")).0
+    };
+    let (gives_up, fails_over) = (run(false), run(true));
+    assert_eq!(gives_up.offered, fails_over.offered);
+    let refused = gives_up.refused;
+    assert!(refused * 2 > gives_up.offered * 8 / 10, "{refused} of {}", gives_up.offered);
+    assert_eq!((fails_over.refused, fails_over.good), (0, fails_over.offered));
+    let elsewhere: Vec<_> = fails_over
+        .callers
+        .iter()
+        .map(|callers| (&*callers.to, callers.stats["offered_elsewhere"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(elsewhere, [("closed", refused), ("open", 0)]);
+    let served_at = |name| flow(&fails_over, name, "answerers", "INVITE").0;
+    assert_eq!(served_at("closed") + served_at("open"), fails_over.offered);
+    assert_eq!(flow(&fails_over, "callers", "open", "INVITE").0, served_at("open"));
+}

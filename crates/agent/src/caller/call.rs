@@ -64,6 +64,8 @@ pub(crate) struct Call {
     hangs_up: Timestamp,
     /// How long its caller holds it.
     hold: Duration,
+    /// Who has it: how many servers have refused it.
+    pub server: usize,
     /// When it was hung up, by a BYE.
     left: Option<Timestamp>,
     phase: Phase,
@@ -86,9 +88,21 @@ impl Call {
             begun: now,
             hangs_up: now + intent.patience,
             hold: intent.hold,
+            server: 0,
             left: None,
             phase: Phase::Inviting(InviteClient::start(now, timing)),
             dialog: None,
+        }
+    }
+
+    /// The same call, whose INVITE is sent to another server at `now`.
+    pub fn to_next_server(&self, now: Timestamp, timing: &Timing) -> Self {
+        Self {
+            begun: now,
+            server: self.server + 1,
+            phase: Phase::Inviting(InviteClient::start(now, timing)),
+            dialog: None,
+            ..*self
         }
     }
 

@@ -34,6 +34,9 @@ pub struct CallerConfig {
     pub local: SocketAddr,
     /// Where INVITEs are sent.
     pub target: SocketAddr,
+    /// Where a call is offered anew, one after the other, that was refused with 503. Default: none,
+    /// the call has failed.
+    pub alternates: Vec<SocketAddr>,
     /// Request-URI and To of the INVITE.
     pub uri: String,
     /// When calls begin. Default: 10 calls at 10 calls/s.
@@ -81,6 +84,7 @@ impl CallerConfig {
         Self {
             local,
             target,
+            alternates: Vec::new(),
             uri: format!("sip:service@{target}"),
             load: Load::default(),
             callers: 1,

@@ -134,7 +134,7 @@ pub struct Measured {
     pub set_up: u64,
     /// Of these, within [`deadline`](crate::CallerConfig::deadline) of their intended moment.
     pub set_up_in_time: u64,
-    /// Calls refused by 503.
+    /// Calls refused by 503 for good.
     pub refused: u64,
     /// INVITEs sent again, by timer A.
     pub repeated_invites: u64,
@@ -194,6 +194,9 @@ pub struct CallerStats {
     pub waiting: u64,
     /// Calls that had to wait for another to end, whatever became of them then.
     pub held_back: u64,
+    /// How often a call was offered to another server since one had refused it with 503. It was
+    /// begun once.
+    pub offered_elsewhere: u64,
     /// Calls that are not over.
     pub open: u64,
     /// Calls answered with 2xx while the caller was waiting.
@@ -285,6 +288,7 @@ impl CallerStats {
         self.expired += other.expired;
         self.waiting += other.waiting;
         self.held_back += other.held_back;
+        self.offered_elsewhere += other.offered_elsewhere;
         self.open += other.open;
         self.set_up += other.set_up;
         self.set_up_in_time += other.set_up_in_time;

@@ -43,6 +43,8 @@ pub struct Conditions {
     pub open_max: usize,
     /// Calls beyond which the next is held back, if there is such a limit.
     pub open_limit: Option<usize>,
+    /// Whether callers offer a call that one server has refused to the others.
+    pub failover: bool,
     /// T1 of RFC 3261, in ms.
     pub t1_ms: f64,
     /// Those who are called.

@@ -113,6 +113,7 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
         retransmissions: workload.retransmissions,
         open_max: workload.open_max,
         open_limit: workload.open_limit,
+        failover: workload.failover,
         trying: workload.trying,
         patience_s: 0.0,
         deadline_ms: 0.0,

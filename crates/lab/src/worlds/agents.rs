@@ -35,14 +35,19 @@ pub(super) fn deadline(point: &Point) -> Duration {
     millis(point.conditions.deadline_ms)
 }
 
-/// Callers at `local` who make this part of the calls, to whoever is at `target`.
+/// Callers at `local` who make this part of the calls, to the entry numbered `index` of those that
+/// are at `entries`.
 pub(super) fn caller(
     point: &Point,
     share: f64,
     local: SocketAddr,
-    target: SocketAddr,
+    entries: &[SocketAddr],
+    index: usize,
 ) -> CallerConfig {
     let conditions = &point.conditions;
+    let (before, others) = entries.split_at(index);
+    let (&target, after) = others.split_first().expect("an entry of the topology");
+    let alternates = after.iter().chain(before).copied();
     let hold = Duration::from_secs_f64(conditions.hold_s);
     CallerConfig {
         uri: CALLED.to_owned(),
@@ -59,6 +64,7 @@ pub(super) fn caller(
         retransmissions: conditions.retransmissions,
         open_max: conditions.open_max,
         open_limit: conditions.open_limit,
+        alternates: alternates.filter(|_| conditions.failover).collect(),
         ..CallerConfig::new(local, target)
     }
 }

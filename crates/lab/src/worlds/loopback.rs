@@ -56,9 +56,9 @@ impl World for Loopback {
         let topology = &point.conditions.topology;
         let mut servers = Servers::start(&self.program, folder, point, &addresses)?;
         let entries: Vec<(usize, f64)> = topology.entries().collect();
-        let callers = entries.iter().enumerate().map(|(index, &(place, share))| {
-            let target = servers.address(place);
-            let configure = |local| agents::caller(point, share, local, target);
+        let entered: Vec<_> = entries.iter().map(|&(place, _)| servers.address(place)).collect();
+        let callers = entries.iter().enumerate().map(|(index, &(_, share))| {
+            let configure = |local| agents::caller(point, share, local, &entered, index);
             Callers::start(configure, seed, agents::caller_element(index)).map_err(generator)
         });
         let callers = callers.collect::<Result<Vec<_>, _>>()?;

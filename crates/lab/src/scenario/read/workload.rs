@@ -7,7 +7,8 @@ use tidegate_server::config::schema::{Report, Section, quoted};
 use toml::Spanned;
 
 use crate::scenario::tables::{
-    ARRIVALS, Arrivals, GOODPUT, HOLD, OPEN_LIMIT, OPEN_MAX, PROFILE, RETRANSMISSIONS, TRYING,
+    ARRIVALS, Arrivals, FAILOVER, GOODPUT, HOLD, OPEN_LIMIT, OPEN_MAX, PROFILE, RETRANSMISSIONS,
+    TRYING,
 };
 use crate::scenario::{Goodput, Hold};
 
@@ -22,6 +23,7 @@ pub(super) struct Workload {
     pub retransmissions: bool,
     pub open_max: usize,
     pub open_limit: Option<usize>,
+    pub failover: bool,
     pub trying: bool,
     pub goodput: Goodput,
 }
@@ -38,6 +40,7 @@ pub(super) fn read(
     let retransmissions = section.value(&RETRANSMISSIONS, report).map(Spanned::into_inner);
     let open_max = section.value(&OPEN_MAX, report).map(Spanned::into_inner);
     let open_limit = section.given(&OPEN_LIMIT, report).map(Spanned::into_inner);
+    let failover = section.value(&FAILOVER, report).map(Spanned::into_inner);
     let trying = section.value(&TRYING, report).map(Spanned::into_inner);
     let goodput = section.value(&GOODPUT, report).map(Spanned::into_inner);
     let (arrivals, profile) = (arrivals?, profile?);
@@ -57,6 +60,7 @@ pub(super) fn read(
         retransmissions: retransmissions?,
         open_max: usize::try_from(open_max?).ok()?,
         open_limit: open_limit.and_then(|limit| usize::try_from(limit).ok()),
+        failover: failover?,
         trying: trying?,
         goodput: goodput?,
     })

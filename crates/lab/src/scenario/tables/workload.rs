@@ -24,6 +24,7 @@ pub(in crate::scenario) static WORKLOAD: Table = Table {
         &RETRANSMISSIONS,
         &OPEN_MAX,
         &OPEN_LIMIT,
+        &FAILOVER,
         &T1_MS,
         &ANSWERERS,
         &TRYING,
@@ -123,6 +124,15 @@ pub(in crate::scenario) static OPEN_LIMIT: Knob<Whole> = Knob {
     absent: Absent::Means("an open loop"),
     doc: "A closed loop, as SIPp's: while so many calls are open before one server, the next is held \
           back until one ends.",
+};
+
+pub(in crate::scenario) static FAILOVER: Knob<Flag> = Knob {
+    name: "failover",
+    shape: Flag,
+    absent: Absent::Default("false"),
+    doc: "Whether callers offer a call that a server has refused with 503 to the others that callers \
+          send to, one after the other (RFC 3261 §21.5.4). Its set-up delay counts from the first \
+          INVITE, and for `goodput = \"acknowledged\"` from the last.",
 };
 
 pub(in crate::scenario) static T1_MS: Knob<Real> = Knob {

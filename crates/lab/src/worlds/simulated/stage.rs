@@ -102,8 +102,9 @@ impl<'p> Stage<'p> {
             servers.push(seat);
         }
         let mut callers = Vec::new();
-        for (index, (&(place, share), at)) in entries.iter().zip(addresses(CALLERS)).enumerate() {
-            let config = agents::caller(point, share, at, servers[place].address);
+        let entered: Vec<_> = entries.iter().map(|&(place, _)| servers[place].address).collect();
+        for (index, (&(_, share), at)) in entries.iter().zip(addresses(CALLERS)).enumerate() {
+            let config = agents::caller(point, share, at, &entered, index);
             let element = agents::caller_element(index);
             let caller = Caller::new(config, seed, element, Timestamp::ZERO, pool.clone())
                 .map_err(|impossible| impossible.to_string())?;

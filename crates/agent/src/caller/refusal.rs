@@ -1,0 +1,73 @@
+//! A call is refused: it has failed, or is offered to another server.
+
+use std::net::SocketAddr;
+
+use tidegate_sip::{HeaderName, Message, Method};
+use tidegate_world::{Received, Timestamp};
+
+use super::call::Act;
+use super::{Caller, Failure};
+use crate::dialog;
+use crate::identity::Mark;
+use crate::table::Id;
+
+impl Caller {
+    /// A final response to an INVITE that is no 2xx.
+    pub(super) fn on_refusal(
+        &mut self,
+        now: Timestamp,
+        mark: Mark,
+        status: u16,
+        received: &Received,
+    ) {
+        let message = Message::parse(&received.bytes).ok();
+        let to = message.and_then(|m| m.field(HeaderName::To)).map(|to| to.value);
+        let Some(to) = to.filter(|to| to.len() <= dialog::TEXT_MAX) else {
+            self.stats.malformed += 1;
+            return;
+        };
+        let mut ack = self.pool.take();
+        self.requests.ack_refusal(&mark, to, &mut ack);
+        self.send(None, self.server_at(received.path.remote), ack);
+        match self.calls.get(mark.id) {
+            Some(call) => {
+                let act = call.on_refusal(status);
+                let is_overload = act == Act::End(Err(Failure::Status(503)));
+                if !is_overload || !self.offer_elsewhere(now, mark.id) {
+                    self.act(mark, act);
+                }
+            }
+            None => self.stats.repeated.ack += 1,
+        }
+    }
+
+    /// Offers a call that was refused with 503 to the next server; `false` if all have had it.
+    ///
+    /// It is the same call to its caller, who waits on; to the server it is a new one, with a
+    /// Call-ID of its own.
+    // RFC 3261 §21.5.4: "A client (proxy or UAC) receiving a 503 (Service Unavailable) SHOULD
+    // attempt to forward the request to an alternate server."
+    fn offer_elsewhere(&mut self, now: Timestamp, id: Id) -> bool {
+        let Some(call) = self.calls.get(id) else { return false };
+        if call.server == self.config.alternates.len() {
+            return false;
+        }
+        let next = call.to_next_server(now, &self.config.timing);
+        self.calls.remove(id);
+        let id = self.calls.insert(next.due(), next);
+        self.stats.offered_elsewhere += 1;
+        self.act(self.namer.mark(id), Act::Send(Method::Invite));
+        true
+    }
+
+    /// Where the requests of a call go that obey no route set.
+    pub(super) fn server_of(&mut self, id: Id) -> SocketAddr {
+        let server = self.calls.get(id).map_or(0, |call| call.server);
+        server.checked_sub(1).map_or(self.config.target, |index| self.config.alternates[index])
+    }
+
+    /// Where what a server has sent is acknowledged, whether its call is over or not.
+    pub(super) fn server_at(&self, remote: SocketAddr) -> SocketAddr {
+        if self.config.alternates.contains(&remote) { remote } else { self.config.target }
+    }
+}
