@@ -130,6 +130,12 @@ fn who_is_drained_takes_no_calls_and_is_as_alive_as_before() {
     health.set_duty(at(8), Duty::InService);
     assert!(health.takes_calls(at(8)));
     assert_eq!(health.transitions(), (1, 0));
+    // Of one that is drained all stays known.
+    health.change(at(9), |l| l.on_failed(at(9), UNTIL_PROBED));
+    health.set_duty(at(10), Duty::Draining);
+    assert!(!health.is_alive(at(10)));
+    health.set_duty(at(11), Duty::InService);
+    assert!(!health.takes_calls(at(11)));
 }
 
 #[test]
