@@ -22,21 +22,24 @@ pub const UNTIL_PROBED: Duration = Duration::MAX;
 pub struct Backend {
     name: Box<str>,
     location: Location,
-    weight: AtomicU32,
-    priority: AtomicU32,
-    health: Health,
     load: Load,
     response_times: ResponseTimes,
 }
 
 /// On cache lines of their own, so that shards counting on different back ends
 /// do not disturb each other. 128 bytes: x86 prefetches lines in pairs.
+///
+/// In the order of their declaration: what a policy asks of each back end at each choice is in
+/// the first 64 bytes, so that a choice among many touches one line of each.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 struct Load {
     calls: AtomicU64,
     transactions: AtomicU64,
     work: AtomicU64,
+    weight: AtomicU32,
+    priority: AtomicU32,
+    health: Health,
     assigned: AtomicU64,
     failures: AtomicU64,
     refusals: AtomicU64,
@@ -58,9 +61,6 @@ impl Backend {
         let backend = Self {
             name: name.into(),
             location: location.into(),
-            weight: AtomicU32::default(),
-            priority: AtomicU32::default(),
-            health: Health::default(),
             load: Load::default(),
             response_times: ResponseTimes::default(),
         };
@@ -116,41 +116,41 @@ impl Backend {
     pub fn move_to(&self, ip: IpAddr) -> bool {
         let has_moved = self.named().is_some_and(|named| named.move_to(ip));
         if has_moved {
-            self.health.forget();
+            self.load.health.forget();
         }
         has_moved
     }
 
     /// Its share of the load against its fellows'; at least 1.
     pub fn weight(&self) -> u32 {
-        self.weight.load(Relaxed)
+        self.load.weight.load(Relaxed)
     }
 
     /// Gives it another weight.
     pub fn set_weight(&self, weight: u32) {
         // A weight of zero would make every comparison of ratios a tie.
-        self.weight.store(weight.max(1), Relaxed);
+        self.load.weight.store(weight.max(1), Relaxed);
     }
 
     /// Its weight as it counts at `now`, in thousandths of [`weight`](Self::weight): what a policy
     /// divides calls by. At least 100. It grows evenly for a while after a return.
     pub fn effective_weight(&self, now: Timestamp) -> u64 {
-        u64::from(self.weight()) * self.health.share(now)
+        u64::from(self.weight()) * self.load.health.share(now)
     }
 
     /// Which back ends come before it: calls go to those of the lowest number that may have them.
     pub fn priority(&self) -> u32 {
-        self.priority.load(Relaxed)
+        self.load.priority.load(Relaxed)
     }
 
     /// Gives it another priority.
     pub fn set_priority(&self, priority: u32) {
-        self.priority.store(priority, Relaxed);
+        self.load.priority.store(priority, Relaxed);
     }
 
     /// For how long its weight grows after a return; zero: it is whole at once.
     pub fn set_slow_start(&self, slow_start: Duration) {
-        self.health.set_slow_start(slow_start);
+        self.load.health.set_slow_start(slow_start);
     }
 
     /// Whether it holds nothing: neither a call nor a transaction.
@@ -202,7 +202,7 @@ impl Backend {
 
     /// Whether it may be given new calls: it answers, has not asked for a pause, and is in service.
     pub fn is_up(&self, now: Timestamp) -> bool {
-        self.health.takes_calls(now) && self.is_somewhere()
+        self.load.health.takes_calls(now) && self.is_somewhere()
     }
 
     /// Whether it has an address.
@@ -213,7 +213,7 @@ impl Backend {
     /// Whether it answers, as far as is known. If it does, requests of calls that it holds go to
     /// it, whatever its duty.
     pub fn is_alive(&self, now: Timestamp) -> bool {
-        self.health.is_alive(now)
+        self.load.health.is_alive(now)
     }
 
     /// Its state, and since when. While its name has no address it is down.
@@ -221,29 +221,29 @@ impl Backend {
         if self.duty() == Duty::InService && !self.is_somewhere() {
             return (State::Down, Timestamp::ZERO);
         }
-        self.health.state(now)
+        self.load.health.state(now)
     }
 
     /// What it is there for.
     pub fn duty(&self) -> Duty {
-        self.health.duty().0
+        self.load.health.duty().0
     }
 
     /// Gives it a duty.
     pub fn set_duty(&self, now: Timestamp, duty: Duty) {
-        self.health.set_duty(now, duty);
+        self.load.health.set_duty(now, duty);
     }
 
     /// How often it was taken down, and how often it came back by an answer.
     pub fn transitions(&self) -> (u64, u64) {
-        self.health.transitions()
+        self.load.health.transitions()
     }
 
     /// A delivery to it failed: it gets no new calls for `pause`, unless it
     /// answers before. [`UNTIL_PROBED`]: until it has answered probes.
     pub fn on_failed(&self, now: Timestamp, pause: Duration) {
         self.load.failures.fetch_add(1, Relaxed);
-        self.health.change(now, |liveness| liveness.on_failed(now, pause));
+        self.load.health.change(now, |liveness| liveness.on_failed(now, pause));
     }
 
     /// A request to it has had no answer since `since`. If nothing else had one either, it has
@@ -254,19 +254,19 @@ impl Backend {
             return;
         }
         self.load.failures.fetch_add(1, Relaxed);
-        self.health.change(now, |liveness| liveness.on_unanswered(now, limit, pause));
+        self.load.health.change(now, |liveness| liveness.on_unanswered(now, limit, pause));
     }
 
     /// It has answered, so it is there.
     pub fn on_answered(&self, now: Timestamp) {
-        self.health.change(now, |liveness| liveness.on_answered(now));
+        self.load.health.change(now, |liveness| liveness.on_answered(now));
         self.note_answered(now);
     }
 
     /// It has answered a probe; `rise` in a row bring it back.
     pub fn on_probe_answered(&self, now: Timestamp, rise: u32) {
         self.load.probes.fetch_add(1, Relaxed);
-        self.health.change(now, |liveness| liveness.on_probe_answered(now, rise));
+        self.load.health.change(now, |liveness| liveness.on_probe_answered(now, rise));
         self.note_answered(now);
     }
 
@@ -275,12 +275,12 @@ impl Backend {
     pub fn on_probe_failed(&self, now: Timestamp, fall: u32) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.probe_failures.fetch_add(1, Relaxed);
-        self.health.change(now, |liveness| liveness.on_unanswered(now, fall, UNTIL_PROBED));
+        self.load.health.change(now, |liveness| liveness.on_unanswered(now, fall, UNTIL_PROBED));
     }
 
     /// Nothing probes it from now on: what would bring it back comes by itself after `pause`.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
-        self.health.change(now, |liveness| liveness.on_unprobed(now, pause));
+        self.load.health.change(now, |liveness| liveness.on_unprobed(now, pause));
     }
 
     /// Probes it was sent that came to an end, and those of them that it did not answer as it
@@ -305,7 +305,7 @@ impl Backend {
     pub fn on_refused(&self, now: Timestamp, wait: Option<Duration>) {
         self.load.refusals.fetch_add(1, Relaxed);
         if let Some(wait) = wait {
-            self.health.pause(now, wait);
+            self.load.health.pause(now, wait);
         }
         self.load.refused_at.store(now.as_nanos().max(1), Relaxed);
     }

@@ -59,6 +59,18 @@ mod tests {
     }
 
     #[test]
+    fn each_may_be_a_group_of_its_own() {
+        let backends = ["a", "b"].map(|name| (name, ([127, 0, 0, 1], 5070).into(), 1));
+        let pool = Pool::new("app", &backends);
+        pool.backends()[1].set_priority(1);
+        let draws = Seed(1).stream(Purpose::Balance, 0);
+        let mut picker = Picker::new(pool.clone(), Policy::Rr, draws);
+        assert_eq!(picked(&mut picker, |_| true), [0]);
+        pool.backends()[0].on_failed(NOW, PAUSE);
+        assert_eq!(picked(&mut picker, |_| true), [1]);
+    }
+
+    #[test]
     fn a_group_is_for_when_nobody_of_the_better_ones_is_left() {
         let address = |port| ([127, 0, 0, 1], port).into();
         let backends =

@@ -92,8 +92,9 @@ const SHARE_AT_RETURN: u64 = 10;
 /// A back end's health.
 ///
 /// Each word stands alone, so relaxed atomics suffice: a shard that reads one a few nanoseconds old
-/// picks as if what changed it had come later.
+/// picks as if what changed it had come later. What every choice asks for stands first.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Health {
     liveness: AtomicU64,
     /// Until when it wants no new requests.

@@ -44,6 +44,7 @@ fn the_state_machine_goes_by_its_table() {
         (pausing.on_probe_answered(at(70), 1), Up { since: ns(50), errors: 0 }, pausing),
         // Without them it comes back by itself.
         (probed.on_unprobed(now, PAUSE), down_for_pause, probed),
+        (probed.on_unprobed(now, UNTIL_PROBED), Down { until: NEVER - 1, good: 0 }, probed),
         (pausing.on_unprobed(now, PAUSE), pausing, pausing),
         (old.on_unprobed(now, PAUSE), old, old),
     ];
@@ -53,6 +54,18 @@ fn the_state_machine_goes_by_its_table() {
     }
     assert!(!pausing.is_up(at(49)) && pausing.is_up(at(50)));
     assert!(!probed.is_up(Timestamp::NEVER), "only probes bring it back");
+    assert_eq!([pausing.up_since(at(49)), pausing.up_since(at(50))], [Timestamp::ZERO, at(50)]);
+    // What does not fit is the most that does.
+    let most = Up { since: NEVER, errors: COUNT_MAX };
+    assert_eq!(Liveness::unpack(Up { since: NEVER + 1, errors: COUNT_MAX + 1 }.pack()), most);
+}
+
+#[test]
+fn states_have_the_names_that_metrics_and_commands_show() {
+    let names = State::ALL.map(State::name);
+    let expected =
+        ["up", "suspect", "slow-start", "busy", "down", "draining", "maintenance", "removed"];
+    assert_eq!(names, expected);
 }
 
 #[test]
@@ -84,7 +97,7 @@ fn every_kind_of_return_begins_slowly() {
     // By the end of what a Retry-After asked for.
     let health = slow();
     health.pause(at(0), Duration::from_millis(10));
-    assert_eq!(health.state(at(9)).0, State::Busy);
+    assert_eq!([9, 10].map(|ms| health.state(at(ms)).0), [State::Busy, State::SlowStart]);
     assert_eq!((share(&health, 10), share(&health, 110)), (100, 200));
     // By an operator's word.
     let health = slow();
