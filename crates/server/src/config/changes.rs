@@ -113,6 +113,10 @@ mod tests {
         for (text, keys) in [
             ("[server]\nshards = 1\n", &[][..]),
             ("[server]\nshards = 2\nqueue_max = 999\n", &["[server] shards", "[server] queue_max"]),
+            (
+                "[server]\nkey_rotate_h = 5\nkey_settle_s = 99\n",
+                &["[server] key_rotate_h", "[server] key_settle_s"],
+            ),
             ("[admin]\nhosts = [\"x\"]\n", &["[admin] hosts"]),
             ("[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:1\"\n", &["[[listen]]"]),
             ("[emulate]\n", &["[emulate]"]),
