@@ -291,21 +291,32 @@ fn the_largest_program_is_accepted() {
 
 #[test]
 fn reports_that_come_to_a_sink_reach_the_core() {
-    const PEERS: usize = 30;
+    // ICMP says so much a second, to whomever: other tests may have had it all. And a port that
+    // was given up may be somebody else's at once.
+    const ATTEMPTS: usize = 10;
     for split in [true, false] {
-        let group = gated("127.0.0.1", 1, split);
-        // They are gone before they are answered. The kernel picks a socket by their ports.
-        for _ in 0..PEERS {
-            peer("127.0.0.1").send_to(b"BYE", group.local()).unwrap();
-        }
-        let (echo, sight) = Echo::new();
-        let listeners = vec![group.listener(0)];
-        let crossings = Crossings::alone().unwrap();
-        let running = start(echo, Clock::start(), Limits::default(), listeners, crossings);
-        let mut failures = 0;
-        while failures < PEERS {
-            failures += usize::from(matches!(next(&sight), Seen::Failed(_)));
-        }
-        running.end();
+        assert!((0..ATTEMPTS).any(|_| every_report_came(split)), "split: {split}");
     }
+}
+
+/// Answers to peers that have gone, and hears of each that it is not there.
+fn every_report_came(split: bool) -> bool {
+    const PEERS: usize = 30;
+    let group = gated("127.0.0.1", 1, split);
+    // They are gone before they are answered. The kernel picks a socket by their ports.
+    for _ in 0..PEERS {
+        peer("127.0.0.1").send_to(b"BYE", group.local()).unwrap();
+    }
+    let (echo, sight) = Echo::new();
+    let listeners = vec![group.listener(0)];
+    let crossings = Crossings::alone().unwrap();
+    let running = start(echo, Clock::start(), Limits::default(), listeners, crossings);
+    let mut failures = 0;
+    while failures < PEERS
+        && let Ok(seen) = sight.recv_timeout(Duration::from_secs(2))
+    {
+        failures += usize::from(matches!(seen, Seen::Failed(_)));
+    }
+    running.end();
+    failures == PEERS
 }
