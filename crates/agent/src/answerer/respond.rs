@@ -60,8 +60,8 @@ impl Answerer {
         self.calls.change(id, |call| {
             call.path = response.path;
             call.phase = match status {
-                // RFC 3261 §13.3.1.4: the 2xx is repeated "until the ACK is received", for
-                // 64·T1; by the user agent, not by the transaction.
+                // RFC 3261 §13.3.1.4: "it is necessary to periodically pass the response directly
+                // to the transport until the ACK arrives", for 64·T1 at the most.
                 200..300 => Phase::Answered(
                     Backoff::start(now, &timing),
                     now + timing.patience(),
