@@ -111,7 +111,7 @@ impl Answerer {
         let mut headers = ArrayVec::<(&str, &[u8]), { HOPS_MAX + 1 }>::new();
         if matches!(status, 101..300) {
             // RFC 3261 §12.1.1: "the UAS MUST copy all Record-Route header field values from
-            // the request into the response … and MUST maintain the order of those values.
+            // the request into the response [...] and MUST maintain the order of those values.
             // The UAS MUST add a Contact header field to the response."
             headers.push(("Contact", &self.contact));
             for field in invite.fields().filter(|f| f.name == HeaderName::RecordRoute) {
