@@ -198,7 +198,7 @@ impl Answerer {
         let Some(call) = self.calls.get(id) else { return };
         match &call.phase {
             // RFC 3261 §17.2.1: "If a request retransmission is received while in the
-            // 'Proceeding' state, the most recent provisional response … MUST be passed to
+            // "Proceeding" state, the most recent provisional response [...] MUST be passed to
             // the transport layer for retransmission", and in Completed the final one.
             Phase::Ringing(ringing) => {
                 let said = ringing.said();

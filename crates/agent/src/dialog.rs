@@ -57,7 +57,7 @@ impl Dialog {
         let mut hop = routes.first().copied().unwrap_or(target);
         // RFC 3261 §12.2.1.1: "If the route set is not empty, and its first URI does not
         // contain the lr parameter, the UAC MUST place the first URI from the route set
-        // into the Request-URI … The UAC MUST then place the remote target URI into the
+        // into the Request-URI [...] The UAC MUST then place the remote target URI into the
         // Route header field as the last value."
         if let Some(first) = routes.first().copied()
             && !Uri::parse(first).ok()?.lr()

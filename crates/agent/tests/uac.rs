@@ -62,10 +62,10 @@ fn a_provisional_response_ends_timers_a_and_b() {
 
 #[test]
 fn a_refusal_is_acknowledged_in_its_transaction() {
-    // §17.1.1.3: "The ACK request … MUST contain values for the Call-ID, From, and
+    // §17.1.1.3: "The ACK request [...] MUST contain values for the Call-ID, From, and
     // Request-URI that are equal to the values of those header fields in the request", a
-    // "single Via … equal to the top Via", "To … equal … the To header field in the
-    // response", "CSeq … the same value for the sequence number", method ACK.
+    // "single Via [...] equal to the top Via", "To [...] equal [...] the To header field in the
+    // response", "CSeq [...] the same value for the sequence number", method ACK.
     let (mut script, invite) = calling(config());
     let busy = response(&invite, 486, ";tag=b", "");
     script.until(20).tell(uas(), &busy);

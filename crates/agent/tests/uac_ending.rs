@@ -206,7 +206,7 @@ fn the_other_side_may_hang_up() {
     let stats = script.agent.stats();
     assert_eq!((stats.completed, stats.hung_up, stats.failed.total()), (1, 1, 0));
     assert!(script.agent.is_done());
-    // §17.2.2: a copy of the BYE gets the same response, "until timer J fires".
+    // §17.2.2: a copy of the BYE gets the same response, "until Timer J fires".
     script.tell(uas(), &bye(invite.header("From")));
     assert_eq!(script.sent_one().what(), "200");
     assert_eq!((script.agent.stats().completed, script.agent.stats().late), (1, 1));

@@ -212,8 +212,9 @@ fn cancel_ends_a_ringing_call() {
     assert_eq!((stats.cancelled, stats.answered, stats.open, stats.stray), (1, 0, 0, 0));
 }
 
-/// RFC 3261 §17.2.2: "any retransmissions of the request" get the final response again until
-/// Timer J fires, 64·T1. The copy of a CANCEL got 481 when its INVITE was acknowledged for T4.
+/// RFC 3261 §17.2.2: "the server transaction MUST pass the final response to the transport layer
+/// for retransmission whenever a retransmission of the request is received", until Timer J fires,
+/// 64·T1. The copy of a CANCEL got 481 when its INVITE was acknowledged for T4.
 #[test]
 fn a_copy_of_a_cancel_is_answered_as_the_first_for_64_t1() {
     let mut script = answerer(AnswererConfig { ring: Duration::from_secs(9).into(), ..config() });

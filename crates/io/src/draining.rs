@@ -7,6 +7,26 @@ use tidegate_world::Timestamp;
 /// How long what has arrived at an address that was left is still admitted.
 const LEAVING: Duration = Duration::from_millis(200);
 
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// No core held anything more, here or at the shards that stop together with this.
+    Drained,
+    /// One still held something when the time to drain was over.
+    Late,
+    /// A second request to stop came first.
+    Forced,
+}
+
+/// The end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// How it ended.
+    pub ended: Ended,
+    /// How long after the first request.
+    pub after: Duration,
+}
+
 /// The time between the request to stop and the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draining {
@@ -40,14 +60,24 @@ impl Draining {
         self.tell.map_or(self.until, |at| at.min(self.until))
     }
 
-    /// Whether it has taken all its time.
-    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
-        now >= self.until
-    }
-
-    /// How long ago it began.
-    pub(crate) fn took(&self, now: Timestamp) -> Duration {
-        now.since(self.since)
+    /// The end, once it has come: everything `is_drained`, here and at the shards that stop
+    /// together with this, or the stop `is_forced`, or the time is over.
+    pub(crate) fn ended(
+        &self,
+        now: Timestamp,
+        is_drained: bool,
+        is_forced: bool,
+    ) -> Option<Summary> {
+        let ended = if is_drained {
+            Ended::Drained
+        } else if is_forced {
+            Ended::Forced
+        } else if now >= self.until {
+            Ended::Late
+        } else {
+            return None;
+        };
+        Some(Summary { ended, after: now.since(self.since) })
     }
 }
 
@@ -70,7 +100,7 @@ mod tests {
             assert!(draining.tells(NOW + tell) && !draining.tells(NOW + tell), "once");
             assert!(!draining.is_leaving());
             assert_eq!(draining.due(), NOW + drain);
-            assert!(draining.is_over(NOW + drain));
+            assert_eq!(draining.ended(NOW + drain, false, false).unwrap().ended, Ended::Late);
         }
     }
 
@@ -80,7 +110,22 @@ mod tests {
         let mut draining = Draining::begin(NOW, drain, false);
         assert_eq!(draining.due(), NOW);
         assert!(draining.tells(NOW) && !draining.tells(NOW));
-        assert!(!draining.is_over(NOW + drain - Duration::from_nanos(1)));
-        assert_eq!(draining.took(NOW + drain), drain);
+    }
+
+    #[test]
+    fn it_ends_when_nothing_is_held_by_force_or_in_time() {
+        let drain = Duration::from_secs(35);
+        let draining = Draining::begin(NOW, drain, false);
+        let before = NOW + drain - Duration::from_nanos(1);
+        let ended = |now, is_drained, is_forced| {
+            draining.ended(now, is_drained, is_forced).map(|s| (s.ended, s.after))
+        };
+        assert_eq!(ended(before, false, false), None);
+        let after = before.since(NOW);
+        assert_eq!(ended(before, true, false), Some((Ended::Drained, after)));
+        assert_eq!(ended(before, true, true), Some((Ended::Drained, after)));
+        assert_eq!(ended(before, false, true), Some((Ended::Forced, after)));
+        assert_eq!(ended(NOW + drain, false, false), Some((Ended::Late, drain)));
+        assert_eq!(ended(NOW + drain, false, true), Some((Ended::Forced, drain)));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_world::{Core, Counter, Pool, Shedding, Timestamp};
 
-use crate::draining::Draining;
+use crate::draining::{Draining, Summary};
 use crate::load::Readings;
 use crate::machine::{Kind, Machine, Outlet, Ready};
 use crate::orders::{Inbox, Orders};
@@ -68,26 +68,6 @@ pub struct Drive<M = Sockets> {
     /// Datagrams may be dropped of which none that arrives tells.
     sheds: bool,
     draining: Option<Draining>,
-}
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// No core held anything more, here or at the shards that stop together with this.
-    Drained,
-    /// One still held something when the time to drain was over.
-    Late,
-    /// A second request to stop came first.
-    Forced,
-}
-
-/// The end of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// How it ended.
-    pub ended: Ended,
-    /// How long after the first request.
-    pub after: Duration,
 }
 
 impl Drive {
@@ -368,16 +348,7 @@ impl<M: Machine> Drive<M> {
         self.draining = Some(draining);
         let holds = draining.is_leaving() || !core.is_drained() || !self.crossings.is_empty();
         self.party.note(holds);
-        let ended = if self.party.all_drained() {
-            Ended::Drained
-        } else if requests > 1 {
-            Ended::Forced
-        } else if draining.is_over(now) {
-            Ended::Late
-        } else {
-            return None;
-        };
-        Some(Summary { ended, after: draining.took(now) })
+        draining.ended(now, self.party.all_drained(), requests > 1)
     }
 
     /// Accounts the time up to `now`.

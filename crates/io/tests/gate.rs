@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cores::{Echo, Seen, next, peer, start};
+use cores::{Echo, Seen, next, peer, start, waiting};
 use tidegate_io::*;
 use tidegate_world::*;
 
@@ -31,18 +31,6 @@ fn invite(number: u32, len: usize) -> String {
 
 fn banned(ips: &[&str]) -> Shedding {
     Shedding { banned: ips.iter().map(|ip| ip.parse().unwrap()).collect(), ..Shedding::NONE }
-}
-
-/// What waits at a socket, as text.
-fn waiting(socket: &UdpSocket) -> Vec<String> {
-    let mut inbox = Inbox::new(&Pool::new());
-    let mut texts = Vec::new();
-    while inbox.receive(socket, BATCH).unwrap() > 0 {
-        while let Some(datagram) = inbox.take() {
-            texts.push(String::from_utf8_lossy(&datagram.bytes).into_owned());
-        }
-    }
-    texts
 }
 
 /// All that waits for a shard.

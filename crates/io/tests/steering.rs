@@ -4,21 +4,8 @@ mod cores;
 
 use std::net::{SocketAddr, UdpSocket};
 
-use cores::{group, peer};
+use cores::{group, peer, waiting};
 use tidegate_io::*;
-use tidegate_world::Pool;
-
-/// What waits at a socket, as text.
-fn waiting(socket: &UdpSocket) -> Vec<String> {
-    let mut inbox = Inbox::new(&Pool::new());
-    let mut texts = Vec::new();
-    while inbox.receive(socket, BATCH).unwrap() > 0 {
-        while let Some(datagram) = inbox.take() {
-            texts.push(String::from_utf8_lossy(&datagram.bytes).into_owned());
-        }
-    }
-    texts
-}
 
 /// Texts of a shard's ordinary and INVITE sockets.
 fn shard(group: &Group, shard: u16) -> [Vec<String>; 2] {

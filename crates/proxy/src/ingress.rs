@@ -11,19 +11,19 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{Backlog, Bucket, Decide, Gate, Reason, Release, Ticket, Values, Verdict};
-use tidegate_sip::{Malformed, Outline};
+use tidegate_sip::Malformed;
 use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
 
 use crate::class::Class;
 use crate::counters::DropReason;
+use crate::disposing::{Disposing, Refused};
 use crate::endpoint::Endpoint;
 use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
 use crate::priority::Claim;
 use crate::reading::{Reading, Unread, Wanted, read};
 use crate::refusals::Trace;
-use crate::reply::pad;
-use crate::settings::{Disposal, Overload};
+use crate::settings::Overload;
 use crate::sources::{Excess, Watchman};
 
 /// How messages wait for service.
@@ -66,26 +66,13 @@ pub(crate) struct Judged {
 pub(crate) struct Ingress {
     gate: Gate,
     queueing: Queueing,
-    disposal: Disposal,
+    disposing: Disposing,
     reinvites: bool,
-    /// Bounds of Retry-After, in seconds.
-    retry_after: Option<(u32, u32)>,
-    /// Bytes to which a refusal is lengthened.
-    pad: usize,
-    /// Retry-After of what has no fingerprint.
-    waits: Stream,
     watchman: Watchman,
     trace: Trace,
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
-}
-
-/// A message that is not admitted.
-struct Refused<'a> {
-    received: &'a Received,
-    class: Class,
-    fingerprint: Option<u64>,
 }
 
 /// A message in the one queue of all.
@@ -108,11 +95,8 @@ impl Ingress {
         Self {
             gate: gate.with_room(queue_max),
             queueing: overload.queueing,
-            disposal: overload.disposal,
+            disposing: Disposing::new(overload, waits),
             reinvites: overload.reinvites,
-            retry_after: overload.retry_after,
-            pad: overload.pad.unwrap_or(0),
-            waits,
             watchman,
             trace,
             lanes: Lanes::new(queue_max),
@@ -276,7 +260,7 @@ impl Ingress {
         push: impl FnOnce(&mut Self, Waiting) -> Fate,
     ) -> Judged {
         // What is dropped in silence needs no outline.
-        let outline = self.gate.is_refusing() && self.disposal != Disposal::Drop;
+        let outline = self.gate.is_refusing() && self.disposing.answers();
         let wanted = Wanted { outline, reinvites: self.reinvites };
         let reading = match read(&received, endpoint, wanted) {
             Ok(reading) => reading,
@@ -299,7 +283,7 @@ impl Ingress {
             None if self.gate.on_ongoing(now, class as u8) => None,
             None => {
                 let refused = Refused { received: &received, class, fingerprint };
-                return judged(Fate::Shed(self.reply(&refused, None, endpoint)));
+                return judged(Fate::Shed(self.disposing.reply(&refused, None, endpoint)));
             }
             Some(bucket) => {
                 if self.watchman.on_message(now, &received, endpoint) {
@@ -326,7 +310,7 @@ impl Ingress {
                         let outline = reading.outline.as_ref();
                         let refused = Refused { received: &received, class, fingerprint };
                         self.trace.note(now, &received, class, reason, &self.gate);
-                        let reply = self.reply(&refused, outline, endpoint);
+                        let reply = self.disposing.reply(&refused, outline, endpoint);
                         return judged(Fate::Refuse(reason, reply));
                     }
                 }
@@ -337,43 +321,6 @@ impl Ingress {
             _ => lane,
         };
         judged(push(self, Waiting { received, class, ticket, cancels, lane }))
-    }
-
-    /// What is sent for a message that is not admitted.
-    fn reply(
-        &mut self,
-        refused: &Refused<'_>,
-        outline: Option<&Outline<'_>>,
-        endpoint: &Endpoint,
-    ) -> Option<Transmit> {
-        let Refused { received, class, fingerprint } = *refused;
-        match (self.disposal, class) {
-            // Nothing answers a response, or an ACK.
-            (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
-            (Disposal::Reject | Disposal::Kernel, _) => {
-                let wait = self.retry_after_s(fingerprint);
-                let mut reply = match outline {
-                    Some(outline) => endpoint.refusal_of(received, outline, wait),
-                    None => endpoint.refusal(received, wait),
-                }?;
-                if self.pad > 0 {
-                    pad(&mut reply.bytes, self.pad);
-                }
-                Some(reply)
-            }
-        }
-    }
-
-    /// After how many seconds one may ask again, uniform within the configured bounds: who is
-    /// refused together must not come back together. RFC 3261 §8.2.7 wants the same response to
-    /// the same request, so it is made of the fingerprint, a keyed hash, where there is one.
-    fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
-        let (least, most) = self.retry_after?;
-        let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());
-        // The upper half may rank it.
-        let span = u64::from(most.saturating_sub(least)) + 1;
-        let drawn = ((number & u64::from(u32::MAX)) * span) >> 32;
-        u32::try_from(drawn).ok().map(|drawn| least + drawn)
     }
 
     /// The next message whose turn it is; `None` if none is to be served now.
@@ -433,14 +380,14 @@ impl Ingress {
                 Some(reason) => {
                     let refused = Refused { received: &received, class, fingerprint };
                     self.trace.note(now, &received, class, reason, &self.gate);
-                    Fate::Refuse(reason, self.reply(&refused, None, endpoint))
+                    Fate::Refuse(reason, self.disposing.reply(&refused, None, endpoint))
                 }
             },
             None if self.gate.decide() == Decide::Service
                 && !self.gate.on_ongoing(now, class as u8) =>
             {
                 let refused = Refused { received: &received, class, fingerprint };
-                Fate::Shed(self.reply(&refused, None, endpoint))
+                Fate::Shed(self.disposing.reply(&refused, None, endpoint))
             }
             None => Fate::Serve(received, None),
         };

@@ -143,7 +143,7 @@ pub(crate) fn reply(
 /// Lengthens a reply of ours to `length` bytes, at most [`PAD_MAX`]; one that is as long
 /// already stays as it is.
 ///
-/// RFC 3261 §7.3.1: "The formal grammar for a message-header ... allows for an arbitrary
+/// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary
 /// amount of whitespace on either side of the colon". It stands before the value of Server,
 /// which nobody acts upon.
 pub(crate) fn pad(reply: &mut Buffer, length: usize) {

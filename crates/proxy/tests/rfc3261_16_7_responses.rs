@@ -22,8 +22,8 @@ fn ack_to_refusal(s: &mut Script) {
 }
 
 /// Item 5: "Until a final response has been sent on the server transaction, the following
-/// responses MUST be forwarded immediately: Any provisional response other than 100 (Trying);
-/// Any 2xx response".
+/// responses MUST be forwarded immediately: [...] Any provisional response other than 100 (Trying)
+/// [...] Any 2xx response".
 #[test]
 fn provisional_responses_and_every_2xx_go_up_at_once() {
     let mut s = Script::forking(&THREE);
@@ -53,7 +53,7 @@ fn provisional_responses_and_every_2xx_go_up_at_once() {
 }
 
 /// Item 5: "After a final response has been sent on the server transaction, the following
-/// responses MUST be forwarded immediately: Any 2xx response to an INVITE request".
+/// responses MUST be forwarded immediately: [...] Any 2xx response to an INVITE request".
 #[test]
 fn a_2xx_goes_up_even_after_another_final_response() {
     let mut s = Script::stateful();

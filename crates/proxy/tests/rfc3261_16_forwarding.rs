@@ -8,7 +8,7 @@ use script::*;
 use tidegate_balance::Policy;
 use tidegate_proxy::{DropReason, Listener};
 
-// §16.6 item 8: "the proxy MUST insert a Via header field value into the copy before
+// §16.6 item 8: "The proxy MUST insert a Via header field value into the copy before
 // the existing Via header field values." §8.1.1.7: the branch "MUST always begin with
 // the characters "z9hG4bK"".
 #[test]

@@ -58,7 +58,7 @@ fn a_request_that_is_too_long_to_be_answered_is_forgotten() {
     assert!(s.proxy.is_drained());
 }
 
-/// RFC 3261 §21.5.7. It was told "100 Trying", and nothing after it.
+/// RFC 3261 §21.5.7. It was told 100, and nothing after it.
 #[test]
 fn who_sends_more_than_can_be_forwarded_is_told_so() {
     let mut s = Script::stateful();

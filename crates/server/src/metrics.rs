@@ -92,6 +92,9 @@ impl From<f64> for Value {
     }
 }
 
+/// A family that has one number of whatever a `T` stands for, and how that is read.
+pub type Number<T> = (Family, fn(&T) -> Value);
+
 /// What the sources say at one scrape.
 #[derive(Debug, Default)]
 pub struct Samples {
@@ -125,6 +128,18 @@ impl Samples {
                 );
                 self.families.push((family, vec![sample]));
             }
+        }
+    }
+
+    /// Each of these numbers of `of`.
+    pub fn push_each<T>(
+        &mut self,
+        numbers: &'static [Number<T>],
+        labels: &[(&'static str, &str)],
+        of: &T,
+    ) {
+        for (family, read) in numbers {
+            self.push(family, labels, read(of));
         }
     }
 }

@@ -1,18 +1,19 @@
 //! Keys are rotated while a shard runs, and no call loses its way.
 #![allow(clippy::disallowed_methods)] // A thread of its own is waited for.
 
+mod shard;
+
 use std::net::UdpSocket;
 use std::path::Path;
-use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tidegate_io::{Clock, Crossings, Drive, Limits, Listen, Orders, Shard, Stop, open};
+use tidegate_io::{Clock, Listen, Orders, Stop, open};
 use tidegate_server::ShardCounters;
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
 use tidegate_server::key::{self, Keeper, NotKept, NotRotated, Rotation, UnixTime};
-use tidegate_world::{Pool, Seed};
+use tidegate_world::Seed;
 
 const SETTLE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,23 +61,9 @@ impl Running {
             Keeper::new(state.path().to_owned(), ring.clone(), rotation, began, orders.clone())
         };
         let (keeper, elsewhere) = (keep(&orders), keep(&Orders::to(0)));
-        let (part, asked) = (assembly.part(0), stop.clone());
-        let drive = move || {
-            let pool = Pool::new();
-            let mut core = part.core(pool.clone());
-            let shard = Shard {
-                clock: Clock::start(),
-                limits: Limits { drain: Duration::ZERO, ..Limits::default() },
-                listeners: vec![group.listener(0)],
-                crossings: Crossings::alone().unwrap(),
-                counters: Arc::default(),
-                stop: asked,
-                pool,
-            };
-            Drive::new(shard).unwrap().heeding(&orders).run(&mut core).unwrap();
-        };
         let counters = assembly.counters()[0].clone();
-        let shard = Some(thread::spawn(drive));
+        let shard =
+            Some(shard::drive(assembly.part(0), group, Clock::start(), stop.clone(), orders));
         let running =
             Self { caller, backend, counters, keeper, elsewhere, began, stop, shard, state };
         // Once a call has passed it hears orders.

@@ -1,6 +1,8 @@
 //! Overload control, shown and changed over HTTP while a shard runs.
 #![allow(clippy::disallowed_methods)] // A thread of its own is waited for.
 
+mod shard;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
@@ -9,14 +11,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tidegate_io::{Clock, Crossings, Drive, Limits, Listen, Orders, Shard, Stop, open};
+use tidegate_io::{Clock, Listen, Orders, Stop, open};
 use tidegate_proxy::Secret;
 use tidegate_server::admin::{Admin, Controls, Pages, Status};
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
 use tidegate_server::metrics::Metrics;
 use tidegate_server::phase::Life;
-use tidegate_world::{Pool, Seed};
+use tidegate_world::Seed;
 
 /// A law that admits nothing more as soon as one call has come, and keeps three refusals a second.
 const CONFIGURATION: &str = "
@@ -67,22 +69,9 @@ impl Running {
             hosts: config.admin.hosts.clone(),
         };
         let admin = Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap();
-        let (part, sip, asked) = (assembly.part(0), group.local(), stop.clone());
-        let drive = move || {
-            let pool = Pool::new();
-            let mut core = part.core(pool.clone());
-            let shard = Shard {
-                clock,
-                limits: Limits { drain: Duration::ZERO, ..Limits::default() },
-                listeners: vec![group.listener(0)],
-                crossings: Crossings::alone().unwrap(),
-                counters: Arc::default(),
-                stop: asked,
-                pool,
-            };
-            Drive::new(shard).unwrap().heeding(&orders).run(&mut core).unwrap();
-        };
-        let shard = with_shard.then(|| thread::spawn(drive));
+        let sip = group.local();
+        let shard =
+            with_shard.then(|| shard::drive(assembly.part(0), group, clock, stop.clone(), orders));
         Self { admin, sip, stop, shard }
     }
 

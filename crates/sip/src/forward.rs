@@ -175,9 +175,9 @@ impl Noting<'_> {
     }
 }
 
-/// RFC 3261 §18.2.1: "If the host portion of the sent-by parameter contains a domain
+/// RFC 3261 §18.2.1: "If the host portion of the "sent-by" parameter contains a domain
 /// name, or if it contains an IP address that differs from the packet source address,
-/// the server MUST add a received parameter".
+/// the server MUST add a "received" parameter".
 pub(crate) fn came_from_sent_by(via: &Via<'_>, source: IpAddr) -> bool {
     via.host.ip() == Some(source.to_canonical())
 }
@@ -346,8 +346,8 @@ mod tests {
         );
     }
 
-    /// RFC 3581 §4: the port is filled in, and received added "even if the value of
-    /// received is equal to that of sent-by"; §6.1 has the example.
+    /// RFC 3581 §4: the port is filled in, and received added "even if it is
+    /// identical to the value of the "sent-by" component"; §6.1 has the example.
     #[test]
     fn rport_is_filled_in() {
         assert_eq!(

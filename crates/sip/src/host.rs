@@ -127,8 +127,8 @@ fn ipv6(text: &[u8]) -> Option<Ipv6Addr> {
     text.parse().ok().or_else(|| three_colons(text))
 }
 
-/// RFC 5118 §4.10: the grammar of RFC 3261 lets a third colon stand before an IPv4
-/// part (`2001:db8:::192.0.2.1`), and "an implementation must tolerate both".
+/// The grammar of RFC 3261 lets a third colon stand before an IPv4 part
+/// (`2001:db8:::192.0.2.1`). RFC 5118 §4.10: "an implementation must tolerate both".
 #[cold]
 fn three_colons(text: &str) -> Option<Ipv6Addr> {
     let (before, after) = text.split_once(":::")?;

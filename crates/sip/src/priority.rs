@@ -80,7 +80,7 @@ mod tests {
             .collect()
     }
 
-    // RFC 4412 §3.1: "The following three header snippets are equivalent".
+    // RFC 4412 §3.1: "the following three header snippets are equivalent".
     #[test]
     fn rfc4412_3_1_one_line_or_several() {
         for headers in [

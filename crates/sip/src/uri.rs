@@ -192,7 +192,7 @@ mod tests {
         let u = uri("sip:atlanta.com;method=REGISTER?to=alice%40atlanta.com");
         assert_eq!((u.user, u.params.text()), (None, &b";method=REGISTER"[..]));
 
-        // "the semicolon is allowed because this field is telephone-subscriber"
+        // "The escaping rules defined above allow a semicolon to appear unescaped in this field."
         let u = uri("sip:alice;day=tuesday@atlanta.com");
         assert_eq!(u.user, Some(&b"alice;day=tuesday"[..]));
         assert!(u.params.iter().next().is_none());

@@ -59,7 +59,7 @@ impl InviteServer {
             Self::Proceeding | Self::Completed { .. } => Repetition::Resend,
             // RFC 6026 §7.1: "While in the "Accepted" state, any retransmissions of the INVITE
             // received will match this transaction state machine and will be absorbed by the
-            // machine without changing its state." In "Confirmed" the client has the response.
+            // machine without changing its state." In Confirmed the client has the response.
             Self::Confirmed { .. } | Self::Accepted { .. } | Self::Terminated => Repetition::Absorb,
         }
     }

@@ -254,8 +254,8 @@ impl Call {
     }
 
     /// A response to our BYE: how the call ended, if that ends it.
-    // RFC 3261 §15.1.1: "If the response for the BYE is a 481 […] or a 408 […] or no response at
-    // all is received for the BYE […], the UAC MUST consider the session and the dialog
+    // RFC 3261 §15.1.1: "If the response for the BYE is a 481 [...] or a 408 [...] or no response
+    // at all is received for the BYE [...], the UAC MUST consider the session and the dialog
     // terminated." Any other refusal leaves nothing else to do.
     pub fn on_bye_response(
         &mut self,

@@ -60,8 +60,8 @@ impl Answerer {
         self.calls.change(id, |call| {
             call.path = response.path;
             call.phase = match status {
-                // RFC 3261 §13.3.1.4: the 2xx is repeated "until the ACK is received", for
-                // 64·T1; by the user agent, not by the transaction.
+                // RFC 3261 §13.3.1.4: "it is necessary to periodically pass the response directly
+                // to the transport until the ACK arrives", for 64·T1 at the most.
                 200..300 => Phase::Answered(
                     Backoff::start(now, &timing),
                     now + timing.patience(),
@@ -111,7 +111,7 @@ impl Answerer {
         let mut headers = ArrayVec::<(&str, &[u8]), { HOPS_MAX + 1 }>::new();
         if matches!(status, 101..300) {
             // RFC 3261 §12.1.1: "the UAS MUST copy all Record-Route header field values from
-            // the request into the response … and MUST maintain the order of those values.
+            // the request into the response [...] and MUST maintain the order of those values.
             // The UAS MUST add a Contact header field to the response."
             headers.push(("Contact", &self.contact));
             for field in invite.fields().filter(|f| f.name == HeaderName::RecordRoute) {

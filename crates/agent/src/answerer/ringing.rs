@@ -7,9 +7,9 @@ use tidegate_world::Timestamp;
 use super::intent::Intent;
 use super::mix::Behaviour;
 
-// RFC 3261 §13.3.1.1: "the UAS needs to ask for an "extension" in order to prevent proxies from
-// canceling the transaction. […] To prevent cancellation, the UAS MUST send a non-100 provisional
-// response at every minute".
+// RFC 3261 §13.3.1.1: "If the UAS desires an extended period of time to answer the INVITE, it will
+// need to ask for an "extension" in order to prevent proxies from canceling the transaction. [...]
+// To prevent cancellation, the UAS MUST send a non-100 provisional response at every minute".
 const EXTENSION: Duration = Duration::from_secs(60);
 
 // RFC 3261 §17.2.1: "MUST generate a 100 (Trying) response unless it knows that the TU will

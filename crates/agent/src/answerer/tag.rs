@@ -28,8 +28,8 @@ impl Tags {
     }
 
     /// The tag of a reply to a request of which nothing is kept.
-    // RFC 3261 §8.2.7: "To header tags … MUST be generated … in a stateless manner - in a
-    // manner that will generate the same tag for the same request consistently."
+    // RFC 3261 §8.2.7: "To header tags MUST be generated for responses in a stateless manner -
+    // in a manner that will generate the same tag for the same request consistently."
     pub fn of_request(&self, key: u128) -> Tag {
         let mut text = [0; TAG];
         hex(key as u64, &mut text);

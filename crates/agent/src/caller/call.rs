@@ -141,8 +141,8 @@ impl Call {
                 *invite = next;
                 after(firing, Method::Invite, Failure::Timeout)
             }
-            // RFC 3261 §9.1: "if there is no final response for the original request in 64*T1
-            // seconds …, the client SHOULD then consider the original transaction cancelled".
+            // RFC 3261 §9.1: "If there is no final response for the original request in 64*T1
+            // seconds [...], the client SHOULD then consider the original transaction cancelled".
             Phase::Cancelling(_, end) if *end <= now => Act::End(Err(Failure::Abandoned)),
             Phase::Cancelling(cancel, _) => {
                 let (next, firing) = cancel.on_timer(now, timing);

@@ -215,3 +215,15 @@ pub fn received(peer: &UdpSocket) -> (Vec<u8>, SocketAddr) {
 pub fn next(sight: &Receiver<Seen>) -> Seen {
     sight.recv_timeout(Duration::from_secs(10)).expect("something within ten seconds")
 }
+
+/// What waits at a socket, as text.
+pub fn waiting(socket: &UdpSocket) -> Vec<String> {
+    let mut inbox = Inbox::new(&Pool::new());
+    let mut texts = Vec::new();
+    while inbox.receive(socket, BATCH).unwrap() > 0 {
+        while let Some(datagram) = inbox.take() {
+            texts.push(String::from_utf8_lossy(&datagram.bytes).into_owned());
+        }
+    }
+    texts
+}

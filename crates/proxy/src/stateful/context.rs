@@ -12,7 +12,7 @@ use crate::calls::{CallRef, Member};
 use crate::onward::Onward;
 use crate::stateful::best::Best;
 
-/// RFC 3261 §16.2: "The response context". Without [`Live`] it only absorbs repetitions.
+/// The "response context" of RFC 3261 §16.2. Without [`Live`] it only absorbs repetitions.
 pub(crate) struct Context {
     pub(crate) server: Server,
     pub(crate) identity: u64,

@@ -55,8 +55,8 @@ impl Endpoint {
     /// Passes on a 2xx to an INVITE, whatever has been sent before.
     ///
     /// RFC 3261 §16.7 item 5: "After a final response has been sent on the server transaction,
-    /// the following responses MUST be forwarded immediately: Any 2xx response to an INVITE
-    /// request".
+    /// the following responses MUST be forwarded immediately: [...] Any 2xx response to an
+    /// INVITE request".
     pub(crate) fn pass_success(
         &mut self,
         now: Timestamp,

@@ -2,7 +2,7 @@
 
 use super::message::Message;
 
-/// §16.7 item 6: "the proxy SHOULD give preference to responses that provide information
+/// §16.7 item 6: "The proxy SHOULD give preference to responses that provide information
 /// affecting resubmission of this request, such as 401, 407, 415, 420, and 484 if the 4xx class
 /// is chosen."
 const PREFERRED: [u16; 5] = [401, 407, 415, 420, 484];

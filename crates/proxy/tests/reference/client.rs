@@ -169,7 +169,7 @@ impl Client {
     /// but the method parameter MUST be equal to "ACK". If the INVITE request whose response is
     /// being acknowledged had Route header fields, those header fields MUST appear in the ACK."
     fn ack(&self, response: &Message) -> Message {
-        let mut ack = hop_by_hop(&self.request, "ACK");
+        let mut ack = self.request.sibling("ACK");
         ack.set("To", response.first("To"));
         ack
     }
@@ -185,19 +185,5 @@ impl Client {
 /// top Via value in the request being cancelled. [...] If the request being cancelled contains
 /// a Route header field, the CANCEL request MUST include that Route header field's values."
 pub fn cancel(request: &Message) -> Message {
-    hop_by_hop(request, "CANCEL")
-}
-
-fn hop_by_hop(request: &Message, method: &str) -> Message {
-    let mut headers = vec![("Via".to_owned(), request.first("Via").to_owned())];
-    for name in ["Route", "From", "To", "Call-ID"] {
-        for value in request.all(name) {
-            headers.push((name.to_owned(), value.to_owned()));
-        }
-    }
-    headers.push(("CSeq".to_owned(), format!("{} {method}", request.cseq_number())));
-    // §8.1.1: "A valid SIP request formulated by a UAC MUST, at a minimum, contain [...]
-    // Max-Forwards". §8.1.1.6: its value "SHOULD be 70".
-    headers.push(("Max-Forwards".to_owned(), "70".to_owned()));
-    Message { start: format!("{method} {} SIP/2.0", request.uri()), headers, body: String::new() }
+    request.sibling("CANCEL")
 }

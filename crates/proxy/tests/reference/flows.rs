@@ -104,7 +104,7 @@ fn a_session_is_set_up_and_ends() {
 
 // §17.1.1.2: "the request is retransmitted with intervals that double"; timer B at
 // 64·T1; §16.7 item 6: 408 "If there are no final responses in the context". Then the 408 by
-// timer G, "MIN(2*T1, T2)", until timer H.
+// timer G, whose interval doubles up to T2, until timer H.
 #[test]
 fn an_invite_that_nobody_hears_ends_with_408() {
     let mut flow = Flow::new(1);

@@ -54,6 +54,21 @@ impl Message {
         self.start.split(' ').nth(1).expect("a request line has three parts")
     }
 
+    /// Another request with the same topmost Via, Call-ID, CSeq number and so on.
+    pub fn sibling(&self, method: &str) -> Self {
+        let mut headers = vec![("Via".to_owned(), self.first("Via").to_owned())];
+        for name in ["Route", "From", "To", "Call-ID"] {
+            for value in self.all(name) {
+                headers.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        headers.push(("CSeq".to_owned(), format!("{} {method}", self.cseq_number())));
+        // RFC 3261 §8.1.1: "A valid SIP request formulated by a UAC MUST, at a minimum, contain
+        // [...] Max-Forwards". §8.1.1.6: its value "SHOULD be 70".
+        headers.push(("Max-Forwards".to_owned(), "70".to_owned()));
+        Self { start: format!("{method} {} SIP/2.0", self.uri()), headers, body: String::new() }
+    }
+
     pub fn all(&self, name: &str) -> Vec<&str> {
         let named = |(n, _): &&(String, String)| n.eq_ignore_ascii_case(name);
         self.headers.iter().filter(named).map(|(_, value)| value.as_str()).collect()

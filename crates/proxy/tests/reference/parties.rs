@@ -61,7 +61,7 @@ fn beginning(number: usize, method: Method, uri: &str, from: SocketAddr) -> Mess
 }
 
 pub fn cancel(request: &Message, stray: bool) -> Message {
-    let mut cancel = sibling(request, "CANCEL");
+    let mut cancel = request.sibling("CANCEL");
     if stray {
         cancel.set("Via", &format!("{}stray", request.first("Via")));
     }
@@ -70,7 +70,7 @@ pub fn cancel(request: &Message, stray: bool) -> Message {
 
 /// The ACK to a response, of the INVITE that it answers.
 pub fn ack(number: usize, invite: &Message, response: &Message, which: Ack) -> Message {
-    let mut ack = sibling(invite, "ACK");
+    let mut ack = invite.sibling("ACK");
     ack.set("To", response.first("To"));
     let success = response.status().is_some_and(|status| status < 300);
     if success {
@@ -87,7 +87,7 @@ pub fn ack(number: usize, invite: &Message, response: &Message, which: Ack) -> M
 
 /// A request in the dialog of a response, from the one who got it.
 pub fn follow(number: usize, request: &Message, response: &Message, method: Method) -> Message {
-    let mut next = sibling(request, method.name());
+    let mut next = request.sibling(method.name());
     next.set("To", response.first("To"));
     next.set("CSeq", &format!("{} {}", number + 2, method.name()));
     route(&mut next, response);
@@ -163,19 +163,6 @@ pub fn answer(request: &Message, at: SocketAddr, status: u16, callee: u8, stray:
         response.set("Via", &via.replace(branch, &format!("{branch}x")));
     }
     response
-}
-
-/// Another request with the same identity.
-fn sibling(request: &Message, method: &str) -> Message {
-    let mut headers = vec![("Via".to_owned(), request.first("Via").to_owned())];
-    for name in ["Route", "From", "To", "Call-ID"] {
-        for value in request.all(name) {
-            headers.push((name.to_owned(), value.to_owned()));
-        }
-    }
-    headers.push(("CSeq".to_owned(), format!("{} {method}", request.cseq_number())));
-    headers.push(("Max-Forwards".to_owned(), "70".to_owned()));
-    Message { start: format!("{method} {} SIP/2.0", request.uri()), headers, body: String::new() }
 }
 
 /// RFC 3261 §12.1.2: "The route set MUST be set to the list of URIs in the Record-Route header

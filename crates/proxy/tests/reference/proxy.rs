@@ -230,8 +230,8 @@ impl Proxy {
                 return context.on_response(&mut self.around, branch, response);
             }
         }
-        // §16.11: "the proxy [...] MUST forward" what it forwarded the request of without
-        // state; RFC 6026 §8.9: "any element other than a stateless proxy MUST silently discard
+        // §16.11: "the proxy MUST remove that header field value from the response and forward the
+        // result to the location indicated in the next Via header field value." RFC 6026 §8.9: "any element other than a stateless proxy MUST silently discard
         // the response."
         if self.stateless.iter().any(|branch| response.branch() == Some(branch)) {
             self.around.on_heard(source);

@@ -1,59 +1,64 @@
 //! The back ends: their calls, and their health.
 
-use tidegate_balance::{Pool, State};
+use tidegate_balance::{Backend, Pool, State};
 use tidegate_world::Timestamp;
 
 use super::names;
-use crate::metrics::{Family, Samples};
+use crate::metrics::{Family, Number, Samples};
 
 /// Adds the back ends of a pool, as they are at `now`.
 pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
     for backend in pool.backends() {
         let labels = [("pool", pool.name()), ("backend", backend.name())];
-        samples.push(&BACKEND_UP, &labels, u64::from(backend.is_up(now)));
+        samples.push(&UP, &labels, u64::from(backend.is_up(now)));
         let (state, _) = backend.state(now);
         for known in State::ALL {
             let labels = [labels[0], labels[1], ("state", known.name())];
-            samples.push(&BACKEND_STATE, &labels, u64::from(known == state));
+            samples.push(&STATE, &labels, u64::from(known == state));
         }
         let (probes, failed) = backend.probes();
         for (outcome, count) in [("answered", probes - failed.min(probes)), ("failed", failed)] {
             let labels = [labels[0], labels[1], ("outcome", outcome)];
-            samples.push(&BACKEND_PROBES, &labels, count);
+            samples.push(&PROBES, &labels, count);
         }
         let (falls, returns) = backend.transitions();
         for (to, count) in [("down", falls), ("up", returns)] {
-            samples.push(&BACKEND_TRANSITIONS, &[labels[0], labels[1], ("to", to)], count);
+            samples.push(&TRANSITIONS, &[labels[0], labels[1], ("to", to)], count);
         }
-        samples.push(&BACKEND_CALLS, &labels, backend.calls());
-        samples.push(&BACKEND_WORK, &labels, backend.work() as f64 / 100.0);
-        samples.push(&BACKEND_ASSIGNED, &labels, backend.assigned());
-        samples.push(&BACKEND_REFUSALS, &labels, backend.refusals());
-        samples.push(&BACKEND_FAILURES, &labels, backend.failures());
+        samples.push_each(&ALONE, &labels, &**backend);
         if let Some(named) = backend.named() {
             names::add(samples, &labels, named);
         }
     }
 }
 
-static BACKEND_UP: Family =
-    Family::gauge("backend_up", "1 if the back end may be given new calls, else 0");
-static BACKEND_STATE: Family =
+static UP: Family = Family::gauge("backend_up", "1 if the back end may be given new calls, else 0");
+static STATE: Family =
     Family::gauge("backend_state", "1 for the state that the back end is in, else 0");
-static BACKEND_PROBES: Family =
+static PROBES: Family =
     Family::counter("backend_probes", "Probes of the back end that have come to an end");
-static BACKEND_TRANSITIONS: Family = Family::counter(
+static TRANSITIONS: Family = Family::counter(
     "backend_transitions",
     "How often the back end was taken down, and brought back by an answer",
 );
-static BACKEND_CALLS: Family = Family::gauge("backend_calls", "Calls on the back end");
-static BACKEND_WORK: Family = Family::gauge(
-    "backend_work",
-    "Open transactions on the back end, an INVITE weighing 1.75 and any other 1",
-);
-static BACKEND_ASSIGNED: Family =
-    Family::counter("backend_assigned", "Calls and single requests assigned to the back end");
-static BACKEND_REFUSALS: Family =
-    Family::counter("backend_refusals", "Requests that the back end has answered with 503");
-static BACKEND_FAILURES: Family =
-    Family::counter("backend_failures", "Deliveries to the back end that failed");
+static ALONE: [Number<Backend>; 5] = [
+    (Family::gauge("backend_calls", "Calls on the back end"), |b| b.calls().into()),
+    (
+        Family::gauge(
+            "backend_work",
+            "Open transactions on the back end, an INVITE weighing 1.75 and any other 1",
+        ),
+        |b| (b.work() as f64 / 100.0).into(),
+    ),
+    (
+        Family::counter("backend_assigned", "Calls and single requests assigned to the back end"),
+        |b| b.assigned().into(),
+    ),
+    (
+        Family::counter("backend_refusals", "Requests that the back end has answered with 503"),
+        |b| b.refusals().into(),
+    ),
+    (Family::counter("backend_failures", "Deliveries to the back end that failed"), |b| {
+        b.failures().into()
+    }),
+];

@@ -3,22 +3,15 @@
 use tidegate_control::{Bucket, Compared};
 use tidegate_proxy::Counters;
 
-use crate::metrics::{Family, Samples, Unit};
+use super::millionths;
+use crate::metrics::{Family, Number, Samples, Unit};
 use crate::steering::name_at;
 
 static LAW: Family = Family::gauge("overload_law", "Always 1; the law in force is in the label");
 static SHADOW: Family =
     Family::gauge("shadow_law", "Always 1; the law that looks on is in the label");
-static OCCUPANCY: Family =
-    Family::gauge("occupancy", "Occupancy of the processor in the last tenth of a second")
-        .in_unit(Unit::Ratio);
-static WAITING: Family = Family::gauge("calls_waiting", "New calls that wait");
 static ORDERS: Family =
     Family::counter("orders", "Orders of operators, by whether they were heeded");
-static MISSED: Family =
-    Family::counter("refusals_missed", "Refusals not kept because somebody read those that are");
-static KEY: Family =
-    Family::gauge("route_key_version", "Version of the key that makes route tokens");
 static ALLOWANCE: Family =
     Family::gauge("shadow_allowance", "Share of new work that the shadow would admit, by bucket")
         .in_unit(Unit::Ratio);
@@ -26,25 +19,39 @@ static COMPARED: Family = Family::gauge(
     "shadow_work",
     "New work since the shadow began, by what was done and what the shadow would have done",
 );
+static ALONE: [Number<Counters>; 4] = [
+    (
+        Family::gauge("occupancy", "Occupancy of the processor in the last tenth of a second")
+            .in_unit(Unit::Ratio),
+        |c| millionths(&c.in_force.occupancy).into(),
+    ),
+    (Family::gauge("calls_waiting", "New calls that wait"), |c| c.in_force.waiting.get().into()),
+    (Family::gauge("route_key_version", "Version of the key that makes route tokens"), |c| {
+        c.in_force.key_version.get().into()
+    }),
+    (
+        Family::counter(
+            "refusals_missed",
+            "Refusals not kept because somebody read those that are",
+        ),
+        |c| c.refusals.missed.get().into(),
+    ),
+];
 
 /// Adds what one shard says.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let in_force = &counters.in_force;
-    let labels = [("shard", shard)];
     if let Some(law) = name_at(&in_force.law) {
         samples.push(&LAW, &[("shard", shard), ("law", law)], 1);
     }
-    samples.push(&OCCUPANCY, &labels, in_force.occupancy.get() as f64 / 1e6);
-    samples.push(&WAITING, &labels, in_force.waiting.get());
-    samples.push(&KEY, &labels, in_force.key_version.get());
-    samples.push(&MISSED, &labels, counters.refusals.missed.get());
+    samples.push_each(&ALONE, &[("shard", shard)], counters);
     for (outcome, counter) in [("heeded", &in_force.orders), ("not_heeded", &in_force.not_heeded)] {
         samples.push(&ORDERS, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
     let Some(law) = name_at(&in_force.shadow) else { return };
     samples.push(&SHADOW, &[("shard", shard), ("law", law)], 1);
     for bucket in Bucket::ALL {
-        let refusing = in_force.refusing_of_shadow[bucket as usize].get() as f64 / 1e6;
+        let refusing = millionths(&in_force.refusing_of_shadow[bucket as usize]);
         let labels = [("shard", shard), ("bucket", bucket.name())];
         samples.push(&ALLOWANCE, &labels, 1.0 - refusing);
         compared(samples, shard, bucket, in_force.compared[bucket as usize].get());

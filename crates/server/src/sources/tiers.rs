@@ -3,6 +3,7 @@
 use tidegate_control::Tier;
 use tidegate_proxy::Counters;
 
+use super::{millionths, seconds};
 use crate::metrics::{Family, Samples, Unit};
 
 static SERVED: Family = Family::counter(
@@ -35,10 +36,9 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     }
     for tier in Tier::ALL {
         let labels = [("shard", shard), ("tier", tier.name())];
-        let cost_s = gauges.tier_costs[tier as usize].get() as f64 / 1e9;
-        samples.push(&COST, &labels, cost_s);
+        samples.push(&COST, &labels, seconds(&gauges.tier_costs[tier as usize]));
     }
     let labels = [("shard", shard)];
-    samples.push(&STATEFUL, &labels, 1.0 - gauges.stateless.get() as f64 / 1e6);
-    samples.push(&TARGET, &labels, gauges.stateful_occupancy.get() as f64 / 1e6);
+    samples.push(&STATEFUL, &labels, 1.0 - millionths(&gauges.stateless));
+    samples.push(&TARGET, &labels, millionths(&gauges.stateful_occupancy));
 }

@@ -4,7 +4,7 @@
 //!   that came with 0 does not go on.
 //! - §16.6 item 8: one Via is put on top of those that came, which stay.
 //! - §16.7 item 3: a response leaves with the Vias that it came with but the topmost.
-//! - §16.6: "the proxy MUST NOT [...] modify the message body"; the tags, by which the ends know
+//! - §16.6: "The proxy MUST NOT add to, modify, or remove the message body"; the tags, by which the ends know
 //!   their dialog (§12), stay as well.
 //! - §16.3 item 4: nothing passes one proxy twice on its way. The topologies of the simulator have
 //!   no circles, so a spiral is a loop.

@@ -10,8 +10,8 @@
 //! - a response of its own to a request that it has received: a 100, a refusal, or the 200 to a
 //!   CANCEL (§16.10) or to OPTIONS (§11.2). Any other 2xx is for user agents alone to give.
 //!
-//! Where no transactions are kept, nothing is sent oftener than it came (§16.11: "A stateless
-//! proxy MUST NOT [...] retransmit").
+//! Where no transactions are kept, nothing is sent oftener than it came (§16.11:
+//! "stateless proxies do not retransmit messages on their own").
 //!
 //! Whatever is sent otherwise is an invention: a call that nobody made, or an answer that nobody
 //! gave. What a proxy received before a crash still counts: its successor passes on answers to it.

@@ -206,8 +206,8 @@ fn a_cancel_waits_for_the_back_end_to_ring() {
     assert_eq!(s.came(3), (Vec::new(), vec![ack]));
 }
 
-/// RFC 3261 §16.7 item 6: "if the only response that was received is a 503", the request may
-/// be tried elsewhere.
+/// RFC 3261 §21.5.4: "A client (proxy or UAC) receiving a 503 (Service Unavailable) SHOULD attempt
+/// to forward the request to an alternate server."
 #[test]
 fn calls_go_past_a_back_end_that_is_out_of_service() {
     let (tidegate, callees, _stage) =

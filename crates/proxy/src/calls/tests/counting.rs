@@ -1,0 +1,229 @@
+//! What counts as a call and as work, on which back end, and until when.
+
+use super::*;
+
+#[test]
+fn a_call_counts_from_its_invite_to_the_end_of_its_bye() {
+    let mut t = Table::new(10);
+    let call = t.insert(7);
+    assert_eq!(t.calls.find(7), Some(call));
+    t.request(call, Method::Invite, 1);
+    assert_eq!(t.counts(), (1, 175, 1));
+    t.response(call, Method::Invite, 1, 180);
+    assert_eq!(t.counts(), (1, 175, 1));
+    t.response(call, Method::Invite, 1, 200);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.request(call, Method::Ack, 1);
+    t.request(call, Method::Bye, 2);
+    assert_eq!(t.counts(), (1, 100, 1));
+    t.response(call, Method::Bye, 2, 200);
+    assert_eq!(t.counts(), (0, 0, 0));
+}
+
+// 003 fig. 4 as printed decrements again at a retransmitted 200, increments again at a
+// retransmitted BYE, and loses a count at each re-INVITE.
+#[test]
+fn repetitions_count_nothing() {
+    let mut t = Table::new(10);
+    let call = t.insert(7);
+    for _ in 0..3 {
+        t.request(call, Method::Invite, 1);
+        assert_eq!(t.counts(), (1, 175, 1));
+    }
+    for _ in 0..3 {
+        t.response(call, Method::Invite, 1, 200);
+        assert_eq!(t.counts(), (1, 0, 0));
+    }
+    // The INVITE again, although its 200 has passed.
+    t.request(call, Method::Invite, 1);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.request(call, Method::Invite, 2);
+    assert_eq!(t.counts(), (1, 175, 1));
+    t.response(call, Method::Invite, 2, 200);
+    assert_eq!(t.counts(), (1, 0, 0));
+    for _ in 0..3 {
+        t.request(call, Method::Bye, 3);
+        assert_eq!(t.counts(), (1, 100, 1));
+    }
+    for _ in 0..3 {
+        t.response(call, Method::Bye, 3, 200);
+        assert_eq!(t.counts(), (0, 0, 0));
+    }
+    t.request(call, Method::Bye, 3);
+    assert_eq!(t.counts(), (0, 0, 0));
+}
+
+#[test]
+fn every_ending_gives_back_what_was_counted() {
+    // Refused.
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.response(call, Method::Invite, 1, 486);
+    assert_eq!(t.counts(), (0, 0, 0));
+
+    // Challenged, then accepted: one call.
+    let call = t.insert(2);
+    t.request(call, Method::Invite, 1);
+    t.response(call, Method::Invite, 1, 407);
+    assert_eq!(t.counts(), (0, 0, 0));
+    t.request(call, Method::Invite, 2);
+    t.response(call, Method::Invite, 2, 200);
+    assert_eq!(t.counts(), (1, 0, 0));
+
+    // A BYE that is challenged does not end the call; one that fails otherwise does.
+    t.request(call, Method::Bye, 3);
+    t.response(call, Method::Bye, 3, 401);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.request(call, Method::Bye, 4);
+    t.response(call, Method::Bye, 4, 481);
+    assert_eq!(t.counts(), (0, 0, 0));
+
+    // Nobody answers the INVITE.
+    let call = t.insert(3);
+    t.request(call, Method::Invite, 1);
+    t.pass(TRANSACTION_MAX);
+    assert_eq!(t.counts(), (0, 0, 0));
+    assert_eq!(t.calls.find(3), None);
+
+    // Nobody answers the BYE.
+    let call = t.established(4);
+    t.request(call, Method::Bye, 2);
+    t.pass(TRANSACTION_MAX * 2);
+    assert_eq!(t.counts(), (0, 0, 0));
+
+    // It rings beyond Timer C.
+    let call = t.insert(5);
+    t.request(call, Method::Invite, 1);
+    t.response(call, Method::Invite, 1, 180);
+    t.pass(TIMER_C - Duration::from_secs(1));
+    assert_eq!(t.counts(), (1, 175, 1));
+    t.pass(TRANSACTION_MAX);
+    assert_eq!(t.counts(), (0, 0, 0));
+
+    // Both sides vanish.
+    t.established(6);
+    t.pass(IDLE - Duration::from_secs(1));
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.pass(TRANSACTION_MAX);
+    assert_eq!(t.counts(), (0, 0, 0));
+
+    // A request within the call gets no answer: the call goes on without it.
+    let call = t.established(7);
+    t.request(call, Method::Info, 2);
+    assert_eq!(t.counts(), (1, 100, 1));
+    t.pass(TRANSACTION_MAX * 2);
+    assert_eq!(t.counts(), (1, 0, 0));
+}
+
+// RFC 3261 §21.3: a redirection sets nothing up.
+#[test]
+fn a_redirected_call_is_over() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.response(call, Method::Invite, 1, 300);
+    assert_eq!(t.counts(), (0, 0, 0));
+}
+
+// RFC 3261 §14.1: after a re-INVITE that was refused, all is "as if no re-INVITE had
+// been issued".
+#[test]
+fn a_refused_re_invite_leaves_the_call_as_it_was() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    t.request(call, Method::Invite, 2);
+    t.response(call, Method::Invite, 2, 488);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.request_from_backend(call, Method::Invite);
+    assert_eq!(t.counts(), (1, 0, 1), "open, and no work of the back end's");
+    t.response(call, Method::Invite, 1 << 31, 488);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.pass(IDLE - Duration::from_secs(1));
+    assert_eq!(t.counts(), (1, 0, 0));
+}
+
+#[test]
+fn a_request_outside_any_call_counts_as_work_and_not_as_a_call() {
+    let mut t = Table::new(10);
+    let single = t.insert(1);
+    t.request(single, Method::Options, 1);
+    assert_eq!(t.counts(), (0, 100, 1));
+    t.response(single, Method::Options, 1, 200);
+    assert_eq!(t.counts(), (0, 0, 0));
+}
+
+#[test]
+fn a_call_that_moves_takes_its_counts_along() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    assert!(t.calls.move_to(call, 1, OTHER));
+    assert_eq!(t.counts(), (0, 0, 0));
+    t.request_at(OTHER, call, Method::Invite, 1);
+    assert_eq!((t.counts(), t.load(OTHER)), ((0, 0, 1), (1, 175)));
+}
+
+// Another balancer before us has sent the same call here twice.
+#[test]
+fn a_call_that_moves_leaves_its_other_transactions_where_they_are() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.request(call, Method::Invite, 2);
+    assert!(t.calls.move_to(call, 2, OTHER));
+    t.request_at(OTHER, call, Method::Invite, 2);
+    assert_eq!((t.load(MEMBER), t.load(OTHER)), ((0, 175), (1, 175)));
+    t.response(call, Method::Invite, 1, 486);
+    assert_eq!((t.load(MEMBER), t.load(OTHER)), ((0, 0), (1, 175)));
+    t.response(call, Method::Invite, 2, 200);
+    assert_eq!((t.load(MEMBER), t.load(OTHER)), ((0, 0), (1, 0)));
+}
+
+#[test]
+fn a_call_that_is_where_it_is_to_go_does_not_move() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    assert!(!t.calls.move_to(call, 2, MEMBER));
+    assert_eq!(t.counts(), (1, 175, 1));
+}
+
+// RFC 3261 §16.6: a proxy before us may fork one INVITE into two that both pass here.
+#[test]
+fn a_fork_that_is_refused_does_not_end_the_one_that_rings() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    let fork = |identity| Transaction { identity, method: Method::Invite };
+    for identity in [7, 8] {
+        t.calls.on_request(t.now, call, fork(identity), MEMBER, &t.picker);
+    }
+    assert_eq!(t.counts(), (1, 350, 2), "one call, two transactions");
+    t.calls.on_response(t.now, call, fork(7), Answer::new(486, true));
+    assert_eq!(t.counts(), (1, 175, 1));
+    t.calls.on_response(t.now, call, fork(8), Answer::new(200, true));
+    assert_eq!(t.counts(), (1, 0, 0));
+}
+
+#[test]
+fn a_request_to_another_back_end_is_no_part_of_the_call() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    let other = Member { pool: 0, backend: 7 };
+    t.calls.on_request(t.now, call, transaction(Method::Info, 2), other, &t.picker);
+    assert_eq!(t.counts(), (1, 0, 0));
+}
+
+// RFC 3261 §13.2.2.4: several back ends of a fork answer one INVITE; the caller keeps one dialog
+// and sends the others a BYE.
+#[test]
+fn a_bye_to_another_back_end_does_not_end_the_call() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    t.request_at(OTHER, call, Method::Bye, 2);
+    t.response(call, Method::Bye, 2, 200);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.request(call, Method::Bye, 3);
+    t.response(call, Method::Bye, 3, 200);
+    assert_eq!(t.counts(), (0, 0, 0));
+}

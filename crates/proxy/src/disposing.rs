@@ -1,0 +1,82 @@
+//! What is sent for a message that is not admitted.
+
+use tidegate_sip::Outline;
+use tidegate_world::{Received, Stream, Transmit};
+
+use crate::class::Class;
+use crate::endpoint::Endpoint;
+use crate::reply::pad;
+use crate::settings::{Disposal, Overload};
+
+/// How what is not admitted is disposed of.
+pub(crate) struct Disposing {
+    disposal: Disposal,
+    /// Bounds of Retry-After, in seconds.
+    retry_after: Option<(u32, u32)>,
+    /// Bytes to which a refusal is lengthened.
+    pad: usize,
+    /// Retry-After of what has no fingerprint.
+    waits: Stream,
+}
+
+/// A message that is not admitted.
+pub(crate) struct Refused<'a> {
+    pub(crate) received: &'a Received,
+    pub(crate) class: Class,
+    /// What its repetitions have in common.
+    pub(crate) fingerprint: Option<u64>,
+}
+
+impl Disposing {
+    /// As `overload` wants it. `waits` draws the Retry-After of what has no fingerprint.
+    pub(crate) fn new(overload: &Overload, waits: Stream) -> Self {
+        Self {
+            disposal: overload.disposal,
+            retry_after: overload.retry_after,
+            pad: overload.pad.unwrap_or(0),
+            waits,
+        }
+    }
+
+    /// Whether anything is answered.
+    pub(crate) fn answers(&self) -> bool {
+        self.disposal != Disposal::Drop
+    }
+
+    /// What is sent for this message, of which an `outline` may be known.
+    pub(crate) fn reply(
+        &mut self,
+        refused: &Refused<'_>,
+        outline: Option<&Outline<'_>>,
+        endpoint: &Endpoint,
+    ) -> Option<Transmit> {
+        let Refused { received, class, fingerprint } = *refused;
+        match (self.disposal, class) {
+            // Nothing answers a response, or an ACK.
+            (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
+            (Disposal::Reject | Disposal::Kernel, _) => {
+                let wait = self.retry_after_s(fingerprint);
+                let mut reply = match outline {
+                    Some(outline) => endpoint.refusal_of(received, outline, wait),
+                    None => endpoint.refusal(received, wait),
+                }?;
+                if self.pad > 0 {
+                    pad(&mut reply.bytes, self.pad);
+                }
+                Some(reply)
+            }
+        }
+    }
+
+    /// After how many seconds one may ask again, uniform within the configured bounds: who is
+    /// refused together must not come back together. RFC 3261 §8.2.7 wants the same response to
+    /// the same request, so it is made of the fingerprint, a keyed hash, where there is one.
+    fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
+        let (least, most) = self.retry_after?;
+        let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());
+        // The upper half may rank it.
+        let span = u64::from(most.saturating_sub(least)) + 1;
+        let drawn = ((number & u64::from(u32::MAX)) * span) >> 32;
+        u32::try_from(drawn).ok().map(|drawn| least + drawn)
+    }
+}

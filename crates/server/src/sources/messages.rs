@@ -1,0 +1,87 @@
+//! Messages, calls and transactions: what the proxy counts.
+
+use tidegate_proxy::{Class, Counters, DropReason, REPLIES};
+
+use crate::metrics::{Family, Number, Samples};
+
+/// Adds what one shard says.
+pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
+    for class in Class::ALL {
+        let labels = [("shard", shard), ("class", class.name())];
+        samples.push(&RECEIVED, &labels, counters.received(class).get());
+    }
+    for why in DropReason::ALL {
+        let labels = [("shard", shard), ("reason", why.name())];
+        samples.push(&DROPPED, &labels, counters.dropped(why).get());
+    }
+    for status in REPLIES {
+        let labels = [("shard", shard), ("status", &status.to_string())];
+        samples.push(&REPLIED, &labels, counters.replied(status).get());
+    }
+    let kinds =
+        [("request", &counters.requests_forwarded), ("response", &counters.responses_forwarded)];
+    for (kind, counter) in kinds {
+        samples.push(&FORWARDED, &[("shard", shard), ("kind", kind)], counter.get());
+    }
+    samples.push_each(&ALONE, &[("shard", shard)], counters);
+}
+
+static RECEIVED: Family = Family::counter(
+    "messages_received",
+    "SIP messages by class, counted when they are read and before any is refused",
+);
+static DROPPED: Family = Family::counter("messages_dropped", "SIP messages dropped, by reason");
+static REPLIED: Family =
+    Family::counter("replies", "Responses made by the proxy itself, by status");
+static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages forwarded, by kind");
+
+static ALONE: [Number<Counters>; 16] = [
+    (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
+        c.retransmissions.get().into()
+    }),
+    (Family::counter("crossings", "Messages that belonged to another shard"), |c| {
+        c.crossings.get().into()
+    }),
+    (Family::counter("calls_moved", "Calls moved because their back end was down"), |c| {
+        c.moved.get().into()
+    }),
+    (Family::counter("calls_evicted", "Finished calls forgotten early to make room"), |c| {
+        c.calls_evicted.get().into()
+    }),
+    (
+        Family::counter(
+            "calls_abandoned",
+            "Answered calls that nobody ended: given up when their session expired, or idle",
+        ),
+        |c| c.calls_abandoned.get().into(),
+    ),
+    (Family::counter("calls_refused", "Calls refused because the call table was full"), |c| {
+        c.calls_refused.get().into()
+    }),
+    (Family::gauge("calls", "Entries in the call table"), |c| c.calls.get().into()),
+    (Family::gauge("transactions_open", "Transactions without a final response yet"), |c| {
+        c.transactions_open.get().into()
+    }),
+    (Family::counter("requests_resent", "Requests sent again because no answer came"), |c| {
+        c.requests_resent.get().into()
+    }),
+    (Family::counter("probes", "Probes of back ends sent"), |c| c.probes.get().into()),
+    (
+        Family::counter(
+            "responses_resent",
+            "Responses sent again: for a repeated request, or no ACK",
+        ),
+        |c| c.responses_resent.get().into(),
+    ),
+    (Family::counter("cancels", "Branches of a request cancelled by the proxy"), |c| {
+        c.cancels.get().into()
+    }),
+    (Family::counter("timeouts", "Transactions that ended in vain"), |c| c.timeouts.get().into()),
+    (Family::gauge("server_transactions", "Server transactions that live"), |c| {
+        c.server_transactions.get().into()
+    }),
+    (Family::gauge("client_transactions", "Client transactions that live"), |c| {
+        c.client_transactions.get().into()
+    }),
+    (Family::gauge("messages_queued", "Messages that wait for service"), |c| c.queued.get().into()),
+];

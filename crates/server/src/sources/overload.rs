@@ -1,0 +1,203 @@
+//! Overload control: what it sees, what it decides, and whose work it was.
+
+use std::sync::LazyLock;
+
+use tidegate_control::{Bucket, Reason};
+use tidegate_proxy::{Class, Counters, Gauges, SojournGauges};
+
+use super::{millionths, seconds, thousandths};
+use crate::metrics::{Family, Number, Samples, Unit};
+
+/// Adds what one shard says, as it is at `now_ns`.
+pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_ns: u64) {
+    let gauges = &counters.overload;
+    for bucket in Bucket::ALL {
+        let labels = [("shard", shard), ("bucket", bucket.name())];
+        let flow = &gauges.flows[bucket as usize];
+        samples.push(&OFFERED, &labels, flow.offered.get());
+        samples.push(&ADMITTED, &labels, flow.admitted.get());
+        samples.push(&REPEATED, &labels, flow.repeated.get());
+        samples.push(&FRACTION, &labels, 1.0 - millionths(&gauges.refusing[bucket as usize]));
+        samples.push(&SOURCES, &labels, gauges.sources[bucket as usize].get());
+        let level = thousandths(&gauges.source_level[bucket as usize]);
+        samples.push(&SOURCE_LEVEL, &labels, level);
+    }
+    for why in Reason::ALL {
+        let labels = [("shard", shard), ("reason", why.name())];
+        samples.push(&REFUSED, &labels, counters.refused(why).get());
+    }
+    for class in Class::ALL {
+        let labels = [("shard", shard), ("class", class.name())];
+        samples.push(&SERVICE, &labels, seconds(&gauges.costs[class as usize]));
+        let refusing = millionths(&gauges.refusing_of_class[class as usize]);
+        samples.push(&CLASS_FRACTION, &labels, 1.0 - refusing);
+        samples.push(&SHED, &labels, counters.shed(class).get());
+    }
+    for (kind, [_, min, mean, p99]) in sojourns(gauges, now_ns) {
+        for (statistic, ns) in [("min", min), ("mean", mean), ("p99", p99)] {
+            let labels = [("shard", shard), ("kind", kind), ("statistic", statistic)];
+            samples.push(&SOJOURN, &labels, ns as f64 / 1e9);
+        }
+    }
+    samples.push_each(&ALONE, &[("shard", shard)], gauges);
+}
+
+/// Sojourn in the last second by kind of work: count, least, mean and p99, in ns. When nothing
+/// has been published for longer, nothing has waited.
+pub(crate) fn sojourns(gauges: &Gauges, now_ns: u64) -> [(&'static str, [u64; 4]); 2] {
+    const OLD_NS: u64 = 2_000_000_000;
+    let fresh = now_ns.saturating_sub(gauges.published.get()) < OLD_NS;
+    let of = |sojourn: &SojournGauges| {
+        let all = [&sojourn.count, &sojourn.min, &sojourn.mean, &sojourn.p99];
+        all.map(|gauge| if fresh { gauge.get() } else { 0 })
+    };
+    [("new", of(&gauges.sojourn_of_new)), ("ongoing", of(&gauges.sojourn_of_ongoing))]
+}
+
+static OFFERED: Family =
+    Family::counter("work_offered", "New work, each piece counted once, by bucket");
+static ADMITTED: Family = Family::counter("work_admitted", "New work admitted, by bucket");
+static REFUSED: LazyLock<Family> = LazyLock::new(|| {
+    let reason =
+        |reason: Reason| format!("; {}: {}", reason.name(), reason.doc().trim_end_matches('.'));
+    let help = Reason::ALL.map(reason).concat();
+    Family::counter("work_refused", format!("Refusals of new work by reason{help}").leak())
+});
+static REPEATED: Family = Family::counter(
+    "work_repeated",
+    "Repetitions of new work that was decided or waits, by bucket",
+);
+static FRACTION: Family =
+    Family::gauge("allowance", "Share of new work that is admitted, by bucket")
+        .in_unit(Unit::Ratio);
+static CLASS_FRACTION: Family =
+    Family::gauge("class_allowance", "Share of messages that is admitted, by class")
+        .in_unit(Unit::Ratio);
+static SHED: Family = Family::counter(
+    "messages_shed",
+    "Messages of work that was begun and that were not admitted all the same, by class",
+);
+static SOJOURN: Family = Family::gauge(
+    "sojourn",
+    "Time from arrival to the start of service in the last second, by kind of work",
+)
+.in_unit(Unit::Seconds);
+static SERVICE: Family =
+    Family::gauge("service", "Mean time that a message takes to serve, by class")
+        .in_unit(Unit::Seconds);
+static SOURCES: Family =
+    Family::gauge("sources", "Sources of new work among which it is shared, by bucket");
+static SOURCE_LEVEL: Family = Family::gauge(
+    "source_level_cps",
+    "The most new work a second that a source may have admitted, by bucket; 0 while each may \
+     have all",
+);
+
+static ALONE: [Number<Gauges>; 17] = [
+    (
+        Family::gauge(
+            "release_per_second",
+            "Rate at which new calls are released from their queue; 0 if it is not paced",
+        ),
+        |g| thousandths(&g.release).into(),
+    ),
+    (
+        Family::gauge(
+            "newest_first",
+            "1 while the newest of the new calls in the queue is taken first, else 0",
+        ),
+        |g| g.newest_first.get().into(),
+    ),
+    (
+        Family::gauge(
+            "wait_max",
+            "What has waited longer is refused when its turn comes; 0 if nothing is",
+        )
+        .in_unit(Unit::Seconds),
+        |g| seconds(&g.wait_max).into(),
+    ),
+    (Family::gauge("rank_floor", "Rank, 0 to 1, below which new calls are refused"), |g| {
+        millionths(&g.rank_floor).into()
+    }),
+    (
+        Family::counter(
+            "processor_occupied",
+            "Occupied time of the processor, as overload control sees it",
+        )
+        .in_unit(Unit::Seconds),
+        |g| seconds(&g.occupied).into(),
+    ),
+    (
+        Family::gauge("socket_fill", "Fill of the fullest receive buffer").in_unit(Unit::Ratio),
+        |g| millionths(&g.socket_fill).into(),
+    ),
+    (
+        Family::gauge(
+            "sessions_per_second",
+            "Calls whose service begins, or that end, in a second, as estimated",
+        ),
+        |g| thousandths(&g.session_rate).into(),
+    ),
+    (Family::gauge("messages_per_session", "Messages of a call, as estimated"), |g| {
+        thousandths(&g.session_length).into()
+    }),
+    (
+        Family::gauge(
+            "sessions_waiting",
+            "Calls in what waits, those that are begun too, as estimated",
+        ),
+        |g| thousandths(&g.sessions_waiting).into(),
+    ),
+    (
+        Family::gauge(
+            "call_cost",
+            "What all messages of a call take to serve, without the kernel; 0 while not known",
+        )
+        .in_unit(Unit::Seconds),
+        |g| seconds(&g.call_cost).into(),
+    ),
+    (
+        Family::gauge(
+            "refusal_cost",
+            "What disposing of a call takes with its repetitions, without the kernel; 0 while \
+             not known",
+        )
+        .in_unit(Unit::Seconds),
+        |g| seconds(&g.refusal_cost).into(),
+    ),
+    (
+        Family::gauge(
+            "bound",
+            "The most goodput at the load that is offered, as a part of the capacity; 0 while \
+             not known",
+        )
+        .in_unit(Unit::Ratio),
+        |g| millionths(&g.bound).into(),
+    ),
+    (
+        Family::gauge("thinned", "Share of new INVITEs that the kernel is to drop unread")
+            .in_unit(Unit::Ratio),
+        |g| millionths(&g.thinned).into(),
+    ),
+    (
+        Family::gauge(
+            "refusing",
+            "Part of the processor that refusing takes; 0 unless `disposal` bounds it",
+        )
+        .in_unit(Unit::Ratio),
+        |g| millionths(&g.refusing_load).into(),
+    ),
+    (Family::gauge("decisions_remembered", "Decisions remembered for repetitions"), |g| {
+        g.remembered.get().into()
+    }),
+    (Family::counter("decisions_forgotten", "Decisions for which there was no room"), |g| {
+        g.forgotten.get().into()
+    }),
+    (
+        Family::counter(
+            "sources_overflowed",
+            "Times that a source was not told apart from others, for want of room",
+        ),
+        |g| g.sources_overflowed.get().into(),
+    ),
+];

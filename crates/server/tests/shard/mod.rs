@@ -1,0 +1,27 @@
+//! A shard that runs in a thread of its own.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tidegate_io::{Clock, Crossings, Drive, Group, Limits, Orders, Shard, Stop};
+use tidegate_server::assembly::Part;
+use tidegate_world::Pool;
+
+/// Drives this part at `group` until it is asked to stop.
+pub fn drive(part: Part, group: Group, clock: Clock, stop: Stop, orders: Orders) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let pool = Pool::new();
+        let mut core = part.core(pool.clone());
+        let shard = Shard {
+            clock,
+            limits: Limits { drain: Duration::ZERO, ..Limits::default() },
+            listeners: vec![group.listener(0)],
+            crossings: Crossings::alone().unwrap(),
+            counters: Arc::default(),
+            stop,
+            pool,
+        };
+        Drive::new(shard).unwrap().heeding(&orders).run(&mut core).unwrap();
+    })
+}
