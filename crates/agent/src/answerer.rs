@@ -26,7 +26,7 @@ use crate::SESSION;
 use crate::identity::Namer;
 use crate::response;
 use crate::table::Id;
-use call::{Act, Bye, Call, Ending, Phase};
+use call::{Act, Bye, Call, Ended, Ending, Phase};
 use calls::Calls;
 use config::NAME_MAX;
 use farewell::Farewells;
@@ -242,9 +242,10 @@ impl Answerer {
 
     fn on_bye(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>) {
         let timing = self.config.timing;
+        let bye = Ended { cseq: scan.cseq, key: self.key(scan) };
         let ended = self
             .dialog(scan)
-            .and_then(|id| self.calls.change(id, |call| call.on_bye(now, scan.cseq, &timing)));
+            .and_then(|id| self.calls.change(id, |call| call.on_bye(now, bye, &timing)));
         let status = match ended {
             Some(Bye::Ends) => {
                 self.stats.completed += 1;

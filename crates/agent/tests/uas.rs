@@ -227,7 +227,17 @@ fn a_copy_of_a_cancel_is_answered_as_the_first_for_64_t1() {
     script.until(33_000);
     assert_eq!(script.agent.held(), 0);
 
-    // One that comes after the ACK has its time as well.
+    // One that comes shortly before Timer H fires has its time, and one that comes after the ACK.
+    let mut script = answerer(refusing());
+    script.tell(uac(), &invite()).until(31_999);
+    script.sent();
+    for ms in [31_999, 32_001, 63_998] {
+        script.until(ms).tell(uac(), &request("CANCEL", "1", "", 1));
+        assert_eq!(script.sent_one().what(), "200", "at {ms}");
+    }
+    script.until(63_999);
+    assert_eq!(script.agent.held(), 0);
+
     let mut script = answerer(refusing());
     script.tell(uac(), &invite());
     let busy = script.sent().pop().unwrap();
@@ -282,6 +292,21 @@ fn bye_ends_a_call_once() {
     assert_eq!(script.agent.held(), 0);
     script.tell(uac(), &bye);
     assert_eq!(script.sent_one().what(), "481");
+}
+
+/// RFC 3261 §17.2.2: the 200 to a BYE was followed by a 481 in the same transaction, if a copy of the
+/// BYE had come before in another one, as from a proxy that had no room for a transaction then.
+#[test]
+fn each_transaction_of_a_bye_gets_one_answer_for_64_t1() {
+    let (mut script, ok) = answered(config());
+    script.tell(uac(), &request("ACK", "2", &tag(&ok), 1));
+    let [first, second] = ["3", "4"].map(|branch| request("BYE", branch, &tag(&ok), 2));
+    for (ms, bye) in [(1000, &first), (32_999, &second), (64_998, &second)] {
+        script.until(ms).tell(uac(), bye);
+        assert_eq!(script.sent_one().what(), "200", "at {ms}");
+    }
+    script.until(64_999);
+    assert_eq!(script.agent.held(), 0);
 }
 
 #[test]

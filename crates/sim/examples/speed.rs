@@ -22,10 +22,10 @@ use tidegate_agent::{Answerer, Caller};
 use tidegate_balance::{self as balance, Policy};
 use tidegate_proxy::{Listener, Mode, PoolSettings, Proxy, Settings};
 use tidegate_sim::{Link, Network, Tap, Trace};
-use tidegate_world::{Core, Pool, Seed, Timestamp, delegate};
+use tidegate_world::{Pool, Seed, Timestamp};
 
 use measure::{cpu_s, rss_peak_kib};
-use topology::settings;
+use topology::{Node, settings};
 use traffic::Traffic;
 
 const LOSS: f64 = 0.001;
@@ -148,19 +148,4 @@ impl Mesh {
 /// The address of a node: callers, proxies and the called have a network each.
 fn at(kind: u8, index: u8) -> SocketAddr {
     (Ipv4Addr::new(10, kind, 0, index + 1), 5060).into()
-}
-
-/// A node of any kind.
-enum Node {
-    Caller(Box<Caller>),
-    Proxy(Box<Proxy>),
-    Answerer(Box<Answerer>),
-}
-
-impl Core for Node {
-    delegate!(match self {
-        Self::Caller(core) => core,
-        Self::Proxy(core) => core,
-        Self::Answerer(core) => core,
-    });
 }

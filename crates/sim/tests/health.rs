@@ -9,26 +9,11 @@ use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, CallerStats
 use tidegate_balance::{COUNT_MAX, Duty, Policy, Pool, State};
 use tidegate_proxy::{Counters, Health, PoolSettings, Probe, Proxy};
 use tidegate_sim::{Link, Network, NodeId, Silence, Trace};
-use tidegate_world::{Core, Pool as Buffers, Seed, Timestamp, delegate};
+use tidegate_world::{Pool as Buffers, Seed, Timestamp};
 
-use topology::{BACKENDS, CALLER, PROXY, address, backends, settings};
+use topology::{BACKENDS, CALLER, Node, PROXY, address, backends, settings};
 
 const SEED: Seed = Seed(7);
-
-/// What stands in the network.
-enum Node {
-    Caller(Box<Caller>),
-    Proxy(Box<Proxy>),
-    Answerer(Box<Answerer>),
-}
-
-impl Core for Node {
-    delegate!(match self {
-        Self::Caller(core) => core,
-        Self::Proxy(core) => core,
-        Self::Answerer(core) => core,
-    });
-}
 
 /// One caller, the proxy, three answerers.
 struct World {

@@ -30,8 +30,17 @@ pub(crate) enum Phase {
     Talking(Timestamp, Option<Answer>),
     /// We have hung up: the BYE and its transaction.
     Leaving(OtherClient, Farewell, Ending),
-    /// Over; kept until a time. The CSeq of the BYE that ended it, if one did.
-    Over(Timestamp, Option<u32>),
+    /// Over; kept until a time. The BYE that ended it, if one did.
+    Over(Timestamp, Option<Ended>),
+}
+
+/// The BYE that ended a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// Its number.
+    pub cseq: u32,
+    /// Fingerprint of the transaction in which it came last.
+    pub key: u128,
 }
 
 /// How an answered call ended that the caller did not end.
@@ -150,8 +159,15 @@ impl Call {
                 self.phase = Phase::Refused(invite, response);
                 match firing {
                     Firing::Resend => Act::Again,
-                    // RFC 3261 §17.2.1: timer H fired, "the ACK was never received".
-                    Firing::TimedOut => Act::Drop,
+                    // RFC 3261 §17.2.1: timer H fired, "the ACK was never received". A CANCEL
+                    // that came late has its own time (§17.2.2, timer J).
+                    Firing::TimedOut => match self.cancelled.filter(|&until| until > now) {
+                        Some(until) => {
+                            self.phase = Phase::Over(until, None);
+                            Act::Wait
+                        }
+                        None => Act::Drop,
+                    },
                     Firing::Silent => Act::Wait,
                 }
             }
@@ -215,16 +231,23 @@ impl Call {
         }
     }
 
-    /// A BYE of this dialog with this CSeq number.
-    pub fn on_bye(&mut self, now: Timestamp, cseq: u32, timing: &Timing) -> Bye {
-        match self.phase {
+    /// A BYE of this dialog.
+    pub fn on_bye(&mut self, now: Timestamp, bye: Ended, timing: &Timing) -> Bye {
+        match &mut self.phase {
             // RFC 3261 §15.1.2 holds for a call whose ACK was lost as well, and for one that both
             // sides end at once.
             Phase::Answered(..) | Phase::Talking(..) | Phase::Leaving(..) => {
-                self.finish(now, timing, Some(cseq));
+                self.finish(now, timing, Some(bye));
                 Bye::Ends
             }
-            Phase::Over(_, Some(ended)) if ended == cseq => Bye::Again,
+            Phase::Over(until, Some(ended)) if ended.cseq == bye.cseq => {
+                // A proxy that has forgotten its transaction begins another one with a copy. That
+                // has a timer J of its own (RFC 3261 §17.2.2).
+                if ended.key != bye.key {
+                    (*until, *ended) = (now + timing.patience(), bye);
+                }
+                Bye::Again
+            }
             _ => Bye::Unknown,
         }
     }
@@ -273,7 +296,7 @@ impl Call {
     }
 
     /// The call is over; late copies are absorbed for 64·T1.
-    pub fn finish(&mut self, now: Timestamp, timing: &Timing, bye: Option<u32>) {
+    pub fn finish(&mut self, now: Timestamp, timing: &Timing, bye: Option<Ended>) {
         self.phase = Phase::Over(now + timing.patience(), bye);
     }
 }

@@ -11,7 +11,7 @@ use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
 use tidegate_sim::{Link, Network, Summary, Trace};
-use tidegate_world::{Core, Entry, Memory, Pool, Recorder, Seed, Timestamp};
+use tidegate_world::{Core, Entry, Memory, Pool, Recorder, Seed, Timestamp, delegate};
 
 pub const CALLER: &str = "127.0.0.1:5080";
 pub const PROXY: &str = "127.0.0.1:5060";
@@ -19,6 +19,21 @@ pub const BACKENDS: [&str; 3] = ["127.0.0.1:5070", "127.0.0.1:5071", "127.0.0.1:
 
 pub fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
+}
+
+/// A node of any kind.
+pub enum Node {
+    Caller(Box<Caller>),
+    Proxy(Box<Proxy>),
+    Answerer(Box<Answerer>),
+}
+
+impl Core for Node {
+    delegate!(match self {
+        Self::Caller(core) => core,
+        Self::Proxy(core) => core,
+        Self::Answerer(core) => core,
+    });
 }
 
 /// A run, and what may differ between two.

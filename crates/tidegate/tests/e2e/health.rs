@@ -12,6 +12,9 @@ use crate::stage::{Configuration, Load, Metrics, Sipp, Stage, Tidegate, eventual
 const PROBED: &str = "[pool.health]\nprobe = \"options\"\ninterval_s = 0.2\ntimeout_ms = 150\n\
                       fall = 3\nrise = 2\n";
 
+const LOAD: Load<'_> =
+    Load { scenario: "uac-routes", calls: 300, rate_cps: 100, hold_ms: 1000, socket_each: false };
+
 fn ctl(stage: &Stage, tidegate: &Tidegate, arguments: &[&str]) -> (Option<i32>, String) {
     let admin = tidegate.admin().to_string();
     run_to_end(stage, &[&["ctl", "--admin", &admin], arguments].concat())
@@ -66,14 +69,7 @@ fn who_is_drained_by_an_operator_loses_no_call_and_gets_none() {
     let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
     let [stays, drains] = [callees[0].address(), callees[1].address()];
     let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[stays, drains]));
-    let load = Load {
-        scenario: "uac-routes",
-        calls: 300,
-        rate_cps: 100,
-        hold_ms: 1000,
-        ..Load::default()
-    };
-    let caller = Sipp::caller(&stage, tidegate.address(), &load);
+    let caller = Sipp::caller(&stage, tidegate.address(), &LOAD);
     tidegate.wait_for("calls are up", |metrics| metrics.backend("backend_calls", drains) > 20);
 
     let name = drains.to_string();
@@ -109,14 +105,7 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     let recording = stage.path("recording");
     let recording = recording.to_str().expect("a path of ours");
     let mut tidegate = Tidegate::start_with(&stage, &first, &["--record", recording]);
-    let load = Load {
-        scenario: "uac-routes",
-        calls: 300,
-        rate_cps: 100,
-        hold_ms: 1000,
-        ..Load::default()
-    };
-    let caller = Sipp::caller(&stage, tidegate.address(), &load);
+    let caller = Sipp::caller(&stage, tidegate.address(), &LOAD);
     tidegate.wait_for("calls are up", |metrics| metrics.backend("backend_calls", goes) > 20);
 
     let second = Configuration { backends: vec![comes, stays], ..first.clone() };

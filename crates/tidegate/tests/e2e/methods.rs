@@ -83,10 +83,7 @@ fn the_callee_may_end_the_call() {
     let uri = format!("sip:bob@{here}");
     caller.send(here, &caller.request("INVITE", &uri, 1, 1));
     let invite = backend.receive();
-    backend.send(here, &backend.response(&invite, "200 OK"));
-    let ok = caller.receive();
-    caller.send(here, &caller.in_dialog("ACK", &ok, 1));
-    assert!(backend.receive().start().starts_with("ACK "));
+    let ok = backend.accept(&invite, here, &caller);
 
     // RFC 3261 §12.1.1: the callee's route set is the Record-Route, in its order.
     let contact = invite.field("Contact").trim_matches(['<', '>']);

@@ -105,13 +105,7 @@ fn a_call_stays_where_it_is_when_its_name_leads_elsewhere() {
     let call = |number, callee: &Peer| {
         let invite = caller.request("INVITE", "sip:service@example.com", number, 1);
         caller.send(tidegate.address(), &invite);
-        let (received, from) = callee.receive_from();
-        callee.send(from, &callee.response(&received, "200 OK"));
-        let ok = caller.receive();
-        assert_eq!(ok.status(), 200);
-        caller.send(tidegate.address(), &caller.in_dialog("ACK", &ok, 1));
-        assert!(callee.receive().start().starts_with("ACK "));
-        ok
+        callee.accept(&callee.receive(), tidegate.address(), &caller)
     };
     let ok = call(1, &first);
     server.set("app.example", &[elsewhere.ip()], 0);
@@ -143,12 +137,7 @@ fn a_call_from_before_a_restart_is_not_ended_while_names_are_unknown() {
     wait_until_up(&tidegate);
     let invite = caller.request("INVITE", "sip:service@example.com", 1, 1);
     caller.send(tidegate.address(), &invite);
-    let (received, from) = callee.receive_from();
-    callee.send(from, &callee.response(&received, "200 OK"));
-    let ok = caller.receive();
-    assert_eq!(ok.status(), 200);
-    caller.send(tidegate.address(), &caller.in_dialog("ACK", &ok, 1));
-    assert!(callee.receive().start().starts_with("ACK "));
+    let ok = callee.accept(&callee.receive(), tidegate.address(), &caller);
 
     server.silence("app.example");
     tidegate.signal(Signal::KILL);

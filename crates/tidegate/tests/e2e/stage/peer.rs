@@ -112,6 +112,18 @@ impl Peer {
         }
     }
 
+    /// Accepts an INVITE that `caller` has sent through `proxy`, and waits for the ACK. The 200, as
+    /// the caller got it.
+    #[track_caller]
+    pub fn accept(&self, invite: &Message, proxy: SocketAddr, caller: &Self) -> Message {
+        self.send(proxy, &self.response(invite, "200 OK"));
+        let ok = caller.receive();
+        assert_eq!(ok.status(), 200);
+        caller.send(proxy, &caller.in_dialog("ACK", &ok, 1));
+        assert!(self.receive().start().starts_with("ACK "));
+        ok
+    }
+
     /// The next message, if it has come already.
     pub fn next_now(&self) -> Option<Message> {
         Some(self.next_from_now()?.0)
