@@ -1,5 +1,6 @@
 //! The reference model of the leases: the calls of one balancer, by what passes it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -43,6 +44,8 @@ struct Open {
     until: Timestamp,
     /// The back end that has to answer, if it is one.
     at: Option<usize>,
+    /// The balancer itself waits for the answer.
+    is_stateful: bool,
 }
 
 #[derive(Debug)]
@@ -101,13 +104,15 @@ impl Model {
     }
 
     pub(super) fn held(&mut self, now: Timestamp) -> Truth {
-        self.calls.retain(|_, call| call.until > now);
+        self.calls.retain(|_, call| {
+            call.expire(now);
+            call.until > now
+        });
         let backends = vec![(0, 0); self.balancer.backends.len()];
         let mut truth = Truth { backends, open: 0, is_sure: true };
         for call in self.calls.values_mut() {
             truth.is_sure &= call.begun.len() <= TRANSACTIONS_MAX;
             truth.backends[call.backend].0 += u64::from(call.is_held);
-            call.open.retain(|_, open| open.until > now);
             for (&(_, method), open) in &call.open {
                 truth.open += 1;
                 if let Some(at) = open.at {
@@ -168,12 +173,14 @@ impl Model {
 
     /// The call that a packet belongs to, if it is not forgotten.
     fn call(&mut self, seen: &Seen) -> Option<&mut Call> {
-        if self.calls.get(&seen.call).is_some_and(|call| call.until <= seen.now) {
-            self.calls.remove(&seen.call);
+        let Entry::Occupied(mut entry) = self.calls.entry(seen.call) else { return None };
+        entry.get_mut().expire(seen.now);
+        // What becomes of its transactions at that moment may keep it.
+        if entry.get().until < seen.now {
+            entry.remove();
+            return None;
         }
-        let call = self.calls.get_mut(&seen.call)?;
-        call.open.retain(|_, open| open.until > seen.now);
-        Some(call)
+        Some(entry.into_mut())
     }
 
     /// A request goes on: to a back end, or from one to somebody else.
@@ -202,7 +209,7 @@ impl Model {
             return;
         }
         if !is_known && !is_of_invite {
-            call.begin(seen.now, name, backend);
+            call.begin(seen.now, name, backend, seen.is_of_stateful());
         }
         call.touch(seen.now, seen.method, idle_max);
     }
@@ -234,8 +241,9 @@ impl Model {
         {
             // The call is its back end's who has answered.
             call.move_to(from, name);
-            call.begin(seen.now, name, Some(from));
+            call.begin(seen.now, name, Some(from), true);
         }
+        call.is_answered |= handed.is_some_and(|handed| handed.from.is_some());
         call.open.remove(&name);
         call.over.insert(name);
         match (seen.method, call.phase) {
@@ -281,14 +289,29 @@ impl Call {
         (self.backend, self.is_held) = (backend, false);
     }
 
-    fn begin(&mut self, now: Timestamp, name: Name, at: Option<usize>) {
+    /// What nobody has answered in time is over.
+    fn expire(&mut self, now: Timestamp) {
+        // RFC 3261 §15.1.1: who gets "no response at all" to a BYE takes the session for ended, and
+        // so does a balancer that has waited for it.
+        let unanswered = |(&(_, method), open): (&Name, &Open)| {
+            let is_awaited = method == Method::Bye as u32 && open.is_stateful;
+            (is_awaited && open.until <= now).then_some(open.until)
+        };
+        let ended = self.open.iter().filter_map(unanswered).min();
+        self.open.retain(|_, open| open.until > now);
+        if let Some(at) = ended.filter(|_| self.is_established()) {
+            self.end(at);
+        }
+    }
+
+    fn begin(&mut self, now: Timestamp, name: Name, at: Option<usize>, is_stateful: bool) {
         if name.1 == Method::Invite as u32 && !self.is_established() {
             self.phase = Phase::Trying;
             if at.is_some() {
                 (self.is_held, self.is_answered) = (true, false);
             }
         }
-        self.open.insert(name, Open { until: now + PATIENCE, at });
+        self.open.insert(name, Open { until: now + PATIENCE, at, is_stateful });
         self.begun.insert(name);
     }
 
