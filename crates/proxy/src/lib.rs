@@ -18,6 +18,7 @@ mod counters;
 mod endpoint;
 mod forward;
 mod gauges;
+mod headroom;
 mod health;
 mod in_force;
 mod ingress;

@@ -206,6 +206,7 @@ pub(crate) fn musters(config: &Config) -> Vec<Muster> {
         site: site(&backend.location),
         weight: backend.weight,
         priority: backend.priority,
+        limits: balance::Limits::default(),
     };
     let muster = |pool: &config::Pool| Muster {
         name: pool.name.clone(),
