@@ -203,7 +203,7 @@ mod tests {
             site: Site::Address(([127, 0, 0, 1], port).into()),
             weight,
             priority: 0,
-            limits: Limits::default(),
+            limits: Limits { calls_max: Some(10 * u64::from(port)), ..Limits::default() },
         };
         let backends = backends.iter().map(post).collect();
         Muster { name: pool.to_owned(), slow_start: Duration::ZERO, backends }
@@ -233,6 +233,7 @@ mod tests {
         let second = fleet.enlist(NOW, 2, &moved);
         assert!(Arc::ptr_eq(&second[0].backends()[1], &a));
         assert_eq!((a.weight(), a.duty()), (7, Duty::Draining));
+        assert_eq!((b.calls_max(), second[0].backends()[0].calls_max()), (Some(20), Some(90)));
         assert!(second[0].backends()[0].is_up(NOW) && !b.is_up(NOW));
         assert_eq!([&b, &c].map(|b| b.state(NOW).0), [State::Removed; 2]);
         assert_eq!(names(&fleet.pools()), [["b", "a", "c"]], "`c` has calls left");

@@ -2,9 +2,11 @@
 //!
 //! Signal: of the requests that a back end was given in an interval, how many it refused by 503, or
 //! left unanswered while it answered nothing else. Trips: with one. Then the rate becomes what was
-//! taken of what was given, less a margin ([`Learning::decrease`]), and half of what it was at the
-//! least. What was sent before a decrease says nothing of the rate after it: as in TCP one loss of a
-//! window counts, and not each of its packets. Recovery: an interval without refusals in which nine
+//! taken of what was given, less a margin ([`Learning::decrease`]). A server by watermarks refuses all
+//! for a while, however little it was too much: so the first decrease after a good interval leaves
+//! four fifths at the least, and the next ones one half. What was sent before a decrease, or within an
+//! interval after it, says nothing of the rate then: as in TCP one loss of a window counts, and not
+//! each of its packets, and a queue that has grown takes a while to empty. Recovery: an interval without refusals in which nine
 //! tenths of the rate were made use of lets it grow, by [`Learning::increase`] of itself a second,
 //! and twice as fast after each [`DOUBLING_S`] of such intervals, for what is far below what the
 //! back end can do has a long way. A rate that nobody makes use of stays, or it would mean nothing
@@ -28,8 +30,10 @@ const GROWTH_MAX: f64 = 1.0;
 /// The share of a rate from which on it counts as used.
 const USED: f64 = 0.9;
 
-/// What it falls to in one interval at the least, as a share of itself.
-const FALL_MAX: f64 = 0.5;
+/// What it falls to at the least, as a share of itself: after a good interval, and after one in which
+/// it has fallen.
+const FALL_FIRST: f64 = 0.8;
+const FALL_NEXT: f64 = 0.5;
 
 /// Requests from which on an interval says something, and how long it waits for them.
 const ENOUGH: u64 = 10;
@@ -88,7 +92,13 @@ impl Aimd {
         if interval.refused > 0 {
             let given = interval.given.max(interval.refused);
             let taken = 1.0 - interval.refused as f64 / given as f64;
-            let rate = self.rate.min(given_cps) * (taken * learning.decrease).max(FALL_MAX);
+            let least = match self.clean_s {
+                // Nothing is known that could be kept.
+                _ if self.rate.is_infinite() => 0.0,
+                clean_s if clean_s > 0.0 => FALL_FIRST,
+                _ => FALL_NEXT,
+            };
+            let rate = self.rate.min(given_cps) * (taken * learning.decrease).max(least);
             return Self { rate: rate.max(learning.rate_min_cps).min(cps_max), clean_s: 0.0 };
         }
         if self.rate.is_infinite() || given_cps < USED * self.rate {
@@ -130,16 +140,17 @@ mod tests {
     fn it_begins_with_what_was_taken_at_the_first_refusal() {
         assert_eq!(rate(Aimd::COLD, 40, 0), NONE);
         assert_eq!(rate(Aimd::COLD, 40, 10), 200.0 * 0.75 * 0.95);
-        // The worst that one interval can do.
-        assert_eq!(rate(Aimd::COLD, 40, 40), 100.0);
-        assert_eq!(rate(Aimd::COLD, 0, 3), 1.0);
+        assert_eq!(rate(Aimd::COLD, 40, 30), 200.0 * 0.25 * 0.95);
+        assert_eq!((rate(Aimd::COLD, 40, 40), rate(Aimd::COLD, 0, 3)), (1.0, 1.0));
     }
 
     #[test]
     fn it_falls_to_what_is_taken_whether_it_was_used_or_not() {
         assert_eq!(rate(at(200.0), 40, 4), 200.0 * 0.9 * 0.95);
         assert_eq!(rate(at(200.0), 20, 2), 100.0 * 0.9 * 0.95);
-        assert_eq!(rate(at(200.0), 40, 39), 100.0);
+        assert_eq!(rate(at(200.0), 40, 39), 100.0, "half at the least");
+        let after_a_good_one = Aimd { clean_s: 0.2, ..at(200.0) };
+        assert_eq!(rate(after_a_good_one, 40, 39), 160.0, "four fifths at the least");
         assert_eq!(rate(at(1.2), 1, 1), 1.0, "no further");
         assert_eq!(rate(at(200.0), 1, 40), 2.5, "refusals of more than was given now");
     }

@@ -21,8 +21,8 @@ pub(crate) struct Learned {
     ends_at: AtomicU64,
     given: AtomicU64,
     refused: AtomicU64,
-    /// When the rate last fell.
-    fell_at: AtomicU64,
+    /// From when on what is sent says something of the rate.
+    counts_from: AtomicU64,
     record: Mutex<Record>,
 }
 
@@ -39,7 +39,7 @@ impl Default for Learned {
             ends_at: AtomicU64::new(OFF),
             given: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            fell_at: AtomicU64::new(0),
+            counts_from: AtomicU64::new(0),
             record: Mutex::new(Record { learning: None, began: Timestamp::ZERO, aimd: Aimd::COLD }),
         }
     }
@@ -97,7 +97,7 @@ impl Learned {
             return None;
         }
         if interval.refused > 0 {
-            self.fell_at.store(now.as_nanos(), Relaxed);
+            self.counts_from.store((now + learning.interval).as_nanos(), Relaxed);
         }
         record.aimd = record.aimd.step(&learning, &interval, cps_max);
         self.begin(&mut record, now);
@@ -106,7 +106,7 @@ impl Learned {
 
     /// The back end has refused a request that it was sent at `sent`.
     pub(crate) fn on_refused(&self, sent: Timestamp) {
-        if self.is_on() && sent.as_nanos() >= self.fell_at.load(Relaxed) {
+        if self.is_on() && sent.as_nanos() >= self.counts_from.load(Relaxed) {
             self.refused.fetch_add(1, Relaxed);
         }
     }
@@ -174,11 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_a_decrease_says_nothing_after_it() {
+    fn what_was_sent_before_a_decrease_or_soon_after_says_nothing() {
         let learned = learning();
         run(&learned, 0, 200, |_| true);
         let fallen = learned.on_given(at(200), NONE).unwrap();
-        for ms in [120, 150, 199] {
+        for ms in [120, 150, 199, 201, 399] {
             learned.on_refused(at(ms));
         }
         let rates = run(&learned, 205, 405, |_| false);
