@@ -8,6 +8,10 @@ use crate::metrics::{Family, Samples};
 
 /// Adds the back ends of a pool, as they are at `now`.
 pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
+    // As for those in it, what is not limited has no number.
+    if let Some(free) = pool.free_calls(now) {
+        samples.push(&POOL_HEADROOM, &[("pool", pool.name())], free);
+    }
     for backend in pool.backends() {
         let labels = [("pool", pool.name()), ("backend", backend.name())];
         samples.push(&BACKEND_UP, &labels, u64::from(backend.is_up(now)));
@@ -26,6 +30,15 @@ pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
             samples.push(&BACKEND_TRANSITIONS, &[labels[0], labels[1], ("to", to)], count);
         }
         samples.push(&BACKEND_CALLS, &labels, backend.calls());
+        if let Some(calls_max) = backend.calls_max() {
+            samples.push(&BACKEND_CALLS_MAX, &labels, calls_max);
+        }
+        if let Some(cps) = backend.rate_max_cps() {
+            samples.push(&BACKEND_RATE_MAX, &labels, cps);
+        }
+        if let Some(cps) = backend.learned_cps() {
+            samples.push(&BACKEND_LEARNED, &labels, cps);
+        }
         samples.push(&BACKEND_WORK, &labels, backend.work() as f64 / 100.0);
         samples.push(&BACKEND_ASSIGNED, &labels, backend.assigned());
         samples.push(&BACKEND_REFUSALS, &labels, backend.refusals());
@@ -47,6 +60,21 @@ static BACKEND_TRANSITIONS: Family = Family::counter(
     "How often the back end was taken down, and brought back by an answer",
 );
 static BACKEND_CALLS: Family = Family::gauge("backend_calls", "Calls on the back end");
+static BACKEND_CALLS_MAX: Family =
+    Family::gauge("backend_calls_max", "Calls that the back end may hold, if they are limited");
+static BACKEND_RATE_MAX: Family = Family::gauge(
+    "backend_rate_max_cps",
+    "Requests a second that the back end may be given, if they are limited",
+);
+static BACKEND_LEARNED: Family = Family::gauge(
+    "backend_learned_cps",
+    "Requests a second that the back end takes, as its refusals have taught",
+);
+static POOL_HEADROOM: Family = Family::gauge(
+    "pool_headroom_calls",
+    "Calls that the back ends of the pool that are up may hold beyond those they hold, if all \
+     are limited",
+);
 static BACKEND_WORK: Family = Family::gauge(
     "backend_work",
     "Open transactions on the back end, an INVITE weighing 1.75 and any other 1",
