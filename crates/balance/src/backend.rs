@@ -1,13 +1,14 @@
 //! One server behind the balancer, and what is known of it.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
 use crate::health::{Duty, Health, State};
 use crate::lease::Weighs;
+use crate::limit::Allowance;
 use crate::response_time::ResponseTimes;
 use crate::{Location, Named, Place};
 
@@ -23,6 +24,7 @@ pub struct Backend {
     name: Box<str>,
     location: Location,
     load: Load,
+    allowance: Allowance,
     response_times: ResponseTimes,
 }
 
@@ -38,7 +40,9 @@ struct Load {
     transactions: AtomicU64,
     work: AtomicU64,
     weight: AtomicU32,
-    priority: AtomicU32,
+    priority: AtomicU16,
+    /// Whether there is anything to ask its allowance for, which lies elsewhere.
+    is_limited: AtomicBool,
     health: Health,
     assigned: AtomicU64,
     failures: AtomicU64,
@@ -51,6 +55,8 @@ struct Load {
     refused_at: AtomicU64,
 }
 
+const _: () = assert!(std::mem::offset_of!(Load, health) == 32, "half of them are its");
+
 /// Answers are noted no more often than this: a store on every one would make the cache line
 /// go back and forth between the shards.
 const ANSWERED_STEP_NS: u64 = 10_000_000;
@@ -62,6 +68,7 @@ impl Backend {
             name: name.into(),
             location: location.into(),
             load: Load::default(),
+            allowance: Allowance::default(),
             response_times: ResponseTimes::default(),
         };
         backend.set_weight(weight);
@@ -117,6 +124,7 @@ impl Backend {
         let has_moved = self.named().is_some_and(|named| named.move_to(ip));
         if has_moved {
             self.load.health.forget();
+            self.forget_learned();
         }
         has_moved
     }
@@ -140,12 +148,12 @@ impl Backend {
 
     /// Which back ends come before it: calls go to those of the lowest number that may have them.
     pub fn priority(&self) -> u32 {
-        self.load.priority.load(Relaxed)
+        self.load.priority.load(Relaxed).into()
     }
 
-    /// Gives it another priority.
+    /// Gives it another priority, at most 65,535.
     pub fn set_priority(&self, priority: u32) {
-        self.load.priority.store(priority, Relaxed);
+        self.load.priority.store(priority.try_into().unwrap_or(u16::MAX), Relaxed);
     }
 
     /// For how long its weight grows after a return; zero: it is whole at once.
@@ -231,7 +239,9 @@ impl Backend {
 
     /// Gives it a duty.
     pub fn set_duty(&self, now: Timestamp, duty: Duty) {
-        self.load.health.set_duty(now, duty);
+        if self.load.health.set_duty(now, duty) == Duty::Maintenance && duty != Duty::Maintenance {
+            self.forget_learned();
+        }
     }
 
     /// How often it was taken down, and how often it came back by an answer.
@@ -248,13 +258,14 @@ impl Backend {
 
     /// A request to it has had no answer since `since`. If nothing else had one either, it has
     /// failed; `limit` failures in a row are as a delivery that failed. One request that it does
-    /// not like is not enough.
-    pub fn on_silent(&self, now: Timestamp, since: Timestamp, limit: u32, pause: Duration) {
+    /// not like is not enough. Whether it has failed.
+    pub fn on_silent(&self, now: Timestamp, since: Timestamp, limit: u32, pause: Duration) -> bool {
         if self.has_answered(since) {
-            return;
+            return false;
         }
         self.load.failures.fetch_add(1, Relaxed);
         self.load.health.change(now, |liveness| liveness.on_unanswered(now, limit, pause));
+        true
     }
 
     /// It has answered, so it is there.
@@ -321,6 +332,18 @@ impl Backend {
         self.load.refusals.load(Relaxed)
     }
 
+    pub(crate) fn allowance(&self) -> &Allowance {
+        &self.allowance
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.load.is_limited.load(Relaxed)
+    }
+
+    pub(crate) fn set_limited(&self, is_limited: bool) {
+        self.load.is_limited.store(is_limited, Relaxed);
+    }
+
     pub(crate) fn note_assigned(&self) {
         self.load.assigned.fetch_add(1, Relaxed);
     }
@@ -333,6 +356,12 @@ impl Backend {
         self.load.calls.fetch_add(weighs.calls.into(), Relaxed);
         self.load.transactions.fetch_add(weighs.transactions.into(), Relaxed);
         self.load.work.fetch_add(weighs.work.into(), Relaxed);
+    }
+
+    /// Takes one call, unless `calls_max` are held; whether it did.
+    pub(crate) fn take_call(&self, calls_max: u64) -> bool {
+        let next = |calls: u64| (calls < calls_max).then(|| calls + 1);
+        self.load.calls.fetch_update(Relaxed, Relaxed, next).is_ok()
     }
 
     pub(crate) fn give_back(&self, weighs: Weighs) {

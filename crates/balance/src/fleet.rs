@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Backend, Duty, Pool, Site};
+use crate::{Backend, Duty, Limits, Pool, Site};
 
 /// A pool as it is configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub struct Muster {
 }
 
 /// A back end as it is configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Post {
     /// Its name, different from every other's in the pool.
     pub name: String,
@@ -38,6 +38,8 @@ pub struct Post {
     pub weight: u32,
     /// Which come before it: those of a lower number.
     pub priority: u32,
+    /// What it may be given.
+    pub limits: Limits,
 }
 
 /// All back ends; a clone is another handle on the same.
@@ -144,6 +146,7 @@ impl Roll {
             backend.set_weight(post.weight);
             backend.set_priority(post.priority);
             backend.set_slow_start(muster.slow_start);
+            backend.set_limits(&post.limits);
             if backend.duty() == Duty::Removed {
                 backend.set_duty(now, Duty::InService);
             }
@@ -200,6 +203,7 @@ mod tests {
             site: Site::Address(([127, 0, 0, 1], port).into()),
             weight,
             priority: 0,
+            limits: Limits { calls_max: Some(10 * u64::from(port)), ..Limits::default() },
         };
         let backends = backends.iter().map(post).collect();
         Muster { name: pool.to_owned(), slow_start: Duration::ZERO, backends }
@@ -229,6 +233,7 @@ mod tests {
         let second = fleet.enlist(NOW, 2, &moved);
         assert!(Arc::ptr_eq(&second[0].backends()[1], &a));
         assert_eq!((a.weight(), a.duty()), (7, Duty::Draining));
+        assert_eq!((b.calls_max(), second[0].backends()[0].calls_max()), (Some(20), Some(90)));
         assert!(second[0].backends()[0].is_up(NOW) && !b.is_up(NOW));
         assert_eq!([&b, &c].map(|b| b.state(NOW).0), [State::Removed; 2]);
         assert_eq!(names(&fleet.pools()), [["b", "a", "c"]], "`c` has calls left");

@@ -126,17 +126,18 @@ impl Health {
         (Duty::ALL[(word & 3) as usize], Timestamp::from_nanos(word >> 2))
     }
 
-    /// Gives it a duty. It keeps what it has since when, if it has that already. What comes back
-    /// from maintenance is taken for up.
-    pub fn set_duty(&self, now: Timestamp, duty: Duty) {
+    /// Gives it a duty, and returns the one before. It keeps what it has since when, if it has that
+    /// already. What comes back from maintenance is taken for up.
+    pub fn set_duty(&self, now: Timestamp, duty: Duty) -> Duty {
         let (before, _) = self.duty();
         if before == duty {
-            return;
+            return before;
         }
         self.duty.store(now.as_nanos() << 2 | duty as u64, Relaxed);
         if before == Duty::Maintenance {
             self.forget();
         }
+        before
     }
 
     /// Nothing is known of it any more: it is taken for up.

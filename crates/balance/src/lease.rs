@@ -53,6 +53,8 @@ pub(crate) struct Weighs {
     pub(crate) work: u32,
 }
 
+const CALL: Weighs = Weighs { calls: 1, transactions: 0, work: 0 };
+
 /// A count taken on a back end, given back when dropped, on whatever path and
 /// from whatever thread.
 #[must_use = "a lease that is dropped at once counts nothing"]
@@ -65,7 +67,16 @@ pub struct Lease {
 
 impl Lease {
     pub(crate) fn call(backend: &Arc<Backend>) -> Self {
-        Self::take(backend, Weighs { calls: 1, ..Weighs::default() }, None)
+        Self::take(backend, CALL, None)
+    }
+
+    /// A call, unless the back end holds `calls_max`.
+    pub(crate) fn call_within(backend: &Arc<Backend>, calls_max: u64) -> Option<Self> {
+        backend.take_call(calls_max).then(|| Self {
+            backend: Arc::clone(backend),
+            weighs: CALL,
+            waiting: None,
+        })
     }
 
     pub(crate) fn transaction(
@@ -86,6 +97,11 @@ impl Lease {
         if let Some(waiting) = self.waiting.take() {
             self.backend.response_times().on_answered(now, waiting);
         }
+    }
+
+    /// When its transaction began, until it is [answered](Self::on_answered).
+    pub fn sent_at(&self) -> Option<Timestamp> {
+        self.waiting.as_ref().map(Waiting::since)
     }
 
     fn take(backend: &Arc<Backend>, weighs: Weighs, waiting: Option<Waiting>) -> Self {

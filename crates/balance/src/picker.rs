@@ -6,10 +6,33 @@ use std::time::Duration;
 use tidegate_world::{Stream, Timestamp};
 
 use crate::group::Groups;
+use crate::limit::Allotment;
 use crate::policy::{Candidates, Choose, hash, peak_ewma, tlwl};
 use crate::registry::Values;
 use crate::response_time::Watch;
-use crate::{Backend, Key, Lease, Policy, Pool, Work};
+use crate::{Backend, Demand, Key, Lease, Policy, Pool, Work};
+
+/// Choices in vain because another shard has taken what was left meanwhile.
+const TRIES: usize = 8;
+
+/// A back end that was given a request, and what it holds of that.
+#[derive(Debug)]
+#[must_use = "a call that is not kept is given back"]
+pub struct Assigned {
+    /// Its place in the pool.
+    pub index: usize,
+    /// The call, if one was demanded.
+    pub call: Option<Lease>,
+}
+
+/// Why a request was given to nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unassigned {
+    /// Nobody is up.
+    Down,
+    /// Nobody of those that are up has headroom.
+    Full,
+}
 
 /// One shard's chooser over a pool.
 #[derive(Debug)]
@@ -92,14 +115,68 @@ impl Picker {
         key: u64,
         may_have: impl Fn(usize, &Backend) -> bool,
     ) -> Option<usize> {
+        let picked = self.choose(now, key, may_have)?;
+        self.backend(picked).note_assigned();
+        Some(picked)
+    }
+
+    /// As [`pick_where`](Self::pick_where), among those that have headroom for what is demanded,
+    /// which is taken.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn assign(
+        &mut self,
+        now: Timestamp,
+        key: u64,
+        demand: Demand,
+        may_have: impl Fn(usize, &Backend) -> bool,
+    ) -> Result<Assigned, Unassigned> {
+        let has_headroom =
+            |i: usize, backend: &Backend| may_have(i, backend) && backend.has_headroom(now, demand);
+        for _ in 0..TRIES {
+            let Some(index) = self.choose(now, key, has_headroom) else { break };
+            if let Some(Allotment(call)) = self.backend(index).allot(now, demand) {
+                self.backend(index).note_assigned();
+                return Ok(Assigned { index, call });
+            }
+        }
+        let mut backends = self.pool.backends().iter().enumerate();
+        let is_any_up = backends.any(|(i, backend)| backend.is_up(now) && may_have(i, backend));
+        Err(if is_any_up { Unassigned::Full } else { Unassigned::Down })
+    }
+
+    /// Takes what is demanded of the back end at `index`, which had the request's like before. It
+    /// is not counted as assigned again.
+    ///
+    /// # Errors
+    /// If that is not up, or has no headroom.
+    pub fn assign_to(
+        &self,
+        now: Timestamp,
+        index: usize,
+        demand: Demand,
+    ) -> Result<Assigned, Unassigned> {
+        let backend = self.backend(index);
+        if !backend.is_up(now) {
+            return Err(Unassigned::Down);
+        }
+        let Allotment(call) = backend.allot(now, demand).ok_or(Unassigned::Full)?;
+        Ok(Assigned { index, call })
+    }
+
+    fn choose(
+        &mut self,
+        now: Timestamp,
+        key: u64,
+        may_have: impl Fn(usize, &Backend) -> bool,
+    ) -> Option<usize> {
         let backends = self.pool.backends();
         let is_usable = |i: usize| backends[i].is_up(now) && may_have(i, &backends[i]);
         let (groups, front) = (&self.groups, self.groups.front(is_usable)?);
         let is_usable = |i: usize| groups.holds(front, i) && is_usable(i);
         let among = Candidates { now, backends, key, is_usable: &is_usable };
-        let picked = self.policy.choose(&among, &mut self.draws)?;
-        backends[picked].note_assigned();
-        Some(picked)
+        self.policy.choose(&among, &mut self.draws)
     }
 
     /// Chooses by the keyed hash of the Call-ID alone, whatever the policy, and counts

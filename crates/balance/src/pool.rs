@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_world::Timestamp;
 
-use crate::{Backend, Location};
+use crate::{Backend, Demand, Location};
 
 /// A pool of back ends; a clone is another handle on the same counts.
 #[derive(Clone, Debug)]
@@ -57,5 +57,20 @@ impl Pool {
     /// Whether any of them may be given new calls.
     pub fn is_up(&self, now: Timestamp) -> bool {
         self.backends.iter().any(|backend| backend.is_up(now))
+    }
+
+    /// Whether any of them may be given what is demanded.
+    pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
+        self.backends.iter().any(|backend| backend.is_up(now) && backend.has_headroom(now, demand))
+    }
+
+    /// Calls that those that are up may hold beyond what they hold; `None` if not all of the pool
+    /// are limited.
+    pub fn free_calls(&self, now: Timestamp) -> Option<u64> {
+        let free = |backend: &Arc<Backend>| {
+            let free = backend.free_calls(Demand::Call)?;
+            Some(if backend.is_up(now) { free } else { 0 })
+        };
+        self.backends.iter().map(free).sum()
     }
 }

@@ -44,6 +44,12 @@ pub(crate) struct Waiting {
     ends: u32,
 }
 
+impl Waiting {
+    pub(crate) fn since(&self) -> Timestamp {
+        self.since
+    }
+}
+
 /// The response times of a back end.
 #[derive(Debug)]
 pub(crate) struct ResponseTimes {

@@ -73,7 +73,7 @@ pub use settings::{Decide, Occupancy, Settings};
 pub use shadow::{Compared, Shadow};
 pub use signals::{Bucket, Flow, Queue, Reading, Service, Signals};
 pub use sojourn::{Sojourn, SojournWindow};
-pub use sources::{Sender, SourceSettings};
+pub use sources::{Headroom, Sender, SourceSettings};
 pub use throttle::{Throttle, ThrottleKind};
 pub use tiers::{Tier, TierSettings, Tiers};
 pub use verdict::{Reason, Ticket, Verdict};

@@ -34,6 +34,27 @@ pub struct Sender {
     pub limit: Option<usize>,
     /// The work has priority, and there is room for it where that waits.
     pub has_priority: bool,
+    /// For which work there is room behind.
+    pub headroom: Headroom,
+}
+
+/// For which new work there is room with those behind who would have to do it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Headroom {
+    /// For any.
+    #[default]
+    Any,
+    /// For what has priority: there is nothing left but the reserve that is kept for it.
+    Priority,
+    /// For none.
+    None,
+}
+
+impl Headroom {
+    /// Whether there is room for the new work of a bucket.
+    pub(crate) fn holds(self, bucket: Bucket) -> bool {
+        self == Self::Any || self == Self::Priority && bucket == Bucket::Priority
+    }
 }
 
 /// Shares, limits and the cap on priority.

@@ -54,6 +54,8 @@ pub enum Reason {
     Stale,
     /// There is no room in the queue.
     QueueFull,
+    /// All back ends that it could go to are at their limits.
+    PoolFull,
     /// The server is stopping.
     Stopping,
     /// Its source has had its share of what is admitted, or of the room in the queue.
@@ -64,12 +66,13 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Law,
         Self::Again,
         Self::Rank,
         Self::Stale,
         Self::QueueFull,
+        Self::PoolFull,
         Self::Stopping,
         Self::SourceShare,
         Self::SourceLimit,
@@ -83,6 +86,7 @@ impl Reason {
             Self::Rank => "rank",
             Self::Stale => "stale",
             Self::QueueFull => "queue_full",
+            Self::PoolFull => "pool_full",
             Self::Stopping => "stopping",
             Self::SourceShare => "source_share",
             Self::SourceLimit => "source_limit",
@@ -102,6 +106,10 @@ impl Reason {
             }
             Self::QueueFull => {
                 "As many new calls wait as the queue has room for, or as the law lets wait."
+            }
+            Self::PoolFull => {
+                "Every back end that it could go to has as many calls, or is given as many new ones a \
+                 second, as its limits let it have."
             }
             Self::Stopping => "The process is stopping, and begins nothing new.",
             Self::SourceShare => {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cores::{Echo, Seen, next, peer, start, waiting};
+use cores::{Echo, Seen, peer, start, waiting};
 use tidegate_io::*;
 use tidegate_world::*;
 

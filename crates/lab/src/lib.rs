@@ -4,6 +4,7 @@
 // The laboratory runs real sockets against the clock.
 #![allow(clippy::disallowed_methods)]
 
+pub mod balancing;
 pub mod calibrate;
 pub mod catalogue;
 pub mod cost;

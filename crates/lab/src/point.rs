@@ -11,10 +11,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use tidegate_agent::Process;
-use tidegate_balance::Policy;
-use tidegate_server::config::{Emulate, Selection, emulate_toml, overload_toml, selection_toml};
+use tidegate_server::config::{Emulate, emulate_toml, overload_toml};
 use tidegate_world::{Seed, Work};
 
+use crate::balancing::Balancing;
 use crate::cost::Capacity;
 use crate::network::Fault;
 use crate::scenario::{Axis, Conditions, Scenario, Variant};
@@ -173,7 +173,7 @@ impl Point {
             "program": program,
             "world": self.world,
             "overload": overload_toml(&self.variant.overload),
-            "pool": self.variant.pool.as_ref().map(selection_toml),
+            "pool": self.variant.pool.as_ref().map(Balancing::inputs),
             "emulate": emulate_toml(emulate),
             "workload": {
                 "load": load,
@@ -244,20 +244,23 @@ impl Point {
             false => (&node.overload, node.emulate.as_ref()),
         };
         let emulate = emulate.map(|costs| at_speed(costs, node.speed));
-        let pool = node.policy.or(self.variant.pool).filter(|_| topology.balances(place));
+        let pool = node.balancing.as_ref().or(self.variant.pool.as_ref());
+        let pool = pool.filter(|_| topology.balances(place)).cloned().unwrap_or_default();
         // TOML escapes what Rust does, in the same way.
         let state_dir = state_dir.map_or_else(String::new, |folder| {
             format!("state_dir = {:?}\n", folder.display().to_string())
         });
-        let targets =
-            targets.iter().map(|target| format!("[[pool.backend]]\nuri = \"sip:{target}\"\n"));
+        let targets = targets.iter().enumerate().map(|(place, target)| {
+            let limits = pool.backend_toml(place);
+            format!("[[pool.backend]]\nuri = \"sip:{target}\"\n{limits}")
+        });
         format!(
             "[server]\n{state_dir}queue_max = {queue_max}\ndrain_seconds = 0\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
              [[listen]]\ntransport = \"udp\"\naddress = \"{listen}\"\n\n\
              [[pool]]\nname = \"app\"\nmode = \"{}\"\n{}{}\n{}\n{}",
             node.mode.name(),
-            selection_toml(&pool.unwrap_or(Selection::One(Policy::Rr.into()))),
+            pool.pool_toml(),
             targets.collect::<String>(),
             overload_toml(overload),
             emulate.map_or_else(String::new, |costs| emulate_toml(&costs)),
@@ -267,7 +270,7 @@ impl Point {
 
 /// What is different from other servers.
 fn node(node: &Node) -> Value {
-    let Node { name, to, share, mode, under_test, overload, emulate, policy, speed } = node;
+    let Node { name, to, share, mode, under_test, overload, emulate, balancing, speed } = node;
     json!({
         "name": name,
         "to": to,
@@ -276,7 +279,7 @@ fn node(node: &Node) -> Value {
         "under_test": under_test,
         "overload": (!under_test).then(|| overload_toml(overload)),
         "emulate": emulate.as_ref().filter(|_| !under_test).map(emulate_toml),
-        "pool": policy.as_ref().map(selection_toml),
+        "pool": balancing.as_ref().map(Balancing::inputs),
         "speed": speed,
     })
 }

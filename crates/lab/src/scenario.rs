@@ -12,7 +12,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_proxy::Overload;
-use tidegate_server::config::{Diagnostics, Selection, decide_word, queue_word, schema};
+use tidegate_server::config::{Diagnostics, decide_word, queue_word, schema};
+
+use crate::balancing::Balancing;
 
 pub use conditions::{Axis, Conditions, Goodput, Hold};
 pub use farm::Farm;
@@ -62,9 +64,9 @@ pub struct Variant {
     pub label: String,
     /// How new work is admitted and waits.
     pub overload: Overload,
-    /// How servers choose among several others that say nothing of it themselves; in turn if it is
-    /// not said.
-    pub pool: Option<Selection>,
+    /// How servers choose among several others that say nothing of it themselves, and how much they
+    /// give each; in turn and without limits if it is not said.
+    pub pool: Option<Balancing>,
 }
 
 /// What is to come of a variant.

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use tidegate_proxy::{Class, Mode, Overload};
-use tidegate_server::config::{Emulate, Selection};
+use tidegate_server::config::Emulate;
+
+use crate::balancing::Balancing;
 
 /// Servers between callers and answerers. No call passes one twice.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +20,7 @@ pub struct Node {
     /// To whom its calls go; not empty.
     pub to: Vec<Next>,
     /// Who of them gets the next call, where the variant does not say it.
-    pub policy: Option<Selection>,
+    pub balancing: Option<Balancing>,
     /// The part of the offered calls that comes to it from callers, 0..1; all parts make 1.
     pub share: f64,
     /// What it keeps of what it forwards.
@@ -66,7 +68,7 @@ impl Topology {
             under_test: true,
             overload: Overload::default(),
             emulate: None,
-            policy: None,
+            balancing: None,
             speed: 1.0,
         };
         Self { nodes: vec![server] }

@@ -15,7 +15,7 @@ mod expired;
 use std::time::Duration;
 
 use hashbrown::HashTable;
-use tidegate_balance::{Picker, Place};
+use tidegate_balance::{Lease, Picker, Place};
 use tidegate_control::Tier;
 use tidegate_world::{Timers, Timestamp};
 
@@ -203,7 +203,14 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.is_repeated(identity))
     }
 
-    /// A request goes to `member`, which `picker` is for.
+    /// When a transaction of a call that is not established was sent to its back end; `None` if
+    /// that has answered it.
+    pub(crate) fn sent_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
+        self.get(call)?.sent_at(transaction)
+    }
+
+    /// A request goes to `member`, which `picker` is for. A call that it begins is counted there as
+    /// what is `held`, if anything is.
     pub(crate) fn on_request(
         &mut self,
         now: Timestamp,
@@ -211,12 +218,13 @@ impl Calls {
         transaction: Transaction,
         member: Member,
         picker: &Picker,
+        held: Option<Lease>,
     ) {
         let idle_max = self.idle_max;
         self.change(call, |entry| {
             // A token may lead elsewhere than the entry: such a request is no part of it.
             if entry.member == member {
-                entry.on_request(now, transaction, picker, idle_max);
+                entry.on_request(now, transaction, picker, held, idle_max);
             }
         });
     }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_balance::{Backend, Picker};
+use tidegate_balance::{Backend, Lease, Picker};
 use tidegate_control::Tier;
 use tidegate_sip::{Malformed, Message, Outline};
 use tidegate_world::{
@@ -350,16 +350,18 @@ impl Endpoint {
         Instead::Reply(503, "call table is full")
     }
 
-    /// Counts a request on the back end that it goes to.
+    /// Counts a request on the back end that it goes to, and a call that it begins as what is `held`
+    /// there.
     pub(crate) fn count_request(
         &mut self,
         now: Timestamp,
         call: CallRef,
         member: Member,
         transaction: Transaction,
+        held: Option<Lease>,
     ) {
         let picker = &self.pickers[usize::from(member.pool)];
-        self.calls.on_request(now, call, transaction, member, picker);
+        self.calls.on_request(now, call, transaction, member, picker, held);
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {

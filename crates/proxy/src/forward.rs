@@ -21,10 +21,10 @@ impl Endpoint {
         now: Timestamp,
         received: &Received,
         request: &Request<'_>,
-        hop: &Hop,
+        hop: Hop,
     ) -> Result<(), Instead> {
         let ingress = self.addresses().listener_at(received.path.local);
-        let onward = self.onward(ingress, hop)?;
+        let onward = self.onward(ingress, &hop)?;
         let branch = self.branch(received, request, ingress);
         let target = reply_target(&request.essentials.via, received.path.remote);
         let text = branch.encode(self.keys(), target);
@@ -63,10 +63,10 @@ impl Endpoint {
     }
 
     /// Tells the call table of a request that is about to be forwarded.
-    pub(crate) fn note_request(&mut self, now: Timestamp, hop: &Hop, transaction: Transaction) {
+    pub(crate) fn note_request(&mut self, now: Timestamp, hop: Hop, transaction: Transaction) {
         match hop.member {
             Some(member) if hop.toward_backend => {
-                self.count_request(now, hop.call, member, transaction);
+                self.count_request(now, hop.call, member, transaction, hop.held);
             }
             _ => self.calls_mut().on_request_from_backend(now, hop.call, transaction),
         }

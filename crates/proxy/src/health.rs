@@ -97,8 +97,15 @@ impl Endpoint {
         if is_probed { UNTIL_PROBED } else { self.failure_pause() }
     }
 
-    /// The target of a branch has refused a request for overload, by the 503 in `answer`.
-    pub(crate) fn note_refused(&mut self, now: Timestamp, branch: &Branch, answer: &[u8]) {
+    /// The target of a branch has refused a request for overload, by the 503 in `answer`; one that
+    /// began something was sent at `sent`.
+    pub(crate) fn note_refused(
+        &mut self,
+        now: Timestamp,
+        branch: &Branch,
+        sent: Option<Timestamp>,
+        answer: &[u8],
+    ) {
         let Some(member) = self.target_of(branch) else { return };
         let max = self.pool_settings(member.pool).health.retry_after_max;
         // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the
@@ -106,14 +113,21 @@ impl Endpoint {
         let asked = || Message::parse(answer).ok()?.retry_after().ok()?;
         let wait = if max.is_zero() { None } else { asked() };
         let wait = wait.map(|seconds| Duration::from_secs(seconds.into()).min(max));
-        self.backend(member).on_refused(now, wait);
+        let backend = self.backend(member);
+        backend.on_refused(now, wait);
+        if let Some(sent) = sent {
+            backend.on_not_taken(sent);
+        }
     }
 
     /// The target of a branch has been silent since `since`.
     pub(crate) fn note_silent(&mut self, now: Timestamp, branch: &Branch, since: Timestamp) {
         let Some(member) = self.target_of(branch) else { return };
         let limit = self.pool_settings(member.pool).health.error_limit;
-        self.backend(member).on_silent(now, since, limit, self.pause_of(member.pool));
+        let (backend, pause) = (self.backend(member), self.pause_of(member.pool));
+        if backend.on_silent(now, since, limit, pause) {
+            backend.on_not_taken(since);
+        }
     }
 
     /// The back end that a branch goes to. A request that comes from one goes elsewhere.

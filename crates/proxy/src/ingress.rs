@@ -39,8 +39,8 @@ pub enum Queueing {
 pub(crate) enum Fate {
     /// It waits to be served.
     Queued,
-    /// It is to be served; with what its repetitions have in common, if it is new work.
-    Serve(Received, Option<u64>),
+    /// It is to be served.
+    Serve(Received, Admitted),
     /// It is gone.
     Drop(DropReason),
     /// It asks for new work and is not admitted, and this is to be sent.
@@ -51,6 +51,15 @@ pub(crate) enum Fate {
     NotUnderstood(Received),
     /// It is a request that breaks the grammar.
     Malformed(Received, Malformed),
+}
+
+/// What is known of a message that is to be served.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Admitted {
+    /// What its repetitions have in common with it, if it is new work.
+    pub(crate) fingerprint: Option<u64>,
+    /// It goes before others.
+    pub(crate) has_priority: bool,
 }
 
 /// A message's fate.
@@ -158,6 +167,23 @@ impl Ingress {
     /// full now may have room for the repetition, whose sender has been told to go elsewhere.
     pub(crate) fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.gate.on_refused(now, fingerprint);
+    }
+
+    /// New work that was to be served goes to back ends that have no headroom: it is refused as it
+    /// would have been at its arrival. What is sent for it.
+    pub(crate) fn refuse_served(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        class: Class,
+        fingerprint: Option<u64>,
+        endpoint: &Endpoint,
+    ) -> Option<Transmit> {
+        if let Some(fingerprint) = fingerprint {
+            self.on_refused(now, fingerprint);
+        }
+        self.trace.note(now, received, class, Reason::PoolFull, &self.gate);
+        self.disposing.reply(&Refused { received, class, fingerprint }, None, endpoint)
     }
 
     /// What waits in the queue that the law controls.
@@ -276,7 +302,7 @@ impl Ingress {
                 return Judged { class: None, read: true, fate };
             }
         };
-        let Reading { class, lane, bucket, fingerprint, cancels, .. } = reading;
+        let Reading { class, lane, bucket, fingerprint, cancels, begins_call, .. } = reading;
         let judged = |fate| Judged { class: Some(class), read: true, fate };
         let ticket = match bucket {
             None if self.gate.decide() == Decide::Service => None,
@@ -294,6 +320,9 @@ impl Ingress {
                     return judged(Fate::NotUnderstood(received));
                 }
                 sender.has_priority &= has_room(self, Lane::Priority);
+                if begins_call {
+                    sender.headroom = endpoint.headroom(now, &received.path);
+                }
                 let has_room = has_room(self, lane);
                 let number = class as u8;
                 match self.gate.on_new_from(now, &sender, bucket, number, fingerprint, has_room) {
@@ -374,9 +403,10 @@ impl Ingress {
         self.gate.on_backlog(self.backlog());
         self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
         let fingerprint = ticket.as_ref().and_then(Ticket::fingerprint);
+        let has_priority = ticket.as_ref().map(Ticket::bucket) == Some(Bucket::Priority);
         let fate = match ticket {
             Some(ticket) => match self.gate.on_taken(now, ticket) {
-                None => Fate::Serve(received, fingerprint),
+                None => Fate::Serve(received, Admitted { fingerprint, has_priority }),
                 Some(reason) => {
                     let refused = Refused { received: &received, class, fingerprint };
                     self.trace.note(now, &received, class, reason, &self.gate);
@@ -389,7 +419,7 @@ impl Ingress {
                 let refused = Refused { received: &received, class, fingerprint };
                 Fate::Shed(self.disposing.reply(&refused, None, endpoint))
             }
-            None => Fate::Serve(received, None),
+            None => Fate::Serve(received, Admitted::default()),
         };
         Judged { class: Some(class), read: false, fate }
     }

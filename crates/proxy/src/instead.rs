@@ -1,5 +1,6 @@
 //! What happens to a request that is not forwarded.
 
+use tidegate_balance::Unassigned;
 use tidegate_sip::Malformed;
 
 use crate::counters::DropReason;
@@ -14,6 +15,8 @@ pub(crate) enum Instead {
     Capabilities,
     /// Nothing.
     Drop(DropReason),
+    /// A refusal: all back ends that it could go to are at their limits.
+    PoolFull,
     /// Another shard knows more.
     Cross(u16),
 }
@@ -21,6 +24,15 @@ pub(crate) enum Instead {
 impl From<Malformed> for Instead {
     fn from(malformed: Malformed) -> Self {
         Self::Reply(status_of(malformed), "malformed")
+    }
+}
+
+impl From<Unassigned> for Instead {
+    fn from(why: Unassigned) -> Self {
+        match why {
+            Unassigned::Down => Self::Reply(503, "no back end is up"),
+            Unassigned::Full => Self::PoolFull,
+        }
     }
 }
 

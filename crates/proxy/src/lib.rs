@@ -19,6 +19,7 @@ mod disposing;
 mod endpoint;
 mod forward;
 mod gauges;
+mod headroom;
 mod health;
 mod in_force;
 mod ingress;

@@ -1,6 +1,9 @@
 //! Who gets what is new: a back end of a pool, or of another pool that stands in for it.
 
-use tidegate_balance::{Backend, Key, Picker, Policy, Values, fnv1a};
+use tidegate_balance::{
+    Assigned, Backend, Demand, Key, Lease, Picker, Policy, Unassigned, Values, fnv1a,
+};
+use tidegate_sip::Method;
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 use crate::callee::callee;
@@ -24,33 +27,40 @@ impl Endpoint {
         }
     }
 
-    /// Chooses a back end for a new call, by its [`choice_key`](Self::choice_key).
-    pub(crate) fn pick(&mut self, now: Timestamp, pool: u16, key: u64) -> Result<u16, Instead> {
-        self.picker_mut(pool)
-            .pick(now, key, None)
-            .map(|backend| backend as u16)
-            .ok_or(Instead::Reply(503, "no back end is up"))
-    }
-
-    /// Chooses a back end for a new call among those that `may_have` it.
-    pub(crate) fn pick_another(
+    /// Chooses a back end for a new request by its [`choice_key`](Self::choice_key), among those
+    /// that `may_have` it and have headroom for it, if it demands any.
+    pub(crate) fn choose(
         &mut self,
         now: Timestamp,
         pool: u16,
         key: u64,
+        demand: Option<Demand>,
         may_have: impl Fn(usize, &Backend) -> bool,
-    ) -> Option<u16> {
-        self.picker_mut(pool).pick_where(now, key, may_have).map(|backend| backend as u16)
+    ) -> Result<Chosen, Unassigned> {
+        let picker = self.picker_mut(pool);
+        let (index, call) = match demand {
+            Some(demand) => {
+                let Assigned { index, call } = picker.assign(now, key, demand, may_have)?;
+                (index, call)
+            }
+            None => (picker.pick_where(now, key, may_have).ok_or(Unassigned::Down)?, None),
+        };
+        Ok(Chosen { member: Member { pool, backend: index as u16 }, call })
     }
 
-    /// The pool that new calls of `pool` go to: itself, or if none of its back ends may be given
-    /// any, the first of those that stand in for it of which one may.
-    pub(crate) fn standing_in(&self, now: Timestamp, pool: u16) -> u16 {
+    /// The pool that new requests of `pool` go to: itself, or if none of its back ends may be given
+    /// any, the first of those that stand in for it of which one may. If nobody has headroom, it is
+    /// the first of which a back end is up.
+    pub(crate) fn standing_in(&self, now: Timestamp, pool: u16, demand: Option<Demand>) -> u16 {
         if self.pool_settings(pool).backup.is_none() {
             return pool;
         }
+        let has_headroom = |&pool: &u16| {
+            demand.is_some_and(|demand| self.pool_settings(pool).pool.has_headroom(now, demand))
+        };
         let is_up = |&pool: &u16| self.pool_settings(pool).pool.is_up(now);
-        self.and_backups(pool).find(is_up).unwrap_or(pool)
+        let first = self.and_backups(pool).find(has_headroom);
+        first.or_else(|| self.and_backups(pool).find(is_up)).unwrap_or(pool)
     }
 
     /// A pool, and those that stand in for it, in their order.
@@ -73,6 +83,22 @@ impl Endpoint {
             .pick_by_call(now, fingerprint as u64, not)
             .map(|backend| Member { pool, backend: backend as u16 })
             .ok_or(Instead::Reply(503, "no back end is up"))
+    }
+}
+
+/// Who was chosen for a new request.
+pub(crate) struct Chosen {
+    pub(crate) member: Member,
+    /// What a call holds of its headroom.
+    pub(crate) call: Option<Lease>,
+}
+
+/// What a request of this method that begins something asks of its back end.
+pub(crate) fn demand_of(method: Method, has_priority: bool) -> Demand {
+    match method {
+        Method::Invite if has_priority => Demand::Priority,
+        Method::Invite => Demand::Call,
+        _ => Demand::Single,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_control::{Gate, Values};
+use tidegate_control::{Gate, Reason, Values};
 use tidegate_world::{
     Answer, Core, Crossing, Failure, Load, Pool, Purpose, Query, QueryId, Received, Shedding,
     Timestamp, Transmit, Work,
@@ -11,8 +11,9 @@ use tidegate_world::{
 use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
-use crate::ingress::{Fate, Ingress, Judged};
+use crate::ingress::{Admitted, Fate, Ingress, Judged};
 use crate::refusals::Trace;
+use crate::request::Served;
 use crate::secret::TokenKeys;
 use crate::settings::{Disposal, PoolSettings, Rule, Settings};
 use crate::sources::Watchman;
@@ -154,15 +155,11 @@ impl Proxy {
             Fate::Drop(why) => self.counters.dropped(why).add(1),
             Fate::Refuse(reason, reply) => {
                 self.work.refused = number;
-                self.counters.refused(reason).add(1);
                 self.endpoint.tiering.on_refused(reason);
                 if let Some(thinning) = &mut self.thinning {
                     thinning.on_refused(class);
                 }
-                if let Some(reply) = reply {
-                    self.counters.replied(503).add(1);
-                    self.endpoint.transmit(reply);
-                }
+                self.send_refusal(reason, reply);
             }
             Fate::Shed(reply) => {
                 self.work.refused = number;
@@ -180,7 +177,7 @@ impl Proxy {
                 self.work.refused = number;
                 self.endpoint.refuse_malformed(&received, malformed);
             }
-            Fate::Serve(received, fingerprint) => {
+            Fate::Serve(received, admitted) => {
                 self.work.served = number;
                 let class = class.unwrap_or(Class::Other);
                 match class {
@@ -188,14 +185,43 @@ impl Proxy {
                         self.endpoint.serve_response(now, received);
                     }
                     _ => {
-                        let refused = self.endpoint.serve_request(now, received);
-                        if let Some(fingerprint) = fingerprint.filter(|_| refused) {
-                            self.ingress.on_refused(now, fingerprint);
-                        }
+                        self.serve_request(now, received, class, admitted);
                     }
                 }
                 self.work.stateless = self.endpoint.tiering.on_served(class);
             }
+        }
+    }
+
+    fn serve_request(
+        &mut self,
+        now: Timestamp,
+        received: Received,
+        class: Class,
+        admitted: Admitted,
+    ) {
+        let Admitted { fingerprint, has_priority } = admitted;
+        match self.endpoint.serve_request(now, &received, has_priority) {
+            Served::Here => {}
+            Served::Refused => {
+                if let Some(fingerprint) = fingerprint {
+                    self.ingress.on_refused(now, fingerprint);
+                }
+            }
+            Served::PoolFull => {
+                let Self { ingress, endpoint, .. } = self;
+                let reply = ingress.refuse_served(now, &received, class, fingerprint, endpoint);
+                self.send_refusal(Reason::PoolFull, reply);
+            }
+            Served::Elsewhere(shard) => self.endpoint.cross(shard, received),
+        }
+    }
+
+    fn send_refusal(&mut self, reason: Reason, reply: Option<Transmit>) {
+        self.counters.refused(reason).add(1);
+        if let Some(reply) = reply {
+            self.counters.replied(503).add(1);
+            self.endpoint.transmit(reply);
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) cancels: Option<u64>,
     /// Where the lines stand that a refusal copies, if they were looked for.
     pub(crate) outline: Option<Outline<'a>>,
+    /// Whether it begins a call: an INVITE that belongs to no dialog.
+    pub(crate) begins_call: bool,
 }
 
 /// Why a message was not read.
@@ -63,6 +65,7 @@ pub(crate) fn read<'a>(
         fingerprint: None,
         cancels: None,
         outline: None,
+        begins_call: false,
     };
     match by_start {
         Some(class @ (Class::Final | Class::Provisional | Class::Bye)) => {
@@ -99,7 +102,9 @@ pub(crate) fn read<'a>(
         }
         _ if class.is_new_work() => {
             let (bucket, fingerprint) = (class.bucket(), Some(endpoint.fingerprint(&scan)));
-            Ok(Reading { bucket, fingerprint, outline, ..reading(class, Lane::of(class)) })
+            let begins_call = is_invite && scan.to_tag.is_none();
+            let read = reading(class, Lane::of(class));
+            Ok(Reading { bucket, fingerprint, outline, begins_call, ..read })
         }
         _ => Ok(reading(class, Lane::of(class))),
     }

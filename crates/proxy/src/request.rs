@@ -22,6 +22,8 @@ pub(crate) struct Request<'a> {
     pub(crate) max_forwards: Option<u32>,
     /// What stays the same over all copies of it.
     pub(crate) identity: u64,
+    /// It goes before others.
+    pub(crate) has_priority: bool,
     /// Route values at the end that a strict router has put there and that stand in the
     /// Request-URI again: none or one.
     pub(crate) restored: usize,
@@ -48,6 +50,7 @@ impl<'a> Request<'a> {
             essentials,
             max_forwards,
             identity: 0,
+            has_priority: false,
             restored: 0,
             token: None,
         };
@@ -72,21 +75,14 @@ impl<'a> Request<'a> {
 }
 
 impl Endpoint {
-    /// Forwards or answers a request. `true` if it was refused for a reason that may pass: 503.
-    pub(crate) fn serve_request(&mut self, now: Timestamp, received: Received) -> bool {
+    /// Forwards or answers a request, or says what else is to be done.
+    pub(crate) fn serve_request(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        has_priority: bool,
+    ) -> Served {
         self.tiering.begin();
-        // The message borrows the packet, which a crossing gives away.
-        match self.try_request(now, &received) {
-            Served::Here => false,
-            Served::Refused => true,
-            Served::Elsewhere(shard) => {
-                self.cross(shard, received);
-                false
-            }
-        }
-    }
-
-    fn try_request(&mut self, now: Timestamp, received: &Received) -> Served {
         let message = match Message::parse(&received.bytes) {
             Ok(message) => message,
             Err(malformed) => {
@@ -94,11 +90,12 @@ impl Endpoint {
                 return Served::Here;
             }
         };
-        let done = self.take_request(now, received, &message);
+        let done = self.take_request(now, received, &message, has_priority);
         let Err(instead) = done else { return Served::Here };
         let is_refused = matches!(instead, Instead::Reply(503, _));
         match instead {
             Instead::Cross(shard) => return Served::Elsewhere(shard),
+            Instead::PoolFull => return Served::PoolFull,
             Instead::Drop(why) => self.drop_counted(why),
             // RFC 3261 §17.1.1.3: nothing answers an ACK.
             Instead::Reply(status, _) if message.method() == Some(Method::Ack) => {
@@ -127,8 +124,9 @@ impl Endpoint {
         now: Timestamp,
         received: &Received,
         message: &Message<'_>,
+        has_priority: bool,
     ) -> Result<(), Instead> {
-        let mut request = Request::read(message)?;
+        let mut request = Request { has_priority, ..Request::read(message)? };
         request.identity = self.identity(&request);
         if self.try_match(now, received, &request) {
             return Ok(());
@@ -197,19 +195,21 @@ impl Endpoint {
             // §16.10: a CANCEL that matches nothing goes on without state; §13.2.2.4: the ACK to
             // a 2xx is a transaction of its own that has no answer.
             Tier::Stateful if has_transaction && !goes_alone => {
-                self.begin(now, received, request, &hop)
+                self.begin(now, received, request, hop)
             }
-            _ => self.forward(now, received, request, &hop),
+            _ => self.forward(now, received, request, hop),
         }
     }
 }
 
 /// What was done with a request.
-enum Served {
+pub(crate) enum Served {
     /// What it asked for.
     Here,
-    /// It was answered with 503.
+    /// It was answered with 503, for a reason that may pass.
     Refused,
+    /// Nothing: no back end that it could go to has headroom.
+    PoolFull,
     /// Nothing: another shard knows more.
     Elsewhere(u16),
 }

@@ -67,6 +67,14 @@ impl Endpoint {
                         Transaction { identity: branch.identity, method: passage.cseq.method };
                     let (method, status) = (passage.cseq.method, passage.status);
                     let answer = Answer::read(method, status, &received.bytes, member.is_some());
+                    if status == 503
+                        && let Some(member) = member
+                        && let Some(sent) = self.calls().sent_at(call, transaction)
+                    {
+                        let backend = self.backend(member);
+                        backend.on_refused(now, None);
+                        backend.on_not_taken(sent);
+                    }
                     self.calls_mut().on_response(now, call, transaction, answer);
                 }
                 self.pass_back(received, &passage, remote, branch.listener, branch.asked)

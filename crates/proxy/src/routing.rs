@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 
+use tidegate_balance::Lease;
 use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
@@ -15,6 +16,7 @@ use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
+use crate::picking::{Chosen, demand_of};
 use crate::request::Request;
 use crate::settings::{Choice, Mode, Rule, RuleTarget, Senders};
 use crate::stateful;
@@ -36,6 +38,8 @@ pub(crate) struct Hop {
     pub(crate) tier: Tier,
     /// The pool in which another target may stand in for this one, and what its policy chooses by.
     pub(crate) choice: Option<(u16, u64)>,
+    /// What the call holds there of the headroom.
+    pub(crate) held: Option<Lease>,
 }
 
 /// The leading Route values that name us, and what follows them.
@@ -73,6 +77,10 @@ impl Endpoint {
         let in_dialog = essentials.to.tag().is_some();
         let is_new = !in_dialog && !matches!(method, Method::Ack | Method::Cancel);
         let ours = self.addresses().is_own_target(uri, received.path.local);
+        // What a back end sends is not counted where it goes to.
+        let from_member = matches!(origin, Origin::Member(_));
+        let demand = is_new && !from_member;
+        let demand = demand.then(|| demand_of(*method, request.has_priority));
 
         if let Some(token) = routes.token {
             let shard = u16::from(token.shard);
@@ -113,7 +121,7 @@ impl Endpoint {
             (Next::Name, _) => return Err(NAME),
         };
         let destination = match destination {
-            Way::Pool(pool) => Way::Pool(self.standing_in(now, pool)),
+            Way::Pool(pool) => Way::Pool(self.standing_in(now, pool, demand)),
             address => address,
         };
         match destination {
@@ -129,6 +137,7 @@ impl Endpoint {
                     is_strict: false,
                     tier: self.tier(pool, CallRef::NONE),
                     choice: None,
+                    held: None,
                 })
             }
             // Before a back end is chosen, for a choice counts.
@@ -142,18 +151,19 @@ impl Endpoint {
             }
             Way::Pool(pool) => {
                 let key = self.choice_key(pool, request, fingerprint);
-                let backend = match self.groups(now, pool).front() {
-                    Some(group) => group[0],
-                    None => self.pick(now, pool, key)?,
+                let Chosen { member, call: held } = match self.groups(now, pool).front() {
+                    Some(group) => {
+                        Chosen { member: Member { pool, backend: group[0] }, call: None }
+                    }
+                    None => self.choose(now, pool, key, demand, |_, _| true)?,
                 };
-                let member = Member { pool, backend };
                 let begins = is_new && call.is_none();
                 let call = self.hold(now, call, fingerprint, request.identity, member)?;
                 if begins {
                     self.choose_tier(pool, call);
                 }
                 let choice = is_new.then_some((pool, key));
-                Ok(Hop { choice, ..self.toward(member, call, routes.own) })
+                Ok(Hop { choice, held, ..self.toward(member, call, routes.own) })
             }
             Way::Address(target, is_strict) => {
                 if self.addresses().is_own_socket(target, received.path.local) {
@@ -184,6 +194,7 @@ impl Endpoint {
                     tier: member
                         .map_or(self.tier_elsewhere(), |member| self.tier(member.pool, call)),
                     choice: None,
+                    held: None,
                 })
             }
         }
@@ -268,24 +279,38 @@ impl Endpoint {
             // Who is drained or has asked for a pause finishes what it has.
             answered || self.backend(member).is_alive(now)
         };
+        let demand = demand_of(request.method, request.has_priority);
+        let begins = is_new
+            && matches!(phase, Phase::Finished | Phase::Single)
+            && !self.calls().is_repeated(call, request.identity);
+        let mut held = None;
+        let stays = stays
+            && (!begins || {
+                let index = member.backend.into();
+                let assigned = self.picker(member.pool).assign_to(now, index, demand);
+                assigned.is_ok_and(|assigned| {
+                    held = assigned.call;
+                    true
+                })
+            });
         if is_new && !stays {
             // The client repeats its request because nobody answers, or begins anew:
-            // nothing ties it to a back end that is down.
-            let pool = self.standing_in(now, member.pool);
+            // nothing ties it to a back end that is down, or has no headroom.
+            let pool = self.standing_in(now, member.pool, Some(demand));
             let key = self.choice_key(pool, request, fingerprint);
-            match self.pick(now, pool, key) {
-                Ok(backend) => member = Member { pool, backend },
-                Err(instead) => {
+            match self.choose(now, pool, key, Some(demand), |_, _| true) {
+                Ok(chosen) => (member, held) = (chosen.member, chosen.call),
+                Err(why) => {
                     // What we answer ourselves is over, wherever it was sent before.
                     let Request { identity, method, .. } = *request;
                     let transaction = Transaction { identity, method };
                     self.calls_mut().on_response(now, call, transaction, Answer::new(503, false));
-                    return Err(instead);
+                    return Err(why.into());
                 }
             }
             self.move_call(call, request.identity, member);
         }
-        Ok(Some(self.toward(member, call, routes.own)))
+        Ok(Some(Hop { held, ..self.toward(member, call, routes.own) }))
     }
 
     pub(crate) fn toward(&self, member: Member, call: CallRef, own_routes: usize) -> Hop {
@@ -307,6 +332,7 @@ impl Endpoint {
             is_strict: false,
             tier: self.tier(member.pool, call),
             choice: None,
+            held: None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_control::{Ban, BanCause, BanList, BanView, Limit, Per, Sender, Watch};
+use tidegate_control::{Ban, BanCause, BanList, BanView, Headroom, Limit, Per, Sender, Watch};
 use tidegate_world::{Received, Shedding, Stream, Timestamp};
 
 use crate::endpoint::Endpoint;
@@ -187,6 +187,7 @@ impl Watchman {
             source: self.tells_apart.then(|| source_of(address)),
             limit: limits.position(|limit| limit.from.contains(&address)),
             has_priority: claim == Claim::Priority,
+            headroom: Headroom::Any,
         };
         (sender, claim)
     }

@@ -5,7 +5,7 @@ mod script;
 use std::time::Duration;
 
 use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request};
-use tidegate_balance::{Duty, Fleet, Muster, Policy, Pool, Post, Site};
+use tidegate_balance::{Duty, Fleet, Limits, Muster, Policy, Pool, Post, Site};
 use tidegate_proxy::{Choice, Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
 use tidegate_world::Core as _;
 
@@ -20,7 +20,8 @@ struct Reformed {
 fn muster(name: &str, backends: &[&str]) -> Muster {
     let post = |at: &&str| {
         let site = Site::Address(address(at));
-        Post { name: (*at).to_owned(), site, weight: 1, priority: 0 }
+        let limits = Limits::default();
+        Post { name: (*at).to_owned(), site, weight: 1, priority: 0, limits }
     };
     let backends = backends.iter().map(post).collect();
     Muster { name: name.to_owned(), slow_start: Duration::ZERO, backends }

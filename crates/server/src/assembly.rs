@@ -201,16 +201,21 @@ impl Core for Server {
 
 /// The back ends of a configuration.
 pub(crate) fn musters(config: &Config) -> Vec<Muster> {
-    let post = |backend: &config::Backend| Post {
+    let post = |backend: &config::Backend, learning| Post {
         name: backend.name.clone(),
         site: site(&backend.location),
         weight: backend.weight,
         priority: backend.priority,
+        limits: balance::Limits {
+            calls_max: backend.calls_max,
+            cps_max: backend.cps_max,
+            learning,
+        },
     };
     let muster = |pool: &config::Pool| Muster {
         name: pool.name.clone(),
         slow_start: pool.health.slow_start,
-        backends: pool.backends.iter().map(post).collect(),
+        backends: pool.backends.iter().map(|b| post(b, pool.learning)).collect(),
     };
     config.pool.iter().map(muster).collect()
 }

@@ -11,6 +11,7 @@ mod diagnostic;
 mod document;
 mod health;
 mod knob;
+mod limit;
 mod listen;
 mod location;
 pub mod order;
@@ -44,7 +45,9 @@ pub use location::Location;
 pub use overload::Emulate;
 pub use pool::{Backend, Pool, Selection};
 pub use reference::reference;
-pub use resolved::{decide_word, emulate_toml, overload_toml, queue_word, selection_toml};
+pub use resolved::{
+    decide_word, emulate_toml, learning_toml, overload_toml, queue_word, selection_toml,
+};
 
 use crate::key::Rotation;
 use diagnostic::Report;
@@ -174,6 +177,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     listen::check_sharing(&listeners, overload.as_ref(), report);
     pool::check_distinct(&pools, report);
     pool::check_forks(&pools, report);
+    limit::check(&pools, report);
     health::check_backups(&pools, report);
     route::check(&routes, &pools, &listeners, report);
     reach::check(&listeners, &pools, report);

@@ -105,6 +105,9 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
             "weight": b.weight(),
             "effective_weight": b.effective_weight(now) as f64 / 1000.0,
             "calls": b.calls(),
+            "calls_max": b.calls_max(),
+            "cps_max": b.rate_max_cps(),
+            "learned_cps": b.learned_cps(),
             "transactions": b.transactions(),
             "invite_ms": b.start_response_time().as_secs_f64() * 1e3,
             "bye_ms": b.end_response_time().as_secs_f64() * 1e3,
@@ -122,7 +125,7 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
         backend
     };
     let backends: Value = pool.backends().iter().map(backend).collect();
-    json!({ "name": pool.name(), "backends": backends })
+    json!({ "name": pool.name(), "free_calls": pool.free_calls(now), "backends": backends })
 }
 
 /// Where a host name leads, and what became of the questions for it.

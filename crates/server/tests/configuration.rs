@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tidegate_balance::Learning;
 use tidegate_control::{
     Decide, Estimation, Occupancy, Per, Scheme, SessionCheck, ShedOrder, ThrottleKind, Weight,
     registry,
@@ -75,6 +76,29 @@ fn the_health_of_a_pool_is_read_as_it_is_written() {
     assert_eq!(app.backends.iter().map(|b| b.priority).collect::<Vec<_>>(), [0, 1]);
     // What is left out is as the proxy has it by itself.
     assert_eq!((&spare.health, &spare.backup), (&Health::default(), &None));
+}
+
+#[test]
+fn limits_are_read_as_they_are_written() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/good/limits.toml");
+    let config = parse(&path).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let [app, asked, plain] = [0, 1, 2].map(|index| &config.pool[index]);
+    let limits = |backend: usize| {
+        let backend = &app.backends[backend];
+        (backend.calls_max, backend.cps_max)
+    };
+    assert_eq!([limits(0), limits(1)], [(Some(2000), Some(12.5)), (None, None)]);
+    let interval = Duration::from_millis(100);
+    let expected = Learning { interval, decrease: 0.8, ..Learning::default() };
+    assert_eq!(
+        [app, asked, plain].map(|pool| pool.learning),
+        [Some(expected), Some(Learning::default()), None]
+    );
+    // Who learns makes no pauses, unless that is asked for.
+    let pauses = [app, asked, plain].map(|pool| pool.health.retry_after_max.as_secs());
+    assert_eq!(pauses, [0, 60, 60]);
+    let shown = config.to_string();
+    assert!(shown.contains("weight 1, 2000 calls at most, 12.5 a second at most\n"), "{shown}");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use tidegate_world::Timestamp;
 
 use super::Gate;
 use crate::{
-    Allowance, Bucket, Decide, Decision, Pass, Reason, Sender, Shadow, Source, Ticket, Verdict,
+    Allowance, Bucket, Decide, Decision, Headroom, Pass, Reason, Sender, Shadow, Source, Ticket,
+    Verdict,
 };
 
 impl Gate {
@@ -60,7 +61,7 @@ impl Gate {
             None => {
                 let source = self.sources.on_arrival(now, bucket, sender);
                 let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
-                self.judge_new(now, ticket, has_room)
+                self.judge_new(now, ticket, sender.headroom, has_room)
             }
             // Its original has been served: without room nothing is lost.
             Some(Decision::Served) if has_room => {
@@ -140,7 +141,13 @@ impl Gate {
         self.remember(now, Some(fingerprint), Decision::Refused);
     }
 
-    fn judge_new(&mut self, now: Timestamp, ticket: Ticket, has_room: bool) -> Verdict {
+    fn judge_new(
+        &mut self,
+        now: Timestamp,
+        ticket: Ticket,
+        headroom: Headroom,
+        has_room: bool,
+    ) -> Verdict {
         let Ticket { bucket, fingerprint, .. } = ticket;
         let waiting_max = match bucket {
             Bucket::Session => self.control.queue.waiting_max,
@@ -148,6 +155,10 @@ impl Gate {
         };
         if self.stopping {
             return self.refuse(now, bucket, fingerprint, Reason::Stopping);
+        }
+        if !headroom.holds(bucket) {
+            self.compare(now, &ticket, false, false);
+            return self.refuse(now, bucket, fingerprint, Reason::PoolFull);
         }
         if !has_room || self.signals.queue.waiting >= waiting_max {
             self.compare(now, &ticket, has_room, false);

@@ -345,7 +345,17 @@ fn reasons_have_the_names_of_metrics() {
     let names = Reason::ALL.map(Reason::name);
     assert_eq!(
         names,
-        ["law", "again", "rank", "stale", "queue_full", "stopping", "source_share", "source_limit"]
+        [
+            "law",
+            "again",
+            "rank",
+            "stale",
+            "queue_full",
+            "pool_full",
+            "stopping",
+            "source_share",
+            "source_limit"
+        ]
     );
     assert_eq!(Bucket::ALL.map(Bucket::name), ["session", "single", "priority"]);
     let debug = format!("{:?}", closed());

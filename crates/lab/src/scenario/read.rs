@@ -249,7 +249,8 @@ fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanne
     let pool = pool::read(section, report);
     let overload = section.read_one(&OVERLOAD, read_overload, report)?;
     let pool = pool?;
-    let name = pool.map_or(overload.gate.law.entry().name, |pool| pool.name());
+    let name = pool.as_ref().map(|pool| pool.selection.name());
+    let name = name.unwrap_or(overload.gate.law.entry().name);
     let label = label.unwrap_or_else(|| name.to_owned());
     Some(Spanned::new(section.span(), Variant { label, overload, pool }))
 }

@@ -15,7 +15,7 @@ pub(super) use network::{
     AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAILS, FAULT, FOR_S, FROM, JITTER_MS, KIND, Kind,
     LINK, LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT, TO as LINK_TO,
 };
-pub(super) use pool::{POLICY, POOL};
+pub(super) use pool::{CALLS_MAX, CPS_MAX, POLICY, POOL};
 pub(super) use servers::{
     INVITE_TO_BYE, MODE, NAME, NODE, NODE_MODE, QUEUE_MAX, SERVER, SHARE, SPEED, TO, UNDER_TEST,
 };
@@ -63,7 +63,8 @@ pub(super) static VARIANT: Table = Table {
     count: 1..=64,
     doc: "What is compared. `overload` is the table `[overload]` of the configuration, for the \
           servers under test; `pool`, as in `pool = { policy = \"tlwl\" }`, says how servers that \
-          send to several choose among them: each in turn if it is left out. A variant's name is \
+          send to several choose among them: each in turn if it is left out, without limits. A \
+          variant's name is \
           its label with the words of `decide` and `queue`, as in `pi (arrival, class)`.",
     knobs: &[&LABEL],
     tables: &[&POOL, &OVERLOAD],

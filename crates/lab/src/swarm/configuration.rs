@@ -39,6 +39,15 @@ pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> Str
     for (index, &place) in behind.iter().enumerate().filter(|(index, _)| !absent.contains(index)) {
         let _ = writeln!(text, "[[pool.backend]]\nuri = \"sip:{}\"", name_of(world, place));
         let _ = writeln!(text, "priority = {}", u8::from(index >= first));
+        for (key, value) in &this.limits {
+            let _ = writeln!(text, "{key} = {value}");
+        }
+    }
+    if !this.learning.is_empty() {
+        text.push_str("\n[pool.limit]\n");
+        for (key, value) in &this.learning {
+            let _ = writeln!(text, "{key} = {value}");
+        }
     }
     if !this.health.is_empty() {
         text.push_str("\n[pool.health]\n");

@@ -51,15 +51,42 @@ pub fn draw(seed: u64) -> World {
     if dice.happens(0.6) {
         world.faults = Plan::random(Seed(seed), &shape(&world)).episodes;
     }
-    // Last, so that the draws before are those of worlds without names, and those of the worlds
-    // whose back ends nobody looks after.
+    // Last, so that the draws before are those of worlds without names, of those whose back ends
+    // nobody looks after, and of those without limits.
     if dice.happens(0.25) {
         resolve(&mut dice, &mut world);
     }
     if dice.happens(0.4) {
         look_after(&mut dice, &mut world);
     }
+    if dice.happens(0.4) {
+        limit(&mut dice, &mut world, capacity_cps);
+    }
     world
+}
+
+/// Proxies give those behind them no more than so much, or than they are found to take.
+fn limit(dice: &mut Dice, world: &mut World, capacity_cps: f64) {
+    for index in 0..world.proxies.len() {
+        let behind = world.behind(index).len() as f64;
+        let this = &mut world.proxies[index];
+        let forks = this.pool.get("policy") == Some(&Setting::Word("fork".into()));
+        // Drawn in any case, so that the draws after it are the same.
+        let calls_max = dice.happens(0.6).then(|| dice.between([1, 60]));
+        let part = dice.scale([0.3, 3.0]) / behind;
+        let cps_max = dice.happens(0.5).then(|| (capacity_cps * part).ceil() as u64);
+        let learns = dice.happens(0.5).then(|| dice.one(&[20, 200, 2000]));
+        if forks {
+            continue;
+        }
+        let limits = [("calls_max", calls_max), ("cps_max", cps_max)];
+        let given = limits.into_iter().filter_map(|(key, value)| Some((key.into(), value?)));
+        this.limits = given.collect();
+        if let Some(interval_ms) = learns {
+            this.learning.insert("learn".into(), Setting::Word("refusals".into()));
+            this.learning.insert("interval_ms".into(), Setting::Number(interval_ms));
+        }
+    }
 }
 
 /// Proxies ask those behind them how they are, and operators take some of these out of service.

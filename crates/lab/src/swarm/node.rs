@@ -48,6 +48,8 @@ pub(super) struct Instruments {
     /// The names of the back ends that it began with.
     backends: Vec<String>,
     limits: Limits,
+    /// Whether each call that a back end holds was given to it.
+    gives_each: bool,
 }
 
 struct Limits {
@@ -103,6 +105,9 @@ impl Node {
                     fleet: assembly.fleet().clone(),
                     backends: backends.map(|backend| backend.name().to_owned()).collect(),
                     limits: Limits::of(&config),
+                    // Else one that was silent may answer a call that went on to another.
+                    gives_each: config.pool[0].mode == Mode::Stateless
+                        || config.pool[0].tries_max == 1,
                 };
                 let mut part = assembly.part(0);
                 if let Some(host) = part.host().cloned() {
@@ -257,7 +262,7 @@ impl Limits {
 
 impl Instruments {
     fn book(&self) -> ProxyBook {
-        let Self { counters, fleet, backends, limits } = self;
+        let Self { counters, fleet, backends, limits, gives_each } = self;
         let proxy = &counters.proxy;
         let fill = |used: u64, max: usize| Fill { used, max: max as u64 };
         let replied: u64 = REPLIES.iter().map(|&status| proxy.replied(status).get()).sum();
@@ -267,7 +272,8 @@ impl Instruments {
             // Who is configured no more and holds nothing is there no more.
             let there = pools.iter().flat_map(|pool| pool.backends()).find(|b| b.name() == name);
             let (calls, work) = there.map_or((0, 0), |backend| (backend.calls(), backend.work()));
-            Held { name: name.clone(), calls, work }
+            let calls_max = there.and_then(|backend| backend.calls_max()).filter(|_| *gives_each);
+            Held { name: name.clone(), calls, calls_max, work }
         };
         ProxyBook {
             received: Class::ALL.iter().map(|&class| proxy.received(class).get()).sum(),

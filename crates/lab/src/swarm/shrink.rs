@@ -266,6 +266,11 @@ fn with_default(world: &World, at: usize) -> Option<World> {
         }
         at -= 1;
         if at == 0 {
+            (proxy.limits, proxy.learning) = Default::default();
+            return Some(world);
+        }
+        at -= 1;
+        if at == 0 {
             proxy.emulate.clear();
             return Some(world);
         }
@@ -273,6 +278,8 @@ fn with_default(world: &World, at: usize) -> Option<World> {
         if take(&mut proxy.server, &mut at)
             || take(&mut proxy.pool, &mut at)
             || take(&mut proxy.health, &mut at)
+            || take(&mut proxy.limits, &mut at)
+            || take(&mut proxy.learning, &mut at)
             || take(&mut proxy.params, &mut at)
             || take(&mut proxy.emulate, &mut at)
         {

@@ -89,6 +89,12 @@ pub struct Proxy {
     /// How many of those behind it, the last ones, only stand in for the others.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub standby: usize,
+    /// Keys of each `[[pool.backend]]`, as numbers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, u64>,
+    /// Keys of `[pool.limit]`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub learning: BTreeMap<String, Setting>,
     /// Keys of `[overload]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overload: BTreeMap<String, Setting>,

@@ -187,19 +187,27 @@ impl Call {
         true
     }
 
-    /// A request goes to its back end, which `picker` counts.
+    /// When a transaction was sent to its back end, unless it is established or answered.
+    pub(super) fn sent_at(&self, transaction: Transaction) -> Option<Timestamp> {
+        let mut open = self.open.iter().filter(|_| self.phase != Phase::Established);
+        open.find(|open| open.transaction == transaction)?.lease.as_ref()?.sent_at()
+    }
+
+    /// A request goes to its back end, which `picker` counts, and `held` if it begins the call.
     pub(super) fn on_request(
         &mut self,
         now: Timestamp,
         transaction: Transaction,
         picker: &Picker,
+        held: Option<Lease>,
         idle_max: Duration,
     ) {
         if transaction.stands_alone() && !self.is_repeated(transaction.identity) {
             let backend = self.member.backend.into();
             if transaction.method == Method::Invite && self.phase != Phase::Established {
                 (self.phase, self.answered, self.is_leaving) = (Phase::Trying, false, false);
-                self.counted.get_or_insert_with(|| picker.call_lease(backend));
+                let held = held.unwrap_or_else(|| picker.call_lease(backend));
+                self.counted.get_or_insert(held);
             }
             let lease = picker.transaction_lease(now, backend, work_of(transaction.method));
             self.begin(now, transaction, Some(lease));

@@ -46,7 +46,8 @@ impl Table {
     }
 
     fn request_at(&mut self, member: Member, call: CallRef, method: Method, cseq: u32) {
-        self.calls.on_request(self.now, call, transaction(method, cseq), member, &self.picker);
+        let transaction = transaction(method, cseq);
+        self.calls.on_request(self.now, call, transaction, member, &self.picker, None);
     }
 
     /// Calls and work on a back end.

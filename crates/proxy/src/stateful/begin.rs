@@ -33,12 +33,12 @@ impl Endpoint {
         now: Timestamp,
         received: &Received,
         request: &Request<'_>,
-        hop: &Hop,
+        hop: Hop,
     ) -> Result<(), Instead> {
         let ingress = self.addresses().listener_at(received.path.local);
-        let onward = self.onward(ingress, hop)?;
+        let onward = self.onward(ingress, &hop)?;
         let breadth = self.breadth(request)?;
-        let groups = self.fork_groups(now, hop, breadth)?;
+        let groups = self.fork_groups(now, &hop, breadth)?;
 
         let key = Key::new(request.identity, request.method);
         let context = self.transactions_mut().insert(now, key).map_err(|_| FULL)?;
@@ -62,6 +62,7 @@ impl Endpoint {
             onward: Onward { max_breadth: Some(breadth), ..onward },
             pending: SmallVec::new(),
             choice: hop.choice,
+            has_priority: request.has_priority,
             trying: (!is_invite).then(|| now + self.transactions().timing.until_t2()),
             groups,
             best: None,
@@ -94,7 +95,7 @@ impl Endpoint {
         context: &mut Context,
         live: &mut Live,
         request: &Request<'_>,
-        hop: &Hop,
+        hop: Hop,
         breadth: u32,
     ) -> Result<(), Instead> {
         let timing = self.transactions().timing;
@@ -128,9 +129,10 @@ impl Endpoint {
             }
         };
         let transaction = Transaction { identity: context.identity, method: request.method };
+        let target = hop.target;
         self.note_request(at.now, hop, transaction);
         self.counters.requests_forwarded.add(1);
-        self.send_onward(egress, hop.target, bytes);
+        self.send_onward(egress, target, bytes);
         Ok(())
     }
 

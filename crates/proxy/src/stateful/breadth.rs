@@ -93,7 +93,7 @@ impl Endpoint {
             }
             let hop = Hop { choice: None, ..self.toward(member, context.call, 0) };
             let share = incoming / count + u32::from(i < incoming % count);
-            let started = self.start(at, context, live, request, &hop, share);
+            let started = self.start(at, context, live, request, hop, share);
             outcome = outcome.or(started);
         }
         outcome

@@ -72,6 +72,8 @@ pub(crate) struct Live {
     pub(crate) pending: SmallVec<[Pending; 1]>,
     /// Where another target may come from: the pool, and what its policy chooses by.
     pub(crate) choice: Option<(u16, u64)>,
+    /// It goes before others.
+    pub(crate) has_priority: bool,
     /// When a request other than INVITE is answered with 100, RFC 4320 §4.1.
     pub(crate) trying: Option<Timestamp>,
     /// Groups of a fork whose turn has not come: indices of back ends.

@@ -7,6 +7,7 @@ use tidegate_sip::Message;
 
 use crate::calls::Member;
 use crate::endpoint::Endpoint;
+use crate::picking::{Chosen, demand_of};
 use crate::routing::Hop;
 use crate::settings::{Choice, Mode};
 use crate::stateful::context::{At, Context, Live};
@@ -22,8 +23,8 @@ impl Endpoint {
         matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)
     }
 
-    /// Sends the request to another back end of its pool, if there is one that may have it. Those
-    /// that had it are abandoned.
+    /// Sends the request to another back end of its pool, if there is one that may have it and has
+    /// headroom for it. Those that had it are abandoned.
     pub(crate) fn try_next(&mut self, at: At, context: &mut Context, live: &mut Live) -> bool {
         let Some((pool, _)) = live.choice else { return false };
         let settings = self.pool_settings(pool);
@@ -42,18 +43,19 @@ impl Endpoint {
         };
         let pools = self.and_backups(pool).filter(|&pool| self.stands_in(pool));
         let pools: SmallVec<[u16; 4]> = pools.collect();
+        let demand = Some(demand_of(context.method, live.has_priority));
         let other = pools.into_iter().find_map(|pool| {
             let key = self.key_in(pool, context, live)?;
-            let backend = self.pick_another(at.now, pool, key, |i, backend| {
+            let chosen = self.choose(at.now, pool, key, demand, |i, backend| {
                 !had(pool, i) && !backend.has_refused(at.now, SATURATED)
             });
-            backend.map(|backend| Member { pool, backend })
+            chosen.ok()
         });
-        let Some(member) = other else { return false };
+        let Some(Chosen { member, call: held }) = other else { return false };
         self.move_call(context.call, context.identity, member);
-        let hop = Hop { choice: live.choice, ..self.toward(member, context.call, 0) };
+        let hop = Hop { choice: live.choice, held, ..self.toward(member, context.call, 0) };
         let before = context.branches.len();
-        if !self.start_again(at, context, live, &hop) {
+        if !self.start_again(at, context, live, hop) {
             return false;
         }
         for (branch, pending) in context.branches.iter_mut().zip(&mut live.pending).take(before) {
@@ -99,7 +101,7 @@ impl Endpoint {
         started.is_some()
     }
 
-    fn start_again(&mut self, at: At, context: &mut Context, live: &mut Live, hop: &Hop) -> bool {
+    fn start_again(&mut self, at: At, context: &mut Context, live: &mut Live, hop: Hop) -> bool {
         let bytes = std::mem::take(&mut live.request);
         let started = Message::parse(&bytes).ok().and_then(|message| {
             let request = self.read_again(&message, context)?;

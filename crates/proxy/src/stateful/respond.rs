@@ -186,7 +186,7 @@ impl Endpoint {
             let Context { identity, method, .. } = *context;
             self.calls_mut().move_to(context.call, identity, member);
             self.note_place(context.call, member);
-            self.count_request(now, context.call, member, Transaction { identity, method });
+            self.count_request(now, context.call, member, Transaction { identity, method }, None);
         }
     }
 

@@ -13,7 +13,8 @@ use super::tables::{
     RETRY_AFTER_MAX_S, RISE, SLOW_START_S,
 };
 
-pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Health> {
+/// Of a pool whose rates are learned, or are not.
+pub(super) fn read(section: &Section<'_, '_>, learns: bool, report: &mut Report) -> Option<Health> {
     let count = |n: Spanned<u64>| u32::try_from(n.into_inner()).ok();
     let seconds = |s: Spanned<f64>| Duration::from_secs_f64(s.into_inner());
     let is_probed = section.value(&PROBE, report).map(Spanned::into_inner);
@@ -34,7 +35,10 @@ pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Hea
         report.error(span.clone(), "an empty `accept`: no answer would count", "", help);
     }
     let error_limit = section.value(&ERROR_LIMIT, report).and_then(count);
-    let retry_after_max = section.value(&RETRY_AFTER_MAX_S, report);
+    let retry_after_max = section.has(&RETRY_AFTER_MAX_S).then(|| {
+        let max = section.given(&RETRY_AFTER_MAX_S, report)?;
+        Some(Duration::from_secs(max.into_inner()))
+    });
     let slow_start = section.value(&SLOW_START_S, report).map(seconds);
     let probe = Probe {
         interval: interval?,
@@ -48,7 +52,13 @@ pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Hea
     Some(Health {
         probe: is_probed?.then_some(probe),
         error_limit: error_limit?,
-        retry_after_max: Duration::from_secs(retry_after_max?.into_inner()),
+        retry_after_max: match retry_after_max {
+            Some(written) => written?,
+            // RFC 5390 §5.3: "The mechanism is an all-or-nothing technique." Who learns how much a
+            // back end takes does not need it.
+            None if learns => Duration::ZERO,
+            None => Health::default().retry_after_max,
+        },
         slow_start: slow_start?,
     })
 }

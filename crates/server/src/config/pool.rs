@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use tidegate_balance::{Entry, Values};
+use tidegate_balance::{Entry, Learning, Values};
 use tidegate_proxy::{FORK_MAX, Health, Mode};
 use toml::Spanned;
 
 use super::diagnostic::{Report, quoted};
 use super::health;
+use super::limit;
 use super::location::Location;
 use super::params;
 use super::section::Section;
 use super::tables::{
-    BACKEND, BACKEND_NAME, BACKEND_PRIORITY, BACKUP, FAILOVER_AFTER_MS, HEALTH, MODE, POLICY,
-    POOL_NAME, POOL_PARAMS, Q, TRIES_MAX, URI, WEIGHT,
+    BACKEND, BACKEND_CALLS_MAX, BACKEND_CPS_MAX, BACKEND_NAME, BACKEND_PRIORITY, BACKUP,
+    FAILOVER_AFTER_MS, HEALTH, MODE, POLICY, POOL_LIMIT, POOL_NAME, POOL_PARAMS, Q, TRIES_MAX, URI,
+    WEIGHT,
 };
 
 /// Servers among which calls are divided.
@@ -33,6 +35,8 @@ pub struct Pool {
     pub tries_max: u8,
     /// How the health of its servers is learnt.
     pub health: Health,
+    /// How the rate of each of its servers is learned, if it is.
+    pub learning: Option<Learning>,
     /// The pool that stands in for it.
     pub backup: Option<String>,
     /// Its servers, at least one, in the order of the file.
@@ -50,6 +54,10 @@ pub struct Backend {
     pub weight: u32,
     /// Which come before it: those of a lower number.
     pub priority: u32,
+    /// Calls that it holds at once.
+    pub calls_max: Option<u64>,
+    /// Requests a second that it is given.
+    pub cps_max: Option<f64>,
     /// When its turn comes in a fork, 0 to 1.
     pub q: f64,
 }
@@ -79,6 +87,7 @@ pub(super) struct Draft {
     pub name: Option<Spanned<String>>,
     pub backends: Vec<BackendDraft>,
     pub backup: Option<Spanned<String>>,
+    pub learning: Option<Option<Learning>>,
     health: Option<Health>,
     policy: Option<Spanned<Option<&'static Entry>>>,
     selection: Option<Selection>,
@@ -90,6 +99,8 @@ pub(super) struct Draft {
 /// A `[[pool.backend]]` as far as it could be read.
 pub(super) struct BackendDraft {
     pub location: Option<Spanned<Location>>,
+    pub calls_max: Option<Spanned<u64>>,
+    pub cps_max: Option<Spanned<f64>>,
     name: Option<Spanned<String>>,
     weight: Option<u32>,
     priority: Option<u32>,
@@ -103,6 +114,10 @@ impl Draft {
         let policy = section.value(&POLICY, report);
         let chosen = policy.as_ref().map(|policy| *policy.get_ref());
         let selection = chosen.and_then(|policy| selection(policy, section, report));
+        let learning = section.read_one(&POOL_LIMIT, limit::read, report);
+        let learns = learning.flatten().is_some();
+        let read_health =
+            |given: &Section<'_, '_>, report: &mut Report| health::read(given, learns, report);
         Self {
             span: section.span(),
             name,
@@ -116,9 +131,15 @@ impl Draft {
                 .value(&TRIES_MAX, report)
                 .and_then(|tries| u8::try_from(tries.into_inner()).ok()),
             backup: section.given(&BACKUP, report),
-            health: section.read_one(&HEALTH, health::read, report),
+            health: section.read_one(&HEALTH, read_health, report),
+            learning,
             backends: section.read_all(&BACKEND, BackendDraft::read, report),
         }
+    }
+
+    /// Whether its requests go to all.
+    pub(super) fn forks(&self) -> bool {
+        self.selection == Some(Selection::Fork)
     }
 
     pub(super) fn finish(self) -> Option<Pool> {
@@ -129,6 +150,7 @@ impl Draft {
             failover_after: self.failover_after?,
             tries_max: self.tries_max?,
             health: self.health?,
+            learning: self.learning?,
             backup: self.backup.map(Spanned::into_inner),
             backends: self.backends.into_iter().map(BackendDraft::finish).collect::<Option<_>>()?,
         })
@@ -149,8 +171,11 @@ impl BackendDraft {
         let priority = section
             .value(&BACKEND_PRIORITY, report)
             .and_then(|priority| u32::try_from(priority.into_inner()).ok());
+        let calls_max = section.given(&BACKEND_CALLS_MAX, report);
+        let cps_max = section.given(&BACKEND_CPS_MAX, report);
         let q = section.value(&Q, report);
-        Self { location, name, weight, priority, q, has_q: section.has(&Q) }
+        let has_q = section.has(&Q);
+        Self { location, calls_max, cps_max, name, weight, priority, q, has_q }
     }
 
     fn finish(self) -> Option<Backend> {
@@ -159,6 +184,8 @@ impl BackendDraft {
             location: self.location?.into_inner(),
             weight: self.weight?,
             priority: self.priority?,
+            calls_max: self.calls_max.map(Spanned::into_inner),
+            cps_max: self.cps_max.map(Spanned::into_inner),
             q: self.q?.into_inner(),
         })
     }

@@ -2,6 +2,7 @@
 //! read again.
 
 use ipnet::IpNet;
+use tidegate_balance::Learning;
 use tidegate_control::{
     Decide, Estimation, Scheme, ShedOrder, SourceSettings, TierSettings, Values,
 };
@@ -181,6 +182,16 @@ pub fn selection_toml(selection: &Selection) -> String {
     format!("policy = \"{}\"\nparams = {{ {params} }}\n", selection.name())
 }
 
+/// The key of `[[pool]]` that says how rates are learned.
+pub fn learning_toml(learning: &Learning) -> String {
+    let Learning { interval, increase, decrease, rate_min_cps } = learning;
+    format!(
+        "limit = {{ learn = \"refusals\", interval_ms = {}, increase = {increase}, \
+         decrease = {decrease}, rate_min_cps = {rate_min_cps} }}\n",
+        interval.as_millis(),
+    )
+}
+
 /// What `decide` is written as.
 pub fn decide_word(decide: Decide) -> &'static str {
     word(&DECIDE.shape, decide)
@@ -219,6 +230,21 @@ mod tests {
             let policy = read(&text(keys));
             assert_eq!(read(&text(&selection_toml(&policy))), policy);
         }
+    }
+
+    #[test]
+    fn how_rates_are_learned_is_read_as_what_it_was() {
+        let learning = Learning {
+            interval: std::time::Duration::from_millis(70),
+            increase: 0.125,
+            decrease: 0.75,
+            rate_min_cps: 2.5,
+        };
+        let keys = format!("name = \"app\"\n{}", learning_toml(&learning));
+        let text = PLACES.replace("name = \"app\"\n", &keys);
+        let config = Config::parse(Path::new("f"), text.as_bytes());
+        let pool = config.unwrap_or_else(|e| panic!("{e}")).pool.remove(0);
+        assert_eq!(pool.learning, Some(learning));
     }
 
     #[test]

@@ -11,8 +11,9 @@ pub use super::section::Section;
 pub use super::shape::{Choice, Flag, List, Real, Text, Whole, Wrong};
 pub use super::tables::{EMULATE, OVERLOAD};
 
-/// What `[[pool]]` says of who gets a new request.
+/// What `[[pool]]` says of who gets a new request, and how many.
 pub mod of_pool {
+    pub use super::super::limit::read as learning;
     pub use super::super::pool::selection;
-    pub use super::super::tables::{POLICY, POOL_PARAMS};
+    pub use super::super::tables::{POLICY, POOL_LIMIT, POOL_PARAMS};
 }

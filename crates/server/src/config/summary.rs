@@ -23,7 +23,14 @@ impl fmt::Display for Config {
                 if backend.name != backend.location.to_string() {
                     write!(f, " ({})", backend.name)?;
                 }
-                writeln!(f, ", weight {}", backend.weight)?;
+                write!(f, ", weight {}", backend.weight)?;
+                if let Some(calls_max) = backend.calls_max {
+                    write!(f, ", {} at most", counted(calls_max as usize, "call"))?;
+                }
+                if let Some(cps_max) = backend.cps_max {
+                    write!(f, ", {cps_max} a second at most")?;
+                }
+                writeln!(f)?;
             }
         }
         for route in &self.route {

@@ -1,6 +1,7 @@
 //! Every table and every key of the configuration file.
 
 mod health;
+mod limit;
 mod listen;
 mod overload;
 mod pool;
@@ -22,6 +23,8 @@ pub(super) use health::{
     ACCEPT, ERROR_LIMIT, FALL, HEALTH, JITTER, PROBE, PROBE_FROM, PROBE_INTERVAL_S,
     PROBE_TIMEOUT_MS, RETRY_AFTER_MAX_S, RISE, SLOW_START_S,
 };
+pub use limit::POOL_LIMIT;
+pub(super) use limit::{DECREASE, INCREASE, LEARN, LEARN_INTERVAL_MS, RATE_MIN};
 pub(super) use listen::{
     ADVERTISE, LISTEN, LISTEN_ADDRESS, RECEIVE_BUFFER, SHARED, TRANSPORT, TRUST,
 };
@@ -33,8 +36,8 @@ pub(super) use overload::{
 };
 pub use overload::{EMULATE, OVERLOAD};
 pub(super) use pool::{
-    BACKEND, BACKEND_NAME, BACKEND_PRIORITY, BACKUP, FAILOVER_AFTER_MS, MODE, POOL, POOL_NAME, Q,
-    TRIES_MAX, URI, WEIGHT,
+    BACKEND, BACKEND_CALLS_MAX, BACKEND_CPS_MAX, BACKEND_NAME, BACKEND_PRIORITY, BACKUP,
+    FAILOVER_AFTER_MS, MODE, POOL, POOL_NAME, Q, TRIES_MAX, URI, WEIGHT,
 };
 pub use pool::{POLICY, POOL_PARAMS};
 pub(super) use resolver::{RESOLVER, RESOLVER_SERVERS};

@@ -8,6 +8,10 @@ use crate::metrics::{Family, Number, Samples};
 
 /// Adds the back ends of a pool, as they are at `now`.
 pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
+    // As for those in it, what is not limited has no number.
+    if let Some(free) = pool.free_calls(now) {
+        samples.push(&POOL_HEADROOM, &[("pool", pool.name())], free);
+    }
     for backend in pool.backends() {
         let labels = [("pool", pool.name()), ("backend", backend.name())];
         samples.push(&UP, &labels, u64::from(backend.is_up(now)));
@@ -26,6 +30,15 @@ pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
             samples.push(&TRANSITIONS, &[labels[0], labels[1], ("to", to)], count);
         }
         samples.push_each(&ALONE, &labels, &**backend);
+        if let Some(calls_max) = backend.calls_max() {
+            samples.push(&CALLS_MAX, &labels, calls_max);
+        }
+        if let Some(cps) = backend.rate_max_cps() {
+            samples.push(&RATE_MAX, &labels, cps);
+        }
+        if let Some(cps) = backend.learned_cps() {
+            samples.push(&LEARNED, &labels, cps);
+        }
         if let Some(named) = backend.named() {
             names::add(samples, &labels, named);
         }
@@ -62,3 +75,18 @@ static ALONE: [Number<Backend>; 5] = [
         b.failures().into()
     }),
 ];
+static CALLS_MAX: Family =
+    Family::gauge("backend_calls_max", "Calls that the back end may hold, if they are limited");
+static RATE_MAX: Family = Family::gauge(
+    "backend_rate_max_cps",
+    "Requests a second that the back end may be given, if they are limited",
+);
+static LEARNED: Family = Family::gauge(
+    "backend_learned_cps",
+    "Requests a second that the back end takes, as its refusals have taught",
+);
+static POOL_HEADROOM: Family = Family::gauge(
+    "pool_headroom_calls",
+    "Calls that the back ends of the pool that are up may hold beyond those they hold, if all \
+     are limited",
+);

@@ -133,6 +133,8 @@ pub struct Held {
     pub name: String,
     /// Open calls.
     pub calls: u64,
+    /// Calls that it may be given, if that is limited and it has no others.
+    pub calls_max: Option<u64>,
     /// Work of open transactions.
     pub work: u64,
 }

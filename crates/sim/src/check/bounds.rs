@@ -1,4 +1,5 @@
-//! `bounds`: no table and no queue is ever longer than its limit.
+//! `bounds`: no table and no queue is ever longer than its limit, and no back end is given more calls
+//! than it may hold.
 //!
 //! Whoever sends to a proxy chooses how much it would have to hold, so everything it holds has a
 //! limit in its configuration, and what comes beyond is refused or counted. This checker looks at
@@ -30,6 +31,12 @@ pub(super) fn check(node: NodeId, book: &Book, found: &mut Findings) {
             at_most("server transactions", book.server_transactions);
             at_most("messages that wait", book.queued);
             at_most("decisions remembered", book.remembered);
+            for held in &book.backends {
+                if let Some(max) = held.calls_max {
+                    let what = format!("calls on {}", held.name);
+                    at_most(&what, Fill { used: held.calls, max });
+                }
+            }
         }
     }
 }

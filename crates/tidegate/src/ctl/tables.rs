@@ -45,16 +45,21 @@ pub(super) fn status(status: &Value) -> String {
 
 /// The back ends of every pool.
 pub(super) fn backends(pools: &Value) -> String {
-    let heads =
-        ["pool", "back end", "address", "state", "calls", "assigned", "refusals", "failures"];
+    let heads = [
+        "pool", "back end", "address", "state", "calls", "of", "cps max", "learned", "assigned",
+        "refusals", "failures",
+    ];
     let rows = items(pools).flat_map(|pool| {
         items(&pool["backends"]).map(move |backend| {
             let state = format!("{} {}", text(&backend["state"]), since(&backend["state_s"]));
-            let counts = ["calls", "assigned", "refusals", "failures"];
+            let limits = [whole(&backend["calls"]), whole(&backend["calls_max"])];
+            let rates = ["cps_max", "learned_cps"].map(|name| rate(&backend[name]));
+            let counts = ["assigned", "refusals", "failures"];
             let [pool, name] = [&pool["name"], &backend["name"]].map(text);
             let texts = [pool, name, whereabouts(backend)];
             let counts = counts.map(|name| whole(&backend[name]));
-            texts.into_iter().chain([state]).chain(counts).collect()
+            let limits = limits.into_iter().chain(rates);
+            texts.into_iter().chain([state]).chain(limits).chain(counts).collect()
         })
     });
     table(&heads, &[0, 1, 2, 3], rows)
@@ -269,6 +274,10 @@ fn since(seconds: &Value) -> String {
 
 fn whole(value: &Value) -> String {
     value.as_u64().map_or_else(|| "-".to_owned(), |n| n.to_string())
+}
+
+fn rate(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".to_owned(), |cps| format!("{cps:.1}"))
 }
 
 fn percent(value: &Value) -> String {

@@ -15,6 +15,7 @@ mod failover;
 mod health;
 mod hostile;
 mod impair;
+mod limits;
 mod methods;
 mod names;
 mod overload;

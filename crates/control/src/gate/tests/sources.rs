@@ -1,7 +1,7 @@
 //! What the gate makes of who asks.
 
 use super::*;
-use crate::{Limit, Per, Sender, SourceSettings};
+use crate::{Headroom, Limit, Per, Sender, SourceSettings};
 
 fn from(source: u128) -> Sender {
     Sender { source: Some(source), ..Sender::default() }
@@ -268,4 +268,24 @@ fn priority_is_under_its_sources_limit_and_ends_when_the_server_stops() {
     assert_eq!(asks(&mut gate, at(0), &urgent, 0), Verdict::Refuse(Reason::SourceLimit));
     gate.stop();
     assert_eq!(asks(&mut gate, at(5000), &urgent, 0), Verdict::Refuse(Reason::Stopping));
+}
+
+#[test]
+fn what_nobody_behind_has_room_for_takes_nothing_of_the_law() {
+    let mut gate = with_priority(3.0, &[("rate", 1.0)]);
+    let ask = |gate: &mut Gate, headroom, has_priority, call| {
+        let sender = Sender { headroom, has_priority, ..from(1) };
+        gate.on_arrival(at(0), 0);
+        gate.on_new_from(at(0), &sender, Bucket::Session, 0, Some(call), true)
+    };
+    let full = Verdict::Refuse(Reason::PoolFull);
+    assert_eq!(ask(&mut gate, Headroom::None, false, 1), full);
+    assert_eq!(ask(&mut gate, Headroom::None, true, 2), full);
+    assert_eq!(ask(&mut gate, Headroom::Priority, false, 3), full);
+    let admitted = ask(&mut gate, Headroom::Priority, true, 4);
+    assert!(matches!(admitted, Verdict::Admit(ticket) if ticket.bucket() == Bucket::Priority));
+    assert!(matches!(ask(&mut gate, Headroom::Any, false, 5), Verdict::Admit(_)), "not spent");
+    assert_eq!(ask(&mut gate, Headroom::Any, false, 1), Verdict::Refuse(Reason::Again));
+    let flow = gate.signals().flow(Bucket::Session);
+    assert_eq!((flow.offered, flow.refused, flow.admitted), (3, 2, 1));
 }

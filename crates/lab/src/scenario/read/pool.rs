@@ -1,19 +1,28 @@
-//! `pool`: how a server chooses among those it sends to.
+//! `pool`: how a server chooses among those it sends to, and how much it gives each.
 
-use tidegate_server::config::Selection;
 use tidegate_server::config::schema::{Report, Section, of_pool};
 use toml::Spanned;
 
-use crate::scenario::tables::{POLICY, POOL};
+use crate::balancing::Balancing;
+use crate::scenario::tables::{CALLS_MAX, CPS_MAX, POLICY, POOL};
 
 /// What `pool` in `section` says, if it is there. `None` when something was reported.
-pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Selection>> {
-    let policy = |pool: &Section<'_, '_>, report: &mut Report| {
-        let policy = pool.value(&POLICY, report).map(Spanned::into_inner)?;
-        of_pool::selection(policy, pool, report)
-    };
-    match section.read_all(&POOL, policy, report).pop() {
+pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Balancing>> {
+    match section.read_all(&POOL, balancing, report).pop() {
         None => Some(None),
-        Some(policy) => Some(Some(policy?)),
+        Some(balancing) => Some(Some(balancing?)),
     }
+}
+
+fn balancing(pool: &Section<'_, '_>, report: &mut Report) -> Option<Balancing> {
+    let calls_max = pool.given(&CALLS_MAX, report).map(Spanned::into_inner);
+    let cps_max = pool.given(&CPS_MAX, report).map(Spanned::into_inner);
+    let learning = pool.read_one(&of_pool::POOL_LIMIT, of_pool::learning, report);
+    let policy = pool.value(&POLICY, report).map(Spanned::into_inner)?;
+    Some(Balancing {
+        selection: of_pool::selection(policy, pool, report)?,
+        calls_max: calls_max.into_iter().flatten().map(Spanned::into_inner).collect(),
+        cps_max: cps_max.into_iter().flatten().map(Spanned::into_inner).collect(),
+        learning: learning?,
+    })
 }

@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use tidegate_proxy::{Mode, Overload};
+use tidegate_server::config::Emulate;
 use tidegate_server::config::schema::{
     EMULATE, OVERLOAD, Report, Section, alternatives, nearest, quoted, read_emulate, read_overload,
 };
-use tidegate_server::config::{Emulate, Selection};
 use toml::Spanned;
 
 use super::pool;
+use crate::balancing::Balancing;
 use crate::scenario::tables::{NAME, NODE, NODE_MODE, SHARE, SPEED, TO, UNDER_TEST};
 use crate::topology::{Impossible, Next, Node, Topology};
 
@@ -41,7 +42,7 @@ pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> O
         under_test: draft.under_test,
         overload: draft.overload.unwrap_or_default(),
         emulate: draft.emulate,
-        policy: draft.pool,
+        balancing: draft.pool,
         speed: draft.speed,
     };
     match Topology::new(nodes.map(node).collect()) {
@@ -63,7 +64,7 @@ struct Draft {
     under_test: bool,
     overload: Option<Overload>,
     emulate: Option<Emulate>,
-    pool: Option<Selection>,
+    pool: Option<Balancing>,
     speed: f64,
 }
 

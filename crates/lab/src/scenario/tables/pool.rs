@@ -1,16 +1,16 @@
-//! `pool`: how a server chooses among those it sends to.
+//! `pool`: how a server chooses among those it sends to, and how much it gives each.
 
 use tidegate_balance::Entry;
-use tidegate_server::config::schema::{Absent, Choice, Knob, Table, of_pool};
+use tidegate_server::config::schema::{Absent, Choice, Knob, List, Real, Table, Whole, of_pool};
 
 pub(in crate::scenario) static POOL: Table = Table {
     header: "[pool]",
     name: "pool",
     count: 0..=1,
-    doc: "How a server chooses among those it sends to, as `[[pool]]` of the configuration says it: \
-          `policy` and `params`.",
-    knobs: &[&POLICY],
-    tables: &[&of_pool::POOL_PARAMS],
+    doc: "How a server chooses among those it sends to, and how much it gives each, as `[[pool]]` of \
+          the configuration says it: `policy` and `params`, `limit`, and the limits of back ends.",
+    knobs: &[&POLICY, &CALLS_MAX, &CPS_MAX],
+    tables: &[&of_pool::POOL_PARAMS, &of_pool::POOL_LIMIT],
     has_free_keys: false,
     reserved: &[],
 };
@@ -20,4 +20,18 @@ pub(in crate::scenario) static POLICY: Knob<Choice<Option<&'static Entry>>> = Kn
     shape: Choice { words: of_pool::POLICY.shape.words, reserved: &[] },
     absent: Absent::Required,
     doc: "Who gets the next call.",
+};
+
+pub(in crate::scenario) static CALLS_MAX: Knob<List<Whole>> = Knob {
+    name: "calls_max",
+    shape: List { of: Whole(1..=10_000_000), count_max: 64 },
+    absent: Absent::Means("any number"),
+    doc: "Calls that each of those it sends to may hold at once, in turn.",
+};
+
+pub(in crate::scenario) static CPS_MAX: Knob<List<Real>> = Knob {
+    name: "cps_max",
+    shape: List { of: Real(0.1..=1_000_000.0), count_max: 64 },
+    absent: Absent::Means("any number"),
+    doc: "Requests a second that each of those it sends to may be given, in turn.",
 };

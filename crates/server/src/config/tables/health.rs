@@ -106,7 +106,7 @@ pub static ERROR_LIMIT: Knob<Whole> = Knob {
 pub static RETRY_AFTER_MAX_S: Knob<Whole> = Knob {
     name: "retry_after_max_s",
     shape: Whole(0..=86_400),
-    absent: Absent::Default("60"),
+    absent: Absent::Means("60, or 0 where `[pool.limit]` learns"),
     doc: "Seconds for which a back end gets no new calls at the most because of the Retry-After in \
           its 503 (RFC 3261 §21.5.4); 0: none. With transactions only.",
 };

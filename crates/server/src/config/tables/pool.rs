@@ -8,6 +8,7 @@ use crate::config::knob::{Absent, Knob, Table};
 use crate::config::location::{self, Location};
 use crate::config::shape::{Choice, Real, Text, Whole};
 use crate::config::tables::health::HEALTH;
+use crate::config::tables::limit::POOL_LIMIT;
 use crate::config::word;
 
 pub static POOL: Table = Table {
@@ -16,9 +17,9 @@ pub static POOL: Table = Table {
     count: 1..=256,
     doc: "Servers among which calls are divided.",
     knobs: &[&POOL_NAME, &POLICY, &MODE, &FAILOVER_AFTER_MS, &TRIES_MAX, &BACKUP],
-    tables: &[&POOL_PARAMS, &BACKEND, &HEALTH],
+    tables: &[&POOL_PARAMS, &BACKEND, &HEALTH, &POOL_LIMIT],
     has_free_keys: false,
-    reserved: &["limit"],
+    reserved: &[],
 };
 
 pub static POOL_NAME: Knob<Text<String>> = Knob {
@@ -105,7 +106,8 @@ pub static BACKUP: Knob<Text<String>> = Knob {
     name: "backup",
     shape: Text { what: "the name of a pool", parse: word::pool_name },
     absent: Absent::Means("none"),
-    doc: "The pool that stands in as long as none of its back ends may be given new calls. With \
+    doc: "The pool that stands in as long as none of its back ends may be given new calls, or has \
+          headroom for them (`calls_max`, `cps_max`, `[pool.limit]`). With \
           transactions it also gets what all of them have refused.",
 };
 
@@ -114,7 +116,15 @@ pub static BACKEND: Table = Table {
     name: "backend",
     count: 1..=1024,
     doc: "A server of the pool above it.",
-    knobs: &[&URI, &BACKEND_NAME, &WEIGHT, &BACKEND_PRIORITY, &Q],
+    knobs: &[
+        &URI,
+        &BACKEND_NAME,
+        &WEIGHT,
+        &BACKEND_PRIORITY,
+        &BACKEND_CALLS_MAX,
+        &BACKEND_CPS_MAX,
+        &Q,
+    ],
     tables: &[],
     has_free_keys: false,
     reserved: &[],
@@ -158,7 +168,26 @@ pub static BACKEND_PRIORITY: Knob<Whole> = Knob {
     shape: Whole(0..=255),
     absent: Absent::Default("0"),
     doc: "Calls go to the back ends of the lowest number; those of the next stand in when none of \
-          the better ones may be given any: they are down, drained, or have asked for a pause.",
+          the better ones may be given any: they are down, drained, have asked for a pause, or are \
+          at their limits.",
+};
+
+pub static BACKEND_CALLS_MAX: Knob<Whole> = Knob {
+    name: "calls_max",
+    shape: Whole(1..=10_000_000),
+    absent: Absent::Means("any number"),
+    doc: "Calls that it holds at once, from their INVITE on. Calls with priority \
+          (`[overload.priority]`) find a twentieth more, and one at the least. What was set up \
+          before a restart is not counted.",
+};
+
+pub static BACKEND_CPS_MAX: Knob<Real> = Knob {
+    name: "cps_max",
+    shape: Real(0.1..=1_000_000.0),
+    absent: Absent::Means("any number"),
+    doc: "Requests a second that it is given, of those that begin a call or stand alone; by all \
+          shards together. A tenth of a second's worth may come at once, and two at the least; calls \
+          with priority find a second's worth more.",
 };
 
 pub static Q: Knob<Real> = Knob {

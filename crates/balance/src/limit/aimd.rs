@@ -1,0 +1,196 @@
+//! A rate that is learned from refusals.
+//!
+//! Signal: of the requests that a back end was given in an interval, how many it refused by 503, or
+//! left unanswered while it answered nothing else. Trips: with one. Then the rate becomes what was
+//! taken of what was given, less a margin ([`Learning::decrease`]). A server by watermarks refuses all
+//! for a while, however little it was too much: so the first decrease after a good interval leaves
+//! four fifths at the least, and the next ones one half. What was sent before a decrease, or within an
+//! interval after it, says nothing of the rate then: as in TCP one loss of a window counts, and not
+//! each of its packets, and a queue that has grown takes a while to empty. Recovery: an interval without refusals in which nine
+//! tenths of the rate were made use of lets it grow, by [`Learning::increase`] of itself a second,
+//! and twice as fast after each [`DOUBLING_S`] of such intervals, for what is far below what the
+//! back end can do has a long way. A rate that nobody makes use of stays, or it would mean nothing
+//! when it is needed. Cold start: none, until the first refusal; then what was taken.
+//! Known bias: it has to be refused now and then to know where it is. A server whose refusals
+//! come late, or which answers everything ever more slowly, teaches it late. A 503 that has nothing
+//! to do with load (a trunk that is out of service) lowers it like any other.
+//!
+//! Source: Chiu, Jain: Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in
+//! Computer Networks, Computer Networks and ISDN Systems 17, 1989, with a decrease by the share that
+//! is refused. A rate instead of on and off: RFC 5390 §5.3, "The Off/On Retry-After Problem".
+
+use std::time::Duration;
+
+/// The rate grows twice as fast after so many seconds without a refusal in which it was used.
+pub const DOUBLING_S: f64 = 4.0;
+
+/// How much it may grow a second at the most, as a share of itself.
+const GROWTH_MAX: f64 = 1.0;
+
+/// The share of a rate from which on it counts as used.
+const USED: f64 = 0.9;
+
+/// What it falls to at the least, as a share of itself: after a good interval, and after one in which
+/// it has fallen.
+const FALL_FIRST: f64 = 0.8;
+const FALL_NEXT: f64 = 0.5;
+
+/// Requests from which on an interval says something, and how long it waits for them.
+const ENOUGH: u64 = 10;
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How the rate of a back end is learned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Learning {
+    /// From one step to the next; longer where fewer than ten requests come.
+    pub interval: Duration,
+    /// Growth a second, as a share of the rate.
+    pub increase: f64,
+    /// What remains of what was taken, as a share of it.
+    pub decrease: f64,
+    /// It falls no further.
+    pub rate_min_cps: f64,
+}
+
+impl Default for Learning {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_millis(200),
+            increase: 0.05,
+            decrease: 0.95,
+            rate_min_cps: 1.0,
+        }
+    }
+}
+
+/// What has come of one interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interval {
+    pub(crate) lasted: Duration,
+    /// Requests given to the back end.
+    pub(crate) given: u64,
+    /// Those that it refused.
+    pub(crate) refused: u64,
+}
+
+/// A rate, and for how long nothing was refused at it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Aimd {
+    /// Requests a second; infinite before the first refusal.
+    pub(crate) rate: f64,
+    /// Seconds without a refusal in which it was used.
+    clean_s: f64,
+}
+
+impl Aimd {
+    pub(crate) const COLD: Self = Self { rate: f64::INFINITY, clean_s: 0.0 };
+
+    /// The next rate; at most `cps_max`, if it is one.
+    pub(crate) fn step(self, learning: &Learning, interval: &Interval, cps_max: f64) -> Self {
+        let lasted_s = interval.lasted.as_secs_f64();
+        let given_cps = interval.given as f64 / lasted_s;
+        if interval.refused > 0 {
+            let given = interval.given.max(interval.refused);
+            let taken = 1.0 - interval.refused as f64 / given as f64;
+            let least = match self.clean_s {
+                // Nothing is known that could be kept.
+                _ if self.rate.is_infinite() => 0.0,
+                clean_s if clean_s > 0.0 => FALL_FIRST,
+                _ => FALL_NEXT,
+            };
+            let rate = self.rate.min(given_cps) * (taken * learning.decrease).max(least);
+            return Self { rate: rate.max(learning.rate_min_cps).min(cps_max), clean_s: 0.0 };
+        }
+        if self.rate.is_infinite() || given_cps < USED * self.rate {
+            return self;
+        }
+        let growth = learning.increase * (self.clean_s / DOUBLING_S).exp2();
+        let rate = self.rate * (1.0 + growth.min(GROWTH_MAX) * lasted_s);
+        Self { rate: rate.min(cps_max), clean_s: self.clean_s + lasted_s }
+    }
+}
+
+impl Interval {
+    /// Whether it says something.
+    pub(crate) fn is_over(&self, learning: &Learning) -> bool {
+        self.lasted >= learning.interval && (self.given >= ENOUGH || self.lasted >= PATIENCE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: f64 = f64::INFINITY;
+
+    fn interval(given: u64, refused: u64) -> Interval {
+        Interval { lasted: Duration::from_millis(200), given, refused }
+    }
+
+    fn at(rate: f64) -> Aimd {
+        Aimd { rate, clean_s: 0.0 }
+    }
+
+    fn rate(from: Aimd, given: u64, refused: u64) -> f64 {
+        let next = from.step(&Learning::default(), &interval(given, refused), NONE);
+        (next.rate * 1e6).round() / 1e6
+    }
+
+    #[test]
+    fn it_begins_with_what_was_taken_at_the_first_refusal() {
+        assert_eq!(rate(Aimd::COLD, 40, 0), NONE);
+        assert_eq!(rate(Aimd::COLD, 40, 10), 200.0 * 0.75 * 0.95);
+        assert_eq!(rate(Aimd::COLD, 40, 30), 200.0 * 0.25 * 0.95);
+        assert_eq!((rate(Aimd::COLD, 40, 40), rate(Aimd::COLD, 0, 3)), (1.0, 1.0));
+    }
+
+    #[test]
+    fn it_falls_to_what_is_taken_whether_it_was_used_or_not() {
+        assert_eq!(rate(at(200.0), 40, 4), 200.0 * 0.9 * 0.95);
+        assert_eq!(rate(at(200.0), 20, 2), 100.0 * 0.9 * 0.95);
+        assert_eq!(rate(at(200.0), 40, 39), 100.0, "half at the least");
+        let after_a_good_one = Aimd { clean_s: 0.2, ..at(200.0) };
+        assert_eq!(rate(after_a_good_one, 40, 39), 160.0, "four fifths at the least");
+        assert_eq!(rate(at(1.2), 1, 1), 1.0, "no further");
+        assert_eq!(rate(at(200.0), 1, 40), 2.5, "refusals of more than was given now");
+    }
+
+    #[test]
+    fn it_grows_while_it_is_used_and_ever_faster() {
+        let learning = Learning::default();
+        assert_eq!(rate(at(100.0), 17, 0), 100.0, "less than nine tenths");
+        assert_eq!(rate(at(100.0), 18, 0), 101.0, "0.05 a second, for 0.2 s");
+        let mut aimd = at(1.0);
+        let mut seconds = 0.0;
+        while aimd.rate < 100.0 {
+            let given = (aimd.rate * 0.2).ceil() as u64;
+            aimd = aimd.step(&learning, &interval(given, 0), NONE);
+            seconds += 0.2;
+        }
+        assert!((16.0..22.0).contains(&seconds), "{seconds}");
+        let before = aimd.rate;
+        let grown = aimd.step(&learning, &interval(1000, 0), NONE).rate;
+        assert!(grown <= before * 1.2 + 1e-9, "at most twice as much a second");
+        let fallen = aimd.step(&learning, &interval(1000, 1), NONE);
+        assert_eq!(fallen.clean_s, 0.0);
+    }
+
+    #[test]
+    fn it_stays_within_what_is_configured() {
+        let step = |from: Aimd, given, refused| {
+            from.step(&Learning::default(), &interval(given, refused), 100.0).rate
+        };
+        assert_eq!((step(at(99.9), 20, 0), step(Aimd::COLD, 80, 1)), (100.0, 100.0));
+    }
+
+    #[test]
+    fn where_little_comes_an_interval_is_longer() {
+        let learning = Learning::default();
+        let is_over = |ms, given| {
+            let lasted = Duration::from_millis(ms);
+            Interval { lasted, given, refused: 0 }.is_over(&learning)
+        };
+        assert!(is_over(200, 10) && !is_over(199, 1000));
+        assert!(!is_over(1999, 9) && is_over(2000, 0));
+    }
+}

@@ -1,0 +1,167 @@
+//! A rate that all shards keep together: the generic cell rate algorithm, in one word.
+//!
+//! ITU-T I.371 annex A, as virtual scheduling: of a request that comes at t it is asked whether the
+//! theoretical arrival time TAT is no later than t + τ. If so it conforms, and TAT becomes
+//! max(t, TAT) + T, with T the time from one request to the next at the rate and τ the tolerance
+//! for those that come together. Nothing has to be refilled, and nobody waits: a shard that finds
+//! the word changed asks again.
+//!
+//! The tolerance is made of the rate: after a while without any, [`BURST_S`] worth of requests may
+//! come at once, and two at the least. Cold start: all of that. A rate that is changed leaves the
+//! word as it is: what was taken ahead of time is paid back in time.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tidegate_world::Timestamp;
+
+use super::Real;
+
+/// So many seconds' worth of requests may come at once.
+pub const BURST_S: f64 = 0.1;
+
+/// So many seconds' worth more, and one at the least, are kept for what has priority.
+pub const RESERVE_S: f64 = 1.0;
+
+/// Requests at a rate.
+#[derive(Debug)]
+pub(crate) struct Gcra {
+    /// Requests a second; infinite for any number.
+    rate: Real,
+    /// The theoretical arrival time of the next, in nanoseconds.
+    next_at: AtomicU64,
+}
+
+/// The times of one rate, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Times {
+    /// T.
+    step: u64,
+    /// τ.
+    tolerance: u64,
+}
+
+impl Default for Gcra {
+    fn default() -> Self {
+        Self { rate: Real::new(f64::INFINITY), next_at: AtomicU64::new(0) }
+    }
+}
+
+impl Gcra {
+    pub(crate) fn rate(&self) -> f64 {
+        self.rate.get()
+    }
+
+    pub(crate) fn set_rate(&self, rate: f64) {
+        self.rate.set(rate);
+    }
+
+    /// Whether a request at `now` conforms; it takes nothing. With `reserve` it may take of what is
+    /// kept for priority.
+    pub(crate) fn conforms(&self, now: Timestamp, reserve: bool) -> bool {
+        let Some(times) = Times::of(self.rate(), reserve) else { return true };
+        times.next(self.next_at.load(Relaxed), now).is_some()
+    }
+
+    /// The same, and a request that conforms is counted.
+    pub(crate) fn take(&self, now: Timestamp, reserve: bool) -> bool {
+        let Some(times) = Times::of(self.rate(), reserve) else { return true };
+        self.next_at.fetch_update(Relaxed, Relaxed, |next_at| times.next(next_at, now)).is_ok()
+    }
+}
+
+impl Times {
+    fn of(rate: f64, reserve: bool) -> Option<Self> {
+        if rate.is_infinite() {
+            return None;
+        }
+        let step = 1e9 / rate;
+        let at_once = (rate * BURST_S).max(2.0);
+        let kept = if reserve { (RESERVE_S * 1e9).max(step) } else { 0.0 };
+        let tolerance = (at_once - 1.0) * step + kept;
+        Some(Self { step: step.round() as u64, tolerance: tolerance.round() as u64 })
+    }
+
+    fn next(self, next_at: u64, now: Timestamp) -> Option<u64> {
+        let now = now.as_nanos();
+        (next_at <= now.saturating_add(self.tolerance))
+            .then(|| next_at.max(now).saturating_add(self.step))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    fn of(rate: f64) -> Gcra {
+        let gcra = Gcra::default();
+        gcra.set_rate(rate);
+        gcra
+    }
+
+    fn taken(gcra: &Gcra, now: Timestamp, reserve: bool) -> usize {
+        (0..1000).take_while(|_| gcra.take(now, reserve)).count()
+    }
+
+    #[test]
+    fn so_many_come_at_once_and_then_one_a_step() {
+        let gcra = of(100.0);
+        assert_eq!(taken(&gcra, at(5000), false), 10);
+        assert!(!gcra.conforms(at(5009), false) && gcra.conforms(at(5010), false));
+        assert_eq!([5009, 5010, 5019, 5035].map(|ms| taken(&gcra, at(ms), false)), [0, 1, 0, 2]);
+        assert_eq!(taken(&gcra, at(60_000), false), 10, "no more is saved");
+        let slow = of(0.5);
+        assert_eq!([0, 1999, 2000, 4000].map(|ms| taken(&slow, at(ms), false)), [2, 0, 1, 1]);
+    }
+
+    #[test]
+    fn what_has_priority_has_a_second_more_which_the_others_pay_back() {
+        let gcra = of(100.0);
+        assert_eq!((taken(&gcra, at(0), false), taken(&gcra, at(0), true)), (10, 100));
+        assert_eq!((taken(&gcra, at(1000), false), taken(&gcra, at(1009), false)), (0, 0));
+        assert_eq!(taken(&gcra, at(1010), false), 1);
+        let slow = of(0.1);
+        assert_eq!((taken(&slow, at(0), false), taken(&slow, at(0), true)), (2, 1));
+    }
+
+    #[test]
+    fn without_a_rate_all_conform() {
+        let gcra = Gcra::default();
+        assert_eq!(taken(&gcra, at(0), false), 1000);
+        gcra.set_rate(10.0);
+        assert_eq!(taken(&gcra, at(0), false), 2);
+        gcra.set_rate(1000.0);
+        assert_eq!(taken(&gcra, at(0), false), 0, "ahead of time as before, in time");
+        assert_eq!(taken(&gcra, at(101), false), 1);
+    }
+
+    proptest! {
+        /// The leaky bucket of I.371 annex A is the same in other words: it drains as time goes, and
+        /// a request that finds it no fuller than τ adds T.
+        #[test]
+        fn it_is_the_leaky_bucket_of_the_same_rate(
+            rate in 1_u32..5000,
+            steps in proptest::collection::vec((0_u64..400_000_000, any::<bool>()), 1..400),
+        ) {
+            let gcra = of(rate.into());
+            let times = |reserve| Times::of(rate.into(), reserve).unwrap();
+            let (mut now, mut level) = (0_u64, 0_u64);
+            for (gap, reserve) in steps {
+                // Close together as often as far apart.
+                let gap = if gap % 3 == 0 { gap } else { gap % 1_000_000 };
+                now += gap;
+                level = level.saturating_sub(gap);
+                let Times { step, tolerance } = times(reserve);
+                let fits = level <= tolerance;
+                prop_assert_eq!(gcra.conforms(Timestamp::from_nanos(now), reserve), fits);
+                prop_assert_eq!(gcra.take(Timestamp::from_nanos(now), reserve), fits);
+                level += if fits { step } else { 0 };
+            }
+        }
+    }
+}

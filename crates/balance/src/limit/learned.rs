@@ -1,0 +1,208 @@
+//! What all shards learn together of a back end's rate: counts that anybody adds to, and a step
+//! that one of them takes at the end of each interval.
+//!
+//! The law itself is [`Aimd`]. A shard that finds the record in use leaves the step to the one that
+//! has it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tidegate_world::Timestamp;
+
+use super::aimd::{Aimd, Interval, Learning};
+
+/// Nothing is learned.
+const OFF: u64 = u64::MAX;
+
+/// A rate in the course of being learned.
+#[derive(Debug)]
+pub(crate) struct Learned {
+    /// When the interval is over at the earliest.
+    ends_at: AtomicU64,
+    given: AtomicU64,
+    refused: AtomicU64,
+    /// From when on what is sent says something of the rate.
+    counts_from: AtomicU64,
+    record: Mutex<Record>,
+}
+
+#[derive(Debug)]
+struct Record {
+    learning: Option<Learning>,
+    began: Timestamp,
+    aimd: Aimd,
+}
+
+impl Default for Learned {
+    fn default() -> Self {
+        Self {
+            ends_at: AtomicU64::new(OFF),
+            given: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            counts_from: AtomicU64::new(0),
+            record: Mutex::new(Record { learning: None, began: Timestamp::ZERO, aimd: Aimd::COLD }),
+        }
+    }
+}
+
+impl Learned {
+    pub(crate) fn is_on(&self) -> bool {
+        self.ends_at.load(Relaxed) != OFF
+    }
+
+    /// Learns in this way from now on, or not. What was learned stays while it goes on learning.
+    pub(crate) fn set(&self, learning: Option<Learning>) {
+        let mut record = self.lock();
+        if learning.is_none() {
+            record.aimd = Aimd::COLD;
+        }
+        record.learning = learning;
+        if learning.is_none() || !self.is_on() {
+            self.begin(&mut record, Timestamp::ZERO);
+        }
+    }
+
+    /// Begins anew: it is another back end, as far as is known.
+    pub(crate) fn forget(&self) {
+        let mut record = self.lock();
+        record.aimd = Aimd::COLD;
+        self.begin(&mut record, Timestamp::ZERO);
+    }
+
+    /// The rate in requests a second; infinite if nothing is learned.
+    pub(crate) fn rate(&self) -> f64 {
+        self.lock().aimd.rate
+    }
+
+    /// The back end is given a request. If that ends an interval, the rate from now on, at most
+    /// `cps_max`.
+    pub(crate) fn on_given(&self, now: Timestamp, cps_max: f64) -> Option<f64> {
+        self.given.fetch_add(1, Relaxed);
+        if self.ends_at.load(Relaxed) > now.as_nanos() {
+            return None;
+        }
+        let mut record = self.record.try_lock().ok()?;
+        let learning = record.learning?;
+        if record.began == Timestamp::ZERO {
+            // The first since anybody counts.
+            self.begin(&mut record, now);
+            return None;
+        }
+        let interval = Interval {
+            lasted: now.since(record.began),
+            given: self.given.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+        };
+        if !interval.is_over(&learning) {
+            return None;
+        }
+        if interval.refused > 0 {
+            self.counts_from.store((now + learning.interval).as_nanos(), Relaxed);
+        }
+        record.aimd = record.aimd.step(&learning, &interval, cps_max);
+        self.begin(&mut record, now);
+        Some(record.aimd.rate)
+    }
+
+    /// The back end has refused a request that it was sent at `sent`.
+    pub(crate) fn on_refused(&self, sent: Timestamp) {
+        if self.is_on() && sent.as_nanos() >= self.counts_from.load(Relaxed) {
+            self.refused.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Begins an interval at `now`; at zero, it begins with the next request.
+    fn begin(&self, record: &mut Record, now: Timestamp) {
+        record.began = now;
+        let ends_at = record.learning.map(|learning| (now + learning.interval).as_nanos());
+        let ends_at = if now == Timestamp::ZERO { ends_at.and(Some(0)) } else { ends_at };
+        self.ends_at.store(ends_at.unwrap_or(OFF), Relaxed);
+        self.given.store(0, Relaxed);
+        self.refused.store(0, Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Record> {
+        // Nothing panics while it is held.
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const NONE: f64 = f64::INFINITY;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(1000 + ms)
+    }
+
+    fn learning() -> Learned {
+        let learned = Learned::default();
+        learned.set(Some(Learning::default()));
+        learned
+    }
+
+    /// One request each 5 ms from `from` on, of which `is_refused` says what becomes after 20 ms.
+    /// The rates that were set meanwhile.
+    fn run(
+        learned: &Learned,
+        from: u64,
+        until: u64,
+        is_refused: impl Fn(u64) -> bool,
+    ) -> Vec<(u64, f64)> {
+        let mut rates = Vec::new();
+        for ms in (from..until).step_by(5) {
+            if ms >= from + 20 && is_refused(ms - 20) {
+                learned.on_refused(at(ms - 20));
+            }
+            let rate = learned.on_given(at(ms), NONE);
+            rates.extend(rate.map(|rate| (ms, rate.round())));
+        }
+        rates
+    }
+
+    #[test]
+    fn each_interval_is_one_step() {
+        let learned = learning();
+        assert_eq!(run(&learned, 0, 605, |_| false), [(200, NONE), (400, NONE), (600, NONE)]);
+        assert_eq!(learned.rate(), NONE);
+        // 40 in the interval, of which 36 have an answer by then.
+        assert_eq!(run(&learned, 605, 805, |ms| ms % 10 == 0), [(800, 105.0)]);
+    }
+
+    #[test]
+    fn what_was_sent_before_a_decrease_or_soon_after_says_nothing() {
+        let learned = learning();
+        run(&learned, 0, 200, |_| true);
+        let fallen = learned.on_given(at(200), NONE).unwrap();
+        for ms in [120, 150, 199, 201, 399] {
+            learned.on_refused(at(ms));
+        }
+        let rates = run(&learned, 205, 405, |_| false);
+        assert!(rates.len() == 1 && rates[0].1 >= fallen.floor(), "{rates:?} after {fallen}");
+        learned.on_refused(at(400));
+        assert!(run(&learned, 405, 610, |_| false)[0].1 < rates[0].1);
+    }
+
+    #[test]
+    fn it_is_switched_on_and_off_and_forgets() {
+        let learned = Learned::default();
+        assert!(!learned.is_on());
+        learned.on_refused(at(0));
+        assert!(run(&learned, 0, 1000, |_| true).is_empty());
+        learned.set(Some(Learning::default()));
+        run(&learned, 1000, 1300, |_| true);
+        let rate = learned.rate();
+        assert!(learned.is_on() && rate < NONE);
+        learned.set(Some(Learning { increase: 0.5, ..Learning::default() }));
+        assert_eq!(learned.rate(), rate, "other numbers, the same back end");
+        learned.forget();
+        assert!(learned.is_on() && learned.rate() == NONE);
+        run(&learned, 2000, 2300, |_| true);
+        learned.set(None);
+        assert!(!learned.is_on() && learned.rate() == NONE);
+    }
+}

@@ -1,0 +1,197 @@
+//! What back ends with limits are given.
+
+use std::time::Duration;
+
+use tidegate_world::{Purpose, Seed, Timestamp};
+
+use super::*;
+use crate::{Duty, Picker, Policy, Pool, Unassigned};
+
+const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
+
+fn pool(limits: &[Limits]) -> Pool {
+    let names: Vec<_> = (0..limits.len()).map(|i| format!("b{i}")).collect();
+    let at = |i: usize| ([127, 0, 0, 1], 5070 + i as u16).into();
+    let backends: Vec<_> = (0..limits.len()).map(|i| (names[i].as_str(), at(i), 1)).collect();
+    let pool = Pool::new("app", &backends);
+    for (backend, limits) in pool.backends().iter().zip(limits) {
+        backend.set_limits(limits);
+    }
+    pool
+}
+
+fn picker(pool: &Pool, policy: Policy) -> Picker {
+    Picker::new(pool.clone(), policy, Seed(1).stream(Purpose::Balance, 0))
+}
+
+fn calls(calls_max: u64) -> Limits {
+    Limits { calls_max: Some(calls_max), ..Limits::default() }
+}
+
+fn rate(cps_max: f64) -> Limits {
+    Limits { cps_max: Some(cps_max), ..Limits::default() }
+}
+
+/// Assigns until nobody has headroom: what each was given.
+fn fill(picker: &mut Picker, now: Timestamp, demand: Demand) -> (Vec<u64>, Vec<Lease>) {
+    let (mut given, mut held) = (vec![0; picker.pool().backends().len()], Vec::new());
+    for call in 0..10_000_u64 {
+        let key = call.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match picker.assign(now, key, demand, |_, _| true) {
+            Ok(assigned) => {
+                given[assigned.index] += 1;
+                held.extend(assigned.call);
+            }
+            Err(why) => {
+                assert_eq!(why, Unassigned::Full);
+                return (given, held);
+            }
+        }
+    }
+    panic!("there is no end of it");
+}
+
+#[test]
+fn every_policy_gives_each_what_it_may_have_and_no_more() {
+    for policy in Policy::ALL {
+        let pool = pool(&[calls(5), calls(40), calls(1)]);
+        let mut picker = picker(&pool, policy);
+        let (given, mut held) = fill(&mut picker, NOW, Demand::Call);
+        assert_eq!(given, [5, 40, 1], "{policy:?}");
+        assert_eq!(pool.free_calls(NOW), Some(0));
+        assert_eq!(pool.backends()[0].assigned(), 5);
+        held.truncate(45);
+        assert_eq!(pool.free_calls(NOW), Some(1));
+        assert!(picker.assign(NOW, 1, Demand::Call, |_, _| true).is_ok());
+    }
+}
+
+#[test]
+fn a_reserve_is_kept_for_what_has_priority() {
+    let pool = pool(&[calls(100), calls(3)]);
+    let mut picker = picker(&pool, Policy::Rr);
+    let (_, _ordinary) = fill(&mut picker, NOW, Demand::Call);
+    assert!(!pool.has_headroom(NOW, Demand::Call) && pool.has_headroom(NOW, Demand::Priority));
+    let (given, _urgent) = fill(&mut picker, NOW, Demand::Priority);
+    assert_eq!(given, [5, 1]);
+    assert!(!pool.has_headroom(NOW, Demand::Priority));
+    assert!(pool.has_headroom(NOW, Demand::Single), "it holds no call");
+}
+
+#[test]
+fn a_rate_counts_what_stands_alone_too() {
+    let pool = pool(&[rate(50.0), rate(20.0)]);
+    let mut picker = picker(&pool, Policy::Rr);
+    assert_eq!(fill(&mut picker, NOW, Demand::Single).0, [5, 2]);
+    assert_eq!(fill(&mut picker, NOW, Demand::Call).0, [0, 0]);
+    let later = NOW + Duration::from_millis(20);
+    assert_eq!(fill(&mut picker, later, Demand::Call).0, [1, 0]);
+    assert_eq!(fill(&mut picker, later, Demand::Priority).0, [50, 20]);
+}
+
+#[test]
+fn what_the_rate_refuses_holds_no_call() {
+    let both = Limits { cps_max: Some(10.0), ..calls(100) };
+    let pool = pool(&[both]);
+    let (given, held) = fill(&mut picker(&pool, Policy::Tlwl), NOW, Demand::Call);
+    assert_eq!((given, held.len(), pool.backends()[0].calls()), (vec![2], 2, 2));
+}
+
+#[test]
+fn who_is_down_adds_nothing_and_who_is_not_limited_takes_the_rest() {
+    let pool = pool(&[calls(5), Limits::default()]);
+    let mut picker = picker(&pool, Policy::Cjsq);
+    assert_eq!(pool.free_calls(NOW), None);
+    let held: Vec<_> =
+        (0..100).map(|_| picker.assign(NOW, 0, Demand::Call, |_, _| true).unwrap().call).collect();
+    assert_eq!([0, 1].map(|i| pool.backends()[i].calls()), [5, 95]);
+    drop(held);
+    pool.backends()[1].on_failed(NOW, Duration::from_secs(5));
+    assert_eq!(pool.free_calls(NOW), None);
+    let (given, _held) = fill(&mut picker, NOW, Demand::Call);
+    assert_eq!(given, [5, 0]);
+    pool.backends()[0].on_failed(NOW, Duration::from_secs(5));
+    let nobody = picker.assign(NOW, 0, Demand::Call, |_, _| true);
+    assert_eq!(nobody.unwrap_err(), Unassigned::Down);
+    pool.backends()[1].set_limits(&calls(7));
+    pool.backends()[1].on_answered(NOW);
+    assert_eq!(pool.free_calls(NOW), Some(7));
+}
+
+#[test]
+fn the_next_group_has_what_the_first_has_no_headroom_for() {
+    let pool = pool(&[calls(2), calls(2), calls(3)]);
+    pool.backends()[2].set_priority(1);
+    let mut picker = picker(&pool, Policy::Rr);
+    let mut held = Vec::new();
+    let mut assign = || {
+        let assigned = picker.assign(NOW, 0, Demand::Call, |_, _| true).unwrap();
+        held.push(assigned.call);
+        assigned.index
+    };
+    let order: Vec<_> = (0..7).map(|_| assign()).collect();
+    assert_eq!(order, [0, 1, 0, 1, 2, 2, 2]);
+}
+
+#[test]
+fn limits_change_while_calls_are_held() {
+    let pool = pool(&[calls(10)]);
+    let backend = &pool.backends()[0];
+    let mut picker = picker(&pool, Policy::Rr);
+    let (_, mut held) = fill(&mut picker, NOW, Demand::Call);
+    backend.set_limits(&calls(4));
+    assert_eq!((backend.free_calls(Demand::Call), backend.calls()), (Some(0), 10));
+    held.truncate(3);
+    assert_eq!(fill(&mut picker, NOW, Demand::Call).0, [1]);
+    backend.set_limits(&Limits::default());
+    assert_eq!((backend.calls_max(), backend.rate_max_cps()), (None, None));
+    assert!(backend.has_headroom(NOW, Demand::Call));
+}
+
+#[test]
+fn what_was_learned_is_kept_by_a_reload_and_lost_by_maintenance() {
+    let limits = Limits { learning: Some(Learning::default()), ..rate(300.0) };
+    let pool = pool(&[limits]);
+    let backend = &pool.backends()[0];
+    let mut picker = picker(&pool, Policy::Rr);
+    assert!(backend.learns() && backend.learned_cps().is_none());
+    assert_eq!(backend.rate_max_cps(), Some(300.0));
+    for ms in (0..1000).step_by(10) {
+        let now = NOW + Duration::from_millis(ms);
+        let _ = picker.assign(now, 0, Demand::Single, |_, _| true);
+        backend.on_not_taken(now);
+    }
+    let learned = backend.learned_cps().unwrap();
+    assert!(learned < 100.0, "{learned}");
+    assert_eq!(backend.rate_max_cps(), Some(learned));
+    backend.set_limits(&Limits { cps_max: Some(200.0), ..limits });
+    assert_eq!(backend.rate_max_cps(), Some(learned));
+    backend.set_duty(NOW, Duty::Draining);
+    backend.set_duty(NOW, Duty::InService);
+    assert_eq!(backend.rate_max_cps(), Some(learned));
+    backend.set_duty(NOW, Duty::Maintenance);
+    backend.set_duty(NOW, Duty::InService);
+    assert_eq!(backend.rate_max_cps(), Some(200.0));
+    backend.set_limits(&Limits::default());
+    assert!(!backend.learns() && backend.rate_max_cps().is_none());
+}
+
+#[test]
+fn shards_together_take_no_more_than_there_is() {
+    let pool = pool(&[calls(1000), calls(500), calls(250)]);
+    let shard = |number: u32| {
+        let mut picker =
+            Picker::new(pool.clone(), Policy::Tjsq, Seed(1).stream(Purpose::Balance, number));
+        let mut held = Vec::new();
+        while let Ok(assigned) = picker.assign(NOW, 0, Demand::Call, |_, _| true) {
+            held.extend(assigned.call);
+        }
+        held
+    };
+    let held: Vec<_> = std::thread::scope(|scope| {
+        let shards: Vec<_> = (0..4).map(|number| scope.spawn(move || shard(number))).collect();
+        shards.into_iter().flat_map(|shard| shard.join().unwrap()).collect()
+    });
+    assert_eq!(held.len(), 1750);
+    assert_eq!([0, 1, 2].map(|i| pool.backends()[i].calls()), [1000, 500, 250]);
+}

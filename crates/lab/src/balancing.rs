@@ -1,0 +1,79 @@
+//! How a server chooses among those it sends to, and how much it gives each.
+
+use tidegate_balance::{Learning, Policy};
+use tidegate_server::config::{Selection, learning_toml, selection_toml};
+
+/// What `[[pool]]` says of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Balancing {
+    /// Who gets the next call.
+    pub selection: Selection,
+    /// Calls that each of those in turn may hold; any number if there are none.
+    pub calls_max: Vec<u64>,
+    /// Requests a second that each of those in turn may be given, likewise.
+    pub cps_max: Vec<f64>,
+    /// How lower rates are learned, if they are.
+    pub learning: Option<Learning>,
+}
+
+impl Default for Balancing {
+    /// Each in turn, without limits.
+    fn default() -> Self {
+        Self {
+            selection: Selection::One(Policy::Rr.into()),
+            calls_max: Vec::new(),
+            cps_max: Vec::new(),
+            learning: None,
+        }
+    }
+}
+
+impl Balancing {
+    /// The keys of `[[pool]]`.
+    pub fn pool_toml(&self) -> String {
+        let learning = self.learning.as_ref().map(learning_toml).unwrap_or_default();
+        selection_toml(&self.selection) + &learning
+    }
+
+    /// The keys of the `[[pool.backend]]` at `place` among its fellows.
+    pub fn backend_toml(&self, place: usize) -> String {
+        let calls_max = in_turn(&self.calls_max, place).map(|n| format!("calls_max = {n}\n"));
+        let cps_max = in_turn(&self.cps_max, place).map(|n| format!("cps_max = {n}\n"));
+        calls_max.into_iter().chain(cps_max).collect()
+    }
+
+    /// All of it, in words that differ where it does.
+    pub fn inputs(&self) -> String {
+        let longest = self.calls_max.len().max(self.cps_max.len());
+        let backends = (0..longest).map(|place| self.backend_toml(place));
+        self.pool_toml() + &backends.collect::<String>()
+    }
+}
+
+fn in_turn<T>(values: &[T], place: usize) -> Option<&T> {
+    values.get(place.checked_rem(values.len())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_given_in_turn() {
+        let balancing =
+            Balancing { calls_max: vec![7], cps_max: vec![10.0, 2.5], ..Balancing::default() };
+        let keys = [0, 1, 2].map(|place| balancing.backend_toml(place));
+        let of = |cps: &str| format!("calls_max = 7\ncps_max = {cps}\n");
+        assert_eq!(keys, [of("10"), of("2.5"), of("10")]);
+        assert_eq!(Balancing::default().backend_toml(3), "");
+    }
+
+    #[test]
+    fn without_limits_its_inputs_are_those_of_its_policy() {
+        let plain = Balancing::default();
+        assert_eq!(plain.inputs(), selection_toml(&plain.selection));
+        let limited = Balancing { cps_max: vec![1.0], ..Balancing::default() };
+        let learned = Balancing { learning: Some(Learning::default()), ..Balancing::default() };
+        assert!(limited.inputs() != plain.inputs() && learned.inputs() != plain.inputs());
+    }
+}

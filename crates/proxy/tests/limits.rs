@@ -1,0 +1,369 @@
+//! Back ends at their limits: what is refused, where, and what is left of it.
+
+mod script;
+
+use std::time::Duration;
+
+use script::{BACKEND_A, BACKEND_B, CALLER, Script, Sent, address, invite, request, starts};
+use tidegate_balance::{Demand, Learning, Limits, Policy, Pool};
+use tidegate_control::Reason;
+use tidegate_proxy::{
+    Mode, Overload, PoolSettings, Priority, ResourceValues, Rule, RuleTarget, Senders, Settings,
+    Sources,
+};
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn calls(calls_max: u64) -> Limits {
+    Limits { calls_max: Some(calls_max), ..Limits::default() }
+}
+
+fn rate(cps_max: f64) -> Limits {
+    Limits { cps_max: Some(cps_max), ..Limits::default() }
+}
+
+/// A proxy of this mode before `a` and `b` with these limits.
+fn limited(mode: Mode, limits: [Limits; 2]) -> Script {
+    limited_with(mode, limits, |_| {})
+}
+
+fn limited_with(mode: Mode, limits: [Limits; 2], adjust: impl FnOnce(&mut Settings)) -> Script {
+    Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = mode;
+        set(&settings.pools[0].pool, &limits);
+        adjust(settings);
+    })
+}
+
+fn set(pool: &Pool, limits: &[Limits]) {
+    for (backend, limits) in pool.backends().iter().zip(limits) {
+        backend.set_limits(limits);
+    }
+}
+
+/// What went to back ends.
+fn forwarded(sent: Vec<Sent>) -> Option<Sent> {
+    sent.into_iter().find(|sent| sent.to != address(CALLER))
+}
+
+/// Sends an INVITE, and has whoever gets it take the call. The back end; `None` if it was refused.
+fn call(s: &mut Script, name: &str) -> Option<Sent> {
+    let there = forwarded(s.send(CALLER, &invite(name)))?;
+    s.send(&there.to.to_string(), &there.answer("200 OK"));
+    s.send(CALLER, &request("ACK", "sip:bob@192.0.2.1", name, 1, "Totag\r\n"));
+    Some(there)
+}
+
+fn end(s: &mut Script, name: &str) {
+    let bye = request("BYE", "sip:bob@192.0.2.1", name, 2, "Totag\r\n");
+    let there = forwarded(s.send(CALLER, &bye)).expect("a BYE goes where its call is");
+    s.send(&there.to.to_string(), &there.answer("200 OK"));
+}
+
+fn refused(s: &Script) -> u64 {
+    s.counters.refused(Reason::PoolFull).get()
+}
+
+#[test]
+fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut s = limited(mode, [calls(2), calls(1)]);
+        for name in ["1", "2", "3"] {
+            assert!(call(&mut s, name).is_some());
+        }
+        assert_eq!(s.held(), [2, 1]);
+        let before = (s.counters.calls.get(), s.live());
+        let sent = s.send(CALLER, &invite("4"));
+        assert_eq!(starts(&sent), [(CALLER, "SIP/2.0 503 Service Unavailable")]);
+        assert_eq!((s.counters.calls.get(), s.live()), before, "{mode:?}");
+        assert_eq!((refused(&s), s.held()), (1, vec![2, 1]));
+        // Its repetition gets the same answer, whatever has ended meanwhile; another call does not.
+        end(&mut s, "1");
+        assert_eq!(s.held(), [1, 1]);
+        assert_eq!(s.status(CALLER, &invite("4")), 503);
+        assert!(call(&mut s, "5").is_some());
+        assert!(call(&mut s, "6").is_none());
+        assert_eq!(s.held(), [2, 1]);
+    }
+}
+
+#[test]
+fn what_is_refused_is_told_when_to_come_back() {
+    let mut s = limited_with(Mode::Transaction, [calls(1), calls(1)], |settings| {
+        settings.overload = Overload { retry_after: Some((7, 7)), ..Overload::default() };
+    });
+    let refusal = |s: &mut Script, name| {
+        let refusal = s.one(CALLER, &invite(name));
+        assert!(refusal.start().contains(" 503 "));
+        refusal.header("Retry-After").to_owned()
+    };
+    call(&mut s, "1");
+    call(&mut s, "2");
+    assert_eq!(refusal(&mut s, "3"), "7");
+    // One that is refused where it is routed is told the same: there is a pool with headroom, but
+    // it does not lead there.
+    let mut s = limited_with(Mode::Transaction, [calls(1), calls(1)], |settings| {
+        settings.overload = Overload { retry_after: Some((7, 7)), ..Overload::default() };
+        let other = Pool::new("other", &[("c", address(script::BACKEND_C), 1)]);
+        settings.pools.push(PoolSettings::new(other, Policy::Rr));
+        let rule = |to, domains| Rule {
+            from: Senders::Any,
+            methods: Vec::new(),
+            domains,
+            to: RuleTarget::Pool(to),
+        };
+        settings.rules = vec![rule(1, vec!["other.example".to_owned()]), rule(0, Vec::new())];
+    });
+    call(&mut s, "1");
+    call(&mut s, "2");
+    assert_eq!(refusal(&mut s, "3"), "7");
+    assert_eq!((refused(&s), s.counters.calls.get()), (1, 2));
+    let elsewhere = request("INVITE", "sip:bob@other.example", "4", 1, "");
+    let there = forwarded(s.send(CALLER, &elsewhere)).unwrap();
+    assert_eq!(there.to, address(script::BACKEND_C));
+}
+
+#[test]
+fn a_rate_holds_for_calls_and_for_what_stands_alone() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut s = limited(mode, [rate(10.0), rate(10.0)]);
+        let register = |s: &mut Script, name: &str| {
+            forwarded(s.send(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", name, 1, "")))
+                .is_some()
+        };
+        let taken: Vec<_> = ["1", "2", "3", "4", "5"].map(|name| register(&mut s, name)).into();
+        assert_eq!(taken, [true, true, true, true, false], "two at once by each: {mode:?}");
+        assert!(call(&mut s, "6").is_none());
+        assert_eq!(refused(&s), 2);
+        s.pass(ms(100));
+        let taken = ["7", "8", "9"].map(|name| call(&mut s, name).is_some());
+        assert_eq!(taken, [true, true, false]);
+    }
+}
+
+#[test]
+fn what_belongs_to_a_call_passes_whatever_the_limits() {
+    let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
+    set(&s.backends, &[Limits { cps_max: Some(0.1), ..calls(1) }; 2]);
+    call(&mut s, "1");
+    call(&mut s, "2");
+    assert!(call(&mut s, "3").is_none());
+    let reinvite = request("INVITE", "sip:bob@192.0.2.1", "1", 2, "Totag\r\n");
+    let there = forwarded(s.send(CALLER, &reinvite)).unwrap();
+    s.send(&there.to.to_string(), &there.answer("200 OK"));
+    end(&mut s, "2");
+    assert_eq!(s.held().iter().sum::<u64>(), 1);
+    // The repetition of what was taken is no new call.
+    let again = limited(Mode::Stateless, [calls(1), calls(1)]);
+    let mut s = again;
+    assert!(forwarded(s.send(CALLER, &invite("1"))).is_some());
+    assert!(forwarded(s.send(CALLER, &invite("2"))).is_some());
+    assert!(forwarded(s.send(CALLER, &invite("2"))).is_some());
+    assert_eq!((s.held(), refused(&s)), (vec![1, 1], 0));
+}
+
+// RFC 3261 §16.7 item 6: "If the only response that was received is a 503, the proxy SHOULD
+// generate a 500 response and forward that upstream."
+#[test]
+fn a_refused_call_goes_on_only_to_who_has_headroom() {
+    let mut s = limited(Mode::Transaction, [calls(5), calls(1)]);
+    let first = forwarded(s.send(CALLER, &invite("1"))).unwrap();
+    assert_eq!(first.to, address(BACKEND_A));
+    let onward = forwarded(
+        s.send(BACKEND_A, &first.answer("503 Busy"))
+            .into_iter()
+            .filter(|sent| !sent.start().starts_with("ACK"))
+            .collect(),
+    );
+    assert_eq!(onward.unwrap().to, address(BACKEND_B), "there is room for one");
+    assert_eq!(s.held(), [0, 1]);
+    s.pass(ms(2000));
+    s.sent();
+    let second = forwarded(s.send(CALLER, &invite("2"))).unwrap();
+    assert_eq!(second.to, address(BACKEND_A));
+    let sent = s.send(BACKEND_A, &second.answer("503 Busy"));
+    let sent = starts(&sent);
+    assert!(sent.contains(&(CALLER, "SIP/2.0 500 Server Internal Error")), "{sent:?}");
+    assert!(sent.iter().all(|(to, _)| *to != BACKEND_B), "{sent:?}");
+    assert_eq!(s.held(), [0, 1]);
+}
+
+#[test]
+fn a_silent_back_ends_call_goes_on_only_to_who_has_headroom() {
+    for is_full in [false, true] {
+        let mut s = limited(Mode::Transaction, [calls(5), calls(1)]);
+        if is_full {
+            assert_eq!(call(&mut s, "0").unwrap().to, address(BACKEND_A));
+            assert_eq!(call(&mut s, "1").unwrap().to, address(BACKEND_B));
+        }
+        let silent = forwarded(s.send(CALLER, &invite("2"))).unwrap();
+        assert_eq!(silent.to, address(BACKEND_A));
+        s.pass(ms(4100));
+        let goes_on = s.sent().into_iter().any(|sent| sent.to == address(BACKEND_B));
+        assert_eq!(goes_on, !is_full);
+    }
+}
+
+#[test]
+fn the_backup_has_what_the_pool_has_no_headroom_for_and_only_that_much() {
+    let mut s = limited_with(Mode::Transaction, [calls(1), calls(1)], |settings| {
+        let other = Pool::new("other", &[("c", address(script::BACKEND_C), 1)]);
+        set(&other, &[calls(2)]);
+        settings.pools.push(PoolSettings::new(other, Policy::Rr));
+        settings.pools[0].backup = Some(1);
+    });
+    let went: Vec<_> = ["1", "2", "3", "4", "5"]
+        .map(|name| call(&mut s, name).map(|there| there.to.to_string()))
+        .into();
+    let c = Some(script::BACKEND_C.to_owned());
+    let [a, b] = [BACKEND_A, BACKEND_B].map(|at| Some(at.to_owned()));
+    assert_eq!(went, [a, b, c.clone(), c, None]);
+    end(&mut s, "1");
+    assert_eq!(call(&mut s, "6").unwrap().to, address(BACKEND_A));
+}
+
+#[test]
+fn an_emergency_call_finds_the_reserve() {
+    let priority = |settings: &mut Settings| {
+        settings.overload.sources = Sources {
+            priority: Some(Priority {
+                from: vec!["198.51.100.0/24".parse().unwrap()],
+                emergency: true,
+                values: ResourceValues::default(),
+                rate_cps: 10.0,
+            }),
+            ..Sources::default()
+        };
+    };
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut s = limited_with(mode, [calls(1), calls(1)], priority);
+        let sos = |s: &mut Script, name: &str| {
+            let there =
+                forwarded(s.send(CALLER, &request("INVITE", "urn:service:sos", name, 1, "")));
+            there.is_some()
+        };
+        call(&mut s, "1");
+        call(&mut s, "2");
+        assert!(call(&mut s, "3").is_none());
+        assert!(sos(&mut s, "112") && sos(&mut s, "911"));
+        assert_eq!(s.held(), [2, 2]);
+        assert!(!sos(&mut s, "999"), "the reserve is one for each");
+        assert_eq!(refused(&s), 2);
+        assert!(!s.backends.has_headroom(s.now, Demand::Priority));
+    }
+}
+
+#[test]
+fn a_call_that_begins_anew_counts_anew() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut s = limited(mode, [calls(1), calls(1)]);
+        let first = forwarded(s.send(CALLER, &invite("1"))).unwrap();
+        assert_eq!(first.to, address(BACKEND_A));
+        s.send(BACKEND_A, &first.answer("401 Unauthorized"));
+        assert_eq!(s.held(), [0, 0]);
+        call(&mut s, "2");
+        call(&mut s, "3");
+        assert_eq!(s.held(), [1, 1]);
+        // With credentials, and the same Call-ID.
+        let again = request("INVITE", "sip:bob@192.0.2.1", "1", 2, "");
+        assert_eq!(s.status(CALLER, &again), 503, "{mode:?}");
+        // The other has room, and takes what its own has not.
+        end(&mut s, "2");
+        let again = request("INVITE", "sip:bob@192.0.2.1", "1", 3, "");
+        assert!(forwarded(s.send(CALLER, &again)).is_some());
+        assert_eq!(s.held(), [1, 1]);
+    }
+}
+
+#[test]
+fn what_could_not_be_forwarded_holds_nothing() {
+    let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
+    // Too long for a datagram once our headers are in it.
+    let spare = 65_500 - invite("1").len() - "Subject: \r\n".len();
+    let long = format!("Subject: {}\r\n", "x".repeat(spare));
+    let text = request("INVITE", "sip:bob@192.0.2.1", "1", 1, &long);
+    assert!(forwarded(s.send(CALLER, &text)).is_none());
+    assert_eq!((s.held(), refused(&s)), (vec![0, 0], 0));
+}
+
+#[test]
+fn a_pool_of_which_nobody_is_up_is_not_full() {
+    let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
+    s.refused(BACKEND_A);
+    s.refused(BACKEND_B);
+    let refusal = s.one(CALLER, &invite("1"));
+    assert_eq!(refusal.header("Warning"), "399 tidegate \"no back end is up\"");
+    assert_eq!(refused(&s), 0);
+    // One that is up and full is full.
+    s.pass(ms(10_000));
+    s.refused(BACKEND_A);
+    call(&mut s, "2");
+    assert_eq!(s.status(CALLER, &invite("3")), 503);
+    assert_eq!(refused(&s), 1);
+}
+
+fn learning() -> Limits {
+    Limits { learning: Some(Learning::default()), ..Limits::default() }
+}
+
+/// 200 calls a second for so many seconds; of what comes to a back end, it refuses what is more
+/// than 50 a second. What was refused here, by the back ends, and taken, in the last second.
+fn overloaded(s: &mut Script, seconds: u64) -> [u64; 3] {
+    let mut room = [0.0_f64; 2];
+    let mut counts = [0; 3];
+    for step in 0..seconds * 200 {
+        if step % 200 == 0 {
+            counts = [0; 3];
+        }
+        s.pass(ms(5));
+        room.iter_mut().for_each(|room| *room = (*room + 0.25).min(5.0));
+        let sent = s.send(CALLER, &invite(&format!("{}-{step}", s.now.as_nanos())));
+        let Some(there) = forwarded(sent) else {
+            counts[0] += 1;
+            continue;
+        };
+        let mut next = Some(there);
+        while let Some(there) = next {
+            let at = usize::from(there.to == address(BACKEND_B));
+            let status = if room[at] >= 1.0 { "486 Busy Here" } else { "503 Busy" };
+            room[at] -= f64::from(u8::from(room[at] >= 1.0));
+            counts[if status.starts_with('4') { 2 } else { 1 }] += 1;
+            let sent = s.send(&there.to.to_string(), &there.answer(status));
+            next = sent.into_iter().find(|sent| sent.start().starts_with("INVITE"));
+        }
+    }
+    counts
+}
+
+#[test]
+fn a_rate_is_learned_from_what_is_refused() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut s = limited(mode, [learning(), learning()]);
+        let [here, there, taken] = overloaded(&mut s, 12);
+        assert!(there <= 10 && taken >= 85 && here >= 90, "{mode:?}: {here} {there} {taken}");
+        for backend in s.backends.backends() {
+            let learned = backend.learned_cps().unwrap();
+            assert!((40.0..60.0).contains(&learned), "{learned}");
+            assert!(backend.refusals() > 0);
+        }
+    }
+}
+
+// RFC 3261 §21.5.4; RFC 5390 §5.3.
+#[test]
+fn a_retry_after_that_is_not_honoured_teaches_all_the_same() {
+    let mut s = limited_with(Mode::Transaction, [learning(), learning()], |settings| {
+        settings.pools[0].health.retry_after_max = Duration::ZERO;
+    });
+    for step in 0..100 {
+        s.pass(ms(5));
+        if let Some(there) = forwarded(s.send(CALLER, &invite(&step.to_string()))) {
+            let refusal = there.answer("503 Busy").replace("CSeq", "Retry-After: 30\r\nCSeq");
+            s.send(&there.to.to_string(), &refusal);
+        }
+    }
+    assert!(s.backends.backends().iter().all(|backend| backend.is_up(s.now)));
+    assert!(s.backends.backends().iter().all(|backend| backend.learned_cps().is_some()));
+}

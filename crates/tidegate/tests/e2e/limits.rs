@@ -1,0 +1,93 @@
+//! Back ends with limits: as many calls as they may hold, and not one more.
+
+use std::time::Instant;
+
+use crate::stage::{Configuration, Load, Metrics, Sipp, Stage, Tidegate, run_to_end};
+
+/// A pool of these callees, each with `limit`, and two shards before it.
+fn configuration(stage: &Stage, callees: &[Sipp], limit: &str) -> Configuration {
+    let backend =
+        |callee: &Sipp| format!("[[pool.backend]]\nuri = \"sip:{}\"\n{limit}\n", callee.address());
+    let more = callees.iter().map(backend).collect();
+    Configuration { shards: 2, more, ..Configuration::new(stage, &[]) }
+}
+
+/// Calls from ports of their own, so that either shard has some.
+fn calls(calls: u32, hold_ms: u32) -> Load<'static> {
+    let rate_cps = 100;
+    Load { scenario: "uac-routes", calls, rate_cps, hold_ms, socket_each: true }
+}
+
+fn refused(metrics: &Metrics) -> u64 {
+    metrics.sum("work_refused_total", &[("reason", "pool_full")])
+}
+
+#[test]
+fn as_many_calls_are_held_as_may_be_and_the_next_is_refused_until_one_has_ended() {
+    let stage = Stage::new();
+    let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
+    let first = configuration(&stage, &callees, "calls_max = 20");
+    let tidegate = Tidegate::start(&stage, &first);
+    let make = |load: &Load| Sipp::caller(&stage, tidegate.address(), load);
+    let held = |metrics: &Metrics| metrics.sum("backend_calls", &[]);
+
+    let long = make(&calls(40, 6000));
+    tidegate.wait_for("the pool is full", |metrics| held(metrics) == 40);
+    let metrics = tidegate.metrics();
+    for callee in &callees {
+        assert_eq!(metrics.backend("backend_calls", callee.address()), 20);
+        assert_eq!(metrics.backend("backend_calls_max", callee.address()), 20);
+    }
+    assert_eq!(metrics.sum("pool_headroom_calls", &[]), 0);
+    let beyond = make(&calls(10, 0)).wait();
+    assert_eq!((beyond.created, beyond.failed), (10, 10), "{beyond}");
+    let metrics = tidegate.metrics();
+    assert_eq!((refused(&metrics), held(&metrics)), (10, 40));
+
+    // Read again with room for one more at each, it takes two more.
+    configuration(&stage, &callees, "calls_max = 21").write(&stage, "tidegate.toml");
+    let admin = tidegate.admin().to_string();
+    let (status, said) = run_to_end(&stage, &["ctl", "--admin", &admin, "reload"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(
+        said.lines().filter(|line| line.contains(" 20 ") && line.contains(" 21 ")).count(),
+        2
+    );
+    let two = make(&calls(2, 0)).wait();
+    two.assert_all_well(2);
+
+    // What has ended makes room.
+    long.wait().assert_all_well(40);
+    assert_eq!(tidegate.metrics().sum("pool_headroom_calls", &[]), 42);
+    make(&calls(42, 500)).wait().assert_all_well(42);
+    let metrics = tidegate.metrics();
+    assert_eq!(refused(&metrics), 10);
+    metrics.assert_nothing_held();
+    for callee in callees {
+        let served = callee.finish();
+        served.assert_all_well(served.created);
+    }
+}
+
+#[test]
+fn a_rate_is_kept_by_all_shards_together() {
+    let stage = Stage::new();
+    let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
+    let configuration = configuration(&stage, &callees, "cps_max = 20");
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let began = Instant::now();
+    let offered = Sipp::caller(&stage, tidegate.address(), &calls(300, 0)).wait();
+    let elapsed_s = began.elapsed().as_secs_f64();
+    // Two each at once, and then 40 a second.
+    let taken_max = 4.0 + 40.0 * elapsed_s;
+    assert!(f64::from(offered.successful) <= taken_max, "{offered} in {elapsed_s} s");
+    // SIPp takes three seconds at the least to make them.
+    assert!(offered.successful >= 100, "{offered} in {elapsed_s} s");
+    let metrics = tidegate.metrics();
+    assert_eq!(refused(&metrics), u64::from(offered.failed));
+    for callee in callees {
+        assert_eq!(metrics.backend("backend_refusals_total", callee.address()), 0);
+        let served = callee.finish();
+        served.assert_all_well(served.created);
+    }
+}
