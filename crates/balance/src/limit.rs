@@ -98,18 +98,25 @@ impl Backend {
         let Allowance { calls_max, cps_max, gcra, learned } = self.allowance();
         calls_max.store(limits.calls_max.unwrap_or(0), Relaxed);
         cps_max.set(limits.cps_max.unwrap_or(f64::INFINITY));
-        learned.set(limits.learning);
-        gcra.set_rate(cps_max.get().min(learned.rate()));
+        learned.set(limits.learning, |rate| gcra.set_rate(rate.min(cps_max.get())));
         self.set_limited(*limits != Limits::default());
     }
 
-    /// Whether it may be given what is demanded.
+    /// Whether it may be given what is demanded. If its rate is what keeps it from that, a rate that
+    /// is learned takes note.
     pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
         if !self.is_limited() {
             return true;
         }
-        let has_room = demand == Demand::Single || self.free_calls(demand) != Some(0);
-        has_room && self.allowance().gcra.conforms(now, demand == Demand::Priority)
+        if demand != Demand::Single && self.free_calls(demand) == Some(0) {
+            return false;
+        }
+        let Allowance { gcra, learned, .. } = self.allowance();
+        let conforms = gcra.conforms(now, demand == Demand::Priority);
+        if !conforms {
+            learned.on_wanted();
+        }
+        conforms
     }
 
     /// Calls that it may hold beyond those that it holds; `None` for any number.
@@ -150,8 +157,7 @@ impl Backend {
     pub(crate) fn forget_learned(&self) {
         if self.is_limited() {
             let Allowance { cps_max, gcra, learned, .. } = self.allowance();
-            learned.forget();
-            gcra.set_rate(cps_max.get());
+            learned.forget(|rate| gcra.set_rate(rate.min(cps_max.get())));
         }
     }
 
@@ -168,10 +174,8 @@ impl Backend {
         if !gcra.take(now, demand == Demand::Priority) {
             return None;
         }
-        if learned.is_on()
-            && let Some(rate) = learned.on_given(now, cps_max.get())
-        {
-            gcra.set_rate(rate.min(cps_max.get()));
+        if learned.is_on() {
+            learned.on_given(now, cps_max.get(), |rate| gcra.set_rate(rate.min(cps_max.get())));
         }
         Some(Allotment(call))
     }

@@ -209,6 +209,8 @@ impl Proxy {
                 }
             }
             Served::PoolFull => {
+                // A refusal tells nothing of what serving costs.
+                self.in_service = None;
                 let Self { ingress, endpoint, .. } = self;
                 let reply = ingress.refuse_served(now, &received, class, fingerprint, endpoint);
                 self.send_refusal(Reason::PoolFull, reply);

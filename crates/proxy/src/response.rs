@@ -7,7 +7,7 @@ use tidegate_sip::{Method, Passage, response_target};
 use tidegate_world::{Path, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
-use crate::calls::{Answer, Transaction};
+use crate::calls::{Answer, Member, Transaction};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::probes::ProbeAnswer;
@@ -46,10 +46,11 @@ impl Endpoint {
         let asked = asked.ok_or(Astray::Drop(DropReason::ForeignResponse))?;
         self.check_shard(asked.shard(), received)?;
         let member = self.addresses().member(received.path.remote);
-        if let Some(backend) = member.map(|member| self.backend(member))
-            && backend.is_present_at(canonical(received.path.remote))
-        {
-            backend.on_answered(now);
+        let is_present =
+            |member: &Member| self.backend(*member).is_present_at(canonical(received.path.remote));
+        let present = member.filter(is_present);
+        if let Some(member) = present {
+            self.backend(member).on_answered(now);
         }
         match asked {
             Asked::Transaction(branch) => {
@@ -68,7 +69,7 @@ impl Endpoint {
                     let (method, status) = (passage.cseq.method, passage.status);
                     let answer = Answer::read(method, status, &received.bytes, member.is_some());
                     if status == 503
-                        && let Some(member) = member
+                        && let Some(member) = present
                         && let Some(sent) = self.calls().sent_at(call, transaction)
                     {
                         let backend = self.backend(member);

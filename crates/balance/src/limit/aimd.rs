@@ -6,11 +6,12 @@
 //! for a while, however little it was too much: so the first decrease after a good interval leaves
 //! four fifths at the least, and the next ones one half. What was sent before a decrease, or within an
 //! interval after it, says nothing of the rate then: as in TCP one loss of a window counts, and not
-//! each of its packets, and a queue that has grown takes a while to empty. Recovery: an interval without refusals in which nine
-//! tenths of the rate were made use of lets it grow, by [`Learning::increase`] of itself a second,
-//! and twice as fast after each [`DOUBLING_S`] of such intervals, for what is far below what the
-//! back end can do has a long way. A rate that nobody makes use of stays, or it would mean nothing
-//! when it is needed. Cold start: none, until the first refusal; then what was taken.
+//! each of its packets, and a queue that has grown takes a while to empty. Recovery: an interval
+//! without refusals in which nine tenths of the rate were made use of, or more was wanted, lets it
+//! grow, by [`Learning::increase`] of itself a second, and twice as fast after each [`DOUBLING_S`] of
+//! such intervals, for what is far below what the back end can do has a long way. A rate that nobody
+//! makes use of stays, or it would mean nothing when it is needed. Cold start: none, until the first
+//! refusal; then what was taken, or half of what was given.
 //! Known bias: it has to be refused now and then to know where it is. A server whose refusals
 //! come late, or which answers everything ever more slowly, teaches it late. A 503 that has nothing
 //! to do with load (a trunk that is out of service) lowers it like any other.
@@ -66,11 +67,14 @@ impl Default for Learning {
 /// What has come of one interval.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interval {
+    /// For how long requests came.
     pub(crate) lasted: Duration,
     /// Requests given to the back end.
     pub(crate) given: u64,
     /// Those that it refused.
     pub(crate) refused: u64,
+    /// It would have been given more, had the rate let it.
+    pub(crate) wanted: bool,
 }
 
 /// A rate, and for how long nothing was refused at it.
@@ -92,16 +96,12 @@ impl Aimd {
         if interval.refused > 0 {
             let given = interval.given.max(interval.refused);
             let taken = 1.0 - interval.refused as f64 / given as f64;
-            let least = match self.clean_s {
-                // Nothing is known that could be kept.
-                _ if self.rate.is_infinite() => 0.0,
-                clean_s if clean_s > 0.0 => FALL_FIRST,
-                _ => FALL_NEXT,
-            };
+            let least = if self.clean_s > 0.0 { FALL_FIRST } else { FALL_NEXT };
             let rate = self.rate.min(given_cps) * (taken * learning.decrease).max(least);
             return Self { rate: rate.max(learning.rate_min_cps).min(cps_max), clean_s: 0.0 };
         }
-        if self.rate.is_infinite() || given_cps < USED * self.rate {
+        let is_used = interval.wanted || given_cps >= USED * self.rate;
+        if self.rate.is_infinite() || !is_used {
             return self;
         }
         let growth = learning.increase * (self.clean_s / DOUBLING_S).exp2();
@@ -110,10 +110,10 @@ impl Aimd {
     }
 }
 
-impl Interval {
-    /// Whether it says something.
-    pub(crate) fn is_over(&self, learning: &Learning) -> bool {
-        self.lasted >= learning.interval && (self.given >= ENOUGH || self.lasted >= PATIENCE)
+impl Learning {
+    /// Whether an interval that has lasted for so long, with so many requests, says something.
+    pub(crate) fn is_over(&self, lasted: Duration, given: u64) -> bool {
+        lasted >= self.interval && (given >= ENOUGH || lasted >= PATIENCE)
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     const NONE: f64 = f64::INFINITY;
 
     fn interval(given: u64, refused: u64) -> Interval {
-        Interval { lasted: Duration::from_millis(200), given, refused }
+        Interval { lasted: Duration::from_millis(200), given, refused, wanted: false }
     }
 
     fn at(rate: f64) -> Aimd {
@@ -140,8 +140,8 @@ mod tests {
     fn it_begins_with_what_was_taken_at_the_first_refusal() {
         assert_eq!(rate(Aimd::COLD, 40, 0), NONE);
         assert_eq!(rate(Aimd::COLD, 40, 10), 200.0 * 0.75 * 0.95);
-        assert_eq!(rate(Aimd::COLD, 40, 30), 200.0 * 0.25 * 0.95);
-        assert_eq!((rate(Aimd::COLD, 40, 40), rate(Aimd::COLD, 0, 3)), (1.0, 1.0));
+        assert_eq!(rate(Aimd::COLD, 40, 40), 100.0, "half at the least");
+        assert_eq!(rate(Aimd::COLD, 0, 3), 1.0);
     }
 
     #[test]
@@ -160,6 +160,8 @@ mod tests {
         let learning = Learning::default();
         assert_eq!(rate(at(100.0), 17, 0), 100.0, "less than nine tenths");
         assert_eq!(rate(at(100.0), 18, 0), 101.0, "0.05 a second, for 0.2 s");
+        let wanted = Interval { wanted: true, ..interval(3, 0) };
+        assert_eq!(at(100.0).step(&learning, &wanted, NONE).rate.round(), 101.0, "more was wanted");
         let mut aimd = at(1.0);
         let mut seconds = 0.0;
         while aimd.rate < 100.0 {
@@ -186,10 +188,7 @@ mod tests {
     #[test]
     fn where_little_comes_an_interval_is_longer() {
         let learning = Learning::default();
-        let is_over = |ms, given| {
-            let lasted = Duration::from_millis(ms);
-            Interval { lasted, given, refused: 0 }.is_over(&learning)
-        };
+        let is_over = |ms, given| learning.is_over(Duration::from_millis(ms), given);
         assert!(is_over(200, 10) && !is_over(199, 1000));
         assert!(!is_over(1999, 9) && is_over(2000, 0));
     }

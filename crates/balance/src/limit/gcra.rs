@@ -8,7 +8,8 @@
 //!
 //! The tolerance is made of the rate: after a while without any, [`BURST_S`] worth of requests may
 //! come at once, and two at the least. Cold start: all of that. A rate that is changed leaves the
-//! word as it is: what was taken ahead of time is paid back in time.
+//! word as it is: what was taken ahead of time is paid back in time, unless it is more than could have
+//! been taken at the new rate.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -38,6 +39,8 @@ struct Times {
     step: u64,
     /// τ.
     tolerance: u64,
+    /// How far ahead of time TAT may be, with all of the reserve taken.
+    ahead_max: u64,
 }
 
 impl Default for Gcra {
@@ -76,13 +79,18 @@ impl Times {
         }
         let step = 1e9 / rate;
         let at_once = (rate * BURST_S).max(2.0);
-        let kept = if reserve { (RESERVE_S * 1e9).max(step) } else { 0.0 };
-        let tolerance = (at_once - 1.0) * step + kept;
-        Some(Self { step: step.round() as u64, tolerance: tolerance.round() as u64 })
+        let (burst, kept) = ((at_once - 1.0) * step, (RESERVE_S * 1e9).max(step));
+        Some(Self {
+            step: step.round() as u64,
+            tolerance: (if reserve { burst + kept } else { burst }).round() as u64,
+            ahead_max: (burst + kept + step).ceil() as u64,
+        })
     }
 
     fn next(self, next_at: u64, now: Timestamp) -> Option<u64> {
         let now = now.as_nanos();
+        // Further ahead than can be taken at this rate: that was a lower one's.
+        let next_at = if next_at > now.saturating_add(self.ahead_max) { now } else { next_at };
         (next_at <= now.saturating_add(self.tolerance))
             .then(|| next_at.max(now).saturating_add(self.step))
     }
@@ -140,6 +148,14 @@ mod tests {
         assert_eq!(taken(&gcra, at(101), false), 1);
     }
 
+    #[test]
+    fn a_rate_that_is_raised_does_not_wait_for_the_debt_of_the_old_one() {
+        let gcra = of(0.1);
+        assert_eq!((taken(&gcra, at(0), false), taken(&gcra, at(0), true)), (2, 1));
+        gcra.set_rate(100.0);
+        assert_eq!(taken(&gcra, at(1000), false), 10, "not in half a minute");
+    }
+
     proptest! {
         /// The leaky bucket of I.371 annex A is the same in other words: it drains as time goes, and
         /// a request that finds it no fuller than τ adds T.
@@ -156,7 +172,7 @@ mod tests {
                 let gap = if gap % 3 == 0 { gap } else { gap % 1_000_000 };
                 now += gap;
                 level = level.saturating_sub(gap);
-                let Times { step, tolerance } = times(reserve);
+                let Times { step, tolerance, .. } = times(reserve);
                 let fits = level <= tolerance;
                 prop_assert_eq!(gcra.conforms(Timestamp::from_nanos(now), reserve), fits);
                 prop_assert_eq!(gcra.take(Timestamp::from_nanos(now), reserve), fits);

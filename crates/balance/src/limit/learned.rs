@@ -4,11 +4,12 @@
 //! The law itself is [`Aimd`]. A shard that finds the record in use leaves the step to the one that
 //! has it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_world::Timestamp;
 
+use super::Real;
 use super::aimd::{Aimd, Interval, Learning};
 
 /// Nothing is learned.
@@ -19,8 +20,14 @@ const OFF: u64 = u64::MAX;
 pub(crate) struct Learned {
     /// When the interval is over at the earliest.
     ends_at: AtomicU64,
+    /// Set whenever the record's changes.
+    rate: Real,
     given: AtomicU64,
+    /// When the last of them was.
+    given_at: AtomicU64,
     refused: AtomicU64,
+    /// The rate has kept some from being given.
+    wanted: AtomicBool,
     /// From when on what is sent says something of the rate.
     counts_from: AtomicU64,
     record: Mutex<Record>,
@@ -37,8 +44,11 @@ impl Default for Learned {
     fn default() -> Self {
         Self {
             ends_at: AtomicU64::new(OFF),
+            rate: Real::default(),
             given: AtomicU64::new(0),
+            given_at: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
             counts_from: AtomicU64::new(0),
             record: Mutex::new(Record { learning: None, began: Timestamp::ZERO, aimd: Aimd::COLD }),
         }
@@ -51,7 +61,8 @@ impl Learned {
     }
 
     /// Learns in this way from now on, or not. What was learned stays while it goes on learning.
-    pub(crate) fn set(&self, learning: Option<Learning>) {
+    /// `apply` is given the rate, before anybody learns another one.
+    pub(crate) fn set(&self, learning: Option<Learning>, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
         if learning.is_none() {
             record.aimd = Aimd::COLD;
@@ -60,48 +71,66 @@ impl Learned {
         if learning.is_none() || !self.is_on() {
             self.begin(&mut record, Timestamp::ZERO);
         }
+        self.put(&record, apply);
     }
 
-    /// Begins anew: it is another back end, as far as is known.
-    pub(crate) fn forget(&self) {
+    /// Begins anew: it is another back end, as far as is known. For `apply` see
+    /// [`set`](Self::set).
+    pub(crate) fn forget(&self, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
         record.aimd = Aimd::COLD;
         self.begin(&mut record, Timestamp::ZERO);
+        self.put(&record, apply);
     }
 
     /// The rate in requests a second; infinite if nothing is learned.
     pub(crate) fn rate(&self) -> f64 {
-        self.lock().aimd.rate
+        self.rate.get()
     }
 
-    /// The back end is given a request. If that ends an interval, the rate from now on, at most
-    /// `cps_max`.
-    pub(crate) fn on_given(&self, now: Timestamp, cps_max: f64) -> Option<f64> {
-        self.given.fetch_add(1, Relaxed);
-        if self.ends_at.load(Relaxed) > now.as_nanos() {
-            return None;
+    /// The rate has kept a request from being given.
+    pub(crate) fn on_wanted(&self) {
+        if !self.wanted.load(Relaxed) {
+            self.wanted.store(true, Relaxed);
         }
-        let mut record = self.record.try_lock().ok()?;
-        let learning = record.learning?;
+    }
+
+    /// The back end is given a request. If that ends an interval, there may be another rate, at
+    /// most `cps_max`; for `apply` see [`set`](Self::set).
+    pub(crate) fn on_given(&self, now: Timestamp, cps_max: f64, apply: impl FnOnce(f64)) {
+        let before = self.given.fetch_add(1, Relaxed);
+        let given_at = Timestamp::from_nanos(self.given_at.swap(now.as_nanos(), Relaxed));
+        if self.ends_at.load(Relaxed) > now.as_nanos() {
+            return;
+        }
+        let Ok(mut record) = self.record.try_lock() else { return };
+        let Some(learning) = record.learning else { return };
         if record.began == Timestamp::ZERO {
             // The first since anybody counts.
-            self.begin(&mut record, now);
-            return None;
+            return self.begin(&mut record, now);
         }
+        if !learning.is_over(now.since(record.began), before + 1) {
+            return;
+        }
+        // A pause before this one, when nobody called or the back end was down, says nothing.
+        let has_paused = now.since(given_at) > learning.interval;
+        let (until, given) = if has_paused { (given_at, before) } else { (now, before + 1) };
         let interval = Interval {
-            lasted: now.since(record.began),
-            given: self.given.load(Relaxed),
+            lasted: until.since(record.began).max(learning.interval),
+            given,
             refused: self.refused.load(Relaxed),
+            wanted: self.wanted.load(Relaxed),
         };
-        if !interval.is_over(&learning) {
-            return None;
-        }
+        // Of what was sent so soon after a decrease nothing is known.
+        let is_deaf = record.began.as_nanos() < self.counts_from.load(Relaxed);
         if interval.refused > 0 {
             self.counts_from.store((now + learning.interval).as_nanos(), Relaxed);
         }
-        record.aimd = record.aimd.step(&learning, &interval, cps_max);
+        if interval.refused > 0 || !is_deaf {
+            record.aimd = record.aimd.step(&learning, &interval, cps_max);
+        }
         self.begin(&mut record, now);
-        Some(record.aimd.rate)
+        self.put(&record, apply);
     }
 
     /// The back end has refused a request that it was sent at `sent`.
@@ -119,6 +148,12 @@ impl Learned {
         self.ends_at.store(ends_at.unwrap_or(OFF), Relaxed);
         self.given.store(0, Relaxed);
         self.refused.store(0, Relaxed);
+        self.wanted.store(false, Relaxed);
+    }
+
+    fn put(&self, record: &Record, apply: impl FnOnce(f64)) {
+        self.rate.set(record.aimd.rate);
+        apply(record.aimd.rate);
     }
 
     fn lock(&self) -> MutexGuard<'_, Record> {
@@ -141,8 +176,15 @@ mod tests {
 
     fn learning() -> Learned {
         let learned = Learned::default();
-        learned.set(Some(Learning::default()));
+        learned.set(Some(Learning::default()), |_| {});
         learned
+    }
+
+    /// The back end is given a request; the rate, if that ended an interval.
+    fn given(learned: &Learned, now: Timestamp) -> Option<f64> {
+        let mut rate = None;
+        learned.on_given(now, NONE, |new| rate = Some(new));
+        rate
     }
 
     /// One request each 5 ms from `from` on, of which `is_refused` says what becomes after 20 ms.
@@ -158,7 +200,7 @@ mod tests {
             if ms >= from + 20 && is_refused(ms - 20) {
                 learned.on_refused(at(ms - 20));
             }
-            let rate = learned.on_given(at(ms), NONE);
+            let rate = given(learned, at(ms));
             rates.extend(rate.map(|rate| (ms, rate.round())));
         }
         rates
@@ -177,7 +219,7 @@ mod tests {
     fn what_was_sent_before_a_decrease_or_soon_after_says_nothing() {
         let learned = learning();
         run(&learned, 0, 200, |_| true);
-        let fallen = learned.on_given(at(200), NONE).unwrap();
+        let fallen = given(&learned, at(200)).unwrap();
         for ms in [120, 150, 199, 201, 399] {
             learned.on_refused(at(ms));
         }
@@ -188,21 +230,44 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_asks_for_in_a_pause_teaches_nothing() {
+        for pause in [300, 5_000, 60_000] {
+            let learned = learning();
+            run(&learned, 0, 305, |ms| ms % 10 == 0);
+            let rate = learned.rate();
+            assert_eq!(rate, 105.0_f64.min(rate), "half was taken of 200 a second");
+            // One that was sent long after the decrease is refused, and then nobody calls.
+            run(&learned, 305, 500, |ms| ms == 450);
+            given(&learned, at(500 + pause));
+            assert!(learned.rate() >= 0.7 * rate, "{rate} became {}", learned.rate());
+        }
+    }
+
+    #[test]
+    fn so_soon_after_a_decrease_nothing_is_known() {
+        let learned = learning();
+        let rates = run(&learned, 0, 405, |ms| ms < 200);
+        assert_eq!(rates[0].1, rates[1].1, "{rates:?}");
+        let grown = run(&learned, 405, 605, |_| false);
+        assert!(grown[0].1 > rates[1].1, "{grown:?} after {rates:?}");
+    }
+
+    #[test]
     fn it_is_switched_on_and_off_and_forgets() {
         let learned = Learned::default();
         assert!(!learned.is_on());
         learned.on_refused(at(0));
         assert!(run(&learned, 0, 1000, |_| true).is_empty());
-        learned.set(Some(Learning::default()));
+        learned.set(Some(Learning::default()), |_| {});
         run(&learned, 1000, 1300, |_| true);
         let rate = learned.rate();
         assert!(learned.is_on() && rate < NONE);
-        learned.set(Some(Learning { increase: 0.5, ..Learning::default() }));
+        learned.set(Some(Learning { increase: 0.5, ..Learning::default() }), |_| {});
         assert_eq!(learned.rate(), rate, "other numbers, the same back end");
-        learned.forget();
+        learned.forget(|rate| assert_eq!(rate, NONE));
         assert!(learned.is_on() && learned.rate() == NONE);
         run(&learned, 2000, 2300, |_| true);
-        learned.set(None);
+        learned.set(None, |rate| assert_eq!(rate, NONE));
         assert!(!learned.is_on() && learned.rate() == NONE);
     }
 }

@@ -176,6 +176,31 @@ fn what_was_learned_is_kept_by_a_reload_and_lost_by_maintenance() {
     assert!(!backend.learns() && backend.rate_max_cps().is_none());
 }
 
+/// Of requests that come at random, as many as the rate, some always find none left of it: but for
+/// what those teach, a rate that was learned too low would refuse them for ever.
+#[test]
+fn a_low_rate_rises_while_more_is_wanted() {
+    let limits = Limits { learning: Some(Learning::default()), ..Limits::default() };
+    let pool = pool(&[limits]);
+    let backend = &pool.backends()[0];
+    let mut picker = picker(&pool, Policy::Rr);
+    let mut draws = Seed(2).stream(Purpose::Arrivals, 0);
+    let (mut now, mut refused, mut minute) = (NOW, [0; 3], [0; 3]);
+    while now < NOW + Duration::from_secs(180) {
+        now = now + Duration::from_secs_f64(-(1.0 - draws.unit()).ln() / 10.0);
+        let at = (now.since(NOW).as_secs() / 60).min(2) as usize;
+        minute[at] += 1;
+        match picker.assign(now, 0, Demand::Single, |_, _| true) {
+            // What is given in the first seconds is refused.
+            Ok(_) if now < NOW + Duration::from_secs(3) => backend.on_not_taken(now),
+            Ok(_) => {}
+            Err(_) => refused[at] += 1,
+        }
+    }
+    assert!(refused[0] > 10, "it was learned: {refused:?} of {minute:?}");
+    assert!(refused[2] * 100 <= minute[2], "{refused:?} of {minute:?}");
+}
+
 #[test]
 fn shards_together_take_no_more_than_there_is() {
     let pool = pool(&[calls(1000), calls(500), calls(250)]);
