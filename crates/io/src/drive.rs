@@ -140,14 +140,25 @@ impl<M: Machine> Drive<M> {
         let mut ready = Ready::UNKNOWN;
         loop {
             if let Some(summary) = self.heed_stop(core) {
-                self.machine.flush();
-                self.machine.survey();
-                self.account(self.machine.now(), |c| &c.busy_ns);
-                return Ok(summary);
+                return Ok(self.end(summary));
             }
             let more = self.turn(core, ready)?;
+            // What it waited for may have come in this turn, and nothing would wake it after.
+            if !more
+                && self.draining.is_some()
+                && let Some(summary) = self.heed_stop(core)
+            {
+                return Ok(self.end(summary));
+            }
             ready = if more { Ready::UNKNOWN } else { self.rest(core.poll_timeout())? };
         }
+    }
+
+    fn end(&mut self, summary: Summary) -> Summary {
+        self.machine.flush();
+        self.machine.survey();
+        self.account(self.machine.now(), |c| &c.busy_ns);
+        summary
     }
 
     /// The machine, at the end.

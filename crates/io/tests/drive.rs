@@ -277,6 +277,23 @@ fn stopping_drains_once_then_waits_no_longer_than_it_may() {
     assert_eq!(running.end().0.ended, Ended::Forced);
 }
 
+/// A process that nobody called any more waited for the end of its time, though its last
+/// transaction had ended long before.
+#[test]
+fn what_ends_by_a_timer_ends_the_drain() {
+    let drain = Duration::from_secs(20);
+    let group = group("127.0.0.1", 1, true);
+    let clock = Clock::start();
+    let (mut core, _sight) = Echo::new();
+    core.drains.store(false, Relaxed);
+    core.timer = Some(clock.now() + Duration::from_millis(50));
+    let limits = Limits { drain, ..Limits::default() };
+    let crossings = Crossings::alone().unwrap();
+    let running = start(core, clock, limits, vec![group.listener(0)], crossings);
+    let (summary, _) = running.end();
+    assert!(summary.ended == Ended::Drained && summary.after < drain, "{summary:?}");
+}
+
 #[test]
 fn who_stops_leaves_a_shared_address_and_refuses_nothing_that_has_arrived() {
     const CLIENTS: usize = 64;

@@ -99,6 +99,8 @@ impl Core for EchoCore {
     fn handle_timeout(&mut self, now: Timestamp) {
         if self.echo.timer.is_some_and(|timer| timer <= now) {
             self.echo.timer = None;
+            // Whatever it held has waited for that.
+            self.echo.drains.store(true, Relaxed);
         }
         self.tell(Seen::Timeout(now));
     }
