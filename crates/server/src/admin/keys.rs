@@ -23,8 +23,9 @@ fn rotate(keeper: &Keeper) -> Response {
     let now = unix_time();
     match keeper.rotate(now) {
         Ok(()) => json(StatusCode::OK, &keeper.shown(now)),
-        Err(why @ NotKept::NotRotated(_)) => text(StatusCode::CONFLICT, format!("{why}\n")),
-        Err(why @ NotKept::Busy) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        Err(why @ (NotKept::NotRotated(_) | NotKept::Busy)) => {
+            text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
+        }
         Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
     }
 }
