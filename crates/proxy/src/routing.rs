@@ -254,6 +254,12 @@ impl Endpoint {
             // configuration is reached no more.
             if let Some(member) = self.addresses().member(token.backend) {
                 let call = call.map_or(CallRef::NONE, |(call, _)| call);
+                // Whoever has that address by now, after a reload, the call is counted where it began.
+                let held = self.calls().get(call).map(|entry| (entry.member, entry.place));
+                let is_there = |&(member, place): &(Member, _)| {
+                    self.backend(member).address_at(place) == Some(token.backend)
+                };
+                let member = held.filter(is_there).map_or(member, |(member, _)| member);
                 let hop = self.toward(member, call, routes.own);
                 // A name may lead elsewhere by now; the dialog is where it was.
                 let target = match self.backend(member).named() {

@@ -125,6 +125,23 @@ fn calls_end_where_they_are_and_new_ones_go_to_who_is_there() {
 }
 
 #[test]
+fn the_calls_of_one_that_gets_another_name_are_given_back() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut r = Reformed::new(mode, &[BACKEND_A]);
+        let invite = r.invite("1");
+        r.s.send(BACKEND_A, &invite.answer("200 OK"));
+        let route = format!("Totag\r\nRoute: {}\r\n", invite.header("Record-Route"));
+        let mut renamed = muster("app", &[BACKEND_A]);
+        renamed.backends[0].name = "renamed".to_owned();
+        r.reform(&[renamed], 0);
+        let bye = r.s.one(CALLER, &request("BYE", "sip:bob@192.0.2.1", "1", 2, &route));
+        assert_eq!(bye.to, address(BACKEND_A));
+        r.s.send(BACKEND_A, &bye.answer("200 OK"));
+        assert!(r.calls().iter().all(|(_, calls)| *calls == 0), "{mode:?}: {:?}", r.calls());
+    }
+}
+
+#[test]
 fn a_seat_is_given_on_when_its_calls_are_forgotten_and_not_before() {
     let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     assert_eq!(r.set_up("1"), BACKEND_A);
