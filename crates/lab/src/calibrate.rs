@@ -9,9 +9,10 @@
 //! How many INVITEs a listener's receive buffer holds is tried out ([`room`]).
 //!
 //! The runs: calls; calls that their callers give up, for CANCEL; calls refused by 503; calls
-//! dropped. The server's thread runs in slices ([`slices`]), and has always something to do: more
-//! calls are offered than it can serve, of which [`OPEN_MAX`] may be under way. A packet costs less
-//! the more of them come and go at once; so these are the costs of a server at its capacity.
+//! dropped. The server's thread runs in slices ([`slices`]), and has always something to do: of each
+//! kind more calls are offered than it can take ([`saturation`]), of which [`OPEN_MAX`] may be under
+//! way. A packet costs less the more of them come and go at once; so these are the costs of a server
+//! at its capacity.
 //!
 //! Reading the clock disturbs what it measures. So each run is made twice, the second time without:
 //! the first says in what proportion the messages cost, the second how much they cost together.
@@ -25,6 +26,7 @@ mod costs;
 mod fit;
 mod metered;
 mod room;
+mod saturation;
 mod slices;
 mod stage;
 
@@ -42,22 +44,18 @@ use fit::{Outside, PerPacket};
 use metered::Metering;
 use stage::{Act, Played};
 
-/// Calls/s by which the first estimate is made.
-const LIGHT_CPS: f64 = 500.0;
-
-/// What is offered, in multiples of what the server could do if a call cost what it costs under
-/// light load. At its capacity it costs about half of that.
-const OFFERED: f64 = 4.0;
-
 /// Calls under way at the most: they wait for the server for less than T1, after which they
 /// would be repeated.
 const OPEN_MAX: usize = 300;
 
-/// Calls/s at the most: one thread of callers can offer twice as many, which are refused.
-const RATE_MAX_CPS: f64 = 20_000.0;
-
 /// Use of a core from which a thread of the generator may have waited for it.
 const GENERATOR_BUSY: f64 = 0.9;
+
+/// Use of its slices below which a server had not always something to do.
+const SERVER_IDLE: f64 = 0.9;
+
+/// Seconds of the runs by which is sought what to offer.
+const SEEKING_S: f64 = 0.5;
 
 /// What is to be measured.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +77,10 @@ pub struct Order {
 pub struct Calibration {
     /// The machine it was measured on.
     pub machine: Machine,
-    /// Calls/s that were offered.
+    /// Calls/s that were offered, of those that were to be served.
     pub rate_cps: f64,
+    /// The part of its slices that the server used, the least of all runs.
+    pub server_load: f64,
     /// CPU time of the server for a call that is set up and ended, in µs: the whole thread's.
     pub call_us: Spread,
     /// The same as the sum of the costs of its messages.
@@ -121,15 +121,20 @@ pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Calibration, St
     let play = |act, metering, rate_cps, seconds, seed| {
         stage::play(act, metering, order, rate_cps, seconds, seed).map_err(failed)
     };
-    let light = play(Act::Calls, Metering::Hardly, LIGHT_CPS, 1.0, order.seed)?;
-    // A call that seems to cost nothing is as good as a cheap one.
-    let alone_cps = slices::SHARE * 1e6 / light.each_us().max(1.0);
-    let rate_cps = (OFFERED * alone_cps).min(RATE_MAX_CPS);
+    let mut offered_cps = [0.0; Act::ALL.len()];
+    for act in Act::ALL {
+        let each_us = |rate_cps| {
+            Ok(stage::play(act, Metering::Hardly, order, rate_cps, SEEKING_S, order.seed)?
+                .each_us())
+        };
+        offered_cps[act as usize] = saturation::saturating_cps(each_us).map_err(failed)?;
+    }
     let mut rounds = Vec::new();
     for round in 0..order.rounds {
         let seed = order.seed.wrapping_add(u64::from(round));
         let mut acts = Vec::new();
         for act in Act::ALL {
+            let rate_cps = offered_cps[act as usize];
             let mut played = play(act, Metering::Each, rate_cps, order.seconds, seed)?;
             let whole = play(act, Metering::Hardly, rate_cps, order.seconds, seed)?;
             observer.run(round + 1, act.title(), whole.each_us());
@@ -141,6 +146,7 @@ pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Calibration, St
     let invite_bytes = rounds.iter().flat_map(|round| &round.acts).map(|a| a.tally.invite_bytes);
     let invite_bytes = invite_bytes.max().unwrap_or(0);
     let socket_max = room::datagrams(invite_bytes).map_err(failed)?;
+    let rate_cps = offered_cps[Act::Calls as usize];
     Ok(summarise(order, rate_cps, socket_max, &rounds))
 }
 
@@ -188,6 +194,7 @@ fn summarise(order: &Order, rate_cps: f64, socket_max: usize, rounds: &[Round]) 
     Calibration {
         machine: Machine::this(),
         rate_cps,
+        server_load: acts().map(|played| played.server_load).fold(f64::MAX, f64::min),
         call_us: spread(&|round| round.each_us(Act::Calls)),
         call_of_costs_us: us(cost::call(&whole, &cost::CALL)),
         refusal_us: spread(&|round| round.each_us(Act::Refused)),
@@ -226,7 +233,7 @@ impl std::fmt::Display for Calibration {
             format!("{:.2} / {:.2} / {:.2}", spread.min, spread.median, spread.max)
         };
         writeln!(f, "What messages cost on {}.", self.machine.processor)?;
-        writeln!(f, "Measured at {:.0} calls/s; min / median / max of the rounds:", self.rate_cps)?;
+        writeln!(f, "Offered {:.0} calls/s; min / median / max of the rounds:", self.rate_cps)?;
         writeln!(
             f,
             "a call           {} µs; {:.2} by the costs of its messages",
@@ -248,10 +255,12 @@ impl std::fmt::Display for Calibration {
         )?;
         write!(
             f,
-            "the generator's busiest thread used {:.2} of a core; {} datagrams were lost",
-            self.generator_load, self.drops
+            "the server used {:.2} of its slices or more, the generator's busiest thread {:.2} of a \
+             core; {} datagrams were lost",
+            self.server_load, self.generator_load, self.drops
         )?;
-        if self.drops > 0 || self.generator_load > GENERATOR_BUSY {
+        let idle = self.server_load < SERVER_IDLE;
+        if idle || self.drops > 0 || self.generator_load > GENERATOR_BUSY {
             write!(f, "\nThe costs are in doubt: measure again while nothing else runs.")?;
         }
         if self.share < 1.0 {

@@ -14,7 +14,7 @@ use tidegate_world::{Pool, Seed};
 
 use super::fit::Outside;
 use super::metered::{Metered, Metering, Tally};
-use super::{OPEN_MAX, Order};
+use super::{OPEN_MAX, Order, slices};
 use crate::real::{Answerers, Callers, Seat, Socket};
 
 /// Wakes are coalesced as long as `tidegate run` does by default.
@@ -64,19 +64,12 @@ impl Act {
         }
     }
 
-    /// Calls offered for each call/s of the order: a refusal costs a tenth of a call.
-    fn rate_factor(self) -> f64 {
-        match self {
-            Self::Calls | Self::GivenUp => 1.0,
-            Self::Refused => 4.0,
-            Self::Dropped => 1.0,
-        }
-    }
-
     /// Calls under way at the most.
     fn open_max(self) -> usize {
         match self {
-            Self::Calls | Self::GivenUp | Self::Refused => OPEN_MAX,
+            Self::Calls | Self::Refused => OPEN_MAX,
+            // They last as long as their callers are patient, whatever the server does.
+            Self::GivenUp => 2 * OPEN_MAX,
             // Their callers wait for half a minute, and repeat themselves meanwhile.
             Self::Dropped => usize::MAX,
         }
@@ -86,10 +79,12 @@ impl Act {
 /// What a run cost the server.
 pub(super) struct Played {
     pub tally: Tally,
-    /// Calls begun; of dropped ones, INVITEs sent.
+    /// Calls begun; of dropped ones, INVITEs received.
     units: u64,
     /// CPU time of the server's thread but for the metering.
     cpu_ns: f64,
+    /// The part of its slices that the server used while calls were offered.
+    pub server_load: f64,
     pub generator_load: f64,
     pub drops: u64,
 }
@@ -108,6 +103,7 @@ impl Played {
             self.cpu_ns *= factor;
             self.tally.scale(factor);
         }
+        self.server_load = self.server_load.min(whole.server_load);
         self.generator_load = self.generator_load.max(whole.generator_load);
         self.drops += whole.drops;
     }
@@ -154,12 +150,7 @@ pub(super) fn play(
         Metered::into_tally,
     )?;
     let lasts = Duration::from_secs_f64(seconds);
-    let load = Load {
-        rate_cps: rate_cps * act.rate_factor(),
-        calls: u32::MAX,
-        duration: lasts,
-        ..Load::default()
-    };
+    let load = Load { rate_cps, calls: u32::MAX, duration: lasts, ..Load::default() };
     let target = server.local();
     let configure = |local| {
         let patience = Duration::from_millis(if act == Act::GivenUp { 50 } else { 60_000 });
@@ -180,13 +171,18 @@ pub(super) fn play(
     let answerer = answered.iter().map(|done| use_of(done.cpu, done.wall)).fold(0.0, f64::max);
     Ok(Played {
         units: match act {
-            Act::Dropped => calls.stats.begun + calls.stats.repeated.invite,
+            Act::Dropped => served.stats.received,
             _ => calls.stats.begun,
         },
         cpu_ns: served.cpu.as_nanos() as f64 - served.stats.metering_ns as f64,
         tally: served.stats,
+        server_load: use_of(served.cpu, lasts.mul_f64(slices::SHARE)),
         generator_load: use_of(calls.cpu, calls.wall).max(answerer),
-        drops: calls.drops + served.drops + answered.iter().map(|done| done.drops).sum::<u64>(),
+        // Callers that nobody answers send more than any server takes: what its socket loses then
+        // costs it nothing, and is in no sum.
+        drops: calls.drops
+            + if act == Act::Dropped { 0 } else { served.drops }
+            + answered.iter().map(|done| done.drops).sum::<u64>(),
     })
 }
 
