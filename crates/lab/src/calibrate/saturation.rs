@@ -59,7 +59,7 @@ mod tests {
         let asked = Cell::new(0);
         let each_us = |cps: f64| {
             asked.set(asked.get() + 1);
-            Ok(150_000.0 / cps)
+            Ok(360_000.0 / cps)
         };
         let found = saturating_cps(each_us).unwrap();
         assert!(found < MAX_CPS && asked.get() == ESTIMATES_MAX, "{found}, {}", asked.get());
