@@ -11,13 +11,13 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{Backlog, Bucket, Decide, Gate, Reason, Release, Ticket, Values, Verdict};
-use tidegate_sip::Malformed;
 use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
 
 use crate::class::Class;
 use crate::counters::DropReason;
 use crate::disposing::{Disposing, Refused};
 use crate::endpoint::Endpoint;
+use crate::fate::{Admitted, Fate, Judged};
 use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
 use crate::priority::Claim;
@@ -33,42 +33,6 @@ pub enum Queueing {
     Class,
     /// All in one queue.
     Fifo,
-}
-
-/// What becomes of a message at the door, or when its turn has come.
-pub(crate) enum Fate {
-    /// It waits to be served.
-    Queued,
-    /// It is to be served.
-    Serve(Received, Admitted),
-    /// It is gone.
-    Drop(DropReason),
-    /// It asks for new work and is not admitted, and this is to be sent.
-    Refuse(Reason, Option<Transmit>),
-    /// It belongs to work that was begun and is not admitted, and this is to be sent.
-    Shed(Option<Transmit>),
-    /// It asks for something to be understood that is not.
-    NotUnderstood(Received),
-    /// It is a request that breaks the grammar.
-    Malformed(Received, Malformed),
-}
-
-/// What is known of a message that is to be served.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Admitted {
-    /// What its repetitions have in common with it, if it is new work.
-    pub(crate) fingerprint: Option<u64>,
-    /// It goes before others.
-    pub(crate) has_priority: bool,
-}
-
-/// A message's fate.
-pub(crate) struct Judged {
-    /// Its class, if that is known.
-    pub(crate) class: Option<Class>,
-    /// It was read now, and not before.
-    pub(crate) read: bool,
-    pub(crate) fate: Fate,
 }
 
 /// What waits, and the gate before it.

@@ -11,7 +11,8 @@ use tidegate_world::{
 use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
-use crate::ingress::{Admitted, Fate, Ingress, Judged};
+use crate::fate::{Admitted, Fate, Judged};
+use crate::ingress::Ingress;
 use crate::refusals::Trace;
 use crate::request::Served;
 use crate::secret::TokenKeys;
