@@ -73,16 +73,14 @@ impl Endpoint {
         if is_new && !stays {
             // The client repeats its request because nobody answers, or begins anew:
             // nothing ties it to a back end that is down, or has no headroom.
-            let pool = self.standing_in(now, member.pool, Some(demand));
-            let key = self.choice_key(pool, request, fingerprint);
-            match self.choose(now, pool, key, Some(demand), |_, _| true) {
+            match self.assign(now, member.pool, Some(call), request, fingerprint, Some(demand)) {
                 Ok(chosen) => (member, held) = (chosen.member, chosen.call),
                 Err(why) => {
                     // What we answer ourselves is over, wherever it was sent before.
                     let Request { identity, method, .. } = *request;
                     let transaction = Transaction { identity, method };
                     self.calls_mut().on_response(now, call, transaction, Answer::new(503, false));
-                    return Err(why.into());
+                    return Err(why);
                 }
             }
             self.move_call(call, request.identity, member);

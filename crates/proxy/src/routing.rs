@@ -17,8 +17,7 @@ use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::picking::{Chosen, demand_of};
 use crate::request::Request;
-use crate::settings::{Choice, Mode, Rule, RuleTarget, Senders};
-use crate::stateful;
+use crate::settings::{Choice, Rule, RuleTarget, Senders};
 use crate::token::RouteToken;
 
 /// Where a request goes next.
@@ -119,10 +118,6 @@ impl Endpoint {
             (Next::Address(address, is_strict), _) => Way::Address(*address, *is_strict),
             (Next::Name, _) => return Err(NAME),
         };
-        let destination = match destination {
-            Way::Pool(pool) => Way::Pool(self.standing_in(now, pool, demand)),
-            address => address,
-        };
         match destination {
             Way::Pool(pool) if let Origin::Member(from) = origin => {
                 let to = self.pick_by_call(now, pool, fingerprint, from)?;
@@ -134,34 +129,22 @@ impl Endpoint {
                     toward_backend: false,
                     own_routes: routes.own,
                     is_strict: false,
-                    tier: self.tier(pool, CallRef::NONE),
+                    tier: self.tier(to.pool, CallRef::NONE),
                     choice: None,
                     held: None,
                 })
             }
             // Before a back end is chosen, for a choice counts.
             Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(self.full()),
-            Way::Pool(pool)
-                if is_new
-                    && self.mode(pool) == Mode::Transaction
-                    && self.transactions().is_full() =>
-            {
-                Err(stateful::FULL)
-            }
             Way::Pool(pool) => {
-                let key = self.choice_key(pool, request, fingerprint);
-                let Chosen { member, call: held } = match self.groups(now, pool).front() {
-                    Some(group) => {
-                        Chosen { member: Member { pool, backend: group[0] }, call: None }
-                    }
-                    None => self.choose(now, pool, key, demand, |_, _| true)?,
-                };
+                let chosen = self.assign(now, pool, call, request, fingerprint, demand)?;
+                let Chosen { member, key, call: held } = chosen;
                 let begins = is_new && call.is_none();
                 let call = self.hold(now, call, fingerprint, request.identity, member)?;
                 if begins {
-                    self.choose_tier(pool, call);
+                    self.choose_tier(member.pool, call);
                 }
-                let choice = is_new.then_some((pool, key));
+                let choice = is_new.then_some((member.pool, key));
                 Ok(Hop { choice, held, ..self.toward(member, call, routes.own) })
             }
             Way::Address(target, is_strict) => {

@@ -51,7 +51,7 @@ impl Endpoint {
             });
             chosen.ok()
         });
-        let Some(Chosen { member, call: held }) = other else { return false };
+        let Some(Chosen { member, call: held, .. }) = other else { return false };
         self.move_call(context.call, context.identity, member);
         let hop = Hop { choice: live.choice, held, ..self.toward(member, context.call, 0) };
         let before = context.branches.len();
