@@ -179,6 +179,11 @@ impl Calls {
         self.change(call, |entry| entry.move_to(identity, member)).unwrap_or(false)
     }
 
+    /// Whether the call is counted for another INVITE than the one of this identity.
+    pub(crate) fn is_counted_for_another(&self, call: CallRef, identity: u64) -> bool {
+        self.get(call).is_some_and(|entry| entry.is_counted_for_another(identity))
+    }
+
     /// Serves the call in this tier from now on.
     pub(crate) fn serve_in(&mut self, call: CallRef, tier: Tier) {
         self.change(call, |entry| entry.tier = tier);
@@ -201,6 +206,11 @@ impl Calls {
     /// True if this transaction was seen before: still open, or over.
     pub(crate) fn is_repeated(&self, call: CallRef, identity: u64) -> bool {
         self.get(call).is_some_and(|entry| entry.is_repeated(identity))
+    }
+
+    /// True if this transaction has had its final response.
+    pub(crate) fn has_ended(&self, call: CallRef, identity: u64) -> bool {
+        self.get(call).is_some_and(|entry| entry.has_ended(identity))
     }
 
     /// When a transaction of a call that is not established was sent to its back end; `None` if

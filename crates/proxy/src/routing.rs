@@ -99,13 +99,8 @@ impl Endpoint {
                 matches!(self.pool_settings(entry.member.pool).choice, Choice::All(_))
             });
         if !outward && !forks {
-            let held = call.map(|call| (call, fingerprint));
-            if let Some(hop) = self.follow(now, request, &routes, held, is_new)? {
-                // What begins something again may, as the first time, go to another.
-                let again = is_new && routes.token.is_none();
-                let key = |pool| self.choice_key(pool, request, fingerprint);
-                let choice = hop.member.filter(|_| again).map(|m| (m.pool, key(m.pool)));
-                return Ok(Hop { choice, ..hop });
+            if let Some(hop) = self.follow(now, request, &routes, call, fingerprint, is_new)? {
+                return Ok(hop);
             }
             if !is_new && (origin == Origin::Stranger || ours) {
                 return Err(self.unknown(received));
