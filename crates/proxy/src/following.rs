@@ -64,7 +64,8 @@ impl Endpoint {
         }
         let Some(call) = call else { return Ok(None) };
         let Some(entry) = self.calls().get(call) else { return Ok(None) };
-        let (member, answered, goes_on) = (entry.member, entry.answered, entry.phase.goes_on());
+        let Call { member, answered, phase, has_priority: had_priority, .. } = *entry;
+        let goes_on = phase.goes_on();
         let stays = self.toward(member, call, routes.own);
         if !is_new {
             return Ok(Some(stays));
@@ -73,8 +74,10 @@ impl Endpoint {
         let key = self.choice_key(member.pool, request, fingerprint);
         let stays = Hop { choice: Some((member.pool, key)), ..stays };
         let Request { method, identity, .. } = *request;
-        let demand = demand_of(method, request.has_priority);
-        if self.begins(Some(call), request, member) {
+        let begins = self.begins(Some(call), request, member);
+        // A repetition is not judged at the door, and not given priority there.
+        let demand = demand_of(method, request.has_priority || !begins && had_priority);
+        if begins {
             self.check_room(member.pool, Some(call))?;
             match self.picker(member.pool).assign_to(now, member.backend.into(), demand) {
                 Ok(Assigned { call: held, .. }) => {

@@ -115,6 +115,21 @@ fn a_repetition_of_what_is_over_stays_where_it_was_or_counts_anew() {
 }
 
 #[test]
+fn a_repeated_emergency_call_finds_the_reserve() {
+    let mut s = limited_with(Mode::Stateless, [calls(1), calls(1)], believe_emergencies);
+    assert_eq!(forwarded(s.send(CALLER, &emergency("112"))).unwrap().to, address(BACKEND_A));
+    assert_eq!(call(&mut s, "2").unwrap().to, address(BACKEND_B));
+    s.refused(BACKEND_A);
+    let there = forwarded(s.send(CALLER, &emergency("112"))).unwrap();
+    assert_eq!((there.to, s.held()), (address(BACKEND_B), vec![0, 2]));
+    // Another call under that Call-ID is what it is.
+    s.send(BACKEND_B, &there.answer("486 Busy Here"));
+    s.pass(ms(10_000));
+    assert_eq!(call(&mut s, "3").unwrap().to, address(BACKEND_A));
+    assert_eq!(s.status(CALLER, &again("112", 2, "")), 503);
+}
+
+#[test]
 fn what_finds_no_room_for_its_transaction_takes_nothing_of_the_rate() {
     let mut s = limited_with(Mode::Transaction, [rate(0.01), rate(0.01)], |settings| {
         settings.transactions_max = 2;

@@ -116,6 +116,8 @@ pub(crate) struct Call {
     pub(crate) answered: bool,
     /// How its requests are served.
     pub(crate) tier: Tier,
+    /// What began it last went before others.
+    pub(crate) has_priority: bool,
     pub(super) deadline: Timestamp,
     /// When the session expires unless it is refreshed, if it has a session timer.
     expires: Option<Timestamp>,
@@ -140,6 +142,7 @@ impl Call {
             phase: Phase::Single,
             answered: false,
             tier: Tier::default(),
+            has_priority: false,
             deadline: now + TRANSACTION_MAX,
             expires: None,
             is_leaving: false,
