@@ -6,8 +6,8 @@ mod script;
 use std::time::Duration;
 
 use limited::*;
-use script::{BACKEND_B, CALLER, Script, address, invite};
-use tidegate_balance::{Learning, Limits};
+use script::{BACKEND_A, BACKEND_B, CALLER, Script, address, invite, request};
+use tidegate_balance::{Duty, Learning, Limits};
 use tidegate_proxy::Mode;
 
 fn learning() -> Limits {
@@ -72,4 +72,48 @@ fn a_retry_after_that_is_not_honoured_teaches_all_the_same() {
     }
     assert!(s.backends.backends().iter().all(|backend| backend.is_up(s.now)));
     assert!(s.backends.backends().iter().all(|backend| backend.learned_cps().is_some()));
+}
+
+/// With transactions before `a` alone, which learns.
+fn before_one() -> Script {
+    let s = limited(Mode::Transaction, [learning(), learning()]);
+    s.backends.backends()[1].set_duty(s.now, Duty::Draining);
+    s
+}
+
+#[test]
+fn the_silence_of_a_call_teaches_once() {
+    let mut s = before_one();
+    for name in 0..20 {
+        let there = forwarded(s.send(CALLER, &invite(&name.to_string()))).unwrap();
+        if name < 19 {
+            s.send(BACKEND_A, &there.answer("486 Busy Here"));
+        }
+        s.pass(ms(5));
+    }
+    // For `failover_after_ms`, and to the end of Timer B; then the back end is there again.
+    s.pass(ms(60_000));
+    s.sent();
+    assert!(forwarded(s.send(CALLER, &invite("next"))).is_some());
+    let learned = s.backends.backends()[0].learned_cps().unwrap();
+    // One of 20 in two tenths of a second.
+    assert_eq!(learned, 85.5);
+}
+
+#[test]
+fn only_what_begins_something_teaches() {
+    let mut s = before_one();
+    let there = call(&mut s, "1").unwrap();
+    assert_eq!(there.to, address(BACKEND_A));
+    assert!(
+        forwarded(s.send(CALLER, &request("INFO", "sip:bob@10.0.0.1", "1", 2, "Totag\r\n")))
+            .is_some()
+    );
+    s.pass(ms(60_000));
+    for name in 2..15 {
+        s.pass(ms(100));
+        call(&mut s, &name.to_string());
+    }
+    assert_eq!(s.backends.backends()[0].failures(), 1, "it was silent");
+    assert_eq!(s.backends.backends()[0].learned_cps(), None);
 }
