@@ -144,7 +144,7 @@ impl Ingress {
         endpoint: &Endpoint,
     ) -> Option<Transmit> {
         if let Some(fingerprint) = fingerprint {
-            self.on_refused(now, fingerprint);
+            self.gate.on_full(now, fingerprint);
         }
         self.trace.note(now, received, class, Reason::PoolFull, &self.gate);
         self.disposing.reply(&Refused { received, class, fingerprint }, None, endpoint)
