@@ -10,7 +10,9 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_control::{Backlog, Bucket, Decide, Gate, Reason, Release, Ticket, Values, Verdict};
+use tidegate_control::{
+    Backlog, Bucket, Decide, Gate, Headroom, Reason, Release, Ticket, Values, Verdict,
+};
 use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
 
 use crate::class::Class;
@@ -46,6 +48,8 @@ pub(crate) struct Ingress {
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
+    /// There was no headroom for the last call that asked for it.
+    is_full_behind: bool,
 }
 
 /// A message in the one queue of all.
@@ -75,6 +79,7 @@ impl Ingress {
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
             fifo_max: queue_max,
+            is_full_behind: false,
         }
     }
 
@@ -250,7 +255,8 @@ impl Ingress {
         push: impl FnOnce(&mut Self, Waiting) -> Fate,
     ) -> Judged {
         // What is dropped in silence needs no outline.
-        let outline = self.gate.is_refusing() && self.disposing.answers();
+        let is_refusing = self.is_full_behind || self.gate.is_refusing();
+        let outline = is_refusing && self.disposing.answers();
         let wanted = Wanted { outline, reinvites: self.reinvites };
         let reading = match read(&received, endpoint, wanted) {
             Ok(reading) => reading,
@@ -286,6 +292,7 @@ impl Ingress {
                 sender.has_priority &= has_room(self, Lane::Priority);
                 if begins_call {
                     sender.headroom = endpoint.headroom(now, &received.path);
+                    self.is_full_behind = sender.headroom != Headroom::Any;
                 }
                 let has_room = has_room(self, lane);
                 let number = class as u8;
