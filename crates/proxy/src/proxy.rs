@@ -210,8 +210,9 @@ impl Proxy {
                 }
             }
             Served::PoolFull => {
-                // A refusal tells nothing of what serving costs.
+                // A refusal tells nothing of what serving costs, and is none.
                 self.in_service = None;
+                self.work = Work { served: None, refused: self.work.served, ..self.work };
                 let Self { ingress, endpoint, .. } = self;
                 let reply = ingress.refuse_served(now, &received, class, fingerprint, endpoint);
                 self.send_refusal(Reason::PoolFull, reply);

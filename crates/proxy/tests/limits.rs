@@ -7,6 +7,7 @@ use limited::*;
 use script::{BACKEND_A, BACKEND_B, CALLER, Script, address, invite, request, starts, stateless};
 use tidegate_balance::{Demand, Limits, Policy, Pool};
 use tidegate_proxy::{Mode, Overload, PoolSettings, Rule, RuleTarget, Senders};
+use tidegate_world::Core;
 
 #[test]
 fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
@@ -230,6 +231,22 @@ fn a_pool_of_which_nobody_is_up_is_not_full() {
     call(&mut s, "2");
     assert_eq!(s.status(CALLER, &invite("3")), 503);
     assert_eq!(refused(&s), 1);
+}
+
+#[test]
+fn what_is_refused_when_its_turn_comes_was_refused_and_not_served() {
+    let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
+    call(&mut s, "1");
+    // Both find headroom at the door.
+    for name in ["2", "3"] {
+        s.offer(CALLER, invite(name).as_bytes());
+    }
+    let work = [(); 2].map(|()| {
+        assert!(s.proxy.serve(s.now));
+        let work = s.proxy.last_work();
+        (work.served.is_some(), work.refused.is_some())
+    });
+    assert_eq!((work, refused(&s)), ([(true, false), (false, true)], 1));
 }
 
 /// There is nothing between the two looks that each takes at the last place but what the other does.
