@@ -59,6 +59,11 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_up(now))
     }
 
+    /// Whether any of them has limits.
+    pub fn is_limited(&self) -> bool {
+        self.backends.iter().any(|backend| backend.is_limited())
+    }
+
     /// Whether any of them may be given what is demanded.
     pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
         self.backends.iter().any(|backend| backend.is_up(now) && backend.has_headroom(now, demand))

@@ -23,6 +23,8 @@ pub enum Decision {
     Served,
     /// It was refused.
     Refused,
+    /// It was refused because nobody behind had room for it.
+    Full,
 }
 
 /// Two generations of keyed fingerprints. The newer takes what is decided; after 32 s it

@@ -108,6 +108,9 @@ pub struct Signals {
     pub messages: u64,
     /// Messages of all kinds that were not admitted, the repetitions of refused ones among them.
     pub messages_refused: u64,
+    /// Those of them that nobody behind had room for, with their repetitions. What a law admits makes
+    /// no difference to them.
+    pub messages_full: u64,
     /// New work, by bucket.
     pub(crate) flows: [Flow; BUCKETS],
     pub(crate) in_progress: [u64; BUCKETS],

@@ -6,10 +6,12 @@
 
 mod call;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use call::Bench;
 use gungraun::{library_benchmark, library_benchmark_group, main};
+use tidegate_balance::{Limits, Pool as Backends};
 use tidegate_control::registry::Entry;
 use tidegate_control::{Allowance, Control, Decide, Law, Per, Signals};
 use tidegate_proxy::{Excess, Mode, Settings, SourceLimit};
@@ -51,6 +53,7 @@ fn transaction(kind: usize) -> (Bench, Received) {
 #[bench::transaction_bye(args = (4), setup = transaction)]
 #[bench::transaction_200_bye(args = (5), setup = transaction)]
 #[bench::reject_invite(args = (), setup = refusing)]
+#[bench::full_invite(args = (), setup = full)]
 #[bench::share_invite(args = (), setup = sharing)]
 #[bench::limit_invite(args = (), setup = limiting)]
 #[bench::banned_invite(args = (), setup = banning)]
@@ -94,6 +97,19 @@ fn refusing() -> (Bench, Received) {
     }
     let received = bench.message(0);
     (bench, received)
+}
+
+/// An INVITE that none of ten back ends has headroom for, as they had none for one before it.
+fn full() -> (Bench, Received) {
+    flooding(|settings| {
+        let limits = Limits { cps_max: Some(0.001), ..Limits::default() };
+        let backend = || {
+            let backend = Arc::clone(&settings.pools[0].pool.backends()[0]);
+            backend.set_limits(&limits);
+            backend
+        };
+        settings.pools[0].pool = Backends::of("app", (0..10).map(|_| backend()).collect());
+    })
 }
 
 /// An INVITE of a source that has had its share.

@@ -179,6 +179,11 @@ impl Calls {
         self.change(call, |entry| entry.move_to(identity, member)).unwrap_or(false)
     }
 
+    /// Whether the call is counted for another INVITE than the one of this identity.
+    pub(crate) fn is_counted_for_another(&self, call: CallRef, identity: u64) -> bool {
+        self.get(call).is_some_and(|entry| entry.is_counted_for_another(identity))
+    }
+
     /// Serves the call in this tier from now on.
     pub(crate) fn serve_in(&mut self, call: CallRef, tier: Tier) {
         self.change(call, |entry| entry.tier = tier);
@@ -186,10 +191,16 @@ impl Calls {
 
     /// The call is at this place of its back end.
     pub(crate) fn set_place(&mut self, call: CallRef, place: Place) {
-        let slot = self.slots.get_mut(call.slot as usize);
-        let slot = slot.filter(|slot| slot.generation == call.generation);
-        if let Some(entry) = slot.and_then(|slot| slot.call.as_mut()) {
+        if let Some(entry) = self.get_mut(call) {
             entry.place = place;
+        }
+    }
+
+    /// A request of this identity, which begins something, goes before others or does not. Of one
+    /// that is known already it is not known any more: its repetitions are not judged again.
+    pub(crate) fn note_priority(&mut self, call: CallRef, identity: u64, has_priority: bool) {
+        if let Some(entry) = self.get_mut(call).filter(|entry| !entry.is_repeated(identity)) {
+            entry.has_priority = has_priority;
         }
     }
 
@@ -201,6 +212,11 @@ impl Calls {
     /// True if this transaction was seen before: still open, or over.
     pub(crate) fn is_repeated(&self, call: CallRef, identity: u64) -> bool {
         self.get(call).is_some_and(|entry| entry.is_repeated(identity))
+    }
+
+    /// True if this transaction has had its final response.
+    pub(crate) fn has_ended(&self, call: CallRef, identity: u64) -> bool {
+        self.get(call).is_some_and(|entry| entry.has_ended(identity))
     }
 
     /// When a transaction of a call that is not established was sent to its back end; `None` if
@@ -281,6 +297,12 @@ impl Calls {
                 }
             }
         }
+    }
+
+    /// The entry, to change what nothing is counted by.
+    fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {
+        let slot = self.slots.get_mut(call.slot as usize)?;
+        slot.call.as_mut().filter(|_| slot.generation == call.generation)
     }
 
     /// Changes an entry, if it still lives, and counts anew what it has open and whether it is over.

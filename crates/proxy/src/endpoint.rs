@@ -18,6 +18,7 @@ use tidegate_world::{
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member, Transaction};
 use crate::counters::{Counters, DropReason};
+use crate::headroom::Door;
 use crate::instead::{Instead, status_of};
 use crate::names::Names;
 use crate::origin::Addresses;
@@ -41,6 +42,7 @@ pub(crate) struct Endpoint {
     pickers: Vec<Picker>,
     probes: Probes,
     rules: Vec<Rule>,
+    door: Door,
     names: Names,
     calls: Calls,
     transactions: Transactions,
@@ -77,6 +79,7 @@ impl Endpoint {
             tiering: Tiering::new(&settings),
             unreachable: Unreachable::default(),
             pickers: pickers(settings.seed, settings.shard, &settings.pools),
+            door: Door::of(&settings.pools, &settings.rules),
             pools: settings.pools,
             rules: settings.rules,
             pool,
@@ -111,6 +114,10 @@ impl Endpoint {
 
     pub(crate) fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    pub(crate) fn door(&self) -> &Door {
+        &self.door
     }
 
     pub(crate) fn calls(&self) -> &Calls {
@@ -184,6 +191,7 @@ impl Endpoint {
         self.addresses.locate(&pools);
         self.names.enlist(now, &pools);
         self.tiering.enlist(&pools);
+        self.door = Door::of(&pools, &rules);
         (self.pools, self.pickers, self.rules) = (pools, pickers, rules);
     }
 

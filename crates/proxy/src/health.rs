@@ -4,6 +4,7 @@
 //! end that is gone before a caller does, and one that has returned. The state itself is
 //! [`tidegate_balance::State`].
 
+use std::mem;
 use std::time::Duration;
 
 use tidegate_balance::UNTIL_PROBED;
@@ -12,7 +13,7 @@ use tidegate_world::Timestamp;
 
 use crate::calls::Member;
 use crate::endpoint::Endpoint;
-use crate::stateful::Branch;
+use crate::stateful::{Branch, Pending};
 
 /// How the health of a pool's back ends is learnt, and what follows from it.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,13 +98,12 @@ impl Endpoint {
         if is_probed { UNTIL_PROBED } else { self.failure_pause() }
     }
 
-    /// The target of a branch has refused a request for overload, by the 503 in `answer`; one that
-    /// began something was sent at `sent`.
+    /// The target of a branch has refused its request for overload, by the 503 in `answer`.
     pub(crate) fn note_refused(
-        &mut self,
+        &self,
         now: Timestamp,
         branch: &Branch,
-        sent: Option<Timestamp>,
+        pending: &mut Pending,
         answer: &[u8],
     ) {
         let Some(member) = self.target_of(branch) else { return };
@@ -115,17 +115,19 @@ impl Endpoint {
         let wait = wait.map(|seconds| Duration::from_secs(seconds.into()).min(max));
         let backend = self.backend(member);
         backend.on_refused(now, wait);
-        if let Some(sent) = sent {
-            backend.on_not_taken(sent);
+        if mem::take(&mut pending.may_teach) {
+            backend.on_not_taken(pending.since);
         }
     }
 
-    /// The target of a branch has been silent since `since`.
-    pub(crate) fn note_silent(&mut self, now: Timestamp, branch: &Branch, since: Timestamp) {
+    /// The target of a branch has been silent since that was sent. That is so at the end of
+    /// `failover_after_ms`, and again at Timer B, if there was nobody else; but it teaches once.
+    pub(crate) fn note_silent(&self, now: Timestamp, branch: &Branch, pending: &mut Pending) {
         let Some(member) = self.target_of(branch) else { return };
         let limit = self.pool_settings(member.pool).health.error_limit;
         let (backend, pause) = (self.backend(member), self.pause_of(member.pool));
-        if backend.on_silent(now, since, limit, pause) {
+        let since = pending.since;
+        if backend.on_silent(now, since, limit, pause) && mem::take(&mut pending.may_teach) {
             backend.on_not_taken(since);
         }
     }

@@ -10,14 +10,16 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_control::{Backlog, Bucket, Decide, Gate, Reason, Release, Ticket, Values, Verdict};
-use tidegate_sip::Malformed;
+use tidegate_control::{
+    Backlog, Bucket, Decide, Gate, Headroom, Reason, Release, Ticket, Values, Verdict,
+};
 use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
 
 use crate::class::Class;
 use crate::counters::DropReason;
 use crate::disposing::{Disposing, Refused};
 use crate::endpoint::Endpoint;
+use crate::fate::{Admitted, Fate, Judged};
 use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
 use crate::priority::Claim;
@@ -35,42 +37,6 @@ pub enum Queueing {
     Fifo,
 }
 
-/// What becomes of a message at the door, or when its turn has come.
-pub(crate) enum Fate {
-    /// It waits to be served.
-    Queued,
-    /// It is to be served.
-    Serve(Received, Admitted),
-    /// It is gone.
-    Drop(DropReason),
-    /// It asks for new work and is not admitted, and this is to be sent.
-    Refuse(Reason, Option<Transmit>),
-    /// It belongs to work that was begun and is not admitted, and this is to be sent.
-    Shed(Option<Transmit>),
-    /// It asks for something to be understood that is not.
-    NotUnderstood(Received),
-    /// It is a request that breaks the grammar.
-    Malformed(Received, Malformed),
-}
-
-/// What is known of a message that is to be served.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Admitted {
-    /// What its repetitions have in common with it, if it is new work.
-    pub(crate) fingerprint: Option<u64>,
-    /// It goes before others.
-    pub(crate) has_priority: bool,
-}
-
-/// A message's fate.
-pub(crate) struct Judged {
-    /// Its class, if that is known.
-    pub(crate) class: Option<Class>,
-    /// It was read now, and not before.
-    pub(crate) read: bool,
-    pub(crate) fate: Fate,
-}
-
 /// What waits, and the gate before it.
 pub(crate) struct Ingress {
     gate: Gate,
@@ -82,6 +48,8 @@ pub(crate) struct Ingress {
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
+    /// There was no headroom for the last call that asked for it.
+    is_full_behind: bool,
 }
 
 /// A message in the one queue of all.
@@ -111,6 +79,7 @@ impl Ingress {
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
             fifo_max: queue_max,
+            is_full_behind: false,
         }
     }
 
@@ -180,7 +149,7 @@ impl Ingress {
         endpoint: &Endpoint,
     ) -> Option<Transmit> {
         if let Some(fingerprint) = fingerprint {
-            self.on_refused(now, fingerprint);
+            self.gate.on_full(now, fingerprint);
         }
         self.trace.note(now, received, class, Reason::PoolFull, &self.gate);
         self.disposing.reply(&Refused { received, class, fingerprint }, None, endpoint)
@@ -286,7 +255,8 @@ impl Ingress {
         push: impl FnOnce(&mut Self, Waiting) -> Fate,
     ) -> Judged {
         // What is dropped in silence needs no outline.
-        let outline = self.gate.is_refusing() && self.disposing.answers();
+        let is_refusing = self.is_full_behind || self.gate.is_refusing();
+        let outline = is_refusing && self.disposing.answers();
         let wanted = Wanted { outline, reinvites: self.reinvites };
         let reading = match read(&received, endpoint, wanted) {
             Ok(reading) => reading,
@@ -322,6 +292,7 @@ impl Ingress {
                 sender.has_priority &= has_room(self, Lane::Priority);
                 if begins_call {
                     sender.headroom = endpoint.headroom(now, &received.path);
+                    self.is_full_behind = sender.headroom != Headroom::Any;
                 }
                 let has_room = has_room(self, lane);
                 let number = class as u8;

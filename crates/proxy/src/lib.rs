@@ -17,6 +17,8 @@ mod class;
 mod counters;
 mod disposing;
 mod endpoint;
+mod fate;
+mod following;
 mod forward;
 mod gauges;
 mod headroom;

@@ -1,17 +1,20 @@
 //! Who gets what is new: a back end of a pool, or of another pool that stands in for it.
 
+use smallvec::SmallVec;
 use tidegate_balance::{
-    Assigned, Backend, Demand, Key, Lease, Picker, Policy, Unassigned, Values, fnv1a,
+    Assigned, Backend, Demand, Key, Lease, Picker, Policy, Pool, Unassigned, Values, fnv1a,
 };
+use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 use crate::callee::callee;
-use crate::calls::Member;
+use crate::calls::{CallRef, Member};
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::request::Request;
-use crate::settings::{Choice, PoolSettings};
+use crate::settings::{Choice, Mode, PoolSettings};
+use crate::stateful;
 
 /// Pools that stand in for one after the other at the most. A circle, which a configuration is
 /// refused for, ends too.
@@ -25,6 +28,61 @@ impl Endpoint {
             Key::CallId => fnv1a(request.essentials.call_id),
             Key::Callee => callee(&self.keys().call, &request.essentials.to),
         }
+    }
+
+    /// Gives a request that is for `pool` to one of its back ends, or to one of the first of the
+    /// pools that stand in for it that can have it. `call` is what is held of its Call-ID.
+    ///
+    /// With a `demand` it is something new, and goes to who has headroom; else to who is up.
+    pub(crate) fn assign(
+        &mut self,
+        now: Timestamp,
+        pool: u16,
+        call: Option<CallRef>,
+        request: &Request<'_>,
+        fingerprint: u128,
+        demand: Option<Demand>,
+    ) -> Result<Chosen, Instead> {
+        let pools: SmallVec<[u16; 4]> = self.and_backups(pool).collect();
+        let may_have = |pool: &Pool| match demand {
+            Some(demand) => pool.has_headroom(now, demand),
+            None => pool.is_up(now),
+        };
+        let mut is_any_up = false;
+        for &pool in &pools {
+            // To choose among nobody would still move what a policy draws and whose turn it is.
+            let backends = &self.pool_settings(pool).pool;
+            if pools.len() > 1 && !may_have(backends) {
+                is_any_up |= backends.is_up(now);
+                continue;
+            }
+            if demand.is_some() {
+                self.check_room(pool, call)?;
+            }
+            let key = self.choice_key(pool, request, fingerprint);
+            if let Some(group) = self.groups(now, pool).front() {
+                let member = Member { pool, backend: group[0] };
+                return Ok(Chosen { member, key, call: None });
+            }
+            match self.choose(now, pool, key, demand, |_, _| true) {
+                Ok(chosen) => return Ok(chosen),
+                // Perhaps another shard has taken what was left here a moment ago.
+                Err(Unassigned::Full) => is_any_up = true,
+                Err(Unassigned::Down) => {}
+            }
+        }
+        Err(if is_any_up { Unassigned::Full } else { Unassigned::Down }.into())
+    }
+
+    /// Says that there is no room for the transaction that something new would have in `pool`:
+    /// before a back end is chosen, for a choice counts.
+    pub(crate) fn check_room(&self, pool: u16, call: Option<CallRef>) -> Result<(), Instead> {
+        let is_stateful = match call {
+            Some(call) => self.tier(pool, call) == Tier::Stateful,
+            // Where that is left open, a call that finds no room has none.
+            None => self.mode(pool) == Mode::Transaction,
+        };
+        if is_stateful && self.transactions().is_full() { Err(stateful::FULL) } else { Ok(()) }
     }
 
     /// Chooses a back end for a new request by its [`choice_key`](Self::choice_key), among those
@@ -45,22 +103,7 @@ impl Endpoint {
             }
             None => (picker.pick_where(now, key, may_have).ok_or(Unassigned::Down)?, None),
         };
-        Ok(Chosen { member: Member { pool, backend: index as u16 }, call })
-    }
-
-    /// The pool that new requests of `pool` go to: itself, or if none of its back ends may be given
-    /// any, the first of those that stand in for it of which one may. If nobody has headroom, it is
-    /// the first of which a back end is up.
-    pub(crate) fn standing_in(&self, now: Timestamp, pool: u16, demand: Option<Demand>) -> u16 {
-        if self.pool_settings(pool).backup.is_none() {
-            return pool;
-        }
-        let has_headroom = |&pool: &u16| {
-            demand.is_some_and(|demand| self.pool_settings(pool).pool.has_headroom(now, demand))
-        };
-        let is_up = |&pool: &u16| self.pool_settings(pool).pool.is_up(now);
-        let first = self.and_backups(pool).find(has_headroom);
-        first.or_else(|| self.and_backups(pool).find(is_up)).unwrap_or(pool)
+        Ok(Chosen { member: Member { pool, backend: index as u16 }, key, call })
     }
 
     /// A pool, and those that stand in for it, in their order.
@@ -69,8 +112,9 @@ impl Endpoint {
         std::iter::successors(Some(pool), next).take(BACKUPS_MAX)
     }
 
-    /// Chooses a back end for what another back end sends to a pool. RFC 3261 §16.11: by
-    /// the message alone, so that repetitions, CANCEL and ACK get the same choice.
+    /// Chooses a back end for what another back end sends to a pool, or to one that stands in for
+    /// it. RFC 3261 §16.11: by the message alone, so that repetitions, CANCEL and ACK get the same
+    /// choice.
     pub(crate) fn pick_by_call(
         &self,
         now: Timestamp,
@@ -78,6 +122,8 @@ impl Endpoint {
         fingerprint: u128,
         from: Member,
     ) -> Result<Member, Instead> {
+        let is_up = |&pool: &u16| self.pool_settings(pool).pool.is_up(now);
+        let pool = self.and_backups(pool).find(is_up).unwrap_or(pool);
         let not = (from.pool == pool).then(|| usize::from(from.backend));
         self.picker(pool)
             .pick_by_call(now, fingerprint as u64, not)
@@ -89,6 +135,8 @@ impl Endpoint {
 /// Who was chosen for a new request.
 pub(crate) struct Chosen {
     pub(crate) member: Member,
+    /// What it was chosen by.
+    pub(crate) key: u64,
     /// What a call holds of its headroom.
     pub(crate) call: Option<Lease>,
 }

@@ -11,7 +11,8 @@ use tidegate_world::{
 use crate::class::Class;
 use crate::counters::Counters;
 use crate::endpoint::Endpoint;
-use crate::ingress::{Admitted, Fate, Ingress, Judged};
+use crate::fate::{Admitted, Fate, Judged};
+use crate::ingress::Ingress;
 use crate::refusals::Trace;
 use crate::request::Served;
 use crate::secret::TokenKeys;
@@ -209,8 +210,9 @@ impl Proxy {
                 }
             }
             Served::PoolFull => {
-                // A refusal tells nothing of what serving costs.
+                // A refusal tells nothing of what serving costs, and is none.
                 self.in_service = None;
+                self.work = Work { served: None, refused: self.work.served, ..self.work };
                 let Self { ingress, endpoint, .. } = self;
                 let reply = ingress.refuse_served(now, &received, class, fingerprint, endpoint);
                 self.send_refusal(Reason::PoolFull, reply);

@@ -188,6 +188,9 @@ impl Endpoint {
             self.breadth(request)?;
         }
         let hop = self.route(now, received, request)?;
+        if *method == Method::Invite && request.essentials.to.tag().is_none() {
+            self.calls_mut().note_priority(hop.call, request.identity, request.has_priority);
+        }
         // What a call needs to go on or to end is not refused for want of room.
         let goes_alone = request.essentials.to.tag().is_some() && self.transactions().is_full();
         self.tiering.note(hop.tier);

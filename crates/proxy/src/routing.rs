@@ -11,15 +11,13 @@ use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
-use crate::calls::{Answer, CallRef, Member, Phase, Transaction};
-use crate::counters::DropReason;
+use crate::calls::{CallRef, Member};
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::picking::{Chosen, demand_of};
 use crate::request::Request;
-use crate::settings::{Choice, Mode, Rule, RuleTarget, Senders};
-use crate::stateful;
+use crate::settings::{Choice, Rule, RuleTarget, Senders};
 use crate::token::RouteToken;
 
 /// Where a request goes next.
@@ -43,9 +41,9 @@ pub(crate) struct Hop {
 }
 
 /// The leading Route values that name us, and what follows them.
-struct Routes {
-    own: usize,
-    token: Option<RouteToken>,
+pub(crate) struct Routes {
+    pub(crate) own: usize,
+    pub(crate) token: Option<RouteToken>,
     next: Next,
 }
 
@@ -101,13 +99,8 @@ impl Endpoint {
                 matches!(self.pool_settings(entry.member.pool).choice, Choice::All(_))
             });
         if !outward && !forks {
-            let held = call.map(|call| (call, fingerprint));
-            if let Some(hop) = self.follow(now, request, &routes, held, is_new)? {
-                // What begins something again may, as the first time, go to another.
-                let again = is_new && routes.token.is_none();
-                let key = |pool| self.choice_key(pool, request, fingerprint);
-                let choice = hop.member.filter(|_| again).map(|m| (m.pool, key(m.pool)));
-                return Ok(Hop { choice, ..hop });
+            if let Some(hop) = self.follow(now, request, &routes, call, fingerprint, is_new)? {
+                return Ok(hop);
             }
             if !is_new && (origin == Origin::Stranger || ours) {
                 return Err(self.unknown(received));
@@ -120,10 +113,6 @@ impl Endpoint {
             (Next::Address(address, is_strict), _) => Way::Address(*address, *is_strict),
             (Next::Name, _) => return Err(NAME),
         };
-        let destination = match destination {
-            Way::Pool(pool) => Way::Pool(self.standing_in(now, pool, demand)),
-            address => address,
-        };
         match destination {
             Way::Pool(pool) if let Origin::Member(from) = origin => {
                 let to = self.pick_by_call(now, pool, fingerprint, from)?;
@@ -135,34 +124,22 @@ impl Endpoint {
                     toward_backend: false,
                     own_routes: routes.own,
                     is_strict: false,
-                    tier: self.tier(pool, CallRef::NONE),
+                    tier: self.tier(to.pool, CallRef::NONE),
                     choice: None,
                     held: None,
                 })
             }
             // Before a back end is chosen, for a choice counts.
             Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(self.full()),
-            Way::Pool(pool)
-                if is_new
-                    && self.mode(pool) == Mode::Transaction
-                    && self.transactions().is_full() =>
-            {
-                Err(stateful::FULL)
-            }
             Way::Pool(pool) => {
-                let key = self.choice_key(pool, request, fingerprint);
-                let Chosen { member, call: held } = match self.groups(now, pool).front() {
-                    Some(group) => {
-                        Chosen { member: Member { pool, backend: group[0] }, call: None }
-                    }
-                    None => self.choose(now, pool, key, demand, |_, _| true)?,
-                };
+                let chosen = self.assign(now, pool, call, request, fingerprint, demand)?;
+                let Chosen { member, key, call: held } = chosen;
                 let begins = is_new && call.is_none();
                 let call = self.hold(now, call, fingerprint, request.identity, member)?;
                 if begins {
-                    self.choose_tier(pool, call);
+                    self.choose_tier(member.pool, call);
                 }
-                let choice = is_new.then_some((pool, key));
+                let choice = is_new.then_some((member.pool, key));
                 Ok(Hop { choice, held, ..self.toward(member, call, routes.own) })
             }
             Way::Address(target, is_strict) => {
@@ -238,119 +215,6 @@ impl Endpoint {
     pub(crate) fn has_route_token(&self, received: &Received, call_id: &[u8]) -> bool {
         let Ok(message) = Message::parse(&received.bytes) else { return false };
         self.routes(received, &message, call_id, 0).is_ok_and(|routes| routes.token.is_some())
-    }
-
-    /// The way of a request whose dialog or call is known.
-    fn follow(
-        &mut self,
-        now: Timestamp,
-        request: &Request<'_>,
-        routes: &Routes,
-        call: Option<(CallRef, u128)>,
-        is_new: bool,
-    ) -> Result<Option<Hop>, Instead> {
-        if let Some(token) = routes.token {
-            // Only configured back ends are honoured; one that was taken out of the
-            // configuration is reached no more.
-            if let Some(member) = self.addresses().member(token.backend) {
-                let call = call.map_or(CallRef::NONE, |(call, _)| call);
-                // Whoever has that address by now, after a reload, the call is counted where it began.
-                let held = self.calls().get(call).map(|entry| (entry.member, entry.place));
-                let is_there = |&(member, place): &(Member, _)| {
-                    self.backend(member).address_at(place) == Some(token.backend)
-                };
-                let member = held.filter(is_there).map_or(member, |(member, _)| member);
-                let hop = self.toward(member, call, routes.own);
-                // A name may lead elsewhere by now; the dialog is where it was.
-                let target = match self.backend(member).named() {
-                    Some(_) => token.backend,
-                    None => hop.target,
-                };
-                return Ok(Some(Hop { target, ..hop }));
-            }
-            // A process that has just started knows no names yet. A 481 would end the dialog (RFC
-            // 3261 §12.2.1.2), and any refusal would be contradicted by what becomes of the
-            // repetition, which comes when there is no answer.
-            if self.names().has_unknown() {
-                return Err(Instead::Drop(DropReason::Unresolved));
-            }
-        }
-        let Some((call, fingerprint)) = call else { return Ok(None) };
-        let Some(entry) = self.calls().get(call) else { return Ok(None) };
-        let (mut member, answered, phase) = (entry.member, entry.answered, entry.phase);
-        let begins_anew = answered && matches!(phase, Phase::Finished | Phase::Single);
-        let stays = if begins_anew {
-            self.backend(member).is_up(now)
-        } else {
-            // Who is drained or has asked for a pause finishes what it has.
-            answered || self.backend(member).is_alive(now)
-        };
-        let demand = demand_of(request.method, request.has_priority);
-        let begins = is_new
-            && matches!(phase, Phase::Finished | Phase::Single)
-            && !self.calls().is_repeated(call, request.identity);
-        let mut held = None;
-        let stays = stays
-            && (!begins || {
-                let index = member.backend.into();
-                let assigned = self.picker(member.pool).assign_to(now, index, demand);
-                assigned.is_ok_and(|assigned| {
-                    held = assigned.call;
-                    true
-                })
-            });
-        if is_new && !stays {
-            // The client repeats its request because nobody answers, or begins anew:
-            // nothing ties it to a back end that is down, or has no headroom.
-            let pool = self.standing_in(now, member.pool, Some(demand));
-            let key = self.choice_key(pool, request, fingerprint);
-            match self.choose(now, pool, key, Some(demand), |_, _| true) {
-                Ok(chosen) => (member, held) = (chosen.member, chosen.call),
-                Err(why) => {
-                    // What we answer ourselves is over, wherever it was sent before.
-                    let Request { identity, method, .. } = *request;
-                    let transaction = Transaction { identity, method };
-                    self.calls_mut().on_response(now, call, transaction, Answer::new(503, false));
-                    return Err(why.into());
-                }
-            }
-            self.move_call(call, request.identity, member);
-        }
-        Ok(Some(Hop { held, ..self.toward(member, call, routes.own) }))
-    }
-
-    pub(crate) fn toward(&self, member: Member, call: CallRef, own_routes: usize) -> Hop {
-        let backend = self.backend(member);
-        let target = match backend.named() {
-            None => backend.address(),
-            Some(_) => {
-                let held = self.calls().get(call).filter(|entry| entry.member == member);
-                backend.address_at(held.map_or_else(|| backend.place(), |entry| entry.place))
-            }
-        };
-        let target = target.expect("who was chosen was up, and has an address ever since");
-        Hop {
-            target,
-            member: Some(member),
-            call,
-            toward_backend: true,
-            own_routes,
-            is_strict: false,
-            tier: self.tier(member.pool, call),
-            choice: None,
-            held: None,
-        }
-    }
-
-    /// A request within a dialog that nobody here knows. With several shards the
-    /// others are asked in turn: a client that ignores Record-Route and changes its
-    /// port between requests is found again that way.
-    fn unknown(&self, received: &Received) -> Instead {
-        if u16::from(received.crossed) + 1 < self.shards() {
-            return Instead::Cross((self.shard() + 1) % self.shards());
-        }
-        // RFC 3261 §21.4.19.
-        Instead::Reply(481, "no such call")
     }
 
     /// Where a request without a further Route goes: by the rules.

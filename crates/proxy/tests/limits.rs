@@ -1,70 +1,13 @@
 //! Back ends at their limits: what is refused, where, and what is left of it.
 
+mod limited;
 mod script;
 
-use std::time::Duration;
-
-use script::{BACKEND_A, BACKEND_B, CALLER, Script, Sent, address, invite, request, starts};
-use tidegate_balance::{Demand, Learning, Limits, Policy, Pool};
-use tidegate_control::Reason;
-use tidegate_proxy::{
-    Mode, Overload, PoolSettings, Priority, ResourceValues, Rule, RuleTarget, Senders, Settings,
-    Sources,
-};
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
-fn calls(calls_max: u64) -> Limits {
-    Limits { calls_max: Some(calls_max), ..Limits::default() }
-}
-
-fn rate(cps_max: f64) -> Limits {
-    Limits { cps_max: Some(cps_max), ..Limits::default() }
-}
-
-/// A proxy of this mode before `a` and `b` with these limits.
-fn limited(mode: Mode, limits: [Limits; 2]) -> Script {
-    limited_with(mode, limits, |_| {})
-}
-
-fn limited_with(mode: Mode, limits: [Limits; 2], adjust: impl FnOnce(&mut Settings)) -> Script {
-    Script::with(Policy::Rr, |settings| {
-        settings.pools[0].mode = mode;
-        set(&settings.pools[0].pool, &limits);
-        adjust(settings);
-    })
-}
-
-fn set(pool: &Pool, limits: &[Limits]) {
-    for (backend, limits) in pool.backends().iter().zip(limits) {
-        backend.set_limits(limits);
-    }
-}
-
-/// What went to back ends.
-fn forwarded(sent: Vec<Sent>) -> Option<Sent> {
-    sent.into_iter().find(|sent| sent.to != address(CALLER))
-}
-
-/// Sends an INVITE, and has whoever gets it take the call. The back end; `None` if it was refused.
-fn call(s: &mut Script, name: &str) -> Option<Sent> {
-    let there = forwarded(s.send(CALLER, &invite(name)))?;
-    s.send(&there.to.to_string(), &there.answer("200 OK"));
-    s.send(CALLER, &request("ACK", "sip:bob@192.0.2.1", name, 1, "Totag\r\n"));
-    Some(there)
-}
-
-fn end(s: &mut Script, name: &str) {
-    let bye = request("BYE", "sip:bob@192.0.2.1", name, 2, "Totag\r\n");
-    let there = forwarded(s.send(CALLER, &bye)).expect("a BYE goes where its call is");
-    s.send(&there.to.to_string(), &there.answer("200 OK"));
-}
-
-fn refused(s: &Script) -> u64 {
-    s.counters.refused(Reason::PoolFull).get()
-}
+use limited::*;
+use script::{BACKEND_A, BACKEND_B, CALLER, Script, address, invite, request, starts, stateless};
+use tidegate_balance::{Demand, Limits, Policy, Pool};
+use tidegate_proxy::{Mode, Overload, PoolSettings, Rule, RuleTarget, Senders};
+use tidegate_world::Core;
 
 #[test]
 fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
@@ -226,24 +169,10 @@ fn the_backup_has_what_the_pool_has_no_headroom_for_and_only_that_much() {
 
 #[test]
 fn an_emergency_call_finds_the_reserve() {
-    let priority = |settings: &mut Settings| {
-        settings.overload.sources = Sources {
-            priority: Some(Priority {
-                from: vec!["198.51.100.0/24".parse().unwrap()],
-                emergency: true,
-                values: ResourceValues::default(),
-                rate_cps: 10.0,
-            }),
-            ..Sources::default()
-        };
-    };
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut s = limited_with(mode, [calls(1), calls(1)], priority);
-        let sos = |s: &mut Script, name: &str| {
-            let there =
-                forwarded(s.send(CALLER, &request("INVITE", "urn:service:sos", name, 1, "")));
-            there.is_some()
-        };
+        let mut s = limited_with(mode, [calls(1), calls(1)], believe_emergencies);
+        let sos =
+            |s: &mut Script, name: &str| forwarded(s.send(CALLER, &emergency(name))).is_some();
         call(&mut s, "1");
         call(&mut s, "2");
         assert!(call(&mut s, "3").is_none());
@@ -304,66 +233,43 @@ fn a_pool_of_which_nobody_is_up_is_not_full() {
     assert_eq!(refused(&s), 1);
 }
 
-fn learning() -> Limits {
-    Limits { learning: Some(Learning::default()), ..Limits::default() }
-}
-
-/// 200 calls a second for so many seconds; of what comes to a back end, it refuses what is more
-/// than 50 a second. What was refused here, by the back ends, and taken, in the last second.
-fn overloaded(s: &mut Script, seconds: u64) -> [u64; 3] {
-    let mut room = [0.0_f64; 2];
-    let mut counts = [0; 3];
-    for step in 0..seconds * 200 {
-        if step % 200 == 0 {
-            counts = [0; 3];
-        }
-        s.pass(ms(5));
-        room.iter_mut().for_each(|room| *room = (*room + 0.25).min(5.0));
-        let sent = s.send(CALLER, &invite(&format!("{}-{step}", s.now.as_nanos())));
-        let Some(there) = forwarded(sent) else {
-            counts[0] += 1;
-            continue;
-        };
-        let mut next = Some(there);
-        while let Some(there) = next {
-            let at = usize::from(there.to == address(BACKEND_B));
-            let status = if room[at] >= 1.0 { "486 Busy Here" } else { "503 Busy" };
-            room[at] -= f64::from(u8::from(room[at] >= 1.0));
-            counts[if status.starts_with('4') { 2 } else { 1 }] += 1;
-            let sent = s.send(&there.to.to_string(), &there.answer(status));
-            next = sent.into_iter().find(|sent| sent.start().starts_with("INVITE"));
-        }
-    }
-    counts
-}
-
 #[test]
-fn a_rate_is_learned_from_what_is_refused() {
-    for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut s = limited(mode, [learning(), learning()]);
-        let [here, there, taken] = overloaded(&mut s, 12);
-        assert!(there <= 10 && taken >= 85 && here >= 90, "{mode:?}: {here} {there} {taken}");
-        for backend in s.backends.backends() {
-            let learned = backend.learned_cps().unwrap();
-            assert!((40.0..60.0).contains(&learned), "{learned}");
-            assert!(backend.refusals() > 0);
-        }
+fn what_is_refused_when_its_turn_comes_was_refused_and_not_served() {
+    let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
+    call(&mut s, "1");
+    // Both find headroom at the door.
+    for name in ["2", "3"] {
+        s.offer(CALLER, invite(name).as_bytes());
     }
-}
-
-// RFC 3261 §21.5.4; RFC 5390 §5.3.
-#[test]
-fn a_retry_after_that_is_not_honoured_teaches_all_the_same() {
-    let mut s = limited_with(Mode::Transaction, [learning(), learning()], |settings| {
-        settings.pools[0].health.retry_after_max = Duration::ZERO;
+    let work = [(); 2].map(|()| {
+        assert!(s.proxy.serve(s.now));
+        let work = s.proxy.last_work();
+        (work.served.is_some(), work.refused.is_some())
     });
-    for step in 0..100 {
-        s.pass(ms(5));
-        if let Some(there) = forwarded(s.send(CALLER, &invite(&step.to_string()))) {
-            let refusal = there.answer("503 Busy").replace("CSeq", "Retry-After: 30\r\nCSeq");
-            s.send(&there.to.to_string(), &refusal);
+    assert_eq!((work, refused(&s)), ([(true, false), (false, true)], 1));
+}
+
+/// There is nothing between the two looks that each takes at the last place but what the other does.
+#[test]
+fn what_another_shard_takes_first_goes_to_the_pool_that_stands_in() {
+    let pool = |name, at, limits: Limits| {
+        let pool = Pool::new(name, &[(name, address(at), 1)]);
+        set(&pool, &[limits]);
+        stateless(pool)
+    };
+    let app = pool("app", BACKEND_A, calls(1));
+    let pools =
+        [PoolSettings { backup: Some(1), ..app }, pool("backup", BACKEND_B, Limits::default())];
+    let shard = || {
+        let mut s = Script::with(Policy::Rr, |settings| settings.pools = pools.to_vec());
+        for name in 0..10_000 {
+            let there = forwarded(s.send(CALLER, &invite(&name.to_string())));
+            let there = there.expect("the backup has no limits");
+            s.send(&there.to.to_string(), &there.answer("486 Busy Here"));
         }
-    }
-    assert!(s.backends.backends().iter().all(|backend| backend.is_up(s.now)));
-    assert!(s.backends.backends().iter().all(|backend| backend.learned_cps().is_some()));
+    };
+    std::thread::scope(|scope| {
+        let shards = [scope.spawn(shard), scope.spawn(shard)];
+        shards.into_iter().for_each(|shard| shard.join().unwrap());
+    });
 }

@@ -107,7 +107,7 @@ impl Learned {
         let Some(learning) = record.learning else { return };
         if record.began == Timestamp::ZERO {
             // The first since anybody counts.
-            return self.begin(&mut record, now);
+            return self.begin_with(&mut record, now, 1);
         }
         if !learning.is_over(now.since(record.began), before + 1) {
             return;
@@ -129,7 +129,7 @@ impl Learned {
         if interval.refused > 0 || !is_deaf {
             record.aimd = record.aimd.step(&learning, &interval, cps_max);
         }
-        self.begin(&mut record, now);
+        self.begin_with(&mut record, now, has_paused.into());
         self.put(&record, apply);
     }
 
@@ -142,11 +142,16 @@ impl Learned {
 
     /// Begins an interval at `now`; at zero, it begins with the next request.
     fn begin(&self, record: &mut Record, now: Timestamp) {
+        self.begin_with(record, now, 0);
+    }
+
+    /// The same, where so many requests of the interval have been given already.
+    fn begin_with(&self, record: &mut Record, now: Timestamp, given: u64) {
         record.began = now;
         let ends_at = record.learning.map(|learning| (now + learning.interval).as_nanos());
         let ends_at = if now == Timestamp::ZERO { ends_at.and(Some(0)) } else { ends_at };
         self.ends_at.store(ends_at.unwrap_or(OFF), Relaxed);
-        self.given.store(0, Relaxed);
+        self.given.store(given, Relaxed);
         self.refused.store(0, Relaxed);
         self.wanted.store(false, Relaxed);
     }
@@ -241,6 +246,18 @@ mod tests {
             given(&learned, at(500 + pause));
             assert!(learned.rate() >= 0.7 * rate, "{rate} became {}", learned.rate());
         }
+    }
+
+    #[test]
+    fn the_request_that_begins_an_interval_is_one_of_it() {
+        let learned = learning();
+        let mut rates = Vec::new();
+        for s in [0, 3, 6, 9] {
+            rates.extend(given(&learned, at(s * 1000)));
+            learned.on_refused(at(s * 1000));
+        }
+        // Half of one in 200 ms; then what is sent at a decrease says nothing; then half of that.
+        assert_eq!(rates, [2.5, 2.5, 1.25]);
     }
 
     #[test]

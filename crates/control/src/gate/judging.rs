@@ -69,8 +69,9 @@ impl Gate {
                 Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt, source })
             }
             Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
-            Some(Decision::Refused) => {
+            Some(decision @ (Decision::Refused | Decision::Full)) => {
                 self.signals.messages_refused += 1;
+                self.signals.messages_full += u64::from(decision == Decision::Full);
                 Verdict::Refuse(Reason::Again)
             }
         }
@@ -139,6 +140,11 @@ impl Gate {
     /// for it, or nobody behind. Its repetitions are refused as well.
     pub fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.remember(now, Some(fingerprint), Decision::Refused);
+    }
+
+    /// The same, because nobody behind has [headroom](Sender::headroom).
+    pub fn on_full(&mut self, now: Timestamp, fingerprint: u64) {
+        self.remember(now, Some(fingerprint), Decision::Full);
     }
 
     fn judge_new(
@@ -302,7 +308,10 @@ impl Gate {
     ) -> Verdict {
         self.signals.flow_mut(bucket).refused += 1;
         self.signals.messages_refused += 1;
-        self.remember(now, fingerprint, Decision::Refused);
+        let is_full = reason == Reason::PoolFull;
+        self.signals.messages_full += u64::from(is_full);
+        let decision = if is_full { Decision::Full } else { Decision::Refused };
+        self.remember(now, fingerprint, decision);
         Verdict::Refuse(reason)
     }
 

@@ -17,6 +17,11 @@
 //! f falls when more is admitted than can be done, however far beyond 1 the occupancy would be.
 //! It is as good as the number: half of the true rate halves the goodput.
 //!
+//! Calls that are refused because nobody behind has room for them (`pool_full`) are no part of α: they
+//! were never the law's to accept, and f makes no difference to them. As refused ones they would open
+//! the law as far as the back ends are full, as accepted ones close it. What refusing them costs is
+//! for ρ to tell.
+//!
 //! An interval without messages is no measurement. When as many as make a window have passed
 //! in silence, f is 1 again: nothing has been refused there.
 //!
@@ -111,7 +116,7 @@ pub(super) struct Estimate {
     silent: usize,
 }
 
-/// Counts since the start.
+/// Counts since the start, without what was refused for those behind.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     at: Timestamp,
@@ -151,17 +156,21 @@ impl Estimate {
             return Some(f64::INFINITY);
         }
         self.silent = 0;
+        let full = signals.messages_full;
         let newest = Counts {
             at: now,
-            messages: signals.messages,
-            refused: signals.messages_refused,
+            messages: signals.messages - full,
+            refused: signals.messages_refused - full,
             admitted: signals.flow(Bucket::Session).admitted,
         };
         let oldest = self.trail.push(newest)?;
         let acceptance = match self.sustainable_cps {
             None => {
-                let messages = newest.messages - oldest.messages;
+                let messages = newest.messages.saturating_sub(oldest.messages);
                 let refused = newest.refused - oldest.refused;
+                if messages == 0 {
+                    return None;
+                }
                 // The newest message is counted, and not yet decided.
                 let accepted = messages.saturating_sub(refused);
                 (accepted as f64 / messages as f64).max(self.least)
@@ -260,6 +269,30 @@ mod tests {
         ticks(&mut bench, 2);
         messages(&mut bench, 10, 0);
         assert!(ticks(&mut bench, 2) < 1.0);
+    }
+
+    #[test]
+    fn what_is_refused_for_those_behind_is_no_part_of_it() {
+        let mut bench = fresh(0.0);
+        messages(&mut bench, 30, 0);
+        assert_near(bench.share(), 0.8);
+        let full = |bench: &mut Bench, count| {
+            for _ in 0..count {
+                bench.pass(Duration::from_millis(1), 0.0);
+                bench.signals.messages += 1;
+                bench.arrival();
+                bench.signals.messages_refused += 1;
+                bench.signals.messages_full += 1;
+            }
+            bench.share()
+        };
+        // Of 20 messages in the window, 4 are none of its, and the newest is not yet decided.
+        messages(&mut bench, 5, 2);
+        assert_near(full(&mut bench, 5), 0.8 / (14.0 / 16.0) * 0.8);
+        // Where that is all, nothing is known.
+        full(&mut bench, 20);
+        let before = bench.share();
+        assert_near(full(&mut bench, 100), before);
     }
 
     #[test]

@@ -49,6 +49,13 @@ pub(crate) enum Phase {
     Finished,
 }
 
+impl Phase {
+    /// Whether a call is being set up or up.
+    pub(crate) fn goes_on(self) -> bool {
+        matches!(self, Self::Trying | Self::Established)
+    }
+}
+
 /// Which transaction a message belongs to: the identity of the branch that its request
 /// came with, and its method. An ACK to a non-2xx and a CANCEL have the identity of
 /// their INVITE and are no transactions here.
@@ -109,6 +116,8 @@ pub(crate) struct Call {
     pub(crate) answered: bool,
     /// How its requests are served.
     pub(crate) tier: Tier,
+    /// What began it last went before others.
+    pub(crate) has_priority: bool,
     pub(super) deadline: Timestamp,
     /// When the session expires unless it is refreshed, if it has a session timer.
     expires: Option<Timestamp>,
@@ -118,8 +127,8 @@ pub(crate) struct Call {
     closed: ArrayVec<u64, CLOSED_MAX>,
     /// Until when the ACK is awaited of the 2xx that set the call up.
     ack_due: Option<Timestamp>,
-    /// Kept while the call counts.
-    counted: Option<Lease>,
+    /// Kept while the call counts, with the identity of the INVITE that it is counted for.
+    counted: Option<(u64, Lease)>,
     open: ArrayVec<Open, OPEN_MAX>,
 }
 
@@ -133,6 +142,7 @@ impl Call {
             phase: Phase::Single,
             answered: false,
             tier: Tier::default(),
+            has_priority: false,
             deadline: now + TRANSACTION_MAX,
             expires: None,
             is_leaving: false,
@@ -148,6 +158,16 @@ impl Call {
         self.open.len()
     }
 
+    /// Whether it is counted at its back end.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.counted.is_some()
+    }
+
+    /// Whether it is counted for another INVITE than the one of this identity.
+    pub(super) fn is_counted_for_another(&self, identity: u64) -> bool {
+        self.counted.as_ref().is_some_and(|(invite, _)| *invite != identity)
+    }
+
     /// Whether it is answered and not acknowledged.
     pub(super) fn is_unacknowledged(&self) -> bool {
         self.ack_due.is_some()
@@ -155,7 +175,7 @@ impl Call {
 
     /// Whether nothing is to come but repetitions.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Finished | Phase::Single) && self.open.is_empty()
+        !self.phase.goes_on() && self.open.is_empty()
     }
 
     /// Whether it is answered and nobody ends it.
@@ -171,8 +191,13 @@ impl Call {
 
     /// True if this transaction was seen before: still open, or over.
     pub(super) fn is_repeated(&self, identity: u64) -> bool {
-        self.closed.contains(&identity)
+        self.has_ended(identity)
             || self.open.iter().any(|open| open.transaction.identity == identity)
+    }
+
+    /// True if this transaction has had its final response.
+    pub(super) fn has_ended(&self, identity: u64) -> bool {
+        self.closed.contains(&identity)
     }
 
     /// Goes elsewhere with one transaction, and gives back what it and the call counted. `false`
@@ -184,6 +209,8 @@ impl Call {
         self.member = member;
         self.counted = None;
         self.open.retain(|open| open.transaction.identity != identity);
+        // There it begins again, if it was over.
+        self.closed.retain(|closed| *closed != identity);
         true
     }
 
@@ -204,10 +231,14 @@ impl Call {
     ) {
         if transaction.stands_alone() && !self.is_repeated(transaction.identity) {
             let backend = self.member.backend.into();
-            if transaction.method == Method::Invite && self.phase != Phase::Established {
+            let begins = transaction.method == Method::Invite && self.phase != Phase::Established;
+            if begins {
                 (self.phase, self.answered, self.is_leaving) = (Phase::Trying, false, false);
-                let held = held.unwrap_or_else(|| picker.call_lease(backend));
-                self.counted.get_or_insert(held);
+            }
+            if self.counted.is_none() {
+                // One that is established and holds something leads back to who has made the call.
+                let held = held.or_else(|| begins.then(|| picker.call_lease(backend)));
+                self.counted = held.map(|held| (transaction.identity, held));
             }
             let lease = picker.transaction_lease(now, backend, work_of(transaction.method));
             self.begin(now, transaction, Some(lease));
@@ -254,7 +285,7 @@ impl Call {
             }
             return;
         }
-        if self.closed.contains(&transaction.identity) {
+        if self.has_ended(transaction.identity) {
             return;
         }
         let was_open = position.is_some();

@@ -124,8 +124,8 @@ impl Endpoint {
         let status = passage.status;
         let is_invite = context.method == Method::Invite;
         if status == 503 {
-            let sent = live.choice.map(|_| live.pending[index].since);
-            self.note_refused(now, &context.branches[index], sent, &answer.received.bytes);
+            let (branch, pending) = (&context.branches[index], &mut live.pending[index]);
+            self.note_refused(now, branch, pending, &answer.received.bytes);
         }
         match status {
             ..200 => self.deliver_provisional(answer, context, live, bytes),

@@ -119,6 +119,7 @@ impl Endpoint {
             cancel: Cancel::No,
             breadth,
             is_abandoned: false,
+            may_teach: hop.choice.is_some(),
         });
         let bytes = match self.write_branch(at.context, context, live, request, index) {
             Ok(bytes) => bytes,

@@ -97,6 +97,8 @@ pub(crate) struct Pending {
     pub(crate) breadth: u32,
     /// What it answers counts no more: it was given up.
     pub(crate) is_abandoned: bool,
+    /// It has begun something, and its target has not taught yet that it does not take that.
+    pub(crate) may_teach: bool,
 }
 
 /// How far the CANCEL of a branch has come.

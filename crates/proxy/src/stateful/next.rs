@@ -51,8 +51,11 @@ impl Endpoint {
             });
             chosen.ok()
         });
-        let Some(Chosen { member, call: held }) = other else { return false };
-        self.move_call(context.call, context.identity, member);
+        let Some(Chosen { member, call: held, .. }) = other else { return false };
+        // A copy of its INVITE does not take the call along.
+        if !self.calls().is_counted_for_another(context.call, context.identity) {
+            self.move_call(context.call, context.identity, member);
+        }
         let hop = Hop { choice: live.choice, held, ..self.toward(member, context.call, 0) };
         let before = context.branches.len();
         if !self.start_again(at, context, live, hop) {

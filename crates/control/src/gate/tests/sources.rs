@@ -288,4 +288,11 @@ fn what_nobody_behind_has_room_for_takes_nothing_of_the_law() {
     assert_eq!(ask(&mut gate, Headroom::Any, false, 1), Verdict::Refuse(Reason::Again));
     let flow = gate.signals().flow(Bucket::Session);
     assert_eq!((flow.offered, flow.refused, flow.admitted), (3, 2, 1));
+    // Each cost a refusal, and none was the law's; the repetition neither.
+    gate.on_full(at(1), 5);
+    assert_eq!(ask(&mut gate, Headroom::Any, false, 5), Verdict::Refuse(Reason::Again));
+    assert_eq!((gate.signals().messages_refused, gate.signals().messages_full), (5, 5));
+    gate.stop();
+    ask(&mut gate, Headroom::Any, false, 6);
+    assert_eq!((gate.signals().messages_refused, gate.signals().messages_full), (6, 5));
 }

@@ -1,0 +1,153 @@
+//! Limits, and requests whose call is known: what is new for them, and what is not.
+
+mod limited;
+mod script;
+
+use limited::*;
+use script::{BACKEND_A, BACKEND_B, CALLER, Sent, address, invite, request};
+use tidegate_balance::{Duty, Limits};
+use tidegate_proxy::Mode;
+
+const MODES: [Mode; 2] = [Mode::Transaction, Mode::Stateless];
+
+/// Another INVITE with the Call-ID of `name`.
+fn again(name: &str, cseq: u32, more: &str) -> String {
+    request("INVITE", "sip:bob@192.0.2.1", name, cseq, more)
+}
+
+fn route(there: &Sent) -> String {
+    format!("Route: {}\r\n", there.header("Record-Route"))
+}
+
+#[test]
+fn an_invite_that_leads_back_to_who_has_made_the_call_takes_headroom_or_goes_nowhere() {
+    const OUTSIDE: &str = "203.0.113.9:5060";
+    for (mode, is_up) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+        let mut s = limited(mode, [calls(1), calls(2)]);
+        assert_eq!(call(&mut s, "1").unwrap().to, address(BACKEND_A));
+        let sent = s.send(BACKEND_A, &request("INVITE", "sip:eve@203.0.113.9", "own", 1, ""));
+        let outward = sent.into_iter().find(|sent| sent.to == address(OUTSIDE)).unwrap();
+        if is_up {
+            s.send(OUTSIDE, &outward.answer("200 OK"));
+        }
+        assert_eq!(s.held(), [1, 0], "what a back end sends is not counted");
+        // There is headroom at the other one, but that has nothing to do with it.
+        assert_eq!(s.status(CALLER, &again("own", 2, "")), 503);
+        assert_eq!((s.held(), refused(&s)), (vec![1, 0], 1), "{mode:?}");
+        end(&mut s, "1");
+        let back = forwarded(s.send(CALLER, &again("own", 3, ""))).unwrap();
+        assert_eq!((back.to, s.held()), (address(BACKEND_A), vec![1, 0]));
+        assert_eq!(call(&mut s, "2").unwrap().to, address(BACKEND_B));
+        // Where it is counted, nothing more is.
+        let copy = forwarded(s.send(CALLER, &again("own", 4, ""))).unwrap();
+        assert_eq!((copy.to, s.held()), (address(BACKEND_A), vec![1, 1]));
+        if is_up {
+            end(&mut s, "own");
+            assert_eq!(s.held(), [0, 1]);
+        }
+    }
+}
+
+#[test]
+fn an_invite_by_the_token_of_a_call_that_is_over_takes_headroom_or_goes_nowhere() {
+    for mode in MODES {
+        let mut s = limited(mode, [calls(1), calls(5)]);
+        let route = route(&call(&mut s, "1").unwrap());
+        end(&mut s, "1");
+        let there = ["2", "3"].map(|name| call(&mut s, name).unwrap().to);
+        assert_eq!((there, s.held()), ([BACKEND_B, BACKEND_A].map(address), vec![1, 1]));
+        assert_eq!(s.status(CALLER, &again("1", 5, &route)), 503);
+        assert_eq!((s.held(), refused(&s)), (vec![1, 1], 1), "{mode:?}");
+        end(&mut s, "3");
+        let there = forwarded(s.send(CALLER, &again("1", 6, &route))).unwrap();
+        assert_eq!((there.to, s.held()), (address(BACKEND_A), vec![1, 1]));
+
+        // A process that begins anew knows the token, and not the call.
+        let mut s = limited(mode, [calls(1), calls(5)]);
+        call(&mut s, "2");
+        assert_eq!(s.status(CALLER, &again("1", 7, &route)), 503);
+        end(&mut s, "2");
+        let there = forwarded(s.send(CALLER, &again("1", 8, &route))).unwrap();
+        assert_eq!((there.to, s.held()), (address(BACKEND_A), vec![1, 0]));
+        s.send(BACKEND_A, &there.answer("486 Busy Here"));
+        assert_eq!(s.held(), [0, 0]);
+    }
+}
+
+// RFC 3261 §8.2.2.2: "The same request has arrived at the UAS more than once, following different
+// paths, most likely due to forking."
+#[test]
+fn another_copy_of_a_counted_call_is_not_limited_and_does_not_move_it() {
+    for mode in MODES {
+        let mut s = limited(mode, [calls(1), calls(1)]);
+        assert_eq!(forwarded(s.send(CALLER, &invite("1"))).unwrap().to, address(BACKEND_A));
+        let copy = forwarded(s.send(CALLER, &again("1", 2, ""))).unwrap();
+        assert_eq!((copy.to, s.held(), refused(&s)), (address(BACKEND_A), vec![1, 0], 0));
+        s.send(BACKEND_A, &copy.answer("503 Busy"));
+        assert_eq!(s.held(), [1, 0], "whoever has the copy now: {mode:?}");
+    }
+}
+
+#[test]
+fn a_repetition_of_what_is_over_stays_where_it_was_or_counts_anew() {
+    let refused = || {
+        let mut s = limited(Mode::Stateless, [Limits::default(), calls(1)]);
+        let first = forwarded(s.send(CALLER, &invite("1"))).unwrap();
+        s.send(BACKEND_A, &first.answer("486 Busy Here"));
+        s
+    };
+    let mut s = refused();
+    s.refused(BACKEND_A);
+    assert_eq!(s.one(CALLER, &invite("1")).to, address(BACKEND_B));
+    assert_eq!(s.held(), [0, 1]);
+
+    let mut s = refused();
+    s.backends.backends()[0].set_duty(s.now, Duty::Draining);
+    assert_eq!(s.one(CALLER, &invite("1")).to, address(BACKEND_A));
+    // With credentials it is another one.
+    assert_eq!(s.one(CALLER, &again("1", 2, "")).to, address(BACKEND_B));
+    assert_eq!(s.held(), [0, 1]);
+    // What repeats the first of them does not move the second.
+    s.refused(BACKEND_B);
+    s.backends.backends()[0].set_duty(s.now, Duty::InService);
+    assert_eq!(s.status(CALLER, &invite("1")), 503);
+    assert_eq!(s.held(), [0, 1]);
+}
+
+#[test]
+fn a_repeated_emergency_call_finds_the_reserve() {
+    let mut s = limited_with(Mode::Stateless, [calls(1), calls(1)], believe_emergencies);
+    assert_eq!(forwarded(s.send(CALLER, &emergency("112"))).unwrap().to, address(BACKEND_A));
+    assert_eq!(call(&mut s, "2").unwrap().to, address(BACKEND_B));
+    s.refused(BACKEND_A);
+    let there = forwarded(s.send(CALLER, &emergency("112"))).unwrap();
+    assert_eq!((there.to, s.held()), (address(BACKEND_B), vec![0, 2]));
+    // Another call under that Call-ID is what it is.
+    s.send(BACKEND_B, &there.answer("486 Busy Here"));
+    s.pass(ms(10_000));
+    assert_eq!(call(&mut s, "3").unwrap().to, address(BACKEND_A));
+    assert_eq!(s.status(CALLER, &again("112", 2, "")), 503);
+}
+
+#[test]
+fn what_finds_no_room_for_its_transaction_takes_nothing_of_the_rate() {
+    let mut s = limited_with(Mode::Transaction, [rate(0.01), rate(0.01)], |settings| {
+        settings.transactions_max = 2;
+    });
+    let other = forwarded(s.send(CALLER, &invite("other"))).unwrap();
+    s.send(BACKEND_A, &other.answer("486 Busy Here"));
+    s.pass(ms(20_000));
+    let first = forwarded(s.send(CALLER, &invite("1"))).unwrap();
+    assert_eq!(first.to, address(BACKEND_B));
+    s.send(BACKEND_B, &first.answer("401 Unauthorized"));
+    for cseq in 2..10 {
+        assert_eq!(s.status(CALLER, &again("1", cseq, "")), 503);
+    }
+    assert_eq!(refused(&s), 0);
+    // RFC 3261 §17.1.1.2: Timer D, 32 s, of the first.
+    s.pass(ms(13_000));
+    s.sent();
+    // Two at once, and one of them is left.
+    let there = forwarded(s.send(CALLER, &again("1", 20, ""))).unwrap();
+    assert_eq!(there.to, address(BACKEND_B));
+}
