@@ -192,4 +192,16 @@ mod tests {
         assert!(is_over(200, 10) && !is_over(199, 1000));
         assert!(!is_over(1999, 9) && is_over(2000, 0));
     }
+
+    #[test]
+    fn it_doubles_within_a_second_at_the_fastest() {
+        let after_a_minute = Aimd { clean_s: 60.0, ..at(100.0) };
+        assert_eq!(rate(after_a_minute, 1000, 0), 120.0, "in a fifth of a second");
+    }
+
+    #[test]
+    fn what_is_configured_teaches_nothing() {
+        let wanted = Interval { wanted: true, ..interval(20, 0) };
+        assert_eq!(Aimd::COLD.step(&Learning::default(), &wanted, 100.0).rate, NONE);
+    }
 }

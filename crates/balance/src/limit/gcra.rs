@@ -156,6 +156,15 @@ mod tests {
         assert_eq!(taken(&gcra, at(1000), false), 10, "not in half a minute");
     }
 
+    #[test]
+    fn the_reserve_is_a_second_to_the_nanosecond() {
+        let gcra = of(100.0);
+        assert_eq!(taken(&gcra, at(0), true), 110);
+        let next = at(10).as_nanos();
+        assert!(!gcra.conforms(Timestamp::from_nanos(next - 1), true));
+        assert!(gcra.conforms(Timestamp::from_nanos(next), true));
+    }
+
     proptest! {
         /// The leaky bucket of I.371 annex A is the same in other words: it drains as time goes, and
         /// a request that finds it no fuller than τ adds T.
