@@ -207,11 +207,7 @@ fn shards_together_take_no_more_than_there_is() {
     let shard = |number: u32| {
         let mut picker =
             Picker::new(pool.clone(), Policy::Tjsq, Seed(1).stream(Purpose::Balance, number));
-        let mut held = Vec::new();
-        while let Ok(assigned) = picker.assign(NOW, 0, Demand::Call, |_, _| true) {
-            held.extend(assigned.call);
-        }
-        held
+        fill(&mut picker, NOW, Demand::Call).1
     };
     let held: Vec<_> = std::thread::scope(|scope| {
         let shards: Vec<_> = (0..4).map(|number| scope.spawn(move || shard(number))).collect();
