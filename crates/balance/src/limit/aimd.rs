@@ -168,6 +168,7 @@ mod tests {
             let given = (aimd.rate * 0.2).ceil() as u64;
             aimd = aimd.step(&learning, &interval(given, 0), NONE);
             seconds += 0.2;
+            assert!(seconds < 60.0, "no faster than at first");
         }
         assert!((16.0..22.0).contains(&seconds), "{seconds}");
         let before = aimd.rate;

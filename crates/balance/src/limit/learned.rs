@@ -280,6 +280,15 @@ mod tests {
     }
 
     #[test]
+    fn the_first_interval_begins_with_the_first_request_however_early() {
+        let learned = learning();
+        let ends =
+            |ms: &u64| given(&learned, Timestamp::ZERO + Duration::from_millis(*ms)).is_some();
+        let ended: Vec<_> = (1..500).step_by(25).filter(ends).collect();
+        assert_eq!(ended, [251]);
+    }
+
+    #[test]
     fn what_is_refused_counts_in_an_interval_that_began_when_nothing_did() {
         let learned = learning();
         run(&learned, 0, 205, |ms| ms % 10 == 0);
