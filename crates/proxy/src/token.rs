@@ -169,4 +169,12 @@ mod tests {
             assert_eq!(RouteToken::decode(&long, &keys(1, &[]), b"c"), None);
         }
     }
+
+    #[test]
+    fn the_longest_token_fills_its_text() {
+        let [_, longest] = tokens();
+        let text = longest.encode(&keys(1, &[]), b"c");
+        // Base64 in groups of four characters, of which the last is not padded.
+        assert_eq!(text.len().next_multiple_of(4), text.capacity());
+    }
 }

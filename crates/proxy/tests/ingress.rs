@@ -123,6 +123,16 @@ fn repetitions_of_an_invite_are_not_new_work() {
     assert_eq!(counters.received(Class::Invite).get(), 2);
 }
 
+// RFC 3428 §4: "MESSAGE requests do not initiate dialogs."
+#[test]
+fn a_to_tag_under_the_call_id_of_a_message_belongs_to_no_call() {
+    let mut script = Script::new();
+    script.one(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "a", 1, ""));
+    script.one(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "a", 2, "Totag\r\n"));
+    let received = |class| script.counters.received(class).get();
+    assert_eq!((received(Class::Invite), received(Class::InDialog)), (1, 0));
+}
+
 #[test]
 fn responses_are_counted_as_provisional_or_final() {
     let mut script = Script::new();

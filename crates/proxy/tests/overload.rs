@@ -41,6 +41,20 @@ fn what_is_refused_gets_a_503_without_retry_after() {
     }
 }
 
+#[test]
+fn a_refusal_is_as_long_as_it_is_to_be() {
+    for scheme in SCHEMES {
+        let lengths = |pad| {
+            let mut script = adjusted(scheme, &[("share", 0.0)], |s| s.overload.pad = pad);
+            // What cannot be answered from slices is answered by the long way.
+            let long = invite("folded").replace("From: ", "From:\r\n ");
+            [invite("a"), long].map(|text| script.one(CALLER, &text).text.len())
+        };
+        assert_eq!(lengths(Some(1000)), [1000; 2], "{scheme:?}");
+        assert!(lengths(None).iter().all(|&length| length < 1000), "{scheme:?}");
+    }
+}
+
 // RFC 3261 §8.2.7: "the same tag for the same request consistently".
 #[test]
 fn a_repetition_of_a_refused_call_gets_the_same_answer() {

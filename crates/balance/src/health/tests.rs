@@ -139,6 +139,21 @@ fn who_is_drained_takes_no_calls_and_is_as_alive_as_before() {
 }
 
 #[test]
+fn who_leaves_requests_unanswered_is_suspect_and_then_down_since_it_fell() {
+    let health = Health::default();
+    let silent = |ms| health.change(at(ms), |l| l.on_unanswered(at(ms), 3, UNTIL_PROBED));
+    silent(0);
+    assert_eq!(health.state(at(1)), (State::Suspect, Timestamp::ZERO));
+    assert!(health.takes_calls(at(1)));
+    health.change(at(2), |l| l.on_answered(at(2)));
+    assert_eq!(health.state(at(2)), (State::Up, Timestamp::ZERO));
+    (3..=5).for_each(silent);
+    assert_eq!(health.state(at(6)), (State::Down, at(5)));
+    silent(7);
+    assert_eq!(health.state(at(8)), (State::Down, at(5)), "it was down already");
+}
+
+#[test]
 fn a_pause_is_never_shortened() {
     let health = Health::default();
     health.pause(at(0), Duration::from_millis(100));

@@ -168,6 +168,7 @@ mod tests {
             let given = (aimd.rate * 0.2).ceil() as u64;
             aimd = aimd.step(&learning, &interval(given, 0), NONE);
             seconds += 0.2;
+            assert!(seconds < 60.0, "no faster than at first");
         }
         assert!((16.0..22.0).contains(&seconds), "{seconds}");
         let before = aimd.rate;
@@ -191,5 +192,17 @@ mod tests {
         let is_over = |ms, given| learning.is_over(Duration::from_millis(ms), given);
         assert!(is_over(200, 10) && !is_over(199, 1000));
         assert!(!is_over(1999, 9) && is_over(2000, 0));
+    }
+
+    #[test]
+    fn it_doubles_within_a_second_at_the_fastest() {
+        let after_a_minute = Aimd { clean_s: 60.0, ..at(100.0) };
+        assert_eq!(rate(after_a_minute, 1000, 0), 120.0, "in a fifth of a second");
+    }
+
+    #[test]
+    fn what_is_configured_teaches_nothing() {
+        let wanted = Interval { wanted: true, ..interval(20, 0) };
+        assert_eq!(Aimd::COLD.step(&Learning::default(), &wanted, 100.0).rate, NONE);
     }
 }

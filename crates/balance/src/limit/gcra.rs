@@ -80,10 +80,13 @@ impl Times {
         let step = 1e9 / rate;
         let at_once = (rate * BURST_S).max(2.0);
         let (burst, kept) = ((at_once - 1.0) * step, (RESERVE_S * 1e9).max(step));
+        // Rounded before they are added, or what was taken last could be further ahead than it may.
+        let [step, burst, kept] = [step, burst, kept].map(|ns| ns.round() as u64);
+        let with_kept = burst.saturating_add(kept);
         Some(Self {
-            step: step.round() as u64,
-            tolerance: (if reserve { burst + kept } else { burst }).round() as u64,
-            ahead_max: (burst + kept + step).ceil() as u64,
+            step,
+            tolerance: if reserve { with_kept } else { burst },
+            ahead_max: with_kept.saturating_add(step),
         })
     }
 
@@ -102,6 +105,9 @@ mod tests {
 
     use super::*;
 
+    /// More than any rate here gives at once.
+    const MANY: usize = 2000;
+
     const fn at(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * 1_000_000)
     }
@@ -113,7 +119,7 @@ mod tests {
     }
 
     fn taken(gcra: &Gcra, now: Timestamp, reserve: bool) -> usize {
-        (0..1000).take_while(|_| gcra.take(now, reserve)).count()
+        (0..MANY).take_while(|_| gcra.take(now, reserve)).count()
     }
 
     #[test]
@@ -140,7 +146,7 @@ mod tests {
     #[test]
     fn without_a_rate_all_conform() {
         let gcra = Gcra::default();
-        assert_eq!(taken(&gcra, at(0), false), 1000);
+        assert_eq!(taken(&gcra, at(0), false), MANY);
         gcra.set_rate(10.0);
         assert_eq!(taken(&gcra, at(0), false), 2);
         gcra.set_rate(1000.0);
@@ -154,6 +160,28 @@ mod tests {
         assert_eq!((taken(&gcra, at(0), false), taken(&gcra, at(0), true)), (2, 1));
         gcra.set_rate(100.0);
         assert_eq!(taken(&gcra, at(1000), false), 10, "not in half a minute");
+    }
+
+    #[test]
+    fn the_reserve_is_a_second_to_the_nanosecond() {
+        let gcra = of(100.0);
+        assert_eq!(taken(&gcra, at(0), true), 110);
+        let next = at(10).as_nanos();
+        assert!(!gcra.conforms(Timestamp::from_nanos(next - 1), true));
+        assert!(gcra.conforms(Timestamp::from_nanos(next), true));
+    }
+
+    #[test]
+    fn what_is_taken_to_the_last_of_the_reserve_stays_taken() {
+        // Of some of them T is no whole number of nanoseconds.
+        for rate in 1..=1500 {
+            let gcra = of(rate.into());
+            taken(&gcra, at(0), true);
+            let Times { tolerance, .. } = Times::of(rate.into(), true).unwrap();
+            // As far ahead of time as it may be.
+            let now = Timestamp::from_nanos(gcra.next_at.load(Relaxed) - tolerance);
+            assert_eq!(taken(&gcra, now, true), 1, "at {rate} a second");
+        }
     }
 
     proptest! {

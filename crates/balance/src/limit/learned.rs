@@ -287,4 +287,46 @@ mod tests {
         learned.set(None, |rate| assert_eq!(rate, NONE));
         assert!(!learned.is_on() && learned.rate() == NONE);
     }
+
+    #[test]
+    fn where_little_comes_the_tenth_request_ends_an_interval() {
+        let learned = learning();
+        let ends = |ms: &u64| given(&learned, at(*ms)).is_some();
+        let ended: Vec<_> = (0..1000).step_by(25).filter(ends).collect();
+        assert_eq!(ended, [250, 500, 750]);
+    }
+
+    #[test]
+    fn the_first_interval_begins_with_the_first_request_however_early() {
+        let learned = learning();
+        let ends =
+            |ms: &u64| given(&learned, Timestamp::ZERO + Duration::from_millis(*ms)).is_some();
+        let ended: Vec<_> = (1..500).step_by(25).filter(ends).collect();
+        assert_eq!(ended, [251]);
+    }
+
+    #[test]
+    fn what_is_refused_counts_in_an_interval_that_began_when_nothing_did() {
+        let learned = learning();
+        run(&learned, 0, 205, |ms| ms % 10 == 0);
+        for ms in (300..1200).step_by(100) {
+            given(&learned, at(ms));
+        }
+        learned.on_refused(at(900));
+        // Ten in a second, of which nine were taken, less the margin.
+        assert_eq!(given(&learned, at(1200)), Some(10.0 * (0.9 * 0.95)));
+    }
+
+    #[test]
+    fn no_longer_than_an_interval_is_no_pause() {
+        let learned = learning();
+        run(&learned, 0, 205, |ms| ms % 10 == 0);
+        let fallen = learned.rate();
+        for ms in (400..=4200).step_by(200) {
+            learned.on_wanted();
+            given(&learned, at(ms));
+        }
+        // The first ten tell nothing, so soon after the decrease; the next grow for 2 s.
+        assert_eq!(learned.rate(), fallen * (1.0 + 0.05 * 2.0));
+    }
 }

@@ -207,11 +207,7 @@ fn shards_together_take_no_more_than_there_is() {
     let shard = |number: u32| {
         let mut picker =
             Picker::new(pool.clone(), Policy::Tjsq, Seed(1).stream(Purpose::Balance, number));
-        let mut held = Vec::new();
-        while let Ok(assigned) = picker.assign(NOW, 0, Demand::Call, |_, _| true) {
-            held.extend(assigned.call);
-        }
-        held
+        fill(&mut picker, NOW, Demand::Call).1
     };
     let held: Vec<_> = std::thread::scope(|scope| {
         let shards: Vec<_> = (0..4).map(|number| scope.spawn(move || shard(number))).collect();
@@ -219,4 +215,31 @@ fn shards_together_take_no_more_than_there_is() {
     });
     assert_eq!(held.len(), 1750);
     assert_eq!([0, 1, 2].map(|i| pool.backends()[i].calls()), [1000, 500, 250]);
+}
+
+#[test]
+fn who_has_limits_of_another_kind_learns_nothing() {
+    assert!(!pool(&[calls(5)]).backends()[0].learns());
+}
+
+/// A rate that nobody makes use of stays, or it would mean nothing when it is needed.
+#[test]
+fn a_rate_of_which_little_is_used_stays() {
+    let limits = Limits { learning: Some(Learning::default()), ..Limits::default() };
+    let pool = pool(&[limits]);
+    let backend = &pool.backends()[0];
+    let mut picker = picker(&pool, Policy::Rr);
+    let mut give = |ms| {
+        let now = NOW + Duration::from_millis(ms);
+        assert!(picker.assign(now, 0, Demand::Single, |_, _| true).is_ok());
+        now
+    };
+    for ms in (0..=200).step_by(10) {
+        backend.on_not_taken(give(ms));
+    }
+    assert_eq!(backend.learned_cps(), Some(50.0), "half of what was given");
+    for ms in (300..10_000).step_by(100) {
+        give(ms);
+    }
+    assert_eq!(backend.learned_cps(), Some(50.0));
 }
