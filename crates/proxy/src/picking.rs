@@ -82,7 +82,7 @@ impl Endpoint {
         self.picker(pool)
             .pick_by_call(now, fingerprint as u64, not)
             .map(|backend| Member { pool, backend: backend as u16 })
-            .ok_or(Instead::Reply(503, "no back end is up"))
+            .ok_or_else(|| self.nobody(now, pool, Some(from)))
     }
 }
 

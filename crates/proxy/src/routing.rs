@@ -155,7 +155,9 @@ impl Endpoint {
                     Some(group) => {
                         Chosen { member: Member { pool, backend: group[0] }, call: None }
                     }
-                    None => self.choose(now, pool, key, demand, |_, _| true)?,
+                    None => self
+                        .choose(now, pool, key, demand, |_, _| true)
+                        .map_err(|why| self.unassigned(now, pool, why))?,
                 };
                 let begins = is_new && call.is_none();
                 let call = self.hold(now, call, fingerprint, request.identity, member)?;
@@ -311,7 +313,7 @@ impl Endpoint {
                     let Request { identity, method, .. } = *request;
                     let transaction = Transaction { identity, method };
                     self.calls_mut().on_response(now, call, transaction, Answer::new(503, false));
-                    return Err(why.into());
+                    return Err(self.unassigned(now, pool, why));
                 }
             }
             self.move_call(call, request.identity, member);
