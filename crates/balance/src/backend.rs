@@ -213,6 +213,11 @@ impl Backend {
         self.load.health.takes_calls(now) && self.is_somewhere()
     }
 
+    /// When that is so again, or was, if nothing else happens; `None` if nobody knows.
+    pub fn returns_at(&self) -> Option<Timestamp> {
+        self.load.health.returns_at().filter(|_| self.is_somewhere())
+    }
+
     /// Whether it has an address.
     fn is_somewhere(&self) -> bool {
         self.named().is_none_or(Named::is_known)

@@ -121,6 +121,14 @@ impl Health {
             && self.duty().0 == Duty::InService
     }
 
+    /// When it may be given new calls, or could be before, if nothing else happens; `None` if
+    /// nobody knows.
+    pub fn returns_at(&self) -> Option<Timestamp> {
+        let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
+        let up_at = self.liveness().up_by_itself_at()?;
+        (self.duty().0 == Duty::InService).then(|| up_at.max(busy_until))
+    }
+
     pub fn duty(&self) -> (Duty, Timestamp) {
         let word = self.duty.load(Relaxed);
         (Duty::ALL[(word & 3) as usize], Timestamp::from_nanos(word >> 2))

@@ -130,6 +130,11 @@ impl Backend {
         Some(self.allowance().calls_max.load(Relaxed)).filter(|&calls_max| calls_max > 0)
     }
 
+    /// Requests a second that it may be given, as it is configured; `None` for any number.
+    pub fn cps_max(&self) -> Option<f64> {
+        Some(self.allowance().cps_max.get()).filter(|rate| rate.is_finite())
+    }
+
     /// Requests a second that it may be given: the lower of what is configured and what was
     /// learned; `None` for any number.
     pub fn rate_max_cps(&self) -> Option<f64> {

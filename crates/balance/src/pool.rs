@@ -64,6 +64,12 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_limited())
     }
 
+    /// When the first of them may be given new calls, or could be before, if nothing else happens;
+    /// `None` if nobody knows.
+    pub fn returns_at(&self) -> Option<Timestamp> {
+        self.backends.iter().filter_map(|backend| backend.returns_at()).min()
+    }
+
     /// Whether any of them may be given what is demanded.
     pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
         self.backends.iter().any(|backend| backend.is_up(now) && backend.has_headroom(now, demand))

@@ -56,6 +56,8 @@ pub enum Reason {
     QueueFull,
     /// All back ends that it could go to are at their limits.
     PoolFull,
+    /// No back end that it could go to may be given anything new.
+    PoolDown,
     /// The server is stopping.
     Stopping,
     /// Its source has had its share of what is admitted, or of the room in the queue.
@@ -66,13 +68,14 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Law,
         Self::Again,
         Self::Rank,
         Self::Stale,
         Self::QueueFull,
         Self::PoolFull,
+        Self::PoolDown,
         Self::Stopping,
         Self::SourceShare,
         Self::SourceLimit,
@@ -87,6 +90,7 @@ impl Reason {
             Self::Stale => "stale",
             Self::QueueFull => "queue_full",
             Self::PoolFull => "pool_full",
+            Self::PoolDown => "pool_down",
             Self::Stopping => "stopping",
             Self::SourceShare => "source_share",
             Self::SourceLimit => "source_limit",
@@ -110,6 +114,10 @@ impl Reason {
             Self::PoolFull => {
                 "Every back end that it could go to has as many calls, or is given as many new ones a \
                  second, as its limits let it have."
+            }
+            Self::PoolDown => {
+                "Every back end that it could go to is down, drained, in maintenance, or has asked \
+                 for a pause."
             }
             Self::Stopping => "The process is stopping, and begins nothing new.",
             Self::SourceShare => {

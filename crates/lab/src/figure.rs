@@ -3,6 +3,7 @@
 //! [`overload`] makes the figures of an overload experiment; what stands here draws any lines.
 
 mod draw;
+mod head;
 mod ink;
 mod labels;
 pub mod overload;
@@ -15,9 +16,9 @@ pub(crate) use ink::PALETTE;
 /// A figure of one or more panels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What it shows, in one line.
+    /// What it shows: a phrase, broken into lines where it is drawn.
     pub title: String,
-    /// How it is to be read, in one line.
+    /// How it is to be read, likewise.
     pub note: String,
     /// From left to right.
     pub panels: Vec<Panel>,

@@ -1,12 +1,16 @@
 //! What is sent for a message that is not admitted.
 
+use tidegate_control::Reason;
 use tidegate_sip::Outline;
 use tidegate_world::{Received, Stream, Transmit};
 
 use crate::class::Class;
 use crate::endpoint::Endpoint;
-use crate::reply::pad;
+use crate::reply::{Hints, pad};
 use crate::settings::{Disposal, Overload};
+
+/// RFC 3261 §20.43: 399, a text for a person.
+const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 
 /// How what is not admitted is disposed of.
 pub(crate) struct Disposing {
@@ -25,6 +29,8 @@ pub(crate) struct Refused<'a> {
     pub(crate) class: Class,
     /// What its repetitions have in common.
     pub(crate) fingerprint: Option<u64>,
+    /// Why, if it asked for new work.
+    pub(crate) reason: Option<Reason>,
 }
 
 impl Disposing {
@@ -50,15 +56,19 @@ impl Disposing {
         outline: Option<&Outline<'_>>,
         endpoint: &Endpoint,
     ) -> Option<Transmit> {
-        let Refused { received, class, fingerprint } = *refused;
+        let Refused { received, class, fingerprint, reason } = *refused;
         match (self.disposal, class) {
             // Nothing answers a response, or an ACK.
             (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
             (Disposal::Reject | Disposal::Kernel, _) => {
-                let wait = self.retry_after_s(fingerprint);
+                let hints = Hints {
+                    retry_after_s: self.retry_after_s(fingerprint),
+                    // That it is not we who have too much helps whoever seeks the cause.
+                    warning: (reason == Some(Reason::PoolFull)).then_some(FULL),
+                };
                 let mut reply = match outline {
-                    Some(outline) => endpoint.refusal_of(received, outline, wait),
-                    None => endpoint.refusal(received, wait),
+                    Some(outline) => endpoint.refusal_of(received, outline, &hints),
+                    None => endpoint.refusal(received, &hints),
                 }?;
                 if self.pad > 0 {
                     pad(&mut reply.bytes, self.pad);

@@ -24,7 +24,7 @@ use crate::names::Names;
 use crate::origin::Addresses;
 use crate::picking::pickers;
 use crate::probes::Probes;
-use crate::reply::{refusal, refusal_of, reply};
+use crate::reply::{Hints, refusal, refusal_of, reply};
 use crate::secret::{Keys, TokenKeys};
 use crate::settings::{Mode, PoolSettings, Rule, Settings, canonical};
 use crate::stateful::Transactions;
@@ -254,12 +254,8 @@ impl Endpoint {
     }
 
     /// The 503 to a request that is not admitted; `None` if it cannot be answered.
-    pub(crate) fn refusal(
-        &self,
-        received: &Received,
-        retry_after_s: Option<u32>,
-    ) -> Option<Transmit> {
-        refusal(&self.keys, &self.pool, received, 503, retry_after_s)
+    pub(crate) fn refusal(&self, received: &Received, hints: &Hints) -> Option<Transmit> {
+        refusal(&self.keys, &self.pool, received, 503, hints)
     }
 
     /// As [`refusal`](Self::refusal), of a request whose outline is known.
@@ -267,9 +263,9 @@ impl Endpoint {
         &self,
         received: &Received,
         outline: &Outline<'_>,
-        retry_after_s: Option<u32>,
+        hints: &Hints,
     ) -> Option<Transmit> {
-        refusal_of(&self.keys, &self.pool, received, outline, 503, retry_after_s)
+        refusal_of(&self.keys, &self.pool, received, outline, 503, hints)
     }
 
     /// Sends a response of our own to `message`, which came as `received`.
@@ -296,7 +292,7 @@ impl Endpoint {
 
     /// Answers a request that is not looked into further, as far as it can be read.
     pub(crate) fn refuse(&mut self, received: &Received, status: u16) {
-        match refusal(&self.keys, &self.pool, received, status, None) {
+        match refusal(&self.keys, &self.pool, received, status, &Hints::default()) {
             Some(transmit) => {
                 self.counters.replied(status).add(1);
                 self.transmit(transmit);

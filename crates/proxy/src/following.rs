@@ -3,7 +3,7 @@
 //! Some of these requests belong to no dialog all the same, and are more work for that back end: then
 //! they are new for its limits ([`Endpoint::begins`]).
 
-use tidegate_balance::{Assigned, Lease, Unassigned};
+use tidegate_balance::{Assigned, Lease};
 use tidegate_sip::Method;
 use tidegate_world::{Received, Timestamp};
 
@@ -84,7 +84,7 @@ impl Endpoint {
                     let choice = stays.choice.filter(|_| !goes_on);
                     return Ok(Some(Hop { choice, held, ..stays }));
                 }
-                Err(why) if goes_on => return Err(why.into()),
+                Err(why) if goes_on => return Err(self.unassigned(now, member.pool, why)),
                 Err(_) => {}
             }
         } else {
@@ -95,7 +95,7 @@ impl Endpoint {
             }
             // What is over takes no call along that goes on.
             if goes_on && self.calls().has_ended(call, identity) {
-                return Err(Unassigned::Down.into());
+                return Err(self.nobody(now, member.pool, None));
             }
         }
         // The client repeats its request because nobody answers, or begins anew: nothing ties it to
@@ -152,7 +152,8 @@ impl Endpoint {
         }
         self.check_room(member.pool, call)?;
         let demand = demand_of(request.method, request.has_priority);
-        let held = self.picker(member.pool).assign_to(now, member.backend.into(), demand)?.call;
+        let assigned = self.picker(member.pool).assign_to(now, member.backend.into(), demand);
+        let held = assigned.map_err(|why| self.unassigned(now, member.pool, why))?.call;
         let entry = call.and_then(|call| self.calls().get(call));
         let call = match call.filter(|_| entry.is_some_and(|entry| entry.phase.goes_on())) {
             Some(call) => call,

@@ -138,6 +138,21 @@ impl Ingress {
         self.gate.on_refused(now, fingerprint);
     }
 
+    /// New work that was to be served was refused because of those behind.
+    pub(crate) fn note_refused(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        class: Class,
+        fingerprint: Option<u64>,
+        reason: Reason,
+    ) {
+        if let Some(fingerprint) = fingerprint {
+            self.on_refused(now, fingerprint);
+        }
+        self.trace.note(now, received, class, reason, &self.gate);
+    }
+
     /// New work that was to be served goes to back ends that have no headroom: it is refused as it
     /// would have been at its arrival. What is sent for it.
     pub(crate) fn refuse_served(
@@ -151,8 +166,10 @@ impl Ingress {
         if let Some(fingerprint) = fingerprint {
             self.gate.on_full(now, fingerprint);
         }
-        self.trace.note(now, received, class, Reason::PoolFull, &self.gate);
-        self.disposing.reply(&Refused { received, class, fingerprint }, None, endpoint)
+        let reason = Reason::PoolFull;
+        self.trace.note(now, received, class, reason, &self.gate);
+        let refused = Refused { received, class, fingerprint, reason: Some(reason) };
+        self.disposing.reply(&refused, None, endpoint)
     }
 
     /// What waits in the queue that the law controls.
@@ -278,7 +295,7 @@ impl Ingress {
             None if self.gate.decide() == Decide::Service => None,
             None if self.gate.on_ongoing(now, class as u8) => None,
             None => {
-                let refused = Refused { received: &received, class, fingerprint };
+                let refused = Refused { received: &received, class, fingerprint, reason: None };
                 return judged(Fate::Shed(self.disposing.reply(&refused, None, endpoint)));
             }
             Some(bucket) => {
@@ -308,7 +325,12 @@ impl Ingress {
                     Verdict::Absorb => return judged(Fate::Drop(DropReason::Absorbed)),
                     Verdict::Refuse(reason) => {
                         let outline = reading.outline.as_ref();
-                        let refused = Refused { received: &received, class, fingerprint };
+                        let refused = Refused {
+                            received: &received,
+                            class,
+                            fingerprint,
+                            reason: Some(reason),
+                        };
                         self.trace.note(now, &received, class, reason, &self.gate);
                         let reply = self.disposing.reply(&refused, outline, endpoint);
                         return judged(Fate::Refuse(reason, reply));
@@ -379,7 +401,8 @@ impl Ingress {
             Some(ticket) => match self.gate.on_taken(now, ticket) {
                 None => Fate::Serve(received, Admitted { fingerprint, has_priority }),
                 Some(reason) => {
-                    let refused = Refused { received: &received, class, fingerprint };
+                    let refused =
+                        Refused { received: &received, class, fingerprint, reason: Some(reason) };
                     self.trace.note(now, &received, class, reason, &self.gate);
                     Fate::Refuse(reason, self.disposing.reply(&refused, None, endpoint))
                 }
@@ -387,7 +410,7 @@ impl Ingress {
             None if self.gate.decide() == Decide::Service
                 && !self.gate.on_ongoing(now, class as u8) =>
             {
-                let refused = Refused { received: &received, class, fingerprint };
+                let refused = Refused { received: &received, class, fingerprint, reason: None };
                 Fate::Shed(self.disposing.reply(&refused, None, endpoint))
             }
             None => Fate::Serve(received, Admitted::default()),

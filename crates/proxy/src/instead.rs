@@ -1,9 +1,9 @@
 //! What happens to a request that is not forwarded.
 
-use tidegate_balance::Unassigned;
 use tidegate_sip::Malformed;
 
 use crate::counters::DropReason;
+use crate::reply::Hints;
 
 /// What happens to a request that is not forwarded.
 pub(crate) enum Instead {
@@ -17,6 +17,8 @@ pub(crate) enum Instead {
     Drop(DropReason),
     /// A refusal: all back ends that it could go to are at their limits.
     PoolFull,
+    /// 503: no back end that it could go to may be given anything new.
+    PoolDown(Hints),
     /// Another shard knows more.
     Cross(u16),
 }
@@ -24,15 +26,6 @@ pub(crate) enum Instead {
 impl From<Malformed> for Instead {
     fn from(malformed: Malformed) -> Self {
         Self::Reply(status_of(malformed), "malformed")
-    }
-}
-
-impl From<Unassigned> for Instead {
-    fn from(why: Unassigned) -> Self {
-        match why {
-            Unassigned::Down => Self::Reply(503, "no back end is up"),
-            Unassigned::Full => Self::PoolFull,
-        }
     }
 }
 

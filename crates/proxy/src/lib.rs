@@ -10,6 +10,7 @@
 //! of a Via ([`branch`]), the To-tag of a reply made without state ([`reply`]), the
 //! token in a Record-Route ([`token`]).
 
+mod absence;
 mod branch;
 mod callee;
 mod calls;

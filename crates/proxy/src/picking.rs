@@ -71,7 +71,8 @@ impl Endpoint {
                 Err(Unassigned::Down) => {}
             }
         }
-        Err(if is_any_up { Unassigned::Full } else { Unassigned::Down }.into())
+        let why = if is_any_up { Unassigned::Full } else { Unassigned::Down };
+        Err(self.unassigned(now, pool, why))
     }
 
     /// Says that there is no room for the transaction that something new would have in `pool`:
@@ -128,7 +129,7 @@ impl Endpoint {
         self.picker(pool)
             .pick_by_call(now, fingerprint as u64, not)
             .map(|backend| Member { pool, backend: backend as u16 })
-            .ok_or(Instead::Reply(503, "no back end is up"))
+            .ok_or_else(|| self.nobody(now, pool, Some(from)))
     }
 }
 

@@ -209,6 +209,10 @@ impl Proxy {
                     self.ingress.on_refused(now, fingerprint);
                 }
             }
+            Served::PoolDown => {
+                self.ingress.note_refused(now, &received, class, fingerprint, Reason::PoolDown);
+                self.counters.refused(Reason::PoolDown).add(1);
+            }
             Served::PoolFull => {
                 // A refusal tells nothing of what serving costs, and is none.
                 self.in_service = None;

@@ -50,6 +50,28 @@ pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
     })
 }
 
+/// What a refusal says beside its status.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hints {
+    /// RFC 3261 §20.33: after how many seconds one may ask again.
+    pub(crate) retry_after_s: Option<u32>,
+    /// RFC 3261 §20.43: the value of Warning.
+    pub(crate) warning: Option<&'static str>,
+}
+
+impl Hints {
+    /// Its headers.
+    pub(crate) fn headers<'a>(
+        &self,
+        digits: &'a mut itoa::Buffer,
+    ) -> ArrayVec<(&'static str, &'a [u8]), 3> {
+        let wait = self.retry_after_s.map(|seconds| digits.format(seconds).as_bytes());
+        let wait = wait.map(|seconds| ("Retry-After", seconds));
+        let warning = self.warning.map(|text| ("Warning", text.as_bytes()));
+        wait.into_iter().chain(warning).collect()
+    }
+}
+
 /// A refusal of `received`, made of as little of it as will do; `None` if it is no
 /// request that can be answered.
 pub(crate) fn refusal(
@@ -57,10 +79,10 @@ pub(crate) fn refusal(
     pool: &Pool,
     received: &Received,
     status: u16,
-    retry_after_s: Option<u32>,
+    hints: &Hints,
 ) -> Option<Transmit> {
     if let Some(outline) = Outline::of(&received.bytes) {
-        return refusal_of(keys, pool, received, &outline, status, retry_after_s);
+        return refusal_of(keys, pool, received, &outline, status, hints);
     }
     // The head alone, so that a wrong Content-Length is answered too.
     let message = Message::parse_head(&received.bytes).ok()?;
@@ -69,8 +91,7 @@ pub(crate) fn refusal(
         return None;
     }
     let mut digits = itoa::Buffer::new();
-    let wait = retry_after_s.map(|seconds| retry_after(seconds, &mut digits));
-    reply(keys, pool, received, &message, status, wait.as_slice())
+    reply(keys, pool, received, &message, status, &hints.headers(&mut digits))
 }
 
 /// As [`refusal`], of the request with this outline.
@@ -80,7 +101,7 @@ pub(crate) fn refusal_of(
     received: &Received,
     outline: &Outline<'_>,
     status: u16,
-    retry_after_s: Option<u32>,
+    hints: &Hints,
 ) -> Option<Transmit> {
     let scan = &outline.scan;
     // RFC 3261 §17.1.1.3: nothing answers an ACK.
@@ -90,8 +111,7 @@ pub(crate) fn refusal_of(
     let source = received.path.remote;
     let tag = tag(keys, scan.call_id, scan.branch.unwrap_or_default());
     let mut digits = itoa::Buffer::new();
-    let mut headers = ArrayVec::<(&str, &[u8]), 2>::new();
-    headers.extend(retry_after_s.map(|seconds| retry_after(seconds, &mut digits)));
+    let mut headers = hints.headers(&mut digits);
     headers.push(("Server", SERVER.as_bytes()));
     let reply = Reply {
         status,
@@ -104,11 +124,6 @@ pub(crate) fn refusal_of(
     outline.write_reply(&reply, &mut bytes).ok()?;
     let remote = outline.reply_target(source);
     Some(Transmit { path: Path { remote, ..received.path }, bytes })
-}
-
-/// RFC 3261 §20.33: after how many seconds one may ask again.
-fn retry_after(seconds: u32, digits: &mut itoa::Buffer) -> (&'static str, &[u8]) {
-    ("Retry-After", digits.format(seconds).as_bytes())
 }
 
 /// A reply to `message`, which came as `received`; `None` if it has no usable Via or
@@ -200,7 +215,7 @@ mod tests {
 
     fn refused(text: &str) -> Option<(Path, String)> {
         let pool = Pool::new();
-        let transmit = refusal(&keys(), &pool, &received(&pool, text), 503, None)?;
+        let transmit = refusal(&keys(), &pool, &received(&pool, text), 503, &Hints::default())?;
         Some((transmit.path, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
     }
 
@@ -272,7 +287,10 @@ mod tests {
     #[test]
     fn a_refusal_is_padded_to_a_length_and_says_the_same() {
         let pool = Pool::new();
-        let bare = |wait| refusal(&keys(), &pool, &received(&pool, INVITE), 503, wait).unwrap();
+        let bare = |retry_after_s| {
+            let hints = Hints { retry_after_s, warning: None };
+            refusal(&keys(), &pool, &received(&pool, INVITE), 503, &hints).unwrap()
+        };
         for wait in [None, Some(1), Some(3600)] {
             let plain = bare(wait).bytes;
             for length in [plain.len() + 1, 700, PAD_MAX] {

@@ -92,21 +92,27 @@ impl Endpoint {
         };
         let done = self.take_request(now, received, &message, has_priority);
         let Err(instead) = done else { return Served::Here };
-        let is_refused = matches!(instead, Instead::Reply(503, _));
+        let is_ack = message.method() == Some(Method::Ack);
         match instead {
             Instead::Cross(shard) => return Served::Elsewhere(shard),
             Instead::PoolFull => return Served::PoolFull,
             Instead::Drop(why) => self.drop_counted(why),
             // RFC 3261 §17.1.1.3: nothing answers an ACK.
-            Instead::Reply(status, _) if message.method() == Some(Method::Ack) => {
-                let unknown = status == 481;
-                let why = if unknown { DropReason::UnknownAck } else { DropReason::Malformed };
-                self.drop_counted(why);
+            Instead::Reply(481, _) if is_ack => self.drop_counted(DropReason::UnknownAck),
+            Instead::Reply(..) | Instead::PoolDown(_) if is_ack => {
+                self.drop_counted(DropReason::Malformed);
             }
             Instead::Reply(status, why) => {
                 // RFC 3261 §20.43: 399, a text for a person.
                 let warning = ["399 tidegate \"", why, "\""].concat();
                 self.answer(received, &message, status, &[("Warning", warning.as_bytes())]);
+                if status == 503 {
+                    return Served::Refused;
+                }
+            }
+            Instead::PoolDown(hints) => {
+                self.answer(received, &message, 503, &hints.headers(&mut itoa::Buffer::new()));
+                return Served::PoolDown;
             }
             Instead::BadExtension => {
                 // RFC 3261 §16.3 item 5: the 420 lists what was not understood.
@@ -116,7 +122,7 @@ impl Endpoint {
             }
             Instead::Capabilities => self.answer(received, &message, 200, &CAPABILITIES),
         }
-        if is_refused { Served::Refused } else { Served::Here }
+        Served::Here
     }
 
     fn take_request(
@@ -213,6 +219,8 @@ pub(crate) enum Served {
     Refused,
     /// Nothing: no back end that it could go to has headroom.
     PoolFull,
+    /// It was answered with 503: no back end that it could go to may be given anything new.
+    PoolDown,
     /// Nothing: another shard knows more.
     Elsewhere(u16),
 }

@@ -74,7 +74,11 @@ impl Tiering {
             | Reason::QueueFull
             | Reason::SourceShare => tiers.on_refused(),
             // More processor would not have it admitted.
-            Reason::Again | Reason::PoolFull | Reason::Stopping | Reason::SourceLimit => {}
+            Reason::Again
+            | Reason::PoolFull
+            | Reason::PoolDown
+            | Reason::Stopping
+            | Reason::SourceLimit => {}
         }
     }
 

@@ -6,6 +6,7 @@ mod script;
 use limited::*;
 use script::{BACKEND_A, BACKEND_B, CALLER, Script, address, invite, request, starts, stateless};
 use tidegate_balance::{Demand, Limits, Policy, Pool};
+use tidegate_control::Reason;
 use tidegate_proxy::{Mode, Overload, PoolSettings, Rule, RuleTarget, Senders};
 use tidegate_world::Core;
 
@@ -20,6 +21,8 @@ fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
         let before = (s.counters.calls.get(), s.live());
         let sent = s.send(CALLER, &invite("4"));
         assert_eq!(starts(&sent), [(CALLER, "SIP/2.0 503 Service Unavailable")]);
+        let warning = "399 tidegate \"every back end is at its limits\"";
+        assert_eq!((sent[0].header("Warning"), sent[0].all("Retry-After").len()), (warning, 0));
         assert_eq!((s.counters.calls.get(), s.live()), before, "{mode:?}");
         assert_eq!((refused(&s), s.held()), (1, vec![2, 1]));
         // Its repetition gets the same answer, whatever has ended meanwhile; another call does not.
@@ -223,8 +226,8 @@ fn a_pool_of_which_nobody_is_up_is_not_full() {
     s.refused(BACKEND_A);
     s.refused(BACKEND_B);
     let refusal = s.one(CALLER, &invite("1"));
-    assert_eq!(refusal.header("Warning"), "399 tidegate \"no back end is up\"");
-    assert_eq!(refused(&s), 0);
+    assert_eq!(refusal.header("Warning"), "399 tidegate \"every back end is down\"");
+    assert_eq!((refused(&s), s.counters.refused(Reason::PoolDown).get()), (0, 1));
     // One that is up and full is full.
     s.pass(ms(10_000));
     s.refused(BACKEND_A);

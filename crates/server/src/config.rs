@@ -49,7 +49,7 @@ pub use resolved::{
     decide_word, emulate_toml, learning_toml, overload_toml, queue_word, selection_toml,
 };
 
-use crate::key::Rotation;
+use crate::key::{KEYS_MAX, Rotation};
 use diagnostic::Report;
 use document::Document;
 use section::Section;
@@ -229,6 +229,7 @@ fn read_admin(section: &Section<'_, '_>, report: &mut Report) -> Option<Admin> {
 }
 
 fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server> {
+    let rotation = read_rotation(section, report);
     let mut whole = |knob| section.value(knob, report).map(Spanned::into_inner);
     let shards = whole(&SHARDS);
     let drain = whole(&DRAIN_SECONDS);
@@ -238,13 +239,9 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     let queue_max = whole(&QUEUE_MAX);
     let backend_pause = whole(&BACKEND_PAUSE_SECONDS);
     let coalesce = whole(&COALESCE_US);
-    let (rotate_h, settle_s) = (whole(&KEY_ROTATE_H), whole(&KEY_SETTLE_S));
     Some(Server {
         state_dir: section.given(&STATE_DIR, report).map(Spanned::into_inner),
-        rotation: Rotation {
-            every: rotate_h.filter(|hours| *hours > 0).map(|h| Duration::from_secs(h * 3600)),
-            settle: Duration::from_secs(settle_s?),
-        },
+        rotation: rotation?,
         shards: u16::try_from(shards?).ok()?,
         drain: Duration::from_secs(drain?),
         calls_max: usize::try_from(calls_max?).ok()?,
@@ -254,4 +251,25 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
         backend_pause: Duration::from_secs(backend_pause?),
         coalesce: Duration::from_micros(coalesce?),
     })
+}
+
+/// When keys are rotated; `None` when something was reported.
+fn read_rotation(section: &Section<'_, '_>, report: &mut Report) -> Option<Rotation> {
+    let (rotate_h, settle_s) =
+        (section.value(&KEY_ROTATE_H, report), section.value(&KEY_SETTLE_S, report));
+    let rotate_h = rotate_h?;
+    let settle = Duration::from_secs(settle_s?.into_inner());
+    let every = Duration::from_secs(rotate_h.get_ref() * 3600);
+    let every_min = Rotation::every_min(settle);
+    if !every.is_zero() && every < every_min {
+        let title = format!("keys cannot be rotated every {} h", rotate_h.get_ref());
+        let label = format!(
+            "{KEYS_MAX} are known at the most, each for a day after its use; one settles for {} s",
+            settle.as_secs()
+        );
+        let help = format!("write at least {}, or 0", every_min.as_secs().div_ceil(3600));
+        report.error(rotate_h.span(), title, label, help);
+        return None;
+    }
+    Some(Rotation { every: Some(every).filter(|every| !every.is_zero()), settle })
 }

@@ -1,6 +1,7 @@
 //! The process around the cores: its configuration, its secret key, what it shows
 //! to operators and how it is asked to stop.
 
+pub mod acts;
 pub mod admin;
 pub mod assembly;
 pub mod bans;

@@ -16,6 +16,7 @@ use tidegate_proxy::Secret;
 use tidegate_world::{Pool, Seed};
 
 use crate::StartError;
+use crate::acts::{Act, Acts, Asked, By, Outcome};
 use crate::admin::{Admin, Controls, Pages, Status};
 use crate::assembly::{Assembly, Part};
 use crate::bans;
@@ -26,7 +27,6 @@ use crate::phase::{Life, Phase};
 use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
 use crate::signal::{Signal, Signals};
 use crate::status::Instruments;
-use crate::steering::NotSteered;
 use crate::{sources, wiring};
 
 /// Messages that wait to cross to one shard at the most.
@@ -46,10 +46,8 @@ pub struct Started {
 pub enum Event {
     /// It takes calls.
     Started(Started),
-    /// A signal has asked for it, and the configuration was read again.
-    Reloaded,
-    /// Likewise, and the one before holds on.
-    NotReloaded(NotSteered),
+    /// An operator has asked for something.
+    Acted(Act),
 }
 
 /// How a process ended.
@@ -138,11 +136,14 @@ pub fn run(
     let steering = Arc::new(assembly.steering(orders.clone()));
     let (rotation, heard) = (config.server.rotation, orders.clone());
     let keeper = Arc::new(Keeper::new(state_dir.to_owned(), ring, rotation, begun, heard));
+    let (acts, told) = Acts::channel();
+    acts.add(&mut metrics);
     let controls = Controls {
         steering: Arc::clone(&steering),
         keeper: Some(Arc::clone(&keeper)),
         refusals: assembly.refusals(),
         bans: assembly.bans().clone(),
+        acts: acts.clone(),
         clock,
     };
     let pages = Pages {
@@ -199,13 +200,17 @@ pub fn run(
         select! {
             recv(signals.receiver()) -> signal => {
                 if let Ok(Signal::Reload) = signal {
-                    tell(match steering.reload() {
-                        Ok(_) => Event::Reloaded,
-                        Err(why) => Event::NotReloaded(why),
-                    });
+                    let asked = Asked { by: By::Hangup, what: "reload".to_owned() };
+                    let outcome = Outcome::of(&steering.reload());
+                    tell(Event::Acted(Act { asked, outcome }));
                 } else if signal.is_ok() {
                     life.advance(Phase::Draining);
                     stop.request();
+                }
+            }
+            recv(told) -> act => {
+                if let Ok(act) = act {
+                    tell(Event::Acted(act));
                 }
             }
             recv(ended) -> summary => match summary {
@@ -221,6 +226,7 @@ pub fn run(
             },
         }
     }
+    told.try_iter().for_each(|act| tell(Event::Acted(act)));
     let recorded = recorder.map(Recorder::finish);
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
 }

@@ -84,17 +84,17 @@ impl Steering {
     }
 
     /// Gives the shards the order that an operator has asked for by `text`. Returns its number, by
-    /// which one can see whether it [was heard](Self::was_heard).
+    /// which one can see whether it [was heard](Self::was_heard), and what is to hold.
     ///
     /// # Errors
     /// When it is refused, or cannot be given.
-    pub fn steer(&self, text: &[u8]) -> Result<u64, NotSteered> {
+    pub fn steer(&self, text: &[u8]) -> Result<(u64, Overload), NotSteered> {
         // Held until the order is given: orders that come at once have one sequence.
         let mut wanted = self.wanted();
         let overload = order::asked(text, &wanted.overload).map_err(NotSteered::Refused)?;
         self.give(&mut wanted, order::text(&overload).as_bytes())?;
-        wanted.overload = overload;
-        Ok(wanted.given)
+        wanted.overload = overload.clone();
+        Ok((wanted.given, overload))
     }
 
     /// Gives a back end the duty that an operator has asked for by a word: `enable`, `drain` or

@@ -71,6 +71,12 @@ fn the_health_of_a_pool_is_read_as_it_is_written() {
         retry_after_max: ms(7_000),
         slow_start: ms(30_000),
     };
+    let shown = config.to_string();
+    let lines = "  pool     app: tlwl, transaction, 2 back ends, backup spare
+             probed every 500ms, each answer awaited for 250ms; down after 2 that fail, up after 1 \
+                 answered
+             127.0.0.1:5070";
+    assert!(shown.contains(lines), "{shown}");
     let [app, spare] = &config.pool[..] else { panic!() };
     assert_eq!((&app.health, app.backup.as_deref()), (&health, Some("spare")));
     assert_eq!(app.backends.iter().map(|b| b.priority).collect::<Vec<_>>(), [0, 1]);
@@ -99,6 +105,9 @@ fn limits_are_read_as_they_are_written() {
     assert_eq!(pauses, [0, 60, 60]);
     let shown = config.to_string();
     assert!(shown.contains("weight 1, 2000 calls at most, 12.5 a second at most\n"), "{shown}");
+    let learned = "rates learned from refusals, in steps of 100ms, never below 1 a second\n";
+    assert!(shown.contains(learned), "{shown}");
+    assert_eq!(shown.matches("rates learned").count(), 2);
 }
 
 #[test]

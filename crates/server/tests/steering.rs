@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
 use serde_json::Value;
 use tidegate_io::{Clock, Listen, Orders, Stop, open};
 use tidegate_proxy::Secret;
+use tidegate_server::acts::{Act, Acts};
 use tidegate_server::admin::{Admin, Controls, Pages, Status};
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
@@ -44,6 +46,7 @@ struct Running {
     sip: SocketAddr,
     stop: Stop,
     shard: Option<JoinHandle<()>>,
+    told: Receiver<Act>,
 }
 
 impl Running {
@@ -54,11 +57,13 @@ impl Running {
         let keys = Secret::of([1; 32]);
         let assembly = Assembly::new(&config, &keys, vec![group.local()], Seed(1));
         let (clock, stop, orders) = (Clock::start(), Stop::new(), Orders::to(1));
+        let (acts, told) = Acts::channel();
         let controls = Controls {
             steering: Arc::new(assembly.steering(orders.clone())),
             refusals: assembly.refusals(),
             bans: assembly.bans().clone(),
             keeper: None,
+            acts,
             clock,
         };
         let pages = Pages {
@@ -72,7 +77,7 @@ impl Running {
         let sip = group.local();
         let shard =
             with_shard.then(|| shard::drive(assembly.part(0), group, clock, stop.clone(), orders));
-        Self { admin, sip, stop, shard }
+        Self { admin, sip, stop, shard, told }
     }
 
     /// Status and body of the answer to a request with these header lines.
@@ -157,6 +162,48 @@ fn laws_are_switched_by_toml_and_json_and_the_shard_says_so() {
     let file = CONFIGURATION.split("[overload]").next().unwrap().to_owned() + text;
     let config = Config::parse(Path::new("f"), file.as_bytes()).unwrap();
     assert_eq!(config.overload.gate.law.entry().name, "pi");
+}
+
+/// What was told of acts, each without the port of who asked.
+fn told(running: &Running) -> Vec<String> {
+    let line = |act: Act| {
+        let line = act.to_string();
+        let (before, after) =
+            line.split_once(", by 127.0.0.1:").unwrap_or_else(|| panic!("{line}"));
+        format!("{before}{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+    };
+    running.told.try_iter().map(line).collect()
+}
+
+#[test]
+fn whatever_operators_ask_for_is_told_with_what_came_of_it() {
+    let running = Running::start(true);
+    running.ordered(r#"{"overload": {"law": "pi", "params": {"c_t": 0.75}}}"#);
+    // The shard may not have been there at first.
+    assert_eq!(told(&running).last().unwrap(), "law pi c_t=0.75: done");
+    let ask = |method, path| running.ask(method, path, "Host: localhost\r\n", "").0;
+    assert_eq!(running.put("[overload.shadow]\nlaw = \"codel\"").0, 200);
+    assert_eq!(running.put("overload.law = \"pie\"").0, 400);
+    assert_eq!(ask("PUT", "/backends/127.0.0.1:9/drain"), 200);
+    assert_eq!(ask("PUT", "/backends/127.0.0.1:9/enable"), 200);
+    assert_eq!(ask("PUT", "/backends/nobody%0a/disable"), 400);
+    assert_eq!(ask("POST", "/reload"), 400);
+    assert_eq!(ask("DELETE", "/bans/192.0.2.1"), 404);
+    // Who only looks, or is kept out, does nothing.
+    assert_eq!(ask("GET", "/overload"), 200);
+    assert_eq!(running.ask("POST", "/reload", "Host: evil.example\r\n", "").0, 403);
+    assert_eq!(
+        told(&running),
+        [
+            "law pi c_t=0.75, shadow codel: done",
+            "another law: not done: error: `law` has no choice `pie`",
+            "drain 127.0.0.1:9: done",
+            "enable 127.0.0.1:9: done",
+            "disable nobody: not done: no back end of that name: 127.0.0.1:9",
+            "reload: not done: error: cannot be read: No such file or directory (os error 2)",
+            "unban 192.0.2.1: not done: 192.0.2.1 is not banned",
+        ]
+    );
 }
 
 #[test]

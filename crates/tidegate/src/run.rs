@@ -124,10 +124,7 @@ fn start(config: &Config, record: Option<&RecordTo>) -> Result<Ending, RunError>
     })?;
     serve(config, &state_dir, record, &signals, |event| match event {
         Event::Started(started) => tell_started(&started),
-        Event::Reloaded => say(&format!("{} was read again", config.path.display())),
-        Event::NotReloaded(why) => {
-            say(&format!("{} was not taken on: {why}", config.path.display()));
-        }
+        Event::Acted(act) => say(&act.to_string()),
     })
 }
 

@@ -68,6 +68,15 @@ impl Liveness {
         }
     }
 
+    /// When it is taken for up without having answered, or was; `None` if only an answer brings it
+    /// back.
+    pub fn up_by_itself_at(self) -> Option<Timestamp> {
+        match self {
+            Self::Up { .. } => Some(Timestamp::ZERO),
+            Self::Down { until, .. } => (until < LATEST).then(|| Timestamp::from_nanos(until)),
+        }
+    }
+
     pub fn is_suspect(self) -> bool {
         matches!(self, Self::Up { errors: 1.., .. })
     }

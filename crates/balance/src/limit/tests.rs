@@ -163,7 +163,7 @@ fn what_was_learned_is_kept_by_a_reload_and_lost_by_maintenance() {
     }
     let learned = backend.learned_cps().unwrap();
     assert!(learned < 100.0, "{learned}");
-    assert_eq!(backend.rate_max_cps(), Some(learned));
+    assert_eq!((backend.cps_max(), backend.rate_max_cps()), (Some(300.0), Some(learned)));
     backend.set_limits(&Limits { cps_max: Some(200.0), ..limits });
     assert_eq!(backend.rate_max_cps(), Some(learned));
     backend.set_duty(NOW, Duty::Draining);
@@ -173,7 +173,7 @@ fn what_was_learned_is_kept_by_a_reload_and_lost_by_maintenance() {
     backend.set_duty(NOW, Duty::InService);
     assert_eq!(backend.rate_max_cps(), Some(200.0));
     backend.set_limits(&Limits::default());
-    assert!(!backend.learns() && backend.rate_max_cps().is_none());
+    assert!(!backend.learns() && backend.rate_max_cps().is_none() && backend.cps_max().is_none());
 }
 
 /// Of requests that come at random, as many as the rate, some always find none left of it: but for

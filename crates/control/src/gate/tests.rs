@@ -352,6 +352,7 @@ fn reasons_have_the_names_of_metrics() {
             "stale",
             "queue_full",
             "pool_full",
+            "pool_down",
             "stopping",
             "source_share",
             "source_limit"

@@ -5,9 +5,10 @@ use plotters::drawing::{DrawingArea, DrawingAreaErrorKind};
 use plotters::element::{Circle, PathElement, Polygon, Text};
 use plotters::prelude::DrawingBackend;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, FontStyle, RGBColor, ShapeStyle, TextStyle, WHITE};
+use plotters::style::{Color, RGBColor, ShapeStyle, TextStyle, WHITE};
 
-use super::ink::{BLACK, GREY, PALE, colour, family};
+use super::head::{BODY, Head, TITLE, font};
+use super::ink::{BLACK, GREY, PALE, colour};
 use super::labels::spread;
 use super::raster::DOTS;
 use super::{Figure, Line, Panel, Point, Stroke};
@@ -15,7 +16,6 @@ use super::{Figure, Line, Panel, Point, Stroke};
 /// Lengths in units of the SVG.
 const PANEL_WIDTH: f64 = 560.0;
 const PANEL_HEIGHT: f64 = 400.0;
-const HEAD: f64 = 74.0;
 const FOOT: f64 = 14.0;
 const SIDE: f64 = 20.0;
 /// From the edge of a panel to its axes.
@@ -24,8 +24,6 @@ const RIGHT: f64 = 112.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 46.0;
 
-const TITLE: f64 = 21.0;
-const BODY: f64 = 15.0;
 const LINE: f64 = 2.4;
 const MARK: f64 = 3.6;
 const DASH: f64 = 7.0;
@@ -43,8 +41,17 @@ type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorTy
 
 /// Width and height in units of the SVG.
 pub(super) fn size(figure: &Figure) -> (u32, u32) {
-    let panels = figure.panels.len().max(1) as f64;
-    ((2.0 * SIDE + panels * PANEL_WIDTH) as u32, (HEAD + PANEL_HEIGHT + FOOT) as u32)
+    let height = head(figure).height() + PANEL_HEIGHT + FOOT;
+    ((2.0 * SIDE + room(figure)) as u32, height as u32)
+}
+
+/// The width of all panels.
+fn room(figure: &Figure) -> f64 {
+    figure.panels.len().max(1) as f64 * PANEL_WIDTH
+}
+
+fn head(figure: &Figure) -> Head {
+    Head::of(figure, room(figure))
 }
 
 /// Draws the figure.
@@ -55,10 +62,15 @@ pub(super) fn draw<DB: DrawingBackend>(
 ) -> Drawn<DB> {
     area.fill(&WHITE)?;
     let page = Page { medium, area, origin: (SIDE, 0.0) };
-    page.text(&figure.title, (0.0, 26.0), TITLE, true, BLACK, HPos::Left)?;
-    page.text(&figure.note, (0.0, 52.0), BODY, false, GREY, HPos::Left)?;
+    let head = head(figure);
+    for line in &head.title {
+        page.text(&line.text, (0.0, line.y), TITLE, true, BLACK, HPos::Left)?;
+    }
+    for line in &head.note {
+        page.text(&line.text, (0.0, line.y), BODY, false, GREY, HPos::Left)?;
+    }
     for (place, panel) in figure.panels.iter().enumerate() {
-        let origin = (SIDE + place as f64 * PANEL_WIDTH, HEAD);
+        let origin = (SIDE + place as f64 * PANEL_WIDTH, head.height());
         draw_panel(panel, &figure.panels, &Page { medium, area, origin })?;
     }
     Ok(())
@@ -246,9 +258,8 @@ impl<DB: DrawingBackend> Page<'_, DB> {
         colour: RGBColor,
         anchor: HPos,
     ) -> Drawn<DB> {
-        let style = if bold { FontStyle::Bold } else { FontStyle::Normal };
-        let font = (family(), size * f64::from(DOTS), style);
-        let style = TextStyle::from(font).color(&colour).pos(Pos::new(anchor, VPos::Center));
+        let style = TextStyle::from(font(size, bold)).color(&colour);
+        let style = style.pos(Pos::new(anchor, VPos::Center));
         let lower = match self.medium {
             Medium::Svg => 0.08 * size,
             Medium::Bitmap => 0.2 * size,

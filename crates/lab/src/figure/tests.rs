@@ -81,6 +81,26 @@ fn a_png_is_an_image_of_twice_the_size_and_not_blank() {
 }
 
 #[test]
+fn a_title_that_is_longer_than_its_panel_is_not_cut_off() {
+    let title = "Headroom of a pool: what its servers take, configured and learned: goodput";
+    let note = "Median, minimum and maximum of 3 runs of each point, of which none was repeated";
+    let heading = || Heading { title: title.to_owned(), note: note.to_owned() };
+    let figure = goodput(heading(), &facets()[..1], bound);
+    look("long-title", &figure);
+    let mut image = png::Decoder::new(std::io::Cursor::new(figure.png())).read_info().unwrap();
+    let mut pixels = vec![0; image.output_buffer_size().unwrap()];
+    let info = image.next_frame(&mut pixels).unwrap();
+    // Twice as many pixels as units: the margin at the right is left blank.
+    let margin = pixels.chunks(3 * info.width as usize).flat_map(|row| &row[3 * 1180..]);
+    assert_eq!(margin.filter(|&&value| value < 255).count(), 0);
+    // All of it is written, in the places of several lines.
+    let svg = figure.svg();
+    let text: Vec<&str> = svg.lines().filter(|line| !line.starts_with('<')).collect();
+    assert!(text.join(" ").starts_with(&format!("{title} {note}")), "{text:?}");
+    assert_eq!(goodput(heading(), &facets(), bound).svg().matches(title).count(), 1, "it has room");
+}
+
+#[test]
 fn a_delay_axis_covers_what_is_measured_and_the_deadline() {
     let mut facets = facets();
     for series in facets.iter_mut().flat_map(|facet| &mut facet.series) {

@@ -62,10 +62,9 @@ pub(super) static VARIANT: Table = Table {
     name: "variant",
     count: 1..=64,
     doc: "What is compared. `overload` is the table `[overload]` of the configuration, for the \
-          servers under test; `pool`, as in `pool = { policy = \"tlwl\" }`, says how servers that \
-          send to several choose among them: each in turn if it is left out, without limits. A \
-          variant's name is \
-          its label with the words of `decide` and `queue`, as in `pi (arrival, class)`.",
+          servers under test; `pool` ([below](#pool)) says how servers that send to several \
+          choose among them, and how much they give each: each in turn and without limits if it is \
+          left out. A variant's name is its label with the words of `decide` and `queue`, as in `pi (arrival, class)`.",
     knobs: &[&LABEL],
     tables: &[&POOL, &OVERLOAD],
     has_free_keys: false,
@@ -184,6 +183,9 @@ pub fn reference() -> String {
     let mut out = HEAD.to_owned();
     for table in ROOT.tables.iter().filter(|table| !std::ptr::eq(**table, &EMULATE)) {
         describe(table, &mut out);
+        if std::ptr::eq(*table, &VARIANT) {
+            describe(&POOL, &mut out);
+        }
     }
     out
 }

@@ -105,14 +105,23 @@ fn look_after(dice: &mut Dice, world: &mut World) {
             ] {
                 health.insert(key.into(), Setting::Number(dice.one(values)));
             }
+            // An answer is not awaited beyond the next probe.
+            if let Some(Setting::Number(seconds)) = health.get("interval_s").cloned()
+                && let Some(Setting::Number(ms)) = health.get_mut("timeout_ms")
+            {
+                *ms = (*ms).min(seconds * 1000);
+            }
         }
+        let is_stateless = this.pool.get("mode") == Some(&Setting::Word("stateless".into()));
         for (key, values) in [
             ("error_limit", &[1, 2, 5][..]),
             ("slow_start_s", &[0, 5, 60]),
             ("retry_after_max_s", &[0, 5, 60]),
         ] {
-            if dice.happens(0.5) {
-                health.insert(key.into(), Setting::Number(dice.one(values)));
+            // Drawn in any case, so that the draws after it are the same.
+            let drawn = dice.happens(0.5).then(|| dice.one(values));
+            if let Some(value) = drawn.filter(|_| key == "slow_start_s" || !is_stateless) {
+                health.insert(key.into(), Setting::Number(value));
             }
         }
         this.health = health;

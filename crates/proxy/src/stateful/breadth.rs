@@ -84,7 +84,7 @@ impl Endpoint {
         // Incoming Max-Breadth". Those of earlier groups have their final response.
         let incoming = live.onward.max_breadth.unwrap_or(BREADTH_MAX);
         let count = group.len() as u32;
-        let mut outcome = Err(NOBODY);
+        let mut outcome = Err(self.nobody(at.now, pool, None));
         for (i, &backend) in (0u32..).zip(group) {
             let member = Member { pool, backend };
             // Its turn may have come long after the groups were made.
@@ -101,4 +101,3 @@ impl Endpoint {
 }
 
 const EXCEEDED: Instead = Instead::Reply(440, "max breadth exceeded");
-const NOBODY: Instead = Instead::Reply(503, "no back end is up");

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post, put};
+use axum::{Extension, Router};
 
+use super::connection::Peer;
 use super::overload::{Controls, heeded, json};
+use crate::acts::Asked;
 use crate::steering::NotSteered;
 
 /// The pages.
@@ -16,13 +18,15 @@ pub(super) fn router(controls: Arc<Controls>) -> Router {
     let (shown, assigned) = (Arc::clone(&controls), Arc::clone(&controls));
     let show =
         move || async move { json(StatusCode::OK, &shown.steering.pools(shown.clock.now())) };
-    let assign = move |Path((backend, duty)): Path<(String, String)>| async move {
+    let assign = move |Extension(Peer(peer)): Extension<Peer>,
+                       Path((backend, duty)): Path<(String, String)>| async move {
         let order = assigned.steering.assign(&backend, &duty);
-        answer(&assigned, order).await
+        let asked = Asked::by_admin(peer, format!("{duty} {backend}"));
+        answer(&assigned, asked, order).await
     };
-    let reload = move || async move {
+    let reload = move |Extension(Peer(peer)): Extension<Peer>| async move {
         let order = controls.steering.reload();
-        answer(&controls, order).await
+        answer(&controls, Asked::by_admin(peer, "reload"), order).await
     };
     Router::new()
         .route("/backends", get(show))
@@ -30,8 +34,8 @@ pub(super) fn router(controls: Arc<Controls>) -> Router {
         .route("/reload", post(reload))
 }
 
-async fn answer(controls: &Controls, order: Result<u64, NotSteered>) -> Response {
-    match heeded(&controls.steering, order).await {
+async fn answer(controls: &Controls, asked: Asked, order: Result<u64, NotSteered>) -> Response {
+    match heeded(controls, asked, order).await {
         Ok(status) => json(status, &controls.steering.pools(controls.clock.now())),
         Err(refused) => refused,
     }

@@ -1,12 +1,13 @@
 //! Connections to the admin interface, each within limits: whoever can reach it
 //! can hold neither memory nor descriptors of the process.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -28,11 +29,15 @@ const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// How long to let go by when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Who is at the other end of a connection, for whoever answers its requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
 /// Serves connections for ever, and counts those refused for want of a slot.
 pub(super) async fn serve(listener: TcpListener, router: Router, refusals: &AtomicU64) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
@@ -40,7 +45,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, refusals: &Atom
             refusals.fetch_add(1, Ordering::Relaxed);
             continue;
         };
-        let router = router.clone();
+        let router = router.clone().layer(Extension(Peer(peer)));
         tokio::spawn(async move {
             answer(stream, router).await;
             drop(slot);

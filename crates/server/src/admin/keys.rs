@@ -2,26 +2,32 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 
+use super::connection::Peer;
 use super::overload::{json, text};
+use crate::acts::{Acts, Asked, Outcome};
 use crate::key::{Keeper, NotKept, unix_time};
 
 /// The page, and how keys are rotated.
-pub(super) fn router(keeper: Arc<Keeper>) -> Router {
+pub(super) fn router(keeper: Arc<Keeper>, acts: Acts) -> Router {
     let shown = Arc::clone(&keeper);
     let show = move || async move { json(StatusCode::OK, &shown.shown(unix_time())) };
-    let rotate = move || async move { rotate(&keeper) };
+    let rotate = move |Extension(Peer(peer)): Extension<Peer>| async move {
+        rotate(&keeper, &acts, Asked::by_admin(peer, "rotate"))
+    };
     Router::new().route("/keys", get(show)).route("/keys/next", post(rotate))
 }
 
 /// Makes the next key, and shows all. It takes some milliseconds, until the file is on disk.
-fn rotate(keeper: &Keeper) -> Response {
+fn rotate(keeper: &Keeper, acts: &Acts, asked: Asked) -> Response {
     let now = unix_time();
-    match keeper.rotate(now) {
+    let rotated = keeper.rotate(now);
+    acts.tell(asked, Outcome::of(&rotated));
+    match rotated {
         Ok(()) => json(StatusCode::OK, &keeper.shown(now)),
         Err(why @ (NotKept::NotRotated(_) | NotKept::Busy)) => {
             text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))

@@ -1,21 +1,25 @@
 //! The pages by which a running process is steered: above all its overload control.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get};
+use axum::{Extension, Router};
 use serde_json::Value;
-use tidegate_control::BanList;
+use tidegate_control::{BanList, Values};
 use tidegate_io::Clock;
+use tidegate_proxy::Overload;
 use tidegate_world::ORDER_MAX;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backends;
+use super::connection::Peer;
+use crate::acts::{Acts, Asked, Outcome};
 use crate::config::order::Refused;
 use crate::key::Keeper;
 use crate::refusals::Refusals;
@@ -40,23 +44,30 @@ pub struct Controls {
     pub bans: BanList,
     /// For `/keys`, if there is a file that holds them.
     pub keeper: Option<Arc<Keeper>>,
+    /// Where it is told what was changed, and by whom.
+    pub acts: Acts,
     /// The clock of the shards.
     pub clock: Clock,
 }
 
 /// The pages.
 pub(super) fn router(controls: Controls) -> Router {
-    let keys = controls.keeper.clone().map(keys::router).unwrap_or_default();
+    let keys = |keeper| keys::router(keeper, controls.acts.clone());
+    let keys = controls.keeper.clone().map(keys).unwrap_or_default();
     let controls = Arc::new(controls);
     let backends = backends::router(Arc::clone(&controls));
     let (shown, changed) = (Arc::clone(&controls), Arc::clone(&controls));
     let (banned, lifted) = (Arc::clone(&controls), Arc::clone(&controls));
     let show = move || async move { json(StatusCode::OK, &shown.steering.read(shown.clock.now())) };
-    let change = move |body: Body| async move { change(&changed, body).await };
+    let change = move |Extension(Peer(peer)): Extension<Peer>, body: Body| async move {
+        change(&changed, peer, body).await
+    };
     let banned = move || async move {
         json(StatusCode::OK, &bans::to_json(&banned.bans, banned.clock.now()))
     };
-    let lift = move |Path(address): Path<String>| async move { lift(&lifted, &address) };
+    let lift = move |Extension(Peer(peer)): Extension<Peer>, Path(address): Path<String>| async move {
+        lift(&lifted, peer, &address)
+    };
     let refusals =
         move || async move { json(StatusCode::OK, &controls.refusals.read(controls.clock.now())) };
     Router::new()
@@ -69,7 +80,7 @@ pub(super) fn router(controls: Controls) -> Router {
         .merge(keys)
 }
 
-async fn change(controls: &Controls, body: Body) -> Response {
+async fn change(controls: &Controls, peer: SocketAddr, body: Body) -> Response {
     let body = match timeout(BODY_WAIT, to_bytes(body, ORDER_MAX / 2)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "too long for an order\n"),
@@ -77,26 +88,55 @@ async fn change(controls: &Controls, body: Body) -> Response {
             return text(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end\n");
         }
     };
-    match heeded(&controls.steering, controls.steering.steer(&body)).await {
+    let order = controls.steering.steer(&body);
+    let what = match &order {
+        Ok((_, overload)) => in_words(overload),
+        Err(_) => "another law".to_owned(),
+    };
+    let order = order.map(|(number, _)| number);
+    match heeded(controls, Asked::by_admin(peer, what), order).await {
         Ok(status) => json(status, &controls.steering.read(controls.clock.now())),
         Err(refused) => refused,
     }
 }
 
+/// The laws of `overload`, with the parameters that have not their defaults.
+fn in_words(overload: &Overload) -> String {
+    let law = |role: &str, law: &Values| {
+        let given = law.each().filter(|(param, value)| *value != param.default);
+        let given: String = given.map(|(p, value)| format!(" {}={value}", p.name)).collect();
+        format!("{role} {}{given}", law.entry().name)
+    };
+    let shadow = overload.gate.shadow.as_ref().map(|shadow| law(", shadow", shadow));
+    law("law", &overload.gate.law) + &shadow.unwrap_or_default()
+}
+
 /// Waits for the shards to heed an order that was given, and says whether all have; or why none was
-/// given.
+/// given. Either is told.
 pub(super) async fn heeded(
-    steering: &Steering,
+    controls: &Controls,
+    asked: Asked,
     order: Result<u64, NotSteered>,
 ) -> Result<StatusCode, Response> {
-    let number = order.map_err(refused)?;
+    let number = match order {
+        Ok(number) => number,
+        Err(why) => {
+            controls.acts.tell(asked, Outcome::Not(why.to_string()));
+            return Err(refused(why));
+        }
+    };
     let deadline = Instant::now() + HEED_WAIT;
-    let mut heard = steering.was_heard(number);
+    let mut heard = controls.steering.was_heard(number);
     while !heard && Instant::now() < deadline {
         sleep(LOOK).await;
-        heard = steering.was_heard(number);
+        heard = controls.steering.was_heard(number);
     }
-    Ok(if heard { StatusCode::OK } else { StatusCode::ACCEPTED })
+    let (outcome, status) = match heard {
+        true => (Outcome::Done, StatusCode::OK),
+        false => (Outcome::Ordered, StatusCode::ACCEPTED),
+    };
+    controls.acts.tell(asked, outcome);
+    Ok(status)
 }
 
 fn refused(why: NotSteered) -> Response {
@@ -109,15 +149,18 @@ fn refused(why: NotSteered) -> Response {
 }
 
 /// Ends a ban, and shows those that are left.
-fn lift(controls: &Controls, address: &str) -> Response {
-    let Ok(address) = address.parse() else {
-        return text(StatusCode::BAD_REQUEST, format!("{address} is not an IP address\n"));
-    };
+fn lift(controls: &Controls, peer: SocketAddr, address: &str) -> Response {
     let now = controls.clock.now();
-    if bans::lift(&controls.bans, now, address) {
-        json(StatusCode::OK, &bans::to_json(&controls.bans, now))
-    } else {
-        text(StatusCode::NOT_FOUND, format!("{address} is not banned\n"))
+    let lifted = match address.parse() {
+        Err(_) => Err((StatusCode::BAD_REQUEST, format!("{address} is not an IP address"))),
+        Ok(source) if bans::lift(&controls.bans, now, source) => Ok(()),
+        Ok(_) => Err((StatusCode::NOT_FOUND, format!("{address} is not banned"))),
+    };
+    let why = lifted.as_ref().map_err(|(_, why)| why);
+    controls.acts.tell(Asked::by_admin(peer, format!("unban {address}")), Outcome::of(&why));
+    match lifted {
+        Ok(()) => json(StatusCode::OK, &bans::to_json(&controls.bans, now)),
+        Err((status, why)) => text(status, format!("{why}\n")),
     }
 }
 

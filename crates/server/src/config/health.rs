@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_proxy::{Accept, Health, Probe};
+use tidegate_proxy::{Accept, Health, Mode, Probe};
 use toml::Spanned;
 
 use super::diagnostic::{Report, alternatives, nearest, quoted};
@@ -13,13 +13,36 @@ use super::tables::{
     RETRY_AFTER_MAX_S, RISE, SLOW_START_S,
 };
 
-/// Of a pool whose rates are learned, or are not.
-pub(super) fn read(section: &Section<'_, '_>, learns: bool, report: &mut Report) -> Option<Health> {
+/// Why what concerns transactions has no effect, and what would give it one.
+pub(super) const STATELESS: &str = "a pool without transactions does not use it";
+pub(super) const KEEP_THEM: &str = "write another `mode` than `\"stateless\"`";
+
+/// The pool whose health it is.
+#[derive(Clone, Copy)]
+pub(super) struct Of {
+    /// What it keeps, if that could be read.
+    pub mode: Option<Mode>,
+    /// Whether its rates are learned.
+    pub learns: bool,
+}
+
+pub(super) fn read(section: &Section<'_, '_>, of: Of, report: &mut Report) -> Option<Health> {
     let count = |n: Spanned<u64>| u32::try_from(n.into_inner()).ok();
     let seconds = |s: Spanned<f64>| Duration::from_secs_f64(s.into_inner());
     let is_probed = section.value(&PROBE, report).map(Spanned::into_inner);
+    if is_probed == Some(false) {
+        let of_time = [PROBE_INTERVAL_S.name, PROBE_TIMEOUT_MS.name, JITTER.name];
+        let of_answers = [FALL.name, RISE.name, ACCEPT.name, PROBE_FROM.name];
+        let keys = [&of_time[..], &of_answers].concat();
+        let why = "nothing asks the back ends";
+        section.report_idle(&keys, why, "write `probe = \"options\"`", report);
+    }
+    if of.mode == Some(Mode::Stateless) {
+        let keys = [ERROR_LIMIT.name, RETRY_AFTER_MAX_S.name];
+        section.report_idle(&keys, STATELESS, KEEP_THEM, report);
+    }
     let interval = section.value(&PROBE_INTERVAL_S, report).map(seconds);
-    let timeout = section.value(&PROBE_TIMEOUT_MS, report);
+    let timeout = timeout(section, interval, report);
     let jitter = section.value(&JITTER, report).map(Spanned::into_inner);
     let fall = section.value(&FALL, report).and_then(count);
     let rise = section.value(&RISE, report).and_then(count);
@@ -42,7 +65,7 @@ pub(super) fn read(section: &Section<'_, '_>, learns: bool, report: &mut Report)
     let slow_start = section.value(&SLOW_START_S, report).map(seconds);
     let probe = Probe {
         interval: interval?,
-        timeout: Duration::from_millis(timeout?.into_inner()),
+        timeout: timeout?,
         jitter: jitter?,
         fall: fall?,
         rise: rise?,
@@ -56,11 +79,32 @@ pub(super) fn read(section: &Section<'_, '_>, learns: bool, report: &mut Report)
             Some(written) => written?,
             // RFC 5390 §5.3: "The mechanism is an all-or-nothing technique." Who learns how much a
             // back end takes does not need it.
-            None if learns => Duration::ZERO,
+            None if of.learns => Duration::ZERO,
             None => Health::default().retry_after_max,
         },
         slow_start: slow_start?,
     })
+}
+
+/// How long the answer to a probe is awaited: no longer than until the next one is due.
+fn timeout(
+    section: &Section<'_, '_>,
+    interval: Option<Duration>,
+    report: &mut Report,
+) -> Option<Duration> {
+    if !section.has(&PROBE_TIMEOUT_MS) {
+        return Some(Probe::default().timeout.min(interval?));
+    }
+    let given = section.given(&PROBE_TIMEOUT_MS, report)?;
+    let (timeout, interval) = (Duration::from_millis(*given.get_ref()), interval?);
+    if timeout > interval {
+        let title = "a probe that is awaited beyond the next one";
+        let label = format!("longer than the {} s between two probes", interval.as_secs_f64());
+        let help = "write a shorter `timeout_ms` or a longer `interval_s`";
+        report.error(given.span(), title, label, help);
+        return None;
+    }
+    Some(timeout)
 }
 
 /// Reports pools that stand in and do not exist, and circles of them.

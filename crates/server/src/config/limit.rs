@@ -10,28 +10,35 @@ use super::pool::Draft;
 use super::section::Section;
 use super::tables::{DECREASE, INCREASE, LEARN, LEARN_INTERVAL_MS, RATE_MIN};
 
-/// How rates are learned: not at all if that is not asked for. `None` when something was reported.
-pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Learning>> {
-    let learns = section.value(&LEARN, report).map(Spanned::into_inner);
+/// How rates are learned, placed at the key that asks for it: not at all if there is none. `None`
+/// when something was reported.
+pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Spanned<Learning>>> {
+    let learns = section.value(&LEARN, report);
     let interval = section.value(&LEARN_INTERVAL_MS, report).map(Spanned::into_inner);
     let [increase, decrease, rate_min_cps] = [&INCREASE, &DECREASE, &RATE_MIN]
         .map(|knob| section.value(knob, report).map(Spanned::into_inner));
+    let learns = learns?;
+    if !learns.get_ref() {
+        let keys = [LEARN_INTERVAL_MS.name, INCREASE.name, DECREASE.name, RATE_MIN.name];
+        section.report_idle(&keys, "no rate is learned", "write `learn = \"refusals\"`", report);
+    }
     let learning = Learning {
         interval: Duration::from_millis(interval?),
         increase: increase?,
         decrease: decrease?,
         rate_min_cps: rate_min_cps?,
     };
-    Some(learns?.then_some(learning))
+    Some(learns.get_ref().then(|| Spanned::new(learns.span(), learning)))
 }
 
 /// Reports limits in pools that fork: such a call goes to all, whatever each has room for; and
 /// learned rates that could not fall as far as the configured one.
 pub(super) fn check(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
-        let learned = draft.learning.flatten();
+        let learned = draft.learning.as_ref().and_then(Option::as_ref);
         for backend in &draft.backends {
-            if let (Some(learning), Some(cps_max)) = (learned, &backend.cps_max)
+            if let (Some(learning), Some(cps_max)) =
+                (learned.map(Spanned::get_ref), &backend.cps_max)
                 && *cps_max.get_ref() < learning.rate_min_cps
             {
                 report.error(
@@ -49,7 +56,7 @@ pub(super) fn check(drafts: &[Draft], report: &mut Report) {
             let calls_max = backend.calls_max.as_ref().map(Spanned::span);
             calls_max.or(backend.cps_max.as_ref().map(Spanned::span))
         });
-        let span = spans.chain(learned.map(|_| draft.span.clone())).next();
+        let span = spans.chain(learned.map(Spanned::span)).next();
         if let Some(span) = span {
             report.error(
                 span,

@@ -1,6 +1,5 @@
 //! `[overload]` and `[emulate]`: what is admitted, and how slow a server is to seem.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use tidegate_control::{Estimation, Scheme, Settings, ShedOrder, Values};
@@ -121,27 +120,15 @@ fn scheme(section: &Section<'_, '_>, report: &mut Report) -> Option<Scheme> {
     let order = section.value(&SHED, report);
     let weight = section.value(&SHED_BY, report);
     let classes = classes?;
-    let mut idle = |is_given: bool, name: &str, span: Option<Range<usize>>, wanted: &str| {
-        if let Some(span) = span.filter(|_| is_given) {
-            let title = format!("`{name}` has no effect");
-            let help = format!("remove it, or write `classes = \"{wanted}\"`");
-            report.error(span, title, "these classes do not use it", help);
-        }
-        is_given
+    let mut idle = |keys: &[&str], wanted: &str| {
+        let instead = format!("write `classes = \"{wanted}\"`");
+        section.report_idle(keys, "these classes do not use it", &instead, report);
     };
-    let span = |given: &Option<Spanned<bool>>| given.as_ref().map(Spanned::span);
-    let mut wrong = false;
     if classes != Classes::Simplified {
-        wrong |= idle(section.has(&SCALED), SCALED.name, span(&scaled), "simplified");
+        idle(&[SCALED.name], "simplified");
     }
     if classes != Classes::Multi {
-        let (order, weight) =
-            (order.as_ref().map(Spanned::span), weight.as_ref().map(Spanned::span));
-        wrong |= idle(section.has(&SHED), SHED.name, order, "multi");
-        wrong |= idle(section.has(&SHED_BY), SHED_BY.name, weight, "multi");
-    }
-    if wrong {
-        return None;
+        idle(&[SHED.name, SHED_BY.name], "multi");
     }
     let number = |class: Spanned<Class>| class.into_inner() as u8;
     Some(match classes {
@@ -178,12 +165,9 @@ fn refusing_max(
     report: &mut Report,
 ) -> Option<f64> {
     let given = section.value(&REFUSING_MAX, report)?;
-    let has_effect = disposal.is_none_or(|disposal| disposal == proxy::Disposal::Kernel);
-    if section.has(&REFUSING_MAX) && !has_effect {
-        let title = format!("`{}` has no effect", REFUSING_MAX.name);
-        let help = "remove it, or write `disposal = \"kernel\"`";
-        report.error(given.span(), title, "this disposal does not use it", help);
-        return None;
+    if disposal.is_some_and(|disposal| disposal != proxy::Disposal::Kernel) {
+        let instead = "write `disposal = \"kernel\"`";
+        section.report_idle(&[REFUSING_MAX.name], "this disposal does not use it", instead, report);
     }
     Some(given.into_inner())
 }
@@ -199,10 +183,8 @@ fn pad(
     }
     let given = section.given(&PAD, report)?;
     if disposal == Some(proxy::Disposal::Drop) {
-        let title = format!("`{}` has no effect", PAD.name);
-        let help = "remove it, or write `disposal = \"reject\"`";
-        report.error(given.span(), title, "what is dropped gets no 503", help);
-        return None;
+        let instead = "write `disposal = \"reject\"`";
+        section.report_idle(&[PAD.name], "what is dropped gets no 503", instead, report);
     }
     usize::try_from(given.into_inner()).ok().map(Some)
 }

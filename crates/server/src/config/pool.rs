@@ -87,7 +87,7 @@ pub(super) struct Draft {
     pub name: Option<Spanned<String>>,
     pub backends: Vec<BackendDraft>,
     pub backup: Option<Spanned<String>>,
-    pub learning: Option<Option<Learning>>,
+    pub learning: Option<Option<Spanned<Learning>>>,
     health: Option<Health>,
     policy: Option<Spanned<Option<&'static Entry>>>,
     selection: Option<Selection>,
@@ -115,15 +115,23 @@ impl Draft {
         let chosen = policy.as_ref().map(|policy| *policy.get_ref());
         let selection = chosen.and_then(|policy| selection(policy, section, report));
         let learning = section.read_one(&POOL_LIMIT, limit::read, report);
-        let learns = learning.flatten().is_some();
+        let mode = section.value(&MODE, report);
+        let of = health::Of {
+            mode: mode.as_ref().map(|mode| *mode.get_ref()),
+            learns: learning.as_ref().is_some_and(Option::is_some),
+        };
         let read_health =
-            |given: &Section<'_, '_>, report: &mut Report| health::read(given, learns, report);
+            |given: &Section<'_, '_>, report: &mut Report| health::read(given, of, report);
+        if of.mode == Some(Mode::Stateless) {
+            let keys = [FAILOVER_AFTER_MS.name, TRIES_MAX.name];
+            section.report_idle(&keys, health::STATELESS, health::KEEP_THEM, report);
+        }
         Self {
             span: section.span(),
             name,
             policy,
             selection,
-            mode: section.value(&MODE, report),
+            mode,
             failover_after: section
                 .value(&FAILOVER_AFTER_MS, report)
                 .map(|ms| Duration::from_millis(ms.into_inner())),
@@ -150,7 +158,7 @@ impl Draft {
             failover_after: self.failover_after?,
             tries_max: self.tries_max?,
             health: self.health?,
-            learning: self.learning?,
+            learning: self.learning?.map(Spanned::into_inner),
             backup: self.backup.map(Spanned::into_inner),
             backends: self.backends.into_iter().map(BackendDraft::finish).collect::<Option<_>>()?,
         })

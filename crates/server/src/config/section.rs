@@ -58,6 +58,15 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.contains_key(knob.name)
     }
 
+    /// Reports each of these keys that is given, for it has no effect: `why` not, and what would be
+    /// right instead of removing it.
+    pub fn report_idle(&self, keys: &[&str], why: &str, instead: &str, report: &mut Report) {
+        for (key, _) in self.content.iter().filter(|(key, _)| keys.contains(&&**key.get_ref())) {
+            let title = format!("`{}` has no effect", key.get_ref());
+            report.error(key.span(), title, why, format!("remove it, or {instead}"));
+        }
+    }
+
     /// The value of `knob` or its default, which is placed at the header.
     /// `None` when it is wrong or required and absent, and that was reported.
     pub fn value<S: Shape>(

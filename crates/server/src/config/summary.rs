@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use tidegate_proxy::{Rule, RuleTarget, Senders};
+use tidegate_balance::Learning;
+use tidegate_proxy::{Probe, Rule, RuleTarget, Senders};
 
 use super::{Config, Listen, Pool, Sharing};
 
@@ -13,11 +14,21 @@ impl fmt::Display for Config {
         for listen in &self.listen {
             writeln!(f, "  listen   {}", listener(listen))?;
         }
-        for Pool { name, policy, mode, backends, .. } in &self.pool {
+        for Pool { name, policy, mode, backends, health, learning, backup, .. } in &self.pool {
             let mode = mode.name();
             let policy = policy.name();
             let count = counted(backends.len(), "back end");
-            writeln!(f, "  pool     {name}: {policy}, {mode}, {count}")?;
+            write!(f, "  pool     {name}: {policy}, {mode}, {count}")?;
+            if let Some(backup) = backup {
+                write!(f, ", backup {backup}")?;
+            }
+            writeln!(f)?;
+            if let Some(probe) = &health.probe {
+                writeln!(f, "             {}", probed(probe))?;
+            }
+            if let Some(learning) = learning {
+                writeln!(f, "             {}", learned(learning))?;
+            }
             for backend in backends {
                 write!(f, "             {}", backend.location)?;
                 if backend.name != backend.location.to_string() {
@@ -92,6 +103,19 @@ fn listener(listen: &Listen) -> String {
         line += &format!(", trusts {}", counted(listen.trust.len(), "network"));
     }
     line
+}
+
+fn probed(Probe { interval, timeout, fall, rise, .. }: &Probe) -> String {
+    format!(
+        "probed every {interval:?}, each answer awaited for {timeout:?}; down after {fall} that \
+         fail, up after {rise} answered"
+    )
+}
+
+fn learned(Learning { interval, rate_min_cps, .. }: &Learning) -> String {
+    format!(
+        "rates learned from refusals, in steps of {interval:?}, never below {rate_min_cps} a second"
+    )
 }
 
 /// The first few of `words`, and how many more there are.

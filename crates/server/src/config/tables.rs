@@ -111,7 +111,7 @@ pub(super) static KEY_ROTATE_H: Knob<Whole> = Knob {
     absent: Absent::Default("0"),
     doc: "Hours after which a new key is made for the tokens in Record-Route; 0: when an operator \
           asks for it (`tidegate ctl rotate`). Eight keys are known at the most, and none is \
-          forgotten within a day of its use. Where instances have copies of the file, let one of \
+          forgotten within a day of its use: so the least is 4, more if `key_settle_s` is hours. Where instances have copies of the file, let one of \
           them rotate.",
 };
 
@@ -194,8 +194,9 @@ pub(super) static ADMIN: Table = Table {
     name: "admin",
     count: 0..=1,
     doc: "HTTP for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text), and as JSON \
-          `/status`, `/overload` (what is in force; PUT changes it), `/laws`, `/policies`, `/refusals`, \
-          `/bans` and `/keys`. It asks for no password.",
+          `/status`, `/backends`, `/overload` (what is in force; PUT changes it), `/laws`, `/policies`, \
+          `/refusals`, `/bans` and `/keys`; POST to `/reload` has the configuration read again. It asks \
+          for no password.",
     knobs: &[&ADMIN_ADDRESS, &ADMIN_HOSTS, &REFUSALS_PER_SECOND, &REFUSALS_KEPT],
     tables: &[],
     has_free_keys: false,

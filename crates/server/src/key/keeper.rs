@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tidegate_io::Orders;
 use tidegate_proxy::Secret;
 
-use super::ring::{KeyRing, NotRotated, UnixTime};
+use super::ring::{KEPT, KEYS_MAX, KeyRing, NotRotated, UnixTime};
 use super::{FILE_NAME, change, order, random, read, unix_time};
 use crate::StartError;
 
@@ -26,6 +26,15 @@ pub struct Rotation {
     pub every: Option<Duration>,
     /// How long every instance knows a key before it is used.
     pub settle: Duration,
+}
+
+impl Rotation {
+    /// The least time from one rotation to the next, if none is to be refused: a key has to settle
+    /// before the next is made, and the oldest is kept for a while after its last use.
+    pub fn every_min(settle: Duration) -> Duration {
+        let others = KEYS_MAX as u32 - 1;
+        ((KEPT + settle) / others).max(settle)
+    }
 }
 
 /// Keeps the keys of a process.

@@ -1,6 +1,7 @@
 //! Tests of the ring of keys.
 
 use super::*;
+use crate::key::Rotation;
 
 const SETTLE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -58,6 +59,25 @@ fn the_oldest_key_goes_a_day_after_it_was_last_in_use() {
     let ring = ring.rotated(gone, SETTLE, [9; 32]).unwrap();
     let versions: Vec<_> = ring.shown(gone, SETTLE).map(|key| key.version).collect();
     assert_eq!(versions, [9, 8, 7, 6, 5, 4, 3, 2]);
+}
+
+#[test]
+fn keys_that_are_rotated_as_often_as_may_be_are_rotated_each_time() {
+    for settle in [Duration::from_secs(10), SETTLE, 10 * HOUR] {
+        let every = Rotation::every_min(settle) + Duration::from_secs(1);
+        let rotates = |every: Duration| {
+            let mut ring = KeyRing::new([9; 32], [1; 32], at(0));
+            (1..30).all(|n| match ring.rotated(at(0) + n * every, settle, [n as u8; 32]) {
+                Ok(rotated) => {
+                    ring = rotated;
+                    true
+                }
+                Err(_) => false,
+            })
+        };
+        assert!(rotates(every), "{every:?} {settle:?}");
+        assert!(!rotates(every - Duration::from_secs(2)), "{every:?} {settle:?}");
+    }
 }
 
 #[test]

@@ -33,11 +33,14 @@ pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
         if let Some(calls_max) = backend.calls_max() {
             samples.push(&CALLS_MAX, &labels, calls_max);
         }
-        if let Some(cps) = backend.rate_max_cps() {
-            samples.push(&RATE_MAX, &labels, cps);
-        }
-        if let Some(cps) = backend.learned_cps() {
-            samples.push(&LEARNED, &labels, cps);
+        for (family, rate) in [
+            (&CPS_MAX, backend.cps_max()),
+            (&LEARNED, backend.learned_cps()),
+            (&IN_FORCE, backend.rate_max_cps()),
+        ] {
+            if let Some(cps) = rate {
+                samples.push(family, &labels, cps);
+            }
         }
         if let Some(named) = backend.named() {
             names::add(samples, &labels, named);
@@ -77,16 +80,72 @@ static ALONE: [Number<Backend>; 5] = [
 ];
 static CALLS_MAX: Family =
     Family::gauge("backend_calls_max", "Calls that the back end may hold, if they are limited");
-static RATE_MAX: Family = Family::gauge(
-    "backend_rate_max_cps",
-    "Requests a second that the back end may be given, if they are limited",
+static CPS_MAX: Family = Family::gauge(
+    "backend_cps_max",
+    "Requests a second that the back end may be given, if that is configured",
 );
 static LEARNED: Family = Family::gauge(
     "backend_learned_cps",
     "Requests a second that the back end takes, as its refusals have taught",
+);
+static IN_FORCE: Family = Family::gauge(
+    "backend_cps_in_force",
+    "Requests a second that the back end is given at the most: the lower of the configured and the \
+     learned rate",
 );
 static POOL_HEADROOM: Family = Family::gauge(
     "pool_headroom_calls",
     "Calls that the back ends of the pool that are up may hold beyond those they hold, if all \
      are limited",
 );
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_balance::{Demand, Learning, Limits, Picker, Policy};
+    use tidegate_world::{Purpose, Seed};
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
+
+    fn shown(pool: &Pool) -> String {
+        let (mut metrics, pool) = (Metrics::new(), pool.clone());
+        metrics.add(move |samples| add(samples, &pool, NOW));
+        metrics.render()
+    }
+
+    #[test]
+    fn rates_are_shown_as_configured_as_learned_and_as_in_force() {
+        let pool = Pool::new("app", &[("a", ([127, 0, 0, 1], 5070).into(), 1)]);
+        let rates = |text: &str| {
+            let names = ["cps_max", "learned_cps", "cps_in_force"];
+            names.map(|name| {
+                let start = format!("tidegate_backend_{name}{{pool=\"app\",backend=\"a\"}} ");
+                let value = text.lines().find_map(|line| line.strip_prefix(&*start))?;
+                value.parse::<f64>().ok()
+            })
+        };
+        assert_eq!(rates(&shown(&pool)), [None; 3]);
+        let learning = Some(Learning::default());
+        pool.backends()[0].set_limits(&Limits {
+            cps_max: Some(300.0),
+            learning,
+            ..Limits::default()
+        });
+        assert_eq!(rates(&shown(&pool)), [Some(300.0), None, Some(300.0)]);
+
+        let draws = Seed(1).stream(Purpose::Balance, 0);
+        let mut picker = Picker::new(pool.clone(), Policy::Rr, draws);
+        for ms in (0..1000).step_by(10) {
+            let now = NOW + Duration::from_millis(ms);
+            let _ = picker.assign(now, 0, Demand::Single, |_, _| true);
+            pool.backends()[0].on_not_taken(now);
+        }
+        let [configured, learned, in_force] = rates(&shown(&pool));
+        assert_eq!((configured, in_force), (Some(300.0), learned));
+        assert!(learned.is_some_and(|learned| learned < 100.0), "{learned:?}");
+    }
+}

@@ -46,14 +46,15 @@ pub(super) fn status(status: &Value) -> String {
 /// The back ends of every pool.
 pub(super) fn backends(pools: &Value) -> String {
     let heads = [
-        "pool", "back end", "address", "state", "calls", "of", "cps max", "learned", "assigned",
-        "refusals", "failures",
+        "pool", "back end", "address", "state", "calls", "of", "cps max", "learned", "in force",
+        "assigned", "refusals", "failures",
     ];
     let rows = items(pools).flat_map(|pool| {
         items(&pool["backends"]).map(move |backend| {
             let state = format!("{} {}", text(&backend["state"]), since(&backend["state_s"]));
             let limits = [whole(&backend["calls"]), whole(&backend["calls_max"])];
-            let rates = ["cps_max", "learned_cps"].map(|name| rate(&backend[name]));
+            let rates = ["cps_max", "learned_cps", "cps_in_force"];
+            let rates = rates.map(|name| rate(&backend[name]));
             let counts = ["assigned", "refusals", "failures"];
             let [pool, name] = [&pool["name"], &backend["name"]].map(text);
             let texts = [pool, name, whereabouts(backend)];
@@ -307,6 +308,27 @@ mod tests {
         assert!(shown.contains("\\u{1b}[31mred\\r\\n"), "{shown}");
         assert!(shown.contains("50.0 %") && shown.contains("Why.") && !shown.contains("Not."));
         assert_eq!(refusals(&json!({ "refusals": [] })), "nothing was refused\n");
+    }
+
+    #[test]
+    fn a_back_end_is_shown_with_its_rates_apart() {
+        let shown = backends(&json!([{ "name": "app", "backends": [{
+            "name": "a", "address": "192.0.2.1:5060", "state": "up", "state_s": 12.3, "calls": 7,
+            "calls_max": null, "cps_max": 300.0, "learned_cps": 41.25, "cps_in_force": 41.25,
+            "assigned": 90, "refusals": 2, "failures": 0,
+        }] }]));
+        let cells = |line: &str| -> Vec<String> {
+            line.split("  ")
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        let mut lines = shown.lines();
+        let heads = cells(lines.next().unwrap());
+        assert_eq!(heads[4..9], ["calls", "of", "cps max", "learned", "in force"]);
+        let row = cells(lines.last().unwrap());
+        assert_eq!(row[3..], ["up 12 s", "7", "-", "300.0", "41.2", "41.2", "90", "2", "0"]);
     }
 
     #[test]

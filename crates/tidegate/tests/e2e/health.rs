@@ -88,6 +88,13 @@ fn who_is_drained_by_an_operator_loses_no_call_and_gets_none() {
     assert_eq!(shown(&stage, &tidegate, &["disable", &name], drains)["state"], "maintenance");
     caller.wait().assert_all_well(300);
     tidegate.metrics().assert_nothing_held();
+    let log = fs::read_to_string(stage.path("tidegate.log")).unwrap();
+    for what in ["drain", "enable", "disable"] {
+        let told = |line: &&str| {
+            line.starts_with(&format!("tidegate: {what} {name}, by ")) && line.ends_with(": done")
+        };
+        assert_eq!(log.lines().filter(told).count(), 1, "{what}: {log}");
+    }
     let (status, said) = ctl(&stage, &tidegate, &["drain", "nobody"]);
     assert_eq!(status, Some(2));
     assert!(said.contains("no back end of that name") && said.contains(&name), "{said}");
@@ -122,7 +129,7 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     tidegate.signal(Signal::HUP);
     eventually("it was read again", || {
         let log = fs::read_to_string(stage.path("tidegate.log")).unwrap();
-        log.contains("tidegate.toml was read again").then_some(())
+        log.contains("\ntidegate: reload, by SIGHUP: done\n").then_some(())
     });
     tidegate.wait_for("it has new calls", |m| {
         Some(m.backend("backend_assigned_total", goes)) > assigned
@@ -165,7 +172,7 @@ fn what_cannot_be_read_again_changes_nothing() {
     tidegate.signal(Signal::HUP);
     eventually("it was refused", || {
         let log = fs::read_to_string(stage.path("tidegate.log")).unwrap();
-        log.contains("tidegate.toml was not taken on: ").then_some(())
+        log.contains("\ntidegate: reload, by SIGHUP: not done: ").then_some(())
     });
     assert!(tidegate.get("/readyz").is_some_and(|(status, _)| status == 200));
 }

@@ -23,6 +23,6 @@ fn balancing(pool: &Section<'_, '_>, report: &mut Report) -> Option<Balancing> {
         selection: of_pool::selection(policy, pool, report)?,
         calls_max: calls_max.into_iter().flatten().map(Spanned::into_inner).collect(),
         cps_max: cps_max.into_iter().flatten().map(Spanned::into_inner).collect(),
-        learning: learning?,
+        learning: learning?.map(Spanned::into_inner),
     })
 }

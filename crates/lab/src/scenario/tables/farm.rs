@@ -6,9 +6,10 @@ pub(in crate::scenario) static FARM: Table = Table {
     header: "[farm]",
     name: "farm",
     count: 0..=1,
-    doc: "Instead of `[[node]]`: callers send to `balancer`, which admits everything, is as fast as \
-          can be, and chooses among `server-1`, `server-2`, … by the policy of the variant. These \
-          are under test, each at the costs in `[emulate]`; the capacity is that of all together.",
+    doc: "Instead of `[[node]]`: callers send to `balancer`, which is as fast as can be, has no \
+          overload control, and chooses among `server-1`, `server-2`, … as `pool` of the variant \
+          says. It admits everything, unless that gives the servers limits: what none of them has \
+          headroom for it refuses. The servers are under test, each at the costs in `[emulate]`; the capacity is that of all together.",
     knobs: &[&NODES, &SPEEDS, &PAUSE_MS, &PAUSE_EVERY_S],
     tables: &[],
     has_free_keys: false,

@@ -7,8 +7,12 @@ pub(in crate::scenario) static POOL: Table = Table {
     header: "[pool]",
     name: "pool",
     count: 0..=1,
-    doc: "How a server chooses among those it sends to, and how much it gives each, as `[[pool]]` of \
-          the configuration says it: `policy` and `params`, `limit`, and the limits of back ends.",
+    doc: "In a `[[variant]]` or `[[node]]`: how a server chooses among those it sends to, and how much \
+          it gives each, as in `pool = { policy = \"tlwl\", cps_max = [150, 75] }`. `params` and \
+          `limit`, as in `limit = { learn = \"refusals\" }`, are the tables `[pool.params]` and \
+          `[pool.limit]` of [the configuration](configuration.md). A list gives its first value to \
+          the first of those it sends to, and so on; when it is at its end it begins again, so that \
+          one value is for all.",
     knobs: &[&POLICY, &CALLS_MAX, &CPS_MAX],
     tables: &[&of_pool::POOL_PARAMS, &of_pool::POOL_LIMIT],
     has_free_keys: false,
@@ -26,12 +30,14 @@ pub(in crate::scenario) static CALLS_MAX: Knob<List<Whole>> = Knob {
     name: "calls_max",
     shape: List { of: Whole(1..=10_000_000), count_max: 64 },
     absent: Absent::Means("any number"),
-    doc: "Calls that each of those it sends to may hold at once, in turn.",
+    doc: "Calls that each of those it sends to may hold at once, in turn: `calls_max` of \
+          `[[pool.backend]]`.",
 };
 
 pub(in crate::scenario) static CPS_MAX: Knob<List<Real>> = Knob {
     name: "cps_max",
     shape: List { of: Real(0.1..=1_000_000.0), count_max: 64 },
     absent: Absent::Means("any number"),
-    doc: "Requests a second that each of those it sends to may be given, in turn.",
+    doc: "Requests a second that each of those it sends to may be given, in turn: `cps_max` of \
+          `[[pool.backend]]`.",
 };

@@ -42,16 +42,15 @@ pub static PROBE_INTERVAL_S: Knob<Real> = Knob {
     name: "interval_s",
     shape: Real(0.1..=3600.0),
     absent: Absent::Default("5"),
-    doc: "Seconds from one probe of a back end to the next. The next waits for the end of the one \
-          before.",
+    doc: "Seconds from one probe of a back end to the next.",
 };
 
 pub static PROBE_TIMEOUT_MS: Knob<Whole> = Knob {
     name: "timeout_ms",
     shape: Whole(50..=32_000),
-    absent: Absent::Default("2_000"),
-    doc: "Milliseconds after which a probe without a final answer has failed. Until then it is \
-          repeated as any request over UDP is (RFC 3261 §17.1.2.2).",
+    absent: Absent::Means("2,000, or `interval_s` if that is less"),
+    doc: "Milliseconds after which a probe without a final answer has failed, `interval_s` at the \
+          most. Until then it is repeated as any request over UDP is (RFC 3261 §17.1.2.2).",
 };
 
 pub static JITTER: Knob<Real> = Knob {

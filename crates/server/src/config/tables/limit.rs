@@ -21,7 +21,7 @@ pub static LEARN: Knob<Choice<bool>> = Knob {
     shape: Choice { words: &[("off", false), ("refusals", true)], reserved: &[] },
     absent: Absent::Default("\"off\""),
     doc: "`refusals` learns it from what a back end refuses with 503 or leaves unanswered: it falls \
-          to what was taken, and grows while it is used and nothing is refused. Before the first \
+          to what was taken, and grows while it is used, or more is wanted, and nothing is refused. Before the first \
           refusal there is none. A 503 then makes no pause, unless `retry_after_max_s` is written.",
 };
 
@@ -37,13 +37,14 @@ pub static INCREASE: Knob<Real> = Knob {
     name: "increase",
     shape: Real(0.001..=1.0),
     absent: Absent::Default("0.05"),
-    doc: "The share of itself by which the rate grows a second while nine tenths of it are used; \
-          twice that after each four seconds without a refusal, up to all of it.",
+    doc: "The share of itself by which the rate grows a second while nine tenths of it are used, \
+          or more is wanted; twice that after each four such seconds without a refusal, up to all of \
+          it.",
 };
 
 pub static DECREASE: Knob<Real> = Knob {
     name: "decrease",
-    shape: Real(0.5..=1.0),
+    shape: Real(0.5..=0.99),
     absent: Absent::Default("0.95"),
     doc: "What is kept at a refusal of the rate that was taken.",
 };
