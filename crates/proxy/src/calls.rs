@@ -11,6 +11,7 @@
 
 mod call;
 mod expired;
+mod transaction;
 
 use std::time::Duration;
 
@@ -20,8 +21,9 @@ use tidegate_control::Tier;
 use tidegate_world::{Timers, Timestamp};
 
 use call::TRANSACTION_MAX;
-pub(crate) use call::{Answer, Call, Member, Phase, Transaction};
+pub(crate) use call::{Call, Member, Phase};
 use expired::{Expired, Links};
+pub(crate) use transaction::{Answer, Transaction};
 
 /// Entries handled by one `handle_timeout`, so that many that end together do not
 /// hold up the packets that wait.

@@ -19,7 +19,7 @@ use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::headroom::Door;
-use crate::instead::{Instead, status_of};
+use crate::instead::status_of;
 use crate::names::Names;
 use crate::origin::Addresses;
 use crate::picking::pickers;
@@ -307,51 +307,6 @@ impl Endpoint {
 
     pub(crate) fn picker_mut(&mut self, pool: u16) -> &mut Picker {
         &mut self.pickers[usize::from(pool)]
-    }
-
-    /// The entry of a call, made if there is none.
-    pub(crate) fn hold(
-        &mut self,
-        now: Timestamp,
-        call: Option<CallRef>,
-        fingerprint: u128,
-        identity: u64,
-        member: Member,
-    ) -> Result<CallRef, Instead> {
-        match call {
-            Some(call) => {
-                self.move_call(call, identity, member);
-                Ok(call)
-            }
-            None => {
-                let call = self.calls.insert(now, fingerprint, member).map_err(|_| self.full())?;
-                self.note_place(call, member);
-                Ok(call)
-            }
-        }
-    }
-
-    pub(crate) fn move_call(&mut self, call: CallRef, identity: u64, member: Member) {
-        let has_moved = self.calls.move_to(call, identity, member);
-        self.counters.moved.add(has_moved.into());
-        if has_moved {
-            self.note_place(call, member);
-        }
-    }
-
-    /// The call is where its back end is now, and stays there.
-    pub(crate) fn note_place(&mut self, call: CallRef, member: Member) {
-        let backend = self.backend(member);
-        if backend.named().is_some() {
-            let place = backend.place();
-            self.calls.set_place(call, place);
-        }
-    }
-
-    /// There is no room for another call.
-    pub(crate) fn full(&self) -> Instead {
-        self.counters.calls_refused.add(1);
-        Instead::Reply(503, "call table is full")
     }
 
     /// Counts a request on the back end that it goes to, and a call that it begins as what is `held`

@@ -24,6 +24,7 @@ mod forward;
 mod gauges;
 mod headroom;
 mod health;
+mod holding;
 mod in_force;
 mod ingress;
 mod instead;

@@ -6,10 +6,12 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tidegate_balance::{Lease, Picker, Place, Work};
+use tidegate_balance::{Lease, Picker, Place};
 use tidegate_control::Tier;
-use tidegate_sip::{Method, session_interval};
+use tidegate_sip::Method;
 use tidegate_world::Timestamp;
+
+use super::transaction::{Answer, Open, Transaction, sets_session, work_of};
 
 /// 64·T1, RFC 3261 §17: the longest a transaction without an answer lives.
 pub(crate) const TRANSACTION_MAX: Duration = Duration::from_secs(32);
@@ -54,55 +56,6 @@ impl Phase {
     pub(crate) fn goes_on(self) -> bool {
         matches!(self, Self::Trying | Self::Established)
     }
-}
-
-/// Which transaction a message belongs to: the identity of the branch that its request
-/// came with, and its method. An ACK to a non-2xx and a CANCEL have the identity of
-/// their INVITE and are no transactions here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transaction {
-    pub(crate) identity: u64,
-    pub(crate) method: Method,
-}
-
-/// What a response says to the call table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    /// Whether the call's back end has sent it.
-    pub(crate) from_backend: bool,
-    /// The session interval that it sets.
-    pub(crate) session: Option<Duration>,
-}
-
-impl Answer {
-    /// One that sets no session interval.
-    pub(crate) const fn new(status: u16, from_backend: bool) -> Self {
-        Self { status, from_backend, session: None }
-    }
-
-    /// What a response in `bytes` to a request of this method says.
-    pub(crate) fn read(method: Method, status: u16, bytes: &[u8], from_backend: bool) -> Self {
-        let session = sets_session(method, status).then(|| session_interval(bytes)).flatten();
-        Self { session, ..Self::new(status, from_backend) }
-    }
-}
-
-/// Whether such a response says how long the session lasts.
-///
-/// RFC 4028 §2: "Session Refresh Request: An INVITE or UPDATE request processed according to the
-/// rules of this specification. If the request generates a 2xx response, the session expiration is
-/// increased to the current time plus the session interval obtained from the response."
-fn sets_session(method: Method, status: u16) -> bool {
-    matches!(method, Method::Invite | Method::Update) && (200..300).contains(&status)
-}
-
-/// A transaction that waits for its final response.
-struct Open {
-    transaction: Transaction,
-    until: Timestamp,
-    /// What it weighs on the back end, if that is who has to answer it.
-    lease: Option<Lease>,
 }
 
 /// One call, or one request outside any.
@@ -385,47 +338,5 @@ impl Call {
         self.phase = Phase::Finished;
         self.counted = None;
         self.deadline = now + TRANSACTION_MAX;
-    }
-}
-
-impl Open {
-    /// Its back end has responded. The first response to an INVITE other than 100 tells how fast
-    /// it works, and of others the final one; what comes after the ringing is a person's time. A
-    /// 5xx is no measure of it.
-    fn on_response(&mut self, now: Timestamp, status: u16) {
-        let tells = match self.transaction.method {
-            Method::Invite => status > 100,
-            _ => status >= 200,
-        };
-        let lease = self.lease.as_mut().filter(|_| tells && status / 100 != 5);
-        if let Some(lease) = lease {
-            lease.on_answered(now);
-        }
-    }
-}
-
-/// What a request is to its back end.
-fn work_of(method: Method) -> Work {
-    match method {
-        Method::Invite => Work::CallStart,
-        Method::Bye => Work::CallEnd,
-        Method::Info => Work::Info,
-        Method::Message => Work::Message,
-        Method::Notify => Work::Notify,
-        Method::Options => Work::Options,
-        Method::Prack => Work::Prack,
-        Method::Publish => Work::Publish,
-        Method::Refer => Work::Refer,
-        Method::Register => Work::Register,
-        Method::Subscribe => Work::Subscribe,
-        Method::Update => Work::Update,
-        // An ACK and a CANCEL are no transactions here.
-        Method::Ack | Method::Cancel | Method::Other => Work::Other,
-    }
-}
-
-impl Transaction {
-    fn stands_alone(self) -> bool {
-        !matches!(self.method, Method::Ack | Method::Cancel)
     }
 }
