@@ -118,7 +118,7 @@ fn what_is_no_file_or_no_directory_is_refused() {
 
     let (file, path) = written("");
     let error = load_or_create(&path).unwrap_err();
-    assert!(error.what.contains("Not a directory"), "{error}");
+    assert!(error.what.starts_with("cannot be read: Not a directory"), "nothing is made: {error}");
     drop(file);
 }
 
@@ -181,4 +181,37 @@ fn who_changes_the_keys_is_not_waited_for() {
     assert_eq!(change(dir.path(), rotate), Err(NotKept::Busy));
     drop(other);
     assert!(change(dir.path(), rotate).is_ok());
+}
+
+#[test]
+fn as_many_keys_as_may_be_known_are_read() {
+    let lines: String = (1..=KEYS_MAX).map(|n| format!("{n:064x}\n")).collect();
+    let (dir, _) = written(lines);
+    assert_eq!(in_force(&load_or_create(dir.path()).unwrap()).tokens.others.len(), KEYS_MAX - 1);
+}
+
+#[test]
+fn a_draft_takes_the_place_of_no_other_and_is_missed_if_it_is_gone() {
+    let (dir, path) = written("first");
+    let draft = dir.path().join("draft");
+    fs::write(&draft, "second").unwrap();
+    publish(&draft, &path).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "first", "who was faster is not disturbed");
+    fs::remove_file(&draft).unwrap();
+    let error = publish(&draft, &dir.path().join("other")).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn why_keys_stay_as_they_are_is_said() {
+    let wrong = || StartError::new("here", "what is wrong", "what to do");
+    for (why, said) in [
+        (NotKept::Busy, "another process is changing the keys".to_owned()),
+        (NotKept::Entropy("none".to_owned()), "no random numbers: none".to_owned()),
+        (wrong().into(), wrong().to_string()),
+    ] {
+        assert_eq!(why.to_string(), said);
+    }
+    let early = NotRotated::Settling(2, Duration::from_secs(1));
+    assert_eq!(NotKept::NotRotated(early).to_string(), early.to_string());
 }

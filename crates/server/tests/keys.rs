@@ -4,7 +4,9 @@
 mod shard;
 
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -197,4 +199,39 @@ fn a_file_that_is_wrong_changes_nothing_and_is_told() {
     assert!(running.keeper.shown(running.began)["trouble"].is_null());
     running.keeper.rotate(running.began + SETTLE).unwrap();
     running.look(2 * SETTLE, 2);
+}
+
+/// A keeper of the keys in `state`, of a process without shards.
+fn keeper(state: &Path) -> Arc<Keeper> {
+    let ring = key::load_or_create(state).unwrap();
+    let rotation = Rotation { every: None, settle: SETTLE };
+    let orders = Orders::to(0);
+    Arc::new(Keeper::new(state.to_owned(), ring, rotation, key::unix_time(), orders))
+}
+
+#[test]
+fn the_file_is_looked_at_until_the_watch_is_dropped() {
+    let state = tempfile::tempdir().unwrap();
+    let (keeper, elsewhere) = (keeper(state.path()), keeper(state.path()));
+    let watch = keeper.watch().unwrap();
+    elsewhere.rotate(key::unix_time() + SETTLE).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while keeper.shown(key::unix_time())["keys"].as_array().unwrap().len() == 1 {
+        assert!(Instant::now() < deadline, "nobody looked");
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop(watch);
+    assert_eq!(Arc::strong_count(&keeper), 1, "its thread has ended");
+}
+
+#[test]
+fn how_old_a_key_is_that_came_alone_nobody_knows() {
+    let state = tempfile::tempdir().unwrap();
+    let path = state.path().join(key::FILE_NAME);
+    std::fs::write(&path, "0a".repeat(32)).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    let shown = keeper(state.path()).shown(key::unix_time());
+    let key = &shown["keys"][0];
+    assert_eq!((&key["version"], &key["role"]), (&1.into(), &"current".into()));
+    assert!(key["made"].is_null() && key["age_s"].is_null(), "{key}");
 }

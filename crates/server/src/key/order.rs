@@ -63,4 +63,16 @@ mod tests {
             assert_eq!(given(wrong.as_bytes()), None, "{wrong}");
         }
     }
+
+    #[test]
+    fn an_order_holds_as_many_keys_as_may_be_known() {
+        let key = |version: usize| TokenKey { version: version as u32, key: [version as u8; 32] };
+        let keys = TokenKeys { current: key(KEYS_MAX), others: (1..KEYS_MAX).map(key).collect() };
+        assert_eq!(given(text(&keys).as_bytes()), Some(keys));
+    }
+
+    #[test]
+    fn another_order_is_about_something_else() {
+        assert!(!is_about_keys(b"[overload]\nlaw = \"occ\"\n"));
+    }
 }
