@@ -51,7 +51,7 @@ fn the_oldest_key_goes_a_day_after_it_was_last_in_use() {
         ring = ring.rotated(at(100 * n), SETTLE, [n as u8 + 1; 32]).unwrap();
     }
     // The second was made at 100 and in use from 160 on.
-    let gone = at(160) + KEPT;
+    let gone = at(160) + 24 * HOUR;
     let left = Duration::from_secs(1);
     let early = ring.rotated(gone - left, SETTLE, [9; 32]).unwrap_err();
     assert_eq!(early, NotRotated::Kept(1, left));
