@@ -20,7 +20,7 @@ use tidegate_world::{Received, Timestamp, Transmit};
 /// Calls before the one that is counted.
 const WARM: usize = 50;
 
-fn prepare(mode: Mode, adjust: impl FnOnce(&mut Settings), kind: usize) -> (Bench, Received) {
+fn prepare(mode: Mode, adjust: impl FnOnce(&mut Settings), kind: usize) -> (Box<Bench>, Received) {
     let mut bench = Bench::new(mode, adjust);
     for _ in 0..WARM {
         bench.call_up_to(6);
@@ -28,14 +28,14 @@ fn prepare(mode: Mode, adjust: impl FnOnce(&mut Settings), kind: usize) -> (Benc
     }
     bench.call_up_to(kind);
     let received = bench.message(kind);
-    (bench, received)
+    (Box::new(bench), received)
 }
 
-fn stateless(kind: usize) -> (Bench, Received) {
+fn stateless(kind: usize) -> (Box<Bench>, Received) {
     prepare(Mode::Stateless, |_| {}, kind)
 }
 
-fn transaction(kind: usize) -> (Bench, Received) {
+fn transaction(kind: usize) -> (Box<Bench>, Received) {
     prepare(Mode::Transaction, |_| {}, kind)
 }
 
@@ -57,25 +57,25 @@ fn transaction(kind: usize) -> (Bench, Received) {
 #[bench::share_invite(args = (), setup = sharing)]
 #[bench::limit_invite(args = (), setup = limiting)]
 #[bench::banned_invite(args = (), setup = banning)]
-fn message((mut bench, received): (Bench, Received)) -> (Bench, Option<Transmit>) {
+fn message((mut bench, received): (Box<Bench>, Received)) -> (Box<Bench>, Option<Transmit>) {
     let sent = bench.pass(received);
     (bench, sent)
 }
 
 /// A proxy in which nothing is left to do but to forget [`WARM`] calls.
-fn spent(mode: Mode) -> Bench {
+fn spent(mode: Mode) -> Box<Bench> {
     let mut bench = Bench::new(mode, |_| {});
     for _ in 0..WARM {
         bench.call_up_to(6);
     }
-    bench
+    Box::new(bench)
 }
 
 // The timers of so many calls, to the last one.
 #[library_benchmark(setup = spent)]
 #[bench::stateless(Mode::Stateless)]
 #[bench::transaction(Mode::Transaction)]
-fn timers(mut bench: Bench) -> Bench {
+fn timers(mut bench: Box<Bench>) -> Box<Bench> {
     bench.wait(Duration::from_secs(60));
     bench
 }
@@ -84,7 +84,7 @@ library_benchmark_group!(name = calls, benchmarks = [message, timers]);
 main!(library_benchmark_groups = calls);
 
 /// An INVITE that is refused by the gate, as one was before it.
-fn refusing() -> (Bench, Received) {
+fn refusing() -> (Box<Bench>, Received) {
     let adjust = |settings: &mut Settings| {
         settings.overload.gate.decide = Decide::Arrival;
         settings.overload.gate.law = NOTHING.values(&[]).expect("it has no parameters");
@@ -96,11 +96,11 @@ fn refusing() -> (Bench, Received) {
         assert!(refused.bytes.starts_with(b"SIP/2.0 503 "));
     }
     let received = bench.message(0);
-    (bench, received)
+    (Box::new(bench), received)
 }
 
 /// An INVITE that none of ten back ends has headroom for, as they had none for one before it.
-fn full() -> (Bench, Received) {
+fn full() -> (Box<Bench>, Received) {
     flooding(|settings| {
         let limits = Limits { cps_max: Some(0.001), ..Limits::default() };
         let backend = || {
@@ -113,7 +113,7 @@ fn full() -> (Bench, Received) {
 }
 
 /// An INVITE of a source that has had its share.
-fn sharing() -> (Bench, Received) {
+fn sharing() -> (Box<Bench>, Received) {
     flooding(|settings| {
         settings.overload.gate.sources.fair = true;
         settings.overload.gate.law = NOTHING.values(&[]).expect("it has no parameters");
@@ -121,12 +121,12 @@ fn sharing() -> (Bench, Received) {
 }
 
 /// An INVITE beyond a limit, which is dropped.
-fn limiting() -> (Bench, Received) {
+fn limiting() -> (Box<Bench>, Received) {
     flooding(|settings| settings.overload.sources.limits = vec![limit(Excess::Drop)])
 }
 
 /// An INVITE of a source that is banned.
-fn banning() -> (Bench, Received) {
+fn banning() -> (Box<Bench>, Received) {
     let ban = Excess::Ban(Duration::from_secs(3600));
     flooding(|settings| settings.overload.sources.limits = vec![limit(ban)])
 }
@@ -137,7 +137,7 @@ fn limit(then: Excess) -> SourceLimit {
 }
 
 /// The last INVITE of a flood.
-fn flooding(adjust: impl FnOnce(&mut Settings)) -> (Bench, Received) {
+fn flooding(adjust: impl FnOnce(&mut Settings)) -> (Box<Bench>, Received) {
     let mut bench = Bench::new(Mode::Transaction, adjust);
     for _ in 0..10 * WARM {
         let invite = bench.message(0);
@@ -145,7 +145,7 @@ fn flooding(adjust: impl FnOnce(&mut Settings)) -> (Bench, Received) {
         bench.wait(Duration::from_micros(10));
     }
     let received = bench.message(0);
-    (bench, received)
+    (Box::new(bench), received)
 }
 
 /// Admits nothing.
