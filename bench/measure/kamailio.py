@@ -58,7 +58,7 @@ def run(
     command += ["-l", f"udp:{LOCALHOST}:{port}", "-M", "8"]
     command += ["-m", str(_TRANSACTIONS_MIB if transactions else 64)]
     command += [word for name, value in named.items() for word in ("-A", f"{name}={value}")]
-    command += ["-w", scratch, "-Y", scratch, "-P", f"{scratch}/kamailio.pid"]
+    command += ["-w", scratch, "-Y", scratch, "-P", f"{scratch}/kamailio-{port}.pid"]
     return Kamailio(stage.serve("kamailio", command, port, quota=quota), port)
 
 
@@ -79,7 +79,7 @@ def dispatch(
     command += ["-l", f"udp:{LOCALHOST}:{port}", "-M", "8", "-m", str(_TRANSACTIONS_MIB)]
     command += [word for name, value in named.items() for word in ("-A", f"{name}={value}")]
     command += ["-A", "TRANSACTIONS"] if transactions else []
-    command += ["-w", scratch, "-Y", scratch, "-P", f"{scratch}/kamailio.pid"]
+    command += ["-w", scratch, "-Y", scratch, "-P", f"{scratch}/kamailio-{port}.pid"]
     return Kamailio(stage.serve("kamailio", command, port), port)
 
 
