@@ -46,7 +46,8 @@ pub fn replay(
 ) -> Result<Replayed, Unreadable> {
     let head = recording.head();
     check(head, config)?;
-    let assembly = Assembly::new(config, &head.keys, head.listeners.clone(), head.seed);
+    let assembly = Assembly::new(config, &head.keys, head.listeners.clone(), head.seed)
+        .with_egress_routes(head.egress_routes.clone());
     let pool = Pool::new();
     let mut core = assembly.part(0).core(pool.clone());
     let verdict = recording.replay(&mut core, &pool, see)?;
@@ -81,6 +82,7 @@ mod tests {
                      [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:3\"\n"
                 ),
                 listeners: vec!["127.0.0.1:1".parse().unwrap(); listeners],
+                egress_routes: Vec::new(),
                 seed: Seed(1),
                 keys: Secret::of([0; 32]),
             };

@@ -188,6 +188,7 @@ impl Endpoint {
             tier: self.tier(member.pool, call),
             choice: None,
             held: None,
+            egress: None,
         }
     }
 

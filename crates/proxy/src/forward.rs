@@ -48,7 +48,7 @@ impl Endpoint {
             member: hop.member,
             toward_backend: hop.toward_backend,
             ingress: ingress as u8,
-            egress: self.egress(ingress, hop.target)?,
+            egress: self.egress(ingress, hop)?,
             own_routes: hop.own_routes as u8,
             is_strict: hop.is_strict,
             max_breadth: None,

@@ -70,7 +70,7 @@ pub use refusals::{Refusal, Refusals, TraceSettings};
 pub use reply::PAD_MAX;
 pub use secret::{Base, Secret, TokenKey, TokenKeys};
 pub use settings::{
-    Choice, Disposal, FORK_MAX, Listener, Mode, Overload, PoolSettings, Rule, RuleTarget, Senders,
-    Settings, TRIES_MAX,
+    Choice, Disposal, EgressRoute, FORK_MAX, Listener, Mode, Overload, PoolSettings, Rule,
+    RuleTarget, Senders, Settings, TRIES_MAX,
 };
 pub use sources::{BANS_MAX, Excess, Flood, SourceLimit, Sources, address_of, source_of};

@@ -16,6 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::origin::Own;
 use crate::request::Request;
+use crate::routing::Hop;
 use crate::settings::canonical;
 use crate::token::RouteToken;
 
@@ -49,9 +50,9 @@ pub(crate) struct Onward {
 }
 
 impl Endpoint {
-    /// The listener from which `target` can be reached.
-    pub(crate) fn egress(&self, ingress: usize, target: SocketAddr) -> Result<u8, Instead> {
-        let egress = self.addresses().egress(ingress, target);
+    /// Selects the listener from which a request that came in at `ingress` leaves for its hop.
+    pub(crate) fn egress(&self, ingress: usize, hop: &Hop) -> Result<u8, Instead> {
+        let egress = self.addresses().egress(ingress, hop.egress, hop.target);
         egress.map(|egress| egress as u8).ok_or(UNREACHABLE)
     }
 

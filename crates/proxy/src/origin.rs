@@ -8,7 +8,7 @@ use tidegate_sip::{Host, Uri};
 use tidegate_world::Path;
 
 use crate::calls::Member;
-use crate::settings::{Listener, PoolSettings, Settings, canonical};
+use crate::settings::{EgressRoute, Listener, PoolSettings, Settings, canonical};
 
 /// The port of a SIP URI without one, RFC 3261 §19.1.2.
 pub(crate) const PORT: u16 = 5060;
@@ -28,6 +28,10 @@ pub(crate) enum Origin {
 pub(crate) struct Addresses {
     listeners: Vec<Own>,
     members: HashMap<SocketAddr, Member>,
+    /// The longest prefix first.
+    routes: Vec<EgressRoute>,
+    /// By pool, the listener from which requests go there, where one is configured.
+    pool_listeners: Vec<Option<usize>>,
 }
 
 /// A listener, with what is compared and written at each message made ready.
@@ -99,6 +103,8 @@ impl Addresses {
         let mut addresses = Self {
             listeners: settings.listeners.iter().map(Own::new).collect(),
             members: HashMap::new(),
+            routes: settings.egress_routes.clone(),
+            pool_listeners: Vec::new(),
         };
         addresses.locate(&settings.pools);
         addresses
@@ -109,6 +115,7 @@ impl Addresses {
     /// is known if it still holds something.
     pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
         self.members.clear();
+        self.pool_listeners = pools.iter().map(|pool| pool.listener).collect();
         let members = || {
             pools.iter().enumerate().flat_map(|(p, pool)| {
                 let backends = pool.pool.backends().iter().enumerate();
@@ -145,7 +152,7 @@ impl Addresses {
         !ip.is_unspecified()
             && !is_group
             && !self.listeners.iter().any(is_own)
-            && self.egress(0, address).is_some()
+            && self.egress(0, None, address).is_some()
     }
 
     /// The back end at `address`.
@@ -184,17 +191,58 @@ impl Addresses {
         self.listeners.get(index)
     }
 
-    /// The listener from which `target` can be reached: `preferred` if it can, but to a back end
-    /// rather one that no other instance has.
-    pub(crate) fn egress(&self, preferred: usize, target: SocketAddr) -> Option<usize> {
-        let reaches = |i: &usize| self.listeners[*i].reaches(target);
-        if self.listeners[preferred].is_shared() && self.member(target).is_some() {
-            let own = |i: &usize| reaches(i) && !self.listeners[*i].is_shared();
-            if let Some(own) = (0..self.listeners.len()).find(own) {
-                return Some(own);
-            }
+    /// Selects the listener from which a request that came in at `ingress` leaves for `target`.
+    ///
+    /// The pool of a back end may name it. Else it is `recorded`, the one that the dialog's own
+    /// Record-Route names; else the one whose address the kernel would use as source (a socket that
+    /// is bound to another address may not reach the target at all); else `ingress`. Of several
+    /// instances with one address, the answers of a back end must find the one that asked, so a
+    /// listener that no other instance has comes first.
+    pub(crate) fn egress(
+        &self,
+        ingress: usize,
+        recorded: Option<u8>,
+        target: SocketAddr,
+    ) -> Option<usize> {
+        let reaches = |&i: &usize| self.listeners.get(i).is_some_and(|own| own.reaches(target));
+        if let [only] = &*self.listeners {
+            return only.reaches(target).then_some(0);
         }
-        Some(preferred).filter(reaches).or_else(|| (0..self.listeners.len()).find(reaches))
+        let member = self.member(target);
+        let configured =
+            member.and_then(|member| *self.pool_listeners.get(usize::from(member.pool))?);
+        if let Some(configured) = configured.filter(reaches) {
+            return Some(configured);
+        }
+        let recorded = recorded.map(usize::from);
+        let wanted = [recorded, self.routed(ingress, target), Some(ingress)];
+        let mut ranked =
+            wanted.into_iter().flatten().chain(0..self.listeners.len()).filter(reaches);
+        if member.is_some() && self.listeners[ingress].is_shared() {
+            let own = ranked.clone().find(|&i| !self.listeners[i].is_shared());
+            return own.or_else(|| ranked.next());
+        }
+        ranked.next()
+    }
+
+    /// The listener at the address that the kernel uses as source toward `target`: `ingress` if it
+    /// is one of those.
+    fn routed(&self, ingress: usize, target: SocketAddr) -> Option<usize> {
+        let target = canonical(target).ip();
+        // Routes of other machines do not lead to this one.
+        if target.is_loopback() || self.listeners[ingress].local.ip().is_unspecified() {
+            return None;
+        }
+        let route = self.routes.iter().find(|route| route.to.contains(&target))?;
+        let at = |i: usize| self.listeners.get(i).map(|own| own.local.ip());
+        if at(route.listener) == at(ingress) { Some(ingress) } else { Some(route.listener) }
+    }
+
+    /// The index of the listener that `uri`, a Route of our own, names.
+    pub(crate) fn named(&self, uri: &Uri<'_>) -> Option<u8> {
+        let port = uri.port.unwrap_or(PORT);
+        let index = self.listeners.iter().position(|own| own.is_host(uri) && own.is_port(port))?;
+        u8::try_from(index).ok()
     }
 
     /// Whether `uri`, a Route of a packet to `local`, names us: our own Record-Route, or

@@ -263,7 +263,7 @@ impl Endpoint {
         let (member, flight) = (*member, *flight);
         let address = flight.address;
         // A back end that no listener reaches is refused with its configuration or its name.
-        let Some(egress) = self.addresses().egress(0, address) else { return };
+        let Some(egress) = self.addresses().egress(0, None, address) else { return };
         let mut bytes = self.pool().take();
         if self.write_probe(place, member, &flight, egress, &mut bytes).is_ok() {
             self.send_onward(egress as u8, address, bytes);

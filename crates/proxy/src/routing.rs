@@ -38,12 +38,16 @@ pub(crate) struct Hop {
     pub(crate) choice: Option<(u16, u64)>,
     /// What the call holds there of the headroom.
     pub(crate) held: Option<Lease>,
+    /// The listener that our Record-Route names for the other side of the dialog.
+    pub(crate) egress: Option<u8>,
 }
 
 /// The leading Route values that name us, and what follows them.
 pub(crate) struct Routes {
     pub(crate) own: usize,
     pub(crate) token: Option<RouteToken>,
+    /// The listener that the last of several own values names: that of the other side.
+    pub(crate) egress: Option<u8>,
     next: Next,
 }
 
@@ -69,6 +73,8 @@ impl Endpoint {
         let mut routes = self.routes(received, message, call_id, request.restored)?;
         // A strict router before us has brought the token back in the Request-URI.
         routes.token = routes.token.or(request.token);
+        // Only a token of ours shows that the Routes are what we recorded.
+        let egress = routes.egress.filter(|_| routes.token.is_some());
         let fingerprint = self.keys().call.fingerprint(call_id);
         let call = self.calls().find(fingerprint);
         let origin = self.addresses().origin(&received.path);
@@ -100,7 +106,7 @@ impl Endpoint {
             });
         if !outward && !forks {
             if let Some(hop) = self.follow(now, request, &routes, call, fingerprint, is_new)? {
-                return Ok(hop);
+                return Ok(Hop { egress, ..hop });
             }
             if !is_new && (origin == Origin::Stranger || ours) {
                 return Err(self.unknown(received));
@@ -127,6 +133,7 @@ impl Endpoint {
                     tier: self.tier(to.pool, CallRef::NONE),
                     choice: None,
                     held: None,
+                    egress,
                 })
             }
             // Before a back end is chosen, for a choice counts.
@@ -172,6 +179,7 @@ impl Endpoint {
                         .map_or(self.tier_elsewhere(), |member| self.tier(member.pool, call)),
                     choice: None,
                     held: None,
+                    egress,
                 })
             }
         }
@@ -187,7 +195,7 @@ impl Endpoint {
         call_id: &[u8],
         restored: usize,
     ) -> Result<Routes, Instead> {
-        let mut found = Routes { own: 0, token: None, next: Next::None };
+        let mut found = Routes { own: 0, token: None, egress: None, next: Next::None };
         let count = if restored == 0 { usize::MAX } else { message.routes().count() - restored };
         for route in message.routes().take(count) {
             let uri = route?.parse_uri()?;
@@ -202,6 +210,11 @@ impl Endpoint {
             found.own += 1;
             if found.own > OWN_ROUTES_MAX {
                 return Err(Instead::Reply(400, "too many Routes lead here"));
+            }
+            // RFC 5658 §6.2 has a proxy with two interfaces record both; the URI that is taken off
+            // last names the interface toward the next hop.
+            if found.own > 1 {
+                found.egress = self.addresses().named(&uri);
             }
             if found.token.is_none() {
                 let text = uri.user.unwrap_or_default();

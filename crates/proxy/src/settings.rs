@@ -202,6 +202,18 @@ pub struct PoolSettings {
     pub health: Health,
     /// The pool at this index stands in when none of its back ends may be given calls.
     pub backup: Option<u16>,
+    /// The index of the listener from which requests go to its back ends; `None`: by the routes of
+    /// this machine.
+    pub listener: Option<usize>,
+}
+
+/// A network, and the listener that has the source address which the kernel uses to reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EgressRoute {
+    /// The network.
+    pub to: IpNet,
+    /// The index of the listener.
+    pub listener: usize,
 }
 
 impl PoolSettings {
@@ -215,6 +227,7 @@ impl PoolSettings {
             tries_max: 3,
             health: Health::default(),
             backup: None,
+            listener: None,
         }
     }
 
@@ -239,6 +252,9 @@ pub struct Settings {
     pub shards: u16,
     /// Where requests arrive, at most [`LISTENERS_MAX`](crate::LISTENERS_MAX).
     pub listeners: Vec<Listener>,
+    /// Where each listener leads, the longest prefix first. Empty: a request leaves by the listener
+    /// that it came in by, if that reaches its target.
+    pub egress_routes: Vec<EgressRoute>,
     /// The pools, shared with the other shards, and how each is chosen from.
     pub pools: Vec<PoolSettings>,
     /// Rules for new requests; the first that matches decides.
@@ -277,6 +293,7 @@ impl Settings {
             shard: 0,
             shards: 1,
             listeners,
+            egress_routes: Vec::new(),
             pools,
             rules: vec![Rule {
                 from: Senders::Any,

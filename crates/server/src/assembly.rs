@@ -11,7 +11,7 @@ use tidegate_balance::{Fleet, Muster, Post};
 use tidegate_control::BanList;
 use tidegate_io::Orders;
 use tidegate_proxy as proxy;
-use tidegate_proxy::{Proxy, Secret};
+use tidegate_proxy::{EgressRoute, Proxy, Secret};
 use tidegate_sim::{Costs, Host, HostSettings};
 use tidegate_world::{Core, Pool, Seed, delegate};
 
@@ -27,6 +27,7 @@ pub struct Assembly<'a> {
     config: &'a Config,
     keys: &'a Secret,
     locals: Vec<SocketAddr>,
+    egress_routes: Vec<EgressRoute>,
     fleet: Fleet,
     pools: Vec<balance::Pool>,
     counters: Vec<ShardCounters>,
@@ -44,7 +45,14 @@ impl<'a> Assembly<'a> {
         let fleet = Fleet::new(&musters(config));
         let pools = fleet.pools();
         let moves = proxy::Moves::default();
-        Self { config, keys, locals, fleet, pools, counters, bans, moves, seed }
+        let egress_routes = Vec::new();
+        Self { config, keys, locals, egress_routes, fleet, pools, counters, bans, moves, seed }
+    }
+
+    /// With the networks that each listener reaches.
+    #[must_use]
+    pub fn with_egress_routes(self, egress_routes: Vec<EgressRoute>) -> Self {
+        Self { egress_routes, ..self }
     }
 
     /// Its back ends, also when the configuration is read again.
@@ -123,6 +131,7 @@ impl<'a> Assembly<'a> {
                 kept: (config.admin.refusals_kept / shards).max(1),
             },
             seed: self.seed,
+            egress_routes: self.egress_routes.clone(),
             ..proxy::Settings::new(
                 config.listen.iter().zip(&self.locals).map(listener).collect(),
                 pool_settings(pools, config),
@@ -246,6 +255,7 @@ pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<pro
             tries_max: config.tries_max,
             health: config.health.clone(),
             backup: config.backup.as_ref().and_then(place).map(|place| place as u16),
+            listener: config.listener,
         }
     };
     pools.iter().zip(&config.pool).map(settings).collect()

@@ -185,7 +185,10 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
         return None;
     }
 
-    let pool = pools.into_iter().map(pool::Draft::finish).collect::<Option<Vec<_>>>()?;
+    let names: Vec<_> = (listeners.iter())
+        .map(|listener| listener.name.as_ref().map(|name| name.get_ref().clone()))
+        .collect();
+    let pool = pools.into_iter().map(|pool| pool.finish(&names)).collect::<Option<Vec<_>>>()?;
     let mut route =
         routes.into_iter().map(|draft| draft.finish(&pool)).collect::<Option<Vec<_>>>()?;
     if route.is_empty() {

@@ -11,8 +11,9 @@ use crossbeam_channel::{Sender, bounded, select};
 use serde_json::{Value, json};
 use tidegate_io::{
     Clock, Crossings, Drive, Ended, Group, Limits, Orders, Resolver, Shard, Stop, Summary,
+    egress_networks,
 };
-use tidegate_proxy::Secret;
+use tidegate_proxy::{EgressRoute, Secret};
 use tidegate_world::{Pool, Seed};
 
 use crate::StartError;
@@ -120,14 +121,21 @@ pub fn run(
     let seed = getrandom::u64().map(Seed).map_err(|error| {
         StartError::new("random numbers", error.to_string(), "run where getrandom(2) works")
     })?;
-    let assembly = Assembly::new(config, keys, listeners.clone(), seed);
+    let routes: Vec<_> = egress_networks(&listeners)
+        .into_iter()
+        .map(|(to, listener)| EgressRoute { to, listener })
+        .collect();
+    let assembly =
+        Assembly::new(config, keys, listeners.clone(), seed).with_egress_routes(routes.clone());
 
     let mut metrics = Metrics::new();
     let counters = assembly.counters();
     sources::add(&mut metrics, counters.to_vec(), assembly.fleet().clone(), clock);
     bans::add(&mut metrics, assembly.bans().clone(), clock);
-    let (recorder, mut journal) =
-        record.map(|to| begin_recording(to, config, keys, &listeners, seed)).transpose()?.unzip();
+    let (recorder, mut journal) = record
+        .map(|to| begin_recording(to, config, keys, &listeners, routes, seed))
+        .transpose()?
+        .unzip();
     if let Some(recorder) = &recorder {
         sources::add_recording(&mut metrics, Arc::clone(recorder.tally()));
     }
@@ -236,6 +244,7 @@ fn begin_recording(
     config: &Config,
     keys: &Secret,
     listeners: &[SocketAddr],
+    egress_routes: Vec<EgressRoute>,
     seed: Seed,
 ) -> Result<(Recorder, Journal), StartError> {
     if config.server.shards != 1 {
@@ -247,6 +256,7 @@ fn begin_recording(
         program: env!("CARGO_PKG_VERSION").to_owned(),
         configuration: to.configuration.clone(),
         listeners: listeners.to_vec(),
+        egress_routes,
         seed,
         keys: keys.clone(),
     };

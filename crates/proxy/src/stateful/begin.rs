@@ -99,7 +99,7 @@ impl Endpoint {
         breadth: u32,
     ) -> Result<(), Instead> {
         let timing = self.transactions().timing;
-        let egress = self.egress(live.onward.ingress.into(), hop.target)?;
+        let egress = self.egress(live.onward.ingress.into(), &hop)?;
         let index = context.branches.len();
         context.branches.push(Branch {
             client: match request.method {

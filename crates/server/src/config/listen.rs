@@ -8,9 +8,11 @@ use tidegate_world::Transport;
 use toml::Spanned;
 
 use super::address::{HostPort, SIP_PORT};
-use super::diagnostic::Report;
+use super::diagnostic::{Report, quoted};
 use super::section::Section;
-use super::tables::{ADVERTISE, LISTEN_ADDRESS, RECEIVE_BUFFER, SHARED, TRANSPORT, TRUST};
+use super::tables::{
+    ADVERTISE, LISTEN_ADDRESS, LISTEN_NAME, RECEIVE_BUFFER, SHARED, TRANSPORT, TRUST,
+};
 
 /// Who else listens at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,7 @@ pub struct Listen {
 
 /// A `[[listen]]` as far as it could be read; what is missing was reported.
 pub(super) struct Draft {
+    pub name: Option<Spanned<String>>,
     pub address: Option<Spanned<SocketAddr>>,
     pub advertise: Option<Spanned<HostPort>>,
     pub trust: Option<Vec<IpNet>>,
@@ -55,6 +58,7 @@ impl Draft {
     pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
         let trust = section.value(&TRUST, report);
         let draft = Self {
+            name: section.given(&LISTEN_NAME, report),
             transport: section.value(&TRANSPORT, report).map(Spanned::into_inner),
             address: section.value(&LISTEN_ADDRESS, report),
             advertise: section.given(&ADVERTISE, report),
@@ -148,8 +152,19 @@ pub(super) fn check_sharing(drafts: &[Draft], overload: Option<&Overload>, repor
     }
 }
 
-/// Reports addresses listened at twice.
+/// Reports names and addresses used twice.
 pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
+    let names: Vec<_> = drafts.iter().filter_map(|draft| draft.name.as_ref()).collect();
+    for (i, name) in names.iter().enumerate() {
+        if let Some(twin) = names[..i].iter().find(|other| other.get_ref() == name.get_ref()) {
+            report.clash(
+                format!("two listeners named {}", quoted(name.get_ref())),
+                (name.span(), "used already"),
+                (twin.span(), "here"),
+                "give each listener a name of its own",
+            );
+        }
+    }
     let addresses: Vec<_> = drafts.iter().filter_map(|draft| draft.address.as_ref()).collect();
     for (i, address) in addresses.iter().enumerate() {
         // Port 0 is another port each time.

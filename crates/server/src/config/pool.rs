@@ -16,8 +16,8 @@ use super::params;
 use super::section::Section;
 use super::tables::{
     BACKEND, BACKEND_CALLS_MAX, BACKEND_CPS_MAX, BACKEND_NAME, BACKEND_PRIORITY, BACKUP,
-    FAILOVER_AFTER_MS, HEALTH, MODE, POLICY, POOL_LIMIT, POOL_NAME, POOL_PARAMS, Q, TRIES_MAX, URI,
-    WEIGHT,
+    FAILOVER_AFTER_MS, HEALTH, MODE, POLICY, POOL_LIMIT, POOL_LISTENER, POOL_NAME, POOL_PARAMS, Q,
+    TRIES_MAX, URI, WEIGHT,
 };
 
 /// Servers among which calls are divided.
@@ -39,6 +39,8 @@ pub struct Pool {
     pub learning: Option<Learning>,
     /// The pool that stands in for it.
     pub backup: Option<String>,
+    /// The index of the listener from which its servers are reached, if one is named.
+    pub listener: Option<usize>,
     /// Its servers, at least one, in the order of the file.
     pub backends: Vec<Backend>,
 }
@@ -87,6 +89,7 @@ pub(super) struct Draft {
     pub name: Option<Spanned<String>>,
     pub backends: Vec<BackendDraft>,
     pub backup: Option<Spanned<String>>,
+    pub listener: Option<Spanned<String>>,
     pub learning: Option<Option<Spanned<Learning>>>,
     health: Option<Health>,
     policy: Option<Spanned<Option<&'static Entry>>>,
@@ -139,6 +142,7 @@ impl Draft {
                 .value(&TRIES_MAX, report)
                 .and_then(|tries| u8::try_from(tries.into_inner()).ok()),
             backup: section.given(&BACKUP, report),
+            listener: section.given(&POOL_LISTENER, report),
             health: section.read_one(&HEALTH, read_health, report),
             learning,
             backends: section.read_all(&BACKEND, BackendDraft::read, report),
@@ -150,7 +154,12 @@ impl Draft {
         self.selection == Some(Selection::Fork)
     }
 
-    pub(super) fn finish(self) -> Option<Pool> {
+    /// The pool, its listener found among those of these names.
+    pub(super) fn finish(self, listeners: &[Option<String>]) -> Option<Pool> {
+        let named = |name: Spanned<String>| {
+            let name = Some(name.into_inner());
+            listeners.iter().position(|listener| *listener == name)
+        };
         Some(Pool {
             name: self.name?.into_inner(),
             policy: self.selection?,
@@ -160,6 +169,7 @@ impl Draft {
             health: self.health?,
             learning: self.learning?.map(Spanned::into_inner),
             backup: self.backup.map(Spanned::into_inner),
+            listener: self.listener.and_then(named),
             backends: self.backends.into_iter().map(BackendDraft::finish).collect::<Option<_>>()?,
         })
     }

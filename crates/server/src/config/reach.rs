@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use toml::Spanned;
 
-use super::diagnostic::Report;
+use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::location::Location;
 use super::{listen, pool};
 
@@ -15,6 +15,7 @@ pub(super) fn check(listeners: &[listen::Draft], pools: &[pool::Draft], report: 
     let known: Vec<_> = listeners.iter().filter_map(|listener| listener.address.as_ref()).collect();
     let all_known = known.len() == listeners.len() && !known.is_empty();
 
+    pools.iter().for_each(|pool| check_listener(pool, listeners, report));
     for backend in pools.iter().flat_map(|pool| &pool.backends) {
         let Some(location) = &backend.location else { continue };
         let advertised = |own: &listen::Draft| advertises(own, location.get_ref());
@@ -31,6 +32,36 @@ pub(super) fn check(listeners: &[listen::Draft], pools: &[pool::Draft], report: 
             && !known.iter().any(|from| reaches(*from.get_ref(), *address.get_ref()))
         {
             report_unreachable(&address, known[0], report);
+        }
+    }
+}
+
+/// Reports a pool whose listener does not exist, or reaches none of its back ends.
+fn check_listener(pool: &pool::Draft, listeners: &[listen::Draft], report: &mut Report) {
+    let Some(wanted) = &pool.listener else { return };
+    let name = |listener: &listen::Draft| listener.name.as_ref().map(|name| name.get_ref().clone());
+    let Some(listener) = listeners.iter().find(|l| name(l).as_ref() == Some(wanted.get_ref()))
+    else {
+        let names: Vec<_> = listeners.iter().filter_map(name).collect();
+        let help = match nearest(wanted.get_ref(), names.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean `\"{near}\"`?"),
+            None if names.is_empty() => "give a `[[listen]]` that `name`".to_owned(),
+            None => format!("write {}", alternatives(names.iter().map(|n| format!("\"{n}\"")))),
+        };
+        let title = format!("an unknown listener {}", quoted(wanted.get_ref()));
+        return report.error(wanted.span(), title, "no listener of this name", help);
+    };
+    let Some(from) = &listener.address else { return };
+    let addresses = pool.backends.iter().filter_map(|b| b.location.as_ref()?.get_ref().address());
+    for to in addresses {
+        if !reaches(*from.get_ref(), to) {
+            report.clash(
+                format!("a listener that does not reach {to}"),
+                (wanted.span(), "the pool sends from here"),
+                (from.span(), "of another family, or within this machine only"),
+                "name another listener, or leave `listener` out",
+            );
+            return;
         }
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tidegate_proxy::{Base, Secret};
+use tidegate_proxy::{Base, EgressRoute, Secret};
 use tidegate_world::Seed;
 
 use super::Unreadable;
@@ -36,6 +36,8 @@ pub struct Head {
     pub configuration: String,
     /// Addresses of the listeners, in the order of the configuration.
     pub listeners: Vec<SocketAddr>,
+    /// The networks that each listener reached.
+    pub egress_routes: Vec<EgressRoute>,
     /// The seed of all that is random in the core.
     pub seed: Seed,
     /// Its keys at the beginning; what became of them stands among the inputs.
@@ -45,11 +47,14 @@ pub struct Head {
 impl Head {
     /// The head as it stands at the beginning of a file, with where its slots are.
     pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
-        let Self { program, configuration, listeners, seed, keys } = self;
+        let Self { program, configuration, listeners, egress_routes, seed, keys } = self;
+        let route = |route: &EgressRoute| json!([route.to.to_string(), route.listener]);
+        let egress_routes: Value = egress_routes.iter().map(route).collect();
         let text = json!({
             "program": program,
             "configuration": configuration,
             "listeners": listeners,
+            "egress_routes": egress_routes,
             "seed": seed.0,
             "base": to_hex(&keys.base.0),
             "keys": key::order::text(&keys.tokens),
@@ -109,6 +114,12 @@ impl Head {
     fn parse(value: &Value) -> Option<Self> {
         let text = |name: &str| value[name].as_str().map(str::to_owned);
         let listener = |value: &Value| value.as_str()?.parse().ok();
+        let route = |value: &Value| {
+            let to = value[0].as_str()?.parse().ok()?;
+            Some(EgressRoute { to, listener: value[1].as_u64()? as usize })
+        };
+        // Recordings of versions that knew no such routes have none.
+        let routes = value["egress_routes"].as_array().map(Vec::as_slice).unwrap_or_default();
         let base = Base(from_hex(value["base"].as_str()?.as_bytes())?);
         let tokens = key::order::given(value["keys"].as_str()?.as_bytes())?;
         Some(Self {
@@ -119,6 +130,7 @@ impl Head {
                 .iter()
                 .map(listener)
                 .collect::<Option<_>>()?,
+            egress_routes: routes.iter().map(route).collect::<Option<_>>()?,
             seed: Seed(value["seed"].as_u64()?),
             keys: Secret { base, tokens },
         })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::bounded;
 use proptest::prelude::*;
 use tempfile::TempDir;
-use tidegate_proxy::{Base, Secret, TokenKey, TokenKeys};
+use tidegate_proxy::{Base, EgressRoute, Secret, TokenKey, TokenKeys};
 use tidegate_world::{
     Core, Entry, Failure, Input, Log, Path, Pool, Received, Seed, Timestamp, Transmit,
 };
@@ -60,6 +60,7 @@ fn head() -> Head {
         program: "1.2.3".to_owned(),
         configuration: "a \"quoted\"\nline\n".to_owned(),
         listeners: vec!["127.0.0.1:5060".parse().unwrap(), "[::1]:5060".parse().unwrap()],
+        egress_routes: vec![EgressRoute { to: "2001:db8::/32".parse().unwrap(), listener: 1 }],
         seed: Seed(u64::MAX),
         keys: Secret {
             base: Base([1; 32]),

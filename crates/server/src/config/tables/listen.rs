@@ -10,16 +10,35 @@ use crate::config::address::{self, HostPort};
 use crate::config::knob::{Absent, Knob, Table};
 use crate::config::listen::Sharing;
 use crate::config::shape::{Choice, List, Text, Whole};
+use crate::config::word;
 
 pub static LISTEN: Table = Table {
     header: "[[listen]]",
     name: "listen",
     count: 1..=LISTENERS_MAX,
     doc: "An address at which SIP arrives and from which it leaves.",
-    knobs: &[&TRANSPORT, &LISTEN_ADDRESS, &ADVERTISE, &SHARED, &TRUST, &RECEIVE_BUFFER],
+    knobs: &[
+        &LISTEN_NAME,
+        &TRANSPORT,
+        &LISTEN_ADDRESS,
+        &ADVERTISE,
+        &SHARED,
+        &TRUST,
+        &RECEIVE_BUFFER,
+    ],
     tables: &[],
     has_free_keys: false,
     reserved: &[],
+};
+
+pub static LISTEN_NAME: Knob<Text<String>> = Knob {
+    name: "name",
+    shape: Text {
+        what: "1 to 64 letters, digits and `_-.:`, such as `\"inside\"`",
+        parse: word::name,
+    },
+    absent: Absent::Means("none"),
+    doc: "The name by which `listener` of a `[[pool]]` refers to it.",
 };
 
 pub static TRANSPORT: Knob<Choice<Transport>> = Knob {

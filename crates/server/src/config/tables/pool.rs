@@ -16,7 +16,7 @@ pub static POOL: Table = Table {
     name: "pool",
     count: 1..=256,
     doc: "Servers among which calls are divided.",
-    knobs: &[&POOL_NAME, &POLICY, &MODE, &FAILOVER_AFTER_MS, &TRIES_MAX, &BACKUP],
+    knobs: &[&POOL_NAME, &POLICY, &MODE, &FAILOVER_AFTER_MS, &TRIES_MAX, &BACKUP, &POOL_LISTENER],
     tables: &[&POOL_PARAMS, &BACKEND, &HEALTH, &POOL_LIMIT],
     has_free_keys: false,
     reserved: &[],
@@ -109,6 +109,16 @@ pub static BACKUP: Knob<Text<String>> = Knob {
     doc: "The pool that stands in as long as none of its back ends may be given new calls, or has \
           headroom for them (`calls_max`, `cps_max`, `[pool.limit]`). With \
           transactions it also gets what all of them have refused.",
+};
+
+pub static POOL_LISTENER: Knob<Text<String>> = Knob {
+    name: "listener",
+    shape: Text { what: "the name of a `[[listen]]`", parse: word::name },
+    absent: Absent::Means("by the routing table of this machine, as it was at the start"),
+    doc: "The listener from which requests and probes go to the back ends of the pool, and which they \
+          see in Record-Route. Without it a request leaves by the listener that has the address which \
+          the kernel would send from; if none has it, by the one where the request came in. Needed \
+          where policy routing or a route that changes decides.",
 };
 
 pub static BACKEND: Table = Table {

@@ -1,0 +1,157 @@
+//! The listener from which the kernel would reach each network.
+//!
+//! A socket that is bound to an address sends from that address, whatever the route: from the inside
+//! address of a machine nothing reaches the outside. So a proxy with several listeners has to leave by
+//! the one whose address the kernel itself would use. The kernel answers that question when a UDP
+//! socket is connected, which sends nothing; it is asked once for each network of its routing table.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+/// Routes that are looked at. A machine that holds a whole Internet's has one listener for most.
+const ROUTES_MAX: usize = 4096;
+
+/// Networks that are told apart.
+pub const NETWORKS_MAX: usize = 256;
+
+/// Returns the networks in the kernel's main routing table, the longest prefix first, each with the
+/// index of the listener among `listeners` that has the source address which the kernel uses to reach
+/// it.
+///
+/// A network is left out if no listener has that address, or if the next wider network leads to the
+/// same listener. Empty with fewer than two listeners, and where `/proc` cannot be read.
+pub fn egress_networks(listeners: &[SocketAddr]) -> Vec<(IpNet, usize)> {
+    if listeners.len() < 2 {
+        return Vec::new();
+    }
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let (v4, v6) = (read("/proc/net/route"), read("/proc/net/ipv6_route"));
+    let v4 = v4.lines().filter_map(ipv4_route).map(IpNet::V4).take(ROUTES_MAX);
+    let v6 = v6.lines().filter_map(ipv6_route).map(IpNet::V6).take(ROUTES_MAX);
+    let of = |net: IpNet| {
+        let source = source_toward(host_of(net))?;
+        let listener = listeners.iter().position(|local| local.ip() == source)?;
+        Some((net, listener))
+    };
+    compressed(v4.chain(v6).filter_map(of).collect())
+}
+
+/// Sorts networks by length, and leaves out those that say what the next wider one says.
+fn compressed(mut networks: Vec<(IpNet, usize)>) -> Vec<(IpNet, usize)> {
+    networks.sort_by_key(|(net, _)| net.prefix_len());
+    networks.dedup_by_key(|(net, _)| *net);
+    let mut kept: Vec<(IpNet, usize)> = Vec::new();
+    for (net, listener) in networks {
+        let wider = kept.iter().rev().find(|(wider, _)| wider.contains(&net));
+        if wider.is_none_or(|(_, other)| *other != listener) && kept.len() < NETWORKS_MAX {
+            kept.push((net, listener));
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+/// The source address that the kernel uses toward `target`.
+fn source_toward(target: IpAddr) -> Option<IpAddr> {
+    let any: IpAddr = match target {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    // The port is of no account: nothing is sent.
+    socket.connect((target, 9)).ok()?;
+    socket.local_addr().ok().map(|local| local.ip())
+}
+
+/// An address in the network that no narrower route of a usual table covers: its first host, or, of
+/// everything, one that RFC 5737 and RFC 3849 keep for documentation.
+fn host_of(net: IpNet) -> IpAddr {
+    match net {
+        IpNet::V4(net) if net.prefix_len() == 0 => Ipv4Addr::new(198, 51, 100, 1).into(),
+        IpNet::V6(net) if net.prefix_len() == 0 => {
+            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()
+        }
+        net => net.hosts().next().unwrap_or_else(|| net.network()),
+    }
+}
+
+/// A line of `/proc/net/route`: addresses are in the byte order of the network, printed as numbers of
+/// this machine. What is not up, or rejects, is no route.
+fn ipv4_route(line: &str) -> Option<Ipv4Net> {
+    const UP: u32 = 1;
+    const REJECT: u32 = 0x200;
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let number = |at: usize| u32::from_str_radix(fields.get(at)?, 16).ok();
+    let address = |at| number(at).map(|n| Ipv4Addr::from(n.to_ne_bytes()));
+    let (destination, mask) = (address(1)?, address(7)?);
+    if number(3)? & (UP | REJECT) != UP {
+        return None;
+    }
+    Ipv4Net::with_netmask(destination, mask).ok()
+}
+
+/// A line of `/proc/net/ipv6_route`. Link-local, multicast and loopback addresses are no peers of a
+/// proxy.
+fn ipv6_route(line: &str) -> Option<Ipv6Net> {
+    const UP: u32 = 1;
+    const REJECT: u32 = 0x200;
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let destination = Ipv6Addr::from(u128::from_str_radix(fields.first()?, 16).ok()?);
+    let length = u8::from_str_radix(fields.get(1)?, 16).ok()?;
+    let flags = u32::from_str_radix(fields.get(8)?, 16).ok()?;
+    let is_peer = !destination.is_unicast_link_local()
+        && !destination.is_multicast()
+        && !destination.is_loopback();
+    if flags & (UP | REJECT) != UP || !is_peer {
+        return None;
+    }
+    Ipv6Net::new(destination, length).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernels_tables_are_networks() {
+        let v4 = |line| ipv4_route(line).map(|net| net.to_string());
+        let line = "eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0";
+        assert_eq!(v4(line).as_deref(), Some("192.0.2.0/24"));
+        let line = "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0";
+        assert_eq!(v4(line).as_deref(), Some("0.0.0.0/0"));
+        let rejects = "*\t000200C0\t00000000\t0201\t0\t0\t0\t00FFFFFF\t0\t0\t0";
+        assert_eq!(v4(rejects), None);
+        assert_eq!(v4("Iface\tDestination\tGateway \tFlags"), None);
+        let v6 = |destination: &str, flags: &str| {
+            let zero = "0".repeat(32);
+            let line = format!("{destination} 40 {zero} 00 {zero} 00000100 1 0 {flags} eth0");
+            ipv6_route(&line).map(|net| net.to_string())
+        };
+        let documentation = "20010db8000000000000000000000000";
+        assert_eq!(v6(documentation, "00000001").as_deref(), Some("2001:db8::/64"));
+        assert_eq!(v6(documentation, "00200200"), None);
+        assert_eq!(v6("fe800000000000000000000000000000", "00000001"), None);
+    }
+
+    #[test]
+    fn the_longest_prefix_comes_first_and_what_repeats_a_wider_one_is_left_out() {
+        let net = |text: &str| text.parse::<IpNet>().unwrap();
+        let given = vec![
+            (net("10.1.0.0/16"), 1),
+            (net("0.0.0.0/0"), 0),
+            (net("10.1.2.0/24"), 1),
+            (net("192.0.2.0/24"), 0),
+            (net("10.1.3.0/24"), 2),
+            (net("::/0"), 3),
+        ];
+        let kept = compressed(given);
+        assert_eq!(kept[..2], [(net("10.1.3.0/24"), 2), (net("10.1.0.0/16"), 1)]);
+        assert_eq!(kept.len(), 4, "{kept:?}");
+    }
+
+    #[test]
+    fn the_kernel_is_asked_for_the_source_toward_a_target() {
+        assert_eq!(source_toward([127, 0, 0, 9].into()), Some([127, 0, 0, 1].into()));
+    }
+}
