@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hashbrown::HashMap;
+use ipnet::IpNet;
 use tidegate_balance::{Duty, Named};
 use tidegate_sip::{Host, Uri};
 use tidegate_world::Path;
@@ -28,6 +29,8 @@ pub(crate) enum Origin {
 pub(crate) struct Addresses {
     listeners: Vec<Own>,
     members: HashMap<SocketAddr, Member>,
+    /// Networks from which back ends send, beside their addresses.
+    networks: Vec<(IpNet, Member)>,
     /// The longest prefix first.
     routes: Vec<EgressRoute>,
     /// By pool, the listener from which requests go there, where one is configured.
@@ -103,6 +106,7 @@ impl Addresses {
         let mut addresses = Self {
             listeners: settings.listeners.iter().map(Own::new).collect(),
             members: HashMap::new(),
+            networks: Vec::new(),
             routes: settings.egress_routes.clone(),
             pool_listeners: Vec::new(),
         };
@@ -115,6 +119,13 @@ impl Addresses {
     /// is known if it still holds something.
     pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
         self.members.clear();
+        self.networks.clear();
+        for (pool, settings) in (0..).zip(pools) {
+            for (backend, networks) in (0..).zip(&settings.sources) {
+                let member = Member { pool, backend };
+                self.networks.extend(networks.iter().map(|net| (*net, member)));
+            }
+        }
         self.pool_listeners = pools.iter().map(|pool| pool.listener).collect();
         let members = || {
             pools.iter().enumerate().flat_map(|(p, pool)| {
@@ -166,6 +177,9 @@ impl Addresses {
             return Origin::Member(member);
         }
         let ip = canonical(path.remote).ip();
+        if let Some((_, member)) = self.networks.iter().find(|(net, _)| net.contains(&ip)) {
+            return Origin::Member(*member);
+        }
         let listener = &self.listeners[self.listener_at(path.local)].listener;
         if listener.trust.iter().any(|net| net.contains(&ip)) {
             Origin::Trusted

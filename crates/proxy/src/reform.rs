@@ -163,12 +163,17 @@ fn seat_backends(
         }
         one => one,
     };
+    let mut networks = settings.sources;
+    networks.resize_with(new.len(), Vec::new);
+    let sources = seats.iter().map(|seat| seat.map_or_else(Vec::new, |i| networks[i].clone()));
+    let sources = sources.collect();
     let pool = Pool::of(settings.pool.name(), backends);
-    PoolSettings { pool, choice, ..settings }
+    PoolSettings { pool, choice, sources, ..settings }
 }
 
 #[cfg(test)]
 mod tests {
+    use ipnet::IpNet;
     use tidegate_balance::Policy;
 
     use super::*;
@@ -217,13 +222,15 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_keeps_the_q_of_each() {
+    fn a_fork_keeps_the_q_of_each_and_the_networks_it_sends_from() {
         let old = pool("app", &["a", "b"]);
         let choice = Choice::All(vec![300, 700]);
-        let new = PoolSettings { choice, ..pool("app", &["c", "b"]) };
+        let net: IpNet = "192.0.2.0/24".parse().unwrap();
+        let new = PoolSettings { choice, sources: vec![vec![net]], ..pool("app", &["c", "b"]) };
         let seated = seat_backends(old.pool.backends(), new, |seat| seat == 0);
         assert_eq!(names(&seated), ["a", "b", "c"]);
         assert_eq!(seated.choice, Choice::All(vec![0, 700, 300]));
+        assert_eq!(seated.sources, [vec![], vec![], vec![net]]);
     }
 
     #[test]

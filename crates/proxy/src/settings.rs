@@ -205,6 +205,8 @@ pub struct PoolSettings {
     /// The index of the listener from which requests go to its back ends; `None`: by the routes of
     /// this machine.
     pub listener: Option<usize>,
+    /// Networks from which each back end sends, beside its own address and port, in their order.
+    pub sources: Vec<Vec<IpNet>>,
 }
 
 /// A network, and the listener that has the source address which the kernel uses to reach it.
@@ -228,6 +230,7 @@ impl PoolSettings {
             health: Health::default(),
             backup: None,
             listener: None,
+            sources: Vec::new(),
         }
     }
 

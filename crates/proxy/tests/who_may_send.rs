@@ -460,3 +460,24 @@ fn what_a_back_end_sends_to_a_pool_keeps_to_one_back_end_of_it() {
     let cancel = request("CANCEL", "sip:bob@192.0.2.1", "a", 1, "");
     assert_eq!(script.one(CALLER, &cancel).to, caller.to, "the caller's own call is where it was");
 }
+
+#[test]
+fn a_back_end_that_sends_from_another_port_may_reach_what_it_may_from_its_own() {
+    let other = ["10.0.0.1:40000", "10.0.0.77:5060"];
+    let outward = |i: usize| request("INVITE", "sip:carol@203.0.113.9", &format!("s{i}"), 1, "");
+    let mut strict = Script::new();
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].sources =
+            vec![vec!["10.0.0.1/32".parse().unwrap(), "10.0.0.64/26".parse().unwrap()]];
+    });
+    for (i, from) in other.into_iter().enumerate() {
+        assert_eq!(strict.status(from, &outward(i)), 403, "{from}");
+        let sent = script.one(from, &outward(i));
+        assert_eq!(sent.to, address("203.0.113.9:5060"), "{from}");
+        // Its call is that back end's: a BYE with the token is on its way outside again.
+        let more = format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
+        let bye = request("BYE", "sip:carol@203.0.113.9", &format!("s{i}"), 2, &more);
+        assert_eq!(script.one(from, &bye).to, address("203.0.113.9:5060"), "{from}");
+    }
+    assert_eq!(script.status(CALLER, &outward(9)), 403);
+}

@@ -256,6 +256,7 @@ pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<pro
             health: config.health.clone(),
             backup: config.backup.as_ref().and_then(place).map(|place| place as u16),
             listener: config.listener,
+            sources: config.backends.iter().map(|backend| backend.sources.clone()).collect(),
         }
     };
     pools.iter().zip(&config.pool).map(settings).collect()

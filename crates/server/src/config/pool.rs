@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use tidegate_balance::{Entry, Learning, Values};
 use tidegate_proxy::{FORK_MAX, Health, Mode};
 use toml::Spanned;
@@ -15,9 +16,9 @@ use super::location::Location;
 use super::params;
 use super::section::Section;
 use super::tables::{
-    BACKEND, BACKEND_CALLS_MAX, BACKEND_CPS_MAX, BACKEND_NAME, BACKEND_PRIORITY, BACKUP,
-    FAILOVER_AFTER_MS, HEALTH, MODE, POLICY, POOL_LIMIT, POOL_LISTENER, POOL_NAME, POOL_PARAMS, Q,
-    TRIES_MAX, URI, WEIGHT,
+    BACKEND, BACKEND_CALLS_MAX, BACKEND_CPS_MAX, BACKEND_NAME, BACKEND_PRIORITY, BACKEND_SOURCES,
+    BACKUP, FAILOVER_AFTER_MS, HEALTH, MODE, POLICY, POOL_LIMIT, POOL_LISTENER, POOL_NAME,
+    POOL_PARAMS, Q, TRIES_MAX, URI, WEIGHT,
 };
 
 /// Servers among which calls are divided.
@@ -60,6 +61,8 @@ pub struct Backend {
     pub calls_max: Option<u64>,
     /// Requests a second that it is given.
     pub cps_max: Option<f64>,
+    /// Networks from which it sends, beside its address.
+    pub sources: Vec<IpNet>,
     /// When its turn comes in a fork, 0 to 1.
     pub q: f64,
 }
@@ -107,6 +110,7 @@ pub(super) struct BackendDraft {
     name: Option<Spanned<String>>,
     weight: Option<u32>,
     priority: Option<u32>,
+    sources: Option<Vec<IpNet>>,
     q: Option<Spanned<f64>>,
     has_q: bool,
 }
@@ -191,9 +195,12 @@ impl BackendDraft {
             .and_then(|priority| u32::try_from(priority.into_inner()).ok());
         let calls_max = section.given(&BACKEND_CALLS_MAX, report);
         let cps_max = section.given(&BACKEND_CPS_MAX, report);
+        let sources = section
+            .value(&BACKEND_SOURCES, report)
+            .map(|nets| nets.into_inner().into_iter().map(Spanned::into_inner).collect());
         let q = section.value(&Q, report);
         let has_q = section.has(&Q);
-        Self { location, calls_max, cps_max, name, weight, priority, q, has_q }
+        Self { location, calls_max, cps_max, name, weight, priority, sources, q, has_q }
     }
 
     fn finish(self) -> Option<Backend> {
@@ -204,6 +211,7 @@ impl BackendDraft {
             priority: self.priority?,
             calls_max: self.calls_max.map(Spanned::into_inner),
             cps_max: self.cps_max.map(Spanned::into_inner),
+            sources: self.sources?,
             q: self.q?.into_inner(),
         })
     }

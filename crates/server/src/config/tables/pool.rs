@@ -1,12 +1,14 @@
 //! `[[pool]]` and `[[pool.backend]]`.
 
+use ipnet::IpNet;
 use tidegate_balance::Entry;
 use tidegate_balance::registry::POLICIES;
 use tidegate_proxy::{Mode, TRIES_MAX as PROXY_TRIES_MAX};
 
+use crate::config::address;
 use crate::config::knob::{Absent, Knob, Table};
 use crate::config::location::{self, Location};
-use crate::config::shape::{Choice, Real, Text, Whole};
+use crate::config::shape::{Choice, List, Real, Text, Whole};
 use crate::config::tables::health::HEALTH;
 use crate::config::tables::limit::POOL_LIMIT;
 use crate::config::word;
@@ -133,6 +135,7 @@ pub static BACKEND: Table = Table {
         &BACKEND_PRIORITY,
         &BACKEND_CALLS_MAX,
         &BACKEND_CPS_MAX,
+        &BACKEND_SOURCES,
         &Q,
     ],
     tables: &[],
@@ -198,6 +201,21 @@ pub static BACKEND_CPS_MAX: Knob<Real> = Knob {
     doc: "Requests a second that it is given, of those that begin a call or stand alone; by all \
           shards together. A tenth of a second's worth may come at once, and two at the least; calls \
           with priority find a second's worth more.",
+};
+
+pub static BACKEND_SOURCES: Knob<List<Text<IpNet>>> = Knob {
+    name: "sources",
+    shape: List {
+        of: Text {
+            what: "an address or network, such as `\"192.0.2.10\"`",
+            parse: address::network,
+        },
+        count_max: 64,
+    },
+    absent: Absent::Default("[]"),
+    doc: "Networks from which it sends requests, beside its own address and port: other ports of its \
+          host, or the addresses of a cluster. Whoever sends from there may reach addresses outside, \
+          as the back end itself.",
 };
 
 pub static Q: Knob<Real> = Knob {
