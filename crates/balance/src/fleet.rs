@@ -5,6 +5,10 @@
 //! there, if there is one of that pool, name and site. So what is known of it stays, and so does what
 //! is counted on those that are configured no more, as long as any shard may have something there.
 //!
+//! A server may be in several pools, such as one for calls and one for registrations: in each it is
+//! the same back end, with one health, one count of calls and one limit. Its weight, its priority and
+//! its limits are those of the first pool that names it.
+//!
 //! Orders have numbers, the same in every shard. The first shard that hears one has it done. For
 //! those that hear it later it is done already, and what a later order has changed it leaves alone.
 
@@ -142,6 +146,7 @@ impl Roll {
 
     fn enlist(&mut self, now: Timestamp, musters: &[Muster]) {
         let mut known = self.known();
+        let split = take_split(&mut known, musters);
         self.pools = pools(musters, &mut known, |muster, post, backend| {
             backend.set_weight(post.weight);
             backend.set_priority(post.priority);
@@ -151,6 +156,7 @@ impl Roll {
                 backend.set_duty(now, Duty::InService);
             }
         });
+        known.extend(split);
         known.values().for_each(|backend| backend.set_duty(now, Duty::Removed));
         let leaving =
             known.into_iter().map(|((pool, ..), backend)| (pool, Arc::downgrade(&backend)));
@@ -177,17 +183,42 @@ fn pools(
     known: &mut Known,
     see: impl Fn(&Muster, &Post, &Arc<Backend>),
 ) -> Vec<Pool> {
-    let pool = |muster: &Muster| {
-        let backend = |post: &Post| {
-            let key = (muster.name.clone(), post.name.clone(), post.site.clone());
+    let mut made: BTreeMap<(&str, &Site), Arc<Backend>> = BTreeMap::new();
+    let mut pool = |muster| {
+        let Muster { name, backends, .. }: &Muster = muster;
+        let mut all = Vec::with_capacity(backends.len());
+        for post in backends {
+            let before = known.remove(&(name.clone(), post.name.clone(), post.site.clone()));
+            let server = (post.name.as_str(), &post.site);
+            if let Some(same) = made.get(&server) {
+                all.push(Arc::clone(same));
+                continue;
+            }
             let new = || Arc::new(Backend::new(&post.name, &post.site, post.weight));
-            let backend = known.remove(&key).unwrap_or_else(new);
+            let backend = before.unwrap_or_else(new);
             see(muster, post, &backend);
-            backend
-        };
-        Pool::of(&muster.name, muster.backends.iter().map(backend).collect())
+            made.insert(server, Arc::clone(&backend));
+            all.push(backend);
+        }
+        Pool::of(name, all)
     };
-    musters.iter().map(pool).collect()
+    musters.iter().map(&mut pool).collect()
+}
+
+/// Takes out the back ends that stay in some of their pools and leave others. In a pool that it has
+/// left a back end gets no new calls because it is [`Duty::Removed`], so the one that stays has to be
+/// another.
+fn take_split(known: &mut Known, musters: &[Muster]) -> Known {
+    let stays = |(pool, name, site): &(String, String, Site)| {
+        let mut pools = musters.iter().filter(|muster| muster.name == *pool);
+        pools.any(|muster| muster.backends.iter().any(|b| b.name == *name && b.site == *site))
+    };
+    let mut kinds: BTreeMap<*const Backend, [bool; 2]> = BTreeMap::new();
+    for (key, backend) in known.iter() {
+        kinds.entry(Arc::as_ptr(backend)).or_default()[usize::from(stays(key))] = true;
+    }
+    let is_split = |backend: &Arc<Backend>| kinds[&Arc::as_ptr(backend)] == [true, true];
+    known.extract_if(.., |_, backend| is_split(backend)).collect()
 }
 
 #[cfg(test)]
@@ -243,6 +274,27 @@ mod tests {
         drop(held);
         assert!(are_same(&fleet.enlist(NOW, 4, &moved), &second));
         assert_eq!(names(&fleet.pools()), [["b", "a"]]);
+    }
+
+    #[test]
+    fn a_server_in_two_pools_is_one_back_end() {
+        let one = || muster("calls", &[("a", 1, 3)]);
+        let two = || Muster { slow_start: Duration::ZERO, ..muster("register", &[("a", 1, 9)]) };
+        let fleet = Fleet::new(&[one(), two()]);
+        let pools = fleet.pools();
+        let a = Arc::clone(&pools[0].backends()[0]);
+        assert!(Arc::ptr_eq(&a, &pools[1].backends()[0]));
+        assert_eq!(a.weight(), 3, "that of the first pool");
+        let held = Lease::call(&a);
+        fleet.assign(NOW, 1, "a", Duty::Draining);
+        assert!(are_same(&fleet.enlist(NOW, 2, &[one(), two()]), &pools));
+        assert_eq!(a.duty(), Duty::Draining);
+        // It leaves one pool: who stays in the other is another one, and the calls end at the old.
+        let after = fleet.enlist(NOW, 3, &[two()]);
+        assert!(!Arc::ptr_eq(&a, &after[0].backends()[0]));
+        assert_eq!((a.duty(), after[0].backends()[0].duty()), (Duty::Removed, Duty::InService));
+        assert_eq!(names(&fleet.pools()).len(), 2, "its call is still shown");
+        drop(held);
     }
 
     #[test]

@@ -6,9 +6,10 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use tidegate_balance::{Backend, Duty, Site};
 use tidegate_sip::Passage;
 use tidegate_transaction::{Firing, OtherClient};
@@ -125,10 +126,14 @@ impl Probes {
 impl Endpoint {
     /// Chooses anew who is probed.
     pub(crate) fn enlist_probed(&mut self, now: Timestamp) {
-        let mut who = Vec::new();
+        let (mut who, mut seen) = (Vec::new(), HashSet::new());
         for (member, backend) in self.members() {
             let Some(probe) = &self.pool_settings(member.pool).health.probe else { continue };
             let site = backend.location().site();
+            // A server in several pools is asked once, as the first of them says.
+            if !seen.insert(Arc::as_ptr(backend)) {
+                continue;
+            }
             if backend.duty() != Duty::Removed && self.is_ours_to_probe(backend) {
                 who.push((member, site, probe.interval));
             }

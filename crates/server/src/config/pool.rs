@@ -110,6 +110,8 @@ pub(super) struct BackendDraft {
     name: Option<Spanned<String>>,
     weight: Option<u32>,
     priority: Option<u32>,
+    /// Where a key stands that describes the server, not its place in the pool.
+    own_keys: Option<Range<usize>>,
     sources: Option<Vec<IpNet>>,
     q: Option<Spanned<f64>>,
     has_q: bool,
@@ -187,6 +189,9 @@ impl BackendDraft {
         } else {
             location.as_ref().map(|at| Spanned::new(at.span(), at.get_ref().to_string()))
         };
+        let described =
+            [WEIGHT.name, BACKEND_PRIORITY.name, BACKEND_CALLS_MAX.name, BACKEND_CPS_MAX.name];
+        let own_keys = section.first_of(&described);
         let weight = section
             .value(&WEIGHT, report)
             .and_then(|weight| u32::try_from(weight.into_inner()).ok());
@@ -200,7 +205,38 @@ impl BackendDraft {
             .map(|nets| nets.into_inner().into_iter().map(Spanned::into_inner).collect());
         let q = section.value(&Q, report);
         let has_q = section.has(&Q);
-        Self { location, calls_max, cps_max, name, weight, priority, sources, q, has_q }
+        Self { location, calls_max, cps_max, name, weight, priority, own_keys, sources, q, has_q }
+    }
+
+    /// Reports what keeps this from being the server that an earlier pool names at the same place.
+    fn check_same(&self, is_one_pool: bool, first: &Self, report: &mut Report) {
+        let (Some(here), Some(there)) = (&self.location, &first.location) else { return };
+        if is_one_pool {
+            return report.clash(
+                format!("two back ends at {}", here.get_ref()),
+                (here.span(), "used already"),
+                (there.span(), "here"),
+                "remove one of them: a server is in a pool once",
+            );
+        }
+        let name = |draft: &Self| draft.name.as_ref().map(|name| name.get_ref().clone());
+        if name(self) != name(first) {
+            return report.clash(
+                format!("two names of the server at {}", here.get_ref()),
+                (here.span(), "named otherwise here"),
+                (there.span(), "the same server"),
+                "give it the same `name` in every pool: it is one server, with one count of calls",
+            );
+        }
+        if let Some(own) = self.own_keys.clone() {
+            report.clash(
+                format!("two descriptions of the server at {}", here.get_ref()),
+                (own, "has no effect here"),
+                (there.span(), "described here"),
+                "write `weight`, `priority`, `calls_max` and `cps_max` in the first pool that names \
+                 the server",
+            );
+        }
     }
 
     fn finish(self) -> Option<Backend> {
@@ -296,19 +332,20 @@ pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
     }
 
     let mut names: HashMap<&str, Range<usize>> = HashMap::new();
-    let mut locations: HashMap<&Location, Range<usize>> = HashMap::new();
-    for backend in drafts.iter().flat_map(|pool| &pool.backends) {
-        let twin = backend.location.as_ref().and_then(|location| {
-            locations.insert(location.get_ref(), location.span()).map(|first| (location, first))
-        });
-        if let Some((location, first)) = twin {
-            report.clash(
-                format!("two back ends at {}", location.get_ref()),
-                (location.span(), "used already"),
-                (first, "here"),
-                "remove one of them: a server belongs to one pool, where its calls are counted",
-            );
-            continue;
+    let mut locations: HashMap<&Location, (usize, &BackendDraft)> = HashMap::new();
+    let backends = drafts
+        .iter()
+        .enumerate()
+        .flat_map(|(i, pool)| pool.backends.iter().map(move |backend| (i, backend)));
+    for (pool, backend) in backends {
+        if let Some(location) = &backend.location {
+            match locations.get(location.get_ref()) {
+                Some((other, first)) => {
+                    backend.check_same(pool == *other, first, report);
+                    continue;
+                }
+                None => drop(locations.insert(location.get_ref(), (pool, backend))),
+            }
         }
         let Some(name) = &backend.name else { continue };
         if let Some(first) = names.insert(name.get_ref(), name.span()) {

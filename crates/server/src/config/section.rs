@@ -58,6 +58,12 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.contains_key(knob.name)
     }
 
+    /// Where the first of these keys stands that are given.
+    pub fn first_of(&self, keys: &[&str]) -> Option<Range<usize>> {
+        let mut given = self.content.iter().map(|(key, _)| key);
+        given.find(|key| keys.contains(&&**key.get_ref())).map(Spanned::span)
+    }
+
     /// Reports each of these keys that is given, for it has no effect: `why` not, and what would be
     /// right instead of removing it.
     pub fn report_idle(&self, keys: &[&str], why: &str, instead: &str, report: &mut Report) {

@@ -150,8 +150,9 @@ pub static URI: Knob<Text<Location>> = Knob {
         parse: location::server,
     },
     absent: Absent::Required,
-    doc: "Where it is. Without a port, 5060. A server belongs to one pool only, because its \
-          open calls are counted there. A host name is resolved (`[resolver]`) to an address of the \
+    doc: "Where it is. Without a port, 5060. A server may be in several pools, such as one for \
+          calls and one for registrations: it is one back end, with one health and one count of \
+          calls, described in the first of them. A host name is resolved (`[resolver]`) to an address of the \
           family of the first `[[listen]]`, at the start, and again when the answer's time to live \
           is over, after 5 seconds to an hour. Of several addresses one is used: the present one \
           while it is among them, else the first. Calls stay at the address where they are. Until \
