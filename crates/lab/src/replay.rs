@@ -47,7 +47,7 @@ pub fn replay(
     let head = recording.head();
     check(head, config)?;
     let assembly = Assembly::new(config, &head.keys, head.listeners.clone(), head.seed)
-        .with_egress_routes(head.egress_routes.clone());
+        .within(head.environment.clone());
     let pool = Pool::new();
     let mut core = assembly.part(0).core(pool.clone());
     let verdict = recording.replay(&mut core, &pool, see)?;
@@ -68,6 +68,7 @@ fn check(head: &Head, config: &Config) -> Result<(), Unreadable> {
 #[cfg(test)]
 mod tests {
     use tidegate_proxy::Secret;
+    use tidegate_server::assembly::Environment;
     use tidegate_world::Seed;
 
     use super::*;
@@ -82,7 +83,7 @@ mod tests {
                      [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:3\"\n"
                 ),
                 listeners: vec!["127.0.0.1:1".parse().unwrap(); listeners],
-                egress_routes: Vec::new(),
+                environment: Environment::default(),
                 seed: Seed(1),
                 keys: Secret::of([0; 32]),
             };

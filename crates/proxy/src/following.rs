@@ -31,8 +31,7 @@ impl Endpoint {
         is_new: bool,
     ) -> Result<Option<Hop>, Instead> {
         if let Some(token) = routes.token {
-            // Only configured back ends are honoured; one that was taken out of the
-            // configuration is reached no more.
+            // Only back ends are honoured that are configured, or were a while ago.
             if let Some(owner) = self.addresses().member(token.backend) {
                 // Whoever has that address by now, after a reload, the call is counted where it began.
                 let is_there = |entry: &&Call| {
@@ -54,6 +53,20 @@ impl Endpoint {
                     None => hop.target,
                 };
                 return Ok(Some(Hop { target, held, ..hop }));
+            }
+            if self.addresses().was_removed(token.backend) {
+                return Ok(Some(Hop {
+                    target: token.backend,
+                    member: None,
+                    call: CallRef::NONE,
+                    toward_backend: false,
+                    own_routes: routes.own,
+                    is_strict: false,
+                    tier: self.tier_elsewhere(),
+                    choice: None,
+                    held: None,
+                    egress: None,
+                }));
             }
             // A process that has just started knows no names yet. A 481 would end the dialog (RFC
             // 3261 §12.2.1.2), and any refusal would be contradicted by what becomes of the

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use hashbrown::HashSet;
 use tidegate_balance::{Backend, Duty, Named};
 use tidegate_world::{Answer, Family, Query, QueryId, Question, Timestamp};
 
@@ -101,7 +102,12 @@ impl Names {
     pub(crate) fn enlist(&mut self, now: Timestamp, pools: &[PoolSettings]) {
         let mut before = std::mem::take(&mut self.entries);
         let backends = pools.iter().flat_map(|pool| pool.pool.backends());
+        // A server in several pools is asked for once.
+        let mut seen = HashSet::new();
         for backend in backends.filter(|b| b.named().is_some() && b.duty() != Duty::Removed) {
+            if !seen.insert(Arc::as_ptr(backend)) {
+                continue;
+            }
             let known = before.iter().position(|entry| Arc::ptr_eq(&entry.backend, backend));
             let new =
                 || Entry { backend: Arc::clone(backend), state: State::Due(now), failures: 0 };

@@ -1,5 +1,6 @@
 //! Who sent a message, and which addresses are ours.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hashbrown::HashMap;
@@ -13,6 +14,9 @@ use crate::settings::{EgressRoute, Listener, PoolSettings, Settings, canonical};
 
 /// The port of a SIP URI without one, RFC 3261 §19.1.2.
 pub(crate) const PORT: u16 = 5060;
+
+/// Addresses of removed back ends that are remembered.
+const REMOVED_MAX: usize = 4096;
 
 /// What a source may do follows from what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,8 @@ pub(crate) struct Addresses {
     networks: Vec<(IpNet, Member)>,
     /// The longest prefix first.
     routes: Vec<EgressRoute>,
+    /// Where back ends were that are configured no more: the last.
+    removed: VecDeque<SocketAddr>,
     /// By pool, the listener from which requests go there, where one is configured.
     pool_listeners: Vec<Option<usize>>,
 }
@@ -109,6 +115,7 @@ impl Addresses {
             networks: Vec::new(),
             routes: settings.egress_routes.clone(),
             pool_listeners: Vec::new(),
+            removed: settings.removed.iter().copied().take(REMOVED_MAX).collect(),
         };
         addresses.locate(&settings.pools);
         addresses
@@ -118,7 +125,7 @@ impl Addresses {
     /// is there comes before who was, and who is configured comes before who is no more: that one
     /// is known if it still holds something.
     pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
-        self.members.clear();
+        let before = std::mem::take(&mut self.members);
         self.networks.clear();
         for (pool, settings) in (0..).zip(pools) {
             for (backend, networks) in (0..).zip(&settings.sources) {
@@ -150,6 +157,23 @@ impl Addresses {
                 self.members.entry(canonical(address)).or_insert(member);
             }
         }
+        self.remember_removed(before);
+    }
+
+    /// Remembers the addresses where a back end was before, and none is now.
+    fn remember_removed(&mut self, before: HashMap<SocketAddr, Member>) {
+        let mut gone: Vec<_> =
+            before.into_keys().filter(|address| !self.members.contains_key(address)).collect();
+        gone.sort_unstable();
+        self.removed.retain(|address| !gone.contains(address));
+        self.removed.extend(gone);
+        let excess = self.removed.len().saturating_sub(REMOVED_MAX);
+        self.removed.drain(..excess);
+    }
+
+    /// Whether a back end was at `address` that is configured no more. Its dialogs go on.
+    pub(crate) fn was_removed(&self, address: SocketAddr) -> bool {
+        self.removed.contains(&canonical(address))
     }
 
     /// Whether a back end may be at an address that somebody else has named.

@@ -17,7 +17,7 @@ use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::picking::{Chosen, demand_of};
 use crate::request::Request;
-use crate::settings::{Choice, Rule, RuleTarget, Senders};
+use crate::settings::{Choice, Rule, RuleTarget, Senders, canonical};
 use crate::token::RouteToken;
 
 /// Where a request goes next.
@@ -77,7 +77,15 @@ impl Endpoint {
         let egress = routes.egress.filter(|_| routes.token.is_some());
         let fingerprint = self.keys().call.fingerprint(call_id);
         let call = self.calls().find(fingerprint);
-        let origin = self.addresses().origin(&received.path);
+        // A back end that was taken out of the configuration still ends its dialogs, by its token.
+        let remote = canonical(received.path.remote);
+        let is_removed = |token: RouteToken| {
+            token.backend == remote && self.addresses().was_removed(token.backend)
+        };
+        let (origin, leaves) = match self.addresses().origin(&received.path) {
+            Origin::Stranger if routes.token.is_some_and(is_removed) => (Origin::Trusted, true),
+            origin => (origin, false),
+        };
         let in_dialog = essentials.to.tag().is_some();
         let is_new = !in_dialog && !matches!(method, Method::Ack | Method::Cancel);
         let ours = self.addresses().is_own_target(uri, received.path.local);
@@ -95,7 +103,9 @@ impl Endpoint {
         }
         let outward = match origin {
             Origin::Member(_) => true,
-            Origin::Trusted => routes.token.is_none() && call.is_none() && !routes.is_end(),
+            Origin::Trusted => {
+                leaves || routes.token.is_none() && call.is_none() && !routes.is_end()
+            }
             Origin::Stranger => false,
         };
         // What forks forks each time it begins anew.

@@ -260,6 +260,9 @@ pub struct Settings {
     pub egress_routes: Vec<EgressRoute>,
     /// The pools, shared with the other shards, and how each is chosen from.
     pub pools: Vec<PoolSettings>,
+    /// Addresses of back ends that were taken out of the configuration before the start and may
+    /// still have dialogs.
+    pub removed: Vec<SocketAddr>,
     /// Rules for new requests; the first that matches decides.
     pub rules: Vec<Rule>,
     /// The secret of our address.
@@ -297,6 +300,7 @@ impl Settings {
             shards: 1,
             listeners,
             egress_routes: Vec::new(),
+            removed: Vec::new(),
             pools,
             rules: vec![Rule {
                 from: Senders::Any,

@@ -481,3 +481,28 @@ fn a_back_end_that_sends_from_another_port_may_reach_what_it_may_from_its_own() 
     }
     assert_eq!(script.status(CALLER, &outward(9)), 403);
 }
+
+#[test]
+fn dialogs_of_a_back_end_that_was_removed_go_on_both_ways_after_a_restart() {
+    let without_a = |settings: &mut tidegate_proxy::Settings| {
+        let pool = tidegate_balance::Pool::new("app", &[("b", address(BACKEND_B), 1)]);
+        settings.pools = vec![stateless(pool)];
+    };
+    let mut before = Script::new();
+    let sent = before.one(CALLER, &invite("r1"));
+    assert_eq!(sent.to, address(BACKEND_A));
+    let more = format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
+    let bye = |uri| request("BYE", uri, "r1", 2, &more);
+    let mut forgetful = Script::with(Policy::Rr, without_a);
+    assert_eq!(forgetful.status(CALLER, &bye("sip:bob@10.0.0.1:5070")), 481);
+    let mut after = Script::with(Policy::Rr, |settings| {
+        without_a(settings);
+        settings.removed = vec![address(BACKEND_A)];
+    });
+    assert_eq!(after.one(CALLER, &bye("sip:bob@10.0.0.1:5070")).to, address(BACKEND_A));
+    let sent = after.one(BACKEND_A, &bye("sip:alice@198.51.100.7:5060"));
+    assert_eq!(sent.to, address(CALLER));
+    // It may end its dialogs, and begin nothing.
+    let outward = request("INVITE", "sip:carol@203.0.113.9", "r2", 1, "");
+    assert_eq!(after.status(BACKEND_A, &outward), 403);
+}

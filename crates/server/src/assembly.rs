@@ -22,12 +22,21 @@ use crate::status::Instruments;
 use crate::steered::Steered;
 use crate::steering::Steering;
 
+/// Facts about the machine and the past that a core is built from, beside its configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// The networks that each listener reaches.
+    pub egress_routes: Vec<EgressRoute>,
+    /// Addresses of back ends that were configured until lately.
+    pub removed: Vec<SocketAddr>,
+}
+
 /// What all shards of a process share.
 pub struct Assembly<'a> {
     config: &'a Config,
     keys: &'a Secret,
     locals: Vec<SocketAddr>,
-    egress_routes: Vec<EgressRoute>,
+    environment: Environment,
     fleet: Fleet,
     pools: Vec<balance::Pool>,
     counters: Vec<ShardCounters>,
@@ -45,14 +54,14 @@ impl<'a> Assembly<'a> {
         let fleet = Fleet::new(&musters(config));
         let pools = fleet.pools();
         let moves = proxy::Moves::default();
-        let egress_routes = Vec::new();
-        Self { config, keys, locals, egress_routes, fleet, pools, counters, bans, moves, seed }
+        let environment = Environment::default();
+        Self { config, keys, locals, environment, fleet, pools, counters, bans, moves, seed }
     }
 
-    /// With the networks that each listener reaches.
+    /// Builds its cores in this environment, and not in an empty one.
     #[must_use]
-    pub fn with_egress_routes(self, egress_routes: Vec<EgressRoute>) -> Self {
-        Self { egress_routes, ..self }
+    pub fn within(self, environment: Environment) -> Self {
+        Self { environment, ..self }
     }
 
     /// Its back ends, also when the configuration is read again.
@@ -131,7 +140,8 @@ impl<'a> Assembly<'a> {
                 kept: (config.admin.refusals_kept / shards).max(1),
             },
             seed: self.seed,
-            egress_routes: self.egress_routes.clone(),
+            egress_routes: self.environment.egress_routes.clone(),
+            removed: self.environment.removed.clone(),
             ..proxy::Settings::new(
                 config.listen.iter().zip(&self.locals).map(listener).collect(),
                 pool_settings(pools, config),

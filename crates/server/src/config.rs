@@ -56,8 +56,8 @@ use section::Section;
 use tables::{
     ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX,
     COALESCE_US, DRAIN_SECONDS, EMULATE, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN, OVERLOAD, POOL,
-    QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND, RESOLVER, RESOLVER_SERVERS, ROOT, ROUTE, SERVER,
-    SHARDS, STATE_DIR, TRANSACTIONS_MAX,
+    QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND, REMOVED_BACKEND_SECONDS, RESOLVER,
+    RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SHARDS, STATE_DIR, TRANSACTIONS_MAX,
 };
 
 /// A configuration that was found right.
@@ -116,6 +116,8 @@ pub struct Server {
     pub transactions_max: usize,
     /// How long an answered call without any message is held.
     pub call_idle: Duration,
+    /// How long the address of a back end that is configured no more is honoured in tokens.
+    pub removed_backend: Duration,
     /// Messages of one class that wait for service at the most.
     pub queue_max: usize,
     /// How long a back end gets no new calls after a delivery to it failed.
@@ -129,6 +131,12 @@ impl Config {
     pub fn has_names(&self) -> bool {
         let is_name = |backend: &Backend| backend.location.address().is_none();
         self.pool.iter().flat_map(|pool| &pool.backends).any(is_name)
+    }
+
+    /// The addresses of the back ends that are configured by address.
+    pub fn backend_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let backends = self.pool.iter().flat_map(|pool| &pool.backends);
+        backends.filter_map(|backend| backend.location.address())
     }
 
     /// Reads the configuration file at `path`.
@@ -239,6 +247,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     let calls_max = whole(&CALLS_MAX);
     let transactions_max = whole(&TRANSACTIONS_MAX);
     let call_idle = whole(&CALL_IDLE_SECONDS);
+    let removed_backend = whole(&REMOVED_BACKEND_SECONDS);
     let queue_max = whole(&QUEUE_MAX);
     let backend_pause = whole(&BACKEND_PAUSE_SECONDS);
     let coalesce = whole(&COALESCE_US);
@@ -250,6 +259,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
         calls_max: usize::try_from(calls_max?).ok()?,
         transactions_max: usize::try_from(transactions_max?).ok()?,
         call_idle: Duration::from_secs(call_idle?),
+        removed_backend: Duration::from_secs(removed_backend?),
         queue_max: usize::try_from(queue_max?).ok()?,
         backend_pause: Duration::from_secs(backend_pause?),
         coalesce: Duration::from_micros(coalesce?),

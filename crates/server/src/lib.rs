@@ -14,6 +14,7 @@ pub mod phase;
 pub mod policies;
 pub mod recording;
 pub mod refusals;
+mod removed;
 mod run;
 pub mod signal;
 mod sources;

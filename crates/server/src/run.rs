@@ -19,13 +19,14 @@ use tidegate_world::{Pool, Seed};
 use crate::StartError;
 use crate::acts::{Act, Acts, Asked, By, Outcome};
 use crate::admin::{Admin, Controls, Pages, Status};
-use crate::assembly::{Assembly, Part};
+use crate::assembly::{Assembly, Environment, Part};
 use crate::bans;
 use crate::config::Config;
 use crate::key::{self, Keeper};
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
+use crate::removed::RemovedBackends;
 use crate::signal::{Signal, Signals};
 use crate::status::Instruments;
 use crate::{sources, wiring};
@@ -121,19 +122,16 @@ pub fn run(
     let seed = getrandom::u64().map(Seed).map_err(|error| {
         StartError::new("random numbers", error.to_string(), "run where getrandom(2) works")
     })?;
-    let routes: Vec<_> = egress_networks(&listeners)
-        .into_iter()
-        .map(|(to, listener)| EgressRoute { to, listener })
-        .collect();
-    let assembly =
-        Assembly::new(config, keys, listeners.clone(), seed).with_egress_routes(routes.clone());
+    let removed = RemovedBackends::new(state_dir, config.server.removed_backend);
+    let environment = environment(config, &listeners, &removed)?;
+    let assembly = Assembly::new(config, keys, listeners.clone(), seed).within(environment.clone());
 
     let mut metrics = Metrics::new();
     let counters = assembly.counters();
     sources::add(&mut metrics, counters.to_vec(), assembly.fleet().clone(), clock);
     bans::add(&mut metrics, assembly.bans().clone(), clock);
     let (recorder, mut journal) = record
-        .map(|to| begin_recording(to, config, keys, &listeners, routes, seed))
+        .map(|to| begin_recording(to, config, keys, &listeners, environment, seed))
         .transpose()?
         .unzip();
     if let Some(recorder) = &recorder {
@@ -141,7 +139,7 @@ pub fn run(
     }
     let status = status(&groups, assembly.instruments(), clock);
     let orders = Orders::to(config.server.shards);
-    let steering = Arc::new(assembly.steering(orders.clone()));
+    let steering = Arc::new(assembly.steering(orders.clone()).noting(removed));
     let (rotation, heard) = (config.server.rotation, orders.clone());
     let keeper = Arc::new(Keeper::new(state_dir.to_owned(), ring, rotation, begun, heard));
     let (acts, told) = Acts::channel();
@@ -239,12 +237,30 @@ pub fn run(
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
 }
 
+/// What the machine and the state directory say.
+fn environment(
+    config: &Config,
+    listeners: &[SocketAddr],
+    removed: &RemovedBackends,
+) -> Result<Environment, StartError> {
+    let route = |(to, listener)| EgressRoute { to, listener };
+    let gone = removed.update(key::unix_time().as_secs(), config.backend_addresses());
+    let gone = gone.map_err(|error| {
+        let remedy = "let this user write there, or name another `[server] state_dir`";
+        StartError::new(removed.path().display(), error.to_string(), remedy)
+    })?;
+    Ok(Environment {
+        egress_routes: egress_networks(listeners).into_iter().map(route).collect(),
+        removed: gone,
+    })
+}
+
 fn begin_recording(
     to: &RecordTo,
     config: &Config,
     keys: &Secret,
     listeners: &[SocketAddr],
-    egress_routes: Vec<EgressRoute>,
+    environment: Environment,
     seed: Seed,
 ) -> Result<(Recorder, Journal), StartError> {
     if config.server.shards != 1 {
@@ -256,7 +272,7 @@ fn begin_recording(
         program: env!("CARGO_PKG_VERSION").to_owned(),
         configuration: to.configuration.clone(),
         listeners: listeners.to_vec(),
-        egress_routes,
+        environment,
         seed,
         keys: keys.clone(),
     };

@@ -13,8 +13,9 @@ use tidegate_world::{Counter, ORDER_MAX, Timestamp};
 
 use crate::config::order::{self, Refused};
 use crate::config::{Config, Diagnostics, needs_restart, overload_toml};
+use crate::removed::RemovedBackends;
 use crate::sources::{ShardCounters, sojourns};
-use crate::{laws, status};
+use crate::{key, laws, status};
 
 /// Changes what all shards do, and says what is in force.
 pub struct Steering {
@@ -23,6 +24,7 @@ pub struct Steering {
     wanted: Mutex<Wanted>,
     orders: Orders,
     shards: Vec<ShardCounters>,
+    removed: Option<RemovedBackends>,
 }
 
 struct Wanted {
@@ -42,6 +44,8 @@ pub enum NotSteered {
     Unknown(Vec<String>),
     /// The configuration has this many bytes, more than an order may have.
     TooLong(usize),
+    /// The state directory could not be written.
+    State(std::path::PathBuf, std::io::Error),
     /// A shard could not be told.
     NotGiven(NotGiven),
 }
@@ -61,6 +65,7 @@ impl fmt::Display for NotSteered {
                 let most = ORDER_MAX / 1024;
                 write!(f, "a configuration of {bytes} bytes: {most} KiB can be read again; restart")
             }
+            Self::State(path, error) => write!(f, "cannot write {}: {error}", path.display()),
             Self::NotGiven(why) => write!(f, "{why}; try again"),
         }
     }
@@ -76,7 +81,14 @@ impl Steering {
         shards: Vec<ShardCounters>,
     ) -> Self {
         let overload = config.overload.clone();
-        Self { fleet, wanted: Mutex::new(Wanted { config, overload, given: 0 }), orders, shards }
+        let wanted = Mutex::new(Wanted { config, overload, given: 0 });
+        Self { fleet, wanted, orders, shards, removed: None }
+    }
+
+    /// Notes which back ends a reload takes out of the configuration.
+    #[must_use]
+    pub(crate) fn noting(self, removed: RemovedBackends) -> Self {
+        Self { removed: Some(removed), ..self }
     }
 
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
@@ -132,6 +144,11 @@ impl Steering {
         }
         if source.len() > ORDER_MAX {
             return Err(NotSteered::TooLong(source.len()));
+        }
+        if let Some(removed) = &self.removed {
+            // Before anything is changed: without it a restart would lose calls.
+            let noted = removed.update(key::unix_time().as_secs(), config.backend_addresses());
+            noted.map_err(|error| NotSteered::State(removed.path().to_owned(), error))?;
         }
         let had = &wanted.config.overload.gate;
         let law = (config.overload.gate.law != had.law).then_some(config.overload.gate.law);

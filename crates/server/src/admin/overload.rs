@@ -143,7 +143,7 @@ fn refused(why: NotSteered) -> Response {
     let status = match why {
         NotSteered::Refused(Refused::Wrong(_)) | NotSteered::Unknown(_) => StatusCode::BAD_REQUEST,
         NotSteered::Refused(Refused::Restart(_)) | NotSteered::TooLong(_) => StatusCode::CONFLICT,
-        NotSteered::NotGiven(_) => StatusCode::SERVICE_UNAVAILABLE,
+        NotSteered::NotGiven(_) | NotSteered::State(..) => StatusCode::SERVICE_UNAVAILABLE,
     };
     text(status, format!("{}\n", why.to_string().trim_end()))
 }

@@ -48,6 +48,7 @@ fn changed_server(old: &Server, new: &Server) -> Vec<String> {
         ("calls_max", old.calls_max != new.calls_max),
         ("transactions_max", old.transactions_max != new.transactions_max),
         ("call_idle_seconds", old.call_idle != new.call_idle),
+        ("removed_backend_seconds", old.removed_backend != new.removed_backend),
         ("queue_max", old.queue_max != new.queue_max),
         ("backend_pause_seconds", old.backend_pause != new.backend_pause),
         ("coalesce_us", old.coalesce != new.coalesce),

@@ -73,6 +73,7 @@ pub(super) static SERVER: Table = Table {
         &CALLS_MAX,
         &TRANSACTIONS_MAX,
         &CALL_IDLE_SECONDS,
+        &REMOVED_BACKEND_SECONDS,
         &QUEUE_MAX,
         &BACKEND_PAUSE_SECONDS,
         &COALESCE_US,
@@ -159,6 +160,15 @@ pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {
     doc: "Seconds without a request after which an answered call is taken for ended, if it has no \
           session timer: one that has (RFC 4028) is kept until 32 seconds after its session has \
           expired. Its later requests still find their back end, by the token in their Route.",
+};
+
+pub(super) static REMOVED_BACKEND_SECONDS: Knob<Whole> = Knob {
+    name: "removed_backend_seconds",
+    shape: Whole(0..=604_800),
+    absent: Absent::Default("10_800"),
+    doc: "Seconds for which requests within a dialog still reach a back end that was taken out of the \
+          configuration, also after a restart: `state_dir` keeps its address. A back end that is known \
+          by name is forgotten at the restart.",
 };
 
 pub(super) static QUEUE_MAX: Knob<Whole> = Knob {

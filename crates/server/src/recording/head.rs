@@ -13,6 +13,7 @@ use tidegate_world::Seed;
 use super::Unreadable;
 use super::block::checksum;
 use super::ring::Layout;
+use crate::assembly::Environment;
 use crate::key::{self, from_hex, to_hex};
 
 /// The version of the file's format.
@@ -36,8 +37,8 @@ pub struct Head {
     pub configuration: String,
     /// Addresses of the listeners, in the order of the configuration.
     pub listeners: Vec<SocketAddr>,
-    /// The networks that each listener reached.
-    pub egress_routes: Vec<EgressRoute>,
+    /// What it was built from beside.
+    pub environment: Environment,
     /// The seed of all that is random in the core.
     pub seed: Seed,
     /// Its keys at the beginning; what became of them stands among the inputs.
@@ -47,7 +48,8 @@ pub struct Head {
 impl Head {
     /// The head as it stands at the beginning of a file, with where its slots are.
     pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
-        let Self { program, configuration, listeners, egress_routes, seed, keys } = self;
+        let Self { program, configuration, listeners, environment, seed, keys } = self;
+        let Environment { egress_routes, removed } = environment;
         let route = |route: &EgressRoute| json!([route.to.to_string(), route.listener]);
         let egress_routes: Value = egress_routes.iter().map(route).collect();
         let text = json!({
@@ -55,6 +57,7 @@ impl Head {
             "configuration": configuration,
             "listeners": listeners,
             "egress_routes": egress_routes,
+            "removed": removed,
             "seed": seed.0,
             "base": to_hex(&keys.base.0),
             "keys": key::order::text(&keys.tokens),
@@ -118,8 +121,12 @@ impl Head {
             let to = value[0].as_str()?.parse().ok()?;
             Some(EgressRoute { to, listener: value[1].as_u64()? as usize })
         };
-        // Recordings of versions that knew no such routes have none.
-        let routes = value["egress_routes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        // Recordings of versions that knew no environment have none.
+        let list = |name: &str| value[name].as_array().map(Vec::as_slice).unwrap_or_default();
+        let environment = Environment {
+            egress_routes: list("egress_routes").iter().map(route).collect::<Option<_>>()?,
+            removed: list("removed").iter().map(listener).collect::<Option<_>>()?,
+        };
         let base = Base(from_hex(value["base"].as_str()?.as_bytes())?);
         let tokens = key::order::given(value["keys"].as_str()?.as_bytes())?;
         Some(Self {
@@ -130,7 +137,7 @@ impl Head {
                 .iter()
                 .map(listener)
                 .collect::<Option<_>>()?,
-            egress_routes: routes.iter().map(route).collect::<Option<_>>()?,
+            environment,
             seed: Seed(value["seed"].as_u64()?),
             keys: Secret { base, tokens },
         })

@@ -15,6 +15,7 @@ use super::block::{HEADER, Header};
 use super::journal::Journal;
 use super::writer::{Recorder, Tally};
 use super::*;
+use crate::assembly::Environment;
 
 /// Answers a datagram with what it has seen so far.
 struct Answering {
@@ -60,7 +61,10 @@ fn head() -> Head {
         program: "1.2.3".to_owned(),
         configuration: "a \"quoted\"\nline\n".to_owned(),
         listeners: vec!["127.0.0.1:5060".parse().unwrap(), "[::1]:5060".parse().unwrap()],
-        egress_routes: vec![EgressRoute { to: "2001:db8::/32".parse().unwrap(), listener: 1 }],
+        environment: Environment {
+            egress_routes: vec![EgressRoute { to: "2001:db8::/32".parse().unwrap(), listener: 1 }],
+            removed: vec!["192.0.2.7:5060".parse().unwrap()],
+        },
         seed: Seed(u64::MAX),
         keys: Secret {
             base: Base([1; 32]),

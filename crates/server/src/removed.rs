@@ -1,0 +1,105 @@
+//! Back ends that were taken out of the configuration, remembered in `state_dir`.
+//!
+//! The token of a dialog names its back end by address, and only known addresses are honoured. A
+//! process that has been restarted knows those that are configured; this file tells it of those that
+//! were until lately, so that their calls can be ended. Each line is an address and either
+//! `configured` or the time in Unix seconds when it was found to be gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const FILE_NAME: &str = "backends";
+
+/// Addresses kept at the most: the latest.
+const ADDRESSES_MAX: usize = 65_536;
+
+/// The file of back ends in a state directory.
+#[derive(Clone, Debug)]
+pub(crate) struct RemovedBackends {
+    path: PathBuf,
+    keep: Duration,
+}
+
+impl RemovedBackends {
+    /// The file in `state_dir`; an address that is gone is kept for `keep`.
+    pub(crate) fn new(state_dir: &Path, keep: Duration) -> Self {
+        Self { path: state_dir.join(FILE_NAME), keep }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Notes at `now`, in Unix seconds, that these addresses are configured. Returns those that were
+    /// before and are not any more.
+    ///
+    /// # Errors
+    /// Those of reading and writing the file. Lines that cannot be read are passed over.
+    pub(crate) fn update(
+        &self,
+        now: u64,
+        configured: impl IntoIterator<Item = SocketAddr>,
+    ) -> io::Result<Vec<SocketAddr>> {
+        let text = match fs::read_to_string(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            read => read?,
+        };
+        let known = text.lines().filter_map(|line| line.split_once(' '));
+        let mut gone: BTreeMap<SocketAddr, u64> = BTreeMap::new();
+        for (address, since) in known.take(ADDRESSES_MAX) {
+            let Ok(address) = address.parse() else { continue };
+            // A clock that was set back makes nobody older.
+            let since = since.parse().map_or(now, |since: u64| since.min(now));
+            gone.insert(address, since);
+        }
+        let configured: BTreeSet<_> = configured.into_iter().collect();
+        gone.retain(|address, _| !configured.contains(address));
+        gone.retain(|_, since| now - *since < self.keep.as_secs());
+
+        let mut lines: Vec<_> = configured.iter().map(|at| format!("{at} configured\n")).collect();
+        lines.extend(gone.iter().map(|(address, since)| format!("{address} {since}\n")));
+        let written = self.path.with_extension("new");
+        fs::write(&written, lines.concat())?;
+        fs::rename(&written, &self.path)?;
+        Ok(gone.into_keys().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        ([192, 0, 2, 1], port).into()
+    }
+
+    #[test]
+    fn an_address_is_kept_for_a_time_after_it_is_gone_and_no_longer() {
+        let dir = tempfile::tempdir().unwrap();
+        let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
+        let at = |now, ports: &[u16]| {
+            let gone = removed.update(now, ports.iter().copied().map(address)).unwrap();
+            gone.iter().map(SocketAddr::port).collect::<Vec<_>>()
+        };
+        assert_eq!(at(1000, &[1, 2, 3]), [0; 0]);
+        // However long it was configured, it is gone from when that is seen.
+        assert_eq!(at(5000, &[1]), [2, 3]);
+        assert_eq!(at(5050, &[1, 3]), [2], "it is back");
+        assert_eq!(at(5099, &[1]), [2, 3]);
+        assert_eq!(at(5100, &[1]), [3], "the time of the other is over");
+        assert_eq!(at(4000, &[1]), [3], "the clock was set back");
+        assert_eq!(at(4100, &[1]), [0; 0]);
+    }
+
+    #[test]
+    fn lines_that_are_damaged_are_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
+        fs::write(removed.path(), "nonsense\n192.0.2.1:7 configured\n192.0.2.1:8\n").unwrap();
+        assert_eq!(removed.update(1, []).unwrap(), [address(7)]);
+    }
+}
