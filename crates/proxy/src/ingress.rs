@@ -126,9 +126,10 @@ impl Ingress {
         self.gate.on_completion(now, class as u8, cost);
     }
 
-    /// A message was served of which nothing is known.
-    pub(crate) fn on_unverified_served(&mut self, cost: Duration) {
-        self.spare.add(cost);
+    /// It has taken so long, if that is known, to serve a message that nothing proves.
+    pub(crate) fn on_stray_served(&mut self, now: Timestamp, cost: Option<Duration>) {
+        let cost = self.spare.add(cost);
+        self.sifting.on_served(now, cost);
     }
 
     /// Heeds what the service of a message has shown of its sender; of one that `is_unverified` it

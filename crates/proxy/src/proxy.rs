@@ -42,8 +42,8 @@ pub struct Proxy {
 struct InService {
     class: Class,
     since: Timestamp,
-    /// It was not found to belong to anything, and is served beside all else.
-    is_unverified: bool,
+    /// It was found not to belong to anything.
+    is_stray: bool,
 }
 
 /// Messages that were looked at and judged, and since when.
@@ -135,6 +135,14 @@ impl Proxy {
         self.looks = Looks::default();
     }
 
+    /// Something else is done before the message in service is known to be: how long that took is
+    /// not seen.
+    fn interrupt(&mut self, now: Timestamp) {
+        if self.in_service.take().is_some_and(|message| message.is_stray) {
+            self.ingress.on_stray_served(now, None);
+        }
+    }
+
     /// A driver may look at several messages at one time: what that took is known when time has
     /// passed.
     fn tell_looks(&mut self, now: Timestamp) {
@@ -203,6 +211,9 @@ impl Proxy {
                 self.work.stateless = self.endpoint.tiering.on_served(class);
                 let Self { ingress, endpoint, .. } = self;
                 if endpoint.shown != Shown::Nothing {
+                    if let Some(in_service) = &mut self.in_service {
+                        in_service.is_stray |= endpoint.shown == Shown::Stray;
+                    }
                     ingress.on_shown(now, &path, endpoint.shown, is_unverified, endpoint);
                 }
             }
@@ -263,7 +274,7 @@ impl Proxy {
 
 impl Core for Proxy {
     fn offer(&mut self, now: Timestamp, received: Received) {
-        self.in_service = None;
+        self.interrupt(now);
         self.tell_looks(now);
         self.endpoint.follow_names();
         let judged = self.ingress.offer(now, received, &self.endpoint);
@@ -272,10 +283,10 @@ impl Core for Proxy {
     }
 
     fn serve(&mut self, now: Timestamp) -> bool {
-        if let Some(InService { class, since, is_unverified }) = self.in_service.take() {
+        if let Some(InService { class, since, is_stray }) = self.in_service.take() {
             let cost = now.since(since);
-            if is_unverified {
-                self.ingress.on_unverified_served(cost);
+            if is_stray {
+                self.ingress.on_stray_served(now, Some(cost));
             } else {
                 self.ingress.on_completion(now, class, cost);
                 self.endpoint.tiering.on_completion(class, cost);
@@ -291,8 +302,8 @@ impl Core for Proxy {
             return false;
         };
         if let (Fate::Serve(_, admitted), Some(class)) = (&judged.fate, judged.class) {
-            let is_unverified = admitted.is_unverified;
-            self.in_service = Some(InService { class, since: now, is_unverified });
+            let is_stray = admitted.is_unverified;
+            self.in_service = Some(InService { class, since: now, is_stray });
         }
         self.carry_out(now, judged);
         if self.work.refused.is_some() {
@@ -303,7 +314,7 @@ impl Core for Proxy {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        self.in_service = None;
+        self.interrupt(now);
         self.looks = Looks::default();
         self.ingress.handle_timeout(now);
         if let Some(thinning) = &mut self.thinning {

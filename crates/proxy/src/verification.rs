@@ -20,6 +20,9 @@ use crate::transaction_branch::TransactionBranch;
 /// So many messages that nothing proves, in a second, are much.
 const MUCH: u32 = 64;
 
+/// So is what takes so long to serve: a hundredth of the processor.
+const LONG: Duration = Duration::from_millis(10);
+
 /// How long messages are verified as they arrive after there was much.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -40,17 +43,28 @@ pub(crate) enum Shown {
 pub(crate) struct Sifting {
     since: Timestamp,
     strays: u32,
+    spent: Duration,
     until: Timestamp,
 }
 
 impl Sifting {
     /// A message was found that nothing proves.
     pub(crate) fn on_stray(&mut self, now: Timestamp) {
+        self.count(now, 1, Duration::ZERO);
+    }
+
+    /// It has taken so long to serve such a message.
+    pub(crate) fn on_served(&mut self, now: Timestamp, cost: Duration) {
+        self.count(now, 0, cost);
+    }
+
+    fn count(&mut self, now: Timestamp, strays: u32, cost: Duration) {
         if now.since(self.since) >= PERIOD {
-            (self.since, self.strays) = (now, 0);
+            (self.since, self.strays, self.spent) = (now, 0, Duration::ZERO);
         }
-        self.strays = self.strays.saturating_add(1);
-        if self.strays >= MUCH {
+        self.strays = self.strays.saturating_add(strays);
+        self.spent += cost;
+        if self.strays >= MUCH || self.spent >= LONG {
             self.until = now + PERIOD;
         }
     }
@@ -67,16 +81,27 @@ impl Sifting {
 /// They are served when nothing else waits, so to all others that time is idle: a law that took it
 /// for load would have callers pay for what strangers send.
 #[derive(Debug, Default)]
-pub(crate) struct Spare(Duration);
+pub(crate) struct Spare {
+    spent: Duration,
+    /// Of one message, as those took lately whose end was seen.
+    each: Option<Duration>,
+}
 
 impl Spare {
-    pub(crate) fn add(&mut self, cost: Duration) {
-        self.0 += cost;
+    /// A message was served, which took so long, if that is known. Returns what it is taken to have
+    /// taken.
+    pub(crate) fn add(&mut self, cost: Option<Duration>) -> Duration {
+        if let Some(cost) = cost {
+            self.each = Some(self.each.map_or(cost, |each| (each * 7 + cost) / 8));
+        }
+        let cost = cost.or(self.each).unwrap_or_default();
+        self.spent += cost;
+        cost
     }
 
     /// The load without it.
     pub(crate) fn deduct(&self, load: &Load) -> Load {
-        let less = |time: Duration| time.saturating_sub(self.0);
+        let less = |time: Duration| time.saturating_sub(self.spent);
         Load { busy: less(load.busy), cpu: less(load.cpu), ..*load }
     }
 }
@@ -143,9 +168,23 @@ mod tests {
     }
 
     #[test]
+    fn a_few_that_take_long_are_much_too() {
+        let mut sifting = Sifting::default();
+        for i in 0..4 {
+            assert!(!sifting.is_on(at_ms(10_000 + i), 0));
+            sifting.on_served(at_ms(10_000 + i), Duration::from_micros(2_500));
+        }
+        assert!(sifting.is_on(at_ms(10_004), 0) && !sifting.is_on(at_ms(11_004), 0));
+    }
+
+    #[test]
     fn what_is_spent_on_strays_is_no_load() {
         let mut spare = Spare::default();
-        spare.add(Duration::from_millis(30));
+        assert_eq!(spare.add(None), Duration::ZERO, "nothing was measured yet");
+        // The last has not been seen to end, and is taken to be as the others.
+        for cost in [Some(Duration::from_millis(10)), Some(Duration::from_millis(10)), None] {
+            assert_eq!(spare.add(cost), Duration::from_millis(10));
+        }
         let [busy, cpu] = [100, 20].map(Duration::from_millis);
         let left = spare.deduct(&Load { busy, cpu, filtered: 7, ..Load::default() });
         assert_eq!((left.busy, left.cpu), (Duration::from_millis(70), Duration::ZERO));
