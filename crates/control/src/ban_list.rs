@@ -32,6 +32,11 @@ impl BanList {
         self.change(|bans| bans.ban(now, ban))
     }
 
+    /// A banned source has shown that it receives what is sent to it.
+    pub fn prove(&self, source: u128) -> bool {
+        self.change(|bans| bans.prove(source))
+    }
+
     /// Ends a ban. False if there was none.
     pub fn lift(&self, now: Timestamp, source: u128) -> bool {
         self.change(|bans| bans.lift(now, source))
@@ -42,17 +47,20 @@ impl BanList {
         self.lock().each(now).copied().collect()
     }
 
-    /// Bans that found no room.
+    /// Bans that found no room, or gave way to others.
     pub fn overflowed(&self) -> u64 {
         self.lock().overflowed()
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Bans) -> T) -> T {
+    /// Makes a change, if it is one.
+    fn change(&self, change: impl FnOnce(&mut Bans) -> bool) -> bool {
         let mut bans = self.lock();
-        let done = change(&mut bans);
-        // Under the lock: who sees the new version waits for the bans that belong to it.
-        self.0.version.fetch_add(1, Ordering::Release);
-        done
+        let is_changed = change(&mut bans);
+        if is_changed {
+            // Under the lock: who sees the new version waits for the bans that belong to it.
+            self.0.version.fetch_add(1, Ordering::Release);
+        }
+        is_changed
     }
 
     fn lock(&self) -> MutexGuard<'_, Bans> {
@@ -78,6 +86,11 @@ impl BanView {
     /// The list.
     pub fn list(&self) -> &BanList {
         &self.list
+    }
+
+    /// The number of the bans that were seen last, which changes with them.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// The bans as they are now. They may hold some that have ended.
@@ -109,7 +122,7 @@ mod tests {
         let now = Timestamp::from_nanos(5);
         let until = Timestamp::from_nanos(10);
         assert!(!other.bans().is_banned(now, 7));
-        let ban = Ban { source: 7, until, cause: BanCause::Rate };
+        let ban = Ban { source: 7, until, cause: BanCause::Rate, rate: 1, is_proven: false };
         assert!(one.list().ban(now, ban));
         assert!(one.bans().is_banned(now, 7) && other.bans().is_banned(now, 7));
         assert_eq!(list.each(now), [ban]);

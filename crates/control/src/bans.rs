@@ -1,7 +1,9 @@
 //! Who is banned, and until when.
 //!
-//! A ban costs its source everything, so it ends by itself, and an operator can lift it. There are
-//! few at a time: whoever can forge addresses could fill any list, and a full one is only counted.
+//! A ban costs its source all new work, so it ends by itself, and an operator can lift it. There
+//! are few at a time: whoever can forge addresses could fill any list. When it is full the ban of
+//! the source that sent least gives way to that of one that sends more, and every ban that finds no
+//! room or gives way is counted.
 
 use tidegate_world::Timestamp;
 
@@ -36,6 +38,11 @@ pub struct Ban {
     pub until: Timestamp,
     /// Why.
     pub cause: BanCause,
+    /// Messages a second that it sent; [`MAX`](u32::MAX) for a ban that gives way to none.
+    pub rate: u32,
+    /// Whether the source has shown that it receives what is sent to it: its address is not
+    /// forged by somebody else, or not only.
+    pub is_proven: bool,
 }
 
 /// The bans in force.
@@ -53,7 +60,7 @@ impl Bans {
         Self { bans: Vec::new(), count_max, overflowed: 0 }
     }
 
-    /// Bans that found no room.
+    /// Bans that found no room, or gave way to others.
     pub fn overflowed(&self) -> u64 {
         self.overflowed
     }
@@ -74,19 +81,43 @@ impl Bans {
         self.bans.iter().filter(move |ban| now < ban.until)
     }
 
-    /// Bans a source; if it is banned, until the later of the two ends. False without room.
+    /// The ban of a source.
+    pub fn get(&self, now: Timestamp, source: u128) -> Option<&Ban> {
+        let at = self.find(source).ok()?;
+        Some(&self.bans[at]).filter(|ban| now < ban.until)
+    }
+
+    /// Bans a source; if it is banned, until the later of the two ends. In a full list it takes the
+    /// place of the ban with the lowest rate. False if all have at least its own.
     pub fn ban(&mut self, now: Timestamp, ban: Ban) -> bool {
         self.bans.retain(|ban| now < ban.until);
         match self.find(ban.source) {
-            Ok(at) if self.bans[at].until >= ban.until => {}
-            Ok(at) => self.bans[at] = ban,
+            Ok(at) => {
+                let old = self.bans[at];
+                let later = if old.until >= ban.until { old } else { ban };
+                let is_proven = old.is_proven || ban.is_proven;
+                self.bans[at] = Ban { rate: old.rate.max(ban.rate), is_proven, ..later };
+            }
             Err(at) if self.bans.len() < self.count_max => self.bans.insert(at, ban),
             Err(_) => {
                 self.overflowed += 1;
-                return false;
+                let least = (0..self.bans.len()).min_by_key(|&at| self.bans[at].rate);
+                let Some(least) = least.filter(|&at| self.bans[at].rate < ban.rate) else {
+                    return false;
+                };
+                self.bans.remove(least);
+                let at = self.bans.partition_point(|other| other.source < ban.source);
+                self.bans.insert(at, ban);
             }
         }
         true
+    }
+
+    /// A banned source has shown that it receives what is sent to it. False if it is not banned, or
+    /// had shown so before.
+    pub fn prove(&mut self, source: u128) -> bool {
+        let Ok(at) = self.find(source) else { return false };
+        !std::mem::replace(&mut self.bans[at].is_proven, true)
     }
 
     /// Ends a ban. False if there was none.
@@ -109,7 +140,24 @@ mod tests {
     }
 
     fn ban(source: u128, until_s: u64) -> Ban {
-        Ban { source, until: at(until_s), cause: BanCause::Limit }
+        Ban { source, until: at(until_s), cause: BanCause::Limit, rate: 100, is_proven: false }
+    }
+
+    #[test]
+    fn in_a_full_list_the_least_offender_gives_way_whoever_came_first() {
+        let mut bans = Bans::new(2);
+        let of = |source, rate| Ban { rate, ..ban(source, 60) };
+        assert!(bans.ban(at(0), of(7, 5_000)) && bans.ban(at(0), of(8, 300)));
+        assert!(!bans.ban(at(1), of(9, 300)), "no more than the least");
+        // 12,360 sources that sent a few packets each take no place from one that floods.
+        assert!((100..12_460).all(|source| !bans.ban(at(1), of(source, 130))));
+        assert!(bans.ban(at(1), of(9, 301)));
+        let banned: Vec<_> = bans.each(at(1)).map(|ban| (ban.source, ban.rate)).collect();
+        assert_eq!(banned, [(7, 5_000), (9, 301)]);
+        assert_eq!(bans.overflowed(), 1 + 12_360 + 1);
+        // One that is banned keeps its highest rate.
+        assert!(bans.ban(at(2), of(9, 200)) && bans.ban(at(2), of(9, 900)));
+        assert_eq!(bans.get(at(2), 9).map(|ban| ban.rate), Some(900));
     }
 
     #[test]

@@ -21,6 +21,8 @@
 //!   something takes the last place. One flooding source leaves a ninth free for all others; who
 //!   needs less than the threshold does not notice it. A source that is alone may hold all.
 //!
+//! A source with a weight counts as that many: it has as many times the level, and of the room.
+//!
 //! **Cold start.** Before the first 10 ms nothing is known of anybody, and all are below the level.
 //! **Known bias.** A source that comes seldom is taken for one of no rate just before it comes, so
 //! that many of such are all below the level, and the throttle chooses among them. Sources for
@@ -86,11 +88,13 @@ pub struct Fairness {
     offered: f64,
     credit: f64,
     /// Kept for its memory.
-    demands: Vec<f64>,
+    demands: Vec<(f64, f64)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Account {
+    /// How many sources it counts as.
+    weight: u32,
     /// Pieces offered, each faded by its age.
     count: f64,
     /// The period up to which they have faded.
@@ -98,6 +102,12 @@ struct Account {
     tokens: f64,
     filled: Timestamp,
     held: usize,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self { weight: 1, count: 0.0, period: 0, tokens: 0.0, filled: Timestamp::ZERO, held: 0 }
+    }
 }
 
 impl Account {
@@ -145,8 +155,8 @@ impl Fairness {
         self.sources.overflowed()
     }
 
-    /// The most that a source may have of its pieces pass, in pieces a second, while the share
-    /// `share` of all passes; infinite if each may have all.
+    /// The most that a source of weight 1 may have of its pieces pass, in pieces a second, while
+    /// the share `share` of all passes; infinite if each may have all.
     pub fn level(&self, share: f64) -> f64 {
         if share >= 1.0 {
             return f64::INFINITY;
@@ -154,11 +164,14 @@ impl Fairness {
         self.max_min.level(share * self.max_min.sum())
     }
 
-    /// A source offers a piece of work.
-    pub fn on_arrival(&mut self, now: Timestamp, source: u128) -> Source {
+    /// A source that counts as `weight` sources, 1 at least, offers a piece of work.
+    pub fn on_arrival(&mut self, now: Timestamp, source: u128, weight: u32) -> Source {
         self.advance(now);
         let slot = self.sources.slot(source);
         let account = self.sources.get_mut(slot);
+        if slot != SourceTable::<Account>::SHARED {
+            account.weight = weight.max(1);
+        }
         account.fade(self.period);
         account.count += 1.0;
         self.offered += 1.0;
@@ -178,6 +191,7 @@ impl Fairness {
         self.credit = (self.credit + f64::from(u8::from(let_pass))).min(room);
         let watched_s = self.watched(now);
         let account = self.sources.get_mut(source.0);
+        let level = level * f64::from(account.weight);
         account.fade(self.period);
         account.fill(now, level);
         // What is judged now is not among what came before it.
@@ -200,11 +214,12 @@ impl Fairness {
     /// Whether a source may hold one more of `room` places, of which `held` are taken.
     pub fn may_hold(&self, source: Source, room: usize, held: usize) -> bool {
         let free = room.saturating_sub(held);
-        let own = self.sources.get(source.0).held;
+        let Account { held: own, weight, .. } = *self.sources.get(source.0);
         if self.sources.len() <= 1 || own == 0 {
             return free > 0;
         }
-        own < TIMES_FREE.saturating_mul(free.saturating_sub(1))
+        let times_free = TIMES_FREE.saturating_mul(weight as usize);
+        own < times_free.saturating_mul(free.saturating_sub(1))
     }
 
     /// A piece of a source's work takes a place.
@@ -252,7 +267,7 @@ impl Fairness {
             account.fade(period);
             let is_known = account.count > FORGOTTEN || account.held > 0;
             if account.count > FORGOTTEN {
-                demands.push(account.count / watched_s);
+                demands.push((account.count / watched_s, f64::from(account.weight)));
             }
             is_known
         });

@@ -73,7 +73,7 @@ impl Run {
         let one = 1.0 / (self.seconds - self.counted_from_s);
         for (at_s, index) in pieces {
             let now = Timestamp::ZERO + Duration::from_secs_f64(at_s);
-            let source = fairness.on_arrival(now, index as u128);
+            let source = fairness.on_arrival(now, index as u128, 1);
             let let_pass = throttle.passes(now, self.allowance, 0);
             let share = self.allowance.fraction(throttle.arrival_rate());
             let pass = fairness.judge(now, source, share, let_pass);
@@ -92,7 +92,7 @@ impl Run {
 
 fn fair(offered: &[f64], total: f64) -> Vec<f64> {
     let mut max_min = MaxMin::default();
-    max_min.set(offered.iter().copied());
+    max_min.set(offered.iter().map(|&rate| (rate, 1.0)));
     let level = max_min.level(total);
     offered.iter().map(|rate| rate.min(level)).collect()
 }
@@ -154,7 +154,7 @@ fn a_sudden_flood_costs_the_others_nothing_they_notice() {
         let floods = tick >= 20_000;
         let share = if floods { 200.0 / 10_100.0 } else { 1.0 };
         let mut offer = |source: usize| {
-            let slot = fairness.on_arrival(now, source as u128);
+            let slot = fairness.on_arrival(now, source as u128, 1);
             let let_pass = throttle.passes(now, Allowance::Fraction(share), 0);
             let pass = fairness.judge(now, slot, share, let_pass);
             passed[source] += u32::from(floods && pass == Pass::Yes);
@@ -193,23 +193,51 @@ fn who_comes_seldom_is_not_shut_out() {
 #[test]
 fn whom_the_table_has_no_room_for_are_one_source() {
     let mut fairness = fairness(2);
-    let sources = [1, 2, 3, 4].map(|source| fairness.on_arrival(at_us(0), source));
+    let sources = [1, 2, 3, 4].map(|source| fairness.on_arrival(at_us(0), source, 1));
     assert_eq!((fairness.sources(), fairness.overflowed()), (2, 2));
     assert!(sources[2] == sources[3] && sources[1] != sources[2]);
     // After two seconds both are forgotten, but not who holds a place.
     fairness.hold(sources[0]);
-    let late = fairness.on_arrival(at_us(3_000_000), 5);
+    let late = fairness.on_arrival(at_us(3_000_000), 5, 1);
     assert_eq!((late, fairness.overflowed()), (sources[2], 3), "looked at after it was placed");
     assert_eq!(fairness.sources(), 1);
     fairness.release(sources[0]);
-    fairness.on_arrival(at_us(6_000_000), 5);
+    fairness.on_arrival(at_us(6_000_000), 5, 1);
     assert_eq!(fairness.sources(), 1);
+}
+
+#[test]
+fn a_trunk_of_many_users_has_the_share_of_as_many() {
+    // 500/s of a trunk, 2,000/s of a flood, of which 550/s pass together.
+    for (weight, trunk_at_least, flood_at_most) in [(1, 270, 280), (10, 495, 60)] {
+        let mut fairness = fairness(10);
+        let share = 550.0 / 2_500.0;
+        let mut throttle =
+            Throttle::new(ThrottleKind::Deterministic, 5, Seed(1).stream(Purpose::Throttle, 0));
+        let mut passed = [0; 2];
+        for tick in 0..10_000 {
+            let now = at_us(400 * tick);
+            let is_trunk = tick % 5 == 0;
+            let weight = if is_trunk { weight } else { 1 };
+            let source = fairness.on_arrival(now, u128::from(is_trunk), weight);
+            let let_pass = throttle.passes(now, Allowance::Fraction(share), 0);
+            let pass = fairness.judge(now, source, share, let_pass);
+            // The last second of four.
+            if tick >= 7_500 && pass == Pass::Yes {
+                passed[usize::from(is_trunk)] += 1;
+            }
+        }
+        assert!(
+            passed[1] >= trunk_at_least && passed[0] <= flood_at_most,
+            "{passed:?} by {weight}"
+        );
+    }
 }
 
 #[test]
 fn a_flood_leaves_a_ninth_of_the_room() {
     let mut fairness = fairness(10);
-    let [flood, other] = [1, 2].map(|source| fairness.on_arrival(at_us(0), source));
+    let [flood, other] = [1, 2].map(|source| fairness.on_arrival(at_us(0), source, 1));
     let mut held = 0;
     while fairness.may_hold(flood, 90, held) {
         fairness.hold(flood);
@@ -233,7 +261,7 @@ fn a_flood_leaves_a_ninth_of_the_room() {
 #[test]
 fn none_takes_the_last_place_but_who_holds_none() {
     let mut fairness = fairness(10);
-    let [first, second] = [1, 2].map(|source| fairness.on_arrival(at_us(0), source));
+    let [first, second] = [1, 2].map(|source| fairness.on_arrival(at_us(0), source, 1));
     assert!(fairness.may_hold(first, 1, 0) && !fairness.may_hold(first, 1, 1));
     fairness.hold(first);
     assert!(!fairness.may_hold(first, 2, 1));
@@ -243,7 +271,7 @@ fn none_takes_the_last_place_but_who_holds_none() {
 #[test]
 fn alone_a_source_may_hold_all() {
     let mut fairness = fairness(10);
-    let source = fairness.on_arrival(at_us(0), 1);
+    let source = fairness.on_arrival(at_us(0), 1, 1);
     for held in 0..10 {
         assert!(fairness.may_hold(source, 10, held));
         fairness.hold(source);

@@ -3,29 +3,32 @@
 //! Of a total that does not suffice for everybody's demand, each gets its demand or the *level*,
 //! whichever is less, and the level is such that all is given out: nobody can get more without
 //! somebody getting less who has no more than he (Bertsekas and Gallager, Data Networks, §6.5.2).
-//! So a demand of whatever size takes no more than what small ones leave.
+//! So a demand of whatever size takes no more than what small ones leave. A demand with a weight
+//! stands for as many equal parties: it gets up to as many times the level.
 
 /// Demands, prepared for the question what the level is at a given total.
 #[derive(Clone, Debug, Default)]
 pub struct MaxMin {
-    /// Ascending.
-    demands: Vec<f64>,
-    /// Of each, the sum of those before it.
-    before: Vec<f64>,
+    /// Each demand by its weight, ascending, and the weight.
+    demands: Vec<(f64, f64)>,
+    /// Of each, the sum of the demands, and of the weights, before it.
+    before: Vec<(f64, f64)>,
     sum: f64,
+    weight: f64,
 }
 
 impl MaxMin {
-    /// The demands are these from now on, each 0 or more.
-    pub fn set(&mut self, demands: impl IntoIterator<Item = f64>) {
+    /// The demands are these from now on, each 0 or more, and beside each its weight, above 0.
+    pub fn set(&mut self, demands: impl IntoIterator<Item = (f64, f64)>) {
         self.demands.clear();
-        self.demands.extend(demands);
-        self.demands.sort_unstable_by(f64::total_cmp);
+        self.demands.extend(demands.into_iter().map(|(demand, weight)| (demand / weight, weight)));
+        self.demands.sort_unstable_by(|a, b| f64::total_cmp(&a.0, &b.0));
         self.before.clear();
-        self.sum = 0.0;
-        for demand in &self.demands {
-            self.before.push(self.sum);
-            self.sum += demand;
+        (self.sum, self.weight) = (0.0, 0.0);
+        for (demand, weight) in &self.demands {
+            self.before.push((self.sum, self.weight));
+            self.sum += demand * weight;
+            self.weight += weight;
         }
     }
 
@@ -34,14 +37,17 @@ impl MaxMin {
         self.sum
     }
 
-    /// The most that anybody gets of `total`; infinite when there is enough for all.
+    /// The most that a party of weight 1 gets of `total`; infinite when there is enough for all.
     pub fn level(&self, total: f64) -> f64 {
         if total >= self.sum {
             return f64::INFINITY;
         }
         let count = self.demands.len();
         // If all got at least the demand at this place, and those before it theirs.
-        let filled = |at: usize| self.before[at] + (count - at) as f64 * self.demands[at];
+        let filled = |at: usize| {
+            let (sum, weight) = self.before[at];
+            sum + (self.weight - weight) * self.demands[at].0
+        };
         let (mut low, mut high) = (0, count);
         while low < high {
             let middle = (low + high) / 2;
@@ -52,7 +58,8 @@ impl MaxMin {
             }
         }
         // The demand at `low` is the first that is not met in full.
-        (total - self.before[low]).max(0.0) / (count - low) as f64
+        let (sum, weight) = self.before[low];
+        (total - sum).max(0.0) / (self.weight - weight)
     }
 }
 
@@ -64,7 +71,7 @@ mod tests {
 
     fn level(demands: &[f64], total: f64) -> f64 {
         let mut max_min = MaxMin::default();
-        max_min.set(demands.iter().copied());
+        max_min.set(demands.iter().map(|&demand| (demand, 1.0)));
         max_min.level(total)
     }
 
@@ -81,9 +88,20 @@ mod tests {
     #[test]
     fn demands_can_change() {
         let mut max_min = MaxMin::default();
-        max_min.set([5.0; 10]);
-        max_min.set([4.0, 8.0]);
+        max_min.set([(5.0, 1.0); 10]);
+        max_min.set([(4.0, 1.0), (8.0, 1.0)]);
         assert_eq!((max_min.sum(), max_min.level(10.0)), (12.0, 6.0));
+    }
+
+    #[test]
+    fn a_weight_stands_for_as_many_equal_parties() {
+        let mut max_min = MaxMin::default();
+        // A trunk of ten users' weight, one who floods, and one who asks for little.
+        max_min.set([(400.0, 10.0), (1_000.0, 1.0), (5.0, 1.0)]);
+        assert_eq!(max_min.level(115.0), 10.0);
+        let mut alike = MaxMin::default();
+        alike.set([(40.0, 1.0); 10].into_iter().chain([(1_000.0, 1.0), (5.0, 1.0)]));
+        assert_eq!((max_min.sum(), max_min.level(115.0)), (alike.sum(), alike.level(115.0)));
     }
 
     /// Gives out the total in small portions, each to one who has least of those who want more.

@@ -57,6 +57,11 @@ impl<T: Default> SourceTable<T> {
         self.overflowed
     }
 
+    /// The slot of a source, if it has one.
+    pub(crate) fn find(&self, source: u128) -> Option<Slot> {
+        self.slots.get(&source).copied()
+    }
+
     /// The slot of a source, which is given one if there is room.
     pub(crate) fn slot(&mut self, source: u128) -> Slot {
         if let Some(&slot) = self.slots.get(&source) {

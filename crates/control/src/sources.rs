@@ -26,16 +26,26 @@ impl Default for SourceSettings {
 }
 
 /// Who asks for new work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
     /// The source, any number; `None` if it is not to be told apart from others.
     pub source: Option<u128>,
+    /// As how many sources it counts where shares are fair.
+    pub weight: u32,
     /// The [limit](SourceSettings::limits) that its source is under.
     pub limit: Option<usize>,
     /// The work has priority, and there is room for it where that waits.
     pub has_priority: bool,
     /// For which work there is room behind.
     pub headroom: Headroom,
+}
+
+impl Default for Sender {
+    /// Anybody.
+    fn default() -> Self {
+        let (source, limit, has_priority) = (None, None, false);
+        Self { source, weight: 1, limit, has_priority, headroom: Headroom::Any }
+    }
 }
 
 /// For which new work there is room with those behind who would have to do it.
@@ -106,7 +116,7 @@ impl Sources {
         sender: &Sender,
     ) -> Option<Source> {
         let source = sender.source?;
-        Some(self.fair_mut(bucket)?.on_arrival(now, source))
+        Some(self.fair_mut(bucket)?.on_arrival(now, source, sender.weight))
     }
 
     /// The limit that a piece of work goes beyond.

@@ -4,9 +4,14 @@
 //! so many seconds in a row, the last of which need not be over: a flood is found out in a part of
 //! a second if one is enough. What a source sends is counted as it comes, repetitions included,
 //! for whoever repeats one message floods as well. Sources for which there is no room are not
-//! found out: they may be anybody.
+//! found out: they may be anybody. A source with a weight may send as many times as much.
 
 use tidegate_world::{Stream, Timestamp};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The shortest time over which a rate is measured: a few messages at once are no high rate.
+const MEASURED_MIN: u64 = SECOND / 10;
 
 use crate::source_table::SourceTable;
 
@@ -23,6 +28,8 @@ pub struct Watch {
 struct Watched {
     /// The second that is counted.
     second: u64,
+    /// When in that second its first message came, in nanoseconds.
+    first: u32,
     count: u32,
     /// Seconds before it, in a row, in which it sent too much.
     row: u32,
@@ -41,10 +48,11 @@ impl Watch {
         self.sources.overflowed()
     }
 
-    /// A source sends a message. Whether that finds it out.
-    pub fn on_message(&mut self, now: Timestamp, source: u128) -> bool {
-        let second = now.as_nanos() / 1_000_000_000;
-        let above = self.above;
+    /// A source sends a message, which may send `weight` times as much as another, 1 at least.
+    /// `Some` finds it out, and says how many messages a second it sends in this second.
+    pub fn on_message(&mut self, now: Timestamp, source: u128, weight: u32) -> Option<u32> {
+        let (second, within) = (now.as_nanos() / SECOND, now.as_nanos() % SECOND);
+        let above = self.above.saturating_mul(weight.max(1));
         if second != self.swept {
             self.swept = second;
             // Who has sent nothing in the last second begins anew.
@@ -52,16 +60,21 @@ impl Watch {
         }
         let slot = self.sources.slot(source);
         if slot == SourceTable::<Watched>::SHARED {
-            return false;
+            return None;
         }
         let watched = self.sources.get_mut(slot);
         if watched.second != second {
             // What was swept away since then had been silent for a second.
             let row = if watched.count > above { watched.row.saturating_add(1) } else { 0 };
-            *watched = Watched { second, count: 0, row };
+            *watched = Watched { second, first: within as u32, count: 0, row };
         }
         watched.count = watched.count.saturating_add(1);
-        watched.count > above && watched.row + 1 >= self.seconds
+        if watched.count <= above || watched.row + 1 < self.seconds {
+            return None;
+        }
+        let measured = within.saturating_sub(watched.first.into()).max(MEASURED_MIN);
+        let rate = u64::from(watched.count) * SECOND / measured;
+        Some(u32::try_from(rate).unwrap_or(u32::MAX))
     }
 }
 
@@ -79,8 +92,28 @@ mod tests {
     fn found_after(watch: &mut Watch, second: u64, source: u128, count: u32) -> Option<u32> {
         (1..=count).find(|i| {
             let now = Timestamp::from_nanos(second * 1_000_000_000 + u64::from(*i));
-            watch.on_message(now, source)
+            watch.on_message(now, source, 1).is_some()
         })
+    }
+
+    #[test]
+    fn the_rate_of_a_flood_is_told_and_a_burst_is_no_flood() {
+        let mut watch = watch(10, 1, 4);
+        let mut rate = |source: u128, count: u64, apart_ms: u64| {
+            let at = |i| Timestamp::from_nanos(i * apart_ms * 1_000_000);
+            (0..count).filter_map(|i| watch.on_message(at(i), source, 1)).last()
+        };
+        assert_eq!(rate(7, 12, 0), Some(120), "as if over a tenth of a second");
+        assert_eq!(rate(8, 501, 1), Some(1002));
+        assert_eq!(rate(9, 10, 0), None);
+    }
+
+    #[test]
+    fn a_source_with_a_weight_may_send_as_many_times_as_much() {
+        let mut watch = watch(10, 1, 4);
+        let now = Timestamp::from_nanos(1);
+        let found = (1..100).find(|_| watch.on_message(now, 7, 3).is_some());
+        assert_eq!(found, Some(31));
     }
 
     #[test]

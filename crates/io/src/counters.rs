@@ -23,10 +23,12 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Datagrams received from the sockets for everything but new INVITEs.
+    /// Datagrams received from the sockets for everything that has no other.
     received_ordinary,
     /// Datagrams received from the INVITE sockets.
     received_invite,
+    /// Datagrams received from the sockets for responses.
+    received_response,
     /// Bytes received, without UDP and IP headers.
     received_bytes,
     /// Datagrams received that were longer than an ordinary buffer.
@@ -83,6 +85,8 @@ counters! {
     turns,
     /// Turns in which the ordinary sockets reached their limit.
     limited_ordinary,
+    /// Turns in which the sockets for responses reached their limit.
+    limited_responses,
     /// Turns in which the INVITE sockets reached their limit.
     limited_invites,
     /// Turns in which crossings reached their limit.
@@ -102,7 +106,7 @@ counters! {
 impl Counters {
     /// Datagrams received, of any kind.
     pub fn received(&self) -> u64 {
-        self.received_ordinary.get() + self.received_invite.get()
+        self.received_ordinary.get() + self.received_invite.get() + self.received_response.get()
     }
 
     /// Datagrams that were to be sent and were not, for whatever cause.
@@ -150,6 +154,7 @@ mod tests {
         assert_eq!(counters.send_dropped(), 0b11111);
         counters.received_invite.add(2);
         counters.received_ordinary.add(5);
-        assert_eq!(counters.received(), 7);
+        counters.received_response.add(7);
+        assert_eq!(counters.received(), 14);
     }
 }

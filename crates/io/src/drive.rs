@@ -45,8 +45,8 @@ pub struct Shard {
 /// core wants sent.
 ///
 /// A *turn*: a reading of the load, if the last is [`SAMPLE`](crate::SAMPLE) old; an order, if
-/// one was given; answers to queries; failures of the last flush and ICMP reports; the ordinary
-/// sockets, within their limit; timers due; crossings; the INVITE sockets, within theirs; a quantum
+/// one was given; answers to queries; failures of the last flush and ICMP reports; the sockets for
+/// responses, and then the ordinary ones, each kind within its limit; timers due; crossings; the INVITE sockets, within theirs; a quantum
 /// of service; one flush. With
 /// nothing left, the shard sleeps until a datagram, a crossing or the core's next timer;
 /// with anything left it takes the next turn at once. So no kind of work can keep another
@@ -191,6 +191,12 @@ impl<M: Machine> Drive<M> {
         }
         let mut more = self.tell_failures(core, ready, began)?;
 
+        // Before what may have been sent after them, such as the BYE of whoever has answered.
+        let responses = self.receive(core, Kind::Response, ready, self.limits.ordinary)?;
+        if responses == self.limits.ordinary {
+            self.counters.limited_responses.add(1);
+            more = true;
+        }
         let ordinary = self.receive(core, Kind::Ordinary, ready, self.limits.ordinary)?;
         if ordinary == self.limits.ordinary {
             self.counters.limited_ordinary.add(1);
@@ -209,7 +215,7 @@ impl<M: Machine> Drive<M> {
         }
 
         let now = self.machine.now();
-        let received = ordinary + invites;
+        let received = responses + ordinary + invites;
         self.pauses.on_received(now, received);
         if (received > 0 || self.sheds) && self.survey_due == Timestamp::NEVER {
             self.survey_due = now + SURVEY_AFTER;

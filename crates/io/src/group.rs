@@ -24,7 +24,7 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Shards that share it; 1 to 256, default 1.
     pub shards: u16,
-    /// Whether new INVITEs have sockets of their own; default true.
+    /// Whether new INVITEs have sockets of their own, and responses too; default true.
     pub split: bool,
     /// Receive buffer of each socket, in bytes as the kernel charges them (a datagram
     /// of 100 bytes costs 832); default 4 MiB.
@@ -36,7 +36,7 @@ pub struct Listen {
     /// Whether other processes of the same user may listen at the address too, if they say so
     /// likewise; default false. The kernel then divides the datagrams among the sockets of all
     /// by a hash of both addresses: no program can steer among sockets that come and go, so
-    /// neither are INVITEs split off nor is there a gate, whatever is said of them.
+    /// neither are INVITEs and responses split off nor is there a gate, whatever is said of them.
     pub shared: bool,
     /// Whether the kernel can be told to drop some of the datagrams, which takes one more
     /// socket a shard; default false.
@@ -66,7 +66,7 @@ impl Listen {
 pub struct Group {
     local: SocketAddr,
     sockets: Vec<Arc<UdpSocket>>,
-    split: bool,
+    layout: Layout,
     shared: bool,
     receive_buffer: usize,
     gate: Option<KernelGate>,
@@ -94,12 +94,13 @@ impl Group {
     /// # Panics
     /// If there is no such shard.
     pub fn listener(&self, shard: u16) -> Listener {
-        let each = if self.split { 2 } else { 1 };
-        let first = each * usize::from(shard);
+        let first = self.layout.each() * usize::from(shard);
+        let own = |kind| self.layout.split.then(|| Arc::clone(&self.sockets[first + kind]));
         Listener {
             local: self.local,
             ordinary: Arc::clone(&self.sockets[first]),
-            invite: self.split.then(|| Arc::clone(&self.sockets[first + 1])),
+            invite: own(1),
+            response: own(2),
             gate: self.gate.clone(),
             shared: self.shared,
             shard,
@@ -113,6 +114,7 @@ pub struct Listener {
     local: SocketAddr,
     ordinary: Arc<UdpSocket>,
     invite: Option<Arc<UdpSocket>>,
+    response: Option<Arc<UdpSocket>>,
     gate: Option<KernelGate>,
     shared: bool,
     shard: u16,
@@ -124,7 +126,7 @@ impl Listener {
         self.local
     }
 
-    /// The socket for everything but new INVITEs, and for sending.
+    /// The socket for everything that has no other, and for sending.
     pub fn ordinary(&self) -> &UdpSocket {
         &self.ordinary
     }
@@ -132,6 +134,11 @@ impl Listener {
     /// The socket for new INVITEs, if they have one of their own.
     pub fn invite(&self) -> Option<&UdpSocket> {
         self.invite.as_deref()
+    }
+
+    /// The socket for responses, if they have one of their own.
+    pub fn response(&self) -> Option<&UdpSocket> {
+        self.response.as_deref()
     }
 
     /// The socket to which the kernel sends what is shed. It keeps no datagram, but ICMP
@@ -257,7 +264,7 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     let sockets: Vec<Arc<UdpSocket>> =
         sockets.into_iter().map(|socket| Arc::new(socket.into())).collect();
     let gate = gate.then(|| KernelGate::new(layout, Arc::clone(&sockets[0]), sinks));
-    Ok(Group { local, sockets, split, shared: listen.shared, receive_buffer, gate })
+    Ok(Group { local, sockets, layout, shared: listen.shared, receive_buffer, gate })
 }
 
 /// A socket with every option but the one that lets others bind beside it.

@@ -7,8 +7,8 @@ use std::time::Duration;
 /// may wait. The defaults suit a proxy; none needs to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Datagrams of the sockets for everything but new INVITEs, a turn; 1 to 4096,
-    /// default 256. They come first, because they end work already begun.
+    /// Datagrams of the sockets for everything but new INVITEs, a turn, and as many of those for
+    /// responses; 1 to 4096, default 256. They come first, because they end work already begun.
     pub ordinary: usize,
     /// Datagrams of the INVITE sockets, a turn; 1 to 1024, default 64. Unlimited
     /// reception livelocks: under a flood nothing else would ever be done.

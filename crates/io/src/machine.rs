@@ -89,10 +89,12 @@ pub trait Outlet {
 /// Which messages a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Everything but new INVITEs.
+    /// Everything that has no socket of its own.
     Ordinary,
     /// New INVITEs.
     Invite,
+    /// Responses.
+    Response,
 }
 
 /// Which sockets are worth a call: one bit each.

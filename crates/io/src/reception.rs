@@ -17,7 +17,7 @@ use crate::{BATCH, Clock, Counters, ErrorQueue, Inbox, Listener, sockopt};
 pub(crate) const LISTENERS_MAX: usize = 16;
 
 /// Sockets of one shard at the most.
-pub(crate) const SOCKETS_MAX: usize = 3 * LISTENERS_MAX;
+pub(crate) const SOCKETS_MAX: usize = 4 * LISTENERS_MAX;
 
 /// The sockets of a shard, as they are read.
 pub(crate) struct Reception {
@@ -59,6 +59,7 @@ impl Watched {
         match self.role {
             Role::Reads(Kind::Ordinary) => listener.ordinary(),
             Role::Reads(Kind::Invite) => listener.invite().expect("watched, so it exists"),
+            Role::Reads(Kind::Response) => listener.response().expect("watched, so it exists"),
             Role::Sink => listener.sink().expect("watched, so it exists"),
         }
     }
@@ -86,6 +87,9 @@ impl Reception {
             sockets.push(Watched::new(listener, Role::Reads(Kind::Ordinary)));
             if l.invite().is_some() {
                 sockets.push(Watched::new(listener, Role::Reads(Kind::Invite)));
+            }
+            if l.response().is_some() {
+                sockets.push(Watched::new(listener, Role::Reads(Kind::Response)));
             }
             if l.sink().is_some() {
                 sockets.push(Watched::new(listener, Role::Sink));
@@ -146,6 +150,7 @@ impl Reception {
         match kind {
             Kind::Ordinary => self.counters.received_ordinary.add(total as u64),
             Kind::Invite => self.counters.received_invite.add(total as u64),
+            Kind::Response => self.counters.received_response.add(total as u64),
         }
         Ok(total)
     }
@@ -355,7 +360,8 @@ mod tests {
         let mut reception = Reception::new(listeners, Inbox::new(&Pool::new()), Arc::default());
         let clock = Clock::start();
         let mut shares = [0; 2];
-        for _ in 0..8 {
+        // Each of the six sockets is the first once.
+        for _ in 0..6 {
             reception.rotate();
             let offer = |_, received: Received| {
                 shares[usize::from(received.path.local == groups[1].local())] += 1;
@@ -363,7 +369,7 @@ mod tests {
             let taken = reception.receive(&clock, Kind::Ordinary, Ready::UNKNOWN, 10, offer);
             assert_eq!(taken.unwrap(), 10);
         }
-        assert_eq!(shares, [40, 40]);
+        assert_eq!(shares, [30, 30]);
         assert!(in_turn(1, 3).eq([1, 2, 0]));
     }
 }

@@ -1,16 +1,18 @@
 //! The program by which the kernel spreads datagrams over the sockets of a group.
 //!
 //! Plain `SO_REUSEPORT` hashes the addresses and knows no messages: a flood of
-//! INVITEs would fill the very buffer in which the BYEs and responses wait. This
+//! INVITEs would fill the very buffer in which the BYEs and responses wait, and one of
+//! BYEs that of the responses. This
 //! classic-BPF program is run for each datagram with the UDP payload at offset 0 and
-//! returns the index of a socket in the group: `2·shard + is-INVITE`, or just the
-//! shard. The shard is a hash of source address and port, so that one peer's socket
+//! returns the index of a socket in the group: `3·shard + kind`, where the kind is 1 for an
+//! INVITE, 2 for a response and 0 for any other, or just the shard. The shard is a hash of source address and port, so that one peer's socket
 //! always finds the same shard, retransmissions and all. (The kernel's own hash,
 //! `RXHASH`, is 0 on the loopback interface.)
 //!
 //! What is to be shed goes to the shard's *sink*: the sinks follow all other sockets of the
 //! group, in the order of the shards. The program hashes the beginning of each INVITE as
-//! [`Shedding::hash`] does, and compares each source with those that are banned.
+//! [`Shedding::hash`] does, and compares its source with those that are banned. All else passes,
+//! whoever sends it: it may end a call.
 
 use std::net::IpAddr;
 
@@ -27,6 +29,9 @@ const UDP: u32 = libc::IPPROTO_UDP as u32;
 /// First four bytes of the method whose requests have a socket of their own, and are shed.
 const INVI: u32 = u32::from_be_bytes(Shedding::PREFIX);
 
+/// First four bytes of a response (RFC 3261 §7.2: it begins with the SIP-Version).
+const SIP_: u32 = u32::from_be_bytes(*b"SIP/");
+
 /// Which IP header precedes the datagrams of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
@@ -40,14 +45,20 @@ pub(crate) struct Layout {
     pub(crate) family: Family,
     /// At least one.
     pub(crate) shards: u16,
-    /// Whether INVITEs have a socket of their own.
+    /// Whether INVITEs have a socket of their own, and responses.
     pub(crate) split: bool,
 }
 
 impl Layout {
     /// Sockets that are read.
     pub(crate) fn read(self) -> usize {
-        usize::from(self.shards) * if self.split { 2 } else { 1 }
+        usize::from(self.shards) * self.each()
+    }
+
+    /// Sockets of one shard that are read: for what is neither of the others, for INVITEs, for
+    /// responses.
+    pub(crate) fn each(self) -> usize {
+        if self.split { 3 } else { 1 }
     }
 }
 
@@ -77,8 +88,8 @@ pub(crate) fn program(layout: Layout, share: &Share, banned: &[IpAddr]) -> Vec<s
     p.shed_banned(layout.family, banned, first_sink);
     p.shed_share(share, first_sink);
     if layout.split {
-        p.step(libc::BPF_ALU | libc::BPF_LSH | libc::BPF_K, 1);
-        p.add_one_for_invite();
+        p.step(MULTIPLY, layout.each() as u32);
+        p.add_kind();
     }
     p.step(RETURN, 0);
     p.0
@@ -179,13 +190,14 @@ impl Program {
         self.step(XOR_X, 0);
     }
 
-    /// Ends with the sink of shard `A` if the source is one of `banned`; keeps `A`.
+    /// Ends with the sink of shard `A` if it is an INVITE of one of the `banned`; keeps `A`.
     fn shed_banned(&mut self, family: Family, banned: &[IpAddr], first_sink: u32) {
         let words: Vec<[u32; 4]> = banned.iter().filter_map(|&ip| words_of(family, ip)).collect();
         if words.is_empty() {
             return;
         }
         self.step(STORE, SHARD);
+        let over = self.jump_unless_invite();
         match family {
             Family::V4 => {
                 self.step(WORD_AT, NETWORK + 12);
@@ -209,7 +221,17 @@ impl Program {
                 }
             }
         }
+        self.land(over);
         self.step(RECALL, SHARD);
+    }
+
+    /// A [jump](Self::jump) that is taken unless the datagram is an INVITE.
+    fn jump_unless_invite(&mut self) -> usize {
+        self.step(LENGTH, 0);
+        self.branch(IF_AT_LEAST, 4, 0, 2);
+        self.step(WORD_AT, 0);
+        self.branch(IF_EQUAL, INVI, 1, 0);
+        self.jump()
     }
 
     /// Ends with the sink of shard `A` if that wants an INVITE shed; keeps `A`.
@@ -219,11 +241,7 @@ impl Program {
             return;
         }
         self.step(STORE, SHARD);
-        self.step(LENGTH, 0);
-        self.branch(IF_AT_LEAST, 4, 0, 2);
-        self.step(WORD_AT, 0);
-        self.branch(IF_EQUAL, INVI, 1, 0);
-        let over = self.jump();
+        let over = self.jump_unless_invite();
         self.hash_beginning(key);
         if thresholds.iter().all(|threshold| *threshold == thresholds[0]) {
             self.shed_below(thresholds[0], first_sink);
@@ -289,17 +307,20 @@ impl Program {
         self.step(RETURN, 0);
     }
 
-    fn add_one_for_invite(&mut self) {
+    /// Adds to `A` the kind of an INVITE or a response, and ends there.
+    fn add_kind(&mut self) {
         self.step(TO_X, 0);
         // A load beyond the datagram's end would end the program with index 0, on
         // whichever shard a two-byte keep-alive belongs.
         self.step(LENGTH, 0);
-        self.branch(IF_AT_LEAST, 4, 0, 5);
+        self.branch(IF_AT_LEAST, 4, 0, 9);
         self.step(WORD_AT, 0);
-        self.branch(IF_EQUAL, INVI, 0, 3);
-        self.step(FROM_X, 0);
-        self.step(ADD, 1);
-        self.step(RETURN, 0);
+        for (kind, start) in [(1, INVI), (2, SIP_)] {
+            self.branch(IF_EQUAL, start, 0, 3);
+            self.step(FROM_X, 0);
+            self.step(ADD, kind);
+            self.step(RETURN, 0);
+        }
         self.step(FROM_X, 0);
     }
 }

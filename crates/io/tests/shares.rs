@@ -78,6 +78,40 @@ fn a_flood_of_invites_starves_neither_the_other_socket_nor_the_service() {
 }
 
 #[test]
+fn a_flood_of_byes_neither_starves_responses_nor_takes_their_room() {
+    const RESPONSES: usize = 300;
+    // Each socket has room for a thousand or so.
+    let listen = Listen { receive_buffer: 1 << 20, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
+    let group = open(&listen).unwrap();
+    let peer = peer("127.0.0.1");
+    for _ in 0..5_000 {
+        peer.send_to(b"BYE", group.local()).unwrap();
+    }
+    for _ in 0..RESPONSES {
+        peer.send_to(b"SIP/2.0 200 OK", group.local()).unwrap();
+    }
+    let (core, sight) = Echo::new();
+    let limits = Limits::default();
+    let crossings = Crossings::alone().unwrap();
+    let running = start(core, Clock::start(), limits, vec![group.listener(0)], crossings);
+    let (mut responses, mut others) = (0, 0);
+    while responses < RESPONSES {
+        if let Seen::Offered { bytes, .. } = next(&sight) {
+            let is_response = bytes.starts_with(b"SIP/");
+            responses += usize::from(is_response);
+            others += usize::from(!is_response);
+        }
+    }
+    // They are all in before the second turn's BYEs.
+    assert!(others <= limits.ordinary, "{others}");
+    drop(sight);
+    let (_, counters) = running.end();
+    assert!(counters.overflow.get() > 0, "it is a flood");
+    assert_eq!(counters.received_response.get(), RESPONSES as u64);
+    assert!(counters.limited_responses.get() > 0);
+}
+
+#[test]
 fn a_message_crosses_to_the_shard_it_belongs_to() {
     let group = group("127.0.0.1", 2, true);
     let clock = Clock::start();

@@ -7,38 +7,42 @@ use std::net::{SocketAddr, UdpSocket};
 use cores::{group, peer, waiting};
 use tidegate_io::*;
 
-/// Texts of a shard's ordinary and INVITE sockets.
-fn shard(group: &Group, shard: u16) -> [Vec<String>; 2] {
+/// Texts of a shard's ordinary, INVITE and response sockets.
+fn shard(group: &Group, shard: u16) -> [Vec<String>; 3] {
     let listener = group.listener(shard);
-    [waiting(listener.ordinary()), waiting(listener.invite().unwrap())]
+    let own = [listener.invite(), listener.response()].map(|socket| waiting(socket.unwrap()));
+    let [invites, responses] = own;
+    [waiting(listener.ordinary()), invites, responses]
 }
 
 fn invites_go_apart(ip: &str) {
     let group = group(ip, 1, true);
     let peer = peer(ip);
     let ordinary =
-        ["ACK sip:a", "INV", "\r\n\r\n", "", "invite sip:a", "SIP/2.0 200 OK", " INVITE"];
+        ["ACK sip:a", "INV", "\r\n\r\n", "", "invite sip:a", "SIP", "sip/2.0 200 OK", " INVITE"];
     let invites = ["INVITE sip:a", "INVI"];
-    for text in ordinary.iter().chain(&invites) {
+    let responses = ["SIP/2.0 200 OK", "SIP/", "SIP/3.0"];
+    for text in ordinary.iter().chain(&invites).chain(&responses) {
         peer.send_to(text.as_bytes(), group.local()).unwrap();
     }
     let large = format!("INVITE {}", "x".repeat(60_000));
     peer.send_to(large.as_bytes(), group.local()).unwrap();
-    let [got_ordinary, got_invites] = shard(&group, 0);
+    let [got_ordinary, got_invites, got_responses] = shard(&group, 0);
     assert_eq!(got_ordinary, ordinary);
+    assert_eq!(got_responses, responses);
     assert_eq!(got_invites[..2], invites);
     assert_eq!(got_invites[2..], [large]);
 }
 
 #[test]
-fn new_invites_go_to_their_own_socket_and_everything_else_does_not() {
+fn new_invites_and_responses_go_to_sockets_of_their_own_and_nothing_else_does() {
     invites_go_apart("127.0.0.1");
     invites_go_apart("::1");
 }
 
 fn sources_keep_their_shard(ip: &str, peers: usize) -> [usize; 3] {
     let group = group(ip, 3, true);
-    let texts = ["INVITE", "ACK", "", "BYE", "INVITE again", "\r\n"];
+    let texts = ["INVITE", "ACK", "", "BYE", "SIP/2.0 200", "INVITE again", "\r\n"];
     let mut share = [0; 3];
     for _ in 0..peers {
         let peer = peer(ip);
@@ -46,13 +50,14 @@ fn sources_keep_their_shard(ip: &str, peers: usize) -> [usize; 3] {
             peer.send_to(text.as_bytes(), group.local()).unwrap();
         }
         let shards: Vec<_> = (0..3).map(|i| shard(&group, i)).collect();
-        let found = shards.iter().position(|[ordinary, _]| !ordinary.is_empty()).unwrap();
-        for (i, [ordinary, invites]) in shards.iter().enumerate() {
+        let found = shards.iter().position(|[ordinary, ..]| !ordinary.is_empty()).unwrap();
+        for (i, [ordinary, invites, responses]) in shards.iter().enumerate() {
             if i == found {
                 assert_eq!(ordinary[..], ["ACK", "", "BYE", "\r\n"]);
                 assert_eq!(invites[..], ["INVITE", "INVITE again"]);
+                assert_eq!(responses[..], ["SIP/2.0 200"]);
             } else {
-                assert!(ordinary.is_empty() && invites.is_empty());
+                assert!(ordinary.is_empty() && invites.is_empty() && responses.is_empty());
             }
         }
         share[found] += 1;
@@ -89,7 +94,8 @@ fn without_a_split_there_is_one_socket_a_shard() {
     for text in ["INVITE", "ACK"] {
         peer.send_to(text.as_bytes(), group.local()).unwrap();
     }
-    assert!(group.listener(0).invite().is_none());
+    let listener = group.listener(0);
+    assert!(listener.invite().is_none() && listener.response().is_none());
     assert_eq!(waiting(group.listener(0).ordinary()), ["INVITE", "ACK"]);
 }
 

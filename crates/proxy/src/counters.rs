@@ -37,11 +37,13 @@ pub enum DropReason {
     Banned,
     /// Within a call whose back end may be one that has no address yet.
     Unresolved,
+    /// It claims to belong to a call and was not found to, and the queue of such was full.
+    Unverified,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
@@ -55,6 +57,7 @@ impl DropReason {
         Self::TooLong,
         Self::Banned,
         Self::Unresolved,
+        Self::Unverified,
     ];
 
     /// Its name in metrics.
@@ -73,6 +76,7 @@ impl DropReason {
             Self::TooLong => "too_long",
             Self::Banned => "banned",
             Self::Unresolved => "unresolved",
+            Self::Unverified => "unverified",
         }
     }
 }
@@ -95,6 +99,8 @@ pub struct Counters {
     pub in_force: InForce,
     /// Some of what was refused.
     pub refusals: Refusals,
+    /// Messages that claim to belong to a call or a transaction, and do not.
+    pub strays: Counter,
     /// Requests that repeat one seen before.
     pub retransmissions: Counter,
     /// Requests forwarded.

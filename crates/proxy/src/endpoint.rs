@@ -30,6 +30,7 @@ use crate::settings::{Mode, PoolSettings, Rule, Settings, canonical};
 use crate::stateful::Transactions;
 use crate::tiering::Tiering;
 use crate::unreachable::Unreachable;
+use crate::verification::Shown;
 
 /// A shard's routing, calls and outputs.
 pub(crate) struct Endpoint {
@@ -48,6 +49,8 @@ pub(crate) struct Endpoint {
     transactions: Transactions,
     failure_pause: Duration,
     pub(crate) tiering: Tiering,
+    /// What the last service has shown of the sender.
+    pub(crate) shown: Shown,
     /// Addresses where nobody listened a moment ago.
     unreachable: Unreachable,
     pool: Pool,
@@ -77,6 +80,7 @@ impl Endpoint {
             failure_pause: settings.failure_pause,
             transactions: Transactions::new(settings.transactions_max, settings.timing),
             tiering: Tiering::new(&settings),
+            shown: Shown::default(),
             unreachable: Unreachable::default(),
             pickers: pickers(settings.seed, settings.shard, &settings.pools),
             door: Door::of(&settings.pools, &settings.rules),

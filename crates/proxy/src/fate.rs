@@ -32,6 +32,8 @@ pub(crate) struct Admitted {
     pub(crate) fingerprint: Option<u64>,
     /// It goes before others.
     pub(crate) has_priority: bool,
+    /// It claims to belong to a call, and was not found to at the door.
+    pub(crate) is_unverified: bool,
 }
 
 /// A message's fate.

@@ -11,9 +11,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{
-    Backlog, Bucket, Decide, Gate, Headroom, Reason, Release, Ticket, Values, Verdict,
+    Backlog, Ban, Bucket, Decide, Gate, Headroom, Reason, Release, Ticket, Values, Verdict,
 };
-use tidegate_world::{Load, Received, Stream, Timestamp, Transmit};
+use tidegate_world::{Load, Path, Received, Stream, Timestamp, Transmit};
 
 use crate::class::Class;
 use crate::counters::DropReason;
@@ -27,6 +27,7 @@ use crate::reading::{Reading, Unread, Wanted, read};
 use crate::refusals::Trace;
 use crate::settings::Overload;
 use crate::sources::{Excess, Watchman};
+use crate::verification::{Shown, Sifting, Spare};
 
 /// How messages wait for service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub(crate) struct Ingress {
     disposing: Disposing,
     reinvites: bool,
     watchman: Watchman,
+    sifting: Sifting,
+    spare: Spare,
     trace: Trace,
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
@@ -75,6 +78,8 @@ impl Ingress {
             disposing: Disposing::new(overload, waits),
             reinvites: overload.reinvites,
             watchman,
+            sifting: Sifting::default(),
+            spare: Spare::default(),
             trace,
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
@@ -113,12 +118,46 @@ impl Ingress {
     }
 
     pub(crate) fn on_load(&mut self, now: Timestamp, load: &Load) {
-        self.gate.on_load(now, load);
+        self.gate.on_load(now, &self.spare.deduct(load));
         self.trace.on_load(now, &self.gate);
     }
 
     pub(crate) fn on_completion(&mut self, now: Timestamp, class: Class, cost: Duration) {
         self.gate.on_completion(now, class as u8, cost);
+    }
+
+    /// It has taken so long, if that is known, to serve a message that nothing proves.
+    pub(crate) fn on_stray_served(&mut self, now: Timestamp, cost: Option<Duration>) {
+        let cost = self.spare.add(cost);
+        self.sifting.on_served(now, cost);
+    }
+
+    /// Heeds what the service of a message has shown of its sender; of one that `is_unverified` it
+    /// is known that it is a stray.
+    pub(crate) fn on_shown(
+        &mut self,
+        now: Timestamp,
+        path: &Path,
+        shown: Shown,
+        is_unverified: bool,
+        endpoint: &Endpoint,
+    ) {
+        match shown {
+            Shown::Nothing => {}
+            Shown::Receives => self.watchman.prove(now, path.remote.ip()),
+            Shown::Stray if is_unverified => {}
+            Shown::Stray => {
+                self.on_stray(now, path, endpoint);
+            }
+        }
+    }
+
+    /// A message claims to belong to something that there is not. Whether its sender is banned for
+    /// it.
+    fn on_stray(&mut self, now: Timestamp, path: &Path, endpoint: &Endpoint) -> bool {
+        endpoint.counters.strays.add(1);
+        self.sifting.on_stray(now);
+        self.watchman.on_message(now, path, endpoint)
     }
 
     pub(crate) fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
@@ -184,7 +223,9 @@ impl Ingress {
     /// Messages that wait, by what is known of them.
     fn backlog(&self) -> Backlog {
         let sessions = self.lanes.invites();
-        Backlog { sessions, others: self.lanes.waiting() - sessions, unread: self.fifo.len() }
+        // What nothing is known of has nobody wait.
+        let others = self.lanes.waiting() - sessions - self.lanes.unverified();
+        Backlog { sessions, others, unread: self.fifo.len() }
     }
 
     /// A message has arrived: it is queued, or something else is to be done with it.
@@ -195,7 +236,10 @@ impl Ingress {
         endpoint: &Endpoint,
     ) -> Judged {
         self.gate.on_backlog(self.backlog());
-        if self.watchman.is_banned(now, &received) {
+        if let Some(ban) = self.watchman.ban_of(now, &received.path, endpoint)
+            && !(may_go_on(&ban, &received) && endpoint.verifies(&received))
+        {
+            self.watchman.on_banned(now, &received.path, endpoint, &ban);
             let fate = Fate::Drop(DropReason::Banned);
             return Judged { class: None, read: false, fate };
         }
@@ -247,6 +291,9 @@ impl Ingress {
                 self.lanes.push(waiting);
                 Fate::Queued
             }
+            ControlFlow::Continue(Waiting { lane: Lane::Unverified, .. }) => {
+                Fate::Drop(DropReason::Unverified)
+            }
             ControlFlow::Continue(_) => Fate::Drop(DropReason::QueueFull),
         }
     }
@@ -281,7 +328,7 @@ impl Ingress {
                 return Judged { class, read: true, fate: Fate::Drop(why) };
             }
             Err(Unread::Malformed(malformed)) => {
-                if self.watchman.on_message(now, &received, endpoint) {
+                if self.watchman.on_message(now, &received.path, endpoint) {
                     let fate = Fate::Drop(DropReason::Banned);
                     return Judged { class: None, read: true, fate };
                 }
@@ -291,7 +338,14 @@ impl Ingress {
         };
         let Reading { class, lane, bucket, fingerprint, cancels, begins_call, .. } = reading;
         let judged = |fate| Judged { class: Some(class), read: true, fate };
+        let is_unverified =
+            bucket.is_none() && self.is_unverified(now, &received, &reading, endpoint);
+        if is_unverified && self.on_stray(now, &received.path, endpoint) {
+            return judged(Fate::Drop(DropReason::Banned));
+        }
         let ticket = match bucket {
+            // It is no part of what the law sees or decides.
+            None if is_unverified => None,
             None if self.gate.decide() == Decide::Service => None,
             None if self.gate.on_ongoing(now, class as u8) => None,
             None => {
@@ -299,7 +353,7 @@ impl Ingress {
                 return judged(Fate::Shed(self.disposing.reply(&refused, None, endpoint)));
             }
             Some(bucket) => {
-                if self.watchman.on_message(now, &received, endpoint) {
+                if self.watchman.on_message(now, &received.path, endpoint) {
                     return judged(Fate::Drop(DropReason::Banned));
                 }
                 let (mut sender, claim) = self.watchman.sender(&received, class == Class::Invite);
@@ -317,7 +371,7 @@ impl Ingress {
                     Verdict::Admit(ticket) => Some(ticket),
                     Verdict::Refuse(Reason::SourceLimit)
                         if let Some(limit) = sender.limit
-                            && self.watchman.on_excess(now, &received, endpoint, limit)
+                            && self.watchman.on_excess(now, &received.path, endpoint, limit)
                                 != Excess::Refuse =>
                     {
                         return judged(Fate::Refuse(Reason::SourceLimit, None));
@@ -340,9 +394,30 @@ impl Ingress {
         };
         let lane = match &ticket {
             Some(ticket) if ticket.bucket() == Bucket::Priority => Lane::Priority,
+            _ if is_unverified => Lane::Unverified,
             _ => lane,
         };
         judged(push(self, Waiting { received, class, ticket, cancels, lane }))
+    }
+
+    /// Whether a message that asks for no new work is found not to belong to any that was begun. That
+    /// is looked at only where there is reason to.
+    fn is_unverified(
+        &self,
+        now: Timestamp,
+        received: &Received,
+        reading: &Reading<'_>,
+        endpoint: &Endpoint,
+    ) -> bool {
+        let waiting = self.lanes.finishing(reading.lane);
+        if reading.class == Class::InDialog
+            || self.queueing == Queueing::Fifo
+            || !self.sifting.is_on(now, waiting)
+        {
+            return false;
+        }
+        let waits_with_invite = |invite| self.lanes.has_invite(invite);
+        !reading.cancels.is_some_and(waits_with_invite) && !endpoint.verifies(received)
     }
 
     /// The next message whose turn it is; `None` if none is to be served now.
@@ -391,7 +466,12 @@ impl Ingress {
 
     /// Serves a message, unless it is judged only now and not admitted.
     fn take(&mut self, now: Timestamp, waiting: Waiting, endpoint: &Endpoint) -> Judged {
-        let Waiting { received, class, ticket, .. } = waiting;
+        let Waiting { received, class, ticket, lane, .. } = waiting;
+        if lane == Lane::Unverified {
+            let admitted = Admitted { is_unverified: true, ..Admitted::default() };
+            let fate = Fate::Serve(received, admitted);
+            return Judged { class: Some(class), read: false, fate };
+        }
         let sojourn = now.since(received.arrived);
         self.gate.on_backlog(self.backlog());
         self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
@@ -399,7 +479,10 @@ impl Ingress {
         let has_priority = ticket.as_ref().map(Ticket::bucket) == Some(Bucket::Priority);
         let fate = match ticket {
             Some(ticket) => match self.gate.on_taken(now, ticket) {
-                None => Fate::Serve(received, Admitted { fingerprint, has_priority }),
+                None => Fate::Serve(
+                    received,
+                    Admitted { fingerprint, has_priority, is_unverified: false },
+                ),
                 Some(reason) => {
                     let refused =
                         Refused { received: &received, class, fingerprint, reason: Some(reason) };
@@ -417,4 +500,10 @@ impl Ingress {
         };
         Judged { class: Some(class), read: false, fate }
     }
+}
+
+/// Whether a banned source may be in a call for which it sends this: a call that it begins, it may
+/// not, and an INVITE within a call comes from one who has shown that he receives.
+fn may_go_on(ban: &Ban, received: &Received) -> bool {
+    ban.is_proven || !received.bytes.starts_with(b"INVITE")
 }

@@ -50,6 +50,11 @@ impl Invites {
         self.queue.len() + self.cancels + usize::from(self.due.is_some())
     }
 
+    /// Whether an INVITE with this fingerprint waits.
+    pub(crate) fn has(&self, fingerprint: u64) -> bool {
+        self.awaited.contains_key(&fingerprint)
+    }
+
     pub(crate) fn push(&mut self, invite: Waiting) {
         if let Some(fingerprint) = fingerprint(&invite) {
             self.awaited.entry(fingerprint).or_default().copies += 1;

@@ -27,21 +27,24 @@ pub(crate) enum Lane {
     Registrations,
     /// Other new requests.
     Others,
+    /// What claims to belong to a call, and is not known to.
+    Unverified,
 }
 
 impl Lane {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Responses,
         Self::InProgress,
         Self::Priority,
         Self::Invites,
         Self::Registrations,
         Self::Others,
+        Self::Unverified,
     ];
 
     /// Where the lanes of new work begin that take turns, and how many they are.
     const NEW_WORK: usize = Self::Invites as usize;
-    const NEW_WORK_LANES: usize = Self::ALL.len() - Self::NEW_WORK;
+    const NEW_WORK_LANES: usize = Self::Unverified as usize - Self::NEW_WORK;
 
     pub(crate) fn of(class: Class) -> Self {
         match class {
@@ -104,6 +107,16 @@ impl Lanes {
         self.waiting + self.priority.messages() + self.invites.messages()
     }
 
+    /// Messages that wait where nothing proves that they belong to a call.
+    pub(crate) fn unverified(&self) -> usize {
+        self.queues[Lane::Unverified as usize].len()
+    }
+
+    /// Messages that wait in a lane of what finishes work.
+    pub(crate) fn finishing(&self, lane: Lane) -> usize {
+        self.queues[lane as usize].len()
+    }
+
     /// New INVITEs that wait their turn.
     pub(crate) fn invites(&self) -> usize {
         self.invites.len()
@@ -131,6 +144,11 @@ impl Lanes {
         }
     }
 
+    /// Whether a new INVITE with this fingerprint waits.
+    pub(crate) fn has_invite(&self, fingerprint: u64) -> bool {
+        self.priority.has(fingerprint) || self.invites.has(fingerprint)
+    }
+
     /// Puts a CANCEL behind its INVITE, if that waits; they have the fingerprint in common.
     pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
         match self.priority.push_cancel(fingerprint, cancel) {
@@ -148,8 +166,8 @@ impl Lanes {
         }
     }
 
-    /// The next message: what finishes work before what begins it. New INVITEs in this order,
-    /// and only if one may be released.
+    /// The next message: what finishes work before what begins it, and at last what is not known
+    /// to do either. New INVITEs in this order, and only if one may be released.
     pub(crate) fn next(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
         if self.waiting() == 0 {
             return None;
@@ -185,6 +203,9 @@ impl Lanes {
                 return waiting;
             }
         }
-        None
+        // Strictly behind: who sends it may be anybody, and as many as he likes.
+        let waiting = self.queues[Lane::Unverified as usize].pop_front();
+        self.waiting -= usize::from(waiting.is_some());
+        waiting
     }
 }

@@ -31,6 +31,7 @@ mod instead;
 mod invites;
 mod lane;
 mod names;
+mod network;
 mod onward;
 mod origin;
 mod picking;
@@ -55,6 +56,7 @@ mod tiering;
 mod token;
 mod transaction_branch;
 mod unreachable;
+mod verification;
 
 pub use branch::{LISTENERS_MAX, SHARDS_MAX};
 pub use class::Class;
@@ -64,6 +66,7 @@ pub use health::{Accept, Health, Probe};
 pub use in_force::{ComparedCounters, InForce};
 pub use ingress::Queueing;
 pub use names::Moves;
+pub use network::{network_of, networks_of, source_of};
 pub use priority::{NAMESPACES, NoValue, Priority, ResourceValues};
 pub use proxy::Proxy;
 pub use refusals::{Refusal, Refusals, TraceSettings};
@@ -73,4 +76,4 @@ pub use settings::{
     Choice, Disposal, EgressRoute, FORK_MAX, Listener, Mode, Overload, PoolSettings, Rule,
     RuleTarget, Senders, Settings, TRIES_MAX,
 };
-pub use sources::{BANS_MAX, Excess, Flood, SourceLimit, Sources, address_of, source_of};
+pub use sources::{BANS_MAX, Excess, Flood, HARM_CPS, SourceLimit, SourceWeight, Sources};

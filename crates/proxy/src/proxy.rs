@@ -19,6 +19,7 @@ use crate::secret::TokenKeys;
 use crate::settings::{Disposal, PoolSettings, Rule, Settings};
 use crate::sources::Watchman;
 use crate::thinning::Thinning;
+use crate::verification::Shown;
 
 /// The proxy: an ingress that decides what is admitted and what waits where, and an
 /// endpoint that does the work of RFC 3261 §16.
@@ -31,10 +32,18 @@ pub struct Proxy {
     endpoint: Endpoint,
     counters: Arc<Counters>,
     work: Work,
-    /// The message in service, and since when: until the next input tells that it is done.
-    in_service: Option<(Class, Timestamp)>,
+    /// The message in service: until the next input tells that it is done.
+    in_service: Option<InService>,
     /// What was looked at since the input before the last, likewise.
     looks: Looks,
+}
+
+/// A message whose service has begun.
+struct InService {
+    class: Class,
+    since: Timestamp,
+    /// It was found not to belong to anything.
+    is_stray: bool,
 }
 
 /// Messages that were looked at and judged, and since when.
@@ -126,6 +135,14 @@ impl Proxy {
         self.looks = Looks::default();
     }
 
+    /// Something else is done before the message in service is known to be: how long that took is
+    /// not seen.
+    fn interrupt(&mut self, now: Timestamp) {
+        if self.in_service.take().is_some_and(|message| message.is_stray) {
+            self.ingress.on_stray_served(now, None);
+        }
+    }
+
     /// A driver may look at several messages at one time: what that took is known when time has
     /// passed.
     fn tell_looks(&mut self, now: Timestamp) {
@@ -181,6 +198,8 @@ impl Proxy {
             Fate::Serve(received, admitted) => {
                 self.work.served = number;
                 let class = class.unwrap_or(Class::Other);
+                let (path, is_unverified) = (received.path, admitted.is_unverified);
+                self.endpoint.shown = Shown::Nothing;
                 match class {
                     Class::Final | Class::Provisional => {
                         self.endpoint.serve_response(now, received);
@@ -190,6 +209,13 @@ impl Proxy {
                     }
                 }
                 self.work.stateless = self.endpoint.tiering.on_served(class);
+                let Self { ingress, endpoint, .. } = self;
+                if endpoint.shown != Shown::Nothing {
+                    if let Some(in_service) = &mut self.in_service {
+                        in_service.is_stray |= endpoint.shown == Shown::Stray;
+                    }
+                    ingress.on_shown(now, &path, endpoint.shown, is_unverified, endpoint);
+                }
             }
         }
     }
@@ -201,7 +227,7 @@ impl Proxy {
         class: Class,
         admitted: Admitted,
     ) {
-        let Admitted { fingerprint, has_priority } = admitted;
+        let Admitted { fingerprint, has_priority, .. } = admitted;
         match self.endpoint.serve_request(now, &received, has_priority) {
             Served::Here => {}
             Served::Refused => {
@@ -248,7 +274,7 @@ impl Proxy {
 
 impl Core for Proxy {
     fn offer(&mut self, now: Timestamp, received: Received) {
-        self.in_service = None;
+        self.interrupt(now);
         self.tell_looks(now);
         self.endpoint.follow_names();
         let judged = self.ingress.offer(now, received, &self.endpoint);
@@ -257,12 +283,16 @@ impl Core for Proxy {
     }
 
     fn serve(&mut self, now: Timestamp) -> bool {
-        if let Some((class, since)) = self.in_service.take() {
+        if let Some(InService { class, since, is_stray }) = self.in_service.take() {
             let cost = now.since(since);
-            self.ingress.on_completion(now, class, cost);
-            self.endpoint.tiering.on_completion(class, cost);
-            if let Some(thinning) = &mut self.thinning {
-                thinning.on_completion(cost);
+            if is_stray {
+                self.ingress.on_stray_served(now, Some(cost));
+            } else {
+                self.ingress.on_completion(now, class, cost);
+                self.endpoint.tiering.on_completion(class, cost);
+                if let Some(thinning) = &mut self.thinning {
+                    thinning.on_completion(cost);
+                }
             }
         }
         self.tell_looks(now);
@@ -271,8 +301,9 @@ impl Core for Proxy {
             self.counters.overload.publish_flows(self.ingress.gate());
             return false;
         };
-        if let (Fate::Serve(..), Some(class)) = (&judged.fate, judged.class) {
-            self.in_service = Some((class, now));
+        if let (Fate::Serve(_, admitted), Some(class)) = (&judged.fate, judged.class) {
+            let is_stray = admitted.is_unverified;
+            self.in_service = Some(InService { class, since: now, is_stray });
         }
         self.carry_out(now, judged);
         if self.work.refused.is_some() {
@@ -283,7 +314,7 @@ impl Core for Proxy {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        self.in_service = None;
+        self.interrupt(now);
         self.looks = Looks::default();
         self.ingress.handle_timeout(now);
         if let Some(thinning) = &mut self.thinning {

@@ -10,6 +10,7 @@ use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::token::RouteToken;
+use crate::verification::Shown;
 
 /// A request and what everybody needs of it, so that nothing is read twice.
 pub(crate) struct Request<'a> {
@@ -98,11 +99,17 @@ impl Endpoint {
             Instead::PoolFull => return Served::PoolFull,
             Instead::Drop(why) => self.drop_counted(why),
             // RFC 3261 §17.1.1.3: nothing answers an ACK.
-            Instead::Reply(481, _) if is_ack => self.drop_counted(DropReason::UnknownAck),
+            Instead::Reply(481, _) if is_ack => {
+                self.shown = Shown::Stray;
+                self.drop_counted(DropReason::UnknownAck);
+            }
             Instead::Reply(..) | Instead::PoolDown(_) if is_ack => {
                 self.drop_counted(DropReason::Malformed);
             }
             Instead::Reply(status, why) => {
+                if status == 481 {
+                    self.shown = Shown::Stray;
+                }
                 // RFC 3261 §20.43: 399, a text for a person.
                 let warning = ["399 tidegate \"", why, "\""].concat();
                 self.answer(received, &message, status, &[("Warning", warning.as_bytes())]);
@@ -199,6 +206,10 @@ impl Endpoint {
         }
         // What a call needs to go on or to end is not refused for want of room.
         let goes_alone = request.essentials.to.tag().is_some() && self.transactions().is_full();
+        // The ACK to a 2xx belongs to a call that has got as far as that.
+        if *method == Method::Ack && hop.member.is_some() {
+            self.shown = Shown::Receives;
+        }
         self.tiering.note(hop.tier);
         match hop.tier {
             // §16.10: a CANCEL that matches nothing goes on without state; §13.2.2.4: the ACK to

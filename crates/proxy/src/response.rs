@@ -13,6 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::probes::ProbeAnswer;
 use crate::settings::canonical;
 use crate::transaction_branch::TransactionBranch;
+use crate::verification::Shown;
 
 impl Endpoint {
     /// Brings a response back to where its request came from.
@@ -20,7 +21,14 @@ impl Endpoint {
         self.tiering.begin();
         match self.try_response(now, &received) {
             Ok(()) => {}
-            Err(Astray::Drop(why)) => self.drop_counted(why),
+            Err(Astray::Drop(why)) => {
+                let is_ours =
+                    matches!(why, DropReason::StrayResponse | DropReason::RepeatedResponse);
+                if !is_ours && why != DropReason::TooLong {
+                    self.shown = Shown::Stray;
+                }
+                self.drop_counted(why);
+            }
             Err(Astray::Cross(shard)) => self.cross(shard, received),
         }
     }
@@ -51,6 +59,12 @@ impl Endpoint {
         let present = member.filter(is_present);
         if let Some(member) = present {
             self.backend(member).on_answered(now);
+        }
+        // Nobody knows the MAC but who has received the request. Back ends need no proof.
+        let is_success =
+            passage.cseq.method == Method::Invite && (200..300).contains(&passage.status);
+        if is_success && member.is_none() {
+            self.shown = Shown::Receives;
         }
         match asked {
             Asked::Transaction(branch) => {
@@ -114,7 +128,7 @@ impl Endpoint {
     /// header field value from the response and forward the result to the location indicated in
     /// the next Via header field value." The MAC in the branch says more than the address: that
     /// this very proxy sent the request, and for whom.
-    fn who_asked(&self, passage: &Passage<'_>, remote: SocketAddr) -> Option<Asked> {
+    pub(crate) fn who_asked(&self, passage: &Passage<'_>, remote: SocketAddr) -> Option<Asked> {
         let text = passage.branch.unwrap_or_default();
         match TransactionBranch::decode(text, self.keys(), remote) {
             Some(branch) if branch.is_own => Some(Asked::Transaction(branch)),
@@ -150,7 +164,7 @@ impl Endpoint {
 }
 
 /// Who has sent the request that a response is for.
-enum Asked {
+pub(crate) enum Asked {
     /// A transaction of this process.
     Transaction(TransactionBranch),
     /// A transaction of a process before this one, or of another instance. RFC 6026 §8.9 has a

@@ -1,13 +1,16 @@
 //! Who a message comes from, and what is held against him before it is read.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_control::{Ban, BanCause, BanList, BanView, Headroom, Limit, Per, Sender, Watch};
-use tidegate_world::{Received, Shedding, Stream, Timestamp};
+use tidegate_control::{
+    Ban, BanCause, BanList, BanView, Headroom, Limit, Per, Proofs, Sender, Watch,
+};
+use tidegate_world::{Path, Received, Shedding, Stream, Timestamp};
 
 use crate::endpoint::Endpoint;
+use crate::network::{PREFIXES, network_of, networks_of, source_of};
 use crate::origin::Origin;
 use crate::priority::{Claim, Priority};
 
@@ -18,6 +21,8 @@ pub struct Sources {
     pub priority: Option<Priority>,
     /// Limits; the first that is for a source holds.
     pub limits: Vec<SourceLimit>,
+    /// Sources that count as several; the first that is for a source holds.
+    pub weights: Vec<SourceWeight>,
     /// Who floods is banned.
     pub flood: Option<Flood>,
     /// Who is never banned, but by an operator. Back ends never are.
@@ -32,12 +37,17 @@ impl Default for Sources {
         Self {
             priority: None,
             limits: Vec::new(),
+            weights: Vec::new(),
             flood: None,
             never_ban: Vec::new(),
             bans_max: BANS_MAX,
         }
     }
 }
+
+/// The least rate for which a source is banned by itself, in messages a second: less does no harm
+/// that a ban would mend, and could be anybody's who writes the address of another.
+pub const HARM_CPS: u32 = 100;
 
 /// Sources that may be banned at the same time, unless configured otherwise.
 pub const BANS_MAX: usize = 1024;
@@ -57,6 +67,15 @@ pub struct SourceLimit {
     pub then: Excess,
 }
 
+/// As how many sources each source of a network counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceWeight {
+    /// The network.
+    pub from: IpNet,
+    /// As how many.
+    pub weight: u32,
+}
+
 /// What becomes of what goes beyond a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
@@ -64,14 +83,15 @@ pub enum Excess {
     Refuse,
     /// It is dropped in silence.
     Drop,
-    /// So is all that its source sends for so long.
+    /// Likewise; if there are [`HARM_CPS`] of it in a second, its source is banned for so long.
     Ban(Duration),
 }
 
 /// What a flood is, and what it costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
-    /// Messages a second that ask for new work, or make no sense: more is a flood.
+    /// Messages a second that ask for new work, make no sense, or claim to belong to calls and do
+    /// not: more is a flood.
     pub above_cps: u32,
     /// In so many seconds in a row.
     pub after_s: u32,
@@ -95,27 +115,20 @@ impl SourceLimit {
     }
 }
 
-/// The number of a source: its IPv4 address, or the network of 64 bits that its IPv6 address is
-/// in. RFC 4291 §2.5.1: a host may have any of the addresses in that.
-pub fn source_of(address: IpAddr) -> u128 {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(v6) => v6.to_bits() & !u128::from(u64::MAX),
-    }
-}
-
-/// The address, or the first one, of the source with this number.
-pub fn address_of(source: u128) -> IpAddr {
-    Ipv6Addr::from_bits(source).to_canonical()
-}
-
 /// Holds against a source what it sends.
 pub(crate) struct Watchman {
     sources: Sources,
     /// Whether anything depends on who a sender is.
     tells_apart: bool,
-    watch: Option<Watch>,
+    /// Of each of the networks around an address.
+    flood: Option<[Watch; PREFIXES.len()]>,
+    /// What goes beyond limits that ban.
+    excess: Option<Watch>,
+    /// Kept while anybody may come to be banned.
+    proofs: Option<Proofs>,
     bans: BanView,
+    /// The version of the bans that were compared with the proofs.
+    compared: Option<u64>,
 }
 
 impl Watchman {
@@ -127,12 +140,18 @@ impl Watchman {
         bans: BanList,
         stream: &mut Stream,
     ) -> Self {
-        let watch = |flood: Flood| Watch::new(flood.above_cps, flood.after_s, sources_max, stream);
+        let mut watch = |above: u32, s: u32| Watch::new(above, s, sources_max, stream);
+        let flood =
+            sources.flood.map(|flood| PREFIXES.map(|_| watch(flood.above_cps, flood.after_s)));
+        let bans_excess = sources.limits.iter().any(|limit| matches!(limit.then, Excess::Ban(_)));
         Self {
-            watch: sources.flood.map(watch),
+            flood,
+            excess: bans_excess.then(|| watch(HARM_CPS - 1, 1)),
+            proofs: sources.may_ban().then(|| Proofs::new(sources_max, stream)),
             tells_apart: is_fair || !sources.limits.is_empty(),
             sources,
             bans: BanView::new(bans),
+            compared: None,
         }
     }
 
@@ -143,36 +162,117 @@ impl Watchman {
 
     /// Times that a source was not watched, for want of room.
     pub(crate) fn overflowed(&self) -> u64 {
-        self.watch.as_ref().map_or(0, Watch::overflowed)
+        let watches = self.flood.iter().flatten().chain(&self.excess);
+        let proofs = self.proofs.as_ref().map_or(0, Proofs::overflowed);
+        watches.map(Watch::overflowed).sum::<u64>() + proofs
     }
 
-    /// Puts down the addresses that are banned, as many as a driver can heed. Networks are not
-    /// among them.
+    /// Puts down the addresses whose INVITEs need not come here, as many as a driver can heed.
+    /// Networks are not among them, nor is who receives what is sent to him: he may have calls in
+    /// which he sends an INVITE.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         banned.clear();
-        let addresses = self.bans.bans().each(now).map(|ban| address_of(ban.source));
+        self.compare(now);
+        let bans = self.bans.bans().each(now).filter(|ban| !ban.is_proven);
+        let addresses = bans.map(|ban| network_of(ban.source).addr());
         banned.extend(addresses.filter(IpAddr::is_ipv4).take(Shedding::BANNED_MAX));
     }
 
-    /// Whether the sender of a message is banned.
-    #[inline]
-    pub(crate) fn is_banned(&mut self, now: Timestamp, received: &Received) -> bool {
-        let bans = self.bans.bans();
-        !bans.is_empty() && bans.is_banned(now, source_of(received.path.remote.ip()))
+    /// Tells the other shards who of those that any of them has banned has proven here to receive
+    /// what is sent to him.
+    fn compare(&mut self, now: Timestamp) {
+        let Some(proofs) = &self.proofs else { return };
+        self.bans.bans();
+        if self.compared.replace(self.bans.version()) == Some(self.bans.version()) {
+            return;
+        }
+        let bans = self.bans.bans().each(now).filter(|ban| !ban.is_proven);
+        let proven: Vec<u128> =
+            bans.map(|ban| ban.source).filter(|source| proofs.holds(now, *source)).collect();
+        for source in proven {
+            self.bans().prove(source);
+        }
     }
 
-    /// A message asks for new work, or makes no sense. Whether its sender is banned for it.
-    pub(crate) fn on_message(
+    /// The ban that the sender of a message is under.
+    #[inline]
+    pub(crate) fn ban_of(
         &mut self,
         now: Timestamp,
-        received: &Received,
+        path: &Path,
         endpoint: &Endpoint,
-    ) -> bool {
-        let (Some(watch), Some(flood)) = (&mut self.watch, self.sources.flood) else {
+    ) -> Option<Ban> {
+        if self.bans.bans().is_empty() {
+            return None;
+        }
+        self.find_ban(now, path, endpoint)
+    }
+
+    fn find_ban(&mut self, now: Timestamp, path: &Path, endpoint: &Endpoint) -> Option<Ban> {
+        let address = path.remote.ip();
+        let mut networks = networks_of(address);
+        let source = networks.next()?;
+        let bans = self.bans.bans();
+        let own = bans.get(now, source).copied();
+        let wide = || networks.find_map(|network| bans.get(now, network)).copied();
+        let ban = own.or_else(wide)?;
+        // Another shard may have banned it, of which only this one knows.
+        let is_proven = ban.is_proven || self.is_proven(now, source);
+        // What its neighbours send is not held against one who is known.
+        let is_known = own.is_none() && (is_proven || self.is_spared(path, endpoint));
+        (!is_known).then_some(Ban { is_proven, ..ban })
+    }
+
+    /// The sender of a message receives what is sent to him.
+    pub(crate) fn prove(&mut self, now: Timestamp, address: IpAddr) {
+        let Some(proofs) = &mut self.proofs else { return };
+        let source = source_of(address);
+        proofs.prove(now, source);
+        if self.bans.bans().get(now, source).is_some_and(|ban| !ban.is_proven) {
+            self.bans().prove(source);
+        }
+    }
+
+    fn is_proven(&self, now: Timestamp, source: u128) -> bool {
+        self.proofs.as_ref().is_some_and(|proofs| proofs.holds(now, source))
+    }
+
+    /// A message asks for new work, makes no sense, or claims to belong to a call and does not.
+    /// Whether its sender is banned for it.
+    pub(crate) fn on_message(&mut self, now: Timestamp, path: &Path, endpoint: &Endpoint) -> bool {
+        let (Some(watches), Some(flood)) = (&mut self.flood, self.sources.flood) else {
             return false;
         };
-        watch.on_message(now, source_of(received.path.remote.ip()))
-            && self.ban(now, received, endpoint, flood.ban, BanCause::Rate)
+        let address = path.remote.ip();
+        let weight = weight_of(&self.sources.weights, address);
+        let networks = networks_of(address).zip(watches).zip(PREFIXES);
+        // What one network is found out by is not held against those around it.
+        let found = networks.into_iter().find_map(|((network, watch), (_, times))| {
+            Some((network, watch.on_message(now, network, weight.saturating_mul(times))?))
+        });
+        let Some((network, rate)) = found else { return false };
+        let (until, cause) = (now + flood.ban, BanCause::Rate);
+        self.ban(now, path, endpoint, Ban { source: network, until, cause, rate, is_proven: false })
+    }
+
+    /// A banned source has sent a message that is dropped: what it sends now is what it is banned
+    /// for, if that is much more than was known.
+    pub(crate) fn on_banned(
+        &mut self,
+        now: Timestamp,
+        path: &Path,
+        endpoint: &Endpoint,
+        ban: &Ban,
+    ) {
+        let (Some([watch, ..]), Some(flood)) = (&mut self.flood, self.sources.flood) else {
+            return;
+        };
+        let address = path.remote.ip();
+        let weight = weight_of(&self.sources.weights, address);
+        let rate = watch.on_message(now, source_of(address), weight);
+        if let Some(rate) = rate.filter(|&rate| rate / 2 >= ban.rate) {
+            self.ban(now, path, endpoint, Ban { until: now + flood.ban, rate, ..*ban });
+        }
     }
 
     /// Whose work an INVITE asks for, or another request, and what it claims.
@@ -185,6 +285,7 @@ impl Watchman {
         let mut limits = self.sources.limits.iter();
         let sender = Sender {
             source: self.tells_apart.then(|| source_of(address)),
+            weight: weight_of(&self.sources.weights, address),
             limit: limits.position(|limit| limit.from.contains(&address)),
             has_priority: claim == Claim::Priority,
             headroom: Headroom::Any,
@@ -196,47 +297,38 @@ impl Watchman {
     pub(crate) fn on_excess(
         &mut self,
         now: Timestamp,
-        received: &Received,
+        path: &Path,
         endpoint: &Endpoint,
         limit: usize,
     ) -> Excess {
         let then = self.sources.limits[limit].then;
-        if let Excess::Ban(time) = then {
-            self.ban(now, received, endpoint, time, BanCause::Limit);
+        if let (Excess::Ban(time), Some(watch)) = (then, &mut self.excess) {
+            let source = source_of(path.remote.ip());
+            let weight = weight_of(&self.sources.weights, path.remote.ip());
+            if let Some(rate) = watch.on_message(now, source, weight) {
+                let (until, cause) = (now + time, BanCause::Limit);
+                let ban = Ban { source, until, cause, rate, is_proven: false };
+                self.ban(now, path, endpoint, ban);
+            }
         }
         then
     }
 
-    fn ban(
-        &self,
-        now: Timestamp,
-        received: &Received,
-        endpoint: &Endpoint,
-        time: Duration,
-        cause: BanCause,
-    ) -> bool {
-        let address = received.path.remote.ip().to_canonical();
-        let is_member = matches!(endpoint.addresses().origin(&received.path), Origin::Member(_));
-        if is_member || self.sources.never_ban.iter().any(|net| net.contains(&address)) {
-            return false;
-        }
-        self.bans().ban(now, Ban { source: source_of(address), until: now + time, cause })
+    /// Whether what a sender does is never held against him.
+    fn is_spared(&self, path: &Path, endpoint: &Endpoint) -> bool {
+        let address = path.remote.ip().to_canonical();
+        matches!(endpoint.addresses().origin(path), Origin::Member(_))
+            || self.sources.never_ban.iter().any(|net| net.contains(&address))
+    }
+
+    fn ban(&self, now: Timestamp, path: &Path, endpoint: &Endpoint, ban: Ban) -> bool {
+        let is_proven = self.is_proven(now, ban.source);
+        !self.is_spared(path, endpoint) && self.bans().ban(now, Ban { is_proven, ..ban })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_source_is_an_address_or_the_64_bits_of_its_network() {
-        let of = |text: &str| source_of(text.parse().unwrap());
-        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        for (text, shown) in [("192.0.2.1", "192.0.2.1"), ("2001:db8:1:2::3", "2001:db8:1:2::")] {
-            assert_eq!(address_of(of(text)), shown.parse::<IpAddr>().unwrap());
-        }
-    }
+/// As how many sources one counts.
+fn weight_of(weights: &[SourceWeight], address: IpAddr) -> u32 {
+    let address = address.to_canonical();
+    weights.iter().find(|weight| weight.from.contains(&address)).map_or(1, |weight| weight.weight)
 }

@@ -187,7 +187,12 @@ proptest! {
         }
         prop_assert_eq!(counters.queued.get(), 0);
         prop_assert_eq!(offered as u64, arrived - unread);
-        let reasons = [DropReason::Keepalive, DropReason::Absorbed, DropReason::OwnAck];
+        let reasons = [
+            DropReason::Keepalive,
+            DropReason::Absorbed,
+            DropReason::OwnAck,
+            DropReason::Unverified,
+        ];
         let dropped: u64 = reasons.iter().map(|&why| counters.dropped(why).get()).sum();
         let dropped = dropped + counters.dropped(DropReason::QueueFull).get() - unread;
         prop_assert_eq!((served + refused) as u64 + dropped, arrived - unread);

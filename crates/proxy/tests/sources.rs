@@ -9,7 +9,8 @@ use fixed::*;
 use script::*;
 use tidegate_control::{Ban, BanCause, BanList, Bucket, Per, Reason};
 use tidegate_proxy::{
-    Class, DropReason, Excess, Flood, Priority, ResourceValues, Settings, SourceLimit, source_of,
+    Class, DropReason, Excess, Flood, HARM_CPS, Priority, ResourceValues, Settings, SourceLimit,
+    source_of,
 };
 use tidegate_world::{Core, Load, Shedding};
 
@@ -175,7 +176,7 @@ fn who_is_banned_is_not_read_until_the_ban_ends() {
         let ban = Duration::from_secs(10);
         let mut script = adjusted(scheme, &[], limit(1.0, 1, Excess::Ban(ban)));
         let call = script.one(CALLER, &invite("a"));
-        assert!(script.send(CALLER, &invite("b")).is_empty());
+        exceed(&mut script);
         let received = Class::ALL.map(|class| script.counters.received(class).get());
         for text in [invite("c"), request("OPTIONS", BOB, "d", 1, ""), "junk".to_owned()] {
             assert!(script.send(CALLER, &text).is_empty(), "{scheme:?}");
@@ -188,6 +189,28 @@ fn who_is_banned_is_not_read_until_the_ban_ends() {
         script.pass(ban);
         assert_eq!(script.one(CALLER, &invite("e")).to, address(BACKEND_B), "{scheme:?}");
     }
+}
+
+/// The caller sends as much beyond its limit as has it banned.
+fn exceed(script: &mut Script) {
+    for i in 0..HARM_CPS {
+        assert!(script.send(CALLER, &invite(&format!("b{i}"))).is_empty());
+    }
+}
+
+// A dozen packets, which anybody could have sent in the name of another, ban nobody.
+#[test]
+fn what_does_no_harm_has_nobody_banned() {
+    let limited = limit(1.0, 1, Excess::Ban(Duration::from_secs(10)));
+    let mut script = adjusted(SCHEMES[0], &[], limited);
+    for second in 0..5 {
+        for i in 0..HARM_CPS {
+            script.send(CALLER, &invite(&format!("{second}-{i}")));
+        }
+        script.pass(Duration::from_secs(1));
+    }
+    assert_eq!(script.counters.dropped(DropReason::Banned).get(), 0);
+    assert_eq!(script.counters.refused(Reason::SourceLimit).get(), u64::from(5 * (HARM_CPS - 1)));
 }
 
 fn flood(adjust: impl FnOnce(&mut Settings)) -> Script {
@@ -286,14 +309,16 @@ fn the_driver_is_told_who_is_banned_and_when_no_more() {
         script.proxy.poll_shedding().clone()
     };
     assert_eq!(told(&mut script), Shedding::NONE);
-    for call in ["a", "b"] {
-        script.send(CALLER, &invite(call));
-    }
+    script.one(CALLER, &invite("a"));
+    exceed(&mut script);
     assert_eq!(told(&mut script).banned, [address(CALLER).ip()]);
     // A network of IPv6 is no address.
     let source = source_of("2001:db8::1".parse().unwrap());
     let until = script.now + Duration::from_secs(60);
-    list.ban(script.now, Ban { source, until, cause: BanCause::Operator });
+    list.ban(
+        script.now,
+        Ban { source, until, cause: BanCause::Operator, rate: 1, is_proven: false },
+    );
     assert_eq!(told(&mut script).banned, [address(CALLER).ip()]);
     script.pass(Duration::from_secs(10));
     assert_eq!(told(&mut script), Shedding::NONE);

@@ -2,17 +2,18 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde_json::{Value, json};
 use tidegate_control::{Ban, BanList};
 use tidegate_io::Clock;
-use tidegate_proxy::{address_of, source_of};
+use tidegate_proxy::{network_of, networks_of};
 use tidegate_world::Timestamp;
 
 use crate::metrics::{Family, Metrics};
 
 static BANS: Family = Family::gauge("bans", "Sources that are banned now");
 static UNBANNED: Family =
-    Family::counter("bans_overflowed", "Sources that were not banned, for want of room");
+    Family::counter("bans_overflowed", "Bans that found no room, or gave way to others");
 
 /// Adds how many are banned.
 pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {
@@ -22,29 +23,32 @@ pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {
     });
 }
 
-/// The bans in force: for each its source, why, and for how many seconds more.
+/// The bans in force: for each its source, why, for how many seconds more, how much the source
+/// sent, and whether it receives what is sent to it.
 pub fn to_json(list: &BanList, now: Timestamp) -> Value {
     let ban = |ban: &Ban| {
         json!({
             "source": written(ban.source),
             "cause": ban.cause.name(),
             "seconds": ban.until.since(now).as_secs_f64(),
+            "rate_cps": (ban.rate < u32::MAX).then_some(ban.rate),
+            "has_calls": ban.is_proven,
         })
     };
     list.each(now).iter().map(ban).collect()
 }
 
-/// Ends the ban of the source with this address, or with any in its /64 network. False if there
-/// is none.
+/// Ends the bans of the source with this address, and of the networks of IPv6 around it that are
+/// told apart. False if there is none.
 pub fn lift(list: &BanList, now: Timestamp, address: IpAddr) -> bool {
-    list.lift(now, source_of(address))
+    networks_of(address).fold(false, |any, source| list.lift(now, source) | any)
 }
 
 /// An IPv4 address, or an IPv6 network.
 fn written(source: u128) -> String {
-    match address_of(source) {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(network) => format!("{network}/64"),
+    match network_of(source) {
+        IpNet::V4(network) => network.addr().to_string(),
+        IpNet::V6(network) => network.to_string(),
     }
 }
 
@@ -53,6 +57,7 @@ mod tests {
     use std::time::Duration;
 
     use tidegate_control::BanCause;
+    use tidegate_proxy::source_of;
 
     use super::*;
 
@@ -63,11 +68,18 @@ mod tests {
         let [v4, v6]: [IpAddr; 2] = ["192.0.2.1", "2001:db8::7"].map(|text| text.parse().unwrap());
         for (address, cause, s) in [(v4, BanCause::Rate, 5), (v6, BanCause::Limit, 60)] {
             let until = now + Duration::from_secs(s);
-            list.ban(now, Ban { source: source_of(address), until, cause });
+            let source = source_of(address);
+            list.ban(now, Ban { source, until, cause, rate: 300, is_proven: s == 5 });
         }
         let seen = json!([
-            { "source": "192.0.2.1", "cause": "rate", "seconds": 5.0 },
-            { "source": "2001:db8::/64", "cause": "limit", "seconds": 60.0 },
+            {
+                "source": "192.0.2.1", "cause": "rate", "seconds": 5.0, "rate_cps": 300,
+                "has_calls": true,
+            },
+            {
+                "source": "2001:db8::/64", "cause": "limit", "seconds": 60.0, "rate_cps": 300,
+                "has_calls": false,
+            },
         ]);
         assert_eq!(to_json(&list, now), seen);
         assert!(lift(&list, now, "2001:db8::1:2:3:4".parse().unwrap()));

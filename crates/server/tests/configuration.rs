@@ -15,7 +15,7 @@ use tidegate_control::{
 };
 use tidegate_proxy::{
     Accept, Class, Disposal, Excess, Flood, Health, Mode, Overload, Probe, Queueing, RuleTarget,
-    Senders, SourceLimit, Sources,
+    Senders, SourceLimit, SourceWeight, Sources,
 };
 use tidegate_server::config::{Config, Selection};
 use tidegate_server::key::Rotation;
@@ -133,6 +133,8 @@ fn who_asks_for_new_work_is_read() {
         limit(net("2001:db8::/32"), 7.0, 10, Per::Source, ban),
     ];
     assert_eq!(sources.limits, limits);
+    let weights = [SourceWeight { from: net("198.51.100.0/24"), weight: 1000 }];
+    assert_eq!(sources.weights, weights);
     let flood = Flood { above_cps: 500, after_s: 3, ban: Duration::from_secs(60) };
     assert_eq!(sources.flood, Some(flood));
     assert_eq!((&sources.never_ban[..], sources.bans_max), (&[net("198.51.100.0/24")][..], 64));

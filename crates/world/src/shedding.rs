@@ -16,7 +16,8 @@ pub struct Shedding {
     pub share: f64,
     /// Key of the hash by which they are picked, so that nobody can tell which those are.
     pub key: u32,
-    /// Sources all of whose datagrams are dropped. The first [`BANNED_MAX`](Self::BANNED_MAX)
+    /// Sources whose datagrams are dropped if they begin with `INVI`: all else may belong to a call
+    /// that there is. The first [`BANNED_MAX`](Self::BANNED_MAX)
     /// count. An IPv4 address may be written as one of IPv6 (RFC 4291 §2.5.5.2).
     pub banned: Vec<IpAddr>,
 }
@@ -67,11 +68,14 @@ impl Shedding {
 
     /// Whether a datagram with this content is dropped.
     pub fn drops(&self, source: IpAddr, bytes: &[u8]) -> bool {
+        if !bytes.starts_with(&Self::PREFIX) {
+            return false;
+        }
         if self.banned().any(|banned| banned == source.to_canonical()) {
             return true;
         }
         let threshold = self.threshold();
-        threshold > 0 && bytes.starts_with(&Self::PREFIX) && u64::from(self.hash(bytes)) < threshold
+        threshold > 0 && u64::from(self.hash(bytes)) < threshold
     }
 }
 
@@ -129,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_banned_gets_nothing_through_whatever_the_address_is_written_as() {
+    fn who_is_banned_gets_no_invite_through_whatever_the_address_is_written_as() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let banned = vec![ip("::ffff:192.0.2.1"), ip("2001:db8::1")];
         let shedding = Shedding { banned, ..Shedding::NONE };
@@ -140,7 +144,10 @@ mod tests {
             ("192.0.2.2", false),
             ("2001:db8::2", false),
         ] {
-            assert_eq!(shedding.drops(ip(source), b"BYE"), dropped, "{source}");
+            assert_eq!(shedding.drops(ip(source), b"INVITE sip:a"), dropped, "{source}");
+            for finishing in ["BYE sip:a", "ACK sip:a", "SIP/2.0 200 OK", "INV", ""] {
+                assert!(!shedding.drops(ip(source), finishing.as_bytes()), "{source}");
+            }
         }
     }
 
@@ -148,6 +155,6 @@ mod tests {
     fn there_are_no_more_bans_than_the_limit() {
         let nth = |n: u8| IpAddr::from([192, 0, 2, n]);
         let shedding = Shedding { banned: (0..100).map(nth).collect(), ..Shedding::NONE };
-        assert!(shedding.drops(nth(63), b"BYE") && !shedding.drops(nth(64), b"BYE"));
+        assert!(shedding.drops(nth(63), b"INVITE") && !shedding.drops(nth(64), b"INVITE"));
     }
 }

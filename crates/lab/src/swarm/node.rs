@@ -32,7 +32,7 @@ const HELD_MAX: usize = 100_000;
 const TALK_MAX: Duration = Duration::from_secs(900);
 
 /// Lanes of a proxy's ingress.
-const LANES: usize = 5;
+const LANES: usize = 7;
 
 /// A core, with what its book is read from.
 pub(super) enum Node {

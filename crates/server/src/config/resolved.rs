@@ -7,7 +7,8 @@ use tidegate_control::{
     Decide, Estimation, Scheme, ShedOrder, SourceSettings, TierSettings, Values,
 };
 use tidegate_proxy::{
-    Class, Disposal, Excess, Flood, Overload, Priority, Queueing, SourceLimit, Sources,
+    Class, Disposal, Excess, Flood, Overload, Priority, Queueing, SourceLimit, SourceWeight,
+    Sources,
 };
 use tidegate_world::Work;
 
@@ -81,7 +82,7 @@ pub fn overload_toml(overload: &Overload) -> String {
 /// The tables that tell sources apart.
 fn sources_toml(gate: &SourceSettings, sources: &Sources) -> String {
     let nets = |nets: &[IpNet]| list(nets.iter().map(ToString::to_string));
-    let Sources { priority, limits, flood, never_ban, bans_max } = sources;
+    let Sources { priority, limits, weights, flood, never_ban, bans_max } = sources;
     let mut text = format!(
         "\n[overload.sources]\nfair = {}\ntable_max = {}\nnever_ban = {}\nbans_max = {bans_max}\n",
         gate.fair,
@@ -91,6 +92,9 @@ fn sources_toml(gate: &SourceSettings, sources: &Sources) -> String {
     if let Some(Flood { above_cps, after_s, ban }) = flood {
         text += &format!("ban_above_cps = {above_cps}\nban_after_s = {after_s}\n");
         text += &format!("ban_s = {}\n", ban.as_secs());
+    }
+    for SourceWeight { from, weight } in weights {
+        text += &format!("\n[[overload.weight]]\nfrom = \"{from}\"\nweight = {weight}\n");
     }
     for SourceLimit { from, rate_cps, burst, per, then } in limits {
         let (then, ban_s) = match then {
@@ -267,6 +271,7 @@ mod tests {
         let scaled = "[overload]\nscaled = true\n[emulate]\n";
         let sources = "[overload.sources]\nfair = true\ntable_max = 99\nban_above_cps = 500\n\
                        ban_after_s = 3\nban_s = 9\nnever_ban = [\"10.0.0.0/8\"]\nbans_max = 5\n\
+                       [[overload.weight]]\nfrom = \"10.1.0.0/16\"\nweight = 1000\n\
                        [[overload.limit]]\nfrom = \"192.0.2.1\"\nrate_cps = 0.5\nthen = \"ban\"\n\
                        ban_s = 7\n[[overload.limit]]\nfrom = \"2001:db8::/32\"\nrate_cps = 20\n\
                        burst = 3\nper = \"limit\"\nthen = \"drop\"\n[overload.priority]\n\

@@ -1,10 +1,13 @@
-//! `[overload.sources]`, `[[overload.limit]]` and `[overload.priority]`: who asks for new work.
+//! `[overload.sources]`, `[[overload.weight]]`, `[[overload.limit]]` and `[overload.priority]`: who
+//! asks for new work.
 
 use std::time::Duration;
 
 use ipnet::IpNet;
 use tidegate_control::SourceSettings;
-use tidegate_proxy::{Excess, Flood, NoValue, Priority, ResourceValues, SourceLimit, Sources};
+use tidegate_proxy::{
+    Excess, Flood, NoValue, Priority, ResourceValues, SourceLimit, SourceWeight, Sources,
+};
 use toml::Spanned;
 
 use super::diagnostic::{Report, alternatives};
@@ -14,7 +17,7 @@ use super::shape::{List, Text, Wrong};
 use super::tables::{
     BAN_ABOVE_CPS, BAN_AFTER_S, BAN_S, BANS_MAX, CAP_CPS, EMERGENCY, FAIR, LIMIT, LIMIT_BAN_S,
     LIMIT_BURST, LIMIT_CPS, LIMIT_FROM, LIMIT_PER, LIMIT_THEN, NEVER_BAN, PRIORITY, PRIORITY_FROM,
-    RESOURCE_PRIORITY, SOURCES, TABLE_MAX,
+    RESOURCE_PRIORITY, SOURCE_WEIGHT, SOURCE_WEIGHT_WEIGHT, SOURCES, TABLE_MAX, WEIGHT_FROM,
 };
 
 /// What becomes of what is beyond a limit.
@@ -41,17 +44,19 @@ pub(super) fn resource_value(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// What the three tables in `[overload]` say; `None` when something was reported. What the
+/// What the four tables in `[overload]` say; `None` when something was reported. What the
 /// proxy tells its gate of limits and priority is not yet in what the gate is told.
 pub(super) fn read(
     overload: &Section<'_, '_>,
     report: &mut Report,
 ) -> Option<(SourceSettings, Sources)> {
     let limits = overload.read_all(&LIMIT, read_limit, report);
+    let weights = overload.read_all(&SOURCE_WEIGHT, read_weight, report);
     let priority = overload.read_all(&PRIORITY, read_priority, report).pop();
     let (gate, sources) = overload.read_one(&SOURCES, read_sources, report)?;
     let sources = Sources {
         limits: limits.into_iter().collect::<Option<_>>()?,
+        weights: weights.into_iter().collect::<Option<_>>()?,
         // Absent, or read.
         priority: match priority {
             None => None,
@@ -119,6 +124,12 @@ fn read_limit(section: &Section<'_, '_>, report: &mut Report) -> Option<SourceLi
             Then::Ban => Excess::Ban(Duration::from_secs(ban_s?)),
         },
     })
+}
+
+fn read_weight(section: &Section<'_, '_>, report: &mut Report) -> Option<SourceWeight> {
+    let from = section.value(&WEIGHT_FROM, report).map(Spanned::into_inner);
+    let weight = section.value(&SOURCE_WEIGHT_WEIGHT, report).map(Spanned::into_inner);
+    Some(SourceWeight { from: from?, weight: u32::try_from(weight?).ok()? })
 }
 
 fn read_priority(section: &Section<'_, '_>, report: &mut Report) -> Option<Priority> {

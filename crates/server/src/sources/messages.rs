@@ -35,10 +35,17 @@ static REPLIED: Family =
     Family::counter("replies", "Responses made by the proxy itself, by status");
 static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages forwarded, by kind");
 
-static ALONE: [Number<Counters>; 16] = [
+static ALONE: [Number<Counters>; 17] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
         c.retransmissions.get().into()
     }),
+    (
+        Family::counter(
+            "messages_unverified",
+            "Messages that claim to belong to a call or a transaction and do not",
+        ),
+        |c| c.strays.get().into(),
+    ),
     (Family::counter("crossings", "Messages that belonged to another shard"), |c| {
         c.crossings.get().into()
     }),

@@ -16,7 +16,11 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     labelled(
         &UDP_RECEIVED,
         "socket",
-        &[("invite", &counters.received_invite), ("ordinary", &counters.received_ordinary)],
+        &[
+            ("invite", &counters.received_invite),
+            ("ordinary", &counters.received_ordinary),
+            ("response", &counters.received_response),
+        ],
     );
     labelled(
         &UDP_LOST,
@@ -34,6 +38,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
         "limit",
         &[
             ("ordinary", &counters.limited_ordinary),
+            ("responses", &counters.limited_responses),
             ("invites", &counters.limited_invites),
             ("crossings", &counters.limited_crossings),
             ("service", &counters.limited_service),

@@ -77,11 +77,18 @@ impl Machine for Script {
         mut offer: impl FnMut(&mut Posted, Timestamp, Received),
     ) -> io::Result<usize> {
         for taken in 0..limit {
-            let is_next = |arrival: &mut Arrival| {
-                let is_invite = arrival.bytes.starts_with(b"INVI");
-                arrival.at <= self.now && is_invite == (kind == Kind::Invite)
+            let is_next = |arrival: &Arrival| {
+                let its = match () {
+                    () if arrival.bytes.starts_with(b"INVI") => Kind::Invite,
+                    () if arrival.bytes.starts_with(b"SIP/") => Kind::Response,
+                    () => Kind::Ordinary,
+                };
+                arrival.at <= self.now && its == kind
             };
-            let Some(Arrival { at, path, bytes }) = self.arrivals.pop_front_if(is_next) else {
+            // Each kind has a socket of its own.
+            let next = self.arrivals.iter().position(is_next);
+            let Some(Arrival { at, path, bytes }) = next.and_then(|i| self.arrivals.remove(i))
+            else {
                 return Ok(taken);
             };
             let received = Received::new(at, path, self.pool.copy(&bytes));

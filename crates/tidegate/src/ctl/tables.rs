@@ -170,13 +170,16 @@ fn compared(overload: &Value) -> String {
 pub(super) fn bans(bans: &Value) -> String {
     let row = |ban: &Value| {
         let left = ban["seconds"].as_f64().unwrap_or_default();
-        vec![text(&ban["source"]), text(&ban["cause"]), format!("{left:.0} s")]
+        let rate = ban["rate_cps"].as_u64().map_or_else(String::new, |rate| format!("{rate}/s"));
+        let calls = if ban["has_calls"] == true { "yes" } else { "none" };
+        let left = format!("{left:.0} s");
+        vec![text(&ban["source"]), text(&ban["cause"]), left, rate, calls.to_owned()]
     };
     let mut rows = items(bans).map(row).peekable();
     if rows.peek().is_none() {
         return "nobody is banned\n".to_owned();
     }
-    table(&["source", "why", "left"], &[0, 1], rows) + "\n"
+    table(&["source", "why", "left", "sent", "calls"], &[0, 1], rows) + "\n"
 }
 
 /// The keys of the tokens.

@@ -26,5 +26,6 @@ mod shards;
 mod starting;
 mod steering;
 mod stopping;
+mod strangers;
 mod takeover;
 mod transactions;

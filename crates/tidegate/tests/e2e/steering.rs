@@ -104,7 +104,7 @@ fn a_flood_is_banned_and_an_operator_lifts_the_ban() {
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas");
     let mut configuration = Configuration::new(&stage, &[callee.address()]);
-    configuration.more = "[overload]\nlaw = \"none\"\n[overload.sources]\nban_above_cps = 10\n\
+    configuration.more = "[overload]\nlaw = \"none\"\n[overload.sources]\nban_above_cps = 100\n\
                           ban_s = 3600\n"
         .to_owned();
     let tidegate = Tidegate::start(&stage, &configuration);
@@ -118,7 +118,7 @@ fn a_flood_is_banned_and_an_operator_lifts_the_ban() {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !ctl(&["bans"]).1.contains("127.0.0.9") {
         assert!(Instant::now() < deadline, "it was not banned");
-        for _ in 0..100 {
+        for _ in 0..200 {
             flood.send_to(b"INVITE nonsense\r\n\r\n", tidegate.address()).unwrap();
         }
     }

@@ -4,7 +4,7 @@ use tidegate_control::registry::LAWS;
 use tidegate_control::{Decide, Entry, Occupancy, SessionCheck, ThrottleKind, Weight};
 use tidegate_proxy::{Class, Disposal, PAD_MAX, Queueing};
 
-use super::sources::{LIMIT, PRIORITY, SOURCES};
+use super::sources::{LIMIT, PRIORITY, SOURCE_WEIGHT, SOURCES};
 use crate::config::by_class::ByClass;
 use crate::config::knob::{Absent, Knob, Table};
 use crate::config::overload::Classes;
@@ -37,7 +37,7 @@ pub static OVERLOAD: Table = Table {
         &STICKY,
         &MEMORY_MAX,
     ],
-    tables: &[&PARAMS, &SHADOW, &SESSIONS, &SOURCES, &LIMIT, &PRIORITY],
+    tables: &[&PARAMS, &SHADOW, &SESSIONS, &SOURCES, &SOURCE_WEIGHT, &LIMIT, &PRIORITY],
     has_free_keys: false,
     reserved: &[],
 };

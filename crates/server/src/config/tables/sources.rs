@@ -1,7 +1,8 @@
-//! `[overload.sources]`, `[[overload.limit]]` and `[overload.priority]`.
+//! `[overload.sources]`, `[[overload.weight]]`, `[[overload.limit]]` and `[overload.priority]`.
 
 use ipnet::IpNet;
 use tidegate_control::Per;
+use tidegate_proxy::HARM_CPS;
 
 use crate::config::address;
 use crate::config::knob::{Absent, Knob, Table};
@@ -50,11 +51,13 @@ pub(in crate::config) static TABLE_MAX: Knob<Whole> = Knob {
 
 pub(in crate::config) static BAN_ABOVE_CPS: Knob<Whole> = Knob {
     name: "ban_above_cps",
-    shape: Whole(1..=10_000_000),
+    shape: Whole(HARM_CPS as u64..=10_000_000),
     absent: Absent::Means("nobody is banned so"),
-    doc: "A source that sends more messages a second than this that ask for new work, or that \
-          make no sense, is banned: whatever it sends is dropped before it is read. Back ends \
-          never are.",
+    doc: "Bans a source that sends more messages a second than this that ask for new work, make no \
+          sense, or claim to belong to calls that there are not: BYE, ACK, CANCEL and responses \
+          too. A /56 of IPv6 may send twice as much as one of its /64 networks, and a /48 four \
+          times as much, before it is banned as a whole. A banned source loses new work only: \
+          messages of its calls pass. Back ends are never banned.",
 };
 
 pub(in crate::config) static BAN_AFTER_S: Knob<Whole> = Knob {
@@ -83,7 +86,32 @@ pub(in crate::config) static BANS_MAX: Knob<Whole> = Knob {
     name: "bans_max",
     shape: Whole(1..=65_536),
     absent: Absent::Default("1024"),
-    doc: "Sources that are banned at the same time; more are not, and counted.",
+    doc: "Sources that are banned at the same time. In a full list the one that sent least gives \
+          way to one that sends more; those without a place are counted.",
+};
+
+/// As how many sources one counts.
+pub static SOURCE_WEIGHT: Table = Table {
+    header: "[[overload.weight]]",
+    name: "weight",
+    count: 0..=NETS_MAX,
+    doc: "A source that stands for several, such as a trunk of a thousand users. The first that is \
+          for a source holds; any other has weight 1.",
+    knobs: &[&WEIGHT_FROM, &SOURCE_WEIGHT_WEIGHT],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+pub(in crate::config) static WEIGHT_FROM: Knob<Text<IpNet>> =
+    Knob { name: "from", shape: net(), absent: Absent::Required, doc: "Each source in here." };
+
+pub(in crate::config) static SOURCE_WEIGHT_WEIGHT: Knob<Whole> = Knob {
+    name: "weight",
+    shape: Whole(1..=100_000),
+    absent: Absent::Required,
+    doc: "As how many sources it counts: with `fair` it has as many times the share of another, and \
+          it may send as many times `ban_above_cps` before it is banned.",
 };
 
 /// A limit.
@@ -133,7 +161,8 @@ pub(in crate::config) static LIMIT_THEN: Knob<Choice<Then>> = Knob {
     },
     absent: Absent::Default("\"refuse\""),
     doc: "What becomes of what is beyond: `refuse` disposes of it by `disposal`; `drop` is silent, \
-          and costs less; `ban` drops whatever its source sends from then on.",
+          and costs less; `ban` does so too, and bans a source of which 100 messages in a second \
+          are beyond: it loses all new work then.",
 };
 
 pub(in crate::config) static LIMIT_BAN_S: Knob<Whole> = Knob {

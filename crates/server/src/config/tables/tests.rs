@@ -75,6 +75,8 @@ fn bounds_hold_at_both_ends() {
         &KEY_SETTLE_S,
         &RECEIVE_BUFFER,
         &WEIGHT,
+        &SOURCE_WEIGHT_WEIGHT,
+        &BAN_ABOVE_CPS,
         &BACKEND_PRIORITY,
         &PROBE_TIMEOUT_MS,
         &FALL,

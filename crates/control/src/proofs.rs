@@ -1,0 +1,80 @@
+//! Sources that have shown that they receive what is sent to them.
+//!
+//! Over UDP anybody can write any source address, but not read what is sent there. A source that
+//! sends back something that it could only have received is a peer, whatever else comes in its
+//! name. Such a proof is remembered for some hours, for as many sources as there is room for;
+//! sources without room count as not proven.
+
+use std::time::Duration;
+
+use tidegate_world::{Stream, Timestamp};
+
+use crate::source_table::SourceTable;
+
+/// How long a proof holds: longer than most calls.
+const HOLDS: Duration = Duration::from_secs(3 * 3600);
+
+/// How often sources are looked through for those that can be forgotten, while there is no room.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// When each source has last shown that it receives what is sent to it.
+#[derive(Debug)]
+pub struct Proofs {
+    sources: SourceTable<Timestamp>,
+    sources_max: usize,
+    swept: Timestamp,
+}
+
+impl Proofs {
+    /// Remembers up to `sources_max` sources. The key of its table is drawn from `stream`.
+    pub fn new(sources_max: usize, stream: &mut Stream) -> Self {
+        let sources = SourceTable::new(sources_max, stream);
+        Self { sources, sources_max, swept: Timestamp::ZERO }
+    }
+
+    /// Proofs for which there was no room.
+    pub fn overflowed(&self) -> u64 {
+        self.sources.overflowed()
+    }
+
+    /// A source has shown that it receives what is sent to it.
+    pub fn prove(&mut self, now: Timestamp, source: u128) {
+        if self.sources.len() >= self.sources_max && now.since(self.swept) >= SWEEP {
+            self.swept = now;
+            self.sources.sweep(|proven| now.since(*proven) < HOLDS);
+        }
+        let slot = self.sources.slot(source);
+        *self.sources.get_mut(slot) = now;
+    }
+
+    /// Whether a source has shown so of late.
+    pub fn holds(&self, now: Timestamp, source: u128) -> bool {
+        let slot = self.sources.find(source);
+        slot.is_some_and(|slot| now.since(*self.sources.get(slot)) < HOLDS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{Purpose, Seed};
+
+    use super::*;
+
+    fn at(s: u64) -> Timestamp {
+        Timestamp::from_nanos(s * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_proof_holds_for_hours_and_makes_room_after_them() {
+        let mut proofs = Proofs::new(2, &mut Seed(1).stream(Purpose::Sources, 0));
+        proofs.prove(at(0), 7);
+        proofs.prove(at(100), 8);
+        proofs.prove(at(100), 9);
+        let held = |proofs: &Proofs, s| [7, 8, 9].map(|source| proofs.holds(at(s), source));
+        assert_eq!((held(&proofs, 100), proofs.overflowed()), ([true, true, false], 1));
+        let hours = HOLDS.as_secs();
+        assert_eq!(held(&proofs, hours), [false, true, false]);
+        proofs.prove(at(hours), 9);
+        assert_eq!(held(&proofs, hours), [false, true, true]);
+    }
+}

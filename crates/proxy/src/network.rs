@@ -1,0 +1,81 @@
+//! Sources as numbers: an IPv4 address, or a network of IPv6.
+//!
+//! RFC 4291 §2.5.1: "For all unicast addresses, except those that start with the binary value 000,
+//! Interface IDs are required to be 64 bits long": a host may have any address of its /64. A site
+//! may have all of a /56 or a /48 (RFC 6177 §2), and spread over its networks. So a source of IPv6
+//! is a /64, and has wider networks around it. The last 64 bits of such a number say how long its
+//! prefix is: 0 for 64, else the length.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv6Net};
+
+/// Lengths of the prefixes that are told apart, the narrowest first, and of how many sources that
+/// send as much as one may each, one such network may send as much.
+pub(crate) const PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
+
+/// The number of a source: its IPv4 address, or the network of 64 bits that its IPv6 address is
+/// in.
+pub fn source_of(address: IpAddr) -> u128 {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits() & !u128::from(u64::MAX),
+    }
+}
+
+/// The numbers of the networks around an address, the narrowest first: of an IPv4 address only
+/// that of itself.
+pub fn networks_of(address: IpAddr) -> impl Iterator<Item = u128> {
+    let source = source_of(address);
+    let wider = PREFIXES[1..].iter().filter(move |_| address.to_canonical().is_ipv6());
+    let wider =
+        wider.map(move |&(length, _)| source & u128::MAX << (128 - length) | length as u128);
+    std::iter::once(source).chain(wider)
+}
+
+/// The network that has this number: of one address, if it is of IPv4.
+pub fn network_of(source: u128) -> IpNet {
+    match Ipv6Addr::from_bits(source).to_canonical() {
+        IpAddr::V4(v4) => IpAddr::V4(v4).into(),
+        IpAddr::V6(_) => {
+            let length = match source as u64 {
+                0 => 64,
+                length => length.min(128) as u8,
+            };
+            let network = Ipv6Addr::from_bits(source & !u128::from(u64::MAX));
+            Ipv6Net::new(network, length).map_or_else(|_| IpAddr::V6(network).into(), IpNet::V6)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> u128 {
+        source_of(text.parse().unwrap())
+    }
+
+    #[test]
+    fn a_source_is_an_address_or_the_64_bits_of_its_network() {
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn an_ipv6_address_is_in_three_networks_and_an_ipv4_address_alone() {
+        let written = |text: &str| -> Vec<String> {
+            let networks = networks_of(text.parse().unwrap());
+            networks.map(|number| network_of(number).to_string()).collect()
+        };
+        assert_eq!(written("192.0.2.1"), ["192.0.2.1/32"]);
+        assert_eq!(written("::ffff:192.0.2.1"), ["192.0.2.1/32"]);
+        let networks = ["2001:db8:1:2ff::/64", "2001:db8:1:200::/56", "2001:db8:1::/48"];
+        assert_eq!(written("2001:db8:1:2ff::3"), networks);
+        // No two of them have one number, though their bits are the same.
+        assert_eq!(written("2001:db8::1"), ["2001:db8::/64", "2001:db8::/56", "2001:db8::/48"]);
+        assert_eq!(written("::1"), ["::/64", "::/56", "::/48"]);
+    }
+}
