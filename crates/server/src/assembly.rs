@@ -106,8 +106,15 @@ impl<'a> Assembly<'a> {
             trust: listen.trust.clone(),
             shared: listen.shared != Sharing::No,
         };
+        let name = config.server.name.clone();
+        let usual = proxy::Settings::new(
+            config.listen.iter().zip(&self.locals).map(listener).collect(),
+            pool_settings(pools, config),
+            (*keys).clone(),
+        );
         proxy::Settings {
             shard,
+            name: name.unwrap_or_else(|| usual.name.clone()),
             shards: config.server.shards,
             transactions_max: (config.server.transactions_max / shards).max(1),
             calls_max: (config.server.calls_max / shards).max(1),
@@ -123,11 +130,7 @@ impl<'a> Assembly<'a> {
                 kept: (config.admin.refusals_kept / shards).max(1),
             },
             seed: self.seed,
-            ..proxy::Settings::new(
-                config.listen.iter().zip(&self.locals).map(listener).collect(),
-                pool_settings(pools, config),
-                (*keys).clone(),
-            )
+            ..usual
         }
     }
 }

@@ -74,7 +74,6 @@ fn bounds_hold_at_both_ends() {
         &KEY_ROTATE_H,
         &KEY_SETTLE_S,
         &RECEIVE_BUFFER,
-        &WEIGHT,
         &BACKEND_PRIORITY,
         &PROBE_TIMEOUT_MS,
         &FALL,
@@ -96,6 +95,8 @@ fn bounds_hold_at_both_ends() {
             assert_eq!(accepts(knob, &value.to_string()), right, "{} = {value}", knob.name);
         }
     }
+    let weights = [("0", false), ("1", true), ("1000", true), ("1001", false)];
+    assert!(weights.iter().all(|&(value, right)| accepts(&WEIGHT, value) == right));
 }
 
 #[test]
