@@ -156,6 +156,11 @@ impl Backend {
         self.load.priority.store(priority.try_into().unwrap_or(u16::MAX), Relaxed);
     }
 
+    /// It is known since `now`, and was not there before.
+    pub(crate) fn set_known_since(&self, now: Timestamp) {
+        self.load.health.set_known_since(now);
+    }
+
     /// For how long its weight grows after a return; zero: it is whole at once.
     pub fn set_slow_start(&self, slow_start: Duration) {
         self.load.health.set_slow_start(slow_start);

@@ -147,7 +147,7 @@ impl Roll {
     fn enlist(&mut self, now: Timestamp, musters: &[Muster]) {
         let mut known = self.known();
         let split = take_split(&mut known, musters);
-        self.pools = pools(musters, &mut known, |muster, post, backend| {
+        self.pools = pools(now, musters, &mut known, |muster, post, backend| {
             backend.set_weight(post.weight);
             backend.set_priority(post.priority);
             backend.set_slow_start(muster.slow_start);
@@ -168,7 +168,7 @@ impl Roll {
     fn past(&self, now: Timestamp, musters: &[Muster]) -> Vec<Pool> {
         let mut known = self.known();
         let configured: Vec<_> = self.pools.iter().flat_map(|pool| pool.backends()).collect();
-        pools(musters, &mut known, |_, _, backend| {
+        pools(now, musters, &mut known, |_, _, backend| {
             if !configured.iter().any(|other| Arc::ptr_eq(other, backend)) {
                 backend.set_duty(now, Duty::Removed);
             }
@@ -179,6 +179,7 @@ impl Roll {
 /// The pools of these back ends: those that are known, which are taken out of there, and new ones.
 /// Each is seen by `see`.
 fn pools(
+    now: Timestamp,
     musters: &[Muster],
     known: &mut Known,
     see: impl Fn(&Muster, &Post, &Arc<Backend>),
@@ -194,7 +195,11 @@ fn pools(
                 all.push(Arc::clone(same));
                 continue;
             }
-            let new = || Arc::new(Backend::new(&post.name, &post.site, post.weight));
+            let new = || {
+                let backend = Backend::new(&post.name, &post.site, post.weight);
+                backend.set_known_since(now);
+                Arc::new(backend)
+            };
             let backend = before.unwrap_or_else(new);
             see(muster, post, &backend);
             made.insert(server, Arc::clone(&backend));
@@ -295,6 +300,19 @@ mod tests {
         assert_eq!((a.duty(), after[0].backends()[0].duty()), (Duty::Removed, Duty::InService));
         assert_eq!(names(&fleet.pools()).len(), 2, "its call is still shown");
         drop(held);
+    }
+
+    #[test]
+    fn a_back_end_that_is_added_is_up_since_then() {
+        let fleet = Fleet::new(&[muster("app", &[("a", 1, 1)])]);
+        let at = |ns| Timestamp::from_nanos(ns);
+        fleet.enlist(at(11), 1, &[muster("app", &[("a", 1, 1), ("b", 2, 1)])]);
+        let state = |name: &str, now| fleet.find(name).unwrap().state(at(now));
+        assert_eq!(state("a", 12), (State::Up, Timestamp::ZERO));
+        assert_eq!(state("b", 12), (State::Up, at(11)));
+        fleet.find("b").unwrap().on_failed(at(13), Duration::from_nanos(5));
+        assert_eq!(state("b", 14), (State::Down, at(13)));
+        assert_eq!(state("b", 18), (State::Up, at(18)));
     }
 
     #[test]

@@ -106,6 +106,8 @@ pub(crate) struct Health {
     fell_at: AtomicU64,
     falls: AtomicU64,
     returns: AtomicU64,
+    /// Since when there is anything to know of it.
+    known_since: AtomicU64,
 }
 
 impl Health {
@@ -152,6 +154,11 @@ impl Health {
     pub fn forget(&self) {
         self.liveness.store(Liveness::COLD.pack(), Relaxed);
         self.busy_until.store(0, Relaxed);
+    }
+
+    /// It was not there before `now`.
+    pub fn set_known_since(&self, now: Timestamp) {
+        self.known_since.store(now.as_nanos(), Relaxed);
     }
 
     pub fn set_slow_start(&self, slow_start: Duration) {
@@ -208,6 +215,12 @@ impl Health {
     }
 
     pub fn state(&self, now: Timestamp) -> (State, Timestamp) {
+        let known_since = Timestamp::from_nanos(self.known_since.load(Relaxed));
+        let (state, since) = self.state_since(now);
+        (state, since.max(known_since))
+    }
+
+    fn state_since(&self, now: Timestamp) -> (State, Timestamp) {
         let (duty, since) = self.duty();
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
         let liveness = self.liveness();

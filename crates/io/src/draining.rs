@@ -4,8 +4,13 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// How long what has arrived at an address that was left is still admitted.
+/// How long an address that was left is read at least: the kernel may still be about to put a
+/// datagram in the socket that it chose before. Longer if the socket is not empty by then.
 const LEAVING: Duration = Duration::from_millis(200);
+
+/// How much longer it is read at the most. A flood at another address of the shard may keep it from
+/// ever finding its sockets empty.
+const LEAVING_MORE: Duration = Duration::from_secs(5);
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,22 +37,34 @@ pub struct Summary {
 pub(crate) struct Draining {
     since: Timestamp,
     until: Timestamp,
-    /// When the core is told, if it was not yet.
+    /// From when on the core is told, if it was not yet.
     tell: Option<Timestamp>,
+    /// Whether the addresses that were left may hold datagrams.
+    may_hold: bool,
 }
 
 impl Draining {
     /// It was asked to stop at `now`, and may take `drain`. If it `has_left` an address to others,
-    /// what came there before them is not refused, so the core is told later.
+    /// what came there before them is not refused: the core is told later, once all was read.
     pub(crate) fn begin(now: Timestamp, drain: Duration, has_left: bool) -> Self {
         let until = now + drain;
         let tell = if has_left { (now + LEAVING).min(until) } else { now };
-        Self { since: now, until, tell: Some(tell) }
+        Self { since: now, until, tell: Some(tell), may_hold: has_left && !drain.is_zero() }
+    }
+
+    /// A turn that began at `began` looked at every socket, and found all of them empty in the end
+    /// if `is_empty`.
+    pub(crate) fn on_read(&mut self, began: Timestamp, is_empty: bool) {
+        // A thread that was kept from the processor may begin its first turn after `tell`.
+        if is_empty && self.tell.is_some_and(|at| at <= began) {
+            self.may_hold = false;
+        }
     }
 
     /// Whether the core is to be told at `now`: once.
     pub(crate) fn tells(&mut self, now: Timestamp) -> bool {
-        self.tell.take_if(|at| *at <= now).is_some()
+        let more = if self.may_hold { LEAVING_MORE } else { Duration::ZERO };
+        self.tell.take_if(|at| *at + more <= now).is_some()
     }
 
     /// Whether the core was not told yet.
@@ -94,7 +111,12 @@ mod tests {
             let mut draining = Draining::begin(NOW, drain, true);
             assert_eq!(draining.due(), NOW + tell);
             if tell > Duration::ZERO {
-                assert!(!draining.tells(NOW + tell - Duration::from_nanos(1)));
+                let early = NOW + tell - Duration::from_nanos(1);
+                draining.on_read(early, true);
+                assert!(!draining.tells(early));
+                draining.on_read(NOW + tell, false);
+                assert!(!draining.tells(NOW + tell), "something may be left there");
+                draining.on_read(NOW + tell, true);
             }
             assert!(draining.is_leaving());
             assert!(draining.tells(NOW + tell) && !draining.tells(NOW + tell), "once");
@@ -102,6 +124,17 @@ mod tests {
             assert_eq!(draining.due(), NOW + drain);
             assert_eq!(draining.ended(NOW + drain, false, false).unwrap().ended, Ended::Late);
         }
+    }
+
+    #[test]
+    fn a_flood_at_another_address_defers_the_end_for_a_bounded_time() {
+        let mut draining = Draining::begin(NOW, Duration::from_secs(35), true);
+        let last = NOW + LEAVING + LEAVING_MORE;
+        for now in [NOW + LEAVING, last - Duration::from_nanos(1)] {
+            draining.on_read(now, false);
+            assert!(!draining.tells(now));
+        }
+        assert!(draining.tells(last));
     }
 
     #[test]

@@ -151,6 +151,10 @@ impl<M: Machine> Drive<M> {
                 return Ok(self.end(summary));
             }
             ready = if more { Ready::UNKNOWN } else { self.rest(core.poll_timeout())? };
+            // What the poll has found may be old by now, and nobody reads later what is missed here.
+            if self.draining.as_ref().is_some_and(Draining::is_leaving) {
+                ready = Ready::UNKNOWN;
+            }
         }
     }
 
@@ -212,6 +216,11 @@ impl<M: Machine> Drive<M> {
         if invites == self.limits.invites {
             self.counters.limited_invites.add(1);
             more = true;
+        }
+
+        if let Some(draining) = &mut self.draining {
+            let is_empty = ordinary < self.limits.ordinary && invites < self.limits.invites;
+            draining.on_read(began, is_empty);
         }
 
         let now = self.machine.now();

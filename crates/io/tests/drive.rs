@@ -328,6 +328,30 @@ fn who_stops_leaves_a_shared_address_and_refuses_nothing_that_has_arrived() {
     assert_eq!(running.end().0.ended, Ended::Forced);
 }
 
+/// On a busy machine the thread may not run for longer than the time for which it reads what had
+/// come to the address: that was refused, or lost with the socket when nothing else was held.
+#[test]
+fn what_has_arrived_at_a_shared_address_is_read_to_its_end_however_long_that_takes() {
+    const DATAGRAMS: usize = 20;
+    let listen = Listen { shared: true, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
+    let group = open(&listen).unwrap();
+    let client = peer("127.0.0.1");
+    for _ in 0..DATAGRAMS {
+        client.send_to(b"INVITE", group.local()).unwrap();
+    }
+    let (mut core, sight) = Echo::new();
+    core.stall = Duration::from_millis(25);
+    let stop = Stop::new();
+    stop.request();
+    let (listeners, crossings) = (vec![group.listener(0)], Crossings::alone().unwrap());
+    let limits = Limits { ordinary: 1, ..Limits::default() };
+    let running = start_with(core, Clock::start(), limits, listeners, crossings, stop);
+    let before = iter::from_fn(|| Some(next(&sight))).take_while(|seen| *seen != Seen::Drain);
+    let offered = before.filter(|seen| matches!(seen, Seen::Offered { .. })).count();
+    assert_eq!(offered, DATAGRAMS);
+    assert_eq!(running.join().0.ended, Ended::Drained);
+}
+
 #[test]
 fn a_shard_that_holds_nothing_goes_on_as_long_as_another_holds_something() {
     let (clock, stop) = (Clock::start(), Stop::new());

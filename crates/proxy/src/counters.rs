@@ -82,8 +82,8 @@ impl DropReason {
 }
 
 /// Statuses that the proxy itself answers with.
-pub const REPLIES: [u16; 17] =
-    [100, 200, 400, 403, 404, 408, 416, 417, 420, 440, 481, 482, 483, 487, 500, 503, 505];
+pub const REPLIES: [u16; 18] =
+    [100, 200, 400, 403, 404, 408, 416, 417, 420, 440, 481, 482, 483, 487, 500, 503, 505, 513];
 
 /// A shard's counters.
 #[derive(Debug, Default)]
@@ -172,6 +172,7 @@ impl Counters {
     /// Replies made with a status of [`REPLIES`]; any other is counted as 400.
     pub fn replied(&self, status: u16) -> &Counter {
         let known = REPLIES.iter().position(|&s| s == status);
+        debug_assert!(known.is_some(), "{status} is to be counted, so it belongs to them");
         &self.replied[known.unwrap_or(2)]
     }
 }

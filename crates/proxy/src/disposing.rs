@@ -71,7 +71,7 @@ impl Disposing {
                     None => endpoint.refusal(received, &hints),
                 }?;
                 if self.pad > 0 {
-                    pad(&mut reply.bytes, self.pad);
+                    pad(&mut reply.bytes, endpoint.name(), self.pad);
                 }
                 Some(reply)
             }

@@ -37,6 +37,7 @@ pub(crate) struct Endpoint {
     shard: u16,
     shards: u16,
     seed: Seed,
+    name: Box<str>,
     keys: Keys,
     addresses: Addresses,
     pools: Vec<PoolSettings>,
@@ -72,6 +73,7 @@ impl Endpoint {
             shard: settings.shard,
             shards: settings.shards,
             seed: settings.seed,
+            name: settings.name.as_str().into(),
             // What tells this process from one that was before it.
             keys: Keys::new(&settings.secret, settings.seed.0),
             addresses: Addresses::new(&settings),
@@ -102,6 +104,11 @@ impl Endpoint {
 
     pub(crate) fn shards(&self) -> u16 {
         self.shards
+    }
+
+    /// What we call ourselves; empty if we do not.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -259,7 +266,7 @@ impl Endpoint {
 
     /// The 503 to a request that is not admitted; `None` if it cannot be answered.
     pub(crate) fn refusal(&self, received: &Received, hints: &Hints) -> Option<Transmit> {
-        refusal(&self.keys, &self.pool, received, 503, hints)
+        refusal(&self.keys, &self.name, &self.pool, received, 503, hints)
     }
 
     /// As [`refusal`](Self::refusal), of a request whose outline is known.
@@ -269,7 +276,7 @@ impl Endpoint {
         outline: &Outline<'_>,
         hints: &Hints,
     ) -> Option<Transmit> {
-        refusal_of(&self.keys, &self.pool, received, outline, 503, hints)
+        refusal_of(&self.keys, &self.name, &self.pool, received, outline, 503, hints)
     }
 
     /// Sends a response of our own to `message`, which came as `received`.
@@ -280,7 +287,7 @@ impl Endpoint {
         status: u16,
         headers: &[(&str, &[u8])],
     ) {
-        match reply(&self.keys, &self.pool, received, message, status, headers) {
+        match reply(&self.keys, &self.name, &self.pool, received, message, status, headers) {
             Some(transmit) => {
                 self.counters.replied(status).add(1);
                 self.transmit(transmit);
@@ -296,7 +303,7 @@ impl Endpoint {
 
     /// Answers a request that is not looked into further, as far as it can be read.
     pub(crate) fn refuse(&mut self, received: &Received, status: u16) {
-        match refusal(&self.keys, &self.pool, received, status, &Hints::default()) {
+        match refusal(&self.keys, &self.name, &self.pool, received, status, &Hints::default()) {
             Some(transmit) => {
                 self.counters.replied(status).add(1);
                 self.transmit(transmit);

@@ -20,7 +20,6 @@ use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::health::Probe;
 use crate::probe_branch::ProbeBranch;
-use crate::reply::SERVER;
 
 /// Back ends handled by one call, so that many that are due together do not hold up the packets
 /// that wait.
@@ -304,8 +303,12 @@ impl Endpoint {
         write!(
             bytes,
             "\r\nTo: <sip:{address}>\r\nCall-ID: {call:016x}@{host}\r\nCSeq: 1 OPTIONS\r\n\
-             Accept: application/sdp\r\nUser-Agent: {SERVER}\r\nContent-Length: 0\r\n\r\n"
-        )
+             Accept: application/sdp\r\n"
+        )?;
+        if !self.name().is_empty() {
+            write!(bytes, "User-Agent: {}\r\n", self.name())?;
+        }
+        bytes.write_all(b"Content-Length: 0\r\n\r\n")
     }
 
     /// Of the shards of a process exactly one says yes.

@@ -72,17 +72,26 @@ impl Hints {
     }
 }
 
-/// A refusal of `received`, made of as little of it as will do; `None` if it is no
-/// request that can be answered.
+/// RFC 3261 §20.35: the Server header of a reply by a proxy that calls itself `name`, if it does. "The
+/// Server header field contains information about the software used by the UAS to handle the request.
+/// Revealing the specific software version of the server might allow the server to become more
+/// vulnerable to attacks".
+pub(crate) fn server(name: &str) -> Option<(&'static str, &[u8])> {
+    (!name.is_empty()).then_some(("Server", name.as_bytes()))
+}
+
+/// A refusal of `received`, made of as little of it as will do, by a proxy that calls itself `name`;
+/// `None` if it is no request that can be answered.
 pub(crate) fn refusal(
     keys: &Keys,
+    name: &str,
     pool: &Pool,
     received: &Received,
     status: u16,
     hints: &Hints,
 ) -> Option<Transmit> {
     if let Some(outline) = Outline::of(&received.bytes) {
-        return refusal_of(keys, pool, received, &outline, status, hints);
+        return refusal_of(keys, name, pool, received, &outline, status, hints);
     }
     // The head alone, so that a wrong Content-Length is answered too.
     let message = Message::parse_head(&received.bytes).ok()?;
@@ -91,12 +100,13 @@ pub(crate) fn refusal(
         return None;
     }
     let mut digits = itoa::Buffer::new();
-    reply(keys, pool, received, &message, status, &hints.headers(&mut digits))
+    reply(keys, name, pool, received, &message, status, &hints.headers(&mut digits))
 }
 
 /// As [`refusal`], of the request with this outline.
 pub(crate) fn refusal_of(
     keys: &Keys,
+    name: &str,
     pool: &Pool,
     received: &Received,
     outline: &Outline<'_>,
@@ -112,7 +122,7 @@ pub(crate) fn refusal_of(
     let tag = tag(keys, scan.call_id, scan.branch.unwrap_or_default());
     let mut digits = itoa::Buffer::new();
     let mut headers = hints.headers(&mut digits);
-    headers.push(("Server", SERVER.as_bytes()));
+    headers.extend(server(name));
     let reply = Reply {
         status,
         reason: reason(status),
@@ -130,6 +140,7 @@ pub(crate) fn refusal_of(
 /// would not fit into a datagram.
 pub(crate) fn reply(
     keys: &Keys,
+    name: &str,
     pool: &Pool,
     received: &Received,
     message: &Message<'_>,
@@ -141,7 +152,7 @@ pub(crate) fn reply(
     let source = received.path.remote;
     let mut all = ArrayVec::<(&str, &[u8]), 6>::new();
     all.extend(headers.iter().copied().take(all.remaining_capacity() - 1));
-    all.push(("Server", SERVER.as_bytes()));
+    all.extend(server(name));
     let reply = Reply {
         status,
         reason: reason(status),
@@ -155,21 +166,24 @@ pub(crate) fn reply(
     Some(Transmit { path: Path { remote, ..received.path }, bytes })
 }
 
-/// Lengthens a reply of ours to `length` bytes, at most [`PAD_MAX`]; one that is as long
-/// already stays as it is.
+/// Lengthens a reply of ours, who call ourselves `name`, to `length` bytes, at most [`PAD_MAX`]; one
+/// that is as long already stays as it is.
 ///
 /// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary
 /// amount of whitespace on either side of the colon". It stands before the value of Server,
-/// which nobody acts upon.
-pub(crate) fn pad(reply: &mut Buffer, length: usize) {
+/// which nobody acts upon; without a name before that of Content-Length.
+pub(crate) fn pad(reply: &mut Buffer, name: &str, length: usize) {
     let missing = length.min(PAD_MAX).saturating_sub(reply.len());
-    let Some(at) = reply.len().checked_sub(END.len()).filter(|&at| reply[at..] == *END) else {
+    let after = if name.is_empty() { LENGTH } else { END };
+    let value = name.len() + after.len();
+    let Some(at) = reply.len().checked_sub(value).filter(|_| reply.ends_with(after)) else {
         debug_assert!(false, "every reply ends as this one does not");
         return;
     };
     if missing > 0 {
         reply.set_len(at);
-        let written = reply.push(&SPACES[..missing]).and_then(|()| reply.push(END));
+        let pushed = reply.push(&SPACES[..missing]).and_then(|()| reply.push(name.as_bytes()));
+        let written = pushed.and_then(|()| reply.push(after));
         debug_assert!(written.is_ok(), "a buffer holds more than PAD_MAX");
     }
 }
@@ -179,11 +193,13 @@ pub const PAD_MAX: usize = 1452;
 
 static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
 
-/// The end of every reply of ours, from the value of Server on.
-const END: &[u8] =
-    concat!("Tidegate/", env!("CARGO_PKG_VERSION"), "\r\nContent-Length: 0\r\n\r\n").as_bytes();
+/// The end of every reply of ours, behind the value of Server.
+const END: &[u8] = b"\r\nContent-Length: 0\r\n\r\n";
 
-/// The Server header of our replies, RFC 3261 §20.35.
+/// The end of every reply of ours, from the value of Content-Length on.
+const LENGTH: &[u8] = b"0\r\n\r\n";
+
+/// What the proxy calls itself, unless it is told otherwise.
 pub(crate) const SERVER: &str = concat!("Tidegate/", env!("CARGO_PKG_VERSION"));
 
 #[cfg(test)]
@@ -215,7 +231,8 @@ mod tests {
 
     fn refused(text: &str) -> Option<(Path, String)> {
         let pool = Pool::new();
-        let transmit = refusal(&keys(), &pool, &received(&pool, text), 503, &Hints::default())?;
+        let transmit =
+            refusal(&keys(), SERVER, &pool, &received(&pool, text), 503, &Hints::default())?;
         Some((transmit.path, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
     }
 
@@ -223,7 +240,7 @@ mod tests {
     fn refused_in_full(text: &str) -> Option<(Path, String)> {
         let pool = Pool::new();
         let message = Message::parse_head(text.as_bytes()).ok()?;
-        let transmit = reply(&keys(), &pool, &received(&pool, text), &message, 503, &[])?;
+        let transmit = reply(&keys(), SERVER, &pool, &received(&pool, text), &message, 503, &[])?;
         Some((transmit.path, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
     }
 
@@ -287,26 +304,32 @@ mod tests {
     #[test]
     fn a_refusal_is_padded_to_a_length_and_says_the_same() {
         let pool = Pool::new();
-        let bare = |retry_after_s| {
+        let bare = |name, retry_after_s| {
             let hints = Hints { retry_after_s, warning: None };
-            refusal(&keys(), &pool, &received(&pool, INVITE), 503, &hints).unwrap()
+            refusal(&keys(), name, &pool, &received(&pool, INVITE), 503, &hints).unwrap()
         };
-        for wait in [None, Some(1), Some(3600)] {
-            let plain = bare(wait).bytes;
+        for (name, wait, at) in [
+            (SERVER, None, "Server:"),
+            (SERVER, Some(1), "Server:"),
+            ("edge", Some(3600), "Server:"),
+            ("", Some(3600), "Content-Length:"),
+        ] {
+            let plain = bare(name, wait).bytes;
             for length in [plain.len() + 1, 700, PAD_MAX] {
-                let mut padded = bare(wait).bytes;
-                pad(&mut padded, length);
+                let mut padded = bare(name, wait).bytes;
+                pad(&mut padded, name, length);
                 assert_eq!(padded.len(), length);
                 let text = String::from_utf8(padded.to_vec()).unwrap();
-                let (before, after) = text.split_once("Server:").unwrap();
-                let told = format!("{before}Server: {}", after.trim_start_matches(' '));
+                let (before, after) = text.split_once(at).unwrap();
+                let told = format!("{before}{at} {}", after.trim_start_matches(' '));
                 assert_eq!(told.as_bytes(), &plain[..]);
                 let message = Message::parse(&padded).unwrap();
-                assert_eq!(message.field(HeaderName::Server).unwrap().value, SERVER.as_bytes());
+                let server = message.field(HeaderName::Server).map(|field| field.value);
+                assert_eq!(server.unwrap_or_default(), name.as_bytes());
             }
             for length in [0, plain.len() - 1, plain.len()] {
-                let mut same = bare(wait).bytes;
-                pad(&mut same, length);
+                let mut same = bare(name, wait).bytes;
+                pad(&mut same, name, length);
                 assert_eq!(same[..], plain[..]);
             }
         }

@@ -273,6 +273,9 @@ pub struct Settings {
     pub bans: BanList,
     /// Tells of names of back ends that lead elsewhere, shared with the other shards.
     pub moves: Moves,
+    /// What its replies have in Server (RFC 3261 §20.35) and its probes in User-Agent; nothing if it
+    /// is empty.
+    pub name: String,
     /// Seed of what is drawn.
     pub seed: Seed,
     /// Calls held at the same time by this shard.
@@ -312,6 +315,7 @@ impl Settings {
             overload: Overload::default(),
             bans: BanList::new(BANS_MAX),
             moves: Moves::default(),
+            name: crate::reply::SERVER.to_owned(),
             seed: Seed(0),
             calls_max: 1_000_000,
             transactions_max: 1_000_000,

@@ -27,6 +27,20 @@ fn probing(probe: Probe) -> Script {
     s
 }
 
+/// Whoever gives the proxy no name wants no probe to tell it either.
+#[test]
+fn a_proxy_without_a_name_does_not_tell_it_to_back_ends() {
+    for (name, expected) in [("edge", &["edge"][..]), ("", &[])] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            settings.name = name.to_owned();
+            settings.pools[0].health = Health { probe: Some(probe()), ..Health::default() };
+        });
+        let probes = pass(&mut s, ms(2000), |_| Some("200 OK"));
+        assert_eq!(probes[0].all("User-Agent"), expected);
+        assert!(probes[0].text.ends_with("\r\nContent-Length: 0\r\n\r\n"));
+    }
+}
+
 /// Passes time in small steps, and lets each back end answer its probes as it likes; what else was
 /// sent is left out.
 fn pass(s: &mut Script, by: Duration, answer: impl Fn(&str) -> Option<&'static str>) -> Vec<Sent> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Class, DropReason};
+use tidegate_proxy::{Class, DropReason, Mode, Settings};
 use tidegate_world::Core;
 
 // What finishes work that was begun goes before what begins new work; the kinds of new
@@ -257,6 +257,34 @@ fn what_no_longer_fits_into_a_datagram_is_refused() {
     let room = 65_507 - head.len() - 32;
     let text = format!("{head}Content-Length: {room:>5}\r\n\r\n{}", "x".repeat(room));
     assert_eq!(script.status(CALLER, &text), 513);
+    assert_eq!([513, 400].map(|status| script.counters.replied(status).get()), [1, 0]);
+}
+
+/// RFC 3261 §20.35: "Revealing the specific software version of the server might allow the server to
+/// become more vulnerable to attacks against software that is known to contain security holes.
+/// Implementers SHOULD make the Server header field a configurable option."
+#[test]
+fn rfc3261_20_35_the_server_header_is_what_it_is_told_to_be() {
+    for (name, expected) in [("edge 7", &["edge 7"][..]), ("", &[])] {
+        let named = |settings: &mut Settings| settings.name = name.to_owned();
+        let mut stateless = Script::with(Policy::Rr, named);
+        let mut stateful = Script::with(Policy::Rr, |settings| {
+            named(settings);
+            settings.pools[0].mode = Mode::Transaction;
+        });
+        let elsewhere = request("INVITE", "sip:bob@203.0.113.1", "a", 1, "");
+        stateless.offer(CALLER, elsewhere.as_bytes());
+        stateful.offer(CALLER, invite("b").as_bytes());
+        stateful.offer(CALLER, request("CANCEL", "sip:bob@192.0.2.1", "b", 1, "").as_bytes());
+        let replies = stateless.serve().into_iter().chain(stateful.serve());
+        let replies: Vec<_> = replies.filter(|sent| sent.to == address(CALLER)).collect();
+        let starts: Vec<_> = replies.iter().map(Sent::start).collect();
+        assert_eq!(starts, ["SIP/2.0 403 Forbidden", "SIP/2.0 100 Trying", "SIP/2.0 200 OK"]);
+        for reply in replies {
+            assert_eq!(reply.all("Server"), expected, "{}", reply.text);
+            assert!(reply.text.ends_with("\r\nContent-Length: 0\r\n\r\n"));
+        }
+    }
 }
 
 /// A valid message with some bytes changed, cut out or put in.

@@ -117,8 +117,10 @@ impl Drop for Admin {
     }
 }
 
-static REFUSALS: Family =
-    Family::counter("admin_connections_refused", "Admin connections closed for being too many");
+static REFUSALS: Family = Family::counter(
+    "admin_connections_refused",
+    "Admin connections closed to make room for others",
+);
 
 fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
     let Pages { life, mut metrics, status, controls, hosts } = pages;

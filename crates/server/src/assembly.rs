@@ -123,8 +123,15 @@ impl<'a> Assembly<'a> {
             trust: listen.trust.clone(),
             shared: listen.shared != Sharing::No,
         };
+        let name = config.server.name.clone();
+        let usual = proxy::Settings::new(
+            config.listen.iter().zip(&self.locals).map(listener).collect(),
+            pool_settings(pools, config),
+            (*keys).clone(),
+        );
         proxy::Settings {
             shard,
+            name: name.unwrap_or_else(|| usual.name.clone()),
             shards: config.server.shards,
             transactions_max: (config.server.transactions_max / shards).max(1),
             calls_max: (config.server.calls_max / shards).max(1),
@@ -142,11 +149,7 @@ impl<'a> Assembly<'a> {
             seed: self.seed,
             egress_routes: self.environment.egress_routes.clone(),
             removed: self.environment.removed.clone(),
-            ..proxy::Settings::new(
-                config.listen.iter().zip(&self.locals).map(listener).collect(),
-                pool_settings(pools, config),
-                (*keys).clone(),
-            )
+            ..usual
         }
     }
 }

@@ -55,9 +55,9 @@ use document::Document;
 use section::Section;
 use tables::{
     ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX,
-    COALESCE_US, DRAIN_SECONDS, EMULATE, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN, OVERLOAD, POOL,
+    COALESCE_US, DRAIN_SECONDS, EMULATE, GSO, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN, OVERLOAD, POOL,
     QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND, REMOVED_BACKEND_SECONDS, RESOLVER,
-    RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SHARDS, STATE_DIR, TRANSACTIONS_MAX,
+    RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SERVER_NAME, SHARDS, STATE_DIR, TRANSACTIONS_MAX,
 };
 
 /// A configuration that was found right.
@@ -124,6 +124,10 @@ pub struct Server {
     pub backend_pause: Duration,
     /// How long to pause after waking, while the load makes it pay.
     pub coalesce: Duration,
+    /// Whether several datagrams to one destination may leave as one (`UDP_SEGMENT`).
+    pub gso: bool,
+    /// What stands in Server and User-Agent, if it is not the program's own name.
+    pub name: Option<String>,
 }
 
 impl Config {
@@ -241,6 +245,8 @@ fn read_admin(section: &Section<'_, '_>, report: &mut Report) -> Option<Admin> {
 
 fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server> {
     let rotation = read_rotation(section, report);
+    let gso = section.value(&GSO, report).map(Spanned::into_inner);
+    let name = section.given(&SERVER_NAME, report).map(Spanned::into_inner);
     let mut whole = |knob| section.value(knob, report).map(Spanned::into_inner);
     let shards = whole(&SHARDS);
     let drain = whole(&DRAIN_SECONDS);
@@ -263,6 +269,8 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
         queue_max: usize::try_from(queue_max?).ok()?,
         backend_pause: Duration::from_secs(backend_pause?),
         coalesce: Duration::from_micros(coalesce?),
+        gso: gso?,
+        name,
     })
 }
 

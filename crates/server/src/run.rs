@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded, select};
+use crossbeam_channel::{Sender, bounded, select_biased};
 use serde_json::{Value, json};
 use tidegate_io::{
     Clock, Crossings, Drive, Ended, Group, Limits, Orders, Resolver, Shard, Stop, Summary,
@@ -27,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
 use crate::removed::RemovedBackends;
-use crate::signal::{Signal, Signals};
+use crate::signal::Signals;
 use crate::status::Instruments;
 use crate::{sources, wiring};
 
@@ -50,6 +50,8 @@ pub enum Event {
     Started(Started),
     /// An operator has asked for something.
     Acted(Act),
+    /// A signal of this name has come for the first time, and means nothing.
+    Ignored(&'static str),
 }
 
 /// How a process ended.
@@ -175,6 +177,7 @@ pub fn run(
     let limits = Limits {
         coalesce: config.server.coalesce,
         drain: config.server.drain,
+        trains: config.server.gso,
         ..Limits::default()
     };
     let (done, ended) = bounded(counters.len());
@@ -203,15 +206,17 @@ pub fn run(
     let mut finish = Finish::Drained(Duration::ZERO);
     let mut failure = None;
     loop {
-        select! {
-            recv(signals.receiver()) -> signal => {
-                if let Ok(Signal::Reload) = signal {
-                    let asked = Asked { by: By::Hangup, what: "reload".to_owned() };
-                    let outcome = Outcome::of(&steering.reload());
-                    tell(Event::Acted(Act { asked, outcome }));
-                } else if signal.is_ok() {
+        // In this order: a storm of reloads keeps nobody from stopping the process.
+        select_biased! {
+            recv(signals.stops()) -> asked => {
+                if asked.is_ok() {
                     life.advance(Phase::Draining);
                     stop.request();
+                }
+            }
+            recv(signals.ignored()) -> name => {
+                if let Ok(name) = name {
+                    tell(Event::Ignored(name));
                 }
             }
             recv(told) -> act => {
@@ -230,6 +235,13 @@ pub fn run(
                 // All have ended.
                 Err(_) => break,
             },
+            recv(signals.reloads()) -> asked => {
+                if asked.is_ok() {
+                    let asked = Asked { by: By::Hangup, what: "reload".to_owned() };
+                    let outcome = Outcome::of(&steering.reload());
+                    tell(Event::Acted(Act { asked, outcome }));
+                }
+            }
         }
     }
     told.try_iter().for_each(|act| tell(Event::Acted(act)));

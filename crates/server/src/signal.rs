@@ -4,27 +4,33 @@ use std::io;
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, bounded};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM,
+};
 use signal_hook::iterator;
 
 /// Requests to stop that wait to be read at the most; more say nothing new.
 const WAITING_MAX: usize = 4;
 
-/// A signal, and what it asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// SIGTERM, from a service manager.
-    Terminate,
-    /// SIGINT, from a keyboard.
-    Interrupt,
-    /// SIGHUP: the configuration is to be read again.
-    Reload,
-}
+/// Signals that mean nothing here, and would end the process without a word.
+const IGNORED: [(i32, &str); 6] = [
+    (SIGUSR1, "SIGUSR1"),
+    (SIGUSR2, "SIGUSR2"),
+    (SIGALRM, "SIGALRM"),
+    (SIGVTALRM, "SIGVTALRM"),
+    (SIGPROF, "SIGPROF"),
+    (SIGIO, "SIGIO"),
+];
 
-/// Catches SIGTERM, SIGINT and SIGHUP as long as it lives.
+/// Catches SIGTERM, SIGINT, SIGQUIT and SIGHUP as long as it lives, and those signals that mean
+/// nothing to it and whose default is to end the process. SIGPIPE is ignored by every Rust program.
+///
+/// Each kind waits in a queue of its own: however often one comes, another is not lost.
 #[derive(Debug)]
 pub struct Signals {
-    receiver: Receiver<Signal>,
+    stops: Receiver<()>,
+    reloads: Receiver<()>,
+    ignored: Receiver<&'static str>,
     handle: iterator::Handle,
     thread: Option<JoinHandle<()>>,
 }
@@ -35,26 +41,59 @@ impl Signals {
     /// # Errors
     /// When the kernel or the thread limit refuses.
     pub fn catch() -> io::Result<Self> {
-        let mut signals = iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-        let handle = signals.handle();
-        let (sender, receiver) = bounded(WAITING_MAX);
-        let thread = Builder::new().name("signal".to_owned()).spawn(move || {
-            for number in &mut signals {
-                let signal = match number {
-                    SIGHUP => Signal::Reload,
-                    SIGINT => Signal::Interrupt,
-                    _ => Signal::Terminate,
-                };
-                // Full: the same is waiting to be read already.
-                let _ = sender.try_send(signal);
-            }
-        })?;
-        Ok(Self { receiver, handle, thread: Some(thread) })
+        Self::catch_all(false)
     }
 
-    /// Where they arrive: the first that asks to stop asks to drain, the second to stop at once.
-    pub fn receiver(&self) -> &Receiver<Signal> {
-        &self.receiver
+    /// The same for a program that has no configuration to read again: SIGHUP, from a terminal that
+    /// has gone, asks it to stop.
+    ///
+    /// # Errors
+    /// Those of [`catch`](Self::catch).
+    pub fn catch_stops() -> io::Result<Self> {
+        Self::catch_all(true)
+    }
+
+    fn catch_all(hangup_stops: bool) -> io::Result<Self> {
+        let asking = [SIGTERM, SIGINT, SIGQUIT, SIGHUP];
+        let all = asking.into_iter().chain(IGNORED.map(|(number, _)| number));
+        let mut signals = iterator::Signals::new(all)?;
+        let handle = signals.handle();
+        let (stop, stops) = bounded(WAITING_MAX);
+        let (reload, reloads) = bounded(1);
+        let (ignore, ignored) = bounded(IGNORED.len());
+        let thread = Builder::new().name("signal".to_owned()).spawn(move || {
+            let mut unnamed = IGNORED.to_vec();
+            for number in &mut signals {
+                // Full: the same is waiting to be read already.
+                let _ = match number {
+                    SIGTERM | SIGINT | SIGQUIT => stop.try_send(()).is_ok(),
+                    SIGHUP if hangup_stops => stop.try_send(()).is_ok(),
+                    SIGHUP => reload.try_send(()).is_ok(),
+                    _ => match unnamed.iter().position(|(ignored, _)| *ignored == number) {
+                        Some(index) => ignore.try_send(unnamed.swap_remove(index).1).is_ok(),
+                        None => true,
+                    },
+                };
+            }
+        })?;
+        Ok(Self { stops, reloads, ignored, handle, thread: Some(thread) })
+    }
+
+    /// Requests to stop: SIGTERM, from a service manager, SIGINT and SIGQUIT, from a keyboard. The
+    /// first asks to drain, the second to stop at once.
+    pub fn stops(&self) -> &Receiver<()> {
+        &self.stops
+    }
+
+    /// Requests to read the configuration again: SIGHUP. Those that come while one waits are one
+    /// with it.
+    pub fn reloads(&self) -> &Receiver<()> {
+        &self.reloads
+    }
+
+    /// The names of signals that were ignored, each when it comes for the first time.
+    pub fn ignored(&self) -> &Receiver<&'static str> {
+        &self.ignored
     }
 }
 
@@ -75,18 +114,31 @@ mod tests {
 
     use super::*;
 
+    /// Signals are of the whole process, so they are one test.
     #[test]
-    fn signals_arrive_in_turn_and_no_longer_when_dropped() {
+    fn each_kind_of_signal_arrives_whatever_else_comes_and_none_when_dropped() {
+        const WAIT: Duration = Duration::from_secs(10);
         let signals = Signals::catch().unwrap();
-        let next = || signals.receiver().recv_timeout(Duration::from_secs(10)).unwrap();
+        // A storm of one kind keeps no other from being heard.
+        for _ in 0..50 {
+            raise(SIGHUP).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for number in [SIGTERM, SIGINT, SIGQUIT] {
+            raise(number).unwrap();
+            assert_eq!(signals.stops().recv_timeout(WAIT), Ok(()), "{number}");
+        }
+        assert_eq!(signals.reloads().recv_timeout(WAIT), Ok(()));
+        for (number, name) in IGNORED {
+            raise(number).unwrap();
+            assert_eq!(signals.ignored().recv_timeout(WAIT), Ok(name));
+            raise(number).unwrap();
+        }
         raise(SIGTERM).unwrap();
-        assert_eq!(next(), Signal::Terminate);
-        raise(SIGINT).unwrap();
-        assert_eq!(next(), Signal::Interrupt);
-        raise(SIGHUP).unwrap();
-        assert_eq!(next(), Signal::Reload);
-        let receiver = signals.receiver().clone();
+        assert_eq!(signals.stops().recv_timeout(WAIT), Ok(()), "by then the others were heard too");
+        assert!(signals.ignored().is_empty(), "each is named once");
+        let stops = signals.stops().clone();
         drop(signals);
-        assert!(receiver.recv_timeout(Duration::from_secs(10)).is_err());
+        assert!(stops.recv_timeout(WAIT).is_err());
     }
 }

@@ -62,8 +62,12 @@ impl fmt::Display for NotSteered {
             }
             Self::Unknown(names) => write!(f, "no back end of that name: {}", names.join(", ")),
             Self::TooLong(bytes) => {
-                let most = ORDER_MAX / 1024;
-                write!(f, "a configuration of {bytes} bytes: {most} KiB can be read again; restart")
+                let [bytes, limit] = [*bytes, ORDER_MAX].map(grouped);
+                write!(
+                    f,
+                    "cannot reload: the configuration is {bytes} bytes, the limit is {limit}; \
+                     restart to apply it"
+                )
             }
             Self::State(path, error) => write!(f, "cannot write {}: {error}", path.display()),
             Self::NotGiven(why) => write!(f, "{why}; try again"),
@@ -203,6 +207,19 @@ impl Steering {
             "shards": shards.collect::<Value>(),
         })
     }
+}
+
+/// A number in groups of three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 fn shard(counters: &Counters, now: Timestamp) -> Value {

@@ -121,17 +121,34 @@ fn an_endless_head_is_cut_off() {
     assert!(!answer.starts_with("HTTP/1.1 200"), "{answer:?}");
 }
 
+/// A stranger held 64 connections open, and a balancer took the process for dead.
 #[test]
-fn silent_connections_are_closed_and_keep_nobody_out_for_long() {
-    let (admin, _life) = start();
-    let silent: Vec<_> = (0..200).map(|_| connect(admin.address())).collect();
-    // 64 are given up after their wait, the others at once.
-    for stream in silent {
+fn silent_and_slow_connections_keep_nobody_out() {
+    let (admin, life) = start();
+    life.advance(Phase::Admitting);
+    let mut kept = connect(admin.address());
+    let ready = "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let asked = |kept: &mut TcpStream| {
+        kept.write_all(ready.as_bytes()).unwrap();
+        let mut bytes = [0; 1000];
+        let length = kept.read(&mut bytes).unwrap();
+        bytes[..length].starts_with(b"HTTP/1.1 200")
+    };
+    let mut slow = Vec::new();
+    for _ in 0..200 {
+        let mut stream = connect(admin.address());
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nX-Slow: ").unwrap();
+        slow.push(stream);
+        // Who asks again and again is not the one with the least to do.
+        assert!(asked(&mut kept));
+    }
+    assert_eq!(request(admin.address(), "GET", "/readyz"), (200, "admitting\n".to_owned()));
+    // 63 are given up after their wait, the others were at once.
+    for stream in slow {
         assert_eq!(rest(stream), "");
     }
-    assert_eq!(request(admin.address(), "GET", "/healthz").0, 200);
     let metrics = request(admin.address(), "GET", "/metrics").1;
-    assert!(metrics.contains("tidegate_admin_connections_refused_total 136\n"), "{metrics}");
+    assert!(metrics.contains("tidegate_admin_connections_refused_total 138\n"), "{metrics}");
 }
 
 #[test]

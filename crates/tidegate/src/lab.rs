@@ -285,11 +285,11 @@ fn print_speed(speed: Speed) {
 
 /// Becomes true by SIGINT or SIGTERM.
 fn cancelled_by_signal() -> std::io::Result<Arc<AtomicBool>> {
-    let signals = Signals::catch()?;
+    let signals = Signals::catch_stops()?;
     let cancelled = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&cancelled);
     thread::Builder::new().name("watch".to_owned()).spawn(move || {
-        while signals.receiver().recv().is_ok() {
+        while signals.stops().recv().is_ok() {
             told.store(true, Ordering::SeqCst);
         }
     })?;

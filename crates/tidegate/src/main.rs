@@ -4,6 +4,7 @@
 //! did not hold, 2 usage or configuration error.
 
 mod check;
+mod configuration_file;
 mod ctl;
 mod demo;
 mod json;

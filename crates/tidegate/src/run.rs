@@ -12,14 +12,14 @@ use tidegate_server::signal::Signals;
 use tidegate_server::{Ending, Event, Finish, RunError, StartError, Started, run as serve};
 
 use crate::WRONG_USE;
+use crate::configuration_file::ConfigurationFile;
 
-/// Run the proxy until SIGTERM or SIGINT; a second one stops it at once. SIGHUP: read the
+/// Run the proxy until SIGTERM, SIGINT or SIGQUIT; a second one stops it at once. SIGHUP: read the
 /// configuration again
 #[derive(clap::Args)]
 pub struct Args {
-    /// The configuration file
-    #[arg(long, value_name = "FILE", default_value = "/etc/tidegate/tidegate.toml")]
-    config: PathBuf,
+    #[command(flatten)]
+    file: ConfigurationFile,
 
     /// Record what enters the proxy in FILE, for `tidegate replay`. The file holds the secret key
     #[arg(long, value_name = "FILE")]
@@ -42,8 +42,8 @@ pub struct Args {
 
 /// Runs the process, and says where it can be reached and how it ended.
 pub fn run(args: &Args) -> ExitCode {
-    let read = Config::source(&args.config)
-        .and_then(|source| Ok((Config::parse(&args.config, &source)?, source)));
+    let file = args.file.path();
+    let read = Config::source(file).and_then(|source| Ok((Config::parse(file, &source)?, source)));
     let (config, source) = match read {
         Ok(read) => read,
         Err(diagnostics) => {
@@ -125,6 +125,7 @@ fn start(config: &Config, record: Option<&RecordTo>) -> Result<Ending, RunError>
     serve(config, &state_dir, record, &signals, |event| match event {
         Event::Started(started) => tell_started(&started),
         Event::Acted(act) => say(&act.to_string()),
+        Event::Ignored(name) => say(&format!("ignored {name}, which asks for nothing here")),
     })
 }
 

@@ -93,10 +93,10 @@ impl Stage {
         agent: &mut impl Core,
         progress: impl FnMut() + Send + 'static,
     ) -> Result<Run, Trouble> {
-        let signals = Signals::catch()
+        let signals = Signals::catch_stops()
             .map_err(|error| Trouble::failure(format!("signals cannot be caught: {error}")))?;
         let watch = thread::Builder::new().name("watch".to_owned()).spawn({
-            let (receiver, stop) = (signals.receiver().clone(), self.stop.clone());
+            let (receiver, stop) = (signals.stops().clone(), self.stop.clone());
             move || watch(&receiver, &stop, progress)
         });
         let watch = watch.map_err(|error| Trouble::failure(format!("no thread: {error}")))?;
@@ -138,14 +138,14 @@ fn drive(stage: &Stage, agent: &mut impl Core) -> io::Result<Summary> {
 /// Passes signals on and tells progress, until signals are no longer caught. Returns
 /// whether one came.
 fn watch(
-    signals: &crossbeam_channel::Receiver<tidegate_server::signal::Signal>,
+    signals: &crossbeam_channel::Receiver<()>,
     stop: &Stop,
     mut progress: impl FnMut(),
 ) -> bool {
     let mut came = false;
     loop {
         match signals.recv_timeout(PROGRESS) {
-            Ok(_) => {
+            Ok(()) => {
                 came = true;
                 stop.request();
             }

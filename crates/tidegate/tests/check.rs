@@ -38,6 +38,7 @@ fn a_right_configuration_is_summed_up() {
     let (_folder, file) = written(SMALLEST);
     let output = tidegate(&["check", &file]);
     assert_eq!(output.status.code(), Some(0));
+    assert_eq!(tidegate(&["check", "--config", &file]).stdout, output.stdout);
     assert_eq!(
         text(&output.stdout),
         format!(
@@ -72,8 +73,22 @@ fn a_missing_file_and_wrong_usage_are_a_status_of_2() {
     let output = tidegate(&["check", missing.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("No such file"));
-    for args in [&["check"][..], &["chekc"], &[], &["check", "a", "b"]] {
+    for args in [&["chekc"][..], &[], &["check", "a", "b"], &["check", "a", "--config", "b"]] {
         assert_eq!(tidegate(args).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn check_and_run_name_the_file_in_the_same_ways() {
+    let usual = "/etc/tidegate/tidegate.toml";
+    assert!(!Path::new(usual).exists(), "this machine has a configuration of its own");
+    let here = "/nonexistent.toml";
+    for (args, file) in [(&[][..], usual), (&[here], here), (&["--config", here], here)] {
+        for command in ["check", "run"] {
+            let output = tidegate(&[&[command], args].concat());
+            assert_eq!(output.status.code(), Some(2), "{command} {args:?}");
+            assert!(text(&output.stderr).contains(file), "{command} {args:?}");
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::{Answer, Failure, Load, Query, QueryId, Received, Shedding, Timestamp, Transmit, Work};
 
-/// Bytes of an order at the most.
-pub const ORDER_MAX: usize = 32 * 1024;
+/// Bytes of an order at the most: a configuration of about 10,000 back ends. An order is recorded whole,
+/// in one block of a recording.
+pub const ORDER_MAX: usize = 768 * 1024;
 
 /// A message that belongs to another shard of the same process.
 #[derive(Debug)]

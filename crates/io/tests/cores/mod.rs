@@ -31,6 +31,8 @@ pub struct Echo {
     pub pass_to: Option<u16>,
     /// The next timer.
     pub timer: Option<Timestamp>,
+    /// For how long its thread is kept from the processor with each packet offered.
+    pub stall: Duration,
     /// What each service costs: rounds of arithmetic.
     pub work: u32,
     /// Whether it says that it has drained.
@@ -43,8 +45,8 @@ impl Echo {
     pub fn new() -> (Self, Receiver<Seen>) {
         let (seen, sight) = channel();
         let drains = Arc::new(AtomicBool::new(true));
-        let shedding = Shedding::NONE;
-        (Self { seen, pass_to: None, timer: None, work: 0, drains, shedding }, sight)
+        let (shedding, stall) = (Shedding::NONE, Duration::ZERO);
+        (Self { seen, pass_to: None, timer: None, stall, work: 0, drains, shedding }, sight)
     }
 }
 
@@ -77,6 +79,9 @@ impl Core for EchoCore {
             crossed: received.crossed,
         });
         assert!(received.arrived <= now);
+        if self.echo.stall > Duration::ZERO {
+            thread::sleep(self.echo.stall);
+        }
         match self.echo.pass_to {
             Some(shard) if received.crossed == 0 => {
                 self.crossing.push_back(Crossing { shard, received });

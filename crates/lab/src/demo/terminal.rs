@@ -30,7 +30,7 @@ impl Screen {
     /// # Errors
     /// When it is none, or signals cannot be caught.
     pub fn picture() -> io::Result<Self> {
-        let signals = Signals::catch()?;
+        let signals = Signals::catch_stops()?;
         Ok(Self { shown: Shown::Picture(Box::new(ratatui::try_init()?)), signals })
     }
 
@@ -39,7 +39,7 @@ impl Screen {
     /// # Errors
     /// When signals cannot be caught.
     pub fn lines() -> io::Result<Self> {
-        Ok(Self { shown: Shown::Lines { next: Duration::ZERO }, signals: Signals::catch()? })
+        Ok(Self { shown: Shown::Lines { next: Duration::ZERO }, signals: Signals::catch_stops()? })
     }
 
     pub(super) fn show(&mut self, story: &Story) -> io::Result<()> {
@@ -61,7 +61,7 @@ impl Screen {
     pub(super) fn wait(&mut self, time: Duration) -> io::Result<bool> {
         let until = Instant::now() + time;
         loop {
-            if self.signals.receiver().try_recv().is_ok() {
+            if self.signals.stops().try_recv().is_ok() {
                 return Ok(false);
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -72,7 +72,7 @@ impl Screen {
                     }
                 }
                 Shown::Lines { .. } => {
-                    if self.signals.receiver().recv_timeout(left).is_ok() {
+                    if self.signals.stops().recv_timeout(left).is_ok() {
                         return Ok(false);
                     }
                 }

@@ -6,7 +6,7 @@ use tidegate_world::{Buffer, Path, Timestamp, Transmit};
 
 use crate::calls::{Answer, Member, Transaction};
 use crate::endpoint::Endpoint;
-use crate::reply::{SERVER, transaction_tag};
+use crate::reply::{server, transaction_tag};
 use crate::stateful::best::Best;
 use crate::stateful::context::{At, Branch, Context, Live};
 
@@ -166,12 +166,13 @@ impl Endpoint {
         status: u16,
     ) -> Option<Buffer> {
         let tag = transaction_tag(self.keys(), identity);
+        let server = server(self.name());
         let reply = Reply {
             status,
             reason: reason(status),
             to_tag: Some(&tag),
             source: Some(back.remote),
-            headers: &[("Server", SERVER.as_bytes())],
+            headers: server.as_slice(),
         };
         let mut bytes = self.pool().take();
         write_reply(message, &reply, &mut bytes).ok()?;

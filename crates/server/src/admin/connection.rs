@@ -1,5 +1,5 @@
 //! Connections to the admin interface, each within limits: whoever can reach it
-//! can hold neither memory nor descriptors of the process.
+//! can hold neither memory nor descriptors of the process, nor keep others out.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-/// Connections at a time; one more is closed at once.
+/// Connections at a time. For one more, that one is closed for which there was nothing to do for the
+/// longest time.
 const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request's head.
 const HEAD_MAX: usize = 8192;
@@ -33,23 +37,70 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
-/// Serves connections for ever, and counts those refused for want of a slot.
+/// A connection that is served.
+struct Open {
+    task: AbortHandle,
+    activity: Arc<Activity>,
+}
+
+/// What a connection does.
+#[derive(Default)]
+struct Activity {
+    /// Requests that are being answered.
+    answering: AtomicU64,
+    /// Its place among all that has happened at any connection: when it was accepted, or when its
+    /// last request had come or was answered. A part of a request is nothing.
+    last: AtomicU64,
+}
+
+/// Serves connections for ever, and counts those closed for want of a slot.
 pub(super) async fn serve(listener: TcpListener, router: Router, refusals: &AtomicU64) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut open: Vec<Open> = Vec::with_capacity(CONNECTIONS_MAX);
+    let happened = Arc::new(AtomicU64::new(0));
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+        open.retain(|open| !open.task.is_finished());
+        if open.len() >= CONNECTIONS_MAX {
             refusals.fetch_add(1, Ordering::Relaxed);
-            continue;
-        };
-        let router = router.clone().layer(Extension(Peer(peer)));
-        tokio::spawn(async move {
-            answer(stream, router).await;
-            drop(slot);
+            let idlest = open.iter().enumerate().min_by_key(|(_, open)| open.activity.rank());
+            let (index, _) = idlest.expect("there are several");
+            open.swap_remove(index).task.abort();
+        }
+        let activity = Arc::new(Activity::default());
+        activity.note(&happened);
+        let noted = (Arc::clone(&activity), Arc::clone(&happened));
+        let watched = from_fn(move |request: Request, next: Next| {
+            let (activity, happened) = noted.clone();
+            async move { activity.watch(&happened, request, next).await }
         });
+        let router = router.clone().layer(Extension(Peer(peer))).layer(watched);
+        let task = tokio::spawn(answer(stream, router)).abort_handle();
+        open.push(Open { task, activity });
+    }
+}
+
+impl Activity {
+    /// Something has happened at this connection.
+    fn note(&self, happened: &AtomicU64) {
+        self.last.store(happened.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Lets a request be answered.
+    async fn watch(&self, happened: &AtomicU64, request: Request, next: Next) -> Response {
+        self.note(happened);
+        self.answering.fetch_add(1, Ordering::Relaxed);
+        let response = next.run(request).await;
+        self.answering.fetch_sub(1, Ordering::Relaxed);
+        self.note(happened);
+        response
+    }
+
+    /// The lower, the less is lost if the connection is closed.
+    fn rank(&self) -> (bool, u64) {
+        (self.answering.load(Ordering::Relaxed) > 0, self.last.load(Ordering::Relaxed))
     }
 }
 

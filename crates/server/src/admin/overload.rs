@@ -14,7 +14,6 @@ use serde_json::Value;
 use tidegate_control::{BanList, Values};
 use tidegate_io::Clock;
 use tidegate_proxy::Overload;
-use tidegate_world::ORDER_MAX;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backends;
@@ -29,6 +28,8 @@ use crate::{bans, laws};
 use super::keys;
 
 /// How long the body of a request may take.
+/// Bytes of a body that asks for other laws.
+const BODY_MAX: usize = 16 * 1024;
 const BODY_WAIT: Duration = Duration::from_secs(5);
 /// How long an answer waits for the shards to heed an order, and how often it looks.
 const HEED_WAIT: Duration = Duration::from_secs(2);
@@ -81,7 +82,7 @@ pub(super) fn router(controls: Controls) -> Router {
 }
 
 async fn change(controls: &Controls, peer: SocketAddr, body: Body) -> Response {
-    let body = match timeout(BODY_WAIT, to_bytes(body, ORDER_MAX / 2)).await {
+    let body = match timeout(BODY_WAIT, to_bytes(body, BODY_MAX)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "too long for an order\n"),
         Err(_) => {

@@ -52,6 +52,8 @@ fn changed_server(old: &Server, new: &Server) -> Vec<String> {
         ("queue_max", old.queue_max != new.queue_max),
         ("backend_pause_seconds", old.backend_pause != new.backend_pause),
         ("coalesce_us", old.coalesce != new.coalesce),
+        ("gso", old.gso != new.gso),
+        ("name", old.name != new.name),
         ("key_rotate_h", old.rotation.every != new.rotation.every),
         ("key_settle_s", old.rotation.settle != new.rotation.settle),
     ];
@@ -118,6 +120,7 @@ mod tests {
                 "[server]\nkey_rotate_h = 5\nkey_settle_s = 99\n",
                 &["[server] key_rotate_h", "[server] key_settle_s"],
             ),
+            ("[server]\ngso = false\nname = \"\"\n", &["[server] gso", "[server] name"]),
             ("[admin]\nhosts = [\"x\"]\n", &["[admin] hosts"]),
             ("[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:1\"\n", &["[[listen]]"]),
             ("[emulate]\n", &["[emulate]"]),

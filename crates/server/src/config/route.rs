@@ -1,6 +1,7 @@
 //! `[[route]]`: where requests outside any dialog go. What is read here becomes the
 //! proxy's rules.
 
+use std::net::IpAddr;
 use std::ops::Range;
 
 use tidegate_proxy::{Rule, RuleTarget, Senders};
@@ -8,6 +9,7 @@ use toml::Spanned;
 
 use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::knob::Knob;
+use super::location::Location;
 use super::section::Section;
 use super::shape::{List, Text};
 use super::tables::{DOMAIN, FROM, METHOD, TO};
@@ -87,19 +89,65 @@ impl Draft {
             && self.to.as_ref().is_some_and(|to| *to.get_ref() == Destination::RequestUri)
     }
 
-    /// Whether every request that `later` matches was matched by this one.
-    fn shadows(&self, later: &Self) -> bool {
-        let empty = |list: &Option<Vec<String>>| list.as_ref().is_some_and(Vec::is_empty);
-        let from = |draft: &Self| draft.from.as_ref().map(|from| *from.get_ref());
-        // Without domains, both match all but foreign addresses. An open relay was
-        // reported and will not stay as it is.
-        !self.is_open_relay()
-            && empty(&self.methods)
-            && empty(&self.domains)
-            && empty(&later.domains)
-            && from(self).is_some()
-            && from(self) == from(later)
+    fn senders(&self) -> Option<Senders> {
+        self.from.as_ref().map(|from| *from.get_ref())
     }
+
+    /// Whether this matches whatever `later` matches, whoever sends it.
+    fn matches_all_of(&self, later: &Self) -> bool {
+        let (Some(methods), Some(domains)) = (&self.methods, &self.domains) else { return false };
+        let (Some(of_later), Some(at_later)) = (&later.methods, &later.domains) else {
+            return false;
+        };
+        let among = |some: &[String], all: &[String]| some.iter().all(|one| all.contains(one));
+        let methods = methods.is_empty() || (!of_later.is_empty() && among(of_later, methods));
+        // Without domains a route matches every name, but of addresses only our own.
+        let is_name =
+            |domain: &String| !domain.starts_with('[') && domain.parse::<IpAddr>().is_err();
+        let domains = match domains.is_empty() {
+            true => at_later.iter().all(is_name),
+            false => !at_later.is_empty() && among(at_later, domains),
+        };
+        // An open relay was reported and will not stay as it is.
+        methods && domains && !self.is_open_relay()
+    }
+}
+
+/// Who sends requests, told apart as far as routes tell them apart: a bit for each.
+mod kind {
+    pub(super) const MEMBER: u8 = 1;
+    pub(super) const TRUSTED: u8 = 2;
+    pub(super) const STRANGER: u8 = 4;
+}
+
+/// The first of `earlier` by which nothing is left for `later`, if there is one.
+fn shadow<'d>(earlier: &'d [Draft], later: &Draft, pools: &[pool::Draft]) -> Option<&'d Draft> {
+    let wanted = match later.senders()? {
+        Senders::Any => kind::TRUSTED | kind::STRANGER,
+        Senders::Trusted => kind::TRUSTED | kind::MEMBER,
+        Senders::Pool => kind::MEMBER,
+        Senders::Net(net) => {
+            let strangers = kind::TRUSTED | kind::STRANGER;
+            let may_be_in = |backend: &pool::BackendDraft| {
+                let location = backend.location.as_ref().map(Spanned::get_ref);
+                let address = location.and_then(Location::address);
+                address.is_none_or(|address| net.contains(&address.ip()))
+            };
+            let has_members = pools.iter().flat_map(|pool| &pool.backends).any(may_be_in);
+            if has_members { strangers | kind::MEMBER } else { strangers }
+        }
+    };
+    let mut matched = 0;
+    earlier.iter().filter(|draft| draft.matches_all_of(later)).find(|draft| {
+        matched |= match (draft.senders(), later.senders()) {
+            (Some(Senders::Any), _) => kind::TRUSTED | kind::STRANGER,
+            (Some(Senders::Trusted), _) => kind::TRUSTED | kind::MEMBER,
+            (Some(Senders::Pool), _) => kind::MEMBER,
+            (Some(Senders::Net(own)), Some(Senders::Net(net))) if own.contains(&net) => wanted,
+            (Some(Senders::Net(_)) | None, _) => 0,
+        };
+        wanted & !matched == 0
+    })
 }
 
 /// The words of a list; none when it is not given.
@@ -138,12 +186,12 @@ pub(super) fn check(
         draft.check_relay(listeners, report);
     }
     for (i, later) in drafts.iter().enumerate() {
-        if let Some(earlier) = drafts[..i].iter().find(|earlier| earlier.shadows(later)) {
+        if let Some(earlier) = shadow(&drafts[..i], later, pools) {
             report.clash(
                 "a route that nothing reaches",
                 (later.span.clone(), "comes after"),
-                (earlier.span.clone(), "a route that matches all of it"),
-                "move it up, or narrow the route above by `method` or `domain`",
+                (earlier.span.clone(), "the first route that matches decides: nothing is left"),
+                "move it up, or narrow the route above by `from`, `method` or `domain`",
             );
         }
     }

@@ -106,7 +106,12 @@ impl<T: Clone> Shape for Choice<T> {
         if let Some((_, found)) = self.words.iter().find(|(name, _)| name == written) {
             return Some(found.clone());
         }
-        let help = match nearest(written, self.names()) {
+        let known_as = |(word, name): &(&str, &'static str)| {
+            let is_it = self.names().any(|n| n == *name) && *word == plain(written);
+            is_it.then_some(*name)
+        };
+        let elsewhere = ELSEWHERE.iter().find_map(known_as);
+        let help = match elsewhere.or_else(|| nearest(written, self.names())) {
             Some(name) => format!("did you mean `\"{name}\"`?"),
             None => format!("write {}", self.describe()),
         };
@@ -122,6 +127,64 @@ impl<T: Clone> Shape for Choice<T> {
             report.error(value.span(), title, "not one of its choices", help);
         }
         None
+    }
+}
+
+/// What other programs call our words, as [`plain`] has it, and our words.
+const ELSEWHERE: [(&str, &str); 21] = [
+    ("roundrobin", "rr"),
+    ("weightedroundrobin", "rr"),
+    ("wrr", "rr"),
+    ("serial", "rr"),
+    ("leastconn", "cjsq"),
+    ("leastconnections", "cjsq"),
+    ("leastcalls", "cjsq"),
+    ("calls", "cjsq"),
+    ("leastrequest", "tjsq"),
+    ("leastrequests", "tjsq"),
+    ("leastload", "tlwl"),
+    ("leastwork", "tlwl"),
+    ("random", "p2c"),
+    ("random2", "p2c"),
+    ("poweroftwo", "p2c"),
+    ("leasttime", "peak-ewma"),
+    ("leastresponsetime", "peak-ewma"),
+    ("ewma", "peak-ewma"),
+    ("consistenthash", "rendezvous"),
+    ("hashcallid", "hash"),
+    ("stateful", "transaction"),
+];
+
+/// A word in lower case, without what joins its parts.
+fn plain(written: &str) -> String {
+    let letters = written.chars().filter(|c| !"-_ .".contains(*c));
+    letters.map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// A whole number from 1 on, where 0 stands for something that is done in another way.
+pub struct Positive {
+    /// The largest.
+    pub most: u64,
+    /// How to do what 0 would mean.
+    pub zero: &'static str,
+}
+
+impl Shape for Positive {
+    type Value = u64;
+
+    fn describe(&self) -> String {
+        Whole(1..=self.most).describe()
+    }
+
+    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<u64> {
+        if let DeValue::Integer(written) = value.get_ref()
+            && integer(written) == Some(0)
+        {
+            let title = format!("`{key}` is out of bounds");
+            report.error(value.span(), title, "less than 1", self.zero);
+            return None;
+        }
+        Whole(1..=self.most).read(key, value, report)
     }
 }
 
@@ -280,7 +343,20 @@ fn grouped(n: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::grouped;
+    use tidegate_balance::registry::POLICIES;
+
+    use super::{ELSEWHERE, grouped, plain};
+
+    #[test]
+    fn what_other_programs_call_our_words_leads_to_words_of_ours() {
+        let is_policy = |name: &str| POLICIES.iter().any(|policy| policy.name == name);
+        for (word, name) in ELSEWHERE {
+            assert_eq!(plain(word), word);
+            assert!(is_policy(name) || name == "transaction", "{name}");
+            assert!(!is_policy(word));
+        }
+        assert_eq!(plain("Round_Robin"), "roundrobin");
+    }
 
     #[test]
     fn long_numbers_are_grouped() {

@@ -16,7 +16,7 @@ use tidegate_proxy::{SHARDS_MAX, Senders};
 use super::address;
 use super::knob::{Absent, Knob, Table};
 use super::route::Destination;
-use super::shape::{List, Text, Whole};
+use super::shape::{Flag, List, Text, Whole};
 use super::word;
 
 pub(super) use health::{
@@ -77,6 +77,8 @@ pub(super) static SERVER: Table = Table {
         &QUEUE_MAX,
         &BACKEND_PAUSE_SECONDS,
         &COALESCE_US,
+        &GSO,
+        &SERVER_NAME,
     ],
     tables: &[],
     has_free_keys: false,
@@ -197,6 +199,26 @@ pub(super) static COALESCE_US: Knob<Whole> = Knob {
     absent: Absent::Default("200"),
     doc: "Microseconds to pause after waking, so that more messages are taken in one turn; \
           only while the load makes it pay. 0 never pauses.",
+};
+
+pub(super) static GSO: Knob<Flag> = Knob {
+    name: "gso",
+    shape: Flag,
+    absent: Absent::Default("true"),
+    doc: "Whether messages of one length to one destination are handed to the kernel as one and cut \
+          apart on the way (`UDP_SEGMENT`), for less work a message. A capture on this machine may \
+          show them as one packet: `false` sends each by itself.",
+};
+
+pub(super) static SERVER_NAME: Knob<Text<String>> = Knob {
+    name: "name",
+    shape: Text {
+        what: "up to 64 printable ASCII characters, such as `\"edge\"`, or `\"\"`",
+        parse: word::server_name,
+    },
+    absent: Absent::Means("`Tidegate/` and the version"),
+    doc: "What stands in the Server header of responses that Tidegate itself generates (RFC 3261 \
+          §20.35), and in the User-Agent of its probes. `\"\"` leaves both out.",
 };
 
 pub(super) static ADMIN: Table = Table {

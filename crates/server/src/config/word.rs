@@ -69,6 +69,17 @@ pub(super) fn sip_uri(text: &str) -> Result<String, Wrong> {
     }
 }
 
+/// What a server calls itself, RFC 3261 §25.1: `server-val *(LWS server-val)`, products and comments.
+pub(super) fn server_name(text: &str) -> Result<String, Wrong> {
+    let fits = |c: char| c.is_ascii_graphic() || c == ' ';
+    match text.chars().find(|c| !fits(*c)) {
+        Some(c) => Err(format!("holds `{}`", c.escape_debug()).into()),
+        None if text.len() > 64 => Err(format!("{} characters", text.len()).into()),
+        None if text.trim() != text => Err("begins or ends with a space".into()),
+        None => Ok(text.to_owned()),
+    }
+}
+
 /// A pool's name: not the word that routes use for something else.
 pub(super) fn pool_name(text: &str) -> Result<String, Wrong> {
     if text == REQUEST_URI {
@@ -171,6 +182,16 @@ mod tests {
             assert!(name(wrong).is_err(), "{wrong}");
         }
         assert!(pool_name("request-uri").is_err());
+    }
+
+    #[test]
+    fn the_name_of_a_server_is_printable_and_may_be_empty() {
+        for right in ["", "edge", "Acme SBC/1.2 (north)", &"x".repeat(64)] {
+            assert_eq!(server_name(right).as_deref(), Ok(right));
+        }
+        for wrong in ["a\r\nX: y", " a", "a ", "\t", "é", &"x".repeat(65)] {
+            assert!(server_name(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -19,6 +19,16 @@ pub const KEYS_MAX: usize = 8;
 /// request that shows it is alive.
 pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 
+/// How far in the future a key may have been made, by the clock of another instance. One beyond was
+/// made by a clock that was wrong.
+const AHEAD_MAX: Duration = KEPT;
+
+/// The beginning of 2026. A clock before it was not set yet.
+const CLOCK_MIN: UnixTime = Duration::from_secs(1_767_225_600);
+
+/// Versions that are this far apart have one mark ([`TokenKey::mark`]).
+const MARKS: u32 = 256;
+
 /// The keys of an address.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRing {
@@ -68,6 +78,8 @@ pub enum NotRotated {
     Settling(u32, Duration),
     /// There is no room: the oldest was in use a short time ago, and may go after this time.
     Kept(u32, Duration),
+    /// The clock shows this time, which cannot be right.
+    Clock(UnixTime),
 }
 
 /// What is wrong with the text of a ring.
@@ -112,37 +124,58 @@ impl KeyRing {
         })
     }
 
-    /// Whether the newest key was made at least this time ago.
+    /// Whether the newest key was made at least this time ago, or by a clock that was wrong.
     pub fn is_due(&self, now: UnixTime, every: Duration) -> bool {
-        now.saturating_sub(self.keys[0].at) >= every
+        let newest = &self.keys[0];
+        now >= CLOCK_MIN && (now.saturating_sub(newest.at) >= every || newest.is_of_the_future(now))
     }
 
     /// The ring with one key more, which is to be the next. The oldest goes if there are too
     /// many.
     ///
+    /// Keys of a clock that was decades ahead would be the last for decades: they hold nothing up,
+    /// and are taken for made now.
+    ///
     /// # Errors
-    /// When the last rotation is not over, or the oldest key may still be needed.
+    /// When the clock cannot be right, the last rotation is not over, or the oldest key may still be
+    /// needed.
     pub fn rotated(&self, now: UnixTime, settle: Duration, key: Key) -> Result<Self, NotRotated> {
+        if now < CLOCK_MIN {
+            return Err(NotRotated::Clock(now));
+        }
         let newest = self.keys[0];
-        if self.current(now, settle) > 0 {
-            return Err(NotRotated::Settling(newest.version, newest.at + settle - now));
+        if self.current(now, settle) > 0 && !newest.is_of_the_future(now) {
+            let settled = newest.at.saturating_add(settle);
+            return Err(NotRotated::Settling(newest.version, settled.saturating_sub(now)));
         }
         let mut keys = self.keys.clone();
         if keys.len() == KEYS_MAX {
             let oldest = keys.pop().expect("it is full");
+            let after = keys[keys.len() - 1];
             // It was in use until the one after it had settled.
-            let goes = keys[keys.len() - 1].at + settle + KEPT;
-            if goes > now {
+            let goes = after.at.saturating_add(settle + KEPT);
+            if goes > now && !after.is_of_the_future(now) {
                 return Err(NotRotated::Kept(oldest.version, goes - now));
             }
         }
-        keys.insert(0, Made { version: newest.version + 1, at: whole(now), key });
+        for made in &mut keys {
+            if made.is_of_the_future(now) {
+                made.at = whole(now);
+            }
+        }
+        // The last versions that there can be become the first with the same marks.
+        if newest.version >= u32::MAX - 1 {
+            let past = (keys[keys.len() - 1].version - 1) / MARKS * MARKS;
+            keys.iter_mut().for_each(|made| made.version -= past);
+        }
+        keys.insert(0, Made { version: keys[0].version + 1, at: whole(now), key });
         Ok(Self { base: self.base, keys })
     }
 
     /// The index of the newest key that has settled; of the oldest if none has.
     fn current(&self, now: UnixTime, settle: Duration) -> usize {
-        let settled = |made: &Made| made.at == Duration::ZERO || made.at + settle <= now;
+        let settled =
+            |made: &Made| made.at == Duration::ZERO || made.at.saturating_add(settle) <= now;
         self.keys.iter().position(settled).unwrap_or(self.keys.len() - 1)
     }
 
@@ -203,6 +236,13 @@ impl KeyRing {
     }
 }
 
+impl Made {
+    /// Whether it was made by a clock that was wrong, if the clock is right `now`.
+    fn is_of_the_future(&self, now: UnixTime) -> bool {
+        self.at > now.saturating_add(AHEAD_MAX)
+    }
+}
+
 /// What the text holds of a time.
 fn whole(time: UnixTime) -> UnixTime {
     Duration::from_secs(time.as_secs())
@@ -214,11 +254,12 @@ fn made(line: &[u8]) -> Result<Made, String> {
     let &[version, at, key] = &fields[..] else {
         return Err("not a version, a second and a key".to_owned());
     };
-    let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u32>().ok();
-    let version = number(version).filter(|&version| version > 0 && version < u32::MAX);
+    let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u64>().ok();
+    let version = number(version).and_then(|version| u32::try_from(version).ok());
+    let version = version.filter(|&version| version > 0 && version < u32::MAX);
     Ok(Made {
         version: version.ok_or("its version is no number from 1")?,
-        at: Duration::from_secs(number(at).ok_or("not a second since 1970")?.into()),
+        at: Duration::from_secs(number(at).ok_or("not a second since 1970")?),
         key: from_hex(key).ok_or_else(|| not_a_key(key))?,
     })
 }
@@ -289,6 +330,11 @@ impl fmt::Display for NotRotated {
                 f,
                 "there are {KEYS_MAX} keys, and key {version} may still be needed for {} s",
                 left.as_secs()
+            ),
+            Self::Clock(now) => write!(
+                f,
+                "the clock shows a time before 2026, {} s after the beginning of 1970: set it",
+                now.as_secs()
             ),
         }
     }

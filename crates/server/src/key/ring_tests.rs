@@ -80,6 +80,72 @@ fn keys_that_are_rotated_as_often_as_may_be_are_rotated_each_time() {
     }
 }
 
+/// A rotation while the clock was wrong: the next was refused for as long as it had been ahead.
+#[test]
+fn keys_of_a_clock_that_was_decades_ahead_hold_nothing_up() {
+    let decades = 30 * 365 * 24 * HOUR;
+    for times in [1, KEYS_MAX as u32] {
+        let mut ring = KeyRing::new([9; 32], [1; 32], at(0));
+        for n in 1..=times {
+            let far = at(0) + decades + 10 * n * KEPT;
+            assert!(ring.is_due(far, HOUR));
+            ring = ring.rotated(far, SETTLE, [n as u8; 32]).unwrap();
+        }
+        // It is right again. The last key that has settled by it is used.
+        assert!(ring.is_due(at(500), HOUR), "or no key were made for decades");
+        let ring = ring.rotated(at(500), SETTLE, [77; 32]).unwrap();
+        assert!(!ring.is_due(at(501), HOUR));
+        assert_eq!(roles(&ring, at(560))[0], (times + 2, "current"));
+        assert_eq!(KeyRing::parse(ring.text().as_bytes()).as_ref(), Ok(&ring));
+        let early = ring.rotated(at(501), SETTLE, [78; 32]).unwrap_err();
+        assert_eq!(early, NotRotated::Settling(times + 2, Duration::from_secs(59)));
+        // The oldest is needed for a day once more, but no longer.
+        assert!(ring.rotated(at(560) + KEPT, SETTLE, [78; 32]).is_ok());
+    }
+    // As far ahead as the clock of another instance may be.
+    let ring = KeyRing::new([9; 32], [1; 32], at(0)).rotated(at(100), SETTLE, [2; 32]).unwrap();
+    let left = ring.rotated(at(100) - AHEAD_MAX, SETTLE, [3; 32]).unwrap_err();
+    assert_eq!(left, NotRotated::Settling(2, AHEAD_MAX + SETTLE));
+}
+
+/// The year 2106, and the end of what a clock can show.
+#[test]
+fn the_time_of_a_key_may_be_any_that_a_clock_shows() {
+    for seconds in [1 << 32, u64::MAX] {
+        let time = Duration::from_secs(seconds);
+        let ring = KeyRing::new([9; 32], [1; 32], time);
+        assert_eq!(KeyRing::parse(ring.text().as_bytes()).as_ref(), Ok(&ring));
+        assert_eq!(roles(&ring, time), [(1, "current")]);
+        assert!(ring.rotated(at(0), SETTLE, [2; 32]).is_ok());
+    }
+}
+
+#[test]
+fn a_clock_that_was_not_set_makes_no_keys() {
+    let ring = KeyRing::new([9; 32], [1; 32], at(0));
+    let hours = Duration::from_secs(5);
+    let refused = ring.rotated(hours, SETTLE, [2; 32]).unwrap_err();
+    assert_eq!(refused, NotRotated::Clock(hours));
+    assert!(refused.to_string().contains("before 2026, 5 s after"), "{refused}");
+    assert!(!ring.is_due(hours, HOUR));
+}
+
+/// By hand: a rotation made a version of it that could not be read any more.
+#[test]
+fn after_the_last_version_comes_the_first_with_the_same_mark() {
+    let key = "0a".repeat(32);
+    let last = u32::MAX - 1;
+    let text = format!("base {key}\n{last} 5 {key}\n{} 5 {key}\n", last - 7);
+    let ring = KeyRing::parse(text.as_bytes()).unwrap();
+    let marks = |ring: &KeyRing| ring.keys.iter().map(|made| made.version as u8).collect();
+    let before: Vec<u8> = marks(&ring);
+    let ring = ring.rotated(at(0), SETTLE, [2; 32]).unwrap();
+    let after: Vec<u8> = marks(&ring);
+    assert_eq!((after[0], &after[1..]), (before[0] + 1, &before[..]));
+    assert_eq!(roles(&ring, at(60)), [(255, "current"), (254, "previous"), (247, "previous")]);
+    assert_eq!(KeyRing::parse(ring.text().as_bytes()).as_ref(), Ok(&ring));
+}
+
 #[test]
 fn what_is_written_is_read_again() {
     let ring = KeyRing::new([9; 32], [1; 32], at(0) + Duration::from_millis(1));

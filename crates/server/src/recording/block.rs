@@ -4,6 +4,7 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13x128};
+use tidegate_world::ORDER_MAX;
 
 /// Length of a block's header.
 pub(super) const HEADER: usize = 64;
@@ -15,8 +16,8 @@ pub(super) const INPUTS_MAX: u32 = 1000;
 /// addition.
 pub(super) const FULL: usize = 192 * 1024;
 
-/// Bytes of inputs that a block may have.
-pub(super) const PAYLOAD_MAX: usize = FULL + 128 * 1024;
+/// Bytes of inputs that a block may have: the last one may be an order.
+pub(super) const PAYLOAD_MAX: usize = FULL + ORDER_MAX + 32 * 1024;
 
 /// How every header begins. No datagram can be made to look like a block: its place is given by
 /// the blocks before it.

@@ -149,6 +149,30 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     assert!(said.contains("\nexact: every one of "), "{said}");
 }
 
+/// A configuration of 450 back ends has more than 32 KiB, and could not be read again.
+#[test]
+fn a_configuration_of_many_back_ends_is_read_again() {
+    let stage = Stage::new();
+    let first = Configuration::new(&stage, &[stage.free_address()]);
+    let recording = stage.path("recording");
+    let record = recording.to_str().unwrap();
+    let mut tidegate = Tidegate::start_with(&stage, &first, &["--record", record]);
+    let backends = (0..1000).map(|_| stage.free_address()).collect();
+    let file = Configuration { backends, ..first.clone() }.write(&stage, "tidegate.toml");
+    let mut text = fs::read_to_string(&file).unwrap();
+    text += &format!("#{}\n", "x".repeat(600 * 1024));
+    fs::write(&file, text).unwrap();
+    let (status, said) = ctl(&stage, &tidegate, &["reload"]);
+    assert_eq!(status, Some(0), "{said}");
+    let up = tidegate.metrics().0.lines().filter(|l| l.contains("backend_up{")).count();
+    assert_eq!(up, 1000);
+    tidegate.signal(Signal::TERM);
+    assert_eq!(tidegate.exit().code(), Some(0));
+    let (status, said) = run_to_end(&stage, &["replay", record]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("\nexact: every one of "), "{said}");
+}
+
 #[test]
 fn what_cannot_be_read_again_changes_nothing() {
     let stage = Stage::new();
@@ -167,8 +191,8 @@ fn what_cannot_be_read_again_changes_nothing() {
     let wrong = Configuration { more: "[pool.helth]\n".to_owned(), ..both.clone() };
     refused(&wrong, "did you mean `health`?");
     refused(&Configuration { shards: 2, ..both.clone() }, "`[server] shards` cannot be changed");
-    let long = Configuration { more: format!("#{}\n", "x".repeat(32 * 1024)), ..both };
-    refused(&long, "32 KiB can be read again");
+    let long = Configuration { more: format!("#{}\n", "x".repeat(768 * 1024)), ..both };
+    refused(&long, "bytes, the limit is 786,432; restart to apply it");
     tidegate.signal(Signal::HUP);
     eventually("it was refused", || {
         let log = fs::read_to_string(stage.path("tidegate.log")).unwrap();

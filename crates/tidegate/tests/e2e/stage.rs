@@ -5,6 +5,7 @@ mod metrics;
 mod name_server;
 mod peer;
 mod process;
+mod retransmission;
 mod sipp;
 mod tidegate;
 
@@ -23,6 +24,7 @@ pub use metrics::Metrics;
 pub use name_server::NameServer;
 pub use peer::{Message, Peer};
 pub use process::Process;
+pub use retransmission::repeat_what_is_due;
 pub use sipp::{Load, Sipp};
 pub use tidegate::{Configuration, Tidegate, run_to_end};
 

@@ -1,4 +1,4 @@
-//! SIGTERM, and what is still done after it.
+//! SIGTERM and other signals, and what is still done after them.
 
 use rustix::process::Signal;
 
@@ -42,6 +42,49 @@ fn with_nothing_held_it_stops_at_once() {
     tidegate.signal(Signal::TERM);
     assert_eq!(tidegate.exit().code(), Some(0));
     assert!(tidegate.process().log().ends_with("nothing was held\n"));
+}
+
+#[test]
+fn signals_that_ask_for_nothing_do_not_end_it_and_sigquit_is_as_sigterm() {
+    let mut ringing = Ringing::set_up();
+    let tidegate = &mut ringing.tidegate;
+    for (signal, name) in
+        [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2"), (Signal::ALARM, "SIGALRM")]
+    {
+        tidegate.signal(signal);
+        tidegate.signal(signal);
+        let said = format!("\ntidegate: ignored {name}, which asks for nothing here\n");
+        eventually("it is told", || tidegate.process().log().contains(&said).then_some(()));
+    }
+    tidegate.signal(Signal::PIPE);
+    assert_eq!(tidegate.get("/readyz"), Some((200, "admitting\n".to_owned())));
+    tidegate.signal(Signal::QUIT);
+    eventually("it drains", || tidegate.get("/readyz").filter(|answer| answer.0 == 503));
+    assert_eq!(tidegate.process().log().matches("ignored SIGUSR1").count(), 1, "once");
+    let Ringing { mut tidegate, caller, backend, invite, .. } = ringing;
+    backend.accept(&invite, tidegate.address(), &caller);
+    assert_eq!(tidegate.exit().code(), Some(0));
+}
+
+/// A script that reloads again and again kept the process from being stopped.
+#[test]
+fn a_storm_of_sighups_keeps_nobody_from_stopping_it() {
+    let stage = Stage::new();
+    let backend = Peer::new(stage.ip());
+    let mut tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));
+    let (mut asked, mut after) = (false, 0);
+    eventually("it has stopped", || {
+        for _ in 0..1000 {
+            tidegate.signal(Signal::HUP);
+        }
+        if !asked {
+            tidegate.signal(Signal::TERM);
+            asked = true;
+        }
+        after += 1;
+        tidegate.process().ended()
+    });
+    assert!(after > 0 && tidegate.process().log().ends_with("nothing was held\n"));
 }
 
 #[test]

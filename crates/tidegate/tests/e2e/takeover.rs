@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::stage::{Configuration, Message, Peer, Stage, Tidegate, eventually, run_to_end};
+use crate::stage::{
+    Configuration, Message, Peer, Stage, Tidegate, eventually, repeat_what_is_due, run_to_end,
+};
 
 /// So many that each process has some: the kernel divides them by a hash of their ports.
 const CALLERS: usize = 32;
@@ -45,8 +47,10 @@ impl Site {
     /// A request of a caller as it comes to a back end: which one, what, and from where. What is
     /// repeated on the way is passed over.
     fn arrived(&self, method: &str, caller: &Peer) -> (usize, Message, SocketAddr) {
-        let call = format!("1@{}", caller.address());
+        let call = caller.call_id(1);
         eventually(method, || {
+            // One that was on its way to a process that is gone is lost.
+            repeat_what_is_due();
             let mut backends = self.backends.iter().enumerate();
             backends.find_map(|(index, backend)| {
                 let (message, from) = backend.next_from_now()?;
@@ -152,6 +156,19 @@ fn a_process_that_is_asked_to_end_refuses_no_call() {
     let call = site.answer(ringing, invite);
     assert_eq!(call.through, first);
     assert!(site.first.process().ended().is_none(), "it has waited for the answer");
+}
+
+/// RFC 3261 §8.1.1.4 and §8.1.1.7. A call whose peer had the port of an earlier one was taken for a
+/// repetition of it, so that its INVITE arrived nowhere.
+#[test]
+fn a_caller_with_the_port_of_another_begins_a_call_of_its_own() {
+    let site = Site::open();
+    let call = site.call();
+    let address = call.caller.address();
+    drop(call);
+    let caller = Peer::at(address);
+    let invite = site.invite(&caller);
+    site.answer(caller, invite);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tidegate_proxy::{Mode, TRIES_MAX as PROXY_TRIES_MAX};
 use crate::config::address;
 use crate::config::knob::{Absent, Knob, Table};
 use crate::config::location::{self, Location};
-use crate::config::shape::{Choice, List, Real, Text, Whole};
+use crate::config::shape::{Choice, List, Positive, Real, Text, Whole};
 use crate::config::tables::health::HEALTH;
 use crate::config::tables::limit::POOL_LIMIT;
 use crate::config::word;
@@ -170,9 +170,13 @@ pub static BACKEND_NAME: Knob<Text<String>> = Knob {
     doc: "Its name in metrics and commands, different from every other back end's.",
 };
 
-pub static WEIGHT: Knob<Whole> = Knob {
+pub static WEIGHT: Knob<Positive> = Knob {
     name: "weight",
-    shape: Whole(1..=1000),
+    shape: Positive {
+        most: 1000,
+        zero: "to keep new calls away, leave the weight and run `tidegate ctl drain NAME`; write an \
+               integer from 1 to 1000",
+    },
     absent: Absent::Default("1"),
     doc: "Its share of the calls in proportion to the others' weights.",
 };

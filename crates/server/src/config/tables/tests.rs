@@ -74,7 +74,6 @@ fn bounds_hold_at_both_ends() {
         &KEY_ROTATE_H,
         &KEY_SETTLE_S,
         &RECEIVE_BUFFER,
-        &WEIGHT,
         &SOURCE_WEIGHT_WEIGHT,
         &BAN_ABOVE_CPS,
         &BACKEND_PRIORITY,
@@ -98,6 +97,8 @@ fn bounds_hold_at_both_ends() {
             assert_eq!(accepts(knob, &value.to_string()), right, "{} = {value}", knob.name);
         }
     }
+    let weights = [("0", false), ("1", true), ("1000", true), ("1001", false)];
+    assert!(weights.iter().all(|&(value, right)| accepts(&WEIGHT, value) == right));
 }
 
 #[test]

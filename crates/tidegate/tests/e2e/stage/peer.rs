@@ -1,14 +1,20 @@
 //! A user agent by hand: one socket, and messages as text.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use super::PATIENCE;
+use super::{PATIENCE, retransmission};
 
 /// A UDP socket that sends and receives single messages.
+///
+/// A request that nothing was heard of is repeated while any peer of the thread waits for a message
+/// (RFC 3261 §17.1.1.2, Timer A, and §17.1.2.2, Timer E).
 pub struct Peer {
-    socket: UdpSocket,
+    socket: retransmission::Socket,
     address: SocketAddr,
+    /// Different from every other peer's of this process.
+    mark: u32,
 }
 
 impl Peer {
@@ -19,9 +25,11 @@ impl Peer {
 
     /// At a certain address.
     pub fn at(address: SocketAddr) -> Self {
+        static PEERS: AtomicU32 = AtomicU32::new(1);
         let socket = UdpSocket::bind(address).expect("a free port");
         let address = socket.local_addr().expect("a bound socket has an address");
-        Self { socket, address }
+        let mark = PEERS.fetch_add(1, Ordering::Relaxed);
+        Self { socket: retransmission::Socket::new(socket), address, mark }
     }
 
     /// Where it is.
@@ -29,16 +37,26 @@ impl Peer {
         self.address
     }
 
+    /// The Call-ID of its requests of this number.
+    ///
+    /// RFC 3261 §8.1.1.4: it "MUST be a globally unique identifier over space and time". The port
+    /// alone is not: the kernel gives it to another peer when this one has gone, whose requests
+    /// would be taken for repetitions.
+    pub fn call_id(&self, number: u32) -> String {
+        format!("{number}-{}@{}", self.mark, self.address)
+    }
+
     /// A request from here to `uri`. `number` tells it apart: Call-ID and From-tag are
     /// made of it, and with the CSeq the branch.
     pub fn request(&self, method: &str, uri: &str, number: u32, cseq: u32) -> Message {
-        let here = self.address;
+        let Self { address: here, mark, .. } = self;
+        let call_id = self.call_id(number);
         Message(format!(
             "{method} {uri} SIP/2.0\r\n\
-             Via: SIP/2.0/UDP {here};branch=z9hG4bK-{number}-{cseq}-{method}\r\n\
+             Via: SIP/2.0/UDP {here};branch=z9hG4bK-{number}-{mark}-{cseq}-{method}\r\n\
              From: <sip:caller@{here}>;tag=from-{number}\r\n\
              To: <{uri}>\r\n\
-             Call-ID: {number}@{here}\r\n\
+             Call-ID: {call_id}\r\n\
              CSeq: {cseq} {method}\r\n\
              Contact: <sip:caller@{here}>\r\n\
              Max-Forwards: 70\r\n\
@@ -78,19 +96,24 @@ impl Peer {
     /// Sends a message.
     pub fn send(&self, to: SocketAddr, message: &Message) {
         self.send_bytes(to, message.0.as_bytes());
+        self.socket.has_sent(to, message);
     }
 
     /// Sends a datagram.
     pub fn send_bytes(&self, to: SocketAddr, bytes: &[u8]) {
-        self.socket.send_to(bytes, to).expect("a datagram can be sent");
+        self.socket.udp().send_to(bytes, to).expect("a datagram can be sent");
     }
 
     /// The next message, and who has sent it.
     #[track_caller]
     pub fn receive_from(&self) -> (Message, SocketAddr) {
-        match self.next_within(PATIENCE) {
-            Some(received) => received,
-            None => panic!("{} has received nothing within {PATIENCE:?}", self.address),
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(received) = self.next_within(retransmission::repeat_what_is_due()) {
+                return received;
+            }
+            let is_over = Instant::now() >= deadline;
+            assert!(!is_over, "{} has received nothing within {PATIENCE:?}", self.address);
         }
     }
 
@@ -131,15 +154,15 @@ impl Peer {
 
     /// The same, and who has sent it.
     pub fn next_from_now(&self) -> Option<(Message, SocketAddr)> {
-        self.socket.set_nonblocking(true).expect("an open socket");
+        self.socket.udp().set_nonblocking(true).expect("an open socket");
         let next = self.next();
-        self.socket.set_nonblocking(false).expect("an open socket");
+        self.socket.udp().set_nonblocking(false).expect("an open socket");
         next
     }
 
     /// The next message, if it comes in time.
     pub fn next_within(&self, wait: Duration) -> Option<(Message, SocketAddr)> {
-        self.socket.set_read_timeout(Some(wait)).expect("a timeout above zero");
+        self.socket.udp().set_read_timeout(Some(wait)).expect("a timeout above zero");
         self.next()
     }
 
@@ -147,8 +170,9 @@ impl Peer {
     fn next(&self) -> Option<(Message, SocketAddr)> {
         let mut buffer = [0; 65_536];
         loop {
-            let (length, from) = self.socket.recv_from(&mut buffer).ok()?;
+            let (length, from) = self.socket.udp().recv_from(&mut buffer).ok()?;
             let message = Message(String::from_utf8_lossy(&buffer[..length]).into_owned());
+            self.socket.has_received(&message);
             if message.status() != 100 {
                 return Some((message, from));
             }

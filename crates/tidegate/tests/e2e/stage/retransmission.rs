@@ -1,0 +1,134 @@
+//! Requests that are repeated until something is heard of them, as user agents do over UDP.
+
+use std::cell::RefCell;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::Message;
+
+/// RFC 3261 §17.1.1.1: the estimated round-trip time.
+const T1: Duration = Duration::from_millis(500);
+/// §17.1.2.2: the longest interval between repetitions of other requests than INVITE.
+const T2: Duration = Duration::from_secs(4);
+
+thread_local! {
+    /// The sockets of the peers of a test.
+    static SOCKETS: RefCell<Vec<Weak<State>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The socket of a peer.
+pub struct Socket(Arc<State>);
+
+struct State {
+    udp: UdpSocket,
+    /// The last request of which nothing was heard.
+    unanswered: Mutex<Option<Unanswered>>,
+}
+
+struct Unanswered {
+    to: SocketAddr,
+    request: Message,
+    interval: Duration,
+    due: Instant,
+    /// §17.1.1.2, Timer B, and §17.1.2.2, Timer F.
+    until: Instant,
+}
+
+impl Socket {
+    /// That socket, which nothing was sent from.
+    pub fn new(udp: UdpSocket) -> Self {
+        let state = Arc::new(State { udp, unanswered: Mutex::default() });
+        SOCKETS.with_borrow_mut(|sockets| {
+            sockets.retain(|socket| socket.strong_count() > 0);
+            sockets.push(Arc::downgrade(&state));
+        });
+        Self(state)
+    }
+
+    /// The socket itself.
+    pub fn udp(&self) -> &UdpSocket {
+        &self.0.udp
+    }
+
+    /// A message was sent. A request is repeated from now on, in place of one before it; but not an
+    /// ACK, which nothing answers.
+    pub fn has_sent(&self, to: SocketAddr, message: &Message) {
+        if message.status() == 0 && !message.start().starts_with("ACK ") {
+            let now = Instant::now();
+            let (interval, request) = (T1, message.clone());
+            let unanswered =
+                Unanswered { to, request, interval, due: now + T1, until: now + 64 * T1 };
+            *self.unanswered() = Some(unanswered);
+        }
+    }
+
+    /// A message has come. Of a request that it answers, nothing more is sent.
+    pub fn has_received(&self, message: &Message) {
+        let is_same = |request: &Message| {
+            ["Call-ID", "CSeq"].iter().all(|name| request.fields(name).eq(message.fields(name)))
+        };
+        if message.status() > 0 {
+            self.unanswered().take_if(|unanswered| is_same(&unanswered.request));
+        }
+    }
+
+    fn unanswered(&self) -> MutexGuard<'_, Option<Unanswered>> {
+        self.0.unanswered()
+    }
+}
+
+impl State {
+    fn unanswered(&self) -> MutexGuard<'_, Option<Unanswered>> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Repeats the requests of this thread's peers that are due. Returns for how long none is.
+pub fn repeat_what_is_due() -> Duration {
+    let now = Instant::now();
+    let sockets = SOCKETS.with_borrow(Clone::clone);
+    let states = sockets.iter().filter_map(Weak::upgrade);
+    let next = states.filter_map(|state| {
+        let mut unanswered = state.unanswered();
+        let Unanswered { to, request, interval, due, until } = unanswered.as_mut()?;
+        if *until <= now {
+            *unanswered = None;
+            return None;
+        }
+        if *due <= now {
+            if !has_unread(&state.udp) {
+                // A process that has ended may have left a report of that for this call.
+                let _ = state.udp.send_to(request.0.as_bytes(), *to);
+            }
+            let longest = if request.start().starts_with("INVITE ") { 64 * T1 } else { T2 };
+            *interval = (2 * *interval).min(longest);
+            *due = now + *interval;
+        }
+        Some(due.saturating_duration_since(now))
+    });
+    next.min().unwrap_or(T1).clamp(Duration::from_millis(1), T1)
+}
+
+/// Whether something waits to be read, which may be the answer.
+fn has_unread(udp: &UdpSocket) -> bool {
+    udp.set_nonblocking(true).expect("an open socket");
+    let has_unread = udp.peek(&mut [0; 1]).is_ok();
+    udp.set_nonblocking(false).expect("an open socket");
+    has_unread
+}
+
+/// The message that was lost is the one that comes: the address is taken only after it was sent.
+#[test]
+fn a_request_is_repeated_until_it_is_answered() {
+    let stage = super::Stage::new();
+    let (caller, callee) = (super::Peer::new(stage.ip()), stage.free_address());
+    let options = caller.request("OPTIONS", "sip:bob@example.com", 1, 1);
+    caller.send(callee, &options);
+    let callee = super::Peer::at(callee);
+    let request = callee.receive();
+    assert_eq!(request.0, options.0);
+    callee.send(caller.address(), &callee.response(&request, "200 OK"));
+    assert_eq!(caller.receive().status(), 200);
+    assert_eq!(repeat_what_is_due(), T1, "nothing is left to be repeated");
+}
