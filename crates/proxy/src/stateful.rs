@@ -15,6 +15,7 @@ mod hop_by_hop;
 mod loops;
 mod matching;
 mod next;
+mod reason;
 mod respond;
 mod timeout;
 mod transactions;

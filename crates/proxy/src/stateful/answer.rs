@@ -10,6 +10,7 @@ use crate::endpoint::Endpoint;
 use crate::stateful::begin::TIMER_C;
 use crate::stateful::best::Best;
 use crate::stateful::context::{At, Cancel, Context, Live};
+use crate::stateful::reason::Reason;
 use crate::transaction_branch::TransactionBranch;
 
 /// A response on its way, and to what.
@@ -134,7 +135,7 @@ impl Endpoint {
                 // RFC 3261 §16.7 item 10: "If the forwarded response was a final response, the
                 // proxy MUST generate a CANCEL request for all pending client transactions
                 // associated with this response context."
-                self.cancel_all(at, context, live);
+                self.cancel_all(at, context, live, Reason::answered(status));
             }
             200..300 => {
                 self.pass_final(now, context, status, bytes, true);
@@ -153,7 +154,7 @@ impl Endpoint {
                     // immediately forwarded, but the stateful proxy SHOULD cancel all client
                     // pending transactions as described in Section 10, and it MUST NOT create any
                     // new branches in this context."
-                    self.cancel_all(at, context, live);
+                    self.cancel_all(at, context, live, Reason::answered(status));
                 }
                 self.conclude(at, context, live);
             }

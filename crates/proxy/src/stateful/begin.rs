@@ -67,6 +67,7 @@ impl Endpoint {
             groups,
             best: None,
             is_cancelled: false,
+            reason: None,
         });
         if is_invite {
             // RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response

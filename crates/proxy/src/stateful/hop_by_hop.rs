@@ -9,7 +9,8 @@ use tidegate_world::Buffer;
 
 use crate::endpoint::Endpoint;
 use crate::onward::MAX_FORWARDS;
-use crate::stateful::context::{Context, Live};
+use crate::stateful::context::{Cancel, Context, Live};
+use crate::stateful::reason::Reason;
 
 impl Endpoint {
     /// Keeps what the ACK of a branch has in common with its INVITE.
@@ -52,7 +53,7 @@ impl Endpoint {
         // fields in the request passed to the transport by the client transaction [...].
         // The To header field in the ACK MUST equal the To header field in the response being
         // acknowledged".
-        self.send_hop(handle, context, index, "ACK", hop, &response);
+        self.send_hop(handle, context, index, "ACK", hop, &response, b"");
     }
 
     /// Sends the CANCEL of a branch.
@@ -68,11 +69,14 @@ impl Endpoint {
         // RFC 3261 §9.1: "The Request-URI, Call-ID, To, the numeric part of CSeq, and From header
         // fields in the CANCEL request MUST be identical to those in the request being cancelled,
         // including tags."
-        self.send_hop(handle, context, index, "CANCEL", &hop, &request);
+        let says_why = matches!(live.pending[index].cancel, Cancel::Sent { has_reason: true, .. });
+        let reason = live.reason.as_ref().filter(|_| says_why).map_or(&b""[..], Reason::lines);
+        self.send_hop(handle, context, index, "CANCEL", &hop, &request, reason);
     }
 
     /// Sends a request without body on the hop of a branch, with the identity that `model`
-    /// has: a response to the branch, or its request.
+    /// has: a response to the branch, or its request. `more` are further header lines.
+    #[expect(clippy::too_many_arguments, reason = "they are what the message is made of")]
     fn send_hop(
         &mut self,
         handle: Handle,
@@ -81,16 +85,15 @@ impl Endpoint {
         method: &str,
         hop: &[u8],
         model: &Message<'_>,
+        more: &[u8],
     ) {
         let branch = &context.branches[index];
         let (egress, target) = (branch.egress, branch.target);
         let Some(own) = self.addresses().listener(egress.into()) else { return };
         let ingress = self.addresses().listener_at(context.back.local) as u8;
         let text = self.branch_of(handle, context, index, ingress);
-        let Some(bytes) = self.write_hop(method, hop, own.via.as_bytes(), text.as_bytes(), model)
-        else {
-            return;
-        };
+        let top = [own.via.as_bytes(), text.as_bytes()];
+        let Some(bytes) = self.write_hop(method, hop, top, model, more) else { return };
         self.send_onward(egress, target, bytes);
     }
 
@@ -98,9 +101,9 @@ impl Endpoint {
         &self,
         method: &str,
         hop: &[u8],
-        via: &[u8],
-        branch: &[u8],
+        [via, branch]: [&[u8]; 2],
         model: &Message<'_>,
+        more: &[u8],
     ) -> Option<Buffer> {
         let (uri, routes) = hop.split_at(hop.iter().position(|&b| b == b'\n')? + 1);
         let number = model.cseq().ok()?.number;
@@ -129,7 +132,9 @@ impl Endpoint {
         write(digits.format(number).as_bytes())?;
         write(b" ")?;
         write(method.as_bytes())?;
-        write(b"\r\nMax-Forwards: ")?;
+        write(b"\r\n")?;
+        write(more)?;
+        write(b"Max-Forwards: ")?;
         write(digits.format(MAX_FORWARDS).as_bytes())?;
         write(b"\r\nContent-Length: 0\r\n\r\n")?;
         Some(out)

@@ -128,9 +128,9 @@ impl Endpoint {
 
     fn cancel_due(&mut self, at: At, context: &Context, live: &mut Live, index: usize) {
         let timing = self.transactions().timing;
-        let Cancel::Sent { client, until } = live.pending[index].cancel else { return };
+        let Cancel::Sent { client, until, has_reason } = live.pending[index].cancel else { return };
         let (client, firing) = client.on_timer(at.now, &timing);
-        live.pending[index].cancel = Cancel::Sent { client, until };
+        live.pending[index].cancel = Cancel::Sent { client, until, has_reason };
         if firing == Firing::Resend {
             self.counters.requests_resent.add(1);
             self.send_cancel(at.context, context, live, index);
