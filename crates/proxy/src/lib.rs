@@ -11,6 +11,7 @@
 //! token in a Record-Route ([`token`]).
 
 mod absence;
+mod asserted;
 mod branch;
 mod callee;
 mod calls;
@@ -44,6 +45,7 @@ mod reform;
 mod refusals;
 mod reply;
 mod request;
+mod request_uri;
 mod response;
 mod routing;
 mod secret;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, response_target};
-use tidegate_world::{Path, Received, Timestamp, Transmit};
+use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
 use crate::calls::{Answer, Member, Transaction};
@@ -28,6 +28,12 @@ impl Endpoint {
     fn try_response(&mut self, now: Timestamp, received: &Received) -> Result<(), Astray> {
         let passage =
             Passage::parse(&received.bytes).map_err(|_| Astray::Drop(DropReason::Malformed))?;
+        // RFC 3261 §18.1.2: "If the value of the "sent-by" parameter in that header field value does
+        // not correspond to a value that the client transport is configured to insert into
+        // requests, the response MUST be silently discarded."
+        if !self.addresses().is_own_sent_by(passage.sent_by) {
+            return Err(Astray::Drop(DropReason::ForeignResponse));
+        }
         // RFC 3261 §16.7 item 3: "If no Via header field values remain in the response, the response was meant for
         // this element and MUST NOT be forwarded": the response to a CANCEL of ours, or a probe.
         if passage.next.is_none() && passage.cseq.method == Method::Cancel {
@@ -139,13 +145,28 @@ impl Endpoint {
         if let Some(asked) = asked {
             local.set_ip(asked);
         }
-        let mut bytes = self.pool().take();
-        passage.write_to(&mut bytes).map_err(|_| Astray::Drop(DropReason::TooLong))?;
-        self.counters.responses_forwarded.add(1);
         // RFC 3581 §4: "sent from the same address and port that the request was
         // received on".
-        self.transmit(Transmit { path: Path { local, remote, ..received.path }, bytes });
+        let path = Path { local, remote, ..received.path };
+        let bytes = self.write_upward(received, passage, &path).map_err(Astray::Drop)?;
+        self.counters.responses_forwarded.add(1);
+        self.transmit(Transmit { path, bytes });
         Ok(())
+    }
+
+    /// A response as it goes back on `path`: without our Via, RFC 3261 §16.7 item 3.
+    pub(crate) fn write_upward(
+        &self,
+        received: &Received,
+        passage: &Passage<'_>,
+        path: &Path,
+    ) -> Result<Buffer, DropReason> {
+        let mut bytes = self.pool().take();
+        passage.write_to(&mut bytes).map_err(|_| DropReason::TooLong)?;
+        if passage.has_private {
+            bytes = self.filter_response(&received.path, path, bytes);
+        }
+        Ok(bytes)
     }
 }
 

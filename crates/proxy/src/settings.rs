@@ -27,6 +27,8 @@ pub struct Listener {
     pub advertised: String,
     /// Sources that may use us to reach addresses outside the pools.
     pub trust: Vec<IpNet>,
+    /// Further sources that are believed who the caller is, RFC 3325.
+    pub trust_identity: Vec<IpNet>,
     /// Whether other instances have the address too. Then requests go on to back ends from a
     /// listener that they do not have, so that the answers come back to this instance; requests
     /// within the dialog come to the shared one, and so to any.
@@ -36,7 +38,13 @@ pub struct Listener {
 impl Listener {
     /// A listener known to others by the address it is bound to.
     pub fn new(local: SocketAddr) -> Self {
-        Self { local, advertised: local.to_string(), trust: Vec::new(), shared: false }
+        Self {
+            local,
+            advertised: local.to_string(),
+            trust: Vec::new(),
+            trust_identity: Vec::new(),
+            shared: false,
+        }
     }
 }
 

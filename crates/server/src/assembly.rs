@@ -104,6 +104,7 @@ impl<'a> Assembly<'a> {
                 .as_ref()
                 .map_or_else(|| local.to_string(), ToString::to_string),
             trust: listen.trust.clone(),
+            trust_identity: listen.trust_identity.clone(),
             shared: listen.shared != Sharing::No,
         };
         proxy::Settings {

@@ -76,9 +76,7 @@ impl Endpoint {
             }
             Arrival::Deliver => {}
         }
-        // RFC 3261 §16.7 item 3.
-        let mut bytes = self.pool().take();
-        passage.write_to(&mut bytes).map_err(|_| DropReason::TooLong)?;
+        let bytes = self.write_upward(answer.received, passage, &context.back)?;
         let Some(mut live) = context.live.take() else {
             // Of an INVITE that is answered only a 2xx is delivered.
             self.pass_success(now, context, index, passage.status, bytes);

@@ -10,7 +10,9 @@ use toml::Spanned;
 use super::address::{HostPort, SIP_PORT};
 use super::diagnostic::Report;
 use super::section::Section;
-use super::tables::{ADVERTISE, LISTEN_ADDRESS, RECEIVE_BUFFER, SHARED, TRANSPORT, TRUST};
+use super::tables::{
+    ADVERTISE, LISTEN_ADDRESS, RECEIVE_BUFFER, SHARED, TRANSPORT, TRUST, TRUST_IDENTITY,
+};
 
 /// Who else listens at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct Listen {
     pub advertise: Option<HostPort>,
     /// Peers whose requests may go where they say themselves.
     pub trust: Vec<IpNet>,
+    /// Further peers whose P-Asserted-Identity is believed.
+    pub trust_identity: Vec<IpNet>,
     /// Bytes of the kernel's receive buffer asked for each socket.
     pub receive_buffer: usize,
     /// Who else listens there.
@@ -46,6 +50,7 @@ pub(super) struct Draft {
     pub address: Option<Spanned<SocketAddr>>,
     pub advertise: Option<Spanned<HostPort>>,
     pub trust: Option<Vec<IpNet>>,
+    trust_identity: Option<Vec<IpNet>>,
     transport: Option<Transport>,
     receive_buffer: Option<usize>,
     shared: Option<Spanned<Sharing>>,
@@ -53,13 +58,17 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
-        let trust = section.value(&TRUST, report);
+        let mut networks = |knob| {
+            let nets = section.value(knob, report)?.into_inner();
+            Some(nets.into_iter().map(Spanned::into_inner).collect())
+        };
+        let (trust, trust_identity) = (networks(&TRUST), networks(&TRUST_IDENTITY));
         let draft = Self {
             transport: section.value(&TRANSPORT, report).map(Spanned::into_inner),
             address: section.value(&LISTEN_ADDRESS, report),
             advertise: section.given(&ADVERTISE, report),
-            trust: trust
-                .map(|nets| nets.into_inner().into_iter().map(Spanned::into_inner).collect()),
+            trust,
+            trust_identity,
             shared: section.value(&SHARED, report),
             receive_buffer: section
                 .value(&RECEIVE_BUFFER, report)
@@ -77,6 +86,7 @@ impl Draft {
             address: self.address?.into_inner(),
             advertise: self.advertise.map(Spanned::into_inner),
             trust: self.trust?,
+            trust_identity: self.trust_identity?,
             receive_buffer: self.receive_buffer?,
             shared: self.shared?.into_inner(),
         })
