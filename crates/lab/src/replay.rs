@@ -46,7 +46,8 @@ pub fn replay(
 ) -> Result<Replayed, Unreadable> {
     let head = recording.head();
     check(head, config)?;
-    let assembly = Assembly::new(config, &head.keys, head.listeners.clone(), head.seed);
+    let assembly =
+        Assembly::new(config, &head.keys, head.listeners.clone(), head.seed).after(head.before);
     let pool = Pool::new();
     let mut core = assembly.part(0).core(pool.clone());
     let verdict = recording.replay(&mut core, &pool, see)?;

@@ -20,6 +20,7 @@ use crate::calls::{CallRef, Calls, Member, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::headroom::Door;
 use crate::instead::status_of;
+use crate::lost::Lost;
 use crate::names::Names;
 use crate::origin::Addresses;
 use crate::picking::pickers;
@@ -50,6 +51,7 @@ pub(crate) struct Endpoint {
     pub(crate) tiering: Tiering,
     /// Addresses where nobody listened a moment ago.
     unreachable: Unreachable,
+    lost: Lost,
     pool: Pool,
     transmits: VecDeque<Transmit>,
     crossings: VecDeque<Crossing>,
@@ -70,7 +72,8 @@ impl Endpoint {
             shards: settings.shards,
             seed: settings.seed,
             // What tells this process from one that was before it.
-            keys: Keys::new(&settings.secret, settings.seed.0),
+            keys: Keys::new(&settings.secret, settings.seed.0)
+                .after(&settings.secret, settings.before.map(|seed| seed.0)),
             addresses: Addresses::new(&settings),
             names: Names::new(&settings),
             calls: Calls::new(settings.calls_max, settings.idle_max),
@@ -78,6 +81,7 @@ impl Endpoint {
             transactions: Transactions::new(settings.transactions_max, settings.timing),
             tiering: Tiering::new(&settings),
             unreachable: Unreachable::default(),
+            lost: Lost::default(),
             pickers: pickers(settings.seed, settings.shard, &settings.pools),
             door: Door::of(&settings.pools, &settings.rules),
             pools: settings.pools,
@@ -134,6 +138,14 @@ impl Endpoint {
 
     pub(crate) fn transactions_mut(&mut self) -> &mut Transactions {
         &mut self.transactions
+    }
+
+    pub(crate) fn lost(&self) -> &Lost {
+        &self.lost
+    }
+
+    pub(crate) fn lost_mut(&mut self) -> &mut Lost {
+        &mut self.lost
     }
 
     pub(crate) fn pool_settings(&self, pool: u16) -> &PoolSettings {

@@ -226,7 +226,12 @@ impl Endpoint {
         if has_transaction {
             self.breadth(request)?;
         }
-        let hop = self.route(now, received, request)?;
+        let hop = match self.route(now, received, request) {
+            Err(Instead::Reply(481, _)) if !has_transaction => {
+                return self.forward_lost(now, received, request);
+            }
+            hop => hop?,
+        };
         if *method == Method::Invite && request.essentials.to.tag().is_none() {
             self.calls_mut().note_priority(hop.call, request.identity, request.has_priority);
         }

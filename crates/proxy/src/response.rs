@@ -64,6 +64,9 @@ impl Endpoint {
                 self.serve_answer(now, received, &passage, &branch).map_err(Astray::Drop)
             }
             Asked::Before { listener, .. } => {
+                if !self.learn_lost(now, received, &passage) {
+                    return Err(Astray::Drop(DropReason::RepeatedResponse));
+                }
                 self.pass_back(received, &passage, remote, listener, None)
             }
             Asked::Stateless(branch) => {
@@ -83,6 +86,8 @@ impl Endpoint {
                         backend.on_not_taken(sent);
                     }
                     self.calls_mut().on_response(now, call, transaction, answer);
+                } else if !self.learn_lost(now, received, &passage) {
+                    return Err(Astray::Drop(DropReason::RepeatedResponse));
                 }
                 self.pass_back(received, &passage, remote, branch.listener, branch.asked)
             }
@@ -96,7 +101,7 @@ impl Endpoint {
         passage: &Passage<'_>,
     ) -> Result<(), Astray> {
         let text = passage.branch.unwrap_or_default();
-        let claimed = TransactionBranch::claimed(text, self.keys()).filter(|branch| branch.is_own);
+        let claimed = TransactionBranch::claimed(text).filter(|branch| branch.is_own(self.keys()));
         let branch = claimed.ok_or(Astray::Drop(DropReason::LostResponse))?;
         self.check_shard(branch.shard, received)?;
         if !self.is_branch_of(&branch, text) {
@@ -123,7 +128,7 @@ impl Endpoint {
     fn who_asked(&self, passage: &Passage<'_>, remote: SocketAddr) -> Option<Asked> {
         let text = passage.branch.unwrap_or_default();
         match TransactionBranch::decode(text, self.keys(), remote) {
-            Some(branch) if branch.is_own => Some(Asked::Transaction(branch)),
+            Some(branch) if branch.is_own(self.keys()) => Some(Asked::Transaction(branch)),
             Some(TransactionBranch { shard, listener, .. }) => {
                 Some(Asked::Before { shard, listener })
             }

@@ -261,6 +261,9 @@ pub struct Settings {
     pub moves: Moves,
     /// Seed of what is drawn.
     pub seed: Seed,
+    /// The seed of the process before this one at the same address, if it is known: what that has
+    /// sent can be cancelled.
+    pub before: Option<Seed>,
     /// Calls held at the same time by this shard.
     pub calls_max: usize,
     /// Requests whose transactions are held at the same time by this shard.
@@ -297,6 +300,7 @@ impl Settings {
             bans: BanList::new(BANS_MAX),
             moves: Moves::default(),
             seed: Seed(0),
+            before: None,
             calls_max: 1_000_000,
             transactions_max: 1_000_000,
             timing: Timing::default(),

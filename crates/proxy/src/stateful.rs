@@ -20,6 +20,6 @@ mod respond;
 mod timeout;
 mod transactions;
 
-pub(crate) use begin::FULL;
+pub(crate) use begin::{FULL, TIMER_C};
 pub(crate) use context::{Branch, Pending};
 pub(crate) use transactions::Transactions;

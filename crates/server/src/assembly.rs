@@ -33,6 +33,7 @@ pub struct Assembly<'a> {
     bans: BanList,
     moves: proxy::Moves,
     seed: Seed,
+    before: Option<Seed>,
 }
 
 impl<'a> Assembly<'a> {
@@ -44,7 +45,13 @@ impl<'a> Assembly<'a> {
         let fleet = Fleet::new(&musters(config));
         let pools = fleet.pools();
         let moves = proxy::Moves::default();
-        Self { config, keys, locals, fleet, pools, counters, bans, moves, seed }
+        Self { config, keys, locals, fleet, pools, counters, bans, moves, seed, before: None }
+    }
+
+    /// The same after a process at the same address that had the seed `before`.
+    #[must_use]
+    pub fn after(self, before: Option<Seed>) -> Self {
+        Self { before, ..self }
     }
 
     /// Its back ends, also when the configuration is read again.
@@ -124,6 +131,7 @@ impl<'a> Assembly<'a> {
                 kept: (config.admin.refusals_kept / shards).max(1),
             },
             seed: self.seed,
+            before: self.before,
             ..proxy::Settings::new(
                 config.listen.iter().zip(&self.locals).map(listener).collect(),
                 pool_settings(pools, config),

@@ -24,6 +24,7 @@ use crate::config::Config;
 use crate::key::{self, Keeper};
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
+use crate::predecessor;
 use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
 use crate::signal::{Signal, Signals};
 use crate::status::Instruments;
@@ -120,14 +121,17 @@ pub fn run(
     let seed = getrandom::u64().map(Seed).map_err(|error| {
         StartError::new("random numbers", error.to_string(), "run where getrandom(2) works")
     })?;
-    let assembly = Assembly::new(config, keys, listeners.clone(), seed);
+    let before = predecessor::succeed(state_dir, seed);
+    let assembly = Assembly::new(config, keys, listeners.clone(), seed).after(before);
 
     let mut metrics = Metrics::new();
     let counters = assembly.counters();
     sources::add(&mut metrics, counters.to_vec(), assembly.fleet().clone(), clock);
     bans::add(&mut metrics, assembly.bans().clone(), clock);
-    let (recorder, mut journal) =
-        record.map(|to| begin_recording(to, config, keys, &listeners, seed)).transpose()?.unzip();
+    let (recorder, mut journal) = record
+        .map(|to| begin_recording(to, config, keys, &listeners, (seed, before)))
+        .transpose()?
+        .unzip();
     if let Some(recorder) = &recorder {
         sources::add_recording(&mut metrics, Arc::clone(recorder.tally()));
     }
@@ -236,7 +240,7 @@ fn begin_recording(
     config: &Config,
     keys: &Secret,
     listeners: &[SocketAddr],
-    seed: Seed,
+    (seed, before): (Seed, Option<Seed>),
 ) -> Result<(Recorder, Journal), StartError> {
     if config.server.shards != 1 {
         // What shards share is touched by all of them, in an order that no log of one has.
@@ -248,6 +252,7 @@ fn begin_recording(
         configuration: to.configuration.clone(),
         listeners: listeners.to_vec(),
         seed,
+        before,
         keys: keys.clone(),
     };
     Recorder::start(&to.path, &head, to.size).map_err(|error| {

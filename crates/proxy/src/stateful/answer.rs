@@ -1,7 +1,7 @@
 //! Responses to a transaction: RFC 3261 §16.7.
 
 use tidegate_sip::{Method, Passage};
-use tidegate_transaction::Arrival;
+use tidegate_transaction::{Arrival, Key};
 use tidegate_world::{Buffer, Received, Timestamp};
 
 use crate::calls;
@@ -31,17 +31,22 @@ impl Endpoint {
         passage: &Passage<'_>,
         branch: &TransactionBranch,
     ) -> Result<(), DropReason> {
-        let at = At { now, context: branch.context };
         // RFC 6026 §8.9 (for RFC 3261 §16.7 item 1): a response that matches no client
         // transaction is not forwarded.
-        let context = self.transactions().get(at.context);
-        // Generations come round again; the hash nearly always tells an old branch then.
-        context
-            .filter(|context| context.loop_hash == branch.loop_hash)
-            .ok_or(DropReason::StrayResponse)?;
+        let method = match passage.cseq.method {
+            Method::Cancel => Method::Invite,
+            method => method,
+        };
+        let handle = self.transactions().find(Key::new(branch.identity, method));
+        let handle = handle.ok_or(DropReason::StrayResponse)?;
+        let at = At { now, context: handle };
         let context = self.transactions_mut().lend(at.context);
         let mut context = context.ok_or(DropReason::StrayResponse)?;
-        let answer = Answer { at, index: branch.index.into(), received, passage };
+        let Some(index) = context.branch_at(branch.tag) else {
+            self.transactions_mut().settle(now, at.context, context);
+            return Err(DropReason::StrayResponse);
+        };
+        let answer = Answer { at, index, received, passage };
         let done = self.take(&answer, &mut context);
         self.transactions_mut().settle(now, at.context, context);
         done
@@ -71,7 +76,7 @@ impl Endpoint {
                 return Err(DropReason::RepeatedResponse);
             }
             Arrival::DeliverAndAcknowledge => {
-                self.note_hop(answer.at.context, context, index);
+                self.note_hop(context, index);
                 self.acknowledge_answer(answer, context);
             }
             Arrival::Deliver => {}
@@ -107,8 +112,8 @@ impl Endpoint {
 
     /// Acknowledges a final response hop by hop.
     fn acknowledge_answer(&mut self, answer: &Answer<'_>, context: &Context) {
-        let Answer { at, index, received, .. } = *answer;
-        self.send_ack(at.context, context, index, &received.bytes);
+        let Answer { index, received, .. } = *answer;
+        self.send_ack(context, index, &received.bytes);
     }
 
     fn deliver(

@@ -91,6 +91,6 @@ impl Endpoint {
         let (client, has_reason) = (OtherClient::start(at.now, &timing), live.reason.is_some());
         pending.cancel = Cancel::Sent { client, until, has_reason };
         self.counters.cancels.add(1);
-        self.send_cancel(at.context, context, live, index);
+        self.send_cancel(context, live, index);
     }
 }

@@ -12,6 +12,7 @@ use crate::calls::{CallRef, Member};
 use crate::onward::Onward;
 use crate::stateful::best::Best;
 use crate::stateful::reason::Reason;
+use crate::transaction_branch::TargetTag;
 
 /// The "response context" of RFC 3261 §16.2. Without [`Live`] it only absorbs repetitions.
 pub(crate) struct Context {
@@ -54,6 +55,8 @@ pub(crate) struct Counted {
 /// A client transaction, and where it went.
 pub(crate) struct Branch {
     pub(crate) client: Client,
+    /// Which it is, as its branch parameter says it.
+    pub(crate) tag: TargetTag,
     pub(crate) target: SocketAddr,
     /// The back end there, if it is one of ours.
     pub(crate) member: Option<Member>,
@@ -159,6 +162,11 @@ impl Pending {
 }
 
 impl Context {
+    /// The branch with this tag.
+    pub(crate) fn branch_at(&self, tag: TargetTag) -> Option<usize> {
+        self.branches.iter().position(|branch| branch.tag == tag)
+    }
+
     /// When something is next due.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         let clients = self.branches.iter().filter_map(|branch| branch.client.deadline());

@@ -4,7 +4,6 @@
 use std::io::Write as _;
 
 use tidegate_sip::{HeaderName, Message};
-use tidegate_transaction::Handle;
 use tidegate_world::Buffer;
 
 use crate::endpoint::Endpoint;
@@ -14,20 +13,14 @@ use crate::stateful::reason::Reason;
 
 impl Endpoint {
     /// Keeps what the ACK of a branch has in common with its INVITE.
-    pub(crate) fn note_hop(&self, handle: Handle, context: &mut Context, index: usize) {
+    pub(crate) fn note_hop(&self, context: &mut Context, index: usize) {
         let Some(live) = &context.live else { return };
-        context.branches[index].hop = self.hop_of(handle, context, live, index);
+        context.branches[index].hop = self.hop_of(context, live, index);
     }
 
     /// Request-URI and Route of what a branch has sent.
-    fn hop_of(
-        &self,
-        handle: Handle,
-        context: &Context,
-        live: &Live,
-        index: usize,
-    ) -> Option<Box<[u8]>> {
-        let bytes = self.write_again(handle, context, live, index)?;
+    fn hop_of(&self, context: &Context, live: &Live, index: usize) -> Option<Box<[u8]>> {
+        let bytes = self.write_again(context, live, index)?;
         let message = Message::parse(&bytes).ok()?;
         let mut hop = [message.request_uri()?, b" SIP/2.0\r\n"].concat();
         // RFC 3261 §17.1.1.3: "If the INVITE request whose response is being acknowledged had
@@ -39,13 +32,7 @@ impl Endpoint {
     }
 
     /// Acknowledges the final response in `bytes` to a branch of an INVITE.
-    pub(crate) fn send_ack(
-        &mut self,
-        handle: Handle,
-        context: &Context,
-        index: usize,
-        bytes: &[u8],
-    ) {
+    pub(crate) fn send_ack(&mut self, context: &Context, index: usize, bytes: &[u8]) {
         let Ok(response) = Message::parse_head(bytes) else { return };
         let Some(hop) = &context.branches[index].hop else { return };
         // RFC 3261 §17.1.1.3: "The ACK request constructed by the client transaction MUST contain values
@@ -53,25 +40,19 @@ impl Endpoint {
         // fields in the request passed to the transport by the client transaction [...].
         // The To header field in the ACK MUST equal the To header field in the response being
         // acknowledged".
-        self.send_hop(handle, context, index, "ACK", hop, &response, b"");
+        self.send_hop(context, index, "ACK", hop, &response, b"");
     }
 
     /// Sends the CANCEL of a branch.
-    pub(crate) fn send_cancel(
-        &mut self,
-        handle: Handle,
-        context: &Context,
-        live: &Live,
-        index: usize,
-    ) {
-        let Some(hop) = self.hop_of(handle, context, live, index) else { return };
+    pub(crate) fn send_cancel(&mut self, context: &Context, live: &Live, index: usize) {
+        let Some(hop) = self.hop_of(context, live, index) else { return };
         let Ok(request) = Message::parse_head(&live.request) else { return };
         // RFC 3261 §9.1: "The Request-URI, Call-ID, To, the numeric part of CSeq, and From header
         // fields in the CANCEL request MUST be identical to those in the request being cancelled,
         // including tags."
         let says_why = matches!(live.pending[index].cancel, Cancel::Sent { has_reason: true, .. });
         let reason = live.reason.as_ref().filter(|_| says_why).map_or(&b""[..], Reason::lines);
-        self.send_hop(handle, context, index, "CANCEL", &hop, &request, reason);
+        self.send_hop(context, index, "CANCEL", &hop, &request, reason);
     }
 
     /// Sends a request without body on the hop of a branch, with the identity that `model`
@@ -79,7 +60,6 @@ impl Endpoint {
     #[expect(clippy::too_many_arguments, reason = "they are what the message is made of")]
     fn send_hop(
         &mut self,
-        handle: Handle,
         context: &Context,
         index: usize,
         method: &str,
@@ -91,7 +71,7 @@ impl Endpoint {
         let (egress, target) = (branch.egress, branch.target);
         let Some(own) = self.addresses().listener(egress.into()) else { return };
         let ingress = self.addresses().listener_at(context.back.local) as u8;
-        let text = self.branch_of(handle, context, index, ingress);
+        let text = self.branch_of(context, index, ingress);
         let top = [own.via.as_bytes(), text.as_bytes()];
         let Some(bytes) = self.write_hop(method, hop, top, model, more) else { return };
         self.send_onward(egress, target, bytes);

@@ -88,12 +88,11 @@ impl Endpoint {
         let mut parts = ArrayVec::<&[u8], PARTS_MAX>::new();
         parts.extend([&origin[..], request.uri_text, essentials.call_id, &number]);
         parts.extend(essentials.from.tag());
-        for field in request.message.fields() {
-            let decides = matches!(
-                field.name,
-                HeaderName::Route | HeaderName::ProxyRequire | HeaderName::ProxyAuthorization
-            );
-            if decides && parts.try_push(field.value).is_err() {
+        // §4.2.1: "the second part MUST depend at least on the received Request-URI and any Route
+        // header field values used when processing the received request." Credentials, which a
+        // CANCEL has not, decide nothing here.
+        for field in request.message.fields().filter(|field| field.name == HeaderName::Route) {
+            if parts.try_push(field.value).is_err() {
                 break;
             }
         }

@@ -336,7 +336,8 @@ impl Context {
     }
 
     fn begin_branch(&mut self, around: &mut Surroundings, target: SocketAddr, breadth: u32) {
-        let name = around.new_branch();
+        let same = self.branches.iter().filter(|branch| branch.client.to == target).count();
+        let name = around.new_branch(&forward::identity(&self.server.request), target, same);
         around.note_branch(&name, &self.server.request, self.source);
         let mut copy = forward::copy(around, &self.server.request, &self.way, target, &name);
         copy.set("Max-Breadth", &breadth.to_string());

@@ -38,6 +38,8 @@ pub struct Head {
     pub listeners: Vec<SocketAddr>,
     /// The seed of all that is random in the core.
     pub seed: Seed,
+    /// The seed of the process before it, if that was known.
+    pub before: Option<Seed>,
     /// Its keys at the beginning; what became of them stands among the inputs.
     pub keys: Secret,
 }
@@ -45,12 +47,13 @@ pub struct Head {
 impl Head {
     /// The head as it stands at the beginning of a file, with where its slots are.
     pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
-        let Self { program, configuration, listeners, seed, keys } = self;
+        let Self { program, configuration, listeners, seed, before, keys } = self;
         let text = json!({
             "program": program,
             "configuration": configuration,
             "listeners": listeners,
             "seed": seed.0,
+            "before": before.map(|seed| seed.0),
             "base": to_hex(&keys.base.0),
             "keys": key::order::text(&keys.tokens),
             "slot": layout.slot,
@@ -120,6 +123,7 @@ impl Head {
                 .map(listener)
                 .collect::<Option<_>>()?,
             seed: Seed(value["seed"].as_u64()?),
+            before: value["before"].as_u64().map(Seed),
             keys: Secret { base, tokens },
         })
     }

@@ -61,6 +61,7 @@ fn head() -> Head {
         configuration: "a \"quoted\"\nline\n".to_owned(),
         listeners: vec!["127.0.0.1:5060".parse().unwrap(), "[::1]:5060".parse().unwrap()],
         seed: Seed(u64::MAX),
+        before: Some(Seed(7)),
         keys: Secret {
             base: Base([1; 32]),
             tokens: TokenKeys { current: key(3), others: vec![key(4), key(2)] },
