@@ -83,6 +83,7 @@ mod tests {
                 ),
                 listeners: vec!["127.0.0.1:1".parse().unwrap(); listeners],
                 seed: Seed(1),
+                before: None,
                 keys: Secret::of([0; 32]),
             };
             check(&head, &configuration(&head).unwrap()).is_ok()

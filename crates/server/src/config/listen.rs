@@ -58,17 +58,14 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
-        let mut networks = |knob| {
-            let nets = section.value(knob, report)?.into_inner();
-            Some(nets.into_iter().map(Spanned::into_inner).collect())
-        };
-        let (trust, trust_identity) = (networks(&TRUST), networks(&TRUST_IDENTITY));
+        let trust = section.value(&TRUST, report);
+        let trust_identity = section.value(&TRUST_IDENTITY, report);
         let draft = Self {
             transport: section.value(&TRANSPORT, report).map(Spanned::into_inner),
             address: section.value(&LISTEN_ADDRESS, report),
             advertise: section.given(&ADVERTISE, report),
-            trust,
-            trust_identity,
+            trust: trust.map(networks),
+            trust_identity: trust_identity.map(networks),
             shared: section.value(&SHARED, report),
             receive_buffer: section
                 .value(&RECEIVE_BUFFER, report)
@@ -116,6 +113,10 @@ impl Draft {
             );
         }
     }
+}
+
+fn networks(listed: Spanned<Vec<Spanned<IpNet>>>) -> Vec<IpNet> {
+    listed.into_inner().into_iter().map(Spanned::into_inner).collect()
 }
 
 /// Reports shared listeners without one that is not shared, and those that cannot be.
