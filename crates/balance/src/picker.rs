@@ -189,6 +189,14 @@ impl Picker {
         self.hash.pick(&Candidates { now, backends, key: call, is_usable: &is_usable })
     }
 
+    /// As [`pick`](Self::pick), but counts nothing; `None` also if the policy goes by more than the
+    /// key and who is up.
+    pub fn pick_by_key(&mut self, now: Timestamp, key: u64) -> Option<usize> {
+        let is_by_key = self.pool.backends().len() == 1
+            || matches!(self.values.entry().policy, Policy::Hash | Policy::HashTo);
+        if is_by_key { self.choose(now, key, |_, _| true) } else { None }
+    }
+
     /// The back end at `index` (as [`pick`](Self::pick) gave it).
     pub fn backend(&self, index: usize) -> &Arc<Backend> {
         &self.pool.backends()[index]

@@ -46,6 +46,7 @@ pub(crate) struct Branch {
 }
 
 /// The text of a branch parameter's value.
+#[derive(Clone)]
 pub(crate) struct BranchText {
     text: [u8; COOKIE.len() + ENCODED_MAX],
     length: usize,
@@ -59,6 +60,13 @@ impl BranchText {
         let encoded = URL_SAFE_NO_PAD.encode_slice(raw, &mut text[COOKIE.len()..]);
         let length = COOKIE.len() + encoded.expect("the longest branch has room");
         Self { text, length }
+    }
+
+    /// A copy of a branch that came back; `None` if it is longer than any of ours.
+    pub(crate) fn copied(branch: &[u8]) -> Option<Self> {
+        let mut text = [0; COOKIE.len() + ENCODED_MAX];
+        text.get_mut(..branch.len())?.copy_from_slice(branch);
+        Some(Self { text, length: branch.len() })
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {

@@ -20,6 +20,7 @@ use crate::calls::{CallRef, Calls, Member, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::headroom::Door;
 use crate::instead::status_of;
+use crate::lost::Lost;
 use crate::names::Names;
 use crate::origin::Addresses;
 use crate::picking::pickers;
@@ -54,6 +55,7 @@ pub(crate) struct Endpoint {
     pub(crate) shown: Shown,
     /// Addresses where nobody listened a moment ago.
     unreachable: Unreachable,
+    lost: Lost,
     pool: Pool,
     transmits: VecDeque<Transmit>,
     crossings: VecDeque<Crossing>,
@@ -75,7 +77,8 @@ impl Endpoint {
             seed: settings.seed,
             name: settings.name.as_str().into(),
             // What tells this process from one that was before it.
-            keys: Keys::new(&settings.secret, settings.seed.0),
+            keys: Keys::new(&settings.secret, settings.seed.0)
+                .after(&settings.secret, settings.before.map(|seed| seed.0)),
             addresses: Addresses::new(&settings),
             names: Names::new(&settings),
             calls: Calls::new(settings.calls_max, settings.idle_max),
@@ -84,6 +87,7 @@ impl Endpoint {
             tiering: Tiering::new(&settings),
             shown: Shown::default(),
             unreachable: Unreachable::default(),
+            lost: Lost::default(),
             pickers: pickers(settings.seed, settings.shard, &settings.pools),
             door: Door::of(&settings.pools, &settings.rules),
             pools: settings.pools,
@@ -145,6 +149,14 @@ impl Endpoint {
 
     pub(crate) fn transactions_mut(&mut self) -> &mut Transactions {
         &mut self.transactions
+    }
+
+    pub(crate) fn lost(&self) -> &Lost {
+        &self.lost
+    }
+
+    pub(crate) fn lost_mut(&mut self) -> &mut Lost {
+        &mut self.lost
     }
 
     pub(crate) fn pool_settings(&self, pool: u16) -> &PoolSettings {

@@ -208,8 +208,13 @@ impl Endpoint {
     /// A request within a dialog that nobody here knows. With several shards the
     /// others are asked in turn: a client that ignores Record-Route and changes its
     /// port between requests is found again that way.
-    pub(crate) fn unknown(&self, received: &Received) -> Instead {
-        if u16::from(received.crossed) + 1 < self.shards() {
+    ///
+    /// A CANCEL or ACK comes home in the end: its INVITE was sent by the shard where it arrived.
+    pub(crate) fn unknown(&self, received: &Received, method: Method) -> Instead {
+        let comes_home = matches!(method, Method::Ack | Method::Cancel)
+            && (2..u16::from(u8::MAX)).contains(&self.shards());
+        let turns = self.shards() + u16::from(comes_home);
+        if u16::from(received.crossed) + 1 < turns {
             return Instead::Cross((self.shard() + 1) % self.shards());
         }
         // RFC 3261 §21.4.19.

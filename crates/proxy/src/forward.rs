@@ -6,7 +6,7 @@ use tidegate_sip::{Method, reply_target};
 use tidegate_transaction::identity;
 use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
 
-use crate::branch::Branch;
+use crate::branch::{Branch, BranchText};
 use crate::calls::Transaction;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
@@ -26,8 +26,13 @@ impl Endpoint {
         let ingress = self.addresses().listener_at(received.path.local);
         let onward = self.onward(ingress, &hop)?;
         let branch = self.branch(received, request, ingress);
-        let target = reply_target(&request.essentials.via, received.path.remote);
-        let text = branch.encode(self.keys(), target);
+        let text = match self.lost_branch(now, received, request, &hop) {
+            Some(text) => text,
+            None => {
+                let target = reply_target(&request.essentials.via, received.path.remote);
+                branch.encode(self.keys(), target)
+            }
+        };
         let bytes = self.write_request(received.path.remote, request, &onward, text.as_bytes())?;
         let transaction = Transaction { identity: branch.identity, method: request.method };
         // An ACK and a CANCEL share the identity of their INVITE.
@@ -48,7 +53,7 @@ impl Endpoint {
             member: hop.member,
             toward_backend: hop.toward_backend,
             ingress: ingress as u8,
-            egress: self.egress(ingress, hop)?,
+            egress: self.egress(ingress, hop.egress, hop.target)?,
             own_routes: hop.own_routes as u8,
             is_strict: hop.is_strict,
             max_breadth: None,
@@ -70,6 +75,17 @@ impl Endpoint {
             }
             _ => self.calls_mut().on_request_from_backend(now, hop.call, transaction),
         }
+    }
+
+    /// The branch under which a request is forwarded without state.
+    pub(crate) fn stateless_branch(
+        &self,
+        received: &Received,
+        request: &Request<'_>,
+    ) -> BranchText {
+        let ingress = self.addresses().listener_at(received.path.local);
+        let target = reply_target(&request.essentials.via, received.path.remote);
+        self.branch(received, request, ingress).encode(self.keys(), target)
     }
 
     fn branch(&self, received: &Received, request: &Request<'_>, ingress: usize) -> Branch {

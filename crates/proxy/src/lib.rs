@@ -11,6 +11,7 @@
 //! token in a Record-Route ([`token`]).
 
 mod absence;
+mod asserted;
 mod branch;
 mod callee;
 mod calls;
@@ -30,6 +31,7 @@ mod ingress;
 mod instead;
 mod invites;
 mod lane;
+mod lost;
 mod names;
 mod network;
 mod onward;
@@ -40,11 +42,13 @@ mod probe_branch;
 mod probes;
 mod proxy;
 mod reading;
+mod recent;
 mod recognition;
 mod reform;
 mod refusals;
 mod reply;
 mod request;
+mod request_uri;
 mod response;
 mod routing;
 mod secret;

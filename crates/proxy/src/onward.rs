@@ -8,15 +8,15 @@ use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::forward as edit;
-use tidegate_sip::{HeaderName, Method, Splice};
-use tidegate_world::Buffer;
+use tidegate_sip::{HeaderName, Method, Splice, Uri};
+use tidegate_world::{Buffer, Path};
 
 use crate::calls::Member;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::origin::Own;
 use crate::request::Request;
-use crate::routing::Hop;
+use crate::request_uri::cleaned;
 use crate::settings::canonical;
 use crate::token::RouteToken;
 
@@ -50,9 +50,15 @@ pub(crate) struct Onward {
 }
 
 impl Endpoint {
-    /// Selects the listener from which a request that came in at `ingress` leaves for its hop.
-    pub(crate) fn egress(&self, ingress: usize, hop: &Hop) -> Result<u8, Instead> {
-        let egress = self.addresses().egress(ingress, hop.egress, hop.target);
+    /// Selects the listener from which a request that came in at `ingress` leaves for `target`, in a
+    /// dialog that has `recorded` a listener for that side.
+    pub(crate) fn egress(
+        &self,
+        ingress: usize,
+        recorded: Option<u8>,
+        target: SocketAddr,
+    ) -> Result<u8, Instead> {
+        let egress = self.addresses().egress(ingress, recorded, target);
         egress.map(|egress| egress as u8).ok_or(UNREACHABLE)
     }
 
@@ -82,6 +88,9 @@ impl Endpoint {
         match &around {
             None => {
                 edit::remove_first_route(&mut splice, message, onward.own_routes.into());
+                if let Some(uri) = &request.cleaned {
+                    edit::set_request_uri(&mut splice, message, uri);
+                }
             }
             Some(Around { uri, routes }) => {
                 edit::set_request_uri(&mut splice, message, uri);
@@ -90,6 +99,10 @@ impl Endpoint {
         }
         let mut bytes = self.pool().take();
         splice.write_to(&mut bytes).map_err(|_| TOO_LONG)?;
+        if message.has_identity() {
+            let own = self.addresses().listener(onward.egress.into()).ok_or(UNREACHABLE)?;
+            bytes = self.keep_private(&Path::udp(own.local, onward.target), bytes);
+        }
         Ok(bytes)
     }
 
@@ -153,8 +166,8 @@ impl Endpoint {
         // field as the last value." "The proxy MUST then place the first Route header field value
         // into the Request-URI and remove that value from the Route header field."
         let (uri, last) = match onward.is_strict.then(|| left.next()).flatten() {
-            Some(first) => (first.uri, [b"<", request.uri_text, b">"].concat()),
-            None => (request.uri_text, Vec::new()),
+            Some(first) => (first.uri, [b"<", request.uri_as_sent(), b">"].concat()),
+            None => (request.uri_as_sent(), Vec::new()),
         };
         let mut values: Vec<&[u8]> = left.map(|route| route.element).collect();
         values.extend((!last.is_empty()).then_some(&*last));
@@ -162,7 +175,10 @@ impl Endpoint {
             values if values.is_empty() => values,
             values => [b"Route: ", &*values, b"\r\n"].concat(),
         };
-        Ok(Some(Around { uri: uri.to_vec(), routes }))
+        // §16.6 item 2: "If the URI contains any parameters not allowed in a Request-URI, they MUST
+        // be removed": of a URI that stood in a Route, too.
+        let cleaned = Uri::parse(uri).ok().and_then(|uri| cleaned(&uri, false));
+        Ok(Some(Around { uri: cleaned.unwrap_or_else(|| uri.to_vec()), routes }))
     }
 }
 

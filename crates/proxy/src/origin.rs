@@ -212,6 +212,53 @@ impl Addresses {
         }
     }
 
+    /// Whether who is at the other end of `path` is trusted with identities, RFC 3325 §2.3: back
+    /// ends, and sources of the listener.
+    pub(crate) fn believes(&self, path: &Path) -> bool {
+        if self.origin(path) != Origin::Stranger {
+            return true;
+        }
+        let ip = canonical(path.remote).ip();
+        let listener = &self.listeners[self.listener_at(path.local)].listener;
+        listener.trust_identity.iter().any(|net| net.contains(&ip))
+    }
+
+    /// Whether we write `sent_by` into our Vias.
+    pub(crate) fn is_own_sent_by(&self, sent_by: &[u8]) -> bool {
+        self.listeners.iter().any(|l| l.advertised.as_bytes() == sent_by)
+            || self.is_own_sent_by_other(sent_by)
+    }
+
+    /// The same, where it is not written as we write it.
+    fn is_own_sent_by_other(&self, sent_by: &[u8]) -> bool {
+        let Some((host, port)) = Host::parse_with_port(sent_by) else { return false };
+        let is_host = |l: &Own| match l.ip {
+            Some(ip) => host.ip() == Some(ip),
+            None => is_host(&host, &l.host),
+        };
+        self.listeners.iter().any(|l| is_host(l) && port.unwrap_or(PORT) == l.port)
+    }
+
+    /// Whether the `maddr` of the Request-URI of a packet to `local` names us, with the port at
+    /// which it came.
+    ///
+    /// RFC 3261 §16.4: "If the Request-URI has a maddr parameter with a value the proxy is
+    /// responsible for, and the request was received using the port and transport indicated
+    /// (explicitly or by default) in the Request-URI".
+    pub(crate) fn is_own_maddr(&self, uri: &Uri<'_>, local: SocketAddr) -> bool {
+        let Some(host) = uri.maddr().and_then(Host::parse) else { return false };
+        if uri.transport().is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
+            return false;
+        }
+        let at = &self.listeners[self.listener_at(local)];
+        let is_here = match host.ip() {
+            Some(ip) => ip == local.ip() || self.listeners.iter().any(|l| l.is_ip(ip)),
+            None => self.listeners.iter().any(|l| is_host(&host, &l.host)),
+        };
+        let port = uri.port.unwrap_or(PORT);
+        is_here && (at.is_port(port) || port == local.port())
+    }
+
     /// The index of the listener where a packet to `local` arrived: the one bound to
     /// that address, or to every address with that port.
     pub(crate) fn listener_at(&self, local: SocketAddr) -> usize {

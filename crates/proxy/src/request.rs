@@ -9,6 +9,7 @@ use tidegate_world::{Received, Timestamp};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
+use crate::request_uri::cleaned;
 use crate::token::RouteToken;
 use crate::verification::Shown;
 
@@ -30,6 +31,8 @@ pub(crate) struct Request<'a> {
     pub(crate) restored: usize,
     /// The route token that stood in the Request-URI then.
     pub(crate) token: Option<RouteToken>,
+    /// The Request-URI as it goes on, if that is not as it came.
+    pub(crate) cleaned: Option<Box<[u8]>>,
 }
 
 impl<'a> Request<'a> {
@@ -54,9 +57,15 @@ impl<'a> Request<'a> {
             has_priority: false,
             restored: 0,
             token: None,
+            cleaned: None,
         };
         request.check_uri()?;
         Ok(request)
+    }
+
+    /// The Request-URI as it goes on.
+    pub(crate) fn uri_as_sent(&self) -> &[u8] {
+        self.cleaned.as_deref().unwrap_or(self.uri_text)
     }
 
     fn check_uri(&self) -> Result<(), Instead> {
@@ -87,6 +96,15 @@ impl Endpoint {
         let message = match Message::parse(&received.bytes) {
             Ok(message) => message,
             Err(malformed) => {
+                self.refuse_malformed(received, malformed);
+                return Served::Here;
+            }
+        };
+        let disbelieved = self.disbelieve(&received.path, &message);
+        let message = match disbelieved.as_deref().map(Message::parse) {
+            None => message,
+            Some(Ok(message)) => message,
+            Some(Err(malformed)) => {
                 self.refuse_malformed(received, malformed);
                 return Served::Here;
             }
@@ -159,15 +177,30 @@ impl Endpoint {
     ) -> Result<(), Instead> {
         let user = request.uri.user.unwrap_or_default();
         let token = RouteToken::decode(user, self.keys(), request.essentials.call_id);
-        if token.is_none() || !self.addresses().is_own_route(&request.uri, local) {
-            return Ok(());
+        if token.is_some()
+            && self.addresses().is_own_route(&request.uri, local)
+            && let Some(last) = request.message.routes().last().transpose()?
+        {
+            request.uri_text = last.uri;
+            request.uri = last.parse_uri()?;
+            request.check_uri()?;
+            (request.token, request.restored) = (token, 1);
         }
-        let Some(last) = request.message.routes().last().transpose()? else { return Ok(()) };
-        request.uri_text = last.uri;
-        request.uri = last.parse_uri()?;
-        request.check_uri()?;
-        (request.token, request.restored) = (token, 1);
+        if !request.uri.params.text().is_empty() {
+            self.clean(request, local);
+        }
         Ok(())
+    }
+
+    /// Takes off the Request-URI what must not stay there.
+    fn clean(&self, request: &mut Request<'_>, local: SocketAddr) {
+        let is_own_maddr = self.addresses().is_own_maddr(&request.uri, local);
+        request.cleaned = cleaned(&request.uri, is_own_maddr).map(Into::into);
+        if is_own_maddr {
+            // RFC 3261 §16.4: "and continue processing as if those values had not been present in
+            // the request."
+            request.uri = request.uri.without_params();
+        }
     }
 
     /// RFC 3261 §16.3: the checks that come before routing; then routing.
@@ -200,7 +233,12 @@ impl Endpoint {
         if has_transaction {
             self.breadth(request)?;
         }
-        let hop = self.route(now, received, request)?;
+        let hop = match self.route(now, received, request) {
+            Err(Instead::Reply(481, _)) if !has_transaction => {
+                return self.forward_lost(now, received, request);
+            }
+            hop => hop?,
+        };
         if *method == Method::Invite && request.essentials.to.tag().is_none() {
             self.calls_mut().note_priority(hop.call, request.identity, request.has_priority);
         }

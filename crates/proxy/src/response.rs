@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, response_target};
-use tidegate_world::{Path, Received, Timestamp, Transmit};
+use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
 use crate::calls::{Answer, Member, Transaction};
@@ -36,6 +36,12 @@ impl Endpoint {
     fn try_response(&mut self, now: Timestamp, received: &Received) -> Result<(), Astray> {
         let passage =
             Passage::parse(&received.bytes).map_err(|_| Astray::Drop(DropReason::Malformed))?;
+        // RFC 3261 §18.1.2: "If the value of the "sent-by" parameter in that header field value does
+        // not correspond to a value that the client transport is configured to insert into
+        // requests, the response MUST be silently discarded."
+        if !self.addresses().is_own_sent_by(passage.sent_by) {
+            return Err(Astray::Drop(DropReason::ForeignResponse));
+        }
         // RFC 3261 §16.7 item 3: "If no Via header field values remain in the response, the response was meant for
         // this element and MUST NOT be forwarded": the response to a CANCEL of ours, or a probe.
         if passage.next.is_none() && passage.cseq.method == Method::Cancel {
@@ -72,6 +78,9 @@ impl Endpoint {
                 self.serve_answer(now, received, &passage, &branch).map_err(Astray::Drop)
             }
             Asked::Before { listener, .. } => {
+                if !self.learn_lost(now, received, &passage) {
+                    return Err(Astray::Drop(DropReason::RepeatedResponse));
+                }
                 self.pass_back(received, &passage, remote, listener, None)
             }
             Asked::Stateless(branch) => {
@@ -91,6 +100,8 @@ impl Endpoint {
                         backend.on_not_taken(sent);
                     }
                     self.calls_mut().on_response(now, call, transaction, answer);
+                } else if !self.learn_lost(now, received, &passage) {
+                    return Err(Astray::Drop(DropReason::RepeatedResponse));
                 }
                 self.pass_back(received, &passage, remote, branch.listener, branch.asked)
             }
@@ -104,7 +115,7 @@ impl Endpoint {
         passage: &Passage<'_>,
     ) -> Result<(), Astray> {
         let text = passage.branch.unwrap_or_default();
-        let claimed = TransactionBranch::claimed(text, self.keys()).filter(|branch| branch.is_own);
+        let claimed = TransactionBranch::claimed(text).filter(|branch| branch.is_own(self.keys()));
         let branch = claimed.ok_or(Astray::Drop(DropReason::LostResponse))?;
         self.check_shard(branch.shard, received)?;
         if !self.is_branch_of(&branch, text) {
@@ -131,7 +142,7 @@ impl Endpoint {
     pub(crate) fn who_asked(&self, passage: &Passage<'_>, remote: SocketAddr) -> Option<Asked> {
         let text = passage.branch.unwrap_or_default();
         match TransactionBranch::decode(text, self.keys(), remote) {
-            Some(branch) if branch.is_own => Some(Asked::Transaction(branch)),
+            Some(branch) if branch.is_own(self.keys()) => Some(Asked::Transaction(branch)),
             Some(TransactionBranch { shard, listener, .. }) => {
                 Some(Asked::Before { shard, listener })
             }
@@ -153,13 +164,28 @@ impl Endpoint {
         if let Some(asked) = asked {
             local.set_ip(asked);
         }
-        let mut bytes = self.pool().take();
-        passage.write_to(&mut bytes).map_err(|_| Astray::Drop(DropReason::TooLong))?;
-        self.counters.responses_forwarded.add(1);
         // RFC 3581 §4: "sent from the same address and port that the request was
         // received on".
-        self.transmit(Transmit { path: Path { local, remote, ..received.path }, bytes });
+        let path = Path { local, remote, ..received.path };
+        let bytes = self.write_upward(received, passage, &path).map_err(Astray::Drop)?;
+        self.counters.responses_forwarded.add(1);
+        self.transmit(Transmit { path, bytes });
         Ok(())
+    }
+
+    /// A response as it goes back on `path`: without our Via, RFC 3261 §16.7 item 3.
+    pub(crate) fn write_upward(
+        &self,
+        received: &Received,
+        passage: &Passage<'_>,
+        path: &Path,
+    ) -> Result<Buffer, DropReason> {
+        let mut bytes = self.pool().take();
+        passage.write_to(&mut bytes).map_err(|_| DropReason::TooLong)?;
+        if passage.has_private {
+            bytes = self.filter_response(&received.path, path, bytes);
+        }
+        Ok(bytes)
     }
 }
 

@@ -119,7 +119,7 @@ impl Endpoint {
                 return Ok(Hop { egress, ..hop });
             }
             if !is_new && (origin == Origin::Stranger || ours) {
-                return Err(self.unknown(received));
+                return Err(self.unknown(received, *method));
             }
         }
         let destination = match (&routes.next, origin) {
@@ -145,6 +145,11 @@ impl Endpoint {
                     held: None,
                     egress,
                 })
+            }
+            // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as
+            // their associated INVITE": another one would be made now.
+            Way::Pool(_) if matches!(method, Method::Ack | Method::Cancel) => {
+                Err(self.unknown(received, *method))
             }
             // Before a back end is chosen, for a choice counts.
             Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(self.full()),
@@ -234,6 +239,24 @@ impl Endpoint {
         Ok(found)
     }
 
+    /// The pool where the INVITE of a CANCEL or ACK went, by the rules, and how many of its Routes
+    /// name us; `None` if it went elsewhere.
+    pub(crate) fn pool_of_lost(
+        &self,
+        received: &Received,
+        request: &Request<'_>,
+    ) -> Option<(u16, u8)> {
+        let Request { message, essentials, restored, .. } = request;
+        let routes = self.routes(received, message, essentials.call_id, *restored).ok()?;
+        let origin = self.addresses().origin(&received.path);
+        let ours = self.addresses().is_own_target(&request.uri, received.path.local);
+        let is_for_us = routes.is_end() && !matches!(origin, Origin::Member(_));
+        match self.destination(origin, received, request, ours).ok()? {
+            Way::Pool(pool) if is_for_us => Some((pool, routes.own as u8)),
+            _ => None,
+        }
+    }
+
     /// Whether the Route set of a request shows that it belongs to a dialog of ours.
     pub(crate) fn has_route_token(&self, received: &Received, call_id: &[u8]) -> bool {
         let Ok(message) = Message::parse(&received.bytes) else { return false };
@@ -308,7 +331,12 @@ impl Rule {
             Senders::Pool => matches!(origin, Origin::Member(_)),
             Senders::Net(net) => net.contains(&received.path.remote.ip().to_canonical()),
         };
-        let method = self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == *name);
+        let has = |name: &[u8]| self.methods.iter().any(|m| m.as_bytes() == name);
+        // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as their
+        // associated INVITE."
+        let is_invites =
+            || matches!(request.method, Method::Ack | Method::Cancel) && has(b"INVITE");
+        let method = self.methods.is_empty() || has(name) || is_invites();
         let domain = if self.domains.is_empty() {
             !elsewhere
         } else {

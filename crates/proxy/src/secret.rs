@@ -115,6 +115,9 @@ impl Keyed {
     }
 }
 
+/// Which process has made a branch.
+pub(crate) type ProcessMark = [u8; 3];
+
 /// A proxy's keyed functions.
 pub(crate) struct Keys {
     /// Fingerprint of a Call-ID.
@@ -124,7 +127,9 @@ pub(crate) struct Keys {
     /// MAC of our own branches.
     pub(crate) branch: Keyed,
     /// Differs from process to process.
-    pub(crate) process: [u8; 3],
+    pub(crate) process: ProcessMark,
+    /// That of the process before this one, if it is known.
+    pub(crate) before: Option<ProcessMark>,
     /// Hash for the detection of loops.
     pub(crate) loops: Keyed,
     /// To-tags of replies made without state.
@@ -151,13 +156,24 @@ impl Keys {
             call: of("call"),
             identity: of("identity"),
             branch: of("branch"),
-            process: of("process").hash(&[&process.to_be_bytes()]).to_be_bytes()[..3]
-                .try_into()
-                .expect("three of eight bytes"),
+            process: Self::mark(secret, process),
+            before: None,
             loops: of("loops"),
             tag: of("tag"),
             tokens: TokenMacs::new(&secret.tokens),
         }
+    }
+
+    /// The same, of a process that came after one that drew the number `before`.
+    pub(crate) fn after(self, secret: &Secret, before: Option<u64>) -> Self {
+        Self { before: before.map(|before| Self::mark(secret, before)), ..self }
+    }
+
+    /// What branches say of the process that drew this number.
+    fn mark(secret: &Secret, process: u64) -> ProcessMark {
+        let hash = Keyed::derive(&secret.base.0, "process").hash(&[&process.to_be_bytes()]);
+        let [a, b, c, ..] = hash.to_be_bytes();
+        [a, b, c]
     }
 
     /// Takes other keys for route tokens.

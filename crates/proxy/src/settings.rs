@@ -27,6 +27,8 @@ pub struct Listener {
     pub advertised: String,
     /// Sources that may use us to reach addresses outside the pools.
     pub trust: Vec<IpNet>,
+    /// Further sources that are believed who the caller is, RFC 3325.
+    pub trust_identity: Vec<IpNet>,
     /// Whether other instances have the address too. Then requests go on to back ends from a
     /// listener that they do not have, so that the answers come back to this instance; requests
     /// within the dialog come to the shared one, and so to any.
@@ -36,7 +38,13 @@ pub struct Listener {
 impl Listener {
     /// A listener known to others by the address it is bound to.
     pub fn new(local: SocketAddr) -> Self {
-        Self { local, advertised: local.to_string(), trust: Vec::new(), shared: false }
+        Self {
+            local,
+            advertised: local.to_string(),
+            trust: Vec::new(),
+            trust_identity: Vec::new(),
+            shared: false,
+        }
     }
 }
 
@@ -278,6 +286,9 @@ pub struct Settings {
     pub name: String,
     /// Seed of what is drawn.
     pub seed: Seed,
+    /// The seed of the process before this one at the same address, if it is known: what that has
+    /// sent can be cancelled.
+    pub before: Option<Seed>,
     /// Calls held at the same time by this shard.
     pub calls_max: usize,
     /// Requests whose transactions are held at the same time by this shard.
@@ -317,6 +328,7 @@ impl Settings {
             moves: Moves::default(),
             name: crate::reply::SERVER.to_owned(),
             seed: Seed(0),
+            before: None,
             calls_max: 1_000_000,
             transactions_max: 1_000_000,
             timing: Timing::default(),

@@ -15,10 +15,11 @@ mod hop_by_hop;
 mod loops;
 mod matching;
 mod next;
+mod reason;
 mod respond;
 mod timeout;
 mod transactions;
 
-pub(crate) use begin::FULL;
+pub(crate) use begin::{FULL, TIMER_C};
 pub(crate) use context::{Branch, Pending};
 pub(crate) use transactions::Transactions;

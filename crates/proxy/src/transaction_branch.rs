@@ -1,23 +1,25 @@
 //! The branch of a request that we forward with a transaction: which transaction it is.
 //!
-//! `z9hG4bK` and 32 characters (24 bytes): version and listener, shard, process, slot and
-//! generation in the shard's table, index among the branches of the response context, hash for
-//! the detection of loops, MAC. What comes back with it finds its transaction without a search.
-//! After a restart slot and generation mean another request: which process made the branch
-//! stands in it, and the response to a request of an earlier one goes back as one that was
+//! `z9hG4bK` and 40 characters (30 bytes): version and listener, shard, process, identity of the
+//! received request, tag of the target, hash for the detection of loops, MAC. The first two parts
+//! of three find the response context and its branch; the process says whether that may be one of
+//! ours. After a restart there is no such context, and the response goes back as one that was
 //! forwarded without state does.
+//!
+//! All of it can be derived again from a CANCEL of the request, from its target and from the number
+//! of the process: so a process can cancel what the one before it has sent (see `lost`).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tidegate_transaction::{COOKIE, Handle};
+use tidegate_transaction::COOKIE;
 
 use crate::branch::{BranchText, mac};
-use crate::secret::Keys;
+use crate::secret::{Keys, ProcessMark};
 
-const VERSION: u8 = 2;
-const CONTENT: usize = 16;
+const VERSION: u8 = 4;
+const CONTENT: usize = 22;
 const RAW: usize = CONTENT + 8;
 const ENCODED: usize = RAW / 3 * 4;
 
@@ -28,14 +30,34 @@ pub(crate) struct TransactionBranch {
     pub(crate) listener: u8,
     /// The shard that holds it.
     pub(crate) shard: u8,
-    /// Whether this process has made it, or one before it, or another instance.
-    pub(crate) is_own: bool,
-    /// The response context.
-    pub(crate) context: Handle,
+    /// The process that has made it.
+    pub(crate) process: ProcessMark,
+    /// Keyed hash of the received branch: names the response context.
+    pub(crate) identity: u64,
     /// Which of the branches there.
-    pub(crate) index: u8,
+    pub(crate) tag: TargetTag,
     /// RFC 5393 §4.2: the same whenever the same request comes by.
     pub(crate) loop_hash: u32,
+}
+
+/// Names one of the targets of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TargetTag([u8; 5]);
+
+impl TargetTag {
+    /// The tag of `target`; `nth` counts branches of the same request to the same address.
+    ///
+    /// It is a keyed hash, so that it does not show the address.
+    pub(crate) fn of(keys: &Keys, target: SocketAddr, nth: u8) -> Self {
+        let [p0, p1] = target.port().to_be_bytes();
+        let end = [p0, p1, nth];
+        let hash = match target.ip() {
+            IpAddr::V4(ip) => keys.branch.hash(&[&ip.octets(), &end]),
+            IpAddr::V6(ip) => keys.branch.hash(&[&ip.octets(), &end]),
+        };
+        let [a, b, c, d, e, ..] = hash.to_be_bytes();
+        Self([a, b, c, d, e])
+    }
 }
 
 impl TransactionBranch {
@@ -44,11 +66,10 @@ impl TransactionBranch {
         let mut raw = [0; RAW];
         raw[0] = VERSION << 4 | self.listener;
         raw[1] = self.shard;
-        raw[2..5].copy_from_slice(&keys.process);
-        raw[5..9].copy_from_slice(&self.context.slot.to_be_bytes());
-        raw[9..11].copy_from_slice(&self.context.generation.to_be_bytes());
-        raw[11] = self.index;
-        raw[12..CONTENT].copy_from_slice(&self.loop_hash.to_be_bytes());
+        raw[2..5].copy_from_slice(&self.process);
+        raw[5..13].copy_from_slice(&self.identity.to_be_bytes());
+        raw[13..18].copy_from_slice(&self.tag.0);
+        raw[18..CONTENT].copy_from_slice(&self.loop_hash.to_be_bytes());
         let mac = mac(keys, &raw[..CONTENT], target);
         raw[CONTENT..].copy_from_slice(&mac.to_be_bytes());
         BranchText::of(&raw)
@@ -57,13 +78,18 @@ impl TransactionBranch {
     /// The branch in `text`, if our key made it for a response that goes to `target`.
     pub(crate) fn decode(text: &[u8], keys: &Keys, target: SocketAddr) -> Option<Self> {
         let (content, mac) = Self::read(text)?;
-        (mac == self::mac(keys, &content, target)).then(|| Self::of(&content, keys))
+        (mac == self::mac(keys, &content, target)).then(|| Self::of(&content))
     }
 
     /// What the branch in `text` claims to be, by anybody's word.
-    pub(crate) fn claimed(text: &[u8], keys: &Keys) -> Option<Self> {
+    pub(crate) fn claimed(text: &[u8]) -> Option<Self> {
         let (content, _) = Self::read(text)?;
-        Some(Self::of(&content, keys))
+        Some(Self::of(&content))
+    }
+
+    /// Whether this process has made it, and not one before it, or another instance.
+    pub(crate) fn is_own(&self, keys: &Keys) -> bool {
+        self.process == keys.process
     }
 
     /// Content and MAC.
@@ -77,17 +103,15 @@ impl TransactionBranch {
         (content[0] >> 4 == VERSION).then_some((content, mac))
     }
 
-    fn of(content: &[u8; CONTENT], keys: &Keys) -> Self {
-        let [head, shard, p0, p1, p2, s0, s1, s2, s3, g0, g1, index, l0, l1, l2, l3] = *content;
+    fn of(content: &[u8; CONTENT]) -> Self {
+        let [head, shard, p0, p1, p2, i0, i1, i2, i3, i4, i5, i6, i7, rest @ ..] = *content;
+        let [t0, t1, t2, t3, t4, l0, l1, l2, l3] = rest;
         Self {
             listener: head & 0xf,
             shard,
-            is_own: [p0, p1, p2] == keys.process,
-            context: Handle {
-                slot: u32::from_be_bytes([s0, s1, s2, s3]),
-                generation: u16::from_be_bytes([g0, g1]),
-            },
-            index,
+            process: [p0, p1, p2],
+            identity: u64::from_be_bytes([i0, i1, i2, i3, i4, i5, i6, i7]),
+            tag: TargetTag([t0, t1, t2, t3, t4]),
             loop_hash: u32::from_be_bytes([l0, l1, l2, l3]),
         }
     }
@@ -98,17 +122,19 @@ mod tests {
     use super::*;
     use crate::secret::Secret;
 
-    const BRANCH: TransactionBranch = TransactionBranch {
-        listener: 11,
-        shard: 200,
-        is_own: true,
-        context: Handle { slot: 0x0102_0304, generation: 0x0506 },
-        index: 7,
-        loop_hash: 0x0809_0a0b,
-    };
-
     fn keys(secret: u8, process: u64) -> Keys {
         Keys::new(&Secret::of([secret; 32]), process)
+    }
+
+    fn branch() -> TransactionBranch {
+        TransactionBranch {
+            listener: 11,
+            shard: 200,
+            process: keys(1, 1).process,
+            identity: 0x0102_0304_0506_0708,
+            tag: TargetTag::of(&keys(1, 1), target(), 0),
+            loop_hash: 0x0809_0a0b,
+        }
     }
 
     fn target() -> SocketAddr {
@@ -117,18 +143,19 @@ mod tests {
 
     #[test]
     fn decodes_to_what_was_encoded() {
-        let text = BRANCH.encode(&keys(1, 1), target());
-        assert_eq!(text.as_bytes().len(), COOKIE.len() + 32);
-        let decode = |keys: Keys| TransactionBranch::decode(text.as_bytes(), &keys, target());
-        assert_eq!(decode(keys(1, 1)), Some(BRANCH));
-        let of_before = TransactionBranch { is_own: false, ..BRANCH };
-        assert_eq!(decode(keys(1, 2)), Some(of_before), "another process");
-        assert_eq!(decode(keys(2, 1)), None, "another key");
+        let text = branch().encode(&keys(1, 1), target());
+        assert_eq!(text.as_bytes().len(), COOKIE.len() + 40);
+        let decode = |keys: &Keys| TransactionBranch::decode(text.as_bytes(), keys, target());
+        assert_eq!(decode(&keys(1, 1)), Some(branch()));
+        assert!(branch().is_own(&keys(1, 1)));
+        assert_eq!(decode(&keys(1, 2)), Some(branch()), "another process");
+        assert!(!branch().is_own(&keys(1, 2)));
+        assert_eq!(decode(&keys(2, 1)), None, "another key");
     }
 
     #[test]
     fn any_other_text_is_not_ours() {
-        let text = BRANCH.encode(&keys(1, 1), target());
+        let text = branch().encode(&keys(1, 1), target());
         let text = text.as_bytes();
         let decode = |text: &[u8]| TransactionBranch::decode(text, &keys(1, 1), target());
         let elsewhere = "198.51.100.7:5061".parse().unwrap();
@@ -140,5 +167,22 @@ mod tests {
             assert_eq!(decode(&text[..i]), None);
         }
         assert_eq!(decode(&[text, b"AAAA"].concat()), None);
+    }
+
+    #[test]
+    fn targets_and_their_turns_have_tags_of_their_own() {
+        let keys = keys(1, 1);
+        let tag = |text: &str, nth| TargetTag::of(&keys, text.parse().unwrap(), nth);
+        let all = [
+            tag("10.0.0.1:5060", 0),
+            tag("10.0.0.1:5060", 1),
+            tag("10.0.0.1:5061", 0),
+            tag("10.0.0.2:5060", 0),
+            tag("[::ffff:10.0.0.1]:5060", 0),
+        ];
+        for (i, a) in all.iter().enumerate() {
+            assert!(all[..i].iter().all(|b| a != b));
+        }
+        assert_eq!(tag("10.0.0.1:5060", 0), all[0]);
     }
 }

@@ -102,3 +102,37 @@ fn a_loop_is_refused_and_a_spiral_is_not() {
     let moved = onward(&third, BACKEND_A).replacen("sip:bob@", "sip:carol@", 1);
     assert_eq!(starts(&s.send(BACKEND_A, &moved))[0], ("10.0.0.1:5070", "SIP/2.0 100 Trying"));
 }
+
+/// §4.1: "A SIP proxy forwarding a request to only one location MAY perform loop detection but is
+/// not required to." Without transactions a loop ends when it has come by eight times, and not only
+/// by Max-Forwards; RFC 3261 §16.11 has the CANCEL and the ACK get the branch of their INVITE, so
+/// there is no place in it for what the lower Vias say.
+#[test]
+fn a_loop_without_transactions_ends_too() {
+    let mut s = Script::with(tidegate_balance::Policy::Rr, |settings| {
+        settings.rules = [Senders::Any, Senders::Pool]
+            .map(|from| Rule {
+                from,
+                methods: Vec::new(),
+                domains: Vec::new(),
+                to: RuleTarget::Pool(0),
+            })
+            .into();
+    });
+    let mut sent = s.one(CALLER, &invite("c1"));
+    for turn in 1.. {
+        assert!(turn <= 8, "it goes on and on");
+        let at = sent.to.to_string();
+        // The branch of each hop is another one.
+        let text = onward(&sent, &at).replacen("z9hG4bK-", &format!("z9hG4bK-{turn}-"), 1);
+        sent = s.one(&at, &text);
+        if sent.start().starts_with("SIP/2.0 482") {
+            assert_eq!(turn, 8);
+            break;
+        }
+    }
+    // Vias that others have made, or say that we have made, are no turns.
+    let more = "Via: SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bKforged\r\n".repeat(20);
+    let text = invite("c2").replacen("From:", &format!("{more}From:"), 1);
+    assert!(s.one(CALLER, &text).start().starts_with("INVITE"));
+}

@@ -48,7 +48,7 @@ fn a_request_that_is_too_long_to_be_answered_is_forgotten() {
     let lines = format!("{}Max-Breadth: 9\nFrom:", "Via: SIP/2.0/UDP h\n".repeat(86));
     let text = request("INVITE", "sip:bob@203.0.113.1", "c1", 1, "").replace("\r\n", "\n");
     let text = text.replacen("From:", &lines, 1);
-    let name = "x".repeat(65_446 - text.len());
+    let name = "x".repeat(65_438 - text.len());
     let text = text.replacen("To: <", &format!("To: {name} <"), 1);
     s.offer(CALLER, text.as_bytes());
     assert_eq!(s.serve().last().unwrap().to, address("203.0.113.1:5060"));

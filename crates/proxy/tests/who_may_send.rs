@@ -304,8 +304,7 @@ fn a_wildcard_listener_is_found_by_the_port_and_answers_from_what_was_asked() {
         let wild = |port: u16| Listener {
             local: (std::net::Ipv4Addr::UNSPECIFIED, port).into(),
             advertised: format!("edge.example:{port}"),
-            trust: Vec::new(),
-            shared: false,
+            ..Listener::new(address(PROXY))
         };
         settings.listeners = vec![wild(5060), wild(5080)];
     });

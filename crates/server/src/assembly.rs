@@ -27,6 +27,8 @@ use crate::steering::Steering;
 pub struct Environment {
     /// The networks that each listener reaches.
     pub egress_routes: Vec<EgressRoute>,
+    /// The seed of the process before this one at the same address, if that is known.
+    pub before: Option<Seed>,
     /// Addresses of back ends that were configured until lately.
     pub removed: Vec<SocketAddr>,
 }
@@ -121,6 +123,7 @@ impl<'a> Assembly<'a> {
                 .as_ref()
                 .map_or_else(|| local.to_string(), ToString::to_string),
             trust: listen.trust.clone(),
+            trust_identity: listen.trust_identity.clone(),
             shared: listen.shared != Sharing::No,
         };
         let name = config.server.name.clone();
@@ -149,6 +152,7 @@ impl<'a> Assembly<'a> {
             seed: self.seed,
             egress_routes: self.environment.egress_routes.clone(),
             removed: self.environment.removed.clone(),
+            before: self.environment.before,
             ..usual
         }
     }

@@ -12,6 +12,7 @@ pub mod laws;
 pub mod metrics;
 pub mod phase;
 pub mod policies;
+mod predecessor;
 pub mod recording;
 pub mod refusals;
 mod removed;

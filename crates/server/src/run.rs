@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::key::{self, Keeper};
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
+use crate::predecessor;
 use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
 use crate::removed::RemovedBackends;
 use crate::signal::Signals;
@@ -125,7 +126,10 @@ pub fn run(
         StartError::new("random numbers", error.to_string(), "run where getrandom(2) works")
     })?;
     let removed = RemovedBackends::new(state_dir, config.server.removed_backend);
-    let environment = environment(config, &listeners, &removed)?;
+    let environment = Environment {
+        before: predecessor::succeed(state_dir, seed),
+        ..environment(config, &listeners, &removed)?
+    };
     let assembly = Assembly::new(config, keys, listeners.clone(), seed).within(environment.clone());
 
     let mut metrics = Metrics::new();
@@ -264,6 +268,7 @@ fn environment(
     Ok(Environment {
         egress_routes: egress_networks(listeners).into_iter().map(route).collect(),
         removed: gone,
+        before: None,
     })
 }
 

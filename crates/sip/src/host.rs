@@ -58,6 +58,12 @@ impl<'a> Host<'a> {
         }
     }
 
+    /// Reads `host [":" port]`; `None` for anything else.
+    pub fn parse_with_port(text: &'a [u8]) -> Option<(Self, Option<u16>)> {
+        let (host, port, rest) = Self::split_with_port(text)?;
+        rest.is_empty().then_some((host, port))
+    }
+
     /// The address, unless the host is a name.
     #[inline]
     pub fn ip(&self) -> Option<IpAddr> {

@@ -67,6 +67,7 @@ mod start;
 mod status;
 mod uri;
 mod via;
+mod without;
 
 pub use check::Essentials;
 pub use cseq::CSeq;
@@ -89,3 +90,4 @@ pub use start::StartLine;
 pub use status::reason;
 pub use uri::{Scheme, Uri};
 pub use via::{Rport, Via, ViaTransport, reply_target, response_target};
+pub use without::write_without;

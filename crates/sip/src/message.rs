@@ -130,6 +130,14 @@ impl<'a> Message<'a> {
         self.line(name).map(|line| line.field(self.bytes))
     }
 
+    /// Whether it has a header field that says who the caller is by RFC 3325.
+    #[inline]
+    pub fn has_identity(&self) -> bool {
+        let says =
+            |name| matches!(name, HeaderName::PAssertedIdentity | HeaderName::PPreferredIdentity);
+        self.lines.iter().any(|line| says(line.name))
+    }
+
     /// The body.
     #[inline]
     pub fn body(&self) -> &'a [u8] {

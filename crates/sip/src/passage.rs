@@ -21,6 +21,10 @@ use crate::{CSeq, HeaderName, Malformed, ScanStart, Via};
 pub struct Passage<'a> {
     /// The Status-Code.
     pub status: u16,
+    /// Host and port of the first Via as written.
+    pub sent_by: &'a [u8],
+    /// Whether a header line begins with `P-`, as those of RFC 3325 do.
+    pub has_private: bool,
     /// The branch of the first Via, which is the proxy's own.
     pub branch: Option<&'a [u8]>,
     /// The second Via, which says where the response goes; `None` if there is none.
@@ -45,8 +49,13 @@ impl<'a> Passage<'a> {
         let ScanStart::Response { status } = start else { return Err(Malformed::StartLine) };
         let (mut first, mut second) = (None, None);
         let (mut id, mut cseq, mut length) = (None, None, None);
+        let mut has_private = false;
         loop {
-            if !may_matter(bytes.get(at)) {
+            let first_byte = bytes.get(at);
+            if !may_matter(first_byte) {
+                if let Some(b'P' | b'p') = first_byte {
+                    has_private |= bytes.get(at + 1) == Some(&b'-');
+                }
                 at = Line::skip(bytes, at)?;
                 continue;
             }
@@ -80,6 +89,7 @@ impl<'a> Passage<'a> {
         let (at, line) = first.ok_or(Malformed::MissingHeader(HeaderName::Via))?;
         let value = line.value(bytes);
         let (top, rest) = split_element(value).ok_or(bad_via)?;
+        let top = Parts::of(top).ok_or(bad_via)?;
         let (top_range, next) = match (rest, second) {
             (Some(rest), _) => {
                 let value_start = line.value_start();
@@ -94,7 +104,9 @@ impl<'a> Passage<'a> {
         });
         Ok(Self {
             status,
-            branch: Parts::of(top).ok_or(bad_via)?.branch(),
+            sent_by: top.sent_by,
+            has_private,
+            branch: top.branch(),
             next: next.transpose()?,
             call_id,
             cseq,

@@ -71,6 +71,12 @@ impl<'a> Uri<'a> {
         self.port.unwrap_or(if self.scheme == Scheme::Sips { 5061 } else { 5060 })
     }
 
+    /// The same without port, parameters and headers, as far as these decide where it leads.
+    #[must_use]
+    pub fn without_params(self) -> Self {
+        Self { port: None, params: Params::new(b""), headers: None, ..self }
+    }
+
     fn take_apart(text: &'a [u8]) -> Option<Self> {
         // No space, control character or delimiter stands in any URI. Bytes from 0x80
         // on, which should be escaped, are taken: they are found in practice and hide

@@ -27,8 +27,7 @@ const STALE_MIN: usize = 64;
 /// Entries by key, each with one timer.
 ///
 /// The holder keeps when an entry is due; the table is told with [`arm`](Self::arm), and may
-/// call earlier than that. An entry's slot and generation can be written into a branch: what
-/// comes back with it finds the entry by [`get`](Self::get) alone.
+/// call earlier than that. A [`Handle`] finds its entry by [`get`](Self::get) without a search.
 ///
 /// A timer is left behind when its entry goes, or is armed for earlier. As soon as the timers are
 /// more than twice as many as the entries, and 64 more, those left behind are dropped: memory is

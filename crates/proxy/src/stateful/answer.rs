@@ -1,7 +1,7 @@
 //! Responses to a transaction: RFC 3261 §16.7.
 
 use tidegate_sip::{Method, Passage};
-use tidegate_transaction::Arrival;
+use tidegate_transaction::{Arrival, Key};
 use tidegate_world::{Buffer, Received, Timestamp};
 
 use crate::calls;
@@ -10,6 +10,7 @@ use crate::endpoint::Endpoint;
 use crate::stateful::begin::TIMER_C;
 use crate::stateful::best::Best;
 use crate::stateful::context::{At, Cancel, Context, Live};
+use crate::stateful::reason::Reason;
 use crate::transaction_branch::TransactionBranch;
 
 /// A response on its way, and to what.
@@ -30,17 +31,22 @@ impl Endpoint {
         passage: &Passage<'_>,
         branch: &TransactionBranch,
     ) -> Result<(), DropReason> {
-        let at = At { now, context: branch.context };
         // RFC 6026 §8.9 (for RFC 3261 §16.7 item 1): a response that matches no client
         // transaction is not forwarded.
-        let context = self.transactions().get(at.context);
-        // Generations come round again; the hash nearly always tells an old branch then.
-        context
-            .filter(|context| context.loop_hash == branch.loop_hash)
-            .ok_or(DropReason::StrayResponse)?;
+        let method = match passage.cseq.method {
+            Method::Cancel => Method::Invite,
+            method => method,
+        };
+        let handle = self.transactions().find(Key::new(branch.identity, method));
+        let handle = handle.ok_or(DropReason::StrayResponse)?;
+        let at = At { now, context: handle };
         let context = self.transactions_mut().lend(at.context);
         let mut context = context.ok_or(DropReason::StrayResponse)?;
-        let answer = Answer { at, index: branch.index.into(), received, passage };
+        let Some(index) = context.branch_at(branch.tag) else {
+            self.transactions_mut().settle(now, at.context, context);
+            return Err(DropReason::StrayResponse);
+        };
+        let answer = Answer { at, index, received, passage };
         let done = self.take(&answer, &mut context);
         self.transactions_mut().settle(now, at.context, context);
         done
@@ -70,14 +76,12 @@ impl Endpoint {
                 return Err(DropReason::RepeatedResponse);
             }
             Arrival::DeliverAndAcknowledge => {
-                self.note_hop(answer.at.context, context, index);
+                self.note_hop(context, index);
                 self.acknowledge_answer(answer, context);
             }
             Arrival::Deliver => {}
         }
-        // RFC 3261 §16.7 item 3.
-        let mut bytes = self.pool().take();
-        passage.write_to(&mut bytes).map_err(|_| DropReason::TooLong)?;
+        let bytes = self.write_upward(answer.received, passage, &context.back)?;
         let Some(mut live) = context.live.take() else {
             // Of an INVITE that is answered only a 2xx is delivered.
             self.pass_success(now, context, index, passage.status, bytes);
@@ -108,8 +112,8 @@ impl Endpoint {
 
     /// Acknowledges a final response hop by hop.
     fn acknowledge_answer(&mut self, answer: &Answer<'_>, context: &Context) {
-        let Answer { at, index, received, .. } = *answer;
-        self.send_ack(at.context, context, index, &received.bytes);
+        let Answer { index, received, .. } = *answer;
+        self.send_ack(context, index, &received.bytes);
     }
 
     fn deliver(
@@ -134,7 +138,7 @@ impl Endpoint {
                 // RFC 3261 §16.7 item 10: "If the forwarded response was a final response, the
                 // proxy MUST generate a CANCEL request for all pending client transactions
                 // associated with this response context."
-                self.cancel_all(at, context, live);
+                self.cancel_all(at, context, live, Reason::answered(status));
             }
             200..300 => {
                 self.pass_final(now, context, status, bytes, true);
@@ -153,7 +157,7 @@ impl Endpoint {
                     // immediately forwarded, but the stateful proxy SHOULD cancel all client
                     // pending transactions as described in Section 10, and it MUST NOT create any
                     // new branches in this context."
-                    self.cancel_all(at, context, live);
+                    self.cancel_all(at, context, live, Reason::answered(status));
                 }
                 self.conclude(at, context, live);
             }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use std::time::Duration;
 
 use tidegate_sip::{Message, Method, Reply, reply_target, write_reply};
-use tidegate_transaction::{Client, Handle, Key, Server};
+use tidegate_transaction::{Client, Key, Server};
 use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
 
 use crate::branch::BranchText;
@@ -15,7 +15,7 @@ use crate::onward::Onward;
 use crate::request::Request;
 use crate::routing::Hop;
 use crate::stateful::context::{At, Branch, Cancel, Context, Counted, Live, Pending};
-use crate::transaction_branch::TransactionBranch;
+use crate::transaction_branch::{TargetTag, TransactionBranch};
 
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
@@ -67,6 +67,7 @@ impl Endpoint {
             groups,
             best: None,
             is_cancelled: false,
+            reason: None,
         });
         if is_invite {
             // RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response
@@ -99,9 +100,11 @@ impl Endpoint {
         breadth: u32,
     ) -> Result<(), Instead> {
         let timing = self.transactions().timing;
-        let egress = self.egress(live.onward.ingress.into(), &hop)?;
+        let egress = self.egress(live.onward.ingress.into(), hop.egress, hop.target)?;
         let index = context.branches.len();
+        let same = context.branches.iter().filter(|branch| branch.target == hop.target).count();
         context.branches.push(Branch {
+            tag: TargetTag::of(self.keys(), hop.target, same as u8),
             client: match request.method {
                 Method::Invite => Client::invite(at.now, &timing),
                 _ => Client::other(at.now, &timing),
@@ -121,7 +124,7 @@ impl Endpoint {
             is_abandoned: false,
             may_teach: hop.choice.is_some(),
         });
-        let bytes = match self.write_branch(at.context, context, live, request, index) {
+        let bytes = match self.write_branch(context, live, request, index) {
             Ok(bytes) => bytes,
             Err(instead) => {
                 context.branches.pop();
@@ -140,7 +143,6 @@ impl Endpoint {
     /// The request as the branch at `index` has it.
     fn write_branch(
         &self,
-        handle: Handle,
         context: &Context,
         live: &Live,
         request: &Request<'_>,
@@ -154,21 +156,20 @@ impl Endpoint {
             max_breadth: Some(live.pending[index].breadth),
             ..live.onward
         };
-        let text = self.branch_of(handle, context, index, live.onward.ingress);
+        let text = self.branch_of(context, index, live.onward.ingress);
         self.write_request(context.back.remote, request, &onward, text.as_bytes())
     }
 
     /// The request once more as the branch at `index` has sent it.
     pub(crate) fn write_again(
         &self,
-        handle: Handle,
         context: &Context,
         live: &Live,
         index: usize,
     ) -> Option<Buffer> {
         let message = Message::parse(&live.request).ok()?;
         let request = self.read_again(&message, context)?;
-        self.write_branch(handle, context, live, &request, index).ok()
+        self.write_branch(context, live, &request, index).ok()
     }
 
     /// A request that was read before.
@@ -184,30 +185,25 @@ impl Endpoint {
     }
 
     /// The text of the branch at `index` of a context, whose request came in at `listener`.
-    pub(crate) fn branch_of(
-        &self,
-        handle: Handle,
-        context: &Context,
-        index: usize,
-        listener: u8,
-    ) -> BranchText {
+    pub(crate) fn branch_of(&self, context: &Context, index: usize, listener: u8) -> BranchText {
         let branch = TransactionBranch {
             listener,
             shard: self.shard() as u8,
-            is_own: true,
-            context: handle,
-            index: index as u8,
+            process: self.keys().process,
+            identity: context.identity,
+            tag: context.branches[index].tag,
             loop_hash: context.loop_hash,
         };
         branch.encode(self.keys(), context.back.remote)
     }
 
-    /// Whether `text` is the branch that it says, by the context that it names.
+    /// Whether `text` is the branch of an INVITE that it says, by the context that it names.
     pub(crate) fn is_branch_of(&self, branch: &TransactionBranch, text: &[u8]) -> bool {
-        self.transactions().get(branch.context).is_some_and(|context| {
-            let index = branch.index.into();
-            let ours = self.branch_of(branch.context, context, index, branch.listener);
-            ours.as_bytes() == text
+        let context = self.transactions().find(Key::cancelled(branch.identity));
+        context.and_then(|context| self.transactions().get(context)).is_some_and(|context| {
+            context.branch_at(branch.tag).is_some_and(|index| {
+                self.branch_of(context, index, branch.listener).as_bytes() == text
+            })
         })
     }
 

@@ -6,6 +6,7 @@ use tidegate_world::{Path, Received, Transmit};
 
 use crate::endpoint::Endpoint;
 use crate::stateful::context::{At, Cancel, Context, Live};
+use crate::stateful::reason::Reason;
 
 impl Endpoint {
     /// The caller cancels the INVITE of a context.
@@ -32,7 +33,8 @@ impl Endpoint {
             // §16.10: "If a matching response context is found, the element MUST immediately
             // return a 200 (OK) response to the CANCEL request. [...] the element MUST generate
             // CANCEL requests for all pending client transactions in the context".
-            self.cancel_all(at, &mut context, &mut live);
+            let reason = Reason::copied(message);
+            self.cancel_all(at, &mut context, &mut live, reason);
             self.conclude(at, &mut context, &mut live);
             context.live = Some(live);
         }
@@ -40,8 +42,16 @@ impl Endpoint {
     }
 
     /// Cancels what waits for a final response, and begins nothing more.
-    pub(crate) fn cancel_all(&mut self, at: At, context: &mut Context, live: &mut Live) {
+    pub(crate) fn cancel_all(
+        &mut self,
+        at: At,
+        context: &mut Context,
+        live: &mut Live,
+        reason: Reason,
+    ) {
         live.is_cancelled = true;
+        // The copies of a CANCEL are the same each time, so the first reason stays.
+        live.reason.get_or_insert(reason);
         live.groups.clear();
         for index in 0..context.branches.len() {
             self.cancel_branch(at, context, live, index);
@@ -78,8 +88,9 @@ impl Endpoint {
             pending.cancel = Cancel::Wanted { until };
             return;
         }
-        pending.cancel = Cancel::Sent { client: OtherClient::start(at.now, &timing), until };
+        let (client, has_reason) = (OtherClient::start(at.now, &timing), live.reason.is_some());
+        pending.cancel = Cancel::Sent { client, until, has_reason };
         self.counters.cancels.add(1);
-        self.send_cancel(at.context, context, live, index);
+        self.send_cancel(context, live, index);
     }
 }

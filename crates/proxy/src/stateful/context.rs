@@ -11,6 +11,8 @@ use tidegate_world::{Path, Timestamp};
 use crate::calls::{CallRef, Member};
 use crate::onward::Onward;
 use crate::stateful::best::Best;
+use crate::stateful::reason::Reason;
+use crate::transaction_branch::TargetTag;
 
 /// The "response context" of RFC 3261 §16.2. Without [`Live`] it only absorbs repetitions.
 pub(crate) struct Context {
@@ -53,6 +55,8 @@ pub(crate) struct Counted {
 /// A client transaction, and where it went.
 pub(crate) struct Branch {
     pub(crate) client: Client,
+    /// Which it is, as its branch parameter says it.
+    pub(crate) tag: TargetTag,
     pub(crate) target: SocketAddr,
     /// The back end there, if it is one of ours.
     pub(crate) member: Option<Member>,
@@ -82,6 +86,8 @@ pub(crate) struct Live {
     pub(crate) best: Option<Box<Best>>,
     /// The caller has cancelled it, or a final response has made all others needless.
     pub(crate) is_cancelled: bool,
+    /// Why, as our CANCELs say it: that of whoever cancelled first.
+    pub(crate) reason: Option<Reason>,
 }
 
 /// What a branch that waits for its final response needs beyond its client transaction.
@@ -117,6 +123,8 @@ pub(crate) enum Cancel {
         client: OtherClient,
         /// When the branch ends whatever comes.
         until: Timestamp,
+        /// Whether a reason was known then: its copies say the same.
+        has_reason: bool,
     },
 }
 
@@ -154,6 +162,11 @@ impl Pending {
 }
 
 impl Context {
+    /// The branch with this tag.
+    pub(crate) fn branch_at(&self, tag: TargetTag) -> Option<usize> {
+        self.branches.iter().position(|branch| branch.tag == tag)
+    }
+
     /// When something is next due.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         let clients = self.branches.iter().filter_map(|branch| branch.client.deadline());
@@ -190,7 +203,9 @@ impl Context {
     pub(crate) fn count(&self) -> Counted {
         let clients = self.branches.iter().filter(|branch| !branch.client.is_terminated()).count();
         let request = self.live.as_ref().map_or(0, |live| {
-            live.request.len() + live.best.as_ref().map_or(0, |best| best.bytes.len())
+            let best = live.best.as_ref().map_or(0, |best| best.bytes.len());
+            let reason = live.reason.as_ref().map_or(0, |reason| reason.lines().len());
+            live.request.len() + best + reason
         });
         let hops = self.branches.iter().flat_map(|branch| &branch.hop);
         let answers = self.last.iter().chain(hops).map(|bytes| bytes.len()).sum::<usize>();

@@ -4,29 +4,23 @@
 use std::io::Write as _;
 
 use tidegate_sip::{HeaderName, Message};
-use tidegate_transaction::Handle;
 use tidegate_world::Buffer;
 
 use crate::endpoint::Endpoint;
 use crate::onward::MAX_FORWARDS;
-use crate::stateful::context::{Context, Live};
+use crate::stateful::context::{Cancel, Context, Live};
+use crate::stateful::reason::Reason;
 
 impl Endpoint {
     /// Keeps what the ACK of a branch has in common with its INVITE.
-    pub(crate) fn note_hop(&self, handle: Handle, context: &mut Context, index: usize) {
+    pub(crate) fn note_hop(&self, context: &mut Context, index: usize) {
         let Some(live) = &context.live else { return };
-        context.branches[index].hop = self.hop_of(handle, context, live, index);
+        context.branches[index].hop = self.hop_of(context, live, index);
     }
 
     /// Request-URI and Route of what a branch has sent.
-    fn hop_of(
-        &self,
-        handle: Handle,
-        context: &Context,
-        live: &Live,
-        index: usize,
-    ) -> Option<Box<[u8]>> {
-        let bytes = self.write_again(handle, context, live, index)?;
+    fn hop_of(&self, context: &Context, live: &Live, index: usize) -> Option<Box<[u8]>> {
+        let bytes = self.write_again(context, live, index)?;
         let message = Message::parse(&bytes).ok()?;
         let mut hop = [message.request_uri()?, b" SIP/2.0\r\n"].concat();
         // RFC 3261 §17.1.1.3: "If the INVITE request whose response is being acknowledged had
@@ -38,13 +32,7 @@ impl Endpoint {
     }
 
     /// Acknowledges the final response in `bytes` to a branch of an INVITE.
-    pub(crate) fn send_ack(
-        &mut self,
-        handle: Handle,
-        context: &Context,
-        index: usize,
-        bytes: &[u8],
-    ) {
+    pub(crate) fn send_ack(&mut self, context: &Context, index: usize, bytes: &[u8]) {
         let Ok(response) = Message::parse_head(bytes) else { return };
         let Some(hop) = &context.branches[index].hop else { return };
         // RFC 3261 §17.1.1.3: "The ACK request constructed by the client transaction MUST contain values
@@ -52,45 +40,40 @@ impl Endpoint {
         // fields in the request passed to the transport by the client transaction [...].
         // The To header field in the ACK MUST equal the To header field in the response being
         // acknowledged".
-        self.send_hop(handle, context, index, "ACK", hop, &response);
+        self.send_hop(context, index, "ACK", hop, &response, b"");
     }
 
     /// Sends the CANCEL of a branch.
-    pub(crate) fn send_cancel(
-        &mut self,
-        handle: Handle,
-        context: &Context,
-        live: &Live,
-        index: usize,
-    ) {
-        let Some(hop) = self.hop_of(handle, context, live, index) else { return };
+    pub(crate) fn send_cancel(&mut self, context: &Context, live: &Live, index: usize) {
+        let Some(hop) = self.hop_of(context, live, index) else { return };
         let Ok(request) = Message::parse_head(&live.request) else { return };
         // RFC 3261 §9.1: "The Request-URI, Call-ID, To, the numeric part of CSeq, and From header
         // fields in the CANCEL request MUST be identical to those in the request being cancelled,
         // including tags."
-        self.send_hop(handle, context, index, "CANCEL", &hop, &request);
+        let says_why = matches!(live.pending[index].cancel, Cancel::Sent { has_reason: true, .. });
+        let reason = live.reason.as_ref().filter(|_| says_why).map_or(&b""[..], Reason::lines);
+        self.send_hop(context, index, "CANCEL", &hop, &request, reason);
     }
 
     /// Sends a request without body on the hop of a branch, with the identity that `model`
-    /// has: a response to the branch, or its request.
+    /// has: a response to the branch, or its request. `more` are further header lines.
+    #[expect(clippy::too_many_arguments, reason = "they are what the message is made of")]
     fn send_hop(
         &mut self,
-        handle: Handle,
         context: &Context,
         index: usize,
         method: &str,
         hop: &[u8],
         model: &Message<'_>,
+        more: &[u8],
     ) {
         let branch = &context.branches[index];
         let (egress, target) = (branch.egress, branch.target);
         let Some(own) = self.addresses().listener(egress.into()) else { return };
         let ingress = self.addresses().listener_at(context.back.local) as u8;
-        let text = self.branch_of(handle, context, index, ingress);
-        let Some(bytes) = self.write_hop(method, hop, own.via.as_bytes(), text.as_bytes(), model)
-        else {
-            return;
-        };
+        let text = self.branch_of(context, index, ingress);
+        let top = [own.via.as_bytes(), text.as_bytes()];
+        let Some(bytes) = self.write_hop(method, hop, top, model, more) else { return };
         self.send_onward(egress, target, bytes);
     }
 
@@ -98,9 +81,9 @@ impl Endpoint {
         &self,
         method: &str,
         hop: &[u8],
-        via: &[u8],
-        branch: &[u8],
+        [via, branch]: [&[u8]; 2],
         model: &Message<'_>,
+        more: &[u8],
     ) -> Option<Buffer> {
         let (uri, routes) = hop.split_at(hop.iter().position(|&b| b == b'\n')? + 1);
         let number = model.cseq().ok()?.number;
@@ -129,7 +112,9 @@ impl Endpoint {
         write(digits.format(number).as_bytes())?;
         write(b" ")?;
         write(method.as_bytes())?;
-        write(b"\r\nMax-Forwards: ")?;
+        write(b"\r\n")?;
+        write(more)?;
+        write(b"Max-Forwards: ")?;
         write(digits.format(MAX_FORWARDS).as_bytes())?;
         write(b"\r\nContent-Length: 0\r\n\r\n")?;
         Some(out)

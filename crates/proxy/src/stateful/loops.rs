@@ -4,6 +4,7 @@ use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, response_target};
 use tidegate_world::Received;
 
+use crate::branch::Branch;
 use crate::calls::Member;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
@@ -19,6 +20,11 @@ const PARTS_MAX: usize = 16;
 /// field value was added."
 const NONE: u32 = 0;
 
+/// Times that a request may have passed here without transaction. RFC 5393 §4.1 asks for no
+/// detection of loops there: "A SIP proxy forwarding a request to only one location MAY perform
+/// loop detection but is not required to." One that is not cut short would end by Max-Forwards.
+const PASSES_MAX: usize = 8;
+
 impl Endpoint {
     /// RFC 5393 §4.2.2: "Each Via header field value in the request whose sent-by value matches
     /// a value placed into previous requests by this proxy MUST be inspected for the "second
@@ -30,6 +36,7 @@ impl Endpoint {
         request: &Request<'_>,
     ) -> Result<(), Instead> {
         let mut hash = None;
+        let mut passes = 0;
         // One that cannot be read is not ours, nor that of whom we have answered to. The MAC says
         // more than the sent-by: that this very proxy has sent the request, for who is named in the
         // Via below.
@@ -37,8 +44,19 @@ impl Endpoint {
         while let Some(via) = vias.next() {
             let Some(target) = vias.peek().and_then(response_target) else { continue };
             let branch = via.branch().unwrap_or_default();
-            let ours = TransactionBranch::decode(branch, self.keys(), target);
-            let Some(ours) = ours.filter(|ours| ours.loop_hash != NONE) else { continue };
+            let Some(ours) = TransactionBranch::decode(branch, self.keys(), target) else {
+                // A branch of ours without transaction has no such part: it is the same for the
+                // CANCEL, which has no Via below that would say whether one is needed (§16.11 of
+                // RFC 3261). A loop ends by the number of its turns.
+                passes += usize::from(Branch::decode(branch, self.keys(), target).is_some());
+                if passes >= PASSES_MAX {
+                    return Err(Instead::Reply(482, "the request has been here too often"));
+                }
+                continue;
+            };
+            if ours.loop_hash == NONE {
+                continue;
+            }
             let hash = hash.get_or_insert_with(|| self.loop_hash(received, request));
             if ours.loop_hash == *hash {
                 return Err(Instead::Reply(482, "the request has been here"));
@@ -70,12 +88,11 @@ impl Endpoint {
         let mut parts = ArrayVec::<&[u8], PARTS_MAX>::new();
         parts.extend([&origin[..], request.uri_text, essentials.call_id, &number]);
         parts.extend(essentials.from.tag());
-        for field in request.message.fields() {
-            let decides = matches!(
-                field.name,
-                HeaderName::Route | HeaderName::ProxyRequire | HeaderName::ProxyAuthorization
-            );
-            if decides && parts.try_push(field.value).is_err() {
+        // §4.2.1: "the second part MUST depend at least on the received Request-URI and any Route
+        // header field values used when processing the received request." Credentials, which a
+        // CANCEL has not, decide nothing here.
+        for field in request.message.fields().filter(|field| field.name == HeaderName::Route) {
+            if parts.try_push(field.value).is_err() {
                 break;
             }
         }

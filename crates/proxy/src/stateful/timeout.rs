@@ -1,7 +1,7 @@
 //! What happens to a context as time passes: RFC 3261 §16.8, §16.9, §17.
 
 use tidegate_sip::{Message, Method};
-use tidegate_transaction::{Client, Firing, Handle};
+use tidegate_transaction::{Client, Firing};
 use tidegate_world::Timestamp;
 
 use crate::endpoint::Endpoint;
@@ -84,7 +84,7 @@ impl Endpoint {
             Firing::Resend if self.is_unreachable(target, live.pending[index].since) => {
                 self.branch_unreachable(at, context, live, index);
             }
-            Firing::Resend => self.resend(at.context, context, live, index),
+            Firing::Resend => self.resend(context, live, index),
             Firing::TimedOut => self.branch_timed_out(at, context, live, index),
         }
         self.cancel_due(at, context, live, index);
@@ -93,8 +93,8 @@ impl Endpoint {
         }
     }
 
-    fn resend(&mut self, handle: Handle, context: &Context, live: &Live, index: usize) {
-        let Some(bytes) = self.write_again(handle, context, live, index) else { return };
+    fn resend(&mut self, context: &Context, live: &Live, index: usize) {
+        let Some(bytes) = self.write_again(context, live, index) else { return };
         let branch = &context.branches[index];
         let (egress, target) = (branch.egress, branch.target);
         self.counters.requests_resent.add(1);
@@ -128,12 +128,12 @@ impl Endpoint {
 
     fn cancel_due(&mut self, at: At, context: &Context, live: &mut Live, index: usize) {
         let timing = self.transactions().timing;
-        let Cancel::Sent { client, until } = live.pending[index].cancel else { return };
+        let Cancel::Sent { client, until, has_reason } = live.pending[index].cancel else { return };
         let (client, firing) = client.on_timer(at.now, &timing);
-        live.pending[index].cancel = Cancel::Sent { client, until };
+        live.pending[index].cancel = Cancel::Sent { client, until, has_reason };
         if firing == Firing::Resend {
             self.counters.requests_resent.add(1);
-            self.send_cancel(at.context, context, live, index);
+            self.send_cancel(context, live, index);
         }
     }
 

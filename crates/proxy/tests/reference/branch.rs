@@ -61,7 +61,7 @@ impl Branch {
     }
 
     /// Asks for its end.
-    pub fn ask_to_cancel(&mut self, around: &mut Surroundings) {
+    pub fn ask_to_cancel(&mut self, around: &mut Surroundings, reasons: &[String]) {
         // §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than INVITE."
         let open = self.client.is_invite() && self.client.is_waiting();
         if !open || self.cancelled_until.is_some() {
@@ -72,17 +72,17 @@ impl Branch {
         // client transaction handling the original request."
         self.cancelled_until = Some(around.now + T1_64);
         self.failover_at = None;
-        self.cancel_if_heard(around);
+        self.cancel_if_heard(around, reasons);
     }
 
     /// §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be sent;
     /// rather, the client MUST wait for the arrival of a provisional response before sending the
     /// request."
-    pub fn cancel_if_heard(&mut self, around: &mut Surroundings) {
+    pub fn cancel_if_heard(&mut self, around: &mut Surroundings, reasons: &[String]) {
         if self.cancelled_until.is_none() || self.cancel.is_some() || self.heard_at.is_none() {
             return;
         }
-        let request = cancel(&self.client.request);
+        let request = cancel(&self.client.request, reasons);
         around.send(self.client.to, &request);
         self.cancel = Some(Client::new(around.now, request, self.client.to));
     }

@@ -184,6 +184,13 @@ impl Client {
 /// CANCEL constructed by a client MUST have only a single Via header field value matching the
 /// top Via value in the request being cancelled. [...] If the request being cancelled contains
 /// a Route header field, the CANCEL request MUST include that Route header field's values."
-pub fn cancel(request: &Message) -> Message {
-    request.sibling("CANCEL")
+///
+/// RFC 3326 §2: "Proxies generating a CANCEL request upon reception of a CANCEL from the previous hop
+/// that contains a Reason header field SHOULD copy it into the new CANCEL request."
+pub fn cancel(request: &Message, reasons: &[String]) -> Message {
+    let mut cancel = request.sibling("CANCEL");
+    for reason in reasons {
+        cancel.headers.push(("Reason".to_owned(), reason.clone()));
+    }
+    cancel
 }

@@ -32,6 +32,9 @@ pub struct Context {
     candidates: Vec<Message>,
     /// The caller asked for its end.
     cancelled: bool,
+    /// What the CANCELs say of why, once one was asked for.
+    pub reasons: Vec<String>,
+    has_reasons: bool,
     /// When a request other than INVITE is answered with 100.
     pub trying_at: Option<Timestamp>,
 }
@@ -50,6 +53,8 @@ impl Context {
             way,
             candidates: Vec::new(),
             cancelled: false,
+            reasons: Vec::new(),
+            has_reasons: false,
             trying_at: None,
         };
         // §17.2.1: "The server transaction MUST generate a 100 (Trying) response unless it knows
@@ -139,9 +144,9 @@ impl Context {
         }
         if branch.abandoned {
             // Nobody waits for its answer.
-            branch.ask_to_cancel(around);
+            branch.ask_to_cancel(around, &self.reasons);
         }
-        branch.cancel_if_heard(around);
+        branch.cancel_if_heard(around, &self.reasons);
         // §16.8: "terminate the client transaction", when timer C has fired.
         if branch.abandoned || branch.ended {
             return;
@@ -160,7 +165,13 @@ impl Context {
     fn on_success(&mut self, around: &mut Surroundings, index: usize, response: &Message) {
         self.branches[index].ended = true;
         self.respond(around, response);
-        self.cancel_pending(around);
+        // RFC 3326 §3.1: "A proxy forks an INVITE request and one of the branches returns a 200
+        // (OK). The forking proxy includes this status code in a Reason header field in the CANCEL
+        // request that it sends to the rest of the branches."
+        self.cancel_pending(
+            around,
+            &["SIP;cause=200;text=\"Call completed elsewhere\"".to_owned()],
+        );
     }
 
     fn on_final(&mut self, around: &mut Surroundings, index: usize, response: Message) {
@@ -193,7 +204,9 @@ impl Context {
         // stateful proxy SHOULD cancel all client pending transactions as described in Section
         // 10, and it MUST NOT create any new branches in this context."
         if status >= 600 {
-            self.cancel_pending(around);
+            let text = if status == 603 { "Decline" } else { "Busy Everywhere" };
+            let reason = format!("SIP;cause={status};text=\"{text}\"");
+            self.cancel_pending(around, &[reason]);
         }
         // For other methods than INVITE a 2xx is as final as any response.
         if status < 300 {
@@ -253,21 +266,25 @@ impl Context {
 
     /// §16.7 item 10: "If the forwarded response was a final response, the proxy MUST generate a
     /// CANCEL request for all pending client transactions associated with this response context."
-    fn cancel_pending(&mut self, around: &mut Surroundings) {
+    fn cancel_pending(&mut self, around: &mut Surroundings, reasons: &[String]) {
         self.groups.clear();
+        if !self.has_reasons {
+            (self.has_reasons, self.reasons) = (true, reasons.to_vec());
+        }
         for branch in &mut self.branches {
-            branch.ask_to_cancel(around);
+            branch.ask_to_cancel(around, &self.reasons);
         }
     }
 
     /// §16.10: "the element MUST generate CANCEL requests for all pending client transactions in
     /// the context".
-    pub fn on_cancel(&mut self, around: &mut Surroundings) {
+    pub fn on_cancel(&mut self, around: &mut Surroundings, cancel: &Message) {
         // §9.2: "A CANCEL request has no impact on the processing of transactions with any other
         // method defined in this specification." Nor has it any after a final response.
         if self.server.is_invite() && self.server.is_open() {
             self.cancelled = true;
-            self.cancel_pending(around);
+            let reasons: Vec<_> = cancel.all("Reason").into_iter().map(str::to_owned).collect();
+            self.cancel_pending(around, &reasons);
         }
     }
 
@@ -319,7 +336,8 @@ impl Context {
     }
 
     fn begin_branch(&mut self, around: &mut Surroundings, target: SocketAddr, breadth: u32) {
-        let name = around.new_branch();
+        let same = self.branches.iter().filter(|branch| branch.client.to == target).count();
+        let name = around.new_branch(&forward::identity(&self.server.request), target, same);
         around.note_branch(&name, &self.server.request, self.source);
         let mut copy = forward::copy(around, &self.server.request, &self.way, target, &name);
         copy.set("Max-Breadth", &breadth.to_string());

@@ -185,7 +185,7 @@ pub fn stateless_tag(request: &Message) -> String {
 }
 
 /// What an ACK has in common with its INVITE.
-fn identity(request: &Message) -> String {
+pub fn identity(request: &Message) -> String {
     let parts = [request.first("Call-ID"), request.cseq_number(), request.branch().unwrap_or("")];
     parts.join("-")
 }

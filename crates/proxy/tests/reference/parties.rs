@@ -62,6 +62,7 @@ fn beginning(number: usize, method: Method, uri: &str, from: SocketAddr) -> Mess
 
 pub fn cancel(request: &Message, stray: bool) -> Message {
     let mut cancel = request.sibling("CANCEL");
+    cancel.headers.push(("Reason".to_owned(), "SIP;cause=487;text=\"hung up\"".to_owned()));
     if stray {
         cancel.set("Via", &format!("{}stray", request.first("Via")));
     }

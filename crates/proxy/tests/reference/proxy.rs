@@ -91,7 +91,7 @@ impl Proxy {
                 let tag = forward::transaction_tag(&context.server.request);
                 let response = response_to(&request, "200 OK", Some(&tag));
                 self.around.send(forward::reply_address(&request), &response);
-                context.on_cancel(&mut self.around);
+                context.on_cancel(&mut self.around, &request);
             }
             // "If a response context is not found [...] It MUST statelessly forward the CANCEL
             // request".

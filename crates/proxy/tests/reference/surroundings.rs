@@ -1,5 +1,6 @@
 //! What a response context finds around it: the time, the pools, a way to send.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -72,13 +73,13 @@ pub struct Surroundings {
     /// What each branch of ours was given to.
     passed: Vec<(String, Vec<String>)>,
     failures: Vec<(SocketAddr, Timestamp)>,
-    branches: u32,
+    branches: BTreeSet<String>,
 }
 
 impl Surroundings {
     pub fn new(own: SocketAddr, pools: Vec<Pool>) -> Self {
         let (sent, chosen, had, failures) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (now, passed, branches) = (Timestamp::ZERO, Vec::new(), 0);
+        let (now, passed, branches) = (Timestamp::ZERO, Vec::new(), BTreeSet::new());
         Self { now, own, pools, sent, chosen, had, passed, failures, branches }
     }
 
@@ -89,16 +90,18 @@ impl Surroundings {
         self.sent.push(Packet { from: self.own, to, message: message.clone() });
     }
 
-    /// RFC 3261 §16.6 item 8: the branch "will be globally unique for that branch".
-    pub fn new_branch(&mut self) -> String {
-        self.branches += 1;
-        format!("z9hG4bK-new-{}", self.branches)
+    /// RFC 3261 §16.6 item 8: the branch "will be globally unique for that branch". It is one of a
+    /// request, a target and a turn: a request that comes again when all else is forgotten is the
+    /// same one (§16.11).
+    pub fn new_branch(&mut self, request: &str, target: SocketAddr, turn: usize) -> String {
+        let name = format!("z9hG4bK-new-{request}-{target}-{turn}");
+        self.branches.insert(name.clone());
+        name
     }
 
     /// Whether a branch is one of those, however long ago.
     pub fn is_own_branch(&self, branch: &str) -> bool {
-        let number = branch.strip_prefix("z9hG4bK-new-").and_then(|n| n.parse().ok());
-        number.is_some_and(|number: u32| number <= self.branches)
+        self.branches.contains(branch)
     }
 
     /// The pool that a back end belongs to.

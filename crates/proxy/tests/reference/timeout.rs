@@ -89,7 +89,7 @@ impl Context {
         // proxy MUST generate a CANCEL request matching that transaction."
         if due(branch.timer_c) {
             branch.timer_c = None;
-            branch.ask_to_cancel(around);
+            branch.ask_to_cancel(around, &self.reasons);
             self.give_up(around, index, Some("408 Request Timeout"));
         }
     }

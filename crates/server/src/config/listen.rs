@@ -12,6 +12,7 @@ use super::diagnostic::{Report, quoted};
 use super::section::Section;
 use super::tables::{
     ADVERTISE, LISTEN_ADDRESS, LISTEN_NAME, RECEIVE_BUFFER, SHARED, TRANSPORT, TRUST,
+    TRUST_IDENTITY,
 };
 
 /// Who else listens at an address.
@@ -37,6 +38,8 @@ pub struct Listen {
     pub advertise: Option<HostPort>,
     /// Peers whose requests may go where they say themselves.
     pub trust: Vec<IpNet>,
+    /// Further peers whose P-Asserted-Identity is believed.
+    pub trust_identity: Vec<IpNet>,
     /// Bytes of the kernel's receive buffer asked for each socket.
     pub receive_buffer: usize,
     /// Who else listens there.
@@ -49,6 +52,7 @@ pub(super) struct Draft {
     pub address: Option<Spanned<SocketAddr>>,
     pub advertise: Option<Spanned<HostPort>>,
     pub trust: Option<Vec<IpNet>>,
+    trust_identity: Option<Vec<IpNet>>,
     transport: Option<Transport>,
     receive_buffer: Option<usize>,
     shared: Option<Spanned<Sharing>>,
@@ -57,13 +61,14 @@ pub(super) struct Draft {
 impl Draft {
     pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
         let trust = section.value(&TRUST, report);
+        let trust_identity = section.value(&TRUST_IDENTITY, report);
         let draft = Self {
             name: section.given(&LISTEN_NAME, report),
             transport: section.value(&TRANSPORT, report).map(Spanned::into_inner),
             address: section.value(&LISTEN_ADDRESS, report),
             advertise: section.given(&ADVERTISE, report),
-            trust: trust
-                .map(|nets| nets.into_inner().into_iter().map(Spanned::into_inner).collect()),
+            trust: trust.map(networks),
+            trust_identity: trust_identity.map(networks),
             shared: section.value(&SHARED, report),
             receive_buffer: section
                 .value(&RECEIVE_BUFFER, report)
@@ -81,6 +86,7 @@ impl Draft {
             address: self.address?.into_inner(),
             advertise: self.advertise.map(Spanned::into_inner),
             trust: self.trust?,
+            trust_identity: self.trust_identity?,
             receive_buffer: self.receive_buffer?,
             shared: self.shared?.into_inner(),
         })
@@ -110,6 +116,10 @@ impl Draft {
             );
         }
     }
+}
+
+fn networks(listed: Spanned<Vec<Spanned<IpNet>>>) -> Vec<IpNet> {
+    listed.into_inner().into_iter().map(Spanned::into_inner).collect()
 }
 
 /// Reports shared listeners without one that is not shared, and those that cannot be.

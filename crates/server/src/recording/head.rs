@@ -49,7 +49,7 @@ impl Head {
     /// The head as it stands at the beginning of a file, with where its slots are.
     pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
         let Self { program, configuration, listeners, environment, seed, keys } = self;
-        let Environment { egress_routes, removed } = environment;
+        let Environment { egress_routes, removed, before } = environment;
         let route = |route: &EgressRoute| json!([route.to.to_string(), route.listener]);
         let egress_routes: Value = egress_routes.iter().map(route).collect();
         let text = json!({
@@ -59,6 +59,7 @@ impl Head {
             "egress_routes": egress_routes,
             "removed": removed,
             "seed": seed.0,
+            "before": before.map(|seed| seed.0),
             "base": to_hex(&keys.base.0),
             "keys": key::order::text(&keys.tokens),
             "slot": layout.slot,
@@ -125,6 +126,7 @@ impl Head {
         let list = |name: &str| value[name].as_array().map(Vec::as_slice).unwrap_or_default();
         let environment = Environment {
             egress_routes: list("egress_routes").iter().map(route).collect::<Option<_>>()?,
+            before: value["before"].as_u64().map(Seed),
             removed: list("removed").iter().map(listener).collect::<Option<_>>()?,
         };
         let base = Base(from_hex(value["base"].as_str()?.as_bytes())?);

@@ -63,6 +63,7 @@ fn head() -> Head {
         listeners: vec!["127.0.0.1:5060".parse().unwrap(), "[::1]:5060".parse().unwrap()],
         environment: Environment {
             egress_routes: vec![EgressRoute { to: "2001:db8::/32".parse().unwrap(), listener: 1 }],
+            before: Some(Seed(7)),
             removed: vec!["192.0.2.7:5060".parse().unwrap()],
         },
         seed: Seed(u64::MAX),

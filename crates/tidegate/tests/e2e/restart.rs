@@ -158,3 +158,72 @@ fn a_response_to_an_invite_of_before_touches_no_new_call() {
     assert_eq!(metrics.sum("transactions_open", &[]), 0);
     assert_eq!(metrics.backend("backend_calls", backend.address()), 1);
 }
+
+/// Calls ring, the process is killed, and their callers hang up: each CANCEL finds its call at the
+/// back end that the hash says, and the ACK to each 487 its end there (RFC 3261 §16.10, §16.11).
+#[test]
+fn ringing_calls_can_be_cancelled_after_sigkill() {
+    let stage = Stage::new();
+    let callees = ["uas-cancel"; 2].map(|scenario| Sipp::callee(&stage, scenario));
+    let backends = callees.each_ref().map(Sipp::address);
+    let configuration = Configuration { policy: "hash", ..Configuration::new(&stage, &backends) };
+    let mut tidegate = Tidegate::start(&stage, &configuration);
+    let load = Load {
+        scenario: "uac-cancel",
+        calls: CALLS,
+        rate_cps: 200,
+        hold_ms: 4000,
+        ..Load::default()
+    };
+    let caller = Sipp::caller(&stage, tidegate.address(), &load);
+    tidegate.wait_for("all calls ring", |metrics| {
+        metrics.sum("messages_received_total", &[("class", "provisional")]) >= CALLS.into()
+    });
+    tidegate.signal(Signal::KILL);
+    tidegate.exit();
+    let tidegate = Tidegate::start(&stage, tidegate.configuration());
+    caller.wait().assert_all_well(CALLS);
+    let metrics = tidegate.metrics();
+    assert!(metrics.sum("messages_received_total", &[("class", "cancel")]) >= CALLS.into());
+    assert_eq!(metrics.sum("replies_total", &[("status", "481")]), 0);
+    metrics.assert_nothing_held();
+    let served = callees.map(Sipp::finish);
+    for calls in &served {
+        calls.assert_all_well(calls.created);
+    }
+    assert_eq!(served[0].created + served[1].created, CALLS);
+}
+
+/// Two back ends in turn: both are asked, the branch that one of them knows is that of its INVITE,
+/// and its answer is the caller's.
+#[test]
+fn a_cancel_after_a_restart_has_the_branch_of_its_invite() {
+    let stage = Stage::new();
+    let [caller, a, b] = [0; 3].map(|_| Peer::new(stage.ip()));
+    let backends = [a.address(), b.address()];
+    let mut tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &backends));
+    let here = tidegate.address();
+    let invite = caller.request("INVITE", &format!("sip:bob@{here}"), 1, 1);
+    caller.send(here, &invite);
+    let out = a.receive();
+    a.send(here, &a.response(&out, "180 Ringing"));
+    while caller.receive().status() != 180 {}
+    tidegate.signal(Signal::KILL);
+    tidegate.exit();
+    let tidegate = Tidegate::start(&stage, tidegate.configuration());
+
+    let cancel = caller.request("CANCEL", &format!("sip:bob@{here}"), 1, 1);
+    caller.send(here, &cancel.with("Via", invite.field("Via")));
+    let [to_a, to_b] = [a.receive(), b.receive()];
+    assert_eq!(to_a.field("Via"), out.field("Via"), "RFC 3261 §9.1, §17.2.3");
+    b.send(here, &b.response(&to_b, "481 Call/Transaction Does Not Exist"));
+    a.send(here, &a.response(&to_a, "200 OK"));
+    assert_eq!(caller.receive().status(), 200);
+    a.send(here, &a.response(&out, "487 Request Terminated"));
+    assert_eq!(caller.receive().status(), 487);
+    let ack = caller.request("ACK", &format!("sip:bob@{here}"), 1, 1);
+    caller.send(here, &ack.with("Via", invite.field("Via")));
+    let ack = a.receive();
+    assert!(ack.start().starts_with("ACK ") && ack.field("Via") == out.field("Via"));
+    tidegate.metrics().assert_nothing_held();
+}

@@ -24,6 +24,7 @@ pub static LISTEN: Table = Table {
         &ADVERTISE,
         &SHARED,
         &TRUST,
+        &TRUST_IDENTITY,
         &RECEIVE_BUFFER,
     ],
     tables: &[],
@@ -97,6 +98,21 @@ pub static TRUST: Knob<List<Text<IpNet>>> = Knob {
     absent: Absent::Default("[]"),
     doc: "Peers whose requests may go where they say themselves (routes `from = \"trusted\"`). \
           Back ends need not be listed.",
+};
+
+pub static TRUST_IDENTITY: Knob<List<Text<IpNet>>> = Knob {
+    name: "trust_identity",
+    shape: List {
+        of: Text {
+            what: "an address or network, such as `\"192.0.2.0/24\"`",
+            parse: address::network,
+        },
+        count_max: 1024,
+    },
+    absent: Absent::Default("[]"),
+    doc: "Peers that are believed who the caller is (RFC 3325), besides back ends and the peers in \
+          `trust`. The `P-Asserted-Identity` of any other peer is removed. So is one that \
+          `Privacy: id` protects, and any `P-Preferred-Identity`, from what goes to other peers.",
 };
 
 pub static RECEIVE_BUFFER: Knob<Whole> = Knob {

@@ -1,0 +1,81 @@
+//! Who is believed to say who the caller is: RFC 3325.
+//!
+//! The trust domain (Spec(T), §2.3) is Tidegate, the back ends and the sources of `trust` and
+//! `trust_identity`. Tidegate authenticates nobody, so it asserts nothing itself.
+//!
+//! `P-Preferred-Identity` is a hint for the element that authenticates the caller, which is a back
+//! end: it goes there from anybody, and to nobody outside. `Privacy` is what a caller asks for
+//! himself, and passes.
+
+use tidegate_sip::{HeaderName, Message, write_without};
+use tidegate_world::{Buffer, Path};
+
+use crate::endpoint::Endpoint;
+
+impl Endpoint {
+    /// A request that came on `path` without the identity that it asserts, if it must not go on
+    /// with that.
+    ///
+    /// RFC 3325 §5: "If the proxy received the message from an element that it does not trust and
+    /// there is a P-Asserted-Identity header present which contains a SIP or SIPS URI, the proxy
+    /// MUST replace that SIP or SIPS URI with a single SIP or SIPS URI or remove this header
+    /// field." The same is said of a tel URI.
+    pub(crate) fn disbelieve(&self, path: &Path, message: &Message<'_>) -> Option<Buffer> {
+        if !message.has_identity() || self.addresses().believes(path) {
+            return None;
+        }
+        let asserts = |name| name == HeaderName::PAssertedIdentity;
+        message.field(HeaderName::PAssertedIdentity)?;
+        let mut bytes = self.pool().take();
+        write_without(message.bytes(), asserts, &mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// A message about to leave on `path` without the identities that must not be told there.
+    ///
+    /// RFC 3325 §5: "If it does not trust the element, then the proxy MUST examine the Privacy
+    /// header field (if present) to determine if the user requested that asserted identity
+    /// information be kept private." §7 of its value `id`: "a proxy MUST remove all
+    /// P-Asserted-Identity header fields before forwarding messages to elements that are not
+    /// trusted". §6: "A proxy MUST remove the user-provided P-Preferred-Identity header from any message it
+    /// forwards."
+    pub(crate) fn keep_private(&self, path: &Path, bytes: Buffer) -> Buffer {
+        if self.addresses().believes(path) {
+            return bytes;
+        }
+        let hides = asks_for_privacy(&bytes);
+        let goes = |name| match name {
+            HeaderName::PAssertedIdentity => hides,
+            HeaderName::PPreferredIdentity => true,
+            _ => false,
+        };
+        let mut left = self.pool().take();
+        let written = write_without(&bytes, goes, &mut left);
+        debug_assert!(written.is_ok(), "what is left is no longer than what there was");
+        left
+    }
+
+    /// As [`keep_private`](Self::keep_private) of a response that came on `from`.
+    pub(crate) fn filter_response(&self, from: &Path, to: &Path, bytes: Buffer) -> Buffer {
+        if self.addresses().believes(from) {
+            return self.keep_private(to, bytes);
+        }
+        let mut left = self.pool().take();
+        let asserts = |name| name == HeaderName::PAssertedIdentity;
+        let written = write_without(&bytes, asserts, &mut left);
+        debug_assert!(written.is_ok(), "what is left is no longer than what there was");
+        self.keep_private(to, left)
+    }
+}
+
+/// Whether the caller has asked that nobody outside learns who he is: RFC 3325 §7. So it is taken
+/// if the message cannot be read.
+fn asks_for_privacy(bytes: &[u8]) -> bool {
+    let Ok(message) = Message::parse_head(bytes) else { return true };
+    // RFC 3323 §4.2: priv-values stand between semicolons.
+    let mut lines = message.fields().filter(|field| field.name == HeaderName::Privacy);
+    lines.any(|field| {
+        let mut values = field.value.split(|b| matches!(b, b';' | b','));
+        values.any(|value| value.trim_ascii().eq_ignore_ascii_case(b"id"))
+    })
+}

@@ -1,0 +1,335 @@
+//! Requests whose transaction, or whose call, this process does not know: their CANCEL, and the ACK
+//! to their refusal.
+//!
+//! RFC 3261 §16.10: "If a response context is not found, the element does not have any knowledge of
+//! the request to apply the CANCEL to. It MUST statelessly forward the CANCEL request (it may have
+//! statelessly forwarded the associated request previously)." A back end matches it if its branch
+//! is that of the INVITE (§9.1, §17.2.3). Both kinds of our branches can be made again from a CANCEL:
+//! that of a request without transaction from the key alone, the other one if it is known which
+//! process made it, which is the one before this.
+//!
+//! Where it goes:
+//!
+//! - where a response has come from that was to such a request: its branch stands in it;
+//! - where the policy says, if that goes by the request alone;
+//! - else to all back ends that may have it, if they are few, and a process was here before this one
+//!   not long ago. The caller gets the 200 of the one that has, or, when all have answered, that it is
+//!   none's.
+//!
+//! An ACK goes only where a refusal has come from: it is never answered, and a proxy behind us would
+//! send on what it does not know. A refusal is repeated until it is acknowledged (§17.2.1), so one
+//! comes by.
+//!
+//! Who sends it is a stranger, whose word is all there is: no more than [`COPIES_MAX`] packets come
+//! of one, and no more than [`ASKED_MAX`] are asked about at the same time.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tidegate_control::Tier;
+use tidegate_sip::{Method, Passage, reply_target};
+use tidegate_transaction::identity_of_branch;
+use tidegate_world::{Received, Timestamp};
+
+use crate::branch::BranchText;
+use crate::endpoint::Endpoint;
+use crate::instead::Instead;
+use crate::onward::Onward;
+use crate::recent::Recent;
+use crate::request::Request;
+use crate::routing::Hop;
+use crate::secret::ProcessMark;
+use crate::settings::{Choice, Mode, canonical};
+use crate::stateful::TIMER_C;
+use crate::transaction_branch::{TargetTag, TransactionBranch};
+use crate::verification::Shown;
+
+/// Copies of one CANCEL at the most.
+const COPIES_MAX: usize = 8;
+
+/// CANCELs about which several back ends are asked at the same time, at the most.
+const ASKED_MAX: usize = 4096;
+
+/// Requests of before of which a response has come, at the most.
+const HEARD_MAX: usize = 4096;
+
+/// How long an answer to a CANCEL is waited for: 64·T1.
+const ASKED_FOR: Duration = Duration::from_secs(32);
+
+/// How long after its start a process cancels what the one before it has sent. What rings longer
+/// has sent a response meanwhile.
+const BEFORE_FOR: Duration = Duration::from_secs(300);
+
+/// Copies of a CANCEL after which those who have not answered are not waited for any more.
+const PATIENCE: u8 = 3;
+
+/// What is known of requests that this process has not sent.
+pub(crate) struct Lost {
+    heard: Recent<ArrayVec<Heard, 4>>,
+    asked: Recent<Asked>,
+}
+
+/// A back end that has answered an INVITE of before.
+#[derive(Clone)]
+struct Heard {
+    target: SocketAddr,
+    /// The branch under which it has the INVITE.
+    text: BranchText,
+    has_refused: bool,
+}
+
+/// A CANCEL about which several back ends are asked.
+#[derive(Default)]
+struct Asked {
+    /// Whom, and a hash of the branch.
+    of: ArrayVec<(SocketAddr, u64), COPIES_MAX>,
+    /// Which of them do not know it: a bit for each.
+    denied: u8,
+    /// The caller has his answer.
+    is_answered: bool,
+    /// How often it has come.
+    copies: u8,
+}
+
+impl Default for Lost {
+    fn default() -> Self {
+        Self { heard: Recent::new(TIMER_C, HEARD_MAX), asked: Recent::new(ASKED_FOR, ASKED_MAX) }
+    }
+}
+
+type Targets = ArrayVec<(SocketAddr, BranchText), COPIES_MAX>;
+
+impl Endpoint {
+    /// Forwards a CANCEL or ACK that nothing here is known of.
+    pub(crate) fn forward_lost(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        request: &Request<'_>,
+    ) -> Result<(), Instead> {
+        self.shown = Shown::Stray;
+        let Some((targets, own_routes)) = self.lost_targets(now, received, request) else {
+            return Err(UNKNOWN);
+        };
+        if targets.len() > 1 && request.method == Method::Cancel {
+            self.ask(now, request.identity, &targets)?;
+        }
+        let ingress = self.addresses().listener_at(received.path.local);
+        for (target, text) in targets {
+            let onward = Onward {
+                target,
+                member: None,
+                toward_backend: true,
+                ingress: ingress as u8,
+                egress: self.egress(ingress, None, target)?,
+                own_routes,
+                is_strict: false,
+                max_breadth: None,
+            };
+            let remote = received.path.remote;
+            let bytes = self.write_request(remote, request, &onward, text.as_bytes())?;
+            self.counters.requests_forwarded.add(1);
+            self.send_onward(onward.egress, target, bytes);
+        }
+        Ok(())
+    }
+
+    /// The branch of a CANCEL or ACK that goes to `hop`, if its INVITE was not sent by this process
+    /// and that can be told.
+    pub(crate) fn lost_branch(
+        &self,
+        now: Timestamp,
+        received: &Received,
+        request: &Request<'_>,
+        hop: &Hop,
+    ) -> Option<BranchText> {
+        if !matches!(request.method, Method::Ack | Method::Cancel) {
+            return None;
+        }
+        let of_hop = |heard: &&Heard| heard.target == canonical(hop.target);
+        if let Some(heard) = self.heard(now, request).iter().find(of_hop) {
+            return Some(heard.text.clone());
+        }
+        let may_be_lost = request.method == Method::Cancel
+            && hop.tier == Tier::Stateful
+            && !self.calls().is_repeated(hop.call, request.identity);
+        may_be_lost.then(|| self.branch_of_before(now, received, request, hop.target)).flatten()
+    }
+
+    /// Where a request that nothing is known of goes, each with its branch, and how many of its
+    /// Routes name us; `None` if nobody could match it.
+    fn lost_targets(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        request: &Request<'_>,
+    ) -> Option<(Targets, u8)> {
+        let mut targets = Targets::new();
+        for heard in self.heard(now, request) {
+            if request.method == Method::Cancel || heard.has_refused {
+                targets.push((heard.target, heard.text.clone()));
+            }
+        }
+        let (pool, own_routes) = self.pool_of_lost(received, request)?;
+        let is_up = |&pool: &u16| self.pool_settings(pool).pool.is_up(now);
+        let pool = self.and_backups(pool).find(is_up).unwrap_or(pool);
+        let is_fork = matches!(self.pool_settings(pool).choice, Choice::All(_));
+        if request.method == Method::Cancel && (targets.is_empty() || is_fork) {
+            let mode = self.mode(pool);
+            for target in self.lost_members(now, pool, request)? {
+                let (derived, plain) = match mode {
+                    Mode::Transaction => (true, false),
+                    Mode::Stateless => (false, true),
+                    Mode::Adaptive => (true, true),
+                };
+                let before = || self.branch_of_before(now, received, request, target);
+                let stateless = || self.stateless_branch(received, request);
+                let texts = [derived.then(before).flatten(), plain.then(stateless)];
+                for text in texts.into_iter().flatten() {
+                    let is_same = |(at, of): &(SocketAddr, BranchText)| {
+                        *at == target && of.as_bytes() == text.as_bytes()
+                    };
+                    if !targets.iter().any(is_same) {
+                        targets.try_push((target, text)).ok()?;
+                    }
+                }
+            }
+        }
+        (!targets.is_empty()).then_some((targets, own_routes))
+    }
+
+    /// Back ends of a pool that may have the INVITE of a CANCEL; `None` if they are too many, or if
+    /// this process would know of it.
+    fn lost_members(
+        &mut self,
+        now: Timestamp,
+        pool: u16,
+        request: &Request<'_>,
+    ) -> Option<ArrayVec<SocketAddr, COPIES_MAX>> {
+        let fingerprint = self.keys().call.fingerprint(request.essentials.call_id);
+        let key = self.choice_key(pool, request, fingerprint);
+        let is_after_another = self.process_before(now).is_some();
+        let is_fork = matches!(self.pool_settings(pool).choice, Choice::All(_));
+        let picker = self.picker_mut(pool);
+        let mut members = ArrayVec::new();
+        if !is_fork && let Some(index) = picker.pick_by_key(now, key) {
+            members.extend(picker.backend(index).address().map(canonical));
+            return Some(members);
+        }
+        if !is_after_another {
+            return None;
+        }
+        // Who takes no new calls may have this one.
+        for backend in picker.pool().backends().iter().filter(|backend| backend.is_alive(now)) {
+            if let Some(address) = backend.address() {
+                members.try_push(canonical(address)).ok()?;
+            }
+        }
+        Some(members)
+    }
+
+    /// The process before this one, if what it has sent may still wait for its answer.
+    fn process_before(&self, now: Timestamp) -> Option<ProcessMark> {
+        // Time is counted from the start of the process.
+        self.keys().before.filter(|_| now < Timestamp::ZERO + BEFORE_FOR)
+    }
+
+    /// The branch that the process before this one would have made for the INVITE of a CANCEL.
+    fn branch_of_before(
+        &self,
+        now: Timestamp,
+        received: &Received,
+        request: &Request<'_>,
+        target: SocketAddr,
+    ) -> Option<BranchText> {
+        let process = self.process_before(now)?;
+        let branch = TransactionBranch {
+            listener: self.addresses().listener_at(received.path.local) as u8,
+            shard: self.shard() as u8,
+            process,
+            identity: request.identity,
+            tag: TargetTag::of(self.keys(), target, 0),
+            loop_hash: self.loop_hash(received, request),
+        };
+        let back = reply_target(&request.essentials.via, received.path.remote);
+        Some(branch.encode(self.keys(), back))
+    }
+
+    fn heard(&self, now: Timestamp, request: &Request<'_>) -> &[Heard] {
+        if self.lost().heard.is_empty() {
+            return &[];
+        }
+        self.lost().heard.get(now, request.identity).map_or(&[], |heard| heard)
+    }
+
+    /// Notes which back ends are asked; an error if there is no room for that.
+    fn ask(&mut self, now: Timestamp, identity: u64, targets: &Targets) -> Result<(), Instead> {
+        let hash = |text: &BranchText| self.keys().identity.hash(&[text.as_bytes()]);
+        let of = targets.iter().map(|(target, text)| (*target, hash(text))).collect();
+        let asked = self.lost_mut().asked.entry(now, identity).ok_or(UNKNOWN)?;
+        let copies = asked.copies.saturating_add(1);
+        *asked = Asked { of, copies, ..Asked::default() };
+        Ok(())
+    }
+
+    /// Learns from a response to a request that this process does not know. `false` if it is not to
+    /// be passed: another back end may know better.
+    pub(crate) fn learn_lost(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        passage: &Passage<'_>,
+    ) -> bool {
+        let is_cancel = passage.cseq.method == Method::Cancel;
+        if !is_cancel && passage.cseq.method != Method::Invite {
+            return true;
+        }
+        let text = passage.branch.unwrap_or_default();
+        let hash = |parts: &[&[u8]]| self.keys().identity.hash(parts);
+        let Some(via) = &passage.next else { return true };
+        let branch = via.branch().unwrap_or_default();
+        let Some(identity) = identity_of_branch(branch, via.sent_by, hash) else { return true };
+        let text_hash = hash(&[text]);
+        let target = canonical(received.path.remote);
+        if is_cancel {
+            let asked = self.lost_mut().asked.get_mut(now, identity);
+            return asked.is_none_or(|asked| asked.passes(passage.status, (target, text_hash)));
+        }
+        if self.addresses().member(target).is_some()
+            && let Some(text) = BranchText::copied(text)
+            && let Some(all) = self.lost_mut().heard.entry(now, identity)
+        {
+            let is_same = |heard: &&mut Heard| {
+                heard.target == target && heard.text.as_bytes() == text.as_bytes()
+            };
+            let has_refused = passage.status >= 300;
+            match all.iter_mut().find(is_same) {
+                Some(heard) => heard.has_refused |= has_refused,
+                // More branches than that are not told apart.
+                None => {
+                    let _ = all.try_push(Heard { target, text, has_refused });
+                }
+            }
+        }
+        true
+    }
+}
+
+/// RFC 3261 §21.4.19.
+const UNKNOWN: Instead = Instead::Reply(481, "no such call");
+
+impl Asked {
+    /// Whether the answer of one of them is the caller's.
+    fn passes(&mut self, status: u16, from: (SocketAddr, u64)) -> bool {
+        if self.is_answered || status < 200 {
+            return false;
+        }
+        if let Some(index) = self.of.iter().position(|of| *of == from) {
+            self.denied |= 1 << index;
+        }
+        let all = self.denied.count_ones() as usize == self.of.len();
+        self.is_answered = status < 300 || all || self.copies >= PATIENCE;
+        self.is_answered
+    }
+}

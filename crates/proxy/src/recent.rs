@@ -1,0 +1,81 @@
+//! A bounded map whose entries live for a fixed time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tidegate_world::Timestamp;
+
+/// What was learnt lately, by a keyed hash.
+pub(crate) struct Recent<T> {
+    by_key: HashMap<u64, (Timestamp, T)>,
+    /// The oldest first.
+    order: VecDeque<(Timestamp, u64)>,
+    life: Duration,
+    length_max: usize,
+}
+
+impl<T> Recent<T> {
+    pub(crate) fn new(life: Duration, length_max: usize) -> Self {
+        Self { by_key: HashMap::new(), order: VecDeque::new(), life, length_max }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    pub(crate) fn get(&self, now: Timestamp, key: u64) -> Option<&T> {
+        let (since, value) = self.by_key.get(&key)?;
+        (now < *since + self.life).then_some(value)
+    }
+
+    pub(crate) fn get_mut(&mut self, now: Timestamp, key: u64) -> Option<&mut T> {
+        let (since, value) = self.by_key.get_mut(&key)?;
+        (now < *since + self.life).then_some(value)
+    }
+
+    /// The value of `key`, or a new one; `None` if there is no room for that.
+    pub(crate) fn entry(&mut self, now: Timestamp, key: u64) -> Option<&mut T>
+    where
+        T: Default,
+    {
+        while let Some(&(since, old)) = self.order.front()
+            && since + self.life <= now
+        {
+            self.order.pop_front();
+            self.by_key.remove(&old);
+        }
+        if !self.by_key.contains_key(&key) {
+            if self.by_key.len() >= self.length_max {
+                return None;
+            }
+            self.order.push_back((now, key));
+            self.by_key.insert(key, (now, T::default()));
+        }
+        self.by_key.get_mut(&key).map(|(_, value)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(s: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(s)
+    }
+
+    #[test]
+    fn entries_end_with_their_time_and_make_room() {
+        let mut recent = Recent::<u8>::new(Duration::from_secs(10), 2);
+        assert!(recent.is_empty());
+        *recent.entry(at(0), 1).unwrap() = 7;
+        *recent.entry(at(5), 2).unwrap() = 8;
+        assert!(recent.entry(at(9), 3).is_none(), "full");
+        assert_eq!(recent.entry(at(9), 1), Some(&mut 7), "what is there has room");
+        assert_eq!((recent.get(at(9), 1), recent.get(at(10), 1)), (Some(&7), None));
+        assert_eq!(recent.get_mut(at(10), 2), Some(&mut 8));
+        assert_eq!(recent.entry(at(10), 1), Some(&mut 0), "begun anew");
+        assert!(recent.entry(at(14), 3).is_none());
+        assert_eq!(recent.entry(at(15), 3), Some(&mut 0));
+    }
+}

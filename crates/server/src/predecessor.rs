@@ -1,0 +1,50 @@
+//! The process before this one, of which a number stays in the state directory.
+//!
+//! With it a CANCEL finds the call that the process before this one has sent out (`proxy::lost`).
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use tidegate_world::Seed;
+
+/// The name of the file in the state directory.
+pub const FILE_NAME: &str = "process";
+
+/// Bytes of the file at the most.
+const BYTES_MAX: usize = 32;
+
+/// Returns the seed of the process before this one, and leaves that of this one for the next.
+///
+/// Without such a file, or if it cannot be written, all works but that: no reason not to start.
+pub fn succeed(state_dir: &Path, own: Seed) -> Option<Seed> {
+    let path = state_dir.join(FILE_NAME);
+    let text = fs::read_to_string(&path).ok().filter(|text| text.len() <= BYTES_MAX);
+    let before = text.and_then(|text| text.trim().parse().ok()).map(Seed);
+    let draft = state_dir.join(format!("{FILE_NAME}.{:016x}", own.0));
+    let mut options = fs::OpenOptions::new();
+    let written = options.write(true).create_new(true).mode(0o600).open(&draft);
+    let written = written.and_then(|mut file| writeln!(file, "{}", own.0));
+    if written.and_then(|()| fs::rename(&draft, &path)).is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_process_knows_the_one_before_it() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(succeed(dir.path(), Seed(u64::MAX)), None);
+        assert_eq!(succeed(dir.path(), Seed(2)), Some(Seed(u64::MAX)));
+        fs::write(dir.path().join(FILE_NAME), "no number").unwrap();
+        assert_eq!(succeed(dir.path(), Seed(3)), None);
+        assert_eq!(succeed(dir.path(), Seed(4)), Some(Seed(3)));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
+        assert_eq!(succeed(&dir.path().join("absent"), Seed(5)), None);
+    }
+}
