@@ -82,7 +82,7 @@ fn all_of_a_branch_has_the_uri_that_was_sent() {
     let out = sent(&mut s, uri, "c1");
     assert_eq!(out.start(), "INVITE sip:bob@example.com SIP/2.0");
     s.pass(std::time::Duration::from_millis(500));
-    assert_eq!(s.sent(), [out.clone()]);
+    assert_eq!(s.sent(), std::slice::from_ref(&out));
     s.send(BACKEND_A, &out.answer("180 Ringing"));
     let cancelled = s.send(CALLER, &request("CANCEL", uri, "c1", 1, ""));
     assert!(cancelled.iter().any(|c| c.start() == "CANCEL sip:bob@example.com SIP/2.0"));

@@ -57,7 +57,6 @@ impl Endpoint {
 
     /// Sends a request without body on the hop of a branch, with the identity that `model`
     /// has: a response to the branch, or its request. `more` are further header lines.
-    #[expect(clippy::too_many_arguments, reason = "they are what the message is made of")]
     fn send_hop(
         &mut self,
         context: &Context,
