@@ -49,19 +49,20 @@ impl Endpoint {
         let is_present =
             |member: &Member| self.backend(*member).is_present_at(canonical(received.path.remote));
         let present = member.filter(is_present);
-        if let Some(member) = present {
-            self.backend(member).on_answered(now);
-        }
         match asked {
             Asked::Transaction(branch) => {
                 self.tiering.note(Tier::Stateful);
+                self.note_alive(now, self.owner(&branch, received.path.remote, present));
                 self.serve_answer(now, received, &passage, &branch).map_err(Astray::Drop)
             }
             Asked::Before { listener, .. } => {
+                // Its MAC says that one of us has sent the request, and its source who answers.
+                self.note_alive(now, present);
                 self.pass_back(received, &passage, remote, listener, None)
             }
             Asked::Stateless(branch) => {
                 self.tiering.note(Tier::Stateless);
+                self.note_alive(now, present);
                 let call = self.calls().find(self.keys().call.fingerprint(passage.call_id));
                 if let Some(call) = call {
                     let transaction =
@@ -72,14 +73,40 @@ impl Endpoint {
                         && let Some(member) = present
                         && let Some(sent) = self.calls().sent_at(call, transaction)
                     {
+                        let parties = self.calls().parties(call, transaction);
                         let backend = self.backend(member);
-                        backend.on_refused(now, None);
-                        backend.on_not_taken(sent);
+                        let sources = self.pool_settings(member.pool).pool.watch(now);
+                        if backend.on_refused(now, parties, sources, None) {
+                            backend.on_not_taken(sent);
+                        }
                     }
                     self.calls_mut().on_response(now, call, transaction, answer);
                 }
                 self.pass_back(received, &passage, remote, branch.listener, branch.asked)
             }
+        }
+    }
+
+    /// The back end that a response to one of our transactions comes from: the one that is `present`
+    /// at its source, if its branch went there or is over.
+    fn owner(
+        &self,
+        branch: &TransactionBranch,
+        remote: SocketAddr,
+        present: Option<Member>,
+    ) -> Option<Member> {
+        let context = self.transactions().get(branch.context);
+        let Some(context) = context.filter(|context| context.loop_hash == branch.loop_hash) else {
+            return present;
+        };
+        let branch = context.branches.get(usize::from(branch.index))?;
+        present.filter(|_| self.has_sent(branch, remote))
+    }
+
+    /// A back end has answered something that was ours.
+    fn note_alive(&self, now: Timestamp, member: Option<Member>) {
+        if let Some(member) = member {
+            self.backend(member).on_answered(now);
         }
     }
 

@@ -20,5 +20,5 @@ mod timeout;
 mod transactions;
 
 pub(crate) use begin::FULL;
-pub(crate) use context::{Branch, Pending};
+pub(crate) use context::{Branch, Context, Live, Pending};
 pub(crate) use transactions::Transactions;

@@ -35,7 +35,7 @@ static REPLIED: Family =
     Family::counter("replies", "Responses made by the proxy itself, by status");
 static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages forwarded, by kind");
 
-static ALONE: [Number<Counters>; 16] = [
+static ALONE: [Number<Counters>; 17] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
         c.retransmissions.get().into()
     }),
@@ -72,6 +72,14 @@ static ALONE: [Number<Counters>; 16] = [
             "Responses sent again: for a repeated request, or no ACK",
         ),
         |c| c.responses_resent.get().into(),
+    ),
+    (
+        Family::counter(
+            "failovers_denied",
+            "Requests answered with 503 by several back ends that were not tried at another one, \
+             because the budget for that was spent",
+        ),
+        |c| c.failovers_denied.get().into(),
     ),
     (Family::counter("cancels", "Branches of a request cancelled by the proxy"), |c| {
         c.cancels.get().into()
