@@ -173,6 +173,19 @@ fn many_callers_take_turns() {
 }
 
 #[test]
+fn many_callees_are_called_in_turn() {
+    let mut net = Net::new(CallerConfig { callees: 3, ..calling(100.0, 30) }, answering(), 10);
+    net.trace = Some(Vec::new());
+    let (caller, _) = net.run_out();
+    assert_eq!(caller.completed, 30, "what belongs to a call is for the same");
+    let trace = net.trace.unwrap();
+    for callee in 0..3 {
+        let to = format!("INVITE sip:service-{callee}@");
+        assert_eq!(trace.iter().filter(|(_, text)| text.starts_with(&to)).count(), 10);
+    }
+}
+
+#[test]
 fn uneven_callers_have_names_of_16_lengths() {
     let config = CallerConfig { callers: 32, uneven: true, ..calling(100.0, 64) };
     let mut net = Net::new(config, answering(), 10);

@@ -249,6 +249,7 @@ fn what_no_caller_can_follow_is_refused() {
     assert_eq!(refused(|c| c.uri = "sip:a@b\r\nX: y".to_owned()), Some(Impossible::Uri));
     assert_eq!(refused(|c| c.uri = "a".repeat(1025)), Some(Impossible::Uri));
     assert_eq!(refused(|c| c.callers = 0), Some(Impossible::Callers));
+    assert_eq!(refused(|c| c.callees = 0), Some(Impossible::Callees));
     assert_eq!(refused(|c| c.slack = Duration::from_micros(1001)), Some(Impossible::Slack));
     assert_eq!(refused(|c| c.timing.t1 = Duration::ZERO), Some(Impossible::T1));
 }

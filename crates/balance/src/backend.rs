@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::health::{Duty, Health, State};
+use crate::health::{Duty, Evidence, Health, Parties, Sources, State};
 use crate::lease::Weighs;
 use crate::limit::Allowance;
 use crate::response_time::ResponseTimes;
@@ -24,6 +24,7 @@ pub struct Backend {
     name: Box<str>,
     location: Location,
     load: Load,
+    evidence: Evidence,
     allowance: Allowance,
     response_times: ResponseTimes,
 }
@@ -53,6 +54,8 @@ struct Load {
     answered_at: AtomicU64,
     /// When it last refused for overload.
     refused_at: AtomicU64,
+    /// Requests given to it while it was spared.
+    spared: AtomicU64,
 }
 
 const _: () = assert!(std::mem::offset_of!(Load, health) == 32, "half of them are its");
@@ -68,6 +71,7 @@ impl Backend {
             name: name.into(),
             location: location.into(),
             load: Load::default(),
+            evidence: Evidence::default(),
             allowance: Allowance::default(),
             response_times: ResponseTimes::default(),
         };
@@ -124,6 +128,7 @@ impl Backend {
         let has_moved = self.named().is_some_and(|named| named.move_to(ip));
         if has_moved {
             self.load.health.forget();
+            self.evidence.forget();
             self.forget_learned();
         }
         has_moved
@@ -287,6 +292,7 @@ impl Backend {
     /// It has answered a probe; `rise` in a row bring it back.
     pub fn on_probe_answered(&self, now: Timestamp, rise: u32) {
         self.load.probes.fetch_add(1, Relaxed);
+        self.load.health.set_failing_probes(false);
         self.load.health.change(now, |liveness| liveness.on_probe_answered(now, rise));
         self.note_answered(now);
     }
@@ -297,6 +303,7 @@ impl Backend {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.probe_failures.fetch_add(1, Relaxed);
         self.load.health.change(now, |liveness| liveness.on_unanswered(now, fall, UNTIL_PROBED));
+        self.load.health.set_failing_probes(true);
     }
 
     /// Nothing probes it from now on: what would bring it back comes by itself after `pause`.
@@ -322,13 +329,77 @@ impl Backend {
         self.load.answered_at.load(Relaxed) > since.as_nanos()
     }
 
-    /// It has answered 503: it has more than it can do. It gets no new calls for `wait`.
-    pub fn on_refused(&self, now: Timestamp, wait: Option<Duration>) {
+    /// Whether it matters who the requests are from and for that it is given: it has refused
+    /// something a moment ago.
+    pub fn is_watched(&self, now: Timestamp) -> bool {
+        self.evidence.is_watched(now)
+    }
+
+    /// It is given a new request of these parties, while it is [watched](Self::is_watched).
+    pub fn on_given(&self, now: Timestamp, parties: Parties) {
+        self.evidence.on_given(now, parties);
+    }
+
+    /// It is watched from now on. The sources of what it was given of late.
+    pub(crate) fn watch(&self, now: Timestamp) -> Sources {
+        self.evidence.watch(now)
+    }
+
+    /// It has left a new request of these parties unserved, in a pool that [`watch`](crate::Pool::watch)
+    /// has seen these sources of. Whether that is a sign of its load, by all that it was given and did
+    /// not serve of late.
+    pub fn on_unserved(&self, now: Timestamp, parties: Option<Parties>, of: Sources) -> bool {
+        self.evidence.on_refused(now, parties, of).teaches
+    }
+
+    /// The same of one that it has answered with 503. If that is a sign of its load, and most of what
+    /// it was given is refused, it gets no new calls for `wait`.
+    pub fn on_refused(
+        &self,
+        now: Timestamp,
+        parties: Option<Parties>,
+        of: Sources,
+        wait: Option<Duration>,
+    ) -> bool {
         self.load.refusals.fetch_add(1, Relaxed);
-        if let Some(wait) = wait {
+        let verdict = self.evidence.on_refused(now, parties, of);
+        if let Some(wait) = wait.filter(|_| verdict.pauses) {
             self.load.health.pause(now, wait);
         }
-        self.load.refused_at.store(now.as_nanos().max(1), Relaxed);
+        if verdict.teaches {
+            self.load.refused_at.store(now.as_nanos().max(1), Relaxed);
+        }
+        verdict.teaches
+    }
+
+    /// Whether nothing that it did excludes it from new calls.
+    pub fn is_clear(&self, now: Timestamp) -> bool {
+        self.load.health.is_clear(now)
+    }
+
+    /// Requests have shown what excludes it: the last time counts when its pool decides who is
+    /// [spared](crate::Pool::spare).
+    pub fn note_excluded(&self, now: Timestamp) {
+        self.load.health.note_excluded(now);
+    }
+
+    /// Whether it could have calls: it is in service and has an address.
+    pub(crate) fn is_in_service(&self) -> bool {
+        self.duty() == Duty::InService && self.is_somewhere()
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.load.health
+    }
+
+    /// Whether it is given calls although it is busy or down.
+    pub fn is_spared(&self) -> bool {
+        self.load.health.is_spared()
+    }
+
+    /// Requests that it was given although it was busy or down, because too many of its pool were.
+    pub fn spared(&self) -> u64 {
+        self.load.spared.load(Relaxed)
     }
 
     /// Whether it refused for overload within the last `within`.
@@ -354,8 +425,11 @@ impl Backend {
         self.load.is_limited.store(is_limited, Relaxed);
     }
 
-    pub(crate) fn note_assigned(&self) {
+    pub(crate) fn note_assigned(&self, now: Timestamp) {
         self.load.assigned.fetch_add(1, Relaxed);
+        if self.load.health.is_spared() && !self.load.health.is_clear(now) {
+            self.load.spared.fetch_add(1, Relaxed);
+        }
     }
 
     pub(crate) fn response_times(&self) -> &ResponseTimes {

@@ -10,13 +10,16 @@
 //!
 //! The thresholds `fall` and `rise` are those of HAProxy's health checks.
 
+mod evidence;
 mod liveness;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
+pub(crate) use evidence::Evidence;
+pub use evidence::{Parties, Sources};
 pub use liveness::COUNT_MAX;
 pub(crate) use liveness::Liveness;
 
@@ -48,6 +51,9 @@ pub enum State {
     SlowStart,
     /// It has asked for a pause.
     Busy,
+    /// It takes calls although it is busy or down by what requests have shown: too many of its pool
+    /// would be excluded otherwise.
+    Spared,
     /// It does not answer, or its host name has no address.
     Down,
     /// [`Duty::Draining`].
@@ -60,11 +66,12 @@ pub enum State {
 
 impl State {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Up,
         Self::Suspect,
         Self::SlowStart,
         Self::Busy,
+        Self::Spared,
         Self::Down,
         Self::Draining,
         Self::Maintenance,
@@ -78,6 +85,7 @@ impl State {
             Self::Suspect => "suspect",
             Self::SlowStart => "slow-start",
             Self::Busy => "busy",
+            Self::Spared => "spared",
             Self::Down => "down",
             Self::Draining => "draining",
             Self::Maintenance => "maintenance",
@@ -108,19 +116,54 @@ pub(crate) struct Health {
     returns: AtomicU64,
     /// Since when there is anything to know of it.
     known_since: AtomicU64,
+    /// When requests were last the reason that it is excluded.
+    excluded_at: AtomicU64,
+    /// It has failed its last probe: while it is down that says so, and not requests alone.
+    fails_probes: AtomicBool,
+    /// It takes calls all the same.
+    is_spared: AtomicBool,
 }
 
 impl Health {
-    /// Whether it answers, as far as one knows.
+    /// Whether it answers, as far as one knows, or is taken for one that does.
     pub fn is_alive(&self, now: Timestamp) -> bool {
-        self.liveness().is_up(now)
+        self.liveness().is_up(now) || self.is_spared.load(Relaxed)
     }
 
     /// Whether it may be given new calls.
     pub fn takes_calls(&self, now: Timestamp) -> bool {
-        self.is_alive(now)
-            && self.busy_until.load(Relaxed) <= now.as_nanos()
-            && self.duty().0 == Duty::InService
+        // Of one that is excluded nothing more is asked than whether it is spared.
+        (self.is_clear(now) || self.is_spared.load(Relaxed)) && self.duty().0 == Duty::InService
+    }
+
+    /// Whether nothing that it did excludes it.
+    pub fn is_clear(&self, now: Timestamp) -> bool {
+        self.liveness().is_up(now) && self.busy_until.load(Relaxed) <= now.as_nanos()
+    }
+
+    /// When requests last showed what excludes it, if nothing but that does. Probes that fail are
+    /// better evidence.
+    pub fn excluded_by_requests_at(&self, now: Timestamp) -> Option<u64> {
+        let fails_probes = self.fails_probes.load(Relaxed) && !self.liveness().is_up(now);
+        (!self.is_clear(now) && !fails_probes).then(|| self.excluded_at.load(Relaxed))
+    }
+
+    /// Requests have shown what excludes it.
+    pub fn note_excluded(&self, now: Timestamp) {
+        self.excluded_at.store(now.as_nanos(), Relaxed);
+    }
+
+    pub fn set_failing_probes(&self, fails: bool) {
+        self.fails_probes.store(fails, Relaxed);
+    }
+
+    /// Whether it takes calls although it is excluded.
+    pub fn is_spared(&self) -> bool {
+        self.is_spared.load(Relaxed)
+    }
+
+    pub fn set_spared(&self, is_spared: bool) {
+        self.is_spared.store(is_spared, Relaxed);
     }
 
     /// When it may be given new calls, or could be before, if nothing else happens; `None` if
@@ -154,6 +197,8 @@ impl Health {
     pub fn forget(&self) {
         self.liveness.store(Liveness::COLD.pack(), Relaxed);
         self.busy_until.store(0, Relaxed);
+        self.set_failing_probes(false);
+        self.set_spared(false);
     }
 
     /// It was not there before `now`.
@@ -179,6 +224,7 @@ impl Health {
         let before = Liveness::unpack(before);
         match (before.is_up(now), next(before).is_up(now)) {
             (true, false) => {
+                self.set_failing_probes(false);
                 self.fell_at.store(now.as_nanos(), Relaxed);
                 self.falls.fetch_add(1, Relaxed);
             }
@@ -228,6 +274,9 @@ impl Health {
             Duty::Draining => (State::Draining, since),
             Duty::Maintenance => (State::Maintenance, since),
             Duty::Removed => (State::Removed, since),
+            Duty::InService if self.is_spared() && !self.is_clear(now) => {
+                (State::Spared, Timestamp::from_nanos(self.excluded_at.load(Relaxed)))
+            }
             Duty::InService if !liveness.is_up(now) => {
                 (State::Down, Timestamp::from_nanos(self.fell_at.load(Relaxed)))
             }

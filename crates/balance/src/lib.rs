@@ -35,6 +35,7 @@
 //! sessions of any kind. `examples/workers.rs` balances jobs over worker threads.
 
 mod backend;
+mod budget;
 mod cost_ratio;
 mod fleet;
 mod group;
@@ -52,9 +53,10 @@ pub mod registry;
 mod response_time;
 
 pub use backend::{Backend, UNTIL_PROBED};
+pub use budget::RetryBudget;
 pub use fleet::{Fleet, Muster, Post};
 pub use hashing::fnv1a;
-pub use health::{COUNT_MAX, Duty, State};
+pub use health::{COUNT_MAX, Duty, Parties, Sources, State};
 pub use lease::{Lease, Work};
 pub use limit::{Demand, Learning, Limits};
 pub use location::{Location, Lookups, Named, PLACES_MAX, Place, Site};

@@ -10,7 +10,7 @@ use crate::limit::Allotment;
 use crate::policy::{Candidates, Choose, hash, peak_ewma, tlwl};
 use crate::registry::Values;
 use crate::response_time::Watch;
-use crate::{Backend, Demand, Key, Lease, Policy, Pool, Work};
+use crate::{Backend, Demand, Key, Lease, Policy, Pool, RetryBudget, Work};
 
 /// Choices in vain because another shard has taken what was left meanwhile.
 const TRIES: usize = 8;
@@ -47,6 +47,7 @@ pub struct Picker {
     hash: hash::Hash,
     weights: tlwl::Weights,
     watch: Watch,
+    retries: RetryBudget,
     draws: Stream,
 }
 
@@ -73,6 +74,7 @@ impl Picker {
             hash: hash::Hash::new(pool.backends()),
             watch: Watch { decay, learns: weights.learns },
             weights,
+            retries: RetryBudget::default(),
             pool,
             draws,
         }
@@ -92,6 +94,11 @@ impl Picker {
             && own.iter().zip(others).all(|(a, b)| Arc::ptr_eq(a, b))
             && others.iter().map(|backend| backend.weight()).eq(self.shares.iter().copied())
             && self.groups == Groups::of(others)
+    }
+
+    /// What further tries of refused requests are paid from; who gives a new request earns.
+    pub fn retries(&mut self) -> &mut RetryBudget {
+        &mut self.retries
     }
 
     /// What of a request the policy chooses by.
@@ -116,7 +123,7 @@ impl Picker {
         may_have: impl Fn(usize, &Backend) -> bool,
     ) -> Option<usize> {
         let picked = self.choose(now, key, may_have)?;
-        self.backend(picked).note_assigned();
+        self.backend(picked).note_assigned(now);
         Some(picked)
     }
 
@@ -137,7 +144,7 @@ impl Picker {
         for _ in 0..TRIES {
             let Some(index) = self.choose(now, key, has_headroom) else { break };
             if let Some(Allotment(call)) = self.backend(index).allot(now, demand) {
-                self.backend(index).note_assigned();
+                self.backend(index).note_assigned(now);
                 return Ok(Assigned { index, call });
             }
         }

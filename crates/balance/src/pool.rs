@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_world::Timestamp;
 
-use crate::{Backend, Demand, Location};
+use crate::{Backend, Demand, Location, Sources};
 
 /// A pool of back ends; a clone is another handle on the same counts.
 #[derive(Clone, Debug)]
@@ -59,6 +59,45 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_up(now))
     }
 
+    /// One of them has refused something: all of them are watched from now on. The sources of what
+    /// they were given of late; whoever refuses may have been given the requests of few of them.
+    pub fn watch(&self, now: Timestamp) -> Sources {
+        self.backends.iter().fold(Sources::default(), |all, backend| all.and(backend.watch(now)))
+    }
+
+    /// Caps what requests alone exclude (503s, silence, ICMP) at `share_max` of those in service: if
+    /// more are excluded, the ones whose last exclusion is longest ago are spared, and take calls. At
+    /// least one may be used unless probes say otherwise of all. Without `may_spare`, because another
+    /// pool stands in, nobody is. Returns whether anybody is spared who was not.
+    ///
+    /// Of two shards that do this at once, one may undo what the other did, until the next exclusion.
+    pub fn spare(&self, now: Timestamp, share_max: f64, may_spare: bool) -> bool {
+        let in_service = || self.backends.iter().filter(|backend| backend.is_in_service());
+        let (mut count, mut usable) = (0_usize, 0_usize);
+        for backend in in_service() {
+            count += 1;
+            usable += usize::from(backend.is_clear(now));
+        }
+        let excluded_max = (count as f64 * share_max) as usize;
+        let usable_min = count.saturating_sub(excluded_max).max(1);
+        let mut missing = if may_spare { usable_min.saturating_sub(usable) } else { 0 };
+        let excluded = in_service()
+            .filter_map(|backend| Some((backend.health().excluded_by_requests_at(now)?, backend)));
+        let mut excluded: Vec<_> = excluded.collect();
+        excluded.sort_by_key(|(at, _)| *at);
+        let was_spared = |backend: &Backend| backend.health().is_spared();
+        let mut is_any_new = false;
+        for (_, backend) in &excluded {
+            let is_spared = missing > 0;
+            missing = missing.saturating_sub(1);
+            is_any_new |= is_spared && !was_spared(backend);
+            backend.health().set_spared(is_spared);
+        }
+        let others = in_service().filter(|b| b.health().excluded_by_requests_at(now).is_none());
+        others.for_each(|backend| backend.health().set_spared(false));
+        is_any_new
+    }
+
     /// Whether any of them has limits.
     pub fn is_limited(&self) -> bool {
         self.backends.iter().any(|backend| backend.is_limited())
@@ -85,3 +124,7 @@ impl Pool {
         self.backends.iter().map(free).sum()
     }
 }
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

@@ -56,7 +56,7 @@ fn warning(states: impl Iterator<Item = (State, bool)>) -> &'static str {
         (State::Down, false) => NO_ADDRESS,
         (State::Down, true) => DOWN,
         // It came back, or was tried in vain, a moment ago.
-        (State::Up | State::Suspect | State::SlowStart, _) => NOBODY,
+        (State::Up | State::Suspect | State::SlowStart | State::Spared, _) => NOBODY,
     });
     let Some(first) = whys.next() else { return NO_OTHER };
     if whys.all(|why| why == first) { first } else { NOBODY }

@@ -16,7 +16,7 @@ mod transaction;
 use std::time::Duration;
 
 use hashbrown::HashTable;
-use tidegate_balance::{Lease, Picker, Place};
+use tidegate_balance::{Lease, Parties, Picker, Place};
 use tidegate_control::Tier;
 use tidegate_world::{Timers, Timestamp};
 
@@ -225,6 +225,16 @@ impl Calls {
     /// that has answered it.
     pub(crate) fn sent_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.sent_at(transaction)
+    }
+
+    /// Whose transaction that is, for what becomes of it.
+    pub(crate) fn set_parties(&mut self, call: CallRef, of: Transaction, parties: Parties) {
+        self.change(call, |entry| entry.set_parties(of, parties));
+    }
+
+    /// Whose transaction that is, if it is known.
+    pub(crate) fn parties(&self, call: CallRef, transaction: Transaction) -> Option<Parties> {
+        self.get(call)?.parties(transaction)
     }
 
     /// A request goes to `member`, which `picker` is for. A call that it begins is counted there as

@@ -113,6 +113,8 @@ pub struct Counters {
     pub probes: Counter,
     /// Responses sent again, for a repeated request or because no ACK came.
     pub responses_resent: Counter,
+    /// Refused requests that were not tried once more, because the budget for that was spent.
+    pub failovers_denied: Counter,
     /// Branches cancelled by us.
     pub cancels: Counter,
     /// Transactions that ended without what they waited for.

@@ -216,6 +216,8 @@ impl Endpoint {
         self.tiering.enlist(&pools);
         self.door = Door::of(&pools, &rules);
         (self.pools, self.pickers, self.rules) = (pools, pickers, rules);
+        // Of other pools other shares may be excluded.
+        self.spare(now);
     }
 
     pub(crate) fn seed(&self) -> Seed {
@@ -372,6 +374,7 @@ impl Endpoint {
             let backend = self.backend(member);
             if backend.is_present_at(canonical(failure.path.remote)) {
                 backend.on_failed(now, self.pause_of(member.pool));
+                self.cap_exclusions(now, member);
                 self.probe_unreachable(now, member);
             }
         }

@@ -37,10 +37,18 @@ impl Endpoint {
         let transaction = Transaction { identity: branch.identity, method: request.method };
         // An ACK and a CANCEL share the identity of their INVITE.
         let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
-        if alone && self.calls().is_repeated(hop.call, transaction.identity) {
+        let is_repeated = alone && self.calls().is_repeated(hop.call, transaction.identity);
+        if is_repeated {
             self.counters.retransmissions.add(1);
         }
+        let new = hop.member.filter(|_| hop.choice.is_some() && !is_repeated);
+        let source = received.path.remote.ip();
+        let parties = new.and_then(|member| self.note_given(now, member, source, request));
+        let call = hop.call;
         self.note_request(now, hop, transaction);
+        if let Some(parties) = parties {
+            self.calls_mut().set_parties(call, transaction, parties);
+        }
         self.counters.requests_forwarded.add(1);
         self.send_onward(onward.egress, onward.target, bytes);
         Ok(())

@@ -5,15 +5,18 @@
 //! [`tidegate_balance::State`].
 
 use std::mem;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tidegate_balance::UNTIL_PROBED;
-use tidegate_sip::Message;
+use tidegate_balance::{Parties, UNTIL_PROBED};
+use tidegate_sip::{Host, Message, Uri};
 use tidegate_world::Timestamp;
 
 use crate::calls::Member;
 use crate::endpoint::Endpoint;
-use crate::stateful::{Branch, Pending};
+use crate::request::Request;
+use crate::settings::canonical;
+use crate::stateful::{Branch, Context, Live, Pending};
 
 /// How the health of a pool's back ends is learnt, and what follows from it.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +26,9 @@ pub struct Health {
     /// Requests in a row that a back end leaves unanswered until it is down, 1 to
     /// [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
     pub error_limit: u32,
+    /// The share of a pool's back ends that requests alone (503s, silence, ICMP) exclude at the most,
+    /// 0 to 1. Probes that fail may exclude all.
+    pub eject_max: f64,
     /// The longest Retry-After of a 503 that is honoured; what asks for more gets this. Zero: none.
     pub retry_after_max: Duration,
     /// For how long the weight of a back end that has returned grows; zero: it is whole at once.
@@ -71,6 +77,7 @@ impl Default for Health {
         Self {
             probe: None,
             error_limit: 1,
+            eject_max: 0.5,
             retry_after_max: Duration::from_secs(60),
             slow_start: Duration::ZERO,
         }
@@ -98,38 +105,127 @@ impl Endpoint {
         if is_probed { UNTIL_PROBED } else { self.failure_pause() }
     }
 
+    /// Whether the target of a branch has sent a response that came from `remote`. Another party that
+    /// has seen our Via, such as the phone behind it, may answer as well: that says nothing of it.
+    pub(crate) fn has_sent(&self, branch: &Branch, remote: SocketAddr) -> bool {
+        branch.target == canonical(remote)
+            || branch.member.is_some() && branch.member == self.addresses().member(remote)
+    }
+
     /// The target of a branch has refused its request for overload, by the 503 in `answer`.
     pub(crate) fn note_refused(
         &self,
         now: Timestamp,
         branch: &Branch,
         pending: &mut Pending,
+        parties: Option<Parties>,
         answer: &[u8],
     ) {
         let Some(member) = self.target_of(branch) else { return };
         let max = self.pool_settings(member.pool).health.retry_after_max;
         // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the
-        // duration specified in the Retry-After header field, if present."
+        // duration specified in the Retry-After header field, if present." The server that asks for
+        // it may be any behind this one, such as the phone of one callee: so it is honoured once
+        // several callers are refused for several callees.
         let asked = || Message::parse(answer).ok()?.retry_after().ok()?;
         let wait = if max.is_zero() { None } else { asked() };
         let wait = wait.map(|seconds| Duration::from_secs(seconds.into()).min(max));
         let backend = self.backend(member);
-        backend.on_refused(now, wait);
-        if mem::take(&mut pending.may_teach) {
+        let sources = self.pool_settings(member.pool).pool.watch(now);
+        let teaches = backend.on_refused(now, parties, sources, wait);
+        self.cap_exclusions(now, member);
+        if mem::take(&mut pending.may_teach) && teaches {
             backend.on_not_taken(pending.since);
         }
     }
 
     /// The target of a branch has been silent since that was sent. That is so at the end of
     /// `failover_after_ms`, and again at Timer B, if there was nobody else; but it teaches once.
-    pub(crate) fn note_silent(&self, now: Timestamp, branch: &Branch, pending: &mut Pending) {
+    pub(crate) fn note_silent(
+        &self,
+        now: Timestamp,
+        branch: &Branch,
+        pending: &mut Pending,
+        parties: Option<Parties>,
+    ) {
         let Some(member) = self.target_of(branch) else { return };
         let limit = self.pool_settings(member.pool).health.error_limit;
         let (backend, pause) = (self.backend(member), self.pause_of(member.pool));
         let since = pending.since;
-        if backend.on_silent(now, since, limit, pause) && mem::take(&mut pending.may_teach) {
-            backend.on_not_taken(since);
+        if !backend.on_silent(now, since, limit, pause) {
+            return;
         }
+        self.cap_exclusions(now, member);
+        if mem::take(&mut pending.may_teach) {
+            let sources = self.pool_settings(member.pool).pool.watch(now);
+            if backend.on_unserved(now, parties, sources) {
+                backend.on_not_taken(since);
+            }
+        }
+    }
+
+    /// Who sends a request and who is called, for the [evidence](Parties) of overload.
+    ///
+    /// The callee is the user of the Request-URI, by which whoever is behind us finds him: a To may
+    /// be anything. Of an IPv6 source the /64 counts, which is one subscriber's.
+    pub(crate) fn parties(&self, source: IpAddr, request: &Request<'_>) -> Parties {
+        let Uri { user, host, text, .. } = request.uri;
+        let user = user.map(|user| user.split(|&b| b == b';').next().unwrap_or(user));
+        let destination = match (user, host) {
+            (Some(user), _) => self.keys().call.hash(&[user]),
+            (None, Some(Host::Name(name))) => self.keys().call.hash(&[b"", name]),
+            (None, _) => self.keys().call.hash(&[b"", text]),
+        };
+        let source = match source.to_canonical() {
+            IpAddr::V4(ip) => self.keys().call.hash(&[&ip.octets()]),
+            IpAddr::V6(ip) => self.keys().call.hash(&[&ip.octets()[..8]]),
+        };
+        Parties::of(source, destination)
+    }
+
+    /// A new request goes to a back end: who it is from and for, if that matters there.
+    pub(crate) fn note_given(
+        &self,
+        now: Timestamp,
+        member: Member,
+        source: IpAddr,
+        request: &Request<'_>,
+    ) -> Option<Parties> {
+        let backend = self.backend(member);
+        if !backend.is_watched(now) {
+            return None;
+        }
+        let parties = self.parties(source, request);
+        backend.on_given(now, parties);
+        Some(parties)
+    }
+
+    /// The parties of a request that is held.
+    pub(crate) fn parties_of(&self, context: &Context, live: &Live) -> Option<Parties> {
+        let message = Message::parse(&live.request).ok()?;
+        Some(self.parties(live.source, &self.read_again(&message, context)?))
+    }
+
+    /// Requests may just have excluded a back end: if that is too many of its pool, some are spared.
+    pub(crate) fn cap_exclusions(&self, now: Timestamp, member: Member) {
+        let backend = self.backend(member);
+        if !backend.is_clear(now) {
+            backend.note_excluded(now);
+            self.spare(now);
+        }
+    }
+
+    /// Decides anew in each pool who takes calls although requests have shown what excludes it.
+    /// Nobody does where a pool stands in that has somebody up. Returns whether anybody does who did
+    /// not.
+    pub(crate) fn spare(&self, now: Timestamp) -> bool {
+        let mut is_any_new = false;
+        for (pool, settings) in (0..).zip(self.pools()) {
+            let mut backups = self.and_backups(pool).skip(1);
+            let has_other = backups.any(|pool| self.pool_settings(pool).pool.is_up(now));
+            is_any_new |= settings.pool.spare(now, settings.health.eject_max, !has_other);
+        }
+        is_any_new
     }
 
     /// The back end that a branch goes to. A request that comes from one goes elsewhere.

@@ -43,6 +43,26 @@ impl Endpoint {
         fingerprint: u128,
         demand: Option<Demand>,
     ) -> Result<Chosen, Instead> {
+        self.picker_mut(pool).retries().earn();
+        let assigned = self.try_assign(now, pool, call, request, fingerprint, demand);
+        match assigned {
+            // Rather than to nobody it goes to one of which requests alone have said that it is down.
+            Err(Instead::PoolDown(_)) if self.spare(now) => {
+                self.try_assign(now, pool, call, request, fingerprint, demand)
+            }
+            _ => assigned,
+        }
+    }
+
+    fn try_assign(
+        &mut self,
+        now: Timestamp,
+        pool: u16,
+        call: Option<CallRef>,
+        request: &Request<'_>,
+        fingerprint: u128,
+        demand: Option<Demand>,
+    ) -> Result<Chosen, Instead> {
         let pools: SmallVec<[u16; 4]> = self.and_backups(pool).collect();
         let may_have = |pool: &Pool| match demand {
             Some(demand) => pool.has_headroom(now, demand),

@@ -253,10 +253,14 @@ impl Endpoint {
         if !backend.is_present_at(address) {
             return;
         }
+        let was_clear = backend.is_clear(now);
         if answer.is_some_and(|status| probe.accept.holds(status)) {
             backend.on_probe_answered(now, probe.rise);
         } else {
             backend.on_probe_failed(now, probe.fall);
+        }
+        if backend.is_clear(now) != was_clear || backend.is_spared() {
+            self.spare(now);
         }
     }
 

@@ -63,9 +63,6 @@ impl Endpoint {
         let is_present =
             |member: &Member| self.backend(*member).is_present_at(canonical(received.path.remote));
         let present = member.filter(is_present);
-        if let Some(member) = present {
-            self.backend(member).on_answered(now);
-        }
         // Nobody knows the MAC but who has received the request. Back ends need no proof.
         let is_success =
             passage.cseq.method == Method::Invite && (200..300).contains(&passage.status);
@@ -75,9 +72,12 @@ impl Endpoint {
         match asked {
             Asked::Transaction(branch) => {
                 self.tiering.note(Tier::Stateful);
+                self.note_alive(now, self.owner(&branch, received.path.remote, present));
                 self.serve_answer(now, received, &passage, &branch).map_err(Astray::Drop)
             }
             Asked::Before { listener, .. } => {
+                // Its MAC says that one of us has sent the request, and its source who answers.
+                self.note_alive(now, present);
                 if !self.learn_lost(now, received, &passage) {
                     return Err(Astray::Drop(DropReason::RepeatedResponse));
                 }
@@ -85,6 +85,7 @@ impl Endpoint {
             }
             Asked::Stateless(branch) => {
                 self.tiering.note(Tier::Stateless);
+                self.note_alive(now, present);
                 let call = self.calls().find(self.keys().call.fingerprint(passage.call_id));
                 if let Some(call) = call {
                     let transaction =
@@ -95,9 +96,12 @@ impl Endpoint {
                         && let Some(member) = present
                         && let Some(sent) = self.calls().sent_at(call, transaction)
                     {
+                        let parties = self.calls().parties(call, transaction);
                         let backend = self.backend(member);
-                        backend.on_refused(now, None);
-                        backend.on_not_taken(sent);
+                        let sources = self.pool_settings(member.pool).pool.watch(now);
+                        if backend.on_refused(now, parties, sources, None) {
+                            backend.on_not_taken(sent);
+                        }
                     }
                     self.calls_mut().on_response(now, call, transaction, answer);
                 } else if !self.learn_lost(now, received, &passage) {
@@ -105,6 +109,29 @@ impl Endpoint {
                 }
                 self.pass_back(received, &passage, remote, branch.listener, branch.asked)
             }
+        }
+    }
+
+    /// The back end that a response to one of our transactions comes from: the one that is `present`
+    /// at its source, if its branch went there or is over.
+    fn owner(
+        &self,
+        branch: &TransactionBranch,
+        remote: SocketAddr,
+        present: Option<Member>,
+    ) -> Option<Member> {
+        let context = self.transactions().get(branch.context);
+        let Some(context) = context.filter(|context| context.loop_hash == branch.loop_hash) else {
+            return present;
+        };
+        let branch = context.branches.get(usize::from(branch.index))?;
+        present.filter(|_| self.has_sent(branch, remote))
+    }
+
+    /// A back end has answered something that was ours.
+    fn note_alive(&self, now: Timestamp, member: Option<Member>) {
+        if let Some(member) = member {
+            self.backend(member).on_answered(now);
         }
     }
 

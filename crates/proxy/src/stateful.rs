@@ -21,5 +21,5 @@ mod timeout;
 mod transactions;
 
 pub(crate) use begin::{FULL, TIMER_C};
-pub(crate) use context::{Branch, Pending};
+pub(crate) use context::{Branch, Context, Live, Pending};
 pub(crate) use transactions::Transactions;

@@ -4,8 +4,8 @@ mod script;
 
 use std::time::Duration;
 
-use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request};
-use tidegate_balance::{Duty, Policy, Pool};
+use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, address, invite, request};
+use tidegate_balance::{Duty, Parties, Policy, Pool, State};
 use tidegate_control::Reason;
 use tidegate_proxy::{Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders, Settings};
 
@@ -47,9 +47,9 @@ fn give_duty(s: &Script, duty: Duty) {
 fn while_all_are_down_a_caller_is_told_until_when() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = script(|settings| settings.pools[0].mode = mode);
-        s.refused(BACKEND_A);
+        s.gone(0);
         s.pass(ms(1500));
-        s.refused(BACKEND_B);
+        s.gone(1);
         assert_eq!(told(&mut s, "1"), warned("every back end is down", &["4"]), "{mode:?}");
         s.pass(ms(3000));
         assert_eq!(told(&mut s, "2"), warned("every back end is down", &["1"]));
@@ -81,8 +81,7 @@ fn what_only_an_answer_or_an_operator_ends_has_no_time() {
         let probe = Probe { interval: ms(60_000), jitter: 0.0, ..Probe::default() };
         settings.pools[0].health = Health { probe: Some(probe), ..Health::default() };
     });
-    s.refused(BACKEND_A);
-    s.refused(BACKEND_B);
+    s.backends.backends().iter().for_each(|backend| backend.on_probe_failed(s.now, 1));
     assert_eq!(told(&mut s, "1"), warned("every back end is down", &[]));
     s.backends.backends()[0].set_duty(s.now, Duty::Draining);
     assert_eq!(told(&mut s, "2"), warned("no back end may be given new requests", &[]));
@@ -91,30 +90,40 @@ fn what_only_an_answer_or_an_operator_ends_has_no_time() {
     assert_eq!(refused(&s), 3);
 }
 
+/// What one back end sends to another: its sender is not asked, and the other one has asked for a
+/// pause.
 #[test]
-fn pauses_that_back_ends_have_asked_for_are_passed_on() {
-    let mut s = script(|_| {});
-    for (call, wait) in [("1", 30), ("2", 20)] {
-        let sent = s.send(CALLER, &invite(call));
-        let there = sent.iter().find(|sent| sent.to != address(CALLER)).expect("it goes on");
-        let busy =
-            there.answer("503 Busy").replace("CSeq", &format!("Retry-After: {wait}\r\nCSeq"));
-        // Whoever else is there has it next, and is no better.
-        let sent: Vec<Sent> = s.send(&there.to.to_string(), &busy);
-        if let Some(next) = sent.iter().find(|sent| sent.start().starts_with("INVITE")) {
-            s.send(&next.to.to_string(), &next.answer("486 Busy Here"));
-        }
+fn a_pause_of_the_only_other_one_is_named() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.rules.insert(
+            0,
+            Rule {
+                from: Senders::Pool,
+                methods: Vec::new(),
+                domains: Vec::new(),
+                to: RuleTarget::Pool(0),
+            },
+        );
+    });
+    let other = std::sync::Arc::clone(&s.backends.backends()[1]);
+    while other.state(s.now).0 != State::Busy {
+        s.pass(ms(100));
+        let (parties, sources) = (Parties::of(1, s.now.as_nanos() >> 20), s.backends.watch(s.now));
+        other.on_refused(s.now, Some(parties), sources, Some(ms(20_000)));
     }
-    assert_eq!(told(&mut s, "3"), warned("every back end has asked for a pause", &["20"]));
+    let sent = s.send(BACKEND_A, &invite("1"));
+    let why = "399 tidegate \"every back end has asked for a pause\"";
+    assert_eq!(sent[0].header("Warning"), why);
+    assert_eq!(sent[0].all("Retry-After"), [""; 0], "the sender itself is up");
 }
 
 // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the duration
 // specified in the Retry-After header field, if present."
 #[test]
 fn while_others_can_be_served_nobody_is_told_to_stay_away() {
+    let other = Pool::new("other", &[("c", address(BACKEND_C), 1)]);
     let mut s = script(|settings| {
-        let other = Pool::new("other", &[("c", address(BACKEND_C), 1)]);
-        settings.pools.push(PoolSettings::new(other, Policy::Rr));
+        settings.pools.push(PoolSettings::new(other.clone(), Policy::Rr));
         let rule = |to, domains| Rule {
             from: Senders::Any,
             methods: Vec::new(),
@@ -123,20 +132,21 @@ fn while_others_can_be_served_nobody_is_told_to_stay_away() {
         };
         settings.rules = vec![rule(1, vec!["other.example".to_owned()]), rule(0, Vec::new())];
     });
-    s.refused(BACKEND_A);
-    s.refused(BACKEND_B);
+    s.gone(0);
+    s.gone(1);
     assert_eq!(told(&mut s, "1"), warned("every back end is down", &[]));
     let elsewhere = request("INVITE", "sip:bob@other.example", "2", 1, "");
     assert!(s.send(CALLER, &elsewhere).iter().any(|sent| sent.to == address(BACKEND_C)));
-    s.refused(BACKEND_C);
+    other.backends()[0].on_probe_failed(s.now, 1);
+    other.backends()[0].on_unprobed(s.now, ms(5000));
     assert_eq!(told(&mut s, "3"), warned("every back end is down", &["5"]));
 }
 
 #[test]
 fn a_fork_of_which_nobody_is_up_is_no_other() {
     let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 500)]);
-    s.refused(BACKEND_A);
-    s.refused(BACKEND_B);
+    s.gone(0);
+    s.gone(1);
     assert_eq!(told(&mut s, "1"), warned("every back end is down", &["5"]));
     assert_eq!(refused(&s), 1);
 }

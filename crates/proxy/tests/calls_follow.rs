@@ -135,8 +135,8 @@ fn an_answered_call_stays_with_its_back_end_come_what_may() {
 #[test]
 fn with_every_back_end_down_new_calls_are_refused_until_one_is_tried_again() {
     let mut script = Script::new();
-    script.refused(BACKEND_A);
-    script.refused(BACKEND_B);
+    script.gone(0);
+    script.gone(1);
     assert_eq!(script.status(CALLER, &invite("a")), 503);
     assert_eq!(script.counters.calls.get(), 0);
     script.pass(Duration::from_secs(5));
@@ -253,8 +253,8 @@ fn a_call_that_is_refused_at_its_repetition_counts_no_more() {
     let mut script = Script::new();
     assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_A));
     assert_eq!(counts(&script), [(1, 175), (0, 0)]);
-    script.refused(BACKEND_A);
-    script.refused(BACKEND_B);
+    script.gone(0);
+    script.gone(1);
     assert_eq!(script.status(CALLER, &invite("a")), 503);
     assert_eq!(counts(&script), [(0, 0), (0, 0)]);
 }

@@ -223,8 +223,8 @@ fn what_could_not_be_forwarded_holds_nothing() {
 #[test]
 fn a_pool_of_which_nobody_is_up_is_not_full() {
     let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
-    s.refused(BACKEND_A);
-    s.refused(BACKEND_B);
+    s.gone(0);
+    s.gone(1);
     let refusal = s.one(CALLER, &invite("1"));
     assert_eq!(refusal.header("Warning"), "399 tidegate \"every back end is down\"");
     assert_eq!((refused(&s), s.counters.refused(Reason::PoolDown).get()), (0, 1));

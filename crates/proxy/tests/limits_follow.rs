@@ -108,7 +108,7 @@ fn a_repetition_of_what_is_over_stays_where_it_was_or_counts_anew() {
     assert_eq!(s.one(CALLER, &again("1", 2, "")).to, address(BACKEND_B));
     assert_eq!(s.held(), [0, 1]);
     // What repeats the first of them does not move the second.
-    s.refused(BACKEND_B);
+    s.gone(1);
     s.backends.backends()[0].set_duty(s.now, Duty::InService);
     assert_eq!(s.status(CALLER, &invite("1")), 503);
     assert_eq!(s.held(), [0, 1]);

@@ -14,6 +14,11 @@ fn learning() -> Limits {
     Limits { learning: Some(Learning::default()), ..Limits::default() }
 }
 
+/// Of one trunk, to one number of many.
+fn invite_to(number: u64, call: &str) -> String {
+    request("INVITE", &format!("sip:{number}@192.0.2.1"), call, 1, "")
+}
+
 /// 200 calls a second for so many seconds; of what comes to a back end, it refuses what is more
 /// than 50 a second. What was refused here, by the back ends, and taken, in the last second.
 fn overloaded(s: &mut Script, seconds: u64) -> [u64; 3] {
@@ -25,7 +30,7 @@ fn overloaded(s: &mut Script, seconds: u64) -> [u64; 3] {
         }
         s.pass(ms(5));
         room.iter_mut().for_each(|room| *room = (*room + 0.25).min(5.0));
-        let sent = s.send(CALLER, &invite(&format!("{}-{step}", s.now.as_nanos())));
+        let sent = s.send(CALLER, &invite_to(step, &format!("{}-{step}", s.now.as_nanos())));
         let Some(there) = forwarded(sent) else {
             counts[0] += 1;
             continue;
@@ -63,9 +68,9 @@ fn a_retry_after_that_is_not_honoured_teaches_all_the_same() {
     let mut s = limited_with(Mode::Transaction, [learning(), learning()], |settings| {
         settings.pools[0].health.retry_after_max = Duration::ZERO;
     });
-    for step in 0..100 {
+    for step in 0..400 {
         s.pass(ms(5));
-        if let Some(there) = forwarded(s.send(CALLER, &invite(&step.to_string()))) {
+        if let Some(there) = forwarded(s.send(CALLER, &invite_to(step, &step.to_string()))) {
             let refusal = there.answer("503 Busy").replace("CSeq", "Retry-After: 30\r\nCSeq");
             s.send(&there.to.to_string(), &refusal);
         }
@@ -81,23 +86,27 @@ fn before_one() -> Script {
     s
 }
 
+/// Of twenty calls to as many numbers these many, the last, are heard by nobody.
 #[test]
-fn the_silence_of_a_call_teaches_once() {
-    let mut s = before_one();
-    for name in 0..20 {
-        let there = forwarded(s.send(CALLER, &invite(&name.to_string()))).unwrap();
-        if name < 19 {
-            s.send(BACKEND_A, &there.answer("486 Busy Here"));
+fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
+    let learned = |silent: u64| {
+        let mut s = before_one();
+        for name in 0..20 {
+            let there = forwarded(s.send(CALLER, &invite_to(name, &name.to_string()))).unwrap();
+            if name < 20 - silent {
+                s.send(BACKEND_A, &there.answer("486 Busy Here"));
+            }
+            // Beyond the second after which silences count.
+            s.pass(ms(100));
         }
-        s.pass(ms(5));
-    }
-    // For `failover_after_ms`, and to the end of Timer B; then the back end is there again.
-    s.pass(ms(60_000));
-    s.sent();
-    assert!(forwarded(s.send(CALLER, &invite("next"))).is_some());
-    let learned = s.backends.backends()[0].learned_cps().unwrap();
-    // One of 20 in two tenths of a second.
-    assert_eq!(learned, 90.25);
+        // For `failover_after_ms`, and to the end of Timer B; then the back end is there again.
+        s.pass(ms(60_000));
+        s.sent();
+        assert!(forwarded(s.send(CALLER, &invite("next"))).is_some());
+        s.backends.backends()[0].learned_cps()
+    };
+    assert_eq!(learned(1), None);
+    assert!(learned(19).is_some());
 }
 
 #[test]

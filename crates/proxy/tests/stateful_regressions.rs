@@ -234,8 +234,8 @@ fn a_408_of_one_branch_does_not_silence_another() {
 fn what_was_refused_for_want_of_room_is_refused_again() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
-        s.refused(BACKEND_A);
-        s.refused(BACKEND_B);
+        s.gone(0);
+        s.gone(1);
         let refused = s.one(CALLER, &invite("c1"));
         assert!(refused.start().contains(" 503 "), "{mode:?}");
         // Both are thought to be up again.

@@ -68,6 +68,7 @@ fn the_health_of_a_pool_is_read_as_it_is_written() {
     let health = Health {
         probe: Some(probe),
         error_limit: 5,
+        eject_max: 0.25,
         retry_after_max: ms(7_000),
         slow_start: ms(30_000),
     };

@@ -39,6 +39,9 @@ pub struct CallerConfig {
     pub alternates: Vec<SocketAddr>,
     /// Request-URI and To of the INVITE.
     pub uri: String,
+    /// Users that are called in turn: if there are several, `-0`, `-1`, … follows the user of `uri`.
+    /// Default 1.
+    pub callees: u32,
     /// When calls begin. Default: 10 calls at 10 calls/s.
     pub load: Load,
     /// From users, `caller-0`, `caller-1`, … in turn. Default 1.
@@ -86,6 +89,7 @@ impl CallerConfig {
             target,
             alternates: Vec::new(),
             uri: format!("sip:service@{target}"),
+            callees: 1,
             load: Load::default(),
             callers: 1,
             uneven: false,
@@ -118,6 +122,9 @@ impl CallerConfig {
         if self.callers == 0 {
             return Err(Impossible::Callers);
         }
+        if self.callees == 0 {
+            return Err(Impossible::Callees);
+        }
         if self.open_limit == Some(0) {
             return Err(Impossible::OpenLimit);
         }
@@ -142,6 +149,8 @@ pub enum Impossible {
     TraceProfile,
     /// The Request-URI is empty, too long, or holds characters that no URI holds.
     Uri,
+    /// Nobody is called.
+    Callees,
     /// There is no caller.
     Callers,
     /// No call may be open: none would ever begin.
@@ -159,6 +168,7 @@ impl fmt::Display for Impossible {
             Self::Profile(why) => write!(f, "the profile: {why}"),
             Self::TraceProfile => f.write_str("a trace with a profile: its moments are given"),
             Self::Uri => write!(f, "the Request-URI must be 1 to {URI_MAX} bytes of a SIP URI"),
+            Self::Callees => f.write_str("no callees: there must be one at least"),
             Self::Callers => f.write_str("no callers: there must be one at least"),
             Self::OpenLimit => f.write_str("a limit of 0 open calls: none would ever begin"),
             Self::Slack => write!(f, "a slack of more than {} ms", SLACK_MAX.as_millis()),

@@ -130,7 +130,8 @@ impl Branch {
 
 /// Writes the requests of one caller's calls.
 pub(crate) struct Requests {
-    uri: Box<[u8]>,
+    /// One for each callee.
+    uris: Box<[Box<[u8]>]>,
     callers: u32,
     uneven: bool,
     invite: Template,
@@ -147,7 +148,7 @@ impl Requests {
         let length = session.len().to_string();
         let fixed = [("local", local.as_str()), ("session", SESSION), ("length", length.as_str())];
         Self {
-            uri: config.uri.as_bytes().into(),
+            uris: uris(config),
             callers: config.callers,
             uneven: config.uneven,
             invite: Template::new(INVITE, &fixed),
@@ -181,7 +182,11 @@ impl Requests {
     }
 
     fn outside(&self, template: &Template, mark: &Mark, to: &[u8], out: &mut Buffer) {
-        let values = Values { uri: &self.uri, to, ..Values::default() };
+        let values = Values {
+            uri: &self.uris[mark.id.serial as usize % self.uris.len()],
+            to,
+            ..Values::default()
+        };
         self.fill(template, Branch::Invite, mark, values, out);
     }
 
@@ -226,4 +231,16 @@ impl Requests {
         let fits = template.fill(&values, out);
         assert!(fits, "a URI of 1 KiB and a dialog of 8 KiB leave room in a datagram");
     }
+}
+
+/// The URI of each user that is called.
+fn uris(config: &CallerConfig) -> Box<[Box<[u8]>]> {
+    let uri = &config.uri;
+    let (user, rest) = uri.split_once('@').unwrap_or((uri, ""));
+    let numbered = |callee| match config.callees {
+        1 => uri.clone(),
+        _ if rest.is_empty() => format!("{user}-{callee}"),
+        _ => format!("{user}-{callee}@{rest}"),
+    };
+    (0..config.callees).map(|callee| numbered(callee).into_bytes().into()).collect()
 }

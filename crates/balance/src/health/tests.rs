@@ -63,8 +63,17 @@ fn the_state_machine_goes_by_its_table() {
 #[test]
 fn states_have_the_names_that_metrics_and_commands_show() {
     let names = State::ALL.map(State::name);
-    let expected =
-        ["up", "suspect", "slow-start", "busy", "down", "draining", "maintenance", "removed"];
+    let expected = [
+        "up",
+        "suspect",
+        "slow-start",
+        "busy",
+        "spared",
+        "down",
+        "draining",
+        "maintenance",
+        "removed",
+    ];
     assert_eq!(names, expected);
 }
 

@@ -13,8 +13,8 @@
 //! makes use of stays, or it would mean nothing when it is needed. Cold start: none, until the first
 //! refusal; then what was taken, or half of what was given.
 //! Known bias: it has to be refused now and then to know where it is. A server whose refusals
-//! come late, or which answers everything ever more slowly, teaches it late. A 503 that has nothing
-//! to do with load (a trunk that is out of service) lowers it like any other.
+//! come late, or which answers everything ever more slowly, teaches it late. 503s of several numbers
+//! that have nothing to do with load (a trunk that is out of service) lower it like any other.
 //!
 //! Source: Chiu, Jain: Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in
 //! Computer Networks, Computer Networks and ISDN Systems 17, 1989, with a decrease by the share that

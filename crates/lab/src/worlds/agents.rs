@@ -11,6 +11,9 @@ use crate::scenario::Hold;
 /// Who is called: a name, so that no server takes it for a stranger's address.
 const CALLED: &str = "sip:service@example.com";
 
+/// As many users are called where it matters that there are several.
+const CALLEES: u32 = 100;
+
 /// Beyond the deadline of the last call, for what is still on its way to be counted.
 const MARGIN: Duration = Duration::from_millis(100);
 
@@ -51,6 +54,7 @@ pub(super) fn caller(
     let hold = Duration::from_secs_f64(conditions.hold_s);
     CallerConfig {
         uri: CALLED.to_owned(),
+        callees: callees(point),
         load: load(point, share),
         hold: match conditions.hold {
             Hold::Fixed => Span::Fixed(hold),
@@ -67,6 +71,15 @@ pub(super) fn caller(
         alternates: alternates.filter(|_| conditions.failover).collect(),
         ..CallerConfig::new(local, target)
     }
+}
+
+/// Users that are called. A server that learns from refusals believes those of several of them.
+fn callees(point: &Point) -> u32 {
+    let of_nodes =
+        point.conditions.topology.nodes().iter().filter_map(|node| node.balancing.as_ref());
+    let mut pools = of_nodes.chain(&point.variant.pool);
+    let learns = pools.any(|pool| pool.learning.is_some());
+    if learns { CALLEES } else { 1 }
 }
 
 /// The answerer numbered `index`, at `local`: it answers at once.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tidegate_balance::{Lease, Picker, Place};
+use tidegate_balance::{Lease, Parties, Picker, Place};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
@@ -173,6 +173,16 @@ impl Call {
         open.find(|open| open.transaction == transaction)?.lease.as_ref()?.sent_at()
     }
 
+    pub(super) fn set_parties(&mut self, of: Transaction, parties: Parties) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.transaction == of) {
+            open.parties = Some(parties);
+        }
+    }
+
+    pub(super) fn parties(&self, transaction: Transaction) -> Option<Parties> {
+        self.open.iter().find(|open| open.transaction == transaction)?.parties
+    }
+
     /// A request goes to its back end, which `picker` counts, and `held` if it begins the call.
     pub(super) fn on_request(
         &mut self,
@@ -318,7 +328,7 @@ impl Call {
 
     /// A peer that opens more at once than is counted is counted low, and only it.
     fn begin(&mut self, now: Timestamp, transaction: Transaction, lease: Option<Lease>) {
-        let open = Open { transaction, until: now + TRANSACTION_MAX, lease };
+        let open = Open { transaction, until: now + TRANSACTION_MAX, lease, parties: None };
         let _ = self.open.try_push(open);
     }
 

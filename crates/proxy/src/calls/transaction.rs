@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_balance::{Lease, Work};
+use tidegate_balance::{Lease, Parties, Work};
 use tidegate_sip::{Method, session_interval};
 use tidegate_world::Timestamp;
 
@@ -59,6 +59,8 @@ pub(super) struct Open {
     pub(super) until: Timestamp,
     /// What it weighs on the back end, if that is who has to answer it.
     pub(super) lease: Option<Lease>,
+    /// Who it is from and for, if its back end was watched when it was sent.
+    pub(super) parties: Option<Parties>,
 }
 
 impl Open {

@@ -127,9 +127,10 @@ impl Endpoint {
         let now = at.now;
         let status = passage.status;
         let is_invite = context.method == Method::Invite;
-        if status == 503 {
+        if status == 503 && self.has_sent(&context.branches[index], answer.received.path.remote) {
+            let parties = self.parties_of(context, live);
             let (branch, pending) = (&context.branches[index], &mut live.pending[index]);
-            self.note_refused(now, branch, pending, &answer.received.bytes);
+            self.note_refused(now, branch, pending, parties, &answer.received.bytes);
         }
         match status {
             ..200 => self.deliver_provisional(answer, context, live, bytes),
@@ -145,7 +146,7 @@ impl Endpoint {
             }
             _ if live.pending[index].is_abandoned => {}
             _ => {
-                if status == 503 && self.try_next(at, context, live) {
+                if status == 503 && self.try_after_refusal(at, context, live) {
                     return;
                 }
                 // RFC 4320 §4.2: a 408 to any other request could not be sent on.

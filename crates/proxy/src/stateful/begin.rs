@@ -63,6 +63,8 @@ impl Endpoint {
             pending: SmallVec::new(),
             choice: hop.choice,
             has_priority: request.has_priority,
+            source: received.path.remote.ip(),
+            is_refused: false,
             trying: (!is_invite).then(|| now + self.transactions().timing.until_t2()),
             groups,
             best: None,
@@ -134,6 +136,9 @@ impl Endpoint {
         };
         let transaction = Transaction { identity: context.identity, method: request.method };
         let target = hop.target;
+        if let Some(member) = hop.member.filter(|_| hop.choice.is_some()) {
+            self.note_given(at.now, member, live.source, request);
+        }
         self.note_request(at.now, hop, transaction);
         self.counters.requests_forwarded.add(1);
         self.send_onward(egress, target, bytes);

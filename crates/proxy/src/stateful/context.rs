@@ -1,7 +1,7 @@
 //! A response context: what is held of one request.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use smallvec::SmallVec;
 use tidegate_sip::Method;
@@ -78,6 +78,10 @@ pub(crate) struct Live {
     pub(crate) choice: Option<(u16, u64)>,
     /// It goes before others.
     pub(crate) has_priority: bool,
+    /// Who sent it.
+    pub(crate) source: IpAddr,
+    /// Targets have answered it with 503.
+    pub(crate) is_refused: bool,
     /// When a request other than INVITE is answered with 100, RFC 4320 §4.1.
     pub(crate) trying: Option<Timestamp>,
     /// Groups of a fork whose turn has not come: indices of back ends.

@@ -23,18 +23,46 @@ impl Endpoint {
         matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)
     }
 
-    /// Sends the request to another back end of its pool, if there is one that may have it and has
-    /// headroom for it. Those that had it are abandoned.
-    pub(crate) fn try_next(&mut self, at: At, context: &mut Context, live: &mut Live) -> bool {
+    /// As [`try_next`](Self::try_next), because a target has answered 503. That may be about the
+    /// callee and not about the target: so a request is carried on once, and then as far as the
+    /// budget of its pool has something left.
+    pub(crate) fn try_after_refusal(
+        &mut self,
+        at: At,
+        context: &mut Context,
+        live: &mut Live,
+    ) -> bool {
+        let is_first = !std::mem::replace(&mut live.is_refused, true);
+        if is_first {
+            return self.try_next(at, context, live);
+        }
         let Some((pool, _)) = live.choice else { return false };
+        if !self.may_try(context, live, pool) {
+            return false;
+        }
+        if !self.picker_mut(pool).retries().take() {
+            self.counters.failovers_denied.add(1);
+            return false;
+        }
+        self.try_next(at, context, live)
+    }
+
+    /// Whether a request may go to a target that it has not gone to.
+    fn may_try(&self, context: &Context, live: &Live, pool: u16) -> bool {
         let settings = self.pool_settings(pool);
-        let may_try = matches!(settings.choice, Choice::One(_))
+        matches!(settings.choice, Choice::One(_))
             && context.branches.len() < usize::from(settings.tries_max)
             && context.server.is_pending()
             && !live.is_cancelled
             // Once it rings somewhere it stays there.
-            && context.last.is_none();
-        if !may_try {
+            && context.last.is_none()
+    }
+
+    /// Sends the request to another back end of its pool, if there is one that may have it and has
+    /// headroom for it. Those that had it are abandoned.
+    pub(crate) fn try_next(&mut self, at: At, context: &mut Context, live: &mut Live) -> bool {
+        let Some((pool, _)) = live.choice else { return false };
+        if !self.may_try(context, live, pool) {
             return false;
         }
         let had = |pool: u16, i: usize| {

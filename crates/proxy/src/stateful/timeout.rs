@@ -115,12 +115,12 @@ impl Endpoint {
 
     /// RFC 3261 §16.8, and the time-outs of the client transaction itself.
     fn branch_timed_out(&mut self, at: At, context: &mut Context, live: &mut Live, index: usize) {
-        let pending = &mut live.pending[index];
-        if pending.is_abandoned {
+        if live.pending[index].is_abandoned {
             return;
         }
         self.counters.timeouts.add(1);
-        self.note_silent(at.now, &context.branches[index], pending);
+        let parties = self.parties_of(context, live);
+        self.note_silent(at.now, &context.branches[index], &mut live.pending[index], parties);
         if !self.try_next(at, context, live) && context.method == Method::Invite {
             live.consider(Best::own(408));
         }
@@ -142,7 +142,8 @@ impl Endpoint {
         let client: Client = context.branches[index].client;
         let pending = &mut live.pending[index];
         if pending.failover.take_if(|due| *due <= at.now).is_some() && client.is_unanswered() {
-            self.note_silent(at.now, &context.branches[index], pending);
+            let parties = self.parties_of(context, live);
+            self.note_silent(at.now, &context.branches[index], &mut live.pending[index], parties);
             self.try_next(at, context, live);
         }
         let pending = &mut live.pending[index];

@@ -117,9 +117,6 @@ impl Context {
             Passed::UpAcknowledged(ack) => around.send(branch.client.to, &ack),
             Passed::Up => {}
         }
-        if status == 503 && !self.way.is_between_backends() {
-            around.on_refused(branch.client.to);
-        }
         // §16.7 item 3: "The proxy removes the topmost Via header field value from the
         // response."
         let mut upward = response.clone();

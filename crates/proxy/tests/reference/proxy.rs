@@ -221,7 +221,8 @@ impl Proxy {
     }
 
     fn on_response(&mut self, source: SocketAddr, response: &Message) {
-        let is_own = response.branch().is_some_and(|branch| self.around.is_own_branch(branch));
+        // Anybody who has seen the Via could answer.
+        let is_own = response.branch().is_some_and(|branch| self.around.has_asked(branch, source));
         if is_own && response.method() != "CANCEL" {
             self.around.on_heard(source);
         }

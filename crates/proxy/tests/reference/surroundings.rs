@@ -11,9 +11,6 @@ use super::message::{Message, Packet, parameter, sent_by};
 /// A back end whose delivery failed gets nothing new for this long, unless it answers.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 
-/// One that has refused with 503 is no alternative for this long.
-const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
-
 /// Answers of a back end are noted no more often than this.
 const ANSWERS_APART: Duration = Duration::from_millis(10);
 
@@ -23,7 +20,10 @@ pub struct Backend {
     /// Its q-value, in thousandths.
     pub q: u16,
     pub down_until: Timestamp,
-    pub refused_at: Option<Timestamp>,
+    /// When it last failed.
+    pub failed_at: Timestamp,
+    /// It is used although it is down, or too few of its pool were.
+    pub is_spared: bool,
     pub answered_at: Timestamp,
 }
 
@@ -50,10 +50,28 @@ impl Pool {
             address,
             q,
             down_until: Timestamp::ZERO,
-            refused_at: None,
+            failed_at: Timestamp::ZERO,
+            is_spared: false,
             answered_at: Timestamp::ZERO,
         };
         Self { domain: domain.to_owned(), kind, backends: backends.iter().map(backend).collect() }
+    }
+}
+
+impl Pool {
+    /// No more than half are taken down by what requests show; beyond that those that failed first
+    /// are used.
+    fn spare(&mut self, now: Timestamp) {
+        let is_up = |backend: &Backend| backend.down_until <= now;
+        let up = self.backends.iter().filter(|backend| is_up(backend)).count();
+        let least = (self.backends.len() - self.backends.len() / 2).max(1);
+        let mut order: Vec<_> = self.backends.iter_mut().collect();
+        order.sort_by_key(|backend| backend.failed_at);
+        let mut missing = least.saturating_sub(up);
+        for backend in order {
+            backend.is_spared = !is_up(backend) && missing > 0;
+            missing -= usize::from(backend.is_spared);
+        }
     }
 }
 
@@ -73,6 +91,8 @@ pub struct Surroundings {
     /// What each branch of ours was given to.
     passed: Vec<(String, Vec<String>)>,
     failures: Vec<(SocketAddr, Timestamp)>,
+    /// Where each branch of ours was sent.
+    went: Vec<(String, SocketAddr)>,
     branches: BTreeSet<String>,
 }
 
@@ -80,11 +100,15 @@ impl Surroundings {
     pub fn new(own: SocketAddr, pools: Vec<Pool>) -> Self {
         let (sent, chosen, had, failures) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (now, passed, branches) = (Timestamp::ZERO, Vec::new(), BTreeSet::new());
-        Self { now, own, pools, sent, chosen, had, passed, failures, branches }
+        let went = Vec::new();
+        Self { now, own, pools, sent, chosen, had, passed, failures, went, branches }
     }
 
     pub fn send(&mut self, to: SocketAddr, message: &Message) {
         if message.status().is_none() {
+            if let Some(branch) = message.branch() {
+                self.went.push((branch.to_owned(), to));
+            }
             self.had.push((message.first("Call-ID").to_owned(), to));
         }
         self.sent.push(Packet { from: self.own, to, message: message.clone() });
@@ -102,6 +126,11 @@ impl Surroundings {
     /// Whether a branch is one of those, however long ago.
     pub fn is_own_branch(&self, branch: &str) -> bool {
         self.branches.contains(branch)
+    }
+
+    /// Whether a branch of ours was sent there, however long ago.
+    pub fn has_asked(&self, branch: &str, at: SocketAddr) -> bool {
+        self.went.iter().any(|(known, to)| known == branch && *to == at)
     }
 
     /// The pool that a back end belongs to.
@@ -135,7 +164,7 @@ impl Surroundings {
     }
 
     pub fn is_up(&self, at: SocketAddr) -> bool {
-        self.backend(at).is_some_and(|b| b.down_until <= self.now)
+        self.backend(at).is_some_and(|b| b.down_until <= self.now || b.is_spared)
     }
 
     pub fn up(&self, pool: usize) -> Vec<SocketAddr> {
@@ -143,14 +172,11 @@ impl Surroundings {
         all.filter(|&at| self.is_up(at)).collect()
     }
 
-    /// Back ends that may be tried after others: up, not tried, and not refusing.
+    /// Back ends that may be tried after others: up, and not tried. That those which refuse several
+    /// callees are passed over is not modelled: there is but one.
     pub fn alternatives(&self, pool: usize, tried: &[SocketAddr]) -> Vec<SocketAddr> {
-        let refusing = |at| {
-            let refused = self.backend(at).and_then(|b| b.refused_at);
-            refused.is_some_and(|refused| self.now < refused + REFUSAL_PAUSE)
-        };
         let mut left = self.up(pool);
-        left.retain(|&at| !tried.contains(&at) && !refusing(at));
+        left.retain(|&at| !tried.contains(&at));
         left
     }
 
@@ -169,8 +195,9 @@ impl Surroundings {
     fn take_down(&mut self, at: SocketAddr) {
         let until = self.now + FAILURE_PAUSE;
         if let Some(backend) = self.backend_mut(at) {
-            backend.down_until = until;
+            (backend.down_until, backend.failed_at) = (until, until);
         }
+        self.pools.iter_mut().for_each(|pool| pool.spare(self.now));
     }
 
     /// The transport failed to deliver to it.
@@ -199,14 +226,6 @@ impl Surroundings {
             if now.since(backend.answered_at) >= ANSWERS_APART {
                 backend.answered_at = now;
             }
-        }
-    }
-
-    /// It has more than it can do.
-    pub fn on_refused(&mut self, at: SocketAddr) {
-        let now = self.now;
-        if let Some(backend) = self.backend_mut(at) {
-            backend.refused_at = Some(now);
         }
     }
 

@@ -219,6 +219,13 @@ impl Script {
         self.now = end;
     }
 
+    /// The back end at this index has failed its probes, and is down for five seconds.
+    pub fn gone(&self, backend: usize) {
+        let backend = &self.backends.backends()[backend];
+        backend.on_probe_failed(self.now, 1);
+        backend.on_unprobed(self.now, Duration::from_secs(5));
+    }
+
     /// Nobody listens at `backend`.
     pub fn refused(&mut self, backend: &str) {
         let path = Path::udp(address(PROXY), address(backend));

@@ -9,8 +9,8 @@ use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::pool;
 use super::section::Section;
 use super::tables::{
-    ACCEPT, ERROR_LIMIT, FALL, JITTER, PROBE, PROBE_FROM, PROBE_INTERVAL_S, PROBE_TIMEOUT_MS,
-    RETRY_AFTER_MAX_S, RISE, SLOW_START_S,
+    ACCEPT, EJECT_MAX, ERROR_LIMIT, FALL, JITTER, PROBE, PROBE_FROM, PROBE_INTERVAL_S,
+    PROBE_TIMEOUT_MS, RETRY_AFTER_MAX_S, RISE, SLOW_START_S,
 };
 
 /// Why what concerns transactions has no effect, and what would give it one.
@@ -58,6 +58,7 @@ pub(super) fn read(section: &Section<'_, '_>, of: Of, report: &mut Report) -> Op
         report.error(span.clone(), "an empty `accept`: no answer would count", "", help);
     }
     let error_limit = section.value(&ERROR_LIMIT, report).and_then(count);
+    let eject_max = section.value(&EJECT_MAX, report).map(Spanned::into_inner);
     let retry_after_max = section.has(&RETRY_AFTER_MAX_S).then(|| {
         let max = section.given(&RETRY_AFTER_MAX_S, report)?;
         Some(Duration::from_secs(max.into_inner()))
@@ -75,6 +76,7 @@ pub(super) fn read(section: &Section<'_, '_>, of: Of, report: &mut Report) -> Op
     Some(Health {
         probe: is_probed?.then_some(probe),
         error_limit: error_limit?,
+        eject_max: eject_max?,
         retry_after_max: match retry_after_max {
             Some(written) => written?,
             // RFC 5390 §5.3: "The mechanism is an all-or-nothing technique." Who learns how much a

@@ -20,7 +20,7 @@ use super::shape::{Flag, List, Text, Whole};
 use super::word;
 
 pub(super) use health::{
-    ACCEPT, ERROR_LIMIT, FALL, HEALTH, JITTER, PROBE, PROBE_FROM, PROBE_INTERVAL_S,
+    ACCEPT, EJECT_MAX, ERROR_LIMIT, FALL, HEALTH, JITTER, PROBE, PROBE_FROM, PROBE_INTERVAL_S,
     PROBE_TIMEOUT_MS, RETRY_AFTER_MAX_S, RISE, SLOW_START_S,
 };
 pub use limit::POOL_LIMIT;

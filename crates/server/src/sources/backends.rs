@@ -57,7 +57,7 @@ static TRANSITIONS: Family = Family::counter(
     "backend_transitions",
     "How often the back end was taken down, and brought back by an answer",
 );
-static ALONE: [Number<Backend>; 5] = [
+static ALONE: [Number<Backend>; 6] = [
     (Family::gauge("backend_calls", "Calls on the back end"), |b| b.calls().into()),
     (
         Family::gauge(
@@ -73,6 +73,14 @@ static ALONE: [Number<Backend>; 5] = [
     (
         Family::counter("backend_refusals", "Requests that the back end has answered with 503"),
         |b| b.refusals().into(),
+    ),
+    (
+        Family::counter(
+            "backend_spared",
+            "Requests that the back end was given although it was busy or down by what requests had \
+             shown, because too many of its pool were",
+        ),
+        |b| b.spared().into(),
     ),
     (Family::counter("backend_failures", "Deliveries to the back end that failed"), |b| {
         b.failures().into()

@@ -80,6 +80,14 @@ static ALONE: [Number<Counters>; 17] = [
         ),
         |c| c.responses_resent.get().into(),
     ),
+    (
+        Family::counter(
+            "failovers_denied",
+            "Requests answered with 503 by several back ends that were not tried at another one, \
+             because the budget for that was spent",
+        ),
+        |c| c.failovers_denied.get().into(),
+    ),
     (Family::counter("cancels", "Branches of a request cancelled by the proxy"), |c| {
         c.cancels.get().into()
     }),

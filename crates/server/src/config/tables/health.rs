@@ -21,6 +21,7 @@ pub static HEALTH: Table = Table {
         &ACCEPT,
         &PROBE_FROM,
         &ERROR_LIMIT,
+        &EJECT_MAX,
         &RETRY_AFTER_MAX_S,
         &SLOW_START_S,
     ],
@@ -102,12 +103,23 @@ pub static ERROR_LIMIT: Knob<Whole> = Knob {
           listens there (ICMP) takes it down at once, in either mode.",
 };
 
+pub static EJECT_MAX: Knob<Real> = Knob {
+    name: "eject_max",
+    shape: Real(0.0..=1.0),
+    absent: Absent::Default("0.5"),
+    doc: "The share of the pool's back ends in service that requests alone exclude at the most: by \
+          503s with Retry-After, silence, or ICMP. Beyond it those whose last failure is longest ago \
+          get calls all the same (`spared`), one at the least, unless `backup` names a pool that is \
+          up. Probes that fail may exclude all.",
+};
+
 pub static RETRY_AFTER_MAX_S: Knob<Whole> = Knob {
     name: "retry_after_max_s",
     shape: Whole(0..=86_400),
     absent: Absent::Means("60, or 0 where `[pool.limit]` learns"),
     doc: "Seconds for which a back end gets no new calls at the most because of the Retry-After in \
-          its 503 (RFC 3261 §21.5.4); 0: none. With transactions only.",
+          its 503s (RFC 3261 §21.5.4), once it refuses most of what it is given, to several numbers; \
+          0: none. With transactions only.",
 };
 
 pub static SLOW_START_S: Knob<Real> = Knob {

@@ -1,0 +1,361 @@
+//! Evidence of overload: whether the 503s of a back end are about the back end, or about one caller
+//! or one number.
+//!
+//! A 503 comes from wherever the back end has sent the request: a single number can answer it at
+//! will. So one 503 only begins a watch. While it lasts, each new request that the back end is given
+//! sets a bit for its source and one for its destination, by keyed hashes, and each 503 sets the same
+//! bits in maps of what was refused. The maps are two generations of a few seconds, of which the
+//! older is overwritten. Refusals teach when they come from several destinations and several sources;
+//! they ask for a pause when they also outweigh everything else that was given meanwhile.
+//!
+//! A lone source (one trunk) with many destinations teaches; one destination, or one source among
+//! several, does not. Forged source addresses can stand in for several sources: against those only
+//! the weighing helps, and the cap on exclusions ([`Pool::spare`](crate::Pool::spare)).
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+/// How long one generation collects.
+const GENERATION: Duration = Duration::from_secs(3);
+
+/// How long a watch lasts after the last refusal: what it has collected is gone then.
+const WATCH: Duration = Duration::from_secs(6);
+
+/// A watch is prolonged no more often than this.
+const WATCH_STEP: Duration = Duration::from_secs(1);
+
+/// For how long a back end must have been watched before refusals count: until then it is not known
+/// who else is served.
+const OBSERVED: Duration = Duration::from_secs(1);
+
+/// Distinct destinations that must be refused.
+const DESTINATIONS_MIN: u32 = 5;
+
+/// Distinct sources that must be refused, if there are as many; and the share of all, as a divisor.
+const SOURCES_MIN: u32 = 2;
+const SOURCES_SHARE: u32 = 8;
+
+/// The source and the destination of a request, as bits of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parties {
+    source: u8,
+    destination: u8,
+}
+
+impl Parties {
+    /// The parties with these hashes, which must be keyed: peers choose what is hashed.
+    pub fn of(source: u64, destination: u64) -> Self {
+        let bit = |hash: u64| (hash % 64) as u8;
+        Self { source: bit(source), destination: bit(destination) }
+    }
+
+    fn maps(self) -> (u64, u64) {
+        (1 << self.source, 1 << self.destination)
+    }
+}
+
+/// Sources of requests, each a bit of a map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sources(u64);
+
+impl Sources {
+    pub(crate) fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+}
+
+/// What the refusals of a back end prove at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// Several destinations of several sources are refused.
+    pub(crate) teaches: bool,
+    /// Likewise, and more than all that is not.
+    pub(crate) pauses: bool,
+}
+
+/// What was given to a back end and refused by it of late; shared by all shards.
+#[derive(Debug, Default)]
+pub(crate) struct Evidence {
+    watched_until: AtomicU64,
+    watched_since: AtomicU64,
+    generations: [Generation; 2],
+}
+
+#[derive(Debug, Default)]
+struct Generation {
+    /// Which one it is, counted from 1 at time zero; it holds nothing of any other.
+    number: AtomicU64,
+    given: AtomicU32,
+    refused: AtomicU32,
+    sources_given: AtomicU64,
+    sources_refused: AtomicU64,
+    destinations_given: AtomicU64,
+    destinations_refused: AtomicU64,
+}
+
+/// The generations that count, together.
+#[derive(Default)]
+struct Seen {
+    given: u64,
+    refused: u64,
+    sources_given: u64,
+    sources_refused: u64,
+    destinations_given: u64,
+    destinations_refused: u64,
+}
+
+impl Evidence {
+    /// Whether what is given matters: something was refused a moment ago.
+    pub(crate) fn is_watched(&self, now: Timestamp) -> bool {
+        self.watched_until.load(Relaxed) > now.as_nanos()
+    }
+
+    /// A request of these parties is given to the back end.
+    pub(crate) fn on_given(&self, now: Timestamp, parties: Parties) {
+        let (source, destination) = parties.maps();
+        let generation = self.generation(now);
+        generation.given.fetch_add(1, Relaxed);
+        set(&generation.sources_given, source);
+        set(&generation.destinations_given, destination);
+    }
+
+    /// What is given matters from now on. The sources of what was given of late.
+    pub(crate) fn watch(&self, now: Timestamp) -> Sources {
+        let until = self.watched_until.load(Relaxed);
+        if until <= now.as_nanos() {
+            self.watched_since.store(now.as_nanos(), Relaxed);
+        }
+        if until < (now + WATCH - WATCH_STEP).as_nanos() {
+            self.watched_until.store((now + WATCH).as_nanos(), Relaxed);
+        }
+        let seen = self.seen(now);
+        Sources(seen.sources_given | seen.sources_refused)
+    }
+
+    /// The back end has refused a request of these parties, if they are known. Its pool is given
+    /// requests by the sources `of` it.
+    pub(crate) fn on_refused(
+        &self,
+        now: Timestamp,
+        parties: Option<Parties>,
+        of: Sources,
+    ) -> Verdict {
+        let Some(parties) = parties else { return Verdict { teaches: false, pauses: false } };
+        let (source, destination) = parties.maps();
+        let generation = self.generation(now);
+        generation.refused.fetch_add(1, Relaxed);
+        set(&generation.sources_refused, source);
+        set(&generation.destinations_refused, destination);
+        self.judge(now, of)
+    }
+
+    /// Nothing was given or refused: it is another back end, as far as is known.
+    pub(crate) fn forget(&self) {
+        self.watched_until.store(0, Relaxed);
+        self.generations.iter().for_each(|generation| generation.number.store(0, Relaxed));
+    }
+
+    fn judge(&self, now: Timestamp, Sources(of): Sources) -> Verdict {
+        let since = Timestamp::from_nanos(self.watched_since.load(Relaxed));
+        let seen = self.seen(now);
+        let (refused, served) = split(seen.destinations_given, seen.destinations_refused);
+        let (sources_refused, sources_served) = split(seen.sources_given, seen.sources_refused);
+        let sources = (of | seen.sources_given | seen.sources_refused).count_ones();
+        let sources_min = sources.min(SOURCES_MIN).max(sources.div_ceil(SOURCES_SHARE));
+        let teaches = now.since(since) >= OBSERVED
+            && refused >= DESTINATIONS_MIN
+            && sources_refused >= sources_min;
+        let outweighs = refused > served
+            && sources_refused >= sources_served
+            // Bits of many destinations hide each other; their number does not.
+            && 2 * seen.refused > seen.given;
+        Verdict { teaches, pauses: teaches && outweighs }
+    }
+
+    fn seen(&self, now: Timestamp) -> Seen {
+        let current = number(now);
+        let mut seen = Seen::default();
+        for generation in &self.generations {
+            let number = generation.number.load(Relaxed);
+            if number == 0 || number + 1 < current {
+                continue;
+            }
+            seen.given += u64::from(generation.given.load(Relaxed));
+            seen.refused += u64::from(generation.refused.load(Relaxed));
+            seen.sources_given |= generation.sources_given.load(Relaxed);
+            seen.sources_refused |= generation.sources_refused.load(Relaxed);
+            seen.destinations_given |= generation.destinations_given.load(Relaxed);
+            seen.destinations_refused |= generation.destinations_refused.load(Relaxed);
+        }
+        seen
+    }
+
+    /// The generation of `now`. A shard that is late by one may add to a newer one, or lose what it
+    /// adds: a bit more or less in some seconds.
+    fn generation(&self, now: Timestamp) -> &Generation {
+        let current = number(now);
+        let generation = &self.generations[(current % 2) as usize];
+        let before = generation.number.load(Relaxed);
+        let is_older = before < current;
+        if is_older && generation.number.compare_exchange(before, current, Relaxed, Relaxed).is_ok()
+        {
+            generation.given.store(0, Relaxed);
+            generation.refused.store(0, Relaxed);
+            generation.sources_given.store(0, Relaxed);
+            generation.sources_refused.store(0, Relaxed);
+            generation.destinations_given.store(0, Relaxed);
+            generation.destinations_refused.store(0, Relaxed);
+        }
+        generation
+    }
+}
+
+/// The number of the generation at `now`.
+fn number(now: Timestamp) -> u64 {
+    1 + now.as_nanos() / GENERATION.as_nanos() as u64
+}
+
+/// How many were refused, and how many were given and not refused.
+fn split(given: u64, refused: u64) -> (u32, u32) {
+    (refused.count_ones(), (given & !refused).count_ones())
+}
+
+/// A store that changes nothing would make the line go back and forth between shards.
+fn set(map: &AtomicU64, bit: u64) {
+    if map.load(Relaxed) & bit == 0 {
+        map.fetch_or(bit, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: Verdict = Verdict { teaches: false, pauses: false };
+    const TEACHES: Verdict = Verdict { teaches: true, pauses: false };
+    const PAUSES: Verdict = Verdict { teaches: true, pauses: true };
+
+    fn refuse(evidence: &Evidence, now: Timestamp, parties: Option<Parties>) -> Verdict {
+        let of = evidence.watch(now);
+        evidence.on_refused(now, parties, of)
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(10_000 + ms)
+    }
+
+    /// A request each 20 ms for two seconds, by number; those that are refused are so at once. The
+    /// last verdict.
+    fn run(parties: impl Fn(u64) -> Parties, is_refused: impl Fn(u64) -> bool) -> Verdict {
+        let evidence = Evidence::default();
+        let mut verdict = NOTHING;
+        for n in 0..100 {
+            let now = at(20 * n);
+            if evidence.is_watched(now) {
+                evidence.on_given(now, parties(n));
+            }
+            if is_refused(n) {
+                verdict = refuse(&evidence, now, Some(parties(n)));
+            }
+        }
+        verdict
+    }
+
+    #[test]
+    fn one_number_proves_nothing_however_many_call_it() {
+        assert_eq!(run(|n| Parties::of(n, 1), |_| true), NOTHING);
+        assert_eq!(run(|n| Parties::of(n, n % 4), |_| true), NOTHING, "nor do a few");
+    }
+
+    #[test]
+    fn one_source_of_several_proves_nothing_however_many_numbers_it_has() {
+        let stranger_and_others =
+            |n| if n % 2 == 0 { Parties::of(1, n) } else { Parties::of(n, n) };
+        assert_eq!(run(stranger_and_others, |n| n % 2 == 0), NOTHING);
+        // With two others alone it is a third of them.
+        let stranger_and_two = |n| Parties::of(n % 3, n);
+        assert_eq!(run(stranger_and_two, |n| n % 3 == 0), NOTHING);
+    }
+
+    #[test]
+    fn a_lone_trunk_with_many_destinations_teaches() {
+        assert_eq!(run(|n| Parties::of(1, n), |_| true), PAUSES);
+        assert_eq!(run(|n| Parties::of(1, n), |n| n % 10 == 0), TEACHES);
+    }
+
+    #[test]
+    fn many_callers_of_whom_some_are_refused_teach_and_most_pause() {
+        let each = |n| Parties::of(n, n);
+        assert_eq!(run(each, |n| n % 4 == 0), TEACHES);
+        assert_eq!(run(each, |_| true), PAUSES);
+        assert_eq!(run(each, |n| n % 4 != 0), PAUSES);
+    }
+
+    /// An eighth of the sources is the least.
+    #[test]
+    fn two_sources_among_many_prove_nothing() {
+        let two_strangers =
+            |n| if n % 2 == 0 { Parties::of(n / 2 % 2, n) } else { Parties::of(n, n) };
+        assert_eq!(run(two_strangers, |n| n % 2 == 0), NOTHING);
+    }
+
+    /// Its fellows have the requests of the others.
+    #[test]
+    fn one_source_of_several_of_a_pool_proves_nothing() {
+        let (one, other) = (Evidence::default(), Evidence::default());
+        for ms in (0..2000).step_by(20) {
+            let mine = Parties::of(1, ms);
+            one.on_given(at(ms), mine);
+            other.on_given(at(ms), Parties::of(2 + ms / 20 % 5, ms));
+            let of = one.watch(at(ms)).and(other.watch(at(ms)));
+            assert_eq!(one.on_refused(at(ms), Some(mine), of), NOTHING);
+        }
+    }
+
+    #[test]
+    fn many_numbers_do_not_hide_how_many_are_served() {
+        // So many destinations that each bit was refused; three of four requests are served.
+        let evidence = Evidence::default();
+        let mut verdict = NOTHING;
+        for n in 0..2000 {
+            let (now, parties) = (at(n), Parties::of(n, n / 4 + n % 4));
+            evidence.on_given(now, parties);
+            if n % 4 == 0 {
+                verdict = refuse(&evidence, now, Some(parties));
+            }
+        }
+        assert_eq!(verdict, TEACHES);
+    }
+
+    #[test]
+    fn before_a_second_has_passed_nothing_counts() {
+        let evidence = Evidence::default();
+        let refused = |ms: u64| refuse(&evidence, at(ms), Some(Parties::of(ms, ms)));
+        assert!((0..900).step_by(10).all(|ms| refused(ms) == NOTHING));
+        assert_eq!(refused(1000), PAUSES);
+    }
+
+    #[test]
+    fn what_is_older_than_two_generations_is_forgotten() {
+        let evidence = Evidence::default();
+        for ms in (0..=2000).step_by(10) {
+            refuse(&evidence, at(ms), Some(Parties::of(ms, ms)));
+        }
+        // At 10 s and after, generations begin at 12, 15, 18 s.
+        assert_eq!(refuse(&evidence, at(4900), Some(Parties::of(1, 1))), PAUSES);
+        assert_eq!(refuse(&evidence, at(8100), Some(Parties::of(1, 1))), NOTHING);
+        assert!(evidence.is_watched(at(14_000)) && !evidence.is_watched(at(14_101)));
+    }
+
+    #[test]
+    fn who_is_not_known_only_begins_a_watch() {
+        let evidence = Evidence::default();
+        assert!(!evidence.is_watched(at(0)));
+        assert_eq!(refuse(&evidence, at(0), None), NOTHING);
+        assert!(evidence.is_watched(at(1)));
+        evidence.forget();
+        assert!(!evidence.is_watched(at(1)));
+    }
+}

@@ -1,0 +1,112 @@
+//! Who is spared of those that requests exclude.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::{Duty, Pool, State, UNTIL_PROBED};
+
+const SHARE: f64 = 0.5;
+const PAUSE: Duration = Duration::from_secs(5);
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(1000 + ms)
+}
+
+fn pool(count: usize) -> Pool {
+    let backends = [("a", 1), ("b", 2), ("c", 3), ("d", 4)];
+    let backends = backends.map(|(name, port)| (name, ([127, 0, 0, 1], port).into(), 1));
+    Pool::new("app", &backends[..count])
+}
+
+/// Requests show, at one time after the other, that these are not there.
+fn exclude(pool: &Pool, at_ms: u64, which: &[usize], pause: Duration) {
+    for (i, ms) in which.iter().zip(at_ms..) {
+        let backend = &pool.backends()[*i];
+        backend.on_failed(at(ms), pause);
+        backend.note_excluded(at(ms));
+        pool.spare(at(ms), SHARE, true);
+    }
+}
+
+fn states(pool: &Pool, now: Timestamp) -> Vec<State> {
+    pool.backends().iter().map(|backend| backend.state(now).0).collect()
+}
+
+#[test]
+fn requests_exclude_no_more_than_a_share_and_the_one_of_longest_ago_is_spared() {
+    use State::{Down, Spared, Up};
+    let pool = pool(4);
+    exclude(&pool, 0, &[2, 0], PAUSE);
+    assert_eq!(states(&pool, at(2)), [Down, Up, Down, Up]);
+    exclude(&pool, 2, &[1], PAUSE);
+    assert_eq!(states(&pool, at(3)), [Down, Down, Spared, Up]);
+    exclude(&pool, 3, &[3], PAUSE);
+    assert_eq!(states(&pool, at(4)), [Spared, Down, Spared, Down]);
+    assert!(pool.backends()[0].is_up(at(4)) && pool.backends()[0].is_alive(at(4)));
+    // Who fails again is the last one to be spared.
+    exclude(&pool, 4, &[2], PAUSE);
+    assert_eq!(states(&pool, at(5)), [Spared, Spared, Down, Down]);
+    assert_eq!(states(&pool, at(6000)), [Up; 4], "a pause is over");
+    assert!(!pool.spare(at(6000), SHARE, true));
+    assert!(pool.backends().iter().all(|backend| !backend.is_spared()));
+}
+
+#[test]
+fn the_only_one_is_never_excluded_by_requests() {
+    let pool = pool(1);
+    exclude(&pool, 0, &[0], PAUSE);
+    assert_eq!(states(&pool, at(1)), [State::Spared]);
+    // Whatever share may be excluded.
+    pool.spare(at(1), 1.0, true);
+    assert_eq!(states(&pool, at(1)), [State::Spared]);
+}
+
+#[test]
+fn probes_may_exclude_all_and_are_believed_before_requests() {
+    use State::{Down, Spared};
+    let pool = pool(2);
+    exclude(&pool, 0, &[0, 1], UNTIL_PROBED);
+    assert_eq!(states(&pool, at(2)), [Spared, Down]);
+    pool.backends()[0].on_probe_failed(at(3), 3);
+    pool.spare(at(3), SHARE, true);
+    assert_eq!(states(&pool, at(3)), [Down, Spared], "of the other one only requests speak");
+    pool.backends()[1].on_probe_failed(at(4), 3);
+    assert!(!pool.spare(at(4), SHARE, true));
+    assert_eq!(states(&pool, at(4)), [Down, Down]);
+    pool.backends()[1].on_probe_answered(at(5), 2);
+    assert!(pool.spare(at(5), SHARE, true));
+    assert_eq!(states(&pool, at(5)), [Down, Spared], "it answers again");
+}
+
+#[test]
+fn who_is_out_of_service_is_neither_counted_nor_spared() {
+    use State::{Draining, Spared};
+    let pool = pool(2);
+    pool.backends()[1].set_duty(at(0), Duty::Draining);
+    exclude(&pool, 0, &[1, 0], PAUSE);
+    assert_eq!(states(&pool, at(2)), [Spared, Draining]);
+    assert!(!pool.backends()[1].is_up(at(2)));
+}
+
+#[test]
+fn nobody_is_spared_while_another_pool_stands_in() {
+    let pool = pool(2);
+    exclude(&pool, 0, &[0, 1], PAUSE);
+    pool.spare(at(2), SHARE, false);
+    assert_eq!(states(&pool, at(2)), [State::Down; 2]);
+}
+
+#[test]
+fn what_is_given_to_one_that_is_spared_is_counted() {
+    use tidegate_world::{Purpose, Seed};
+    let pool = pool(1);
+    let draws = Seed(1).stream(Purpose::Balance, 0);
+    let mut picker = crate::Picker::new(pool.clone(), crate::Policy::Rr, draws);
+    let mut given = |ms| picker.pick(at(ms), 0, None).is_some();
+    assert!(given(0));
+    exclude(&pool, 1, &[0], PAUSE);
+    assert!(given(2) && given(3));
+    assert!(given(6000), "it is up");
+    assert_eq!((pool.backends()[0].assigned(), pool.backends()[0].spared()), (4, 2));
+}
