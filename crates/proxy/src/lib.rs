@@ -50,6 +50,7 @@ mod secret;
 mod settings;
 mod sources;
 mod stateful;
+mod suspicion;
 mod thinning;
 mod tiering;
 mod token;

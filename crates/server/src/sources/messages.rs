@@ -68,6 +68,13 @@ static ALONE: [Number<Counters>; 16] = [
     (Family::counter("probes", "Probes of back ends sent"), |c| c.probes.get().into()),
     (
         Family::counter(
+            "probes_out_of_turn",
+            "Probes sent because a silence or an unproven ICMP error spoke against a back end",
+        ),
+        |c| c.questions.get().into(),
+    ),
+    (
+        Family::counter(
             "responses_resent",
             "Responses sent again: for a repeated request, or no ACK",
         ),
