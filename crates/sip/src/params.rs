@@ -72,25 +72,34 @@ impl<'a> Params<'a> {
     /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]".
     #[inline]
     pub(crate) fn has_bad_name(&self) -> bool {
+        self.any_bad(|_| false)
+    }
+
+    /// The same, or if there is an equals sign with nothing after it. An empty `rport` is let pass:
+    /// it asks for the port as one without the sign does (RFC 3581 §3).
+    #[inline]
+    pub(crate) fn has_bad_name_or_value(&self) -> bool {
+        // A quoted string may be empty.
+        let is_missing = |param: &Param<'_>| {
+            param.value == Some(b"") && param.text.ends_with(b"=") && !param.is("rport")
+        };
+        self.any_bad(is_missing)
+    }
+
+    #[inline]
+    fn any_bad(&self, is_bad: impl Fn(&Param<'_>) -> bool) -> bool {
         let mut params = self.iter();
         while let [_semicolon, after @ ..] = params.rest {
             if matches!(trim_start(after).first(), None | Some(b';')) {
                 return true;
             }
-            let Some(Param { name, .. }) = params.next() else { return true };
-            if name.is_empty() || run(name, is_token) < name.len() {
+            let Some(param) = params.next() else { return true };
+            let name = param.name;
+            if name.is_empty() || run(name, is_token) < name.len() || is_bad(&param) {
                 return true;
             }
         }
         false
-    }
-
-    /// True if there is an equals sign with nothing after it. An empty `rport` is let pass: it
-    /// asks for the port as one without the sign does (RFC 3581 §3).
-    pub(crate) fn has_empty_value(&self) -> bool {
-        let is_empty = |param: &Param<'_>| param.value == Some(b"") && !param.is("rport");
-        // A quoted string may be empty.
-        self.iter().any(|param| is_empty(&param) && param.text.ends_with(b"="))
     }
 
     /// True if a quote or an angle bracket stands where the grammar has none: in a name, in a
@@ -217,11 +226,11 @@ mod tests {
 
     #[test]
     fn empty_values_are_noticed() {
-        for text in [";a=", ";b;a = ;c", ";a=\"\";b="] {
-            assert!(Params::new(text.as_bytes()).has_empty_value(), "{text:?}");
+        for text in [";a=", ";b;a = ;c", ";a=\"\";b=", ";;", ";=x"] {
+            assert!(Params::new(text.as_bytes()).has_bad_name_or_value(), "{text:?}");
         }
         for text in ["", ";a", ";a=\"\"", ";rport=", ";a=b=", ";a==;b"] {
-            assert!(!Params::new(text.as_bytes()).has_empty_value(), "{text:?}");
+            assert!(!Params::new(text.as_bytes()).has_bad_name_or_value(), "{text:?}");
         }
     }
 

@@ -187,8 +187,7 @@ impl<'a> Via<'a> {
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         !is_sip_2(self.element)
-            || self.params.has_bad_name()
-            || self.params.has_empty_value()
+            || self.params.has_bad_name_or_value()
             || self.params.misquotes()
     }
 
