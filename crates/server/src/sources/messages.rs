@@ -35,7 +35,7 @@ static REPLIED: Family =
     Family::counter("replies", "Responses made by the proxy itself, by status");
 static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages forwarded, by kind");
 
-static ALONE: [Number<Counters>; 16] = [
+static ALONE: [Number<Counters>; 17] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
         c.retransmissions.get().into()
     }),
