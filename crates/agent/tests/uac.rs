@@ -205,7 +205,7 @@ fn a_damaged_copy_of_an_answer_does_not_end_the_call() {
 fn an_undelivered_invite_fails_by_its_cause() {
     // §17.1.4, §18.4; UDP: the repetitions go on, for the server may come back.
     let (mut script, _) = calling(config());
-    let failure = Failure { path: Path::udp(uac(), uas()), cause: Cause::Refused };
+    let failure = Failure::new(Path::udp(uac(), uas()), Cause::Refused, b"");
     let now = script.now();
     script.agent.on_failed(now, failure);
     script.until(32_000);

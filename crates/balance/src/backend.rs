@@ -56,6 +56,11 @@ struct Load {
     refused_at: AtomicU64,
     /// Requests given to it while it was spared.
     spared: AtomicU64,
+    /// Requests that it left unanswered in a row, by the time of the last of them.
+    silences: AtomicU32,
+    silent_at: AtomicU64,
+    /// When it was last asked out of turn whether it is there; zero if it never was.
+    questioned_at: AtomicU64,
 }
 
 const _: () = assert!(std::mem::offset_of!(Load, health) == 32, "half of them are its");
@@ -244,7 +249,10 @@ impl Backend {
         if self.duty() == Duty::InService && !self.is_somewhere() {
             return (State::Down, Timestamp::ZERO);
         }
-        self.load.health.state(now)
+        match self.load.health.state(now) {
+            (State::Up, since) if self.silences() > 0 => (State::Suspect, since),
+            state => state,
+        }
     }
 
     /// What it is there for.
@@ -271,16 +279,52 @@ impl Backend {
         self.load.health.change(now, |liveness| liveness.on_failed(now, pause));
     }
 
-    /// A request to it has had no answer since `since`. If nothing else had one either, it has
-    /// failed; `limit` failures in a row are as a delivery that failed. One request that it does
-    /// not like is not enough. Whether it has failed.
-    pub fn on_silent(&self, now: Timestamp, since: Timestamp, limit: u32, pause: Duration) -> bool {
+    /// Records that a request has had no answer since `since`, and returns how many requests in a
+    /// row that makes: 0 if something else was answered meanwhile.
+    ///
+    /// Silence takes no back end down, for a request that it does not like brings it about as well
+    /// as its death. A probe tells the two apart.
+    pub fn on_silent(&self, now: Timestamp, since: Timestamp) -> u32 {
         if self.has_answered(since) {
-            return false;
+            return 0;
         }
         self.load.failures.fetch_add(1, Relaxed);
-        self.load.health.change(now, |liveness| liveness.on_unanswered(now, limit, pause));
-        true
+        // Of two shards that come at once one may not be counted, which delays a probe by a
+        // request.
+        let silences = self.silences() + 1;
+        self.load.silences.store(silences, Relaxed);
+        self.load.silent_at.store(now.as_nanos(), Relaxed);
+        silences
+    }
+
+    /// Requests in a row that it has left unanswered since it last answered anything.
+    fn silences(&self) -> u32 {
+        let silent_at = Timestamp::from_nanos(self.load.silent_at.load(Relaxed));
+        if self.has_answered(silent_at) { 0 } else { self.load.silences.load(Relaxed) }
+    }
+
+    /// Whether it may be asked out of turn now; then nobody else may for `interval`.
+    ///
+    /// # Errors
+    /// When it may be asked next.
+    pub fn question(&self, now: Timestamp, interval: Duration) -> Result<(), Timestamp> {
+        let at = now.as_nanos().max(1);
+        let next = |last: u64| match last {
+            0 => Some(at),
+            _ => (Timestamp::from_nanos(last) + interval <= now).then_some(at),
+        };
+        let asked = self.load.questioned_at.fetch_update(Relaxed, Relaxed, next);
+        asked.map(drop).map_err(|last| Timestamp::from_nanos(last) + interval)
+    }
+
+    /// Records that it was asked out of turn, for what makes it suspect, and has not answered: it
+    /// gets no new calls for `pause`. If it `is_probed`, an answer ends that soon, so that the pool
+    /// need not [spare](crate::Pool::spare) it.
+    pub fn on_question_unanswered(&self, now: Timestamp, pause: Duration, is_probed: bool) {
+        self.load.probes.fetch_add(1, Relaxed);
+        self.load.probe_failures.fetch_add(1, Relaxed);
+        self.load.health.change(now, |liveness| liveness.on_failed(now, pause));
+        self.load.health.set_failing_probes(is_probed);
     }
 
     /// It has answered, so it is there.
@@ -293,6 +337,7 @@ impl Backend {
     pub fn on_probe_answered(&self, now: Timestamp, rise: u32) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.health.set_failing_probes(false);
+        self.load.silences.store(0, Relaxed);
         self.load.health.change(now, |liveness| liveness.on_probe_answered(now, rise));
         self.note_answered(now);
     }

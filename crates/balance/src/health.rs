@@ -45,7 +45,7 @@ impl Duty {
 pub enum State {
     /// It takes calls.
     Up,
-    /// It takes calls, and the last it was asked it did not answer.
+    /// It takes calls, and has not answered the last that it was asked.
     Suspect,
     /// It takes a share of its calls that grows: it has just returned.
     SlowStart,

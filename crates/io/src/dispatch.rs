@@ -45,7 +45,7 @@ impl Dispatch {
         };
         let Some((socket, source)) = found else {
             self.counters.send_homeless.add(1);
-            self.fail(Failure { path, cause: Cause::Other });
+            self.fail(Failure::new(path, Cause::Other, b""));
             return;
         };
         if self.outbox.is_full() {
@@ -72,7 +72,8 @@ impl Dispatch {
                 .add(1);
                 let local = listeners[i].local();
                 let local = source.map_or(local, |ip| SocketAddr::new(ip, local.port()));
-                keep(failures, counters, Failure { path: Path::udp(local, remote), cause });
+                // Of a datagram that was not sent nobody has heard: nothing is to be verified.
+                keep(failures, counters, Failure::new(Path::udp(local, remote), cause, b""));
             },
         );
         *saw_report |= flushed.saw_report;

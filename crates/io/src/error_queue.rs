@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use tidegate_world::Cause;
+use tidegate_world::{Cause, QUOTE_MAX};
 
 use crate::address::Address;
 use crate::control::{Control, Notes};
@@ -13,13 +13,16 @@ use crate::outbox::cause;
 
 /// A datagram that did not arrive, as the network reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct Report<'a> {
     /// Where it was to go.
     pub remote: SocketAddr,
     /// Why it did not.
     pub cause: Cause,
     /// The local address the report came to, if the socket is bound to a wildcard.
     pub to: Option<IpAddr>,
+    /// The beginning of the datagram's bytes, as far as the report quotes them, at most
+    /// [`QUOTE_MAX`]. Of a batch that was sent by one call it may be that of the first.
+    pub quote: &'a [u8],
 }
 
 /// A reader of error queues, which sockets with `IP_RECVERR` have.
@@ -30,6 +33,7 @@ pub struct Report {
 pub struct ErrorQueue {
     name: Address,
     control: Control,
+    quote: [u8; QUOTE_MAX],
 }
 
 impl Default for ErrorQueue {
@@ -41,7 +45,7 @@ impl Default for ErrorQueue {
 impl ErrorQueue {
     /// A reader.
     pub fn new() -> Self {
-        Self { name: Address::empty(), control: Control::empty() }
+        Self { name: Address::empty(), control: Control::empty(), quote: [0; QUOTE_MAX] }
     }
 
     /// Takes up to `max` entries from the socket's error queue and hands on those that
@@ -54,37 +58,42 @@ impl ErrorQueue {
         &mut self,
         socket: &UdpSocket,
         max: usize,
-        mut hand_on: impl FnMut(Report),
+        mut hand_on: impl FnMut(Report<'_>),
     ) -> io::Result<usize> {
         for taken in 0..max {
-            let Some(notes) = self.next(socket)? else { return Ok(taken) };
-            if let Some(report) = self.report(notes) {
+            let Some((notes, quoted)) = self.next(socket)? else { return Ok(taken) };
+            if let Some(report) = self.report(notes, quoted) {
                 hand_on(report);
             }
         }
         Ok(max)
     }
 
-    fn next(&mut self, socket: &UdpSocket) -> io::Result<Option<Notes>> {
+    /// What the kernel says of the next entry, and how many bytes of the datagram it quotes.
+    fn next(&mut self, socket: &UdpSocket) -> io::Result<Option<(Notes, usize)>> {
         // SAFETY: zero is valid for every field of a `msghdr`.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_name = (&raw mut self.name).cast();
         header.msg_namelen = Address::ROOM;
-        // No room for the bytes of the datagram: its destination is all that is wanted.
+        // What of the datagram has no room is cut off.
+        let mut vector = libc::iovec { iov_base: (&raw mut self.quote).cast(), iov_len: QUOTE_MAX };
+        header.msg_iov = &raw mut vector;
+        header.msg_iovlen = 1;
         header.msg_control = (&raw mut self.control).cast();
         header.msg_controllen = Control::ROOM as _;
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-        // SAFETY: name and control messages have the room stated, and there is no vector.
+        // SAFETY: name, vector and control messages have the room stated.
         let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) };
         if result < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
         }
         // SAFETY: the kernel has just filled the control messages of `header`.
-        Ok(Some(unsafe { Notes::read(&header) }))
+        let notes = unsafe { Notes::read(&header) };
+        Ok(Some((notes, usize::try_from(result).unwrap_or(0))))
     }
 
-    fn report(&self, notes: Notes) -> Option<Report> {
+    fn report(&self, notes: Notes, quoted: usize) -> Option<Report<'_>> {
         let entry = notes.report?;
         match entry.ee_origin {
             libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6 => {}
@@ -99,7 +108,7 @@ impl ErrorQueue {
             Cause::Refused if notes.offender != Some(remote.ip()) => Cause::Other,
             cause => cause,
         };
-        Some(Report { remote, cause, to: notes.to })
+        Some(Report { remote, cause, to: notes.to, quote: self.quote.get(..quoted)? })
     }
 }
 
@@ -109,11 +118,14 @@ mod tests {
     use crate::sockopt;
     use std::os::fd::AsFd;
 
-    /// Entries taken, and the reports among them.
-    fn drained(socket: &UdpSocket, max: usize) -> (usize, Vec<Report>) {
+    /// Entries taken, and of the reports among them who did not get what, and why.
+    fn drained(socket: &UdpSocket, max: usize) -> (usize, Vec<(SocketAddr, Cause, Vec<u8>)>) {
         let mut reports = Vec::new();
-        let taken = ErrorQueue::new().drain(socket, max, |report| reports.push(report)).unwrap();
-        (taken, reports)
+        let taken = ErrorQueue::new().drain(socket, max, |report| {
+            assert_eq!(report.to, None);
+            reports.push((report.remote, report.cause, report.quote.to_vec()));
+        });
+        (taken.unwrap(), reports)
     }
 
     fn report_of_closed_port(any: &str, level: i32, name: i32) {
@@ -121,13 +133,19 @@ mod tests {
         sockopt::set(socket.as_fd(), level, name, 1).unwrap();
         let closed = UdpSocket::bind(any).unwrap().local_addr().unwrap();
         assert_eq!(drained(&socket, 9), (0, vec![]));
-        for _ in 0..3 {
+        // Longer than what may be quoted, and longer than what a report over IPv4 quotes.
+        let long: Vec<u8> = (0..=u8::MAX).cycle().take(2000).collect();
+        for bytes in [b"anyone?", b"at all?", &long[..]] {
             // A later send may return the report of an earlier one.
-            while socket.send_to(b"anyone?", closed).is_err() {}
+            while socket.send_to(bytes, closed).is_err() {}
         }
-        let report = Report { remote: closed, cause: Cause::Refused, to: None };
-        assert_eq!(drained(&socket, 2), (2, vec![report; 2]));
-        assert_eq!(drained(&socket, 9), (1, vec![report]));
+        let report = |quote: &[u8]| (closed, Cause::Refused, quote.to_vec());
+        assert_eq!(drained(&socket, 2), (2, vec![report(b"anyone?"), report(b"at all?")]));
+        let (taken, reports) = drained(&socket, 9);
+        let [(remote, cause, quote)] = &reports[..] else { panic!("{reports:?}") };
+        assert_eq!((taken, *remote, *cause), (1, closed, Cause::Refused));
+        // RFC 1812 §4.3.2.3: as much as fits into 576 bytes, headers included.
+        assert!((500..=QUOTE_MAX).contains(&quote.len()) && long.starts_with(quote));
     }
 
     #[test]

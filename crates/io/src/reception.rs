@@ -183,7 +183,7 @@ impl Reception {
             let taken = self.errors.drain(socket, left, |report| {
                 counters.icmp_reports.add(1);
                 let local = report.to.map_or(local, |ip| SocketAddr::new(ip, local.port()));
-                hand_on(Failure { path: Path::udp(local, report.remote), cause: report.cause });
+                hand_on(Failure::new(Path::udp(local, report.remote), report.cause, report.quote));
             });
             left -= match taken {
                 Ok(taken) => taken,

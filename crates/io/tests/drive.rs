@@ -204,7 +204,7 @@ fn a_closed_port_comes_back_as_a_failure() {
             }
         };
         let path = Path::udp(group.local(), closed);
-        assert_eq!(failure, Failure { path, cause: Cause::Refused });
+        assert_eq!(failure, Failure::new(path, Cause::Refused, b"BYE"));
         let (_, counters) = running.end();
         assert_eq!((counters.icmp_reports.get(), counters.sent.get()), (1, 1));
     }
@@ -436,7 +436,7 @@ fn what_cannot_be_sent_is_counted_and_told() {
             failures.push(failure);
         }
     }
-    let failed = |path, cause| Failure { path, cause };
+    let failed = |path, cause| Failure::new(path, cause, b"");
     for expected in [
         failed(homeless, Cause::Other),
         failed(nowhere, Cause::Other),

@@ -111,6 +111,8 @@ pub struct Counters {
     pub requests_resent: Counter,
     /// Probes of back ends.
     pub probes: Counter,
+    /// Those of them that were sent out of turn, because something spoke against the back end.
+    pub questions: Counter,
     /// Responses sent again, for a repeated request or because no ACK came.
     pub responses_resent: Counter,
     /// Refused requests that were not tried once more, because the budget for that was spent.

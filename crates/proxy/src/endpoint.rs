@@ -12,7 +12,7 @@ use tidegate_balance::{Backend, Lease, Picker};
 use tidegate_control::Tier;
 use tidegate_sip::{Malformed, Message, Outline};
 use tidegate_world::{
-    Answer, Cause, Crossing, Failure, Pool, Purpose, QueryId, Received, Seed, Timestamp, Transmit,
+    Answer, Crossing, Pool, Purpose, QueryId, Received, Seed, Timestamp, Transmit,
 };
 
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
@@ -27,7 +27,7 @@ use crate::picking::pickers;
 use crate::probes::Probes;
 use crate::reply::{Hints, refusal, refusal_of, reply};
 use crate::secret::{Keys, TokenKeys};
-use crate::settings::{Mode, PoolSettings, Rule, Settings, canonical};
+use crate::settings::{Mode, PoolSettings, Rule, Settings};
 use crate::stateful::Transactions;
 use crate::tiering::Tiering;
 use crate::unreachable::Unreachable;
@@ -53,7 +53,7 @@ pub(crate) struct Endpoint {
     pub(crate) tiering: Tiering,
     /// What the last service has shown of the sender.
     pub(crate) shown: Shown,
-    /// Addresses where nobody listened a moment ago.
+    /// Addresses of back ends where nobody listened a moment ago.
     unreachable: Unreachable,
     lost: Lost,
     pool: Pool,
@@ -362,22 +362,8 @@ impl Endpoint {
         self.unreachable.holds(target, since)
     }
 
-    /// A delivery failed. If it was to a back end, that gets no new calls for a
-    /// while; repetitions of those it has not answered go elsewhere.
-    pub(crate) fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        // Only its own word that nobody listens counts: what a router on the way says,
-        // or a local error, may be about us and not about it.
-        if failure.cause != Cause::Refused {
-            return;
-        }
-        if let Some(member) = self.addresses.member(failure.path.remote) {
-            let backend = self.backend(member);
-            if backend.is_present_at(canonical(failure.path.remote)) {
-                backend.on_failed(now, self.pause_of(member.pool));
-                self.cap_exclusions(now, member);
-                self.probe_unreachable(now, member);
-            }
-        }
-        self.unreachable.note(now, failure.path.remote);
+    /// The transport has said that nobody listens at `target`, the address of a back end.
+    pub(crate) fn note_unreachable(&mut self, now: Timestamp, target: SocketAddr) {
+        self.unreachable.note(now, target);
     }
 }

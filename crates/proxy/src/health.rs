@@ -23,8 +23,8 @@ use crate::stateful::{Branch, Context, Live, Pending};
 pub struct Health {
     /// If they are asked.
     pub probe: Option<Probe>,
-    /// Requests in a row that a back end leaves unanswered until it is down, 1 to
-    /// [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
+    /// Requests in a row that a back end leaves unanswered until it is asked out of turn whether it
+    /// is there, 1 to [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
     pub error_limit: u32,
     /// The share of a pool's back ends that requests alone (503s, silence, ICMP) exclude at the most,
     /// 0 to 1. Probes that fail may exclude all.
@@ -142,25 +142,26 @@ impl Endpoint {
     /// The target of a branch has been silent since that was sent. That is so at the end of
     /// `failover_after_ms`, and again at Timer B, if there was nobody else; but it teaches once.
     pub(crate) fn note_silent(
-        &self,
+        &mut self,
         now: Timestamp,
         branch: &Branch,
         pending: &mut Pending,
         parties: Option<Parties>,
     ) {
         let Some(member) = self.target_of(branch) else { return };
-        let limit = self.pool_settings(member.pool).health.error_limit;
-        let (backend, pause) = (self.backend(member), self.pause_of(member.pool));
-        let since = pending.since;
-        if !backend.on_silent(now, since, limit, pause) {
+        let (backend, since) = (self.backend(member), pending.since);
+        let silences = backend.on_silent(now, since);
+        if silences == 0 {
             return;
         }
-        self.cap_exclusions(now, member);
         if mem::take(&mut pending.may_teach) {
             let sources = self.pool_settings(member.pool).pool.watch(now);
             if backend.on_unserved(now, parties, sources) {
                 backend.on_not_taken(since);
             }
+        }
+        if silences >= self.pool_settings(member.pool).health.error_limit {
+            self.suspect(now, member, since);
         }
     }
 

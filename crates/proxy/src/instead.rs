@@ -34,6 +34,9 @@ pub(crate) fn status_of(malformed: Malformed) -> u16 {
     match malformed {
         // RFC 3261 §21.5.6.
         Malformed::Version => 505,
+        // RFC 3261 §21.5.7: "The server was unable to process the request since the message length
+        // exceeded its capabilities."
+        Malformed::TooManyHeaders => 513,
         _ => 400,
     }
 }

@@ -55,6 +55,7 @@ mod secret;
 mod settings;
 mod sources;
 mod stateful;
+mod suspicion;
 mod thinning;
 mod tiering;
 mod token;

@@ -3,6 +3,9 @@
 //! Each is a client transaction of our own (RFC 3261 §11.1, §17.1.2), one at a time for each back
 //! end. One shard asks for all: that is the one which the back end's site falls to. What comes
 //! of it all shards see.
+//!
+//! A back end that is suspect is asked out of turn, by the shard that suspects it and in pools
+//! without probes too: `suspicion` says when.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -12,7 +15,7 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 use tidegate_balance::{Backend, Duty, Site};
 use tidegate_sip::Passage;
-use tidegate_transaction::{Firing, OtherClient};
+use tidegate_transaction::{Firing, OtherClient, Timing};
 use tidegate_world::{Buffer, Received, Stream, Timers, Timestamp};
 
 use crate::calls::Member;
@@ -25,8 +28,19 @@ use crate::probe_branch::ProbeBranch;
 /// that wait.
 const DUE_MAX: usize = 64;
 
+/// For how long the answer to a probe out of turn is awaited. It is sent twice by then (RFC 3261
+/// §17.1.2.2, Timer E), so that one lost datagram is not taken for a death.
+pub(crate) fn question_wait(timing: &Timing) -> Duration {
+    timing.t1 * 2
+}
+
+/// From one probe of a back end out of turn to the next, of all shards together: strangers can
+/// bring one about.
+const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
+
 /// Who a shard probes, and when.
 pub(crate) struct Probes {
+    /// Every back end that is configured, in the order of their places.
     targets: Vec<Target>,
     /// When something is next due of each target, perhaps; what is not in accord with
     /// [`Target::armed`] was left behind.
@@ -36,14 +50,24 @@ pub(crate) struct Probes {
     number: u32,
 }
 
-/// A back end that is probed.
+/// A back end that is probed, or may be out of turn.
 struct Target {
     member: Member,
     site: Site,
-    /// When it is next asked.
+    /// When it is next asked in its turn; never if that is another shard's affair, or nobody's.
     next: Timestamp,
     armed: Timestamp,
+    question: Option<Question>,
     flight: Option<Flight>,
+}
+
+/// A probe out of turn that is wanted.
+#[derive(Clone, Copy)]
+struct Question {
+    /// Since when the back end is suspect: what it has answered after that clears it.
+    since: Timestamp,
+    /// When it is asked.
+    due: Timestamp,
 }
 
 /// A probe that has no answer yet.
@@ -53,6 +77,8 @@ struct Flight {
     address: SocketAddr,
     client: OtherClient,
     until: Timestamp,
+    /// Of one out of turn, or that stands in for one: since when the back end is suspect.
+    suspect_since: Option<Timestamp>,
     /// Drawn for it, for its Call-ID and its tag.
     drawn: [u64; 2],
 }
@@ -60,7 +86,7 @@ struct Flight {
 impl Target {
     fn deadline(&self) -> Timestamp {
         match &self.flight {
-            None => self.next,
+            None => self.question.map_or(self.next, |question| question.due.min(self.next)),
             Some(Flight { client, until, .. }) => {
                 client.deadline().map_or(*until, |deadline| deadline.min(*until))
             }
@@ -74,19 +100,51 @@ impl Probes {
         Self { targets: Vec::new(), due: Timers::new(), stream, number: 0 }
     }
 
-    /// From now on these are probed, by the interval beside each. Who was is asked when it would
-    /// have been; who is new, within its first interval: not all at once.
-    pub(crate) fn enlist(&mut self, now: Timestamp, who: &[(Member, Site, Duration)]) {
-        let before = std::mem::take(&mut self.targets);
-        let before: HashMap<_, _> = before.into_iter().map(|t| (t.site, t.next)).collect();
+    /// From now on these are probed, by the interval beside each, those without one out of turn
+    /// only. Who was is asked when it would have been; who is new, within its first interval: not
+    /// all at once.
+    pub(crate) fn enlist(&mut self, now: Timestamp, who: Vec<(Member, Site, Option<Duration>)>) {
+        let before = std::mem::take(&mut self.targets).into_iter();
+        let before = before.filter(|target| target.next != Timestamp::NEVER);
+        let before: HashMap<_, _> = before.map(|t| (t.site, t.next)).collect();
         self.due = Timers::new();
         for (member, site, interval) in who {
-            let (member, site, interval) = (*member, site.clone(), *interval);
-            let first = now + interval.mul_f64(self.stream.unit());
-            let next = before.get(&site).map_or(first, |&next| next.min(now + interval));
-            self.due.push(next, self.targets.len() as u32);
-            self.targets.push(Target { member, site, next, armed: next, flight: None });
+            let next = interval.map_or(Timestamp::NEVER, |interval| {
+                let first = now + interval.mul_f64(self.stream.unit());
+                before.get(&site).map_or(first, |&next| next.min(now + interval))
+            });
+            if next != Timestamp::NEVER {
+                self.due.push(next, self.targets.len() as u32);
+            }
+            let (question, flight) = (None, None);
+            self.targets.push(Target { member, site, next, armed: next, question, flight });
         }
+    }
+
+    /// Asks a back end out of turn, as soon as it may be: something speaks against it since
+    /// `since`. A probe that is under way does as well, if its answer is awaited for `wait`.
+    pub(crate) fn question(
+        &mut self,
+        now: Timestamp,
+        member: Member,
+        since: Timestamp,
+        wait: Duration,
+    ) {
+        // A removed one is not there, and it is given nothing new anyway.
+        let Ok(place) = self.targets.binary_search_by_key(&member, |target| target.member) else {
+            return;
+        };
+        let target = &mut self.targets[place];
+        match &mut target.flight {
+            Some(Flight { suspect_since: Some(_), .. }) => return,
+            Some(flight) => {
+                (flight.suspect_since, flight.until) = (Some(since), now + wait);
+            }
+            None => {
+                target.question.get_or_insert(Question { since, due: now });
+            }
+        }
+        self.arm(place);
     }
 
     /// When something is next due.
@@ -127,17 +185,15 @@ impl Endpoint {
     pub(crate) fn enlist_probed(&mut self, now: Timestamp) {
         let (mut who, mut seen) = (Vec::new(), HashSet::new());
         for (member, backend) in self.members() {
-            let Some(probe) = &self.pool_settings(member.pool).health.probe else { continue };
-            let site = backend.location().site();
             // A server in several pools is asked once, as the first of them says.
-            if !seen.insert(Arc::as_ptr(backend)) {
+            if backend.duty() == Duty::Removed || !seen.insert(Arc::as_ptr(backend)) {
                 continue;
             }
-            if backend.duty() != Duty::Removed && self.is_ours_to_probe(backend) {
-                who.push((member, site, probe.interval));
-            }
+            let probe = self.pool_settings(member.pool).health.probe.as_ref();
+            let probe = probe.filter(|_| self.is_ours_to_probe(backend));
+            who.push((member, backend.location().site(), probe.map(|probe| probe.interval)));
         }
-        self.probes_mut().enlist(now, &who);
+        self.probes_mut().enlist(now, who);
     }
 
     /// Sends the probes that are due, and gives up those that have had no answer.
@@ -169,21 +225,25 @@ impl Endpoint {
         let flight = flight.ok_or(DropReason::StrayResponse)?;
         (flight.client, _) = flight.client.on_response(now, &timing, passage.status);
         if passage.status >= 200 {
-            let (member, address) = (target.member, flight.address);
+            let (member, flight) = (target.member, *flight);
             target.flight = None;
-            self.end_probe(now, member, address, Some(passage.status));
+            self.end_probe(now, member, &flight, Some(passage.status));
         }
         self.probes_mut().arm(place);
         Ok(ProbeAnswer::Taken)
     }
 
-    /// The transport says that nobody is at `address`: a probe that waits for an answer from there
-    /// has failed.
-    pub(crate) fn probe_unreachable(&mut self, now: Timestamp, member: Member) {
-        let mut targets = self.probes_mut().targets.iter_mut();
-        let Some(target) = targets.find(|target| target.member == member) else { return };
-        if let Some(flight) = target.flight.take() {
-            self.end_probe(now, member, flight.address, None);
+    /// The transport says that nobody was there for this probe: if it waits for an answer it has
+    /// failed.
+    pub(crate) fn probe_unreachable(&mut self, now: Timestamp, branch: ProbeBranch) {
+        if u16::from(branch.shard) != self.shard() {
+            return;
+        }
+        let Some(target) = self.probes_mut().targets.get_mut(branch.place as usize) else { return };
+        let member = target.member;
+        if let Some(flight) = target.flight.take_if(|flight| flight.number == branch.number) {
+            self.end_probe(now, member, &flight, None);
+            self.probes_mut().arm(branch.place as usize);
         }
     }
 
@@ -197,67 +257,99 @@ impl Endpoint {
         let is_over = flight.until <= now || firing == Firing::TimedOut;
         self.probes_mut().targets[place].flight = (!is_over).then_some(flight);
         if is_over {
-            self.end_probe(now, member, flight.address, None);
-            if self.probes_mut().targets[place].next <= now {
-                self.start_probe(now, place);
-            }
+            self.end_probe(now, member, &flight, None);
+            self.start_probe(now, place);
         } else if firing == Firing::Resend {
             self.counters.requests_resent.add(1);
             self.send_probe(place);
         }
     }
 
+    /// Sends the probe that is due of a target, if one is.
     fn start_probe(&mut self, now: Timestamp, place: usize) {
         let timing = self.transactions().timing;
-        let Target { member, next, .. } = &self.probes_mut().targets[place];
-        let (member, next) = (*member, *next);
+        let Target { member, next, question, .. } = &self.probes_mut().targets[place];
+        let (member, next, question) = (*member, *next, *question);
+        if question.is_some_and(|question| question.due <= now) {
+            let since = self.may_question(now, place);
+            let until = now + question_wait(&timing);
+            return if since.is_some() {
+                self.send_new_probe(now, place, until, since)
+            };
+        }
         // A timer that was armed for something that has come sooner.
         if next > now {
             return;
         }
         let pools = self.pool_settings(member.pool);
         let Some(probe) = pools.health.probe.clone() else { return };
+        self.send_new_probe(now, place, now + probe.timeout, None);
+        let probes = self.probes_mut();
+        probes.targets[place].next = now + probes.interval(&probe);
+    }
+
+    /// Since when the back end is suspect that is to be asked out of turn, if it is still to be and
+    /// may be now.
+    fn may_question(&mut self, now: Timestamp, place: usize) -> Option<Timestamp> {
+        let Target { member, question, .. } = &mut self.probes_mut().targets[place];
+        let (member, Question { since, .. }) = (*member, question.take()?);
         let backend = self.backend(member);
+        if backend.has_answered(since) {
+            return None;
+        }
+        match backend.question(now, QUESTION_INTERVAL) {
+            Ok(()) => Some(since),
+            Err(due) => {
+                self.probes_mut().targets[place].question = Some(Question { since, due });
+                None
+            }
+        }
+    }
+
+    fn send_new_probe(
+        &mut self,
+        now: Timestamp,
+        place: usize,
+        until: Timestamp,
+        suspect_since: Option<Timestamp>,
+    ) {
+        let timing = self.transactions().timing;
+        let backend = self.backend(self.probes().targets[place].member);
         // A name that leads nowhere is not asked.
         let address = backend.address().filter(|_| backend.duty() != Duty::Maintenance);
         let probes = self.probes_mut();
         probes.number = probes.number.wrapping_add(1);
         let (number, drawn) = (probes.number, [probes.stream.next_u64(), probes.stream.next_u64()]);
-        let flight = address.map(|address| Flight {
-            number,
-            address,
-            client: OtherClient::start(now, &timing),
-            until: now + probe.timeout,
-            drawn,
-        });
-        let next = now + probes.interval(&probe);
-        let target = &mut probes.targets[place];
-        target.next = next;
-        if flight.is_some() {
-            target.flight = flight;
-            self.counters.probes.add(1);
-            self.send_probe(place);
-        }
+        let Some(address) = address else { return };
+        let client = OtherClient::start(now, &timing);
+        let flight = Flight { number, address, client, until, suspect_since, drawn };
+        probes.targets[place].flight = Some(flight);
+        self.counters.probes.add(1);
+        self.counters.questions.add(u64::from(suspect_since.is_some()));
+        self.send_probe(place);
     }
 
-    fn end_probe(
-        &mut self,
-        now: Timestamp,
-        member: Member,
-        address: SocketAddr,
-        answer: Option<u16>,
-    ) {
-        let Some(probe) = &self.pool_settings(member.pool).health.probe else { return };
+    fn end_probe(&mut self, now: Timestamp, member: Member, flight: &Flight, answer: Option<u16>) {
+        let probe = self.pool_settings(member.pool).health.probe.as_ref();
         let backend = self.backend(member);
         // Of one that has moved meanwhile it says nothing.
-        if !backend.is_present_at(address) {
+        if !backend.is_present_at(flight.address) {
             return;
         }
         let was_clear = backend.is_clear(now);
-        if answer.is_some_and(|status| probe.accept.holds(status)) {
-            backend.on_probe_answered(now, probe.rise);
-        } else {
-            backend.on_probe_failed(now, probe.fall);
+        match (answer, flight.suspect_since, probe) {
+            // Whatever it answers, it is there, which was the question.
+            (Some(_), Some(_), _) => backend.on_probe_answered(now, 1),
+            (None, Some(since), _) if !backend.has_answered(since) => {
+                let pause = self.pause_of(member.pool);
+                backend.on_question_unanswered(now, pause, probe.is_some());
+                self.cap_exclusions(now, member);
+            }
+            (Some(status), None, Some(probe)) if probe.accept.holds(status) => {
+                backend.on_probe_answered(now, probe.rise);
+            }
+            (_, None, Some(probe)) => backend.on_probe_failed(now, probe.fall),
+            (None, Some(_), _) | (_, None, None) => {}
         }
         if backend.is_clear(now) != was_clear || backend.is_spared() {
             self.spare(now);

@@ -326,7 +326,7 @@ impl Core for Proxy {
     }
 
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        self.endpoint.on_failed(now, failure);
+        self.endpoint.on_failed(now, &failure);
     }
 
     fn on_load(&mut self, now: Timestamp, load: Load) {

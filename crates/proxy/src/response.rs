@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, response_target};
+use tidegate_transaction::Key;
 use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
@@ -72,7 +73,8 @@ impl Endpoint {
         match asked {
             Asked::Transaction(branch) => {
                 self.tiering.note(Tier::Stateful);
-                self.note_alive(now, self.owner(&branch, received.path.remote, present));
+                let owner = self.owner(&branch, passage.cseq.method, received.path.remote, present);
+                self.note_alive(now, owner);
                 self.serve_answer(now, received, &passage, &branch).map_err(Astray::Drop)
             }
             Asked::Before { listener, .. } => {
@@ -117,14 +119,15 @@ impl Endpoint {
     fn owner(
         &self,
         branch: &TransactionBranch,
+        method: Method,
         remote: SocketAddr,
         present: Option<Member>,
     ) -> Option<Member> {
-        let context = self.transactions().get(branch.context);
-        let Some(context) = context.filter(|context| context.loop_hash == branch.loop_hash) else {
+        let handle = self.transactions().find(Key::new(branch.identity, method));
+        let Some(context) = handle.and_then(|handle| self.transactions().get(handle)) else {
             return present;
         };
-        let branch = context.branches.get(usize::from(branch.index))?;
+        let branch = &context.branches[context.branch_at(branch.tag)?];
         present.filter(|_| self.has_sent(branch, remote))
     }
 

@@ -1,4 +1,4 @@
-//! Addresses where nobody listened a moment ago.
+//! Addresses of back ends where nobody listened a moment ago.
 //!
 //! That is the transport's word (RFC 3261 §16.9). A target that is merely silent is another matter:
 //! it may have more to do than it can, and its time-outs decide.

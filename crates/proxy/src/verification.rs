@@ -130,8 +130,9 @@ impl Endpoint {
         let Ok(passage) = Passage::parse(&received.bytes) else { return false };
         let text = passage.branch.unwrap_or_default();
         match (&passage.next, passage.cseq.method) {
-            (None, Method::Cancel) => TransactionBranch::claimed(text)
-                .is_some_and(|branch| branch.is_own(self.keys()) && self.is_branch_of(&branch, text)),
+            (None, Method::Cancel) => TransactionBranch::claimed(text).is_some_and(|branch| {
+                branch.is_own(self.keys()) && self.is_branch_of(&branch, text)
+            }),
             (None, Method::Options) => {
                 ProbeBranch::decode(text, self.keys(), received.path.remote).is_some()
             }

@@ -124,7 +124,7 @@ fn only_a_back_ends_own_word_takes_it_down() {
     for cause in [Cause::Unreachable, Cause::Other, Cause::TooLarge] {
         for backend in [BACKEND_A, BACKEND_B] {
             let path = Path::udp(address(PROXY), address(backend));
-            script.proxy.on_failed(script.now, Failure { path, cause });
+            script.proxy.on_failed(script.now, Failure::new(path, cause, b""));
         }
     }
     assert!(script.backends.backends().iter().all(|b| b.is_up(script.now)));

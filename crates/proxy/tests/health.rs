@@ -288,9 +288,13 @@ fn as_many_requests_as_configured_may_stay_unanswered() {
         });
         for silent in 1..=error_limit {
             assert_eq!(state(&s, 0), if silent == 1 { State::Up } else { State::Suspect });
+            assert!(s.questions.is_empty());
             s.send(CALLER, &invite(&format!("c{silent}")));
             s.pass(ms(4000));
         }
+        s.sent();
+        assert_eq!((state(&s, 0), s.questions.len()), (State::Suspect, 1), "{error_limit}");
+        s.pass(ms(1000));
         // The only one is asked all the same.
         assert_eq!(state(&s, 0), State::Spared, "{error_limit}");
     }
@@ -338,7 +342,7 @@ fn another_pool_stands_in_while_nobody_of_the_first_is_up() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut s = with_backup(mode);
         let mut goes_to = |call: &str, down: &[&str]| {
-            down.iter().for_each(|at| s.refused(at));
+            down.iter().for_each(|at| assert!(s.refused(at), "{at}"));
             let sent = s.send(CALLER, &invite(call));
             sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap().to.to_string()
         };

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::{DropReason, Listener};
+use tidegate_proxy::{DropReason, Listener, Mode};
+use tidegate_sip::FIELDS_MAX;
 
 // §16.6 item 8: "The proxy MUST insert a Via header field value into the copy before
 // the existing Via header field values." §8.1.1.7: the branch "MUST always begin with
@@ -39,6 +40,65 @@ fn max_forwards_is_decremented_or_added() {
     assert_eq!(sent.all("Max-Forwards"), ["4"]);
     let sent = script.one(CALLER, &invite("c2").replace("Max-Forwards: 70\r\n", ""));
     assert_eq!(sent.all("Max-Forwards"), ["70"]);
+}
+
+// §8.1.1.7: "The protocol name and protocol version in the header field MUST be SIP and 2.0,
+// respectively." §16.3 item 1. A server that cannot parse a Via below ours drops the request
+// without a word, as if it were dead.
+#[test]
+fn a_via_below_the_first_that_is_broken_is_answered_400() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut script = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let whole = "Via: SIP/2.0/UDP 198.51.100.7:5060;branch=z9hG4bK-c1-1-INVITE\r\n";
+        for lines in [
+            "Via: nonsense\r\n",
+            "Via: SIP/3.0/UDP 192.0.2.7;branch=z9hG4bKx\r\n",
+            "Via: SIP/2.0/UDP 192.0.2.7, , SIP/2.0/UDP 192.0.2.8\r\n",
+            "Via: SIP/2.0/UDP 192.0.2.7\r\nX: y\r\nVia:\r\n",
+        ] {
+            let text = invite("c1").replacen(whole, &format!("{whole}{lines}"), 1);
+            assert_eq!(script.status(CALLER, &text), 400, "{lines:?}");
+        }
+        let lines = format!("{whole}Via: SIP/2.0/UDP 192.0.2.7, SIP/2.0/TLS [::1]:5061\r\n");
+        let sent = script.send(CALLER, &invite("c1").replacen(whole, &lines, 1));
+        assert!(sent.iter().any(|sent| sent.to == address(BACKEND_A)), "{sent:#?}");
+    }
+}
+
+// §21.5.7: "The server was unable to process the request since the message length exceeded its
+// capabilities." What can be answered is never left without an answer.
+#[test]
+fn a_request_of_many_header_lines_is_forwarded_and_one_of_too_many_answered_513() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut script = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let with = |call: &str, n: usize| {
+            invite(call).replacen("From:", &format!("{}From:", "Odd: y\r\n".repeat(n)), 1)
+        };
+        let own = invite("c1").lines().count() - 2;
+        let sent = script.send(CALLER, &with("c1", FIELDS_MAX - own));
+        let sent = sent.iter().find(|sent| sent.to == address(BACKEND_A)).expect("it goes on");
+        assert_eq!(sent.all("Odd").len(), FIELDS_MAX - own);
+        let reply = script.one(CALLER, &with("c2", FIELDS_MAX - own + 1));
+        assert_eq!(reply.start(), "SIP/2.0 513 Message Too Large");
+        assert_eq!((reply.all("Odd").len(), reply.all("Via").len()), (0, 1));
+        // As many as a datagram holds; nothing answers an ACK.
+        assert_eq!(script.status(CALLER, &with("c3", 8000)), 513);
+        assert!(script.send(CALLER, &with("c4", 2000).replace("INVITE", "ACK")).is_empty());
+    }
+}
+
+// §7.1: "applications sending SIP messages MUST include a SIP-Version of "SIP/2.0"".
+#[test]
+fn a_response_of_another_version_is_dropped() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut script = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let sent = script.send(CALLER, &invite("c1"));
+        let sent = sent.iter().find(|sent| sent.to == address(BACKEND_A)).expect("it goes on");
+        let ok = sent.answer("200 OK");
+        assert!(script.send(BACKEND_A, &ok.replacen("SIP/2.0", "SIP/3.0", 1)).is_empty());
+        assert_eq!(script.counters.dropped(DropReason::Malformed).get(), 1);
+        assert_eq!(script.one(BACKEND_A, &ok).start(), "SIP/2.0 200 OK");
+    }
 }
 
 // §16.3: the checks, in their order.

@@ -197,9 +197,13 @@ fn an_old_branch_does_not_answer_a_new_request() {
 fn a_via_that_cannot_be_read_hides_no_loop() {
     let mut s = Script::stateful();
     let out = last(s.send(CALLER, &invite("c1")));
-    let by = format!("Via: SIP/2.0/UDP {BACKEND_B};branch=z9hG4bK-b\r\nVia: ?\r\nVia: ");
-    let looped = out.text.replacen("Via: ", &by, 1);
-    assert_eq!(s.status(CALLER, &looped), 482);
+    let looped = |between: &str| {
+        let by = format!("Via: SIP/2.0/UDP {BACKEND_B};branch=z9hG4bK-b\r\n{between}Via: ");
+        out.text.replacen("Via: ", &by, 1)
+    };
+    assert_eq!(s.status(CALLER, &looped("Via: SIP/2.0/X odd;branch=\"?,;\"\r\n")), 482);
+    // What no server behind could read goes nowhere at all.
+    assert_eq!(s.status(CALLER, &looped("Via: ?\r\n")), 400);
 }
 
 /// With all places taken a call can still go on and end: its requests are forwarded without state.

@@ -73,8 +73,6 @@ pub enum Role {
         /// It has room for all transactions. If not, requests within a call go on without one, and
         /// their final responses are left out.
         roomy: bool,
-        /// It asks its back ends by OPTIONS whether they are there (§11).
-        probes: bool,
     },
 }
 

@@ -348,7 +348,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         let node = from.expect("nobody sends nothing");
         let way_back = self.ways.between(to, from);
         if let Ok(carried) = self.ways.carry(way_back, self.now, ICMP) {
-            let failure = Failure { path, cause: Cause::Refused };
+            let failure = Failure::new(path, Cause::Refused, bytes);
             self.calendar.push(self.now + carried.first.after, Event::Failed { node, failure });
         }
     }

@@ -1,5 +1,8 @@
 //! Whether a message can be processed (RFC 3261 §8.1.1, §16.3).
 
+use std::ops::Not;
+
+use crate::element::split_element;
 use crate::{CSeq, HeaderName, Malformed, Message, NameAddr, StartLine, Via};
 
 /// The headers that every message has (RFC 3261 §8.1.1), read.
@@ -41,19 +44,19 @@ impl<'a> Message<'a> {
         if !self.start_line().is_version_2() {
             return Err(Malformed::Version);
         }
-        self.check_repeated()?;
-        let via = self.top_via()?;
-        // RFC 4475 §3.1.2.1: 400 to a top Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`. And what is
-        // written into it must be read as a parameter (§18.2.1).
-        if via.params.has_gap() || via.params.misquotes() {
-            return Err(Malformed::BadHeader(HeaderName::Via));
-        }
+        let repeated = self.check_repeated()?;
+        let via = self.check_vias(repeated & HeaderName::Via.bit() != 0)?;
         let to = self.to()?;
-        // Likewise the tag of an answer (§8.2.6.2), which an empty one would hide.
-        if to.params.misquotes() || to.params.get("tag").is_some() && to.tag().is_none() {
+        // What is written into it must be read as a parameter, the tag of an answer (§8.2.6.2),
+        // which an empty one would hide.
+        let has_bad_tag = to.params.get("tag").is_some() && to.tag().is_none();
+        if to.params.has_bad_name() || to.params.misquotes() || has_bad_tag {
             return Err(Malformed::BadHeader(HeaderName::To));
         }
         let from = self.from()?;
+        if from.params.has_bad_name() || from.params.misquotes() {
+            return Err(Malformed::BadHeader(HeaderName::From));
+        }
         let call_id = self.call_id()?;
         let cseq = self.cseq()?;
         match self.start() {
@@ -65,15 +68,49 @@ impl<'a> Message<'a> {
         }
     }
 
-    fn check_repeated(&self) -> Result<(), Malformed> {
-        let mut seen = 0;
+    /// The first Via, if all of them are well-formed; `several`: if there is more than one line of
+    /// them.
+    ///
+    /// RFC 3261 §16.3(1) asks for well-formed components where this proxy uses them, and only the
+    /// first Via it does. But it answers for what it makes others read: servers parse the second
+    /// Via of a request for the way back of their answer, and drop the request without a word if
+    /// they cannot, as if they were dead. With a version other than 2.0 the answer is 400 likewise:
+    /// 505 is for "the SIP protocol version that was used in the request" (§21.5.6), which is that
+    /// of its first line.
+    #[inline]
+    fn check_vias(&self, several: bool) -> Result<Via<'a>, Malformed> {
+        let broken = Malformed::BadHeader(HeaderName::Via);
+        let line = self.line(HeaderName::Via);
+        let line = line.ok_or(Malformed::MissingHeader(HeaderName::Via))?;
+        let (element, rest) = split_element(line.value(self.bytes())).ok_or(broken)?;
+        let via = Via::parse(element).filter(|via| !via.is_broken()).ok_or(broken)?;
+        if rest.is_some() || several {
+            self.check_lower_vias()?;
+        }
+        Ok(via)
+    }
+
+    fn check_lower_vias(&self) -> Result<(), Malformed> {
+        let mut lower = self.vias().skip(1);
+        if lower.any(|via| via.is_ok_and(|via| !via.is_broken()).not()) {
+            return Err(Malformed::BadHeader(HeaderName::Via));
+        }
+        Ok(())
+    }
+
+    /// The bits of the headers that stand more than once.
+    fn check_repeated(&self) -> Result<u128, Malformed> {
+        let (mut seen, mut repeated) = (0, 0);
         for line in self.lines() {
             let bit = line.name.bit();
-            if seen & bit != 0 && line.name.is_single() {
-                return Err(Malformed::DuplicateHeader(line.name));
+            if seen & bit != 0 {
+                if line.name.is_single() {
+                    return Err(Malformed::DuplicateHeader(line.name));
+                }
+                repeated |= bit;
             }
             seen |= bit;
         }
-        Ok(())
+        Ok(repeated)
     }
 }

@@ -3,8 +3,14 @@
 use crate::lexical::{find, is_token, run, trim_end, trim_start};
 use crate::{HeaderName, Malformed};
 
-/// Header lines of a message at the most; one with more is refused.
-pub const FIELDS_MAX: usize = 96;
+/// Header lines of a message at the most; a request with more is answered 513.
+///
+/// The lines of real messages fit into [`FIELDS_INLINE`]; what has more takes 10 bytes of the heap
+/// for each while it is read.
+pub const FIELDS_MAX: usize = 1024;
+
+/// Header lines that are indexed without the heap.
+pub(crate) const FIELDS_INLINE: usize = 96;
 
 /// A header field as it stands in the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

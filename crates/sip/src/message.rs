@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 
 use crate::element::{Elements, split_element};
-use crate::field::{FIELDS_MAX, Field, Line, first_line, line_end};
+use crate::field::{FIELDS_INLINE, FIELDS_MAX, Field, Line, first_line, line_end};
 use crate::lexical::{decimal, is_visible, split_decimal, trim_start};
 use crate::start::{Start, skip_blank};
 use crate::{CSeq, HeaderName, Malformed, Method, NameAddr, StartLine, Via};
@@ -24,7 +24,7 @@ pub struct Message<'a> {
     start: Start<'a>,
     headers: usize,
     body: usize,
-    lines: ArrayVec<Line, FIELDS_MAX>,
+    lines: SmallVec<[Line; FIELDS_INLINE]>,
 }
 
 impl<'a> Message<'a> {
@@ -45,7 +45,7 @@ impl<'a> Message<'a> {
         // filled where it is returned and not moved there.
         let mut message = Self::begin(bytes, Start::parse);
         if let Ok(begun) = &mut message
-            && let Err(error) = begun.index().and_then(|()| begun.cut())
+            && let Err(error) = begun.index(FIELDS_MAX).and_then(|()| begun.cut())
         {
             message = Err(error);
         }
@@ -54,14 +54,15 @@ impl<'a> Message<'a> {
 
     /// Indexes start line and headers and takes whatever follows for the body,
     /// without regard to Content-Length; likewise whatever stands in the place of the
-    /// Request-URI. For what is refused but answered.
+    /// Request-URI, and any number of lines. For what is refused but answered.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse), but for Content-Length and Request-URI.
+    /// As [`parse`](Self::parse), but for Content-Length, Request-URI and the number of lines.
     pub fn parse_head(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut message = Self::begin(bytes, Start::parse_to_answer);
         if let Ok(begun) = &mut message
-            && let Err(error) = begun.index()
+            // Each line has two bytes at least, so what fits into a datagram bounds them.
+            && let Err(error) = begun.index(BYTES_MAX)
         {
             message = Err(error);
         }
@@ -270,15 +271,18 @@ impl<'a> Message<'a> {
         }
         let (first, headers) = first_line(bytes)?;
         let start = parse(first)?;
-        Ok(Self { bytes, start, headers, body: headers, lines: ArrayVec::new() })
+        Ok(Self { bytes, start, headers, body: headers, lines: SmallVec::new() })
     }
 
-    /// Reads the header lines and finds the body.
+    /// Reads the header lines, as many as `lines_max`, and finds the body.
     #[inline]
-    fn index(&mut self) -> Result<(), Malformed> {
+    fn index(&mut self, lines_max: usize) -> Result<(), Malformed> {
         while let Some(line) = Line::read(self.bytes, self.body)? {
             self.body = line.end();
-            self.lines.try_push(line).map_err(|_| Malformed::TooManyHeaders)?;
+            if self.lines.len() == lines_max {
+                return Err(Malformed::TooManyHeaders);
+            }
+            self.lines.push(line);
         }
         self.body += line_end(&self.bytes[self.body..]);
         Ok(())

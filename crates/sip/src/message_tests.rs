@@ -76,6 +76,8 @@ fn length_and_number_of_lines_are_limited() {
     assert!(Message::parse(lines(FIELDS_MAX).as_bytes()).is_ok());
     let many = lines(FIELDS_MAX + 1);
     assert_eq!(Message::parse(many.as_bytes()).err(), Some(Malformed::TooManyHeaders));
+    // There is something to answer all the same.
+    assert_eq!(Message::parse_head(many.as_bytes()).unwrap().fields().count(), FIELDS_MAX + 1);
     let mut long = lines(1).into_bytes();
     long.resize(BYTES_MAX, b'x');
     assert_eq!(Message::parse(&long).unwrap().body().len(), BYTES_MAX - 30);
@@ -142,6 +144,73 @@ fn what_hides_what_is_appended_is_malformed() {
             Err(Malformed::BadHeader(to)),
             "{tag:?}"
         );
+    }
+}
+
+/// RFC 3261 §8.1.1.7, §25.1: each of the Vias, for the next server parses those below ours.
+#[test]
+fn every_via_is_well_formed_and_of_sip_2() {
+    let bad = Err(Malformed::BadHeader(HeaderName::Via));
+    let check = |via: &str| {
+        let top = "Via: SIP/2.0/UDP top;branch=z9hG4bK1";
+        // On a line of its own, in the list of the first line, and as the first.
+        let places = [format!("{top}\r\nVia: {via}"), format!("{top}, {via}"), format!("v: {via}")];
+        let checks = places.map(|lines| {
+            let (start, rest) = INVITE.split_once("\r\n").unwrap();
+            let (_, rest) = rest.split_once("\r\n").unwrap();
+            Message::parse(format!("{start}\r\n{lines}\r\n{rest}").as_bytes()).unwrap().check()
+        });
+        assert!(checks.iter().all(|check| *check == checks[0]), "{via:?}: {checks:?}");
+        checks[0]
+    };
+    for via in [
+        "",
+        "nonsense",
+        "SIP/3.0/UDP b;branch=x",
+        "HTTP/2.0/UDP b;branch=x",
+        "SIP/2.0/UDP",
+        "SIP/2.0/UDP ;branch=x",
+        "SIP/2.0/UDP b:x",
+        "SIP/2.0/UDP b:70000",
+        "SIP/2.0/UDP b c",
+        "SIP/2.0/UDP [::1",
+        "SIP/2.0/UDP b;;branch=x",
+        "SIP/2.0/UDP b;branch=x;",
+        "SIP/2.0/UDP b;branch=",
+        "SIP/2.0/UDP b;=x",
+        "SIP/2.0/UDP b;a b",
+        "SIP/2.0/UDP b;x=\"y",
+        "SIP/2.0/UDP b,",
+        ",SIP/2.0/UDP b",
+        "SIP/2.0/UDP b, , SIP/2.0/UDP c",
+    ] {
+        assert_eq!(check(via), bad, "{via:?}");
+    }
+    for via in [
+        "SIP/2.0/UDP b",
+        "sip/2.0/TCP b:5060;rport=;x=\"\"",
+        "SIP / 2.0\r\n / UDP b_c : 5060 ; branch = x ; lr",
+        "SIP/2.0/OTHER [2001:db8::1]:1;received=192.0.2.1,SIP/2.0/UDP c",
+    ] {
+        assert_eq!(check(via), Ok(()), "{via:?}");
+    }
+}
+
+/// RFC 3261 §25.1: a server that parses these drops them without a word (Kamailio 5.6).
+#[test]
+fn parameters_of_from_and_to_follow_the_grammar() {
+    for (from, name) in
+        [("sip:bob@biloxi.com>", HeaderName::To), ("sip:alice@atlanta.com>", HeaderName::From)]
+    {
+        for (params, is_well_formed) in
+            [(";;x", false), (";x;", false), (";=x", false), (";x y", false), (";x=y", true)]
+        {
+            let text = INVITE.replacen(&format!("<{from}"), &format!("<{from}{params}"), 1);
+            assert_ne!(text, INVITE);
+            let checked = Message::parse(text.as_bytes()).unwrap().check();
+            let expected = if is_well_formed { Ok(()) } else { Err(Malformed::BadHeader(name)) };
+            assert_eq!(checked, expected, "{name} {params}");
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use memchr::memchr3;
 
-use crate::lexical::{find, find_by_words, is_space, quoted_end, run, trim_end, trim_start};
+use crate::lexical::{
+    find, find_by_words, is_space, is_token, quoted_end, run, trim_end, trim_start,
+};
 
 /// A list `;name=value;name`, read only when asked. Text that is no parameter is
 /// passed over; of two with one name the first counts.
@@ -64,15 +66,38 @@ impl<'a> Params<'a> {
         self.iter().find(|param| param.is(name))
     }
 
-    /// True if somewhere there is nothing between two semicolons, or after the last one.
+    /// True if somewhere there is nothing between two semicolons, or after the last one, or if a
+    /// name is no token.
+    ///
+    /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]".
     #[inline]
-    pub(crate) fn has_gap(&self) -> bool {
+    pub(crate) fn has_bad_name(&self) -> bool {
+        self.any_bad(|_| false)
+    }
+
+    /// The same, or if there is an equals sign with nothing after it. An empty `rport` is let pass:
+    /// it asks for the port as one without the sign does (RFC 3581 §3).
+    #[inline]
+    pub(crate) fn has_bad_name_or_value(&self) -> bool {
+        // A quoted string may be empty.
+        let is_missing = |param: &Param<'_>| {
+            param.value == Some(b"") && param.text.ends_with(b"=") && !param.is("rport")
+        };
+        self.any_bad(is_missing)
+    }
+
+    #[inline]
+    fn any_bad(&self, is_bad: impl Fn(&Param<'_>) -> bool) -> bool {
         let mut params = self.iter();
         while let [_semicolon, after @ ..] = params.rest {
             if matches!(trim_start(after).first(), None | Some(b';')) {
                 return true;
             }
-            params.next();
+            let Some(param) = params.next() else { return true };
+            let name = param.name;
+            if name.is_empty() || run(name, is_token) < name.len() || is_bad(&param) {
+                return true;
+            }
         }
         false
     }
@@ -189,12 +214,23 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_noticed() {
-        for text in [";", ";;", ";a;", "; ;a", ";a; \r\n ", ";a=\";\";;b", ";a=\"x\" junk;;b"] {
-            assert!(Params::new(text.as_bytes()).has_gap(), "{text:?}");
+    fn gaps_and_names_that_are_no_tokens_are_noticed() {
+        let gaps = [";", ";;", ";a;", "; ;a", ";a; \r\n ", ";a=\";\";;b", ";a=\"x\" junk;;b"];
+        for text in gaps.into_iter().chain([";=x", ";a b", ";a;b c=d", "; = ", ";a (b)"]) {
+            assert!(Params::new(text.as_bytes()).has_bad_name(), "{text:?}");
         }
-        for text in ["", ";a", "; a = 1 ;b", ";a=\";;\"", ";a=;b", ";=x", ";a=\";;"] {
-            assert!(!Params::new(text.as_bytes()).has_gap(), "{text:?}");
+        for text in ["", ";a", "; a = 1 ;b", ";a=\";;\"", ";a=;b", ";a=\";;", ";a.b~%c"] {
+            assert!(!Params::new(text.as_bytes()).has_bad_name(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn empty_values_are_noticed() {
+        for text in [";a=", ";b;a = ;c", ";a=\"\";b=", ";;", ";=x"] {
+            assert!(Params::new(text.as_bytes()).has_bad_name_or_value(), "{text:?}");
+        }
+        for text in ["", ";a", ";a=\"\"", ";rport=", ";a=b=", ";a==;b"] {
+            assert!(!Params::new(text.as_bytes()).has_bad_name_or_value(), "{text:?}");
         }
     }
 

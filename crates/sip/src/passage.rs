@@ -11,6 +11,9 @@ use crate::scan::{begin, read};
 use crate::via::Parts;
 use crate::{CSeq, HeaderName, Malformed, ScanStart, Via};
 
+/// How the Status-Line of a response begins.
+const VERSION: &[u8] = b"SIP/2.0 ";
+
 /// What a proxy needs of a response that it passes on: RFC 3261 §16.7 items 1 to 3, and
 /// §16.11 of one without transactions.
 ///
@@ -42,11 +45,19 @@ impl<'a> Passage<'a> {
     /// Reads a response.
     ///
     /// # Errors
-    /// [`Malformed::StartLine`] for a request; else what is wrong with one of the Vias,
+    /// [`Malformed::StartLine`] for a request, [`Malformed::Version`] for a response of another
+    /// version; else what is wrong with one of the Vias,
     /// the CSeq or the Content-Length, or missing.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (start, bytes, mut at) = begin(bytes)?;
         let ScanStart::Response { status } = start else { return Err(Malformed::StartLine) };
+        // RFC 3261 §7.1: "To be compliant with this specification, applications sending SIP
+        // messages MUST include a SIP-Version of "SIP/2.0"." A request of another version is
+        // answered 505; a response nobody answers, and what one of another version means to its
+        // transaction nobody knows: it is none to a request of ours.
+        if !bytes.get(..VERSION.len()).is_some_and(|v| v.eq_ignore_ascii_case(VERSION)) {
+            return Err(Malformed::Version);
+        }
         let (mut first, mut second) = (None, None);
         let (mut id, mut cseq, mut length) = (None, None, None);
         let mut has_private = false;
@@ -178,6 +189,19 @@ mod tests {
         let text =
             format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{}", REST.replace("l: 2", "l: 1\r\nl: 2"));
         assert!(passed(&text).ends_with("\r\n\r\nx"));
+    }
+
+    /// RFC 3261 §7.1: "applications sending SIP messages MUST include a SIP-Version of "SIP/2.0"".
+    #[test]
+    fn a_response_of_another_version_is_none() {
+        let of = |version: &str| {
+            let text = format!("{version} 200 OK\r\nv: A/1/B a\r\n{REST}");
+            Passage::parse(text.as_bytes()).map(|passage| passage.status)
+        };
+        assert_eq!(of("sip/2.0"), Ok(200));
+        for version in ["SIP/3.0", "SIP/2.00", "SIP/2.1", "SIP/02.0"] {
+            assert_eq!(of(version), Err(Malformed::Version), "{version}");
+        }
     }
 
     #[test]

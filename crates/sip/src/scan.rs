@@ -170,6 +170,21 @@ pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
     }
 }
 
+/// The branch of the first Via of a request of which only the beginning is there.
+pub fn branch_in_quote(bytes: &[u8]) -> Option<&[u8]> {
+    let (start, bytes, mut at) = begin(bytes).ok()?;
+    if !matches!(start, ScanStart::Request { .. }) {
+        return None;
+    }
+    loop {
+        let line = Line::read(bytes, at).ok()??;
+        if line.name == HeaderName::Via {
+            return Parts::of(split_element(line.value(bytes))?.0)?.branch();
+        }
+        at = line.end();
+    }
+}
+
 /// The start line, the message that begins with it, and where its headers begin.
 #[inline]
 pub(crate) fn begin(bytes: &[u8]) -> Result<(ScanStart<'_>, &[u8], usize), Malformed> {
@@ -291,6 +306,32 @@ mod tests {
         assert_eq!(with("Via:", "Via"), Malformed::Header { offset: 35 });
         assert_eq!(scan(b"\r\n\r\n"), Err(Malformed::Keepalive));
         assert_eq!(scan(&[b'A'; BYTES_MAX + 1]), Err(Malformed::TooLong));
+    }
+
+    #[test]
+    fn the_branch_in_a_quote_that_is_cut_off() {
+        let branch = Some(&b"z9hG4bKnashds8"[..]);
+        let end = INVITE.find("Max-Forwards").unwrap();
+        // The line after the Via must have begun: else the Via might go on.
+        for length in [end + 1, end + 5, INVITE.len()] {
+            assert_eq!(branch_in_quote(&INVITE.as_bytes()[..length]), branch, "{length}");
+        }
+        for length in 0..end {
+            assert_eq!(branch_in_quote(&INVITE.as_bytes()[..length]), None, "{length}");
+        }
+        let later = INVITE.replacen("Via:", "X: y\r\nv:", 1);
+        assert_eq!(branch_in_quote(later.as_bytes()), branch);
+        for (from, to) in [
+            ("INVITE sip:bob@biloxi.com SIP/2.0", "SIP/2.0 200 OK"),
+            ("Via:", "Via"),
+            ("Via:", "X:"),
+            (";branch=z9hG4bKnashds8", ""),
+            ("SIP/2.0/UDP", "UDP"),
+        ] {
+            assert_eq!(branch_in_quote(INVITE.replacen(from, to, 1).as_bytes()), None, "{to}");
+        }
+        assert_eq!(branch_in_quote(&[0xff; 600]), None);
+        assert_eq!(branch_in_quote(b""), None);
     }
 
     const ACK: &str = "ACK sip:bob@biloxi.com SIP/2.0\r\n\

@@ -116,6 +116,10 @@ impl<'a> Uri<'a> {
                 self.user = Some(&userinfo[..end]).filter(|user| !user.is_empty());
                 self.user?;
                 self.password = userinfo.get(end + 1..);
+                // RFC 3261 §25.1: of a colon within it `password` knows nothing.
+                if self.password.is_some_and(|password| find(b':', password).is_some()) {
+                    return None;
+                }
                 &rest[at + 1..]
             }
         };

@@ -122,6 +122,19 @@ impl<'a> Answering<'a> {
     }
 }
 
+/// Whether the sent-protocol of a well-formed Via is that of SIP/2.0.
+#[inline]
+fn is_sip_2(element: &[u8]) -> bool {
+    element.starts_with(b"SIP/2.0/") || is_sip_2_in_other_words(element)
+}
+
+#[cold]
+fn is_sip_2_in_other_words(element: &[u8]) -> bool {
+    let mut parts = element.splitn(3, |&b| b == b'/');
+    let mut is = |name: &[u8]| parts.next().is_some_and(|p| trim(p).eq_ignore_ascii_case(name));
+    is(b"SIP") && is(b"2.0")
+}
+
 /// What follows a token and a slash, white space around the slash allowed.
 fn after_slash(text: &[u8]) -> Option<&[u8]> {
     let (_, rest) = split_token(text)?;
@@ -164,6 +177,16 @@ impl<'a> Via<'a> {
     /// The multicast group responses shall go to (§18.2.2).
     pub fn maddr(&self) -> Option<&'a [u8]> {
         self.params.value("maddr")
+    }
+
+    /// True if it breaks the grammar somewhere that [`parse`](Self::parse) does not look, or names
+    /// another protocol.
+    ///
+    /// RFC 3261 §8.1.1.7: "The protocol name and protocol version in the header field MUST be SIP
+    /// and 2.0, respectively." RFC 4475 §3.1.2.1: 400 to a Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        !is_sip_2(self.element) || self.params.has_bad_name_or_value() || self.params.misquotes()
     }
 
     /// True if the branch begins with `z9hG4bK`, so that it is unique (§8.1.1.7).

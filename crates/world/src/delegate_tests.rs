@@ -93,7 +93,7 @@ fn call_all(core: &mut impl Core) {
     core.offer(now, Received::new(now, path(), Pool::new().copy(b"x")));
     assert!(core.serve(now));
     core.handle_timeout(now);
-    core.on_failed(now, Failure { path: path(), cause: Cause::Other });
+    core.on_failed(now, Failure::new(path(), Cause::Other, b"quote"));
     core.on_load(now, Load::default());
     core.on_order(now, b"faster");
     core.on_answer(now, QueryId(7), Answer::NotFound);

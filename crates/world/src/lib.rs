@@ -24,7 +24,7 @@ pub use buffer::{Buffer, LARGE, Pool, PoolUse, SMALL};
 pub use core::{Core, Crossing, ORDER_MAX};
 pub use counter::Counter;
 pub use load::{Load, Work};
-pub use packet::{Cause, Failure, Path, Received, Transmit, Transport};
+pub use packet::{Cause, Failure, Path, QUOTE_MAX, Received, Transmit, Transport};
 pub use param::{PARAMS_MAX, Param, Tunable, Values, Wrong};
 pub use query::{ADDRESSES_MAX, Answer, Family, Query, QueryId, Question};
 pub use record::{Entry, Input, Log, Memory, Recorder, replay};

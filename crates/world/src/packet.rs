@@ -73,11 +73,25 @@ pub enum Cause {
     Other,
 }
 
+/// Bytes of the quote in a [`Failure`] at the most: an ICMP error has 576 bytes over IPv4
+/// (RFC 1812 §4.3.2.3), the headers before the quoted payload among them.
+pub const QUOTE_MAX: usize = 576;
+
 /// A delivery that failed, as far as the transport could tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The path that failed.
     pub path: Path,
     /// Why.
     pub cause: Cause,
+    /// The beginning of the datagram that was lost, as the report quotes it, at most
+    /// [`QUOTE_MAX`] bytes; empty if nothing is quoted. Anybody may have written it.
+    pub quote: Box<[u8]>,
+}
+
+impl Failure {
+    /// A failure of a datagram with these bytes, of which the beginning is quoted.
+    pub fn new(path: Path, cause: Cause, bytes: &[u8]) -> Self {
+        Self { path, cause, quote: bytes[..bytes.len().min(QUOTE_MAX)].into() }
+    }
 }

@@ -55,7 +55,7 @@ impl<B: AsRef<[u8]>> Entry<B> {
                 core.serve(now);
             }
             Input::Timeout => core.handle_timeout(now),
-            Input::Failed(failure) => core.on_failed(now, *failure),
+            Input::Failed(failure) => core.on_failed(now, failure.clone()),
             Input::Load(load) => core.on_load(now, *load),
             Input::Order(order) => core.on_order(now, order.as_ref()),
             Input::Answer(id, answer) => core.on_answer(now, *id, answer.clone()),
@@ -175,7 +175,7 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
     }
 
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        self.note(now, Input::Failed(failure));
+        self.note(now, Input::Failed(failure.clone()));
         self.core.on_failed(now, failure);
     }
 

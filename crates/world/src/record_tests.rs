@@ -89,7 +89,7 @@ fn run(core: &mut impl Core) -> Vec<Vec<u8>> {
         let now = Timestamp::from_nanos(i * 1000);
         core.offer(now, Received::new(now, path(), pool.copy(&[i as u8])));
         match i {
-            1 => core.on_failed(now, Failure { path: path(), cause: Cause::Refused }),
+            1 => core.on_failed(now, Failure::new(path(), Cause::Refused, b"quote")),
             2 => core
                 .on_load(now, Load { busy: std::time::Duration::from_nanos(9), ..Load::default() }),
             3 => core.on_order(now, b"faster"),

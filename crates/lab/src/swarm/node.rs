@@ -147,7 +147,6 @@ pub(super) fn role(world: &World, place: Place) -> Result<Role, String> {
                 stateful: config.pool[0].mode == Mode::Transaction,
                 sticky: config.overload.gate.sticky,
                 roomy: config.server.transactions_max >= ROOMY,
-                probes: config.pool[0].health.probe.is_some(),
             }
         }
     })

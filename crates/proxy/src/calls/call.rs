@@ -32,7 +32,7 @@ pub(super) const OPEN_MAX: usize = 4;
 const CLOSED_MAX: usize = 4;
 
 /// Which back end of which pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Member {
     pub(crate) pool: u16,
     pub(crate) backend: u16,

@@ -123,6 +123,7 @@ impl Endpoint {
             timer_c: (request.method == Method::Invite).then(|| at.now + TIMER_C),
             cancel: Cancel::No,
             breadth,
+            is_unreachable: false,
             is_abandoned: false,
             may_teach: hop.choice.is_some(),
         });

@@ -105,6 +105,8 @@ pub(crate) struct Pending {
     pub(crate) cancel: Cancel,
     /// Its share of the Max-Breadth.
     pub(crate) breadth: u32,
+    /// The transport has said that nobody listens where it went.
+    pub(crate) is_unreachable: bool,
     /// What it answers counts no more: it was given up.
     pub(crate) is_abandoned: bool,
     /// It has begun something, and its target has not taught yet that it does not take that.

@@ -81,7 +81,10 @@ impl Endpoint {
         branch.client = client;
         match firing {
             Firing::Silent => {}
-            Firing::Resend if self.is_unreachable(target, live.pending[index].since) => {
+            Firing::Resend
+                if live.pending[index].is_unreachable
+                    || self.is_unreachable(target, live.pending[index].since) =>
+            {
                 self.branch_unreachable(at, context, live, index);
             }
             Firing::Resend => self.resend(context, live, index),

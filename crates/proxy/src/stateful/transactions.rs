@@ -80,6 +80,10 @@ impl Transactions {
         self.table.get(handle).map(|context| &**context)
     }
 
+    pub(crate) fn get_mut(&mut self, handle: Handle) -> Option<&mut Context> {
+        self.table.get_mut(handle).map(|context| &mut **context)
+    }
+
     /// Takes a context to work on; it must be [settled](Self::settle) afterwards.
     pub(crate) fn lend(&mut self, handle: Handle) -> Option<Box<Context>> {
         self.table.lend(handle)

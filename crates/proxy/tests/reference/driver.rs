@@ -203,9 +203,16 @@ impl Driver {
             Step::Refused { request } => {
                 let Some(pair) = newest(&self.requests, request) else { return Ok(()) };
                 let at = pair.core.to;
-                self.script.refused(&at.to_string());
+                // What is known of others than back ends is known of one request alone.
+                if !self.reference.around.is_backend(at) {
+                    return Ok(());
+                }
+                let quote = pair.core.message.to_string();
+                let is_known = self.script.refused_with_its_probe(&at.to_string(), &quote);
                 let core = self.core_sent();
-                self.reference.on_failed(self.script.now, at);
+                if is_known {
+                    self.reference.on_failed(self.script.now, at);
+                }
                 self.compare(core)
             }
             Step::Wait => {
@@ -294,7 +301,14 @@ impl Driver {
         let sent = self.core_sent();
         self.reference.around.chosen = chosen(&sent);
         self.reference.handle_timeout(now);
-        self.compare(sent)
+        self.compare(sent)?;
+        // Who is asked whether it is there says so.
+        for question in std::mem::take(&mut self.script.questions) {
+            let sent = self.script.send(&question.to.to_string(), &question.answer("200 OK"));
+            assert!(sent.is_empty(), "{sent:?}");
+            self.reference.around.on_heard(question.to);
+        }
+        Ok(())
     }
 
     fn core_sent(&mut self) -> Vec<Packet> {

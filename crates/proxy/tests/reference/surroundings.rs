@@ -211,11 +211,9 @@ impl Surroundings {
         self.failures.iter().any(|&(to, failed)| to == at && failed >= then)
     }
 
-    /// A request of then has had no answer there: if nothing else had, the back end is gone.
-    pub fn on_silent(&mut self, at: SocketAddr, then: Timestamp) {
-        if self.backend(at).is_some_and(|b| b.answered_at <= then) {
-            self.take_down(at);
-        }
+    /// Whether it is one of ours.
+    pub fn is_backend(&self, at: SocketAddr) -> bool {
+        self.backend(at).is_some()
     }
 
     /// It is there.

@@ -46,7 +46,6 @@ impl Context {
         }
         if branch.client.is_waiting() && due(branch.failover_at) {
             branch.failover_at = None;
-            around.on_silent(branch.client.to, branch.heard_at.unwrap_or(branch.sent_at));
             let pending = self.branches.iter().position(Branch::is_pending);
             if let Some(pending) = pending {
                 self.try_next(around, pending);
@@ -65,9 +64,7 @@ impl Context {
         }
         let invite = branch.client.is_invite();
         if branch.client.times_out(now) {
-            if branch.is_pending() && !self.way.is_between_backends() {
-                around.on_silent(branch.client.to, branch.heard_at.unwrap_or(branch.sent_at));
-            }
+            if branch.is_pending() && !self.way.is_between_backends() {}
             // §16.6 item 7: "If the client transaction reports failure to send the request or a
             // timeout from its state machine, the proxy continues to the next address".
             if self.branches[index].is_pending() && self.try_next(around, index) {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,11 +87,23 @@ pub fn starts(sent: &[Sent]) -> Vec<(&str, &str)> {
 pub struct Script {
     pub proxy: Proxy,
     pub counters: Arc<Counters>,
+    /// Those of the first pool.
     pub backends: balance::Pool,
+    pools: Vec<balance::Pool>,
     pub now: Timestamp,
     pub pool: Pool,
     /// Sent while time has passed.
     carried: Vec<Sent>,
+    /// What was last sent to an address.
+    last: BTreeMap<String, String>,
+    /// Probes out of turn, which stand among what is sent only where pools are probed.
+    pub questions: Vec<Sent>,
+    hides_probes: bool,
+}
+
+/// Whether it is a probe of ours.
+pub fn is_probe(sent: &Sent) -> bool {
+    sent.start().starts_with("OPTIONS ") && sent.text.contains("\r\nUser-Agent: Tidegate")
 }
 
 impl Script {
@@ -110,6 +123,8 @@ impl Script {
         );
         adjust(&mut settings);
         let backends = settings.pools[0].pool.clone();
+        let pools = settings.pools.iter().map(|pool| pool.pool.clone()).collect();
+        let hides_probes = settings.pools.iter().all(|pool| pool.health.probe.is_none());
         let pool = Pool::new();
         let counters = Arc::<Counters>::default();
         let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
@@ -117,9 +132,13 @@ impl Script {
             proxy,
             counters,
             backends,
+            pools,
             pool,
             now: Timestamp::from_nanos(1_000_000_000),
             carried: Vec::new(),
+            last: BTreeMap::new(),
+            questions: Vec::new(),
+            hides_probes,
         }
     }
 
@@ -175,11 +194,18 @@ impl Script {
 
     fn carry(&mut self) {
         let sent = std::iter::from_fn(|| self.proxy.poll_transmit());
-        self.carried.extend(sent.map(|t| Sent {
-            from: t.path.local,
-            to: t.path.remote,
-            text: String::from_utf8(t.bytes.to_vec()).unwrap(),
-        }));
+        let (carried, last) = (&mut self.carried, &mut self.last);
+        let (hides, questions) = (self.hides_probes, &mut self.questions);
+        sent.for_each(|t| {
+            let text = String::from_utf8(t.bytes.to_vec()).unwrap();
+            let sent = Sent { from: t.path.local, to: t.path.remote, text };
+            if hides && is_probe(&sent) {
+                questions.push(sent);
+            } else {
+                last.insert(t.path.remote.to_string(), sent.text.clone());
+                carried.push(sent);
+            }
+        });
     }
 
     /// The shard that the next message to another shard is for.
@@ -226,10 +252,35 @@ impl Script {
         backend.on_unprobed(self.now, Duration::from_secs(5));
     }
 
-    /// Nobody listens at `backend`.
-    pub fn refused(&mut self, backend: &str) {
+    /// Nobody listens at `backend`: neither the last that was sent there has arrived, nor a probe
+    /// that this leads to. Whether it is known then that nobody is there.
+    pub fn refused(&mut self, backend: &str) -> bool {
+        let quote = self.last.get(backend).cloned().unwrap_or_default();
+        self.refused_with_its_probe(backend, &quote)
+    }
+
+    /// Likewise, where the first report quotes this.
+    pub fn refused_with_its_probe(&mut self, backend: &str, quote: &str) -> bool {
+        let all = |s: &Self| s.pools.iter().flat_map(|p| p.backends().to_vec()).collect::<Vec<_>>();
+        let failures = |s: &Self| all(s).iter().map(|b| b.failures()).sum::<u64>();
+        let before = failures(self);
+        self.refused_quoting(backend, quote.as_bytes());
+        self.carry();
+        let is_it = |sent: &Sent| sent.to == address(backend) && is_probe(sent);
+        let all = self.carried.iter().chain(&self.questions);
+        let probes: Vec<Sent> = all.filter(|sent| is_it(sent)).cloned().collect();
+        self.carried.retain(|sent| !is_it(sent));
+        self.questions.retain(|sent| !is_it(sent));
+        for Sent { text, .. } in probes {
+            self.refused_quoting(backend, text.as_bytes());
+        }
+        failures(self) > before
+    }
+
+    /// A report comes that nobody listens at `backend`, and quotes this.
+    pub fn refused_quoting(&mut self, backend: &str, quote: &[u8]) {
         let path = Path::udp(address(PROXY), address(backend));
-        self.proxy.on_failed(self.now, Failure { path, cause: Cause::Refused });
+        self.proxy.on_failed(self.now, Failure::new(path, Cause::Refused, quote));
     }
 }
 

@@ -24,6 +24,9 @@ pub enum Step {
 /// 100 and three copies; a 6xx an ACK, two CANCELs and itself.
 const PACKETS_MAX: usize = 8;
 
+/// Back ends of all pools.
+const BACKENDS_MAX: usize = 8;
+
 /// A transaction lives at least this long after its final response: T4, once that is acknowledged
 /// (RFC 3261 §17.2.1, Timer I).
 const LIFE_MIN: Duration = Duration::from_secs(5);
@@ -96,7 +99,8 @@ impl Ledger {
         let most = match step {
             Step::One | Step::Other => PACKETS_MAX,
             // Of each request at most a copy for each back end, a CANCEL of each, a response.
-            Step::Timers => PACKETS_MAX * self.requests,
+            // And a probe of each back end, for what speaks against it.
+            Step::Timers => PACKETS_MAX * self.requests + BACKENDS_MAX,
         };
         assert!(count <= most, "{count} packets after {step:?}");
     }

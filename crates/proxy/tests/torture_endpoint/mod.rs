@@ -199,7 +199,9 @@ impl World {
                 let causes = [Cause::Refused, Cause::Unreachable, Cause::TooLarge, Cause::Other];
                 let cause = causes[input.below(causes.len())];
                 let path = Path::udp(local_for(remote), remote);
-                self.proxy.on_failed(self.now, Failure { path, cause });
+                let quote =
+                    input.pick(&self.sent).map(|(_, text)| text.to_vec()).unwrap_or_default();
+                self.proxy.on_failed(self.now, Failure::new(path, cause, &quote));
                 self.drain(Step::Other);
             }
             _ => {

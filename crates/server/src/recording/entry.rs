@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 use tidegate_world::{
-    ADDRESSES_MAX, Answer, Cause, Entry, Failure, Input, LARGE, Load, Path, QueryId, Timestamp,
-    Transmit, Transport,
+    ADDRESSES_MAX, Answer, Cause, Entry, Failure, Input, LARGE, Load, Path, QUOTE_MAX, QueryId,
+    Timestamp, Transmit, Transport,
 };
 
 const OFFER: u8 = 0;
@@ -33,7 +33,7 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
         }
         Input::Serve => begin(SERVE),
         Input::Timeout => begin(TIMEOUT),
-        Input::Failed(Failure { path, cause }) => {
+        Input::Failed(Failure { path, cause, quote }) => {
             begin(FAILED);
             put_path(out, *path);
             out.push(match cause {
@@ -42,6 +42,7 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
                 Cause::TooLarge => 2,
                 Cause::Other => 3,
             });
+            put_bytes(out, quote);
         }
         Input::Load(Load { busy, cpu, socket_fill, filtered, overflow }) => {
             begin(LOAD);
@@ -94,7 +95,8 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
                 3 => Cause::Other,
                 _ => return None,
             };
-            Input::Failed(Failure { path, cause })
+            let quote = take_bytes(rest).filter(|quote| quote.len() <= QUOTE_MAX)?;
+            Input::Failed(Failure { path, cause, quote: quote.into() })
         }
         LOAD => {
             let mut time = || take_time(rest).map(|at| Duration::from_nanos(at.as_nanos()));
@@ -302,7 +304,8 @@ mod tests {
                 .prop_map(offer),
             Just(Input::Serve),
             Just(Input::Timeout),
-            (path(), cause()).prop_map(|(path, cause)| Input::Failed(Failure { path, cause })),
+            (path(), cause(), prop::collection::vec(any::<u8>(), 0..=QUOTE_MAX))
+                .prop_map(|(path, cause, quote)| Input::Failed(Failure::new(path, cause, &quote))),
             any::<(u64, u64, u16, u64, u64)>().prop_map(load),
             prop::collection::vec(any::<u8>(), 0..300).prop_map(Input::Order),
             (any::<u64>(), answer()).prop_map(|(id, answer)| Input::Answer(QueryId(id), answer)),
@@ -317,7 +320,7 @@ mod tests {
             }
             Input::Serve => Input::Serve,
             Input::Timeout => Input::Timeout,
-            Input::Failed(failure) => Input::Failed(*failure),
+            Input::Failed(failure) => Input::Failed(failure.clone()),
             Input::Load(load) => Input::Load(*load),
             Input::Order(order) => Input::Order(&order[..]),
             Input::Answer(id, answer) => Input::Answer(*id, answer.clone()),

@@ -17,7 +17,7 @@ use crate::assembly::Environment;
 use crate::key::{self, from_hex, to_hex};
 
 /// The version of the file's format.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// How every recording begins.
 const MAGIC: [u8; 16] = *b"Tidegate record\n";

@@ -35,7 +35,7 @@ static REPLIED: Family =
     Family::counter("replies", "Responses made by the proxy itself, by status");
 static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages forwarded, by kind");
 
-static ALONE: [Number<Counters>; 17] = [
+static ALONE: [Number<Counters>; 18] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
         c.retransmissions.get().into()
     }),
@@ -73,6 +73,13 @@ static ALONE: [Number<Counters>; 17] = [
         c.requests_resent.get().into()
     }),
     (Family::counter("probes", "Probes of back ends sent"), |c| c.probes.get().into()),
+    (
+        Family::counter(
+            "probes_out_of_turn",
+            "Probes sent because a silence or an unproven ICMP error spoke against a back end",
+        ),
+        |c| c.questions.get().into(),
+    ),
     (
         Family::counter(
             "responses_resent",

@@ -5,7 +5,8 @@
 //! - a request that it has received, with a Via of its own on top (RFC 3261 §16.6);
 //! - an ACK or a CANCEL with a Via of its own alone, for an INVITE that it has received
 //!   (§17.1.1.3, §9.1): only where transactions are kept;
-//! - an OPTIONS with a Via of its own alone (§11): only where it probes its back ends;
+//! - an OPTIONS with a Via of its own alone (§11): it probes its back ends, in turn or because
+//!   something speaks against one;
 //! - a response that it has received, less its own Via (§16.7 item 3);
 //! - a response of its own to a request that it has received: a 100, a refusal, or the 200 to a
 //!   CANCEL (§16.10) or to OPTIONS (§11.2). Any other 2xx is for user agents alone to give.
@@ -162,7 +163,7 @@ fn invite_of(seen: &Seen) -> u64 {
 }
 
 pub(super) fn check(seen: &Seen, origin: &Origin, found: &mut Findings) {
-    let Role::Proxy { stateful, probes, .. } = seen.role else { return };
+    let Role::Proxy { stateful, .. } = seen.role else { return };
     let wrong = match (origin, seen.kind) {
         (Origin::None, _) => Some("nobody asked for it"),
         (Origin::Passed(form), _) if !stateful && form.sent > form.received => {
@@ -171,7 +172,7 @@ pub(super) fn check(seen: &Seen, origin: &Origin, found: &mut Findings) {
         (Origin::Own, Kind::Request) => {
             let may = match seen.method {
                 Method::Ack | Method::Cancel => stateful,
-                Method::Options => probes,
+                Method::Options => true,
                 _ => false,
             };
             (!may).then_some("a request of its own")

@@ -147,7 +147,7 @@ fn failures_orders_and_the_end_reach_the_core_at_once_and_what_it_holds_is_not_l
     let mut sent = Vec::new();
     host.offer(at(0), received(0, "A 0"));
     host.offer(at(1), received(1, "B 0"));
-    host.on_failed(at(2), Failure { path: path(), cause: Cause::Refused });
+    host.on_failed(at(2), Failure::new(path(), Cause::Refused, b""));
     host.on_order(at(3), b"faster");
     host.on_drain(at(3));
     drain(&mut host, at(3), &mut sent);

@@ -21,7 +21,7 @@ fn invite(number: u32) -> String {
 }
 
 fn failure() -> tidegate_world::Failure {
-    tidegate_world::Failure { path: path(), cause: tidegate_world::Cause::Other }
+    tidegate_world::Failure::new(path(), tidegate_world::Cause::Other, b"")
 }
 
 fn offer(host: &mut Host<Echo>, now: Timestamp, text: &str, crossed: u8) {

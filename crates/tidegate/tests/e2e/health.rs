@@ -7,7 +7,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::products::{ANSWERS, kamailio};
-use crate::stage::{Configuration, Load, Metrics, Sipp, Stage, Tidegate, eventually, run_to_end};
+use crate::stage::{
+    Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate, eventually, run_to_end,
+};
 
 const PROBED: &str = "[pool.health]\nprobe = \"options\"\ninterval_s = 0.2\ntimeout_ms = 150\n\
                       fall = 3\nrise = 2\n";
@@ -61,6 +63,43 @@ fn kamailio_is_probed_stopped_and_found_again() {
     let metrics = tidegate.metrics();
     assert_eq!(metrics.sum("backend_transitions_total", &[]), 2, "down once, and up once");
     metrics.assert_nothing_held();
+}
+
+/// One that drops INVITEs without a word, as any Kamailio does with some that it cannot parse.
+const DROPS: &str = r#"
+loadmodule "sl.so"
+request_route {
+	if (method == "INVITE") { exit; }
+	sl_send_reply("200", "OK");
+}
+"#;
+
+// "INVITE of death": silence and a probe out of turn that is answered; then a real death.
+#[test]
+fn requests_that_kamailio_drops_do_not_take_it_down_and_its_death_does() {
+    let stage = Stage::new();
+    let address = stage.free_address();
+    let mut server = kamailio(&stage, address, DROPS);
+    let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[address]));
+    let peer = Peer::new(stage.ip());
+    let asked = |metrics: &Metrics| metrics.sum("probes_out_of_turn_total", &[]);
+    let uri = format!("sip:death@{}", tidegate.address());
+    for call in 1..=2 {
+        let before = asked(&tidegate.metrics());
+        peer.send(tidegate.address(), &peer.request("INVITE", &uri, call, 1));
+        tidegate.wait_for("it is asked", |metrics| asked(metrics) > before);
+        tidegate.wait_for("it is not suspect any more", |_| {
+            shown(&stage, &tidegate, &["backends"], address)["state"] == "up"
+        });
+    }
+    assert_eq!(tidegate.metrics().sum("backend_transitions_total", &[]), 0);
+
+    server.signal(Signal::TERM);
+    server.exit();
+    peer.send(tidegate.address(), &peer.request("INVITE", &uri, 3, 1));
+    tidegate.wait_for("it is found dead", |metrics| {
+        metrics.sum("backend_transitions_total", &[("to", "down")]) >= 1
+    });
 }
 
 #[test]

@@ -99,8 +99,9 @@ pub static ERROR_LIMIT: Knob<Whole> = Knob {
     shape: Whole(1..=COUNT_MAX as u64),
     absent: Absent::Default("1"),
     doc: "New requests in a row that a back end leaves unanswered for `failover_after_ms`, while \
-          it answers nothing else either, until it is down; with transactions only. That nobody \
-          listens there (ICMP) takes it down at once, in either mode.",
+          it answers nothing else either, until it is asked by an OPTIONS out of turn whether it \
+          is there, in pools without probes too; with transactions only. If it leaves that \
+          unanswered for a second, it is down.",
 };
 
 pub static EJECT_MAX: Knob<Real> = Knob {
