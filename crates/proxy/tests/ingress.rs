@@ -280,7 +280,8 @@ fn rfc3261_20_35_the_server_header_is_what_it_is_told_to_be() {
         let replies: Vec<_> = replies.filter(|sent| sent.to == address(CALLER)).collect();
         let starts: Vec<_> = replies.iter().map(Sent::start).collect();
         assert_eq!(starts, ["SIP/2.0 403 Forbidden", "SIP/2.0 100 Trying", "SIP/2.0 200 OK"]);
-        for reply in replies {
+        // A 100 is ours alone to the next hop, and has never told a name.
+        for reply in replies.iter().filter(|reply| !reply.start().contains(" 100 ")) {
             assert_eq!(reply.all("Server"), expected, "{}", reply.text);
             assert!(reply.text.ends_with("\r\nContent-Length: 0\r\n\r\n"));
         }

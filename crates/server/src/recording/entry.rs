@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 use tidegate_world::{
-    ADDRESSES_MAX, Answer, Cause, Entry, Failure, Input, LARGE, Load, Path, QUOTE_MAX, QueryId,
-    Timestamp, Transmit, Transport,
+    ADDRESSES_MAX, Answer, Cause, Entry, Failure, Input, LARGE, Load, ORDER_MAX, Path, QUOTE_MAX,
+    QueryId, Timestamp, Transmit, Transport,
 };
 
 const OFFER: u8 = 0;
@@ -82,7 +82,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
         OFFER => {
             let arrived = take_time(rest)?;
             let crossed = take_u8(rest)?;
-            Input::Offer(arrived, take_path(rest)?, take_bytes(rest)?, crossed)
+            Input::Offer(arrived, take_path(rest)?, take_bytes(rest, LARGE)?, crossed)
         }
         SERVE => Input::Serve,
         TIMEOUT => Input::Timeout,
@@ -107,7 +107,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
             Input::Load(Load { busy, cpu, socket_fill, filtered, overflow })
         }
         DRAIN => Input::Drain,
-        ORDER => Input::Order(take_bytes(rest)?),
+        ORDER => Input::Order(take_bytes(rest, ORDER_MAX)?),
         ANSWER => {
             let id = take_array(rest).map(u64::from_le_bytes)?;
             Input::Answer(QueryId(id), take_answer(rest)?)
@@ -172,7 +172,7 @@ fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    // A datagram has at most 65,535 of them, an order fewer.
+    // A datagram has at most 65,535 of them, an order `ORDER_MAX`.
     out.extend((bytes.len() as u32).to_le_bytes());
     out.extend(bytes);
 }
@@ -238,9 +238,9 @@ fn take_ip(rest: &mut &[u8]) -> Option<IpAddr> {
     }
 }
 
-fn take_bytes<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
+fn take_bytes<'b>(rest: &mut &'b [u8], most: usize) -> Option<&'b [u8]> {
     let len = u32::from_le_bytes(take_array(rest)?) as usize;
-    (len <= LARGE).then(|| take_slice(rest, len)).flatten()
+    (len <= most).then(|| take_slice(rest, len)).flatten()
 }
 
 #[cfg(test)]
