@@ -132,6 +132,16 @@ pub struct Counters {
     pub calls_abandoned: Counter,
     /// Calls refused because the call table is full of calls that are not over.
     pub calls_refused: Counter,
+    /// New calls refused because their source has its share of the call table.
+    pub calls_over_share: Counter,
+    /// New requests refused because the table of transactions is full.
+    pub transactions_refused: Counter,
+    /// New requests refused because their source has its share of that table.
+    pub transactions_over_share: Counter,
+    /// Bytes that transactions hold now.
+    pub transaction_bytes: Counter,
+    /// Bytes that they may hold.
+    pub transaction_bytes_max: Counter,
     /// Messages waiting in the class queues now.
     pub queued: Counter,
 }

@@ -75,7 +75,11 @@ impl Endpoint {
             names: Names::new(&settings),
             calls: Calls::new(settings.calls_max, settings.idle_max),
             failure_pause: settings.failure_pause,
-            transactions: Transactions::new(settings.transactions_max, settings.timing),
+            transactions: Transactions::new(
+                settings.transactions_max,
+                settings.transaction_bytes_max,
+                settings.timing,
+            ),
             tiering: Tiering::new(&settings),
             unreachable: Unreachable::default(),
             pickers: pickers(settings.seed, settings.shard, &settings.pools),

@@ -29,6 +29,8 @@ pub(crate) struct Request<'a> {
     pub(crate) restored: usize,
     /// The route token that stood in the Request-URI then.
     pub(crate) token: Option<RouteToken>,
+    /// Its source has its share of the table of transactions.
+    pub(crate) has_its_share: bool,
 }
 
 impl<'a> Request<'a> {
@@ -53,6 +55,7 @@ impl<'a> Request<'a> {
             has_priority: false,
             restored: 0,
             token: None,
+            has_its_share: false,
         };
         request.check_uri()?;
         Ok(request)
@@ -138,6 +141,10 @@ impl Endpoint {
             return Ok(());
         }
         self.restore(&mut request, received.path.local)?;
+        request.has_its_share = self.transactions().is_scarce()
+            && self
+                .share_of(&received.path)
+                .is_some_and(|bucket| self.transactions().is_exhausted(bucket));
         self.decide(now, received, &request)
     }
 
@@ -198,7 +205,8 @@ impl Endpoint {
             self.calls_mut().note_priority(hop.call, request.identity, request.has_priority);
         }
         // What a call needs to go on or to end is not refused for want of room.
-        let goes_alone = request.essentials.to.tag().is_some() && self.transactions().is_full();
+        let goes_alone = request.essentials.to.tag().is_some()
+            && (self.transactions().is_full() || request.has_its_share);
         self.tiering.note(hop.tier);
         match hop.tier {
             // §16.10: a CANCEL that matches nothing goes on without state; §13.2.2.4: the ACK to

@@ -129,15 +129,20 @@ impl Endpoint {
                     held: None,
                 })
             }
-            // Before a back end is chosen, for a choice counts.
-            Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(self.full()),
+            // The room is looked for before a back end is chosen, for a choice counts.
             Way::Pool(pool) => {
+                if call.is_none() {
+                    self.check_room_for_call(&received.path)?;
+                }
                 let chosen = self.assign(now, pool, call, request, fingerprint, demand)?;
                 let Chosen { member, key, call: held } = chosen;
-                let begins = is_new && call.is_none();
+                let (is_held, begins) = (call.is_some(), is_new && call.is_none());
                 let call = self.hold(now, call, fingerprint, request.identity, member)?;
+                if !is_held {
+                    self.count_in_share(call, &received.path);
+                }
                 if begins {
-                    self.choose_tier(member.pool, call);
+                    self.choose_tier(member.pool, call, !request.has_its_share);
                 }
                 let choice = is_new.then_some((member.pool, key));
                 Ok(Hop { choice, held, ..self.toward(member, call, routes.own) })
@@ -156,7 +161,7 @@ impl Endpoint {
                     (Some(call), _) => call,
                     (None, Some(member)) if *method == Method::Invite => {
                         let call = self.hold(now, None, fingerprint, request.identity, member)?;
-                        self.choose_tier(member.pool, call);
+                        self.choose_tier(member.pool, call, !request.has_its_share);
                         call
                     }
                     (None, _) => CallRef::NONE,

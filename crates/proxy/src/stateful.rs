@@ -19,6 +19,6 @@ mod respond;
 mod timeout;
 mod transactions;
 
-pub(crate) use begin::FULL;
+pub(crate) use begin::{FULL, SHARE_FULL};
 pub(crate) use context::{Branch, Pending};
 pub(crate) use transactions::Transactions;

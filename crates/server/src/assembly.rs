@@ -33,7 +33,12 @@ pub struct Assembly<'a> {
     bans: BanList,
     moves: proxy::Moves,
     seed: Seed,
+    message_memory_max: usize,
 }
+
+/// Bytes that messages may take where neither the configuration nor the machine says otherwise: in
+/// simulated time and in replays, which must not depend on the machine.
+const MESSAGE_MEMORY_MAX: usize = 1 << 30;
 
 impl<'a> Assembly<'a> {
     /// The process that `config` describes, whose listeners are at `locals`, in the order of the
@@ -44,7 +49,16 @@ impl<'a> Assembly<'a> {
         let fleet = Fleet::new(&musters(config));
         let pools = fleet.pools();
         let moves = proxy::Moves::default();
-        Self { config, keys, locals, fleet, pools, counters, bans, moves, seed }
+        let message_memory_max = config.server.message_memory_max.unwrap_or(MESSAGE_MEMORY_MAX);
+        Self { config, keys, locals, fleet, pools, counters, bans, moves, seed, message_memory_max }
+    }
+
+    /// Lets messages that are held take this part of the machine's memory, unless the
+    /// configuration says how much.
+    #[must_use]
+    pub fn within(self, memory: usize) -> Self {
+        let message_memory_max = self.config.server.message_memory_max.unwrap_or(memory);
+        Self { message_memory_max, ..self }
     }
 
     /// Its back ends, also when the configuration is read again.
@@ -110,6 +124,8 @@ impl<'a> Assembly<'a> {
             shard,
             shards: config.server.shards,
             transactions_max: (config.server.transactions_max / shards).max(1),
+            transaction_bytes_max: (self.message_memory_max / 4 * 3 / shards).max(1),
+            queue_bytes_max: (self.message_memory_max / 4 / shards).max(1),
             calls_max: (config.server.calls_max / shards).max(1),
             queue_max: (config.server.queue_max / shards).max(1),
             idle_max: config.server.call_idle,

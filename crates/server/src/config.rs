@@ -55,9 +55,9 @@ use document::Document;
 use section::Section;
 use tables::{
     ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX,
-    COALESCE_US, DRAIN_SECONDS, EMULATE, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN, OVERLOAD, POOL,
-    QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND, RESOLVER, RESOLVER_SERVERS, ROOT, ROUTE, SERVER,
-    SHARDS, STATE_DIR, TRANSACTIONS_MAX,
+    COALESCE_US, DRAIN_SECONDS, EMULATE, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN, MESSAGE_MEMORY_MAX_MB,
+    OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND, RESOLVER, RESOLVER_SERVERS,
+    ROOT, ROUTE, SERVER, SHARDS, STATE_DIR, TRANSACTIONS_MAX,
 };
 
 /// A configuration that was found right.
@@ -114,6 +114,8 @@ pub struct Server {
     pub calls_max: usize,
     /// Requests whose transactions are held at the same time.
     pub transactions_max: usize,
+    /// Bytes that messages that are held may take; `None`: a part of the machine's memory.
+    pub message_memory_max: Option<usize>,
     /// How long an answered call without any message is held.
     pub call_idle: Duration,
     /// Messages of one class that wait for service at the most.
@@ -241,6 +243,9 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     let coalesce = whole(&COALESCE_US);
     Some(Server {
         state_dir: section.given(&STATE_DIR, report).map(Spanned::into_inner),
+        message_memory_max: section
+            .given(&MESSAGE_MEMORY_MAX_MB, report)
+            .and_then(|mb| usize::try_from(mb.into_inner() << 20).ok()),
         rotation: rotation?,
         shards: u16::try_from(shards?).ok()?,
         drain: Duration::from_secs(drain?),

@@ -22,6 +22,7 @@ use crate::assembly::{Assembly, Part};
 use crate::bans;
 use crate::config::Config;
 use crate::key::{self, Keeper};
+use crate::memory;
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
@@ -120,7 +121,8 @@ pub fn run(
     let seed = getrandom::u64().map(Seed).map_err(|error| {
         StartError::new("random numbers", error.to_string(), "run where getrandom(2) works")
     })?;
-    let assembly = Assembly::new(config, keys, listeners.clone(), seed);
+    let assembly =
+        Assembly::new(config, keys, listeners.clone(), seed).within(memory::available() / 4);
 
     let mut metrics = Metrics::new();
     let counters = assembly.counters();

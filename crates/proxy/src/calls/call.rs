@@ -11,6 +11,8 @@ use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
 
+use crate::shares::Bucket;
+
 use super::transaction::{Answer, Open, Transaction, sets_session, work_of};
 
 /// 64·T1, RFC 3261 §17: the longest a transaction without an answer lives.
@@ -71,6 +73,8 @@ pub(crate) struct Call {
     pub(crate) tier: Tier,
     /// What began it last went before others.
     pub(crate) has_priority: bool,
+    /// Whose share of the table it is of, if it was counted when it began.
+    pub(super) share: Option<Bucket>,
     pub(super) deadline: Timestamp,
     /// When the session expires unless it is refreshed, if it has a session timer.
     expires: Option<Timestamp>,
@@ -96,6 +100,7 @@ impl Call {
             answered: false,
             tier: Tier::default(),
             has_priority: false,
+            share: None,
             deadline: now + TRANSACTION_MAX,
             expires: None,
             is_leaving: false,

@@ -26,6 +26,10 @@ pub(crate) const BRANCHES_MAX: usize = 64;
 /// There is no room for another context.
 pub(crate) const FULL: Instead = Instead::Reply(503, "transaction table is full");
 
+/// Nor is there for another one of this source.
+pub(crate) const SHARE_FULL: Instead =
+    Instead::Reply(503, "this source has its share of the transaction table");
+
 impl Endpoint {
     /// Forwards a request that no transaction is held of, and holds one from now on.
     pub(crate) fn begin(
@@ -41,7 +45,15 @@ impl Endpoint {
         let groups = self.fork_groups(now, &hop, breadth)?;
 
         let key = Key::new(request.identity, request.method);
-        let context = self.transactions_mut().insert(now, key).map_err(|_| FULL)?;
+        // RFC 3261 §12.2: a request within a dialog has a To-tag; what has none is new, whoever sent
+        // it, and leaves the reserve alone.
+        if request.essentials.to.tag().is_none() && self.transactions().is_full_for_new() {
+            return Err(self.transactions_full());
+        }
+        let share = self.transactions().is_scarce().then(|| self.share_of(&received.path));
+        let share = share.flatten();
+        let inserted = self.transactions_mut().insert(now, key, share);
+        let context = inserted.map_err(|_| self.transactions_full())?;
         let at = At { now, context };
         let target = reply_target(&request.essentials.via, received.path.remote);
         let is_invite = request.method == Method::Invite;
@@ -54,6 +66,7 @@ impl Endpoint {
             branches: SmallVec::new(),
             last: None,
             live: None,
+            share,
             loop_hash: self.loop_hash(received, request),
             counted: Counted::default(),
         });
@@ -80,7 +93,7 @@ impl Endpoint {
         };
         if let Err(instead) = started {
             // Nothing has gone on; whoever sent it gets the reason without a transaction.
-            self.transactions_mut().discard(at.context);
+            self.transactions_mut().discard(at.context, share);
             return Err(instead);
         }
         context.live = Some(live);

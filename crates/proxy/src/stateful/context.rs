@@ -10,7 +10,9 @@ use tidegate_world::{Path, Timestamp};
 
 use crate::calls::{CallRef, Member};
 use crate::onward::Onward;
+use crate::shares::Bucket;
 use crate::stateful::best::Best;
+use crate::stateful::transactions::CONTEXT_BYTES;
 
 /// The "response context" of RFC 3261 §16.2. Without [`Live`] it only absorbs repetitions.
 pub(crate) struct Context {
@@ -26,6 +28,8 @@ pub(crate) struct Context {
     /// The last response that was sent, as long as it may have to be sent again.
     pub(crate) last: Option<Box<[u8]>>,
     pub(crate) live: Option<Box<Live>>,
+    /// Whose share of the table it is of, if it was counted when it began.
+    pub(crate) share: Option<Bucket>,
     /// As which it is counted in the metrics.
     pub(crate) counted: Counted,
 }
@@ -46,7 +50,7 @@ pub(crate) struct Counted {
     pub(crate) server: bool,
     /// It has no final response, or that waits for its ACK.
     pub(crate) unfinished: bool,
-    /// Bytes of messages held.
+    /// Bytes that it takes.
     pub(crate) bytes: u32,
 }
 
@@ -189,12 +193,16 @@ impl Context {
 
     pub(crate) fn count(&self) -> Counted {
         let clients = self.branches.iter().filter(|branch| !branch.client.is_terminated()).count();
-        let request = self.live.as_ref().map_or(0, |live| {
-            live.request.len() + live.best.as_ref().map_or(0, |best| best.bytes.len())
+        let last = self.last.as_ref().map_or(0, |last| last.len());
+        let (request, responses) = self.live.as_ref().map_or((0, last), |live| {
+            let best = live.best.as_ref().map_or(0, |best| best.bytes.len());
+            // A response repeats most of what its request says: there must be room for it once the
+            // request is in.
+            (live.request.len(), (last + best).max(live.request.len()))
         });
         let hops = self.branches.iter().flat_map(|branch| &branch.hop);
-        let answers = self.last.iter().chain(hops).map(|bytes| bytes.len()).sum::<usize>();
-        let bytes = request + answers;
+        let hops = hops.map(|hop| hop.len()).sum::<usize>();
+        let bytes = CONTEXT_BYTES + request + responses + hops;
         Counted {
             bytes: bytes as u32,
             clients: clients.try_into().unwrap_or(u8::MAX),
