@@ -20,6 +20,7 @@ use tidegate_balance::{Lease, Picker, Place};
 use tidegate_control::Tier;
 use tidegate_world::{Timers, Timestamp};
 
+use crate::amplification::Budget;
 use crate::shares::{Amount, Bucket, Shares, is_scarce};
 use call::TRANSACTION_MAX;
 pub(crate) use call::{Call, Member, Phase};
@@ -224,6 +225,20 @@ impl Calls {
     pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
         let entries = self.calls_max - self.active();
         self.shares.is_exhausted(bucket, Amount { entries, bytes: usize::MAX })
+    }
+
+    /// Where the first request of a call came from.
+    pub(crate) fn set_caller(&mut self, call: CallRef, caller: u64) {
+        if let Some(entry) = self.get_mut(call) {
+            entry.caller = caller;
+        }
+    }
+
+    /// What was received and sent back in a call that is served without transactions.
+    pub(crate) fn set_budget(&mut self, call: CallRef, budget: Budget) {
+        if let Some(entry) = self.get_mut(call) {
+            entry.budget = budget;
+        }
     }
 
     /// The call, which has just begun, is of this share as long as it is not over.

@@ -107,6 +107,9 @@ pub struct Counters {
     pub probes: Counter,
     /// Responses sent again, for a repeated request or because no ACK came.
     pub responses_resent: Counter,
+    /// Responses not sent because their target has not shown that it receives any, and the request
+    /// was short.
+    pub responses_withheld: Counter,
     /// Branches cancelled by us.
     pub cancels: Counter,
     /// Transactions that ended without what they waited for.

@@ -15,6 +15,7 @@ use tidegate_world::{
     Answer, Cause, Crossing, Failure, Pool, Purpose, QueryId, Received, Seed, Timestamp, Transmit,
 };
 
+use crate::amplification::Verified;
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member, Transaction};
 use crate::counters::{Counters, DropReason};
@@ -48,6 +49,8 @@ pub(crate) struct Endpoint {
     transactions: Transactions,
     failure_pause: Duration,
     pub(crate) tiering: Tiering,
+    amplification_max: u32,
+    verified: Verified,
     /// Addresses where nobody listened a moment ago.
     unreachable: Unreachable,
     pool: Pool,
@@ -80,6 +83,8 @@ impl Endpoint {
                 settings.transaction_bytes_max,
                 settings.timing,
             ),
+            amplification_max: settings.amplification_max,
+            verified: Verified::default(),
             tiering: Tiering::new(&settings),
             unreachable: Unreachable::default(),
             pickers: pickers(settings.seed, settings.shard, &settings.pools),
@@ -138,6 +143,18 @@ impl Endpoint {
 
     pub(crate) fn transactions_mut(&mut self) -> &mut Transactions {
         &mut self.transactions
+    }
+
+    pub(crate) fn amplification_max(&self) -> u32 {
+        self.amplification_max
+    }
+
+    pub(crate) fn verified(&self) -> &Verified {
+        &self.verified
+    }
+
+    pub(crate) fn verified_mut(&mut self) -> &mut Verified {
+        &mut self.verified
     }
 
     pub(crate) fn pool_settings(&self, pool: u16) -> &PoolSettings {

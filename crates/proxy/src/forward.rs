@@ -32,8 +32,15 @@ impl Endpoint {
         let transaction = Transaction { identity: branch.identity, method: request.method };
         // An ACK and a CANCEL share the identity of their INVITE.
         let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
-        if alone && self.calls().is_repeated(hop.call, transaction.identity) {
+        let is_repeated = self.calls().is_repeated(hop.call, transaction.identity);
+        if alone && is_repeated {
             self.counters.retransmissions.add(1);
+        }
+        if hop.toward_backend
+            && let Some(mut budget) = self.calls().get(hop.call).map(|entry| entry.budget)
+        {
+            budget.on_request(received.bytes.len(), is_repeated || !alone);
+            self.calls_mut().set_budget(hop.call, budget);
         }
         self.note_request(now, hop, transaction);
         self.counters.requests_forwarded.add(1);

@@ -11,6 +11,7 @@
 //! token in a Record-Route ([`token`]).
 
 mod absence;
+mod amplification;
 mod branch;
 mod callee;
 mod calls;

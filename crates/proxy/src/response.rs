@@ -78,6 +78,15 @@ impl Endpoint {
                     }
                     self.calls_mut().on_response(now, call, transaction, answer);
                 }
+                if let Some(call) = call.filter(|_| member.is_some()) {
+                    let listener = self.addresses().listener(branch.listener.into());
+                    let local = listener.map_or(received.path.local, |listener| listener.local);
+                    let path = Path { local, remote, ..received.path };
+                    let length = received.bytes.len();
+                    if !self.may_pass_back(now, call, &path, passage.status, length) {
+                        return Ok(());
+                    }
+                }
                 self.pass_back(received, &passage, remote, branch.listener, branch.asked)
             }
         }

@@ -11,6 +11,7 @@ use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
+use crate::amplification::caller_of;
 use crate::calls::{CallRef, Member};
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
@@ -98,6 +99,15 @@ impl Endpoint {
             && call.and_then(|call| self.calls().get(call)).is_some_and(|entry| {
                 matches!(self.pool_settings(entry.member.pool).choice, Choice::All(_))
             });
+        // Whoever has called from here and knows the token has had a response with it here.
+        if in_dialog
+            && routes.token.is_some()
+            && matches!(method, Method::Ack | Method::Prack)
+            && let Some(entry) = call.and_then(|call| self.calls().get(call))
+            && entry.caller == caller_of(received.path.remote.ip())
+        {
+            self.on_verified(now, &received.path);
+        }
         if !outward && !forks {
             if let Some(hop) = self.follow(now, request, &routes, call, fingerprint, is_new)? {
                 return Ok(hop);
@@ -139,6 +149,7 @@ impl Endpoint {
                 let (is_held, begins) = (call.is_some(), is_new && call.is_none());
                 let call = self.hold(now, call, fingerprint, request.identity, member)?;
                 if !is_held {
+                    self.calls_mut().set_caller(call, caller_of(received.path.remote.ip()));
                     self.count_in_share(call, &received.path);
                 }
                 if begins {

@@ -263,6 +263,9 @@ pub struct Settings {
     pub timing: Timing,
     /// How much of what is refused is kept for those who ask.
     pub trace: TraceSettings,
+    /// Times the bytes received that are sent to an address that has never shown that it receives
+    /// anything; 0: any number.
+    pub amplification_max: u32,
     /// Messages that wait in one lane, or in the one queue of all.
     pub queue_max: usize,
     /// Bytes of the buffers of those among them that are longer than an ordinary buffer
@@ -299,6 +302,7 @@ impl Settings {
             transaction_bytes_max: 1 << 30,
             timing: Timing::default(),
             trace: TraceSettings::default(),
+            amplification_max: 3,
             queue_max: 4096,
             queue_bytes_max: 256 << 20,
             idle_max: Duration::from_secs(3 * 3600),

@@ -20,5 +20,5 @@ mod timeout;
 mod transactions;
 
 pub(crate) use begin::{FULL, SHARE_FULL};
-pub(crate) use context::{Branch, Pending};
+pub(crate) use context::{Branch, Context, Pending};
 pub(crate) use transactions::Transactions;

@@ -125,6 +125,7 @@ impl<'a> Assembly<'a> {
             shards: config.server.shards,
             transactions_max: (config.server.transactions_max / shards).max(1),
             transaction_bytes_max: (self.message_memory_max / 4 * 3 / shards).max(1),
+            amplification_max: config.server.amplification_max,
             queue_bytes_max: (self.message_memory_max / 4 / shards).max(1),
             calls_max: (config.server.calls_max / shards).max(1),
             queue_max: (config.server.queue_max / shards).max(1),

@@ -54,10 +54,10 @@ use diagnostic::Report;
 use document::Document;
 use section::Section;
 use tables::{
-    ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX,
-    COALESCE_US, DRAIN_SECONDS, EMULATE, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN, MESSAGE_MEMORY_MAX_MB,
-    OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND, RESOLVER, RESOLVER_SERVERS,
-    ROOT, ROUTE, SERVER, SHARDS, STATE_DIR, TRANSACTIONS_MAX,
+    ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, AMPLIFICATION_MAX, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS,
+    CALLS_MAX, COALESCE_US, DRAIN_SECONDS, EMULATE, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN,
+    MESSAGE_MEMORY_MAX_MB, OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND, RESOLVER,
+    RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SHARDS, STATE_DIR, TRANSACTIONS_MAX,
 };
 
 /// A configuration that was found right.
@@ -116,6 +116,8 @@ pub struct Server {
     pub transactions_max: usize,
     /// Bytes that messages that are held may take; `None`: a part of the machine's memory.
     pub message_memory_max: Option<usize>,
+    /// Times the bytes received that are sent to an address that has acknowledged nothing; 0: any.
+    pub amplification_max: u32,
     /// How long an answered call without any message is held.
     pub call_idle: Duration,
     /// Messages of one class that wait for service at the most.
@@ -237,6 +239,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     let drain = whole(&DRAIN_SECONDS);
     let calls_max = whole(&CALLS_MAX);
     let transactions_max = whole(&TRANSACTIONS_MAX);
+    let amplification_max = whole(&AMPLIFICATION_MAX);
     let call_idle = whole(&CALL_IDLE_SECONDS);
     let queue_max = whole(&QUEUE_MAX);
     let backend_pause = whole(&BACKEND_PAUSE_SECONDS);
@@ -251,6 +254,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
         drain: Duration::from_secs(drain?),
         calls_max: usize::try_from(calls_max?).ok()?,
         transactions_max: usize::try_from(transactions_max?).ok()?,
+        amplification_max: u32::try_from(amplification_max?).ok()?,
         call_idle: Duration::from_secs(call_idle?),
         queue_max: usize::try_from(queue_max?).ok()?,
         backend_pause: Duration::from_secs(backend_pause?),

@@ -7,6 +7,7 @@ use tidegate_sip::{Message, Method, Reply, reply_target, write_reply};
 use tidegate_transaction::{Client, Handle, Key, Server};
 use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
 
+use crate::amplification::Budget;
 use crate::branch::BranchText;
 use crate::calls::Transaction;
 use crate::endpoint::Endpoint;
@@ -64,12 +65,14 @@ impl Endpoint {
             back: Path { remote: target, ..received.path },
             call: hop.call,
             branches: SmallVec::new(),
+            budget: Budget::default(),
             last: None,
             live: None,
             share,
             loop_hash: self.loop_hash(received, request),
             counted: Counted::default(),
         });
+        context.budget.on_request(received.bytes.len(), false);
         let mut live = Box::new(Live {
             request: request.message.bytes().into(),
             onward: Onward { max_breadth: Some(breadth), ..onward },
@@ -85,7 +88,7 @@ impl Endpoint {
             // RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response
             // unless it knows that the TU will generate a provisional or final response within
             // 200 ms".
-            self.send_trying(&context.back, request.message);
+            self.send_trying(now, &mut context, request.message);
         }
         let started = match live.groups.pop_front() {
             None => self.start(at, &mut context, &mut live, request, hop, breadth),
@@ -225,12 +228,19 @@ impl Endpoint {
     }
 
     /// Tells the caller that his INVITE has come.
-    pub(crate) fn send_trying(&mut self, back: &Path, message: &Message<'_>) {
+    pub(crate) fn send_trying(
+        &mut self,
+        now: Timestamp,
+        context: &mut Context,
+        message: &Message<'_>,
+    ) {
         let mut bytes = self.pool().take();
-        let reply = Reply { source: Some(back.remote), ..Reply::new(100) };
-        if write_reply(message, &reply, &mut bytes).is_ok() {
+        let reply = Reply { source: Some(context.back.remote), ..Reply::new(100) };
+        if write_reply(message, &reply, &mut bytes).is_ok()
+            && self.may_respond(now, context, 100, bytes.len())
+        {
             self.counters.replied(100).add(1);
-            self.transmit(Transmit { path: *back, bytes });
+            self.transmit(Transmit { path: context.back, bytes });
         }
     }
 }

@@ -8,6 +8,7 @@ use tidegate_sip::Method;
 use tidegate_transaction::{Client, Handle, OtherClient, Server};
 use tidegate_world::{Path, Timestamp};
 
+use crate::amplification::Budget;
 use crate::calls::{CallRef, Member};
 use crate::onward::Onward;
 use crate::shares::Bucket;
@@ -23,6 +24,8 @@ pub(crate) struct Context {
     pub(crate) back: Path,
     pub(crate) call: CallRef,
     pub(crate) branches: SmallVec<[Branch; 1]>,
+    /// What was received, and what was sent back.
+    pub(crate) budget: Budget,
     /// What its branches have for the detection of loops.
     pub(crate) loop_hash: u32,
     /// The last response that was sent, as long as it may have to be sent again.

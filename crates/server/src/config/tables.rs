@@ -73,6 +73,7 @@ pub(super) static SERVER: Table = Table {
         &CALLS_MAX,
         &TRANSACTIONS_MAX,
         &MESSAGE_MEMORY_MAX_MB,
+        &AMPLIFICATION_MAX,
         &CALL_IDLE_SECONDS,
         &QUEUE_MAX,
         &BACKEND_PAUSE_SECONDS,
@@ -161,6 +162,16 @@ pub(super) static MESSAGE_MEMORY_MAX_MB: Knob<Whole> = Knob {
     doc: "Megabytes that messages may take which are held: three quarters are for transactions \
           (about 3 KiB each, more where messages are longer), one quarter for messages longer \
           than 2 KiB that wait for service.",
+};
+
+pub(super) static AMPLIFICATION_MAX: Knob<Whole> = Knob {
+    name: "amplification_max",
+    shape: Whole(0..=1000),
+    absent: Absent::Default("3"),
+    doc: "Times the bytes of a request up to which responses to it are sent, repetitions included, \
+          to an address that has never acknowledged anything and may be forged (RFC 9000 §8.1 has \
+          3). The first response of each kind and one repetition of the final one are sent in any \
+          case. 0: any number.",
 };
 
 pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {

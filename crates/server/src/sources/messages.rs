@@ -59,7 +59,7 @@ static TRANSACTION_BYTES_MAX: Family =
     Family::gauge("transactions_held_max", "Memory that transactions and their messages may take")
         .in_unit(Unit::Bytes);
 
-static ALONE: [Number<Counters>; 16] = [
+static ALONE: [Number<Counters>; 17] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
         c.retransmissions.get().into()
     }),
@@ -96,6 +96,14 @@ static ALONE: [Number<Counters>; 16] = [
             "Responses sent again: for a repeated request, or no ACK",
         ),
         |c| c.responses_resent.get().into(),
+    ),
+    (
+        Family::counter(
+            "responses_withheld",
+            "Responses not sent to an address that has never acknowledged one, whose request was \
+             much shorter",
+        ),
+        |c| c.responses_withheld.get().into(),
     ),
     (Family::counter("cancels", "Branches of a request cancelled by the proxy"), |c| {
         c.cancels.get().into()
