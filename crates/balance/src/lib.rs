@@ -36,6 +36,7 @@
 
 mod backend;
 mod cost_ratio;
+mod finals;
 mod fleet;
 mod group;
 mod hashing;

@@ -1,7 +1,7 @@
 //! What a shard counts. One writer, many readers.
 
 use tidegate_control::{Reason, Tier};
-use tidegate_world::Counter;
+use tidegate_world::{Counter, Histogram};
 
 use crate::class::Class;
 use crate::gauges::Gauges;
@@ -89,6 +89,7 @@ pub struct Counters {
     replied: [Counter; REPLIES.len()],
     refused: [Counter; Reason::ALL.len()],
     shed: [Counter; Class::ALL.len()],
+    sojourns: [Histogram; 2],
     /// What overload control sees and decides.
     pub overload: Gauges,
     /// What is in force of what operators can change.
@@ -169,6 +170,11 @@ impl Counters {
     /// those are shed too.
     pub fn shed(&self, class: Class) -> &Counter {
         &self.shed[class as usize]
+    }
+
+    /// Times from arrival to the start of service, of new work or of all else that was served.
+    pub fn sojourns(&self, is_new: bool) -> &Histogram {
+        &self.sojourns[usize::from(!is_new)]
     }
 
     /// New calls and single requests that were routed to be served in a tier.

@@ -184,6 +184,8 @@ impl Proxy {
             Fate::Serve(received, admitted) => {
                 self.work.served = number;
                 let class = class.unwrap_or(Class::Other);
+                let sojourn = now.since(received.arrived);
+                self.counters.sojourns(class.is_new_work()).observe(sojourn);
                 match class {
                     Class::Final | Class::Provisional => {
                         self.endpoint.serve_response(now, received);

@@ -76,6 +76,11 @@ impl Endpoint {
                         backend.on_refused(now, None);
                         backend.on_not_taken(sent);
                     }
+                    if let Some(member) = member.filter(|_| status >= 200)
+                        && !self.calls().has_ended(call, transaction.identity)
+                    {
+                        self.backend(member).on_final(method == Method::Invite, status);
+                    }
                     self.calls_mut().on_response(now, call, transaction, answer);
                 }
                 if let Some(call) = call.filter(|_| member.is_some()) {

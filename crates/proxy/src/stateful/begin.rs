@@ -66,6 +66,7 @@ impl Endpoint {
             call: hop.call,
             branches: SmallVec::new(),
             budget: Budget::default(),
+            toward_backend: onward.toward_backend,
             last: None,
             live: None,
             share,

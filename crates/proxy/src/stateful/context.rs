@@ -24,6 +24,8 @@ pub(crate) struct Context {
     pub(crate) back: Path,
     pub(crate) call: CallRef,
     pub(crate) branches: SmallVec<[Branch; 1]>,
+    /// Whether it goes to a back end, and not from one.
+    pub(crate) toward_backend: bool,
     /// What was received, and what was sent back.
     pub(crate) budget: Budget,
     /// What its branches have for the detection of loops.
