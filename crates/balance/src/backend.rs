@@ -4,8 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tidegate_world::Timestamp;
+use tidegate_world::{Histogram, Timestamp};
 
+use crate::finals::Finals;
 use crate::health::{Duty, Evidence, Health, Parties, Sources, State};
 use crate::lease::Weighs;
 use crate::limit::Allowance;
@@ -27,6 +28,7 @@ pub struct Backend {
     evidence: Evidence,
     allowance: Allowance,
     response_times: ResponseTimes,
+    finals: Finals,
 }
 
 /// On cache lines of their own, so that shards counting on different back ends
@@ -79,6 +81,7 @@ impl Backend {
             evidence: Evidence::default(),
             allowance: Allowance::default(),
             response_times: ResponseTimes::default(),
+            finals: Finals::default(),
         };
         backend.set_weight(weight);
         backend
@@ -451,6 +454,23 @@ impl Backend {
     pub fn has_refused(&self, now: Timestamp, within: Duration) -> bool {
         let at = self.load.refused_at.load(Relaxed);
         at != 0 && now.since(Timestamp::from_nanos(at)) < within
+    }
+
+    /// It has answered a request with a final response, for the first time.
+    #[inline]
+    pub fn on_final(&self, is_invite: bool, status: u16) {
+        self.finals.add(is_invite, status);
+    }
+
+    /// The final responses that it has sent to requests, each counted once: `invite` or `other`, the
+    /// status or its class, and how many.
+    pub fn finals(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        self.finals.each()
+    }
+
+    /// The response times to requests that begin calls.
+    pub fn start_response_times(&self) -> &Histogram {
+        self.response_times.starts()
     }
 
     /// Requests it answered with 503 since the start.

@@ -37,6 +37,7 @@
 mod backend;
 mod budget;
 mod cost_ratio;
+mod finals;
 mod fleet;
 mod group;
 mod hashing;

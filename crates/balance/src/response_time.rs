@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tidegate_world::Timestamp;
+use tidegate_world::{Histogram, Timestamp};
 
 use crate::Work;
 use crate::cost_ratio::CostRatio;
@@ -63,6 +63,8 @@ pub(crate) struct ResponseTimes {
     peak_at: AtomicU64,
     /// In thousandths; zero before anything is learned.
     cost_ratio: AtomicU32,
+    /// Of requests that begin calls.
+    histogram: Histogram,
     /// Unanswered requests, while the ratio is learned.
     starts: AtomicU32,
     ends: AtomicU32,
@@ -86,6 +88,7 @@ impl Default for ResponseTimes {
             peak_ns: AtomicU64::new(0),
             peak_at: AtomicU64::new(0),
             cost_ratio: AtomicU32::new(0),
+            histogram: Histogram::default(),
             starts: AtomicU32::new(0),
             ends: AtomicU32::new(0),
         }
@@ -96,6 +99,11 @@ impl ResponseTimes {
     /// Weighted mean of the last response times of requests that begin calls; zero if none.
     pub(crate) fn start(&self) -> Duration {
         Duration::from_nanos(self.start_ns.load(Relaxed))
+    }
+
+    /// All of those that begin calls.
+    pub(crate) fn starts(&self) -> &Histogram {
+        &self.histogram
     }
 
     /// The same of those that end calls.
@@ -157,6 +165,9 @@ impl ResponseTimes {
         let time = now.since(waiting.since).max(Duration::from_nanos(1));
         let Waiting { work, watch, starts, ends, .. } = waiting;
         self.give_up(waiting);
+        if work == Work::CallStart {
+            self.histogram.observe(time);
+        }
         let Ok(mut record) = self.record.try_lock() else { return };
         let ns = |mean: Duration| (mean.as_nanos() as u64).max(1);
         record.peak.push(now, time, watch.decay);

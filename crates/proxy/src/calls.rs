@@ -20,6 +20,8 @@ use tidegate_balance::{Lease, Parties, Picker, Place};
 use tidegate_control::Tier;
 use tidegate_world::{Timers, Timestamp};
 
+use crate::amplification::Budget;
+use crate::shares::{Amount, Bucket, Shares, is_scarce};
 use call::TRANSACTION_MAX;
 pub(crate) use call::{Call, Member, Phase};
 use expired::{Expired, Links};
@@ -66,6 +68,7 @@ pub(crate) struct Calls {
     by_fingerprint: HashTable<u32>,
     timers: Timers<CallRef>,
     expired: Expired,
+    shares: Shares,
     calls_max: usize,
     idle_max: Duration,
     open: usize,
@@ -84,6 +87,7 @@ impl Calls {
             by_fingerprint: HashTable::new(),
             timers: Timers::new(),
             expired: Expired::new(),
+            shares: Shares::default(),
             // u32::MAX is CallRef::NONE.
             calls_max: calls_max.min(u32::MAX as usize - 1),
             idle_max,
@@ -203,6 +207,44 @@ impl Calls {
     pub(crate) fn note_priority(&mut self, call: CallRef, identity: u64, has_priority: bool) {
         if let Some(entry) = self.get_mut(call).filter(|entry| !entry.is_repeated(identity)) {
             entry.has_priority = has_priority;
+        }
+    }
+
+    /// Calls that are not over.
+    fn active(&self) -> usize {
+        self.len() - self.expired.len()
+    }
+
+    /// Whether so many calls are not over that sources have shares.
+    #[inline]
+    pub(crate) fn is_scarce(&self) -> bool {
+        is_scarce(self.active(), self.calls_max)
+    }
+
+    /// Whether a source has its share of the table.
+    pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
+        let entries = self.calls_max - self.active();
+        self.shares.is_exhausted(bucket, Amount { entries, bytes: usize::MAX })
+    }
+
+    /// Where the first request of a call came from.
+    pub(crate) fn set_caller(&mut self, call: CallRef, caller: u64) {
+        if let Some(entry) = self.get_mut(call) {
+            entry.caller = caller;
+        }
+    }
+
+    /// What was received and sent back in a call that is served without transactions.
+    pub(crate) fn set_budget(&mut self, call: CallRef, budget: Budget) {
+        if let Some(entry) = self.get_mut(call) {
+            entry.budget = budget;
+        }
+    }
+
+    /// The call, which has just begun, is of this share as long as it is not over.
+    pub(crate) fn set_share(&mut self, call: CallRef, bucket: Bucket) {
+        if let Some(entry) = self.get_mut(call) {
+            entry.share = Some(bucket);
         }
     }
 
@@ -329,8 +371,18 @@ impl Calls {
         self.unacknowledged = self.unacknowledged - before.1 + after.1;
         let is_over = entry.is_over();
         match (slot.links, is_over) {
-            (None, true) => self.expired.push(&mut self.slots, call.slot),
-            (Some(_), false) => self.expired.take(&mut self.slots, call.slot),
+            (None, true) => {
+                if let Some(bucket) = entry.share {
+                    self.shares.remove_entry(bucket, 0);
+                }
+                self.expired.push(&mut self.slots, call.slot);
+            }
+            (Some(_), false) => {
+                if let Some(bucket) = entry.share {
+                    self.shares.add_entry(bucket);
+                }
+                self.expired.take(&mut self.slots, call.slot);
+            }
             _ => {}
         }
         Some(result)
@@ -347,6 +399,9 @@ impl Calls {
         self.free.push(call.slot);
         self.open -= entry.open();
         self.unacknowledged -= usize::from(entry.is_unacknowledged());
+        if let Some(bucket) = entry.share.filter(|_| slot.links.is_none()) {
+            self.shares.remove_entry(bucket, 0);
+        }
         self.expired.take(&mut self.slots, call.slot);
     }
 

@@ -1,7 +1,7 @@
 //! What a shard counts. One writer, many readers.
 
 use tidegate_control::{Reason, Tier};
-use tidegate_world::Counter;
+use tidegate_world::{Counter, Histogram};
 
 use crate::class::Class;
 use crate::gauges::Gauges;
@@ -93,6 +93,7 @@ pub struct Counters {
     replied: [Counter; REPLIES.len()],
     refused: [Counter; Reason::ALL.len()],
     shed: [Counter; Class::ALL.len()],
+    sojourns: [Histogram; 2],
     /// What overload control sees and decides.
     pub overload: Gauges,
     /// What is in force of what operators can change.
@@ -117,6 +118,9 @@ pub struct Counters {
     pub responses_resent: Counter,
     /// Refused requests that were not tried once more, because the budget for that was spent.
     pub failovers_denied: Counter,
+    /// Responses not sent because their target has not shown that it receives any, and the request
+    /// was short.
+    pub responses_withheld: Counter,
     /// Branches cancelled by us.
     pub cancels: Counter,
     /// Transactions that ended without what they waited for.
@@ -142,6 +146,16 @@ pub struct Counters {
     pub calls_abandoned: Counter,
     /// Calls refused because the call table is full of calls that are not over.
     pub calls_refused: Counter,
+    /// New calls refused because their source has its share of the call table.
+    pub calls_over_share: Counter,
+    /// New requests refused because the table of transactions is full.
+    pub transactions_refused: Counter,
+    /// New requests refused because their source has its share of that table.
+    pub transactions_over_share: Counter,
+    /// Bytes that transactions hold now.
+    pub transaction_bytes: Counter,
+    /// Bytes that they may hold.
+    pub transaction_bytes_max: Counter,
     /// Messages waiting in the class queues now.
     pub queued: Counter,
 }
@@ -166,6 +180,11 @@ impl Counters {
     /// those are shed too.
     pub fn shed(&self, class: Class) -> &Counter {
         &self.shed[class as usize]
+    }
+
+    /// Times from arrival to the start of service, of new work or of all else that was served.
+    pub fn sojourns(&self, is_new: bool) -> &Histogram {
+        &self.sojourns[usize::from(!is_new)]
     }
 
     /// New calls and single requests that were routed to be served in a tier.

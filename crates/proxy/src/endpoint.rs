@@ -15,6 +15,7 @@ use tidegate_world::{
     Answer, Crossing, Pool, Purpose, QueryId, Received, Seed, Timestamp, Transmit,
 };
 
+use crate::amplification::Verified;
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::calls::{CallRef, Calls, Member, Transaction};
 use crate::counters::{Counters, DropReason};
@@ -53,6 +54,8 @@ pub(crate) struct Endpoint {
     pub(crate) tiering: Tiering,
     /// What the last service has shown of the sender.
     pub(crate) shown: Shown,
+    amplification_max: u32,
+    verified: Verified,
     /// Addresses of back ends where nobody listened a moment ago.
     unreachable: Unreachable,
     lost: Lost,
@@ -83,7 +86,13 @@ impl Endpoint {
             names: Names::new(&settings),
             calls: Calls::new(settings.calls_max, settings.idle_max),
             failure_pause: settings.failure_pause,
-            transactions: Transactions::new(settings.transactions_max, settings.timing),
+            transactions: Transactions::new(
+                settings.transactions_max,
+                settings.transaction_bytes_max,
+                settings.timing,
+            ),
+            amplification_max: settings.amplification_max,
+            verified: Verified::default(),
             tiering: Tiering::new(&settings),
             shown: Shown::default(),
             unreachable: Unreachable::default(),
@@ -157,6 +166,18 @@ impl Endpoint {
 
     pub(crate) fn lost_mut(&mut self) -> &mut Lost {
         &mut self.lost
+    }
+
+    pub(crate) fn amplification_max(&self) -> u32 {
+        self.amplification_max
+    }
+
+    pub(crate) fn verified(&self) -> &Verified {
+        &self.verified
+    }
+
+    pub(crate) fn verified_mut(&mut self) -> &mut Verified {
+        &mut self.verified
     }
 
     pub(crate) fn pool_settings(&self, pool: u16) -> &PoolSettings {

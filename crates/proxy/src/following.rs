@@ -91,7 +91,7 @@ impl Endpoint {
         // A repetition is not judged at the door, and not given priority there.
         let demand = demand_of(method, request.has_priority || !begins && had_priority);
         if begins {
-            self.check_room(member.pool, Some(call))?;
+            self.check_room(member.pool, Some(call), request)?;
             match self.picker(member.pool).assign_to(now, member.backend.into(), demand) {
                 Ok(Assigned { call: held, .. }) => {
                     let choice = stays.choice.filter(|_| !goes_on);
@@ -163,7 +163,7 @@ impl Endpoint {
         if call.is_none() && !self.calls().has_room() {
             return Err(self.full());
         }
-        self.check_room(member.pool, call)?;
+        self.check_room(member.pool, call, request)?;
         let demand = demand_of(request.method, request.has_priority);
         let assigned = self.picker(member.pool).assign_to(now, member.backend.into(), demand);
         let held = assigned.map_err(|why| self.unassigned(now, member.pool, why))?.call;
@@ -173,7 +173,7 @@ impl Endpoint {
             None => {
                 let held = self.hold(now, call, fingerprint, request.identity, member)?;
                 if call.is_none() {
-                    self.choose_tier(member.pool, held);
+                    self.choose_tier(member.pool, held, !request.has_its_share);
                 }
                 held
             }

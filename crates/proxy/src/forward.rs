@@ -37,11 +37,17 @@ impl Endpoint {
         let transaction = Transaction { identity: branch.identity, method: request.method };
         // An ACK and a CANCEL share the identity of their INVITE.
         let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
-        let is_repeated = alone && self.calls().is_repeated(hop.call, transaction.identity);
-        if is_repeated {
+        let is_repeated = self.calls().is_repeated(hop.call, transaction.identity);
+        if alone && is_repeated {
             self.counters.retransmissions.add(1);
         }
-        let new = hop.member.filter(|_| hop.choice.is_some() && !is_repeated);
+        if hop.toward_backend
+            && let Some(mut budget) = self.calls().get(hop.call).map(|entry| entry.budget)
+        {
+            budget.on_request(received.bytes.len(), is_repeated || !alone);
+            self.calls_mut().set_budget(hop.call, budget);
+        }
+        let new = hop.member.filter(|_| alone && hop.choice.is_some() && !is_repeated);
         let source = received.path.remote.ip();
         let parties = new.and_then(|member| self.note_given(now, member, source, request));
         let call = hop.call;

@@ -1,10 +1,13 @@
 //! What is held of a call, and of where it is.
 
-use tidegate_world::Timestamp;
+use tidegate_world::{Path, Timestamp};
 
 use crate::calls::{CallRef, Member};
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
+use crate::origin::Origin;
+use crate::shares::Bucket;
+use crate::stateful;
 
 impl Endpoint {
     /// The entry of a call, made if there is none.
@@ -45,6 +48,44 @@ impl Endpoint {
             let place = backend.place();
             self.calls_mut().set_place(call, place);
         }
+    }
+
+    /// Whose share of a table the sender of what came on `path` fills. Back ends and trusted sources
+    /// speak for many, and have no share that ends.
+    pub(crate) fn share_of(&self, path: &Path) -> Option<Bucket> {
+        match self.addresses().origin(path) {
+            Origin::Member(_) | Origin::Trusted => None,
+            Origin::Stranger => Some(Bucket::of(&self.keys().source, path.remote.ip())),
+        }
+    }
+
+    /// Counts a call that has just begun, if it is of a source's share.
+    pub(crate) fn count_in_share(&mut self, call: CallRef, path: &Path) {
+        if self.calls().is_scarce()
+            && let Some(bucket) = self.share_of(path)
+        {
+            self.calls_mut().set_share(call, bucket);
+        }
+    }
+
+    /// Says whether there is room for a new call of the sender of what came on `path`.
+    pub(crate) fn check_room_for_call(&self, path: &Path) -> Result<(), Instead> {
+        if !self.calls().has_room() {
+            return Err(self.full());
+        }
+        let has_its_share = self.calls().is_scarce()
+            && self.share_of(path).is_some_and(|bucket| self.calls().is_exhausted(bucket));
+        if has_its_share {
+            self.counters.calls_over_share.add(1);
+            return Err(Instead::Reply(503, "this source has its share of the call table"));
+        }
+        Ok(())
+    }
+
+    /// There is no room for another transaction.
+    pub(crate) fn transactions_full(&self) -> Instead {
+        self.counters.transactions_refused.add(1);
+        stateful::FULL
     }
 
     /// There is no room for another call.

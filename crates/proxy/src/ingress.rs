@@ -22,6 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::fate::{Admitted, Fate, Judged};
 use crate::invites::Cancelled;
 use crate::lane::{Lane, Lanes, Waiting};
+use crate::large::{LargeBuffers, bytes_of};
 use crate::priority::Claim;
 use crate::reading::{Reading, Unread, Wanted, read};
 use crate::refusals::Trace;
@@ -51,6 +52,7 @@ pub(crate) struct Ingress {
     lanes: Lanes,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
+    large: LargeBuffers,
     /// There was no headroom for the last call that asked for it.
     is_full_behind: bool,
 }
@@ -68,6 +70,7 @@ impl Ingress {
         gate: Gate,
         overload: &Overload,
         queue_max: usize,
+        queue_bytes_max: usize,
         waits: Stream,
         watchman: Watchman,
         trace: Trace,
@@ -84,6 +87,7 @@ impl Ingress {
             lanes: Lanes::new(queue_max),
             fifo: VecDeque::new(),
             fifo_max: queue_max,
+            large: LargeBuffers::new(queue_bytes_max),
             is_full_behind: false,
         }
     }
@@ -245,9 +249,11 @@ impl Ingress {
         }
         self.gate.on_arrival(now, self.new_sessions());
         let lag = now.since(received.arrived);
+        let large = bytes_of(&received);
         let judged = match (self.queueing, self.gate.decide()) {
             (Queueing::Fifo, Decide::Service) => {
-                let fate = if self.fifo.len() < self.fifo_max {
+                let has_room = self.large.has_room(&received, true);
+                let fate = if self.fifo.len() < self.fifo_max && has_room {
                     self.fifo.push_back(Unsorted::Unread(received));
                     Fate::Queued
                 } else {
@@ -257,7 +263,7 @@ impl Ingress {
             }
             (Queueing::Fifo, Decide::Arrival) => {
                 let push = |ingress: &mut Self, waiting| {
-                    if ingress.fifo.len() >= ingress.fifo_max {
+                    if ingress.fifo.len() >= ingress.fifo_max || !ingress.may_wait(&waiting) {
                         return Fate::Drop(DropReason::QueueFull);
                     }
                     ingress.fifo.push_back(Unsorted::Read(waiting));
@@ -273,6 +279,9 @@ impl Ingress {
         if judged.class == Some(Class::Invite) {
             self.gate.on_lag(lag);
         }
+        if matches!(judged.fate, Fate::Queued) {
+            self.large.add(large);
+        }
         judged
     }
 
@@ -284,7 +293,15 @@ impl Ingress {
         self.fifo.len() + beside < self.fifo_max
     }
 
+    /// Whether there is room for the bytes of a message.
+    fn may_wait(&self, waiting: &Waiting) -> bool {
+        self.large.has_room(&waiting.received, waiting.ticket.is_some())
+    }
+
     fn push_to_lane(&mut self, waiting: Waiting) -> Fate {
+        if !self.may_wait(&waiting) {
+            return Fate::Drop(DropReason::QueueFull);
+        }
         match self.keep_with_invite(waiting) {
             ControlFlow::Break(fate) => fate,
             ControlFlow::Continue(waiting) if self.lanes.has_room(waiting.lane) => {
@@ -360,12 +377,13 @@ impl Ingress {
                 if claim == Claim::NotUnderstood {
                     return judged(Fate::NotUnderstood(received));
                 }
-                sender.has_priority &= has_room(self, Lane::Priority);
+                sender.has_priority &=
+                    has_room(self, Lane::Priority) && self.large.has_room(&received, true);
                 if begins_call {
                     sender.headroom = endpoint.headroom(now, &received.path);
                     self.is_full_behind = sender.headroom != Headroom::Any;
                 }
-                let has_room = has_room(self, lane);
+                let has_room = has_room(self, lane) && self.large.has_room(&received, true);
                 let number = class as u8;
                 match self.gate.on_new_from(now, &sender, bucket, number, fingerprint, has_room) {
                     Verdict::Admit(ticket) => Some(ticket),
@@ -429,15 +447,22 @@ impl Ingress {
             Queueing::Fifo => self.lanes.next_invite(order, may_release),
         };
         match next {
-            Some(waiting) => Some(self.take(now, waiting, endpoint)),
+            Some(waiting) => {
+                self.large.remove(&waiting.received);
+                Some(self.take(now, waiting, endpoint))
+            }
             None => self.next_unsorted(now, endpoint),
         }
     }
 
     fn next_unsorted(&mut self, now: Timestamp, endpoint: &Endpoint) -> Option<Judged> {
         let (waiting, read) = match self.fifo.pop_front()? {
-            Unsorted::Read(waiting) => (waiting, false),
+            Unsorted::Read(waiting) => {
+                self.large.remove(&waiting.received);
+                (waiting, false)
+            }
             Unsorted::Unread(received) => {
+                self.large.remove(&received);
                 let mut read = None;
                 let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
                 let judged = self.admit(now, received, endpoint, room, |_, waiting| {
@@ -454,12 +479,17 @@ impl Ingress {
         let class = Some(waiting.class);
         let paced = self.gate.control().queue.release != Release::Open;
         if paced && waiting.lane == Lane::Invites {
+            self.large.add(bytes_of(&waiting.received));
             self.lanes.push(waiting);
             return Some(Judged { class, read, fate: Fate::Queued });
         }
+        let large = bytes_of(&waiting.received);
         let waiting = match self.keep_with_invite(waiting) {
             ControlFlow::Continue(waiting) => waiting,
-            ControlFlow::Break(fate) => return Some(Judged { class, read, fate }),
+            ControlFlow::Break(fate) => {
+                self.large.add(if matches!(fate, Fate::Queued) { large } else { 0 });
+                return Some(Judged { class, read, fate });
+            }
         };
         Some(Judged { read, ..self.take(now, waiting, endpoint) })
     }

@@ -11,6 +11,7 @@
 //! token in a Record-Route ([`token`]).
 
 mod absence;
+mod amplification;
 mod asserted;
 mod branch;
 mod callee;
@@ -31,6 +32,7 @@ mod ingress;
 mod instead;
 mod invites;
 mod lane;
+mod large;
 mod lost;
 mod names;
 mod network;
@@ -53,6 +55,7 @@ mod response;
 mod routing;
 mod secret;
 mod settings;
+mod shares;
 mod sources;
 mod stateful;
 mod suspicion;

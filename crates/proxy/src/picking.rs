@@ -77,7 +77,7 @@ impl Endpoint {
                 continue;
             }
             if demand.is_some() {
-                self.check_room(pool, call)?;
+                self.check_room(pool, call, request)?;
             }
             let key = self.choice_key(pool, request, fingerprint);
             if let Some(group) = self.groups(now, pool).front() {
@@ -97,13 +97,25 @@ impl Endpoint {
 
     /// Says that there is no room for the transaction that something new would have in `pool`:
     /// before a back end is chosen, for a choice counts.
-    pub(crate) fn check_room(&self, pool: u16, call: Option<CallRef>) -> Result<(), Instead> {
+    pub(crate) fn check_room(
+        &self,
+        pool: u16,
+        call: Option<CallRef>,
+        request: &Request<'_>,
+    ) -> Result<(), Instead> {
         let is_stateful = match call {
             Some(call) => self.tier(pool, call) == Tier::Stateful,
             // Where that is left open, a call that finds no room has none.
             None => self.mode(pool) == Mode::Transaction,
         };
-        if is_stateful && self.transactions().is_full() { Err(stateful::FULL) } else { Ok(()) }
+        if is_stateful && self.transactions().is_full_for_new() {
+            Err(self.transactions_full())
+        } else if is_stateful && request.has_its_share {
+            self.counters.transactions_over_share.add(1);
+            Err(stateful::SHARE_FULL)
+        } else {
+            Ok(())
+        }
     }
 
     /// Chooses a back end for a new request by its [`choice_key`](Self::choice_key), among those

@@ -80,9 +80,12 @@ impl Proxy {
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
         let thins = overload.disposal == Disposal::Kernel;
         let refusing_max = overload.refusing_max;
-        let ingress = Ingress::new(gate, overload, settings.queue_max, waits, watchman, trace);
+        let Settings { queue_max, queue_bytes_max, .. } = settings;
+        let ingress =
+            Ingress::new(gate, overload, queue_max, queue_bytes_max, waits, watchman, trace);
         let endpoint = Endpoint::new(settings, pool, Arc::clone(&counters));
         counters.overload.publish_tiers(&endpoint.tiering);
+        counters.transaction_bytes_max.set(endpoint.transactions().bytes_max() as u64);
         Self {
             ingress,
             thinning: thins.then(|| Thinning::new(refusing_max)),
@@ -200,6 +203,8 @@ impl Proxy {
                 let class = class.unwrap_or(Class::Other);
                 let (path, is_unverified) = (received.path, admitted.is_unverified);
                 self.endpoint.shown = Shown::Nothing;
+                let sojourn = now.since(received.arrived);
+                self.counters.sojourns(class.is_new_work()).observe(sojourn);
                 match class {
                     Class::Final | Class::Provisional => {
                         self.endpoint.serve_response(now, received);
@@ -268,6 +273,7 @@ impl Proxy {
         let transactions = self.endpoint.transactions();
         self.counters.server_transactions.set(transactions.servers() as u64);
         self.counters.client_transactions.set(transactions.clients() as u64);
+        self.counters.transaction_bytes.set(transactions.bytes() as u64);
         self.counters.queued.set(self.ingress.waiting() as u64);
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Request<'a> {
     pub(crate) token: Option<RouteToken>,
     /// The Request-URI as it goes on, if that is not as it came.
     pub(crate) cleaned: Option<Box<[u8]>>,
+    /// Its source has its share of the table of transactions.
+    pub(crate) has_its_share: bool,
 }
 
 impl<'a> Request<'a> {
@@ -58,6 +60,7 @@ impl<'a> Request<'a> {
             restored: 0,
             token: None,
             cleaned: None,
+            has_its_share: false,
         };
         request.check_uri()?;
         Ok(request)
@@ -163,6 +166,10 @@ impl Endpoint {
             return Ok(());
         }
         self.restore(&mut request, received.path.local)?;
+        request.has_its_share = self.transactions().is_scarce()
+            && self
+                .share_of(&received.path)
+                .is_some_and(|bucket| self.transactions().is_exhausted(bucket));
         self.decide(now, received, &request)
     }
 
@@ -243,7 +250,8 @@ impl Endpoint {
             self.calls_mut().note_priority(hop.call, request.identity, request.has_priority);
         }
         // What a call needs to go on or to end is not refused for want of room.
-        let goes_alone = request.essentials.to.tag().is_some() && self.transactions().is_full();
+        let goes_alone = request.essentials.to.tag().is_some()
+            && (self.transactions().is_full() || request.has_its_share);
         // The ACK to a 2xx belongs to a call that has got as far as that.
         if *method == Method::Ack && hop.member.is_some() {
             self.shown = Shown::Receives;

@@ -105,9 +105,23 @@ impl Endpoint {
                             backend.on_not_taken(sent);
                         }
                     }
+                    if let Some(member) = member.filter(|_| status >= 200)
+                        && !self.calls().has_ended(call, transaction.identity)
+                    {
+                        self.backend(member).on_final(method == Method::Invite, status);
+                    }
                     self.calls_mut().on_response(now, call, transaction, answer);
                 } else if !self.learn_lost(now, received, &passage) {
                     return Err(Astray::Drop(DropReason::RepeatedResponse));
+                }
+                if let Some(call) = call.filter(|_| member.is_some()) {
+                    let listener = self.addresses().listener(branch.listener.into());
+                    let local = listener.map_or(received.path.local, |listener| listener.local);
+                    let path = Path { local, remote, ..received.path };
+                    let length = received.bytes.len();
+                    if !self.may_pass_back(now, call, &path, passage.status, length) {
+                        return Ok(());
+                    }
                 }
                 self.pass_back(received, &passage, remote, branch.listener, branch.asked)
             }

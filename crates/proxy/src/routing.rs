@@ -11,6 +11,7 @@ use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
+use crate::amplification::caller_of;
 use crate::calls::{CallRef, Member};
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
@@ -114,6 +115,15 @@ impl Endpoint {
             && call.and_then(|call| self.calls().get(call)).is_some_and(|entry| {
                 matches!(self.pool_settings(entry.member.pool).choice, Choice::All(_))
             });
+        // Whoever has called from here and knows the token has had a response with it here.
+        if in_dialog
+            && routes.token.is_some()
+            && matches!(method, Method::Ack | Method::Prack)
+            && let Some(entry) = call.and_then(|call| self.calls().get(call))
+            && entry.caller == caller_of(received.path.remote.ip())
+        {
+            self.on_verified(now, &received.path);
+        }
         if !outward && !forks {
             if let Some(hop) = self.follow(now, request, &routes, call, fingerprint, is_new)? {
                 return Ok(Hop { egress, ..hop });
@@ -151,15 +161,21 @@ impl Endpoint {
             Way::Pool(_) if matches!(method, Method::Ack | Method::Cancel) => {
                 Err(self.unknown(received, *method))
             }
-            // Before a back end is chosen, for a choice counts.
-            Way::Pool(_) if call.is_none() && !self.calls().has_room() => Err(self.full()),
+            // The room is looked for before a back end is chosen, for a choice counts.
             Way::Pool(pool) => {
+                if call.is_none() {
+                    self.check_room_for_call(&received.path)?;
+                }
                 let chosen = self.assign(now, pool, call, request, fingerprint, demand)?;
                 let Chosen { member, key, call: held } = chosen;
-                let begins = is_new && call.is_none();
+                let (is_held, begins) = (call.is_some(), is_new && call.is_none());
                 let call = self.hold(now, call, fingerprint, request.identity, member)?;
+                if !is_held {
+                    self.calls_mut().set_caller(call, caller_of(received.path.remote.ip()));
+                    self.count_in_share(call, &received.path);
+                }
                 if begins {
-                    self.choose_tier(member.pool, call);
+                    self.choose_tier(member.pool, call, !request.has_its_share);
                 }
                 let choice = is_new.then_some((member.pool, key));
                 Ok(Hop { choice, held, ..self.toward(member, call, routes.own) })
@@ -178,7 +194,7 @@ impl Endpoint {
                     (Some(call), _) => call,
                     (None, Some(member)) if *method == Method::Invite => {
                         let call = self.hold(now, None, fingerprint, request.identity, member)?;
-                        self.choose_tier(member.pool, call);
+                        self.choose_tier(member.pool, call, !request.has_its_share);
                         call
                     }
                     (None, _) => CallRef::NONE,

@@ -108,6 +108,12 @@ impl Keyed {
         hasher.finish()
     }
 
+    /// 64 bits from a number of 128.
+    #[inline]
+    pub(crate) fn hash_number(&self, number: u128) -> u64 {
+        SipHasher24::new_with_key(&self.0).hash(&number.to_le_bytes())
+    }
+
     /// 128 bits from `bytes`: enough that a table may take it for the text itself.
     #[inline]
     pub(crate) fn fingerprint(&self, bytes: &[u8]) -> u128 {
@@ -132,6 +138,8 @@ pub(crate) struct Keys {
     pub(crate) before: Option<ProcessMark>,
     /// Hash for the detection of loops.
     pub(crate) loops: Keyed,
+    /// Sources of messages.
+    pub(crate) source: Keyed,
     /// To-tags of replies made without state.
     pub(crate) tag: Keyed,
     tokens: TokenMacs,
@@ -159,6 +167,7 @@ impl Keys {
             process: Self::mark(secret, process),
             before: None,
             loops: of("loops"),
+            source: of("source"),
             tag: of("tag"),
             tokens: TokenMacs::new(&secret.tokens),
         }

@@ -293,12 +293,20 @@ pub struct Settings {
     pub calls_max: usize,
     /// Requests whose transactions are held at the same time by this shard.
     pub transactions_max: usize,
+    /// Bytes that those and their messages may take.
+    pub transaction_bytes_max: usize,
     /// T1, T2 and T4 over UDP.
     pub timing: Timing,
     /// How much of what is refused is kept for those who ask.
     pub trace: TraceSettings,
+    /// Times the bytes received that are sent to an address that has never shown that it receives
+    /// anything; 0: any number.
+    pub amplification_max: u32,
     /// Messages that wait in one lane, or in the one queue of all.
     pub queue_max: usize,
+    /// Bytes of the buffers of those among them that are longer than an ordinary buffer
+    /// ([`tidegate_world::SMALL`]); new work may take half of it.
+    pub queue_bytes_max: usize,
     /// An established call is forgotten after this long without a message.
     pub idle_max: Duration,
     /// A back end whose delivery failed gets no new calls for this long.
@@ -331,9 +339,12 @@ impl Settings {
             before: None,
             calls_max: 1_000_000,
             transactions_max: 1_000_000,
+            transaction_bytes_max: 1 << 30,
             timing: Timing::default(),
             trace: TraceSettings::default(),
+            amplification_max: 3,
             queue_max: 4096,
+            queue_bytes_max: 256 << 20,
             idle_max: Duration::from_secs(3 * 3600),
             failure_pause: Duration::from_secs(5),
         }

@@ -20,6 +20,6 @@ mod respond;
 mod timeout;
 mod transactions;
 
-pub(crate) use begin::{FULL, TIMER_C};
+pub(crate) use begin::{FULL, SHARE_FULL, TIMER_C};
 pub(crate) use context::{Branch, Context, Live, Pending};
 pub(crate) use transactions::Transactions;

@@ -115,9 +115,10 @@ impl Endpoint {
     /// RFC 3261 §16.1: "A stateful proxy MAY transition to stateless operation at any time during
     /// the processing of a request, so long as it did not do anything that would otherwise
     /// prevent it from being stateless initially (forking, for example, or generation of a 100
-    /// response)." It is chosen before either, and for the whole call.
-    pub(crate) fn choose_tier(&mut self, pool: u16, call: CallRef) {
-        let has_room = !self.transactions().is_full();
+    /// response)." It is chosen before either, and for the whole call. `has_room` is whether its
+    /// source may have transactions.
+    pub(crate) fn choose_tier(&mut self, pool: u16, call: CallRef, has_room: bool) {
+        let has_room = has_room && !self.transactions().is_full_for_new();
         if self.mode(pool) == Mode::Adaptive
             && let Some(tiers) = &mut self.tiering.tiers
         {

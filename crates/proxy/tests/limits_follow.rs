@@ -133,6 +133,8 @@ fn a_repeated_emergency_call_finds_the_reserve() {
 fn what_finds_no_room_for_its_transaction_takes_nothing_of_the_rate() {
     let mut s = limited_with(Mode::Transaction, [rate(0.01), rate(0.01)], |settings| {
         settings.transactions_max = 2;
+        // The share of one source would be half of it.
+        settings.listeners[0].trust = vec!["198.51.100.7/32".parse().unwrap()];
     });
     let other = forwarded(s.send(CALLER, &invite("other"))).unwrap();
     s.send(BACKEND_A, &other.answer("486 Busy Here"));

@@ -99,7 +99,7 @@ fn a_full_table_is_a_503_and_what_it_holds_goes_on() {
 fn a_table_full_of_long_messages_is_full() {
     let mut s = Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
-        settings.transactions_max = 10;
+        settings.transaction_bytes_max = 160_000;
     });
     let long = |call: &str| {
         let body = "x".repeat(30_000);

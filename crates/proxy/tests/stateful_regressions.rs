@@ -160,7 +160,7 @@ fn a_full_table_of_transactions_is_no_matter_of_a_pool_without() {
 fn a_long_request_uri_takes_its_room_after_the_answer_too() {
     let mut s = Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
-        settings.transactions_max = 10;
+        settings.transaction_bytes_max = 65_000;
     });
     let uri = format!("sip:{}@192.0.2.1", "x".repeat(30_000));
     for (call, backend) in [("c1", BACKEND_A), ("c2", BACKEND_B)] {

@@ -15,7 +15,7 @@ use std::thread::{Builder, JoinHandle};
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -23,7 +23,7 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 
 use crate::StartError;
-use crate::metrics::{self, Family, Metrics};
+use crate::metrics::{Family, Metrics};
 use crate::phase::{Life, Phase};
 use crate::policies;
 pub use overload::Controls;
@@ -135,8 +135,11 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
         (code, format!("{}\n", phase.as_str()))
     };
     let metrics = Arc::new(metrics);
-    let scrape =
-        move || async move { ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics.render()) };
+    let scrape = move |headers: HeaderMap| async move {
+        let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+        let (media_type, text) = metrics.render_for(accept.unwrap_or_default());
+        ([(header::CONTENT_TYPE, media_type)], text)
+    };
     let status: Arc<dyn Fn() -> Status + Send + Sync> = status.into();
     let state = move || async move {
         let mut whole = status();

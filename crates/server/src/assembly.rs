@@ -29,6 +29,9 @@ pub struct Environment {
     pub egress_routes: Vec<EgressRoute>,
     /// The seed of the process before this one at the same address, if that is known.
     pub before: Option<Seed>,
+    /// Bytes of the machine's memory that messages which are held may take, unless the configuration
+    /// says how many; `None`: [`MESSAGE_MEMORY_MAX`].
+    pub message_memory: Option<usize>,
     /// Addresses of back ends that were configured until lately.
     pub removed: Vec<SocketAddr>,
 }
@@ -46,6 +49,10 @@ pub struct Assembly<'a> {
     moves: proxy::Moves,
     seed: Seed,
 }
+
+/// Bytes that messages may take where neither the configuration nor the machine says otherwise: in
+/// simulated time and in replays, which must not depend on the machine.
+pub const MESSAGE_MEMORY_MAX: usize = 1 << 30;
 
 impl<'a> Assembly<'a> {
     /// The process that `config` describes, whose listeners are at `locals`, in the order of the
@@ -126,6 +133,9 @@ impl<'a> Assembly<'a> {
             trust_identity: listen.trust_identity.clone(),
             shared: listen.shared != Sharing::No,
         };
+        let message_memory = config.server.message_memory_max;
+        let message_memory = message_memory.or(self.environment.message_memory);
+        let message_memory = message_memory.unwrap_or(MESSAGE_MEMORY_MAX);
         let name = config.server.name.clone();
         let usual = proxy::Settings::new(
             config.listen.iter().zip(&self.locals).map(listener).collect(),
@@ -137,6 +147,9 @@ impl<'a> Assembly<'a> {
             name: name.unwrap_or_else(|| usual.name.clone()),
             shards: config.server.shards,
             transactions_max: (config.server.transactions_max / shards).max(1),
+            transaction_bytes_max: (message_memory / 4 * 3 / shards).max(1),
+            amplification_max: config.server.amplification_max,
+            queue_bytes_max: (message_memory / 4 / shards).max(1),
             calls_max: (config.server.calls_max / shards).max(1),
             queue_max: (config.server.queue_max / shards).max(1),
             idle_max: config.server.call_idle,

@@ -54,10 +54,11 @@ use diagnostic::Report;
 use document::Document;
 use section::Section;
 use tables::{
-    ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS, CALLS_MAX,
-    COALESCE_US, DRAIN_SECONDS, EMULATE, GSO, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN, OVERLOAD, POOL,
-    QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND, REMOVED_BACKEND_SECONDS, RESOLVER,
-    RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SERVER_NAME, SHARDS, STATE_DIR, TRANSACTIONS_MAX,
+    ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, AMPLIFICATION_MAX, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS,
+    CALLS_MAX, COALESCE_US, DRAIN_SECONDS, EMULATE, GSO, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN,
+    MESSAGE_MEMORY_MAX_MB, OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND,
+    REMOVED_BACKEND_SECONDS, RESOLVER, RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SERVER_NAME, SHARDS,
+    STATE_DIR, TRANSACTIONS_MAX,
 };
 
 /// A configuration that was found right.
@@ -114,6 +115,10 @@ pub struct Server {
     pub calls_max: usize,
     /// Requests whose transactions are held at the same time.
     pub transactions_max: usize,
+    /// Bytes that messages that are held may take; `None`: a part of the machine's memory.
+    pub message_memory_max: Option<usize>,
+    /// Times the bytes received that are sent to an address that has acknowledged nothing; 0: any.
+    pub amplification_max: u32,
     /// How long an answered call without any message is held.
     pub call_idle: Duration,
     /// How long the address of a back end that is configured no more is honoured in tokens.
@@ -252,6 +257,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     let drain = whole(&DRAIN_SECONDS);
     let calls_max = whole(&CALLS_MAX);
     let transactions_max = whole(&TRANSACTIONS_MAX);
+    let amplification_max = whole(&AMPLIFICATION_MAX);
     let call_idle = whole(&CALL_IDLE_SECONDS);
     let removed_backend = whole(&REMOVED_BACKEND_SECONDS);
     let queue_max = whole(&QUEUE_MAX);
@@ -259,11 +265,15 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     let coalesce = whole(&COALESCE_US);
     Some(Server {
         state_dir: section.given(&STATE_DIR, report).map(Spanned::into_inner),
+        message_memory_max: section
+            .given(&MESSAGE_MEMORY_MAX_MB, report)
+            .and_then(|mb| usize::try_from(mb.into_inner() << 20).ok()),
         rotation: rotation?,
         shards: u16::try_from(shards?).ok()?,
         drain: Duration::from_secs(drain?),
         calls_max: usize::try_from(calls_max?).ok()?,
         transactions_max: usize::try_from(transactions_max?).ok()?,
+        amplification_max: u32::try_from(amplification_max?).ok()?,
         call_idle: Duration::from_secs(call_idle?),
         removed_backend: Duration::from_secs(removed_backend?),
         queue_max: usize::try_from(queue_max?).ok()?,

@@ -9,6 +9,7 @@ pub mod config;
 mod error;
 pub mod key;
 pub mod laws;
+mod memory;
 pub mod metrics;
 pub mod phase;
 pub mod policies;

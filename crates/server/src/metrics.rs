@@ -5,12 +5,17 @@
 //! which [`Family`] each number belongs to. Names follow the conventions of
 //! Prometheus: `tidegate_NAME_UNIT`, and `_total` behind a counter.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{self, Registry};
+use tidegate_world::Histogram;
+
+/// The media type of [`Metrics::render_plain`].
+pub const PLAIN_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The media type of [`Metrics::render`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -29,6 +34,7 @@ pub struct Family {
 enum Kind {
     Counter,
     Gauge,
+    Histogram,
 }
 
 impl Family {
@@ -41,6 +47,11 @@ impl Family {
     /// Numbers that go up and down.
     pub const fn gauge(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None, kind: Kind::Gauge }
+    }
+
+    /// Durations in classic buckets.
+    pub const fn histogram(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, unit: None, kind: Kind::Histogram }
     }
 
     /// The same in a unit, which is added to the name.
@@ -72,12 +83,21 @@ impl Unit {
 }
 
 /// A number of a family.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Value {
     /// A count.
     Whole(u64),
     /// A measure.
     Real(f64),
+    /// Upper bounds and counts of buckets, and the sum of what is in them.
+    Buckets(Vec<(f64, u64)>, f64),
+}
+
+impl Value {
+    /// A histogram as it is now.
+    pub fn of(histogram: &Histogram) -> Self {
+        Self::Buckets(histogram.buckets().collect(), histogram.sum())
+    }
 }
 
 impl From<u64> for Value {
@@ -149,14 +169,19 @@ type Source = Box<dyn Fn(&mut Samples) + Send + Sync>;
 /// The sources of a process.
 pub struct Metrics {
     sources: Vec<Source>,
+    /// Whose names have no prefix of ours.
+    process: Vec<Source>,
 }
+
+/// The end of an exposition.
+const EOF: &str = "# EOF\n";
 
 static BUILD_INFO: Family = Family::gauge("build_info", "Always 1; the version is in the label");
 
 impl Metrics {
     /// With one source, the version.
     pub fn new() -> Self {
-        let mut metrics = Self { sources: Vec::new() };
+        let mut metrics = Self { sources: Vec::new(), process: Vec::new() };
         metrics.add(|samples| {
             samples.push(&BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))], 1);
         });
@@ -169,17 +194,59 @@ impl Metrics {
         self.sources.push(Box::new(source));
     }
 
+    /// As [`add`](Self::add), for numbers that every process has, whose names begin with `process_`.
+    pub fn add_process(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
+        self.process.push(Box::new(source));
+    }
+
     /// What the sources say now, as OpenMetrics text.
     pub fn render(&self) -> String {
-        let mut samples = Samples::default();
-        for source in &self.sources {
-            source(&mut samples);
-        }
-        let mut registry = Registry::with_prefix("tidegate");
-        registry.register_collector(Box::new(samples));
         let mut out = String::new();
-        text::encode(&mut out, &registry).expect("writing to a String does not fail");
+        for (prefix, sources) in [("tidegate", &self.sources), ("process", &self.process)] {
+            let mut samples = Samples::default();
+            for source in sources {
+                source(&mut samples);
+            }
+            let mut registry = Registry::with_prefix(prefix);
+            registry.register_collector(Box::new(samples));
+            out.truncate(out.len() - if out.ends_with(EOF) { EOF.len() } else { 0 });
+            text::encode(&mut out, &registry).expect("writing to a String does not fail");
+        }
         out
+    }
+
+    /// The same in the text format 0.0.4 of Prometheus: it has neither units nor an end, and there a
+    /// counter's `_total` belongs to the name of its family.
+    pub fn render_plain(&self) -> String {
+        let (text, mut out) = (self.render(), String::new());
+        let counters: HashSet<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+            .collect();
+        for line in text.lines() {
+            if line.starts_with("# UNIT ") || line == EOF.trim_end() {
+                continue;
+            }
+            let mut words = line.splitn(4, ' ');
+            let described = (words.next(), words.next(), words.next(), words.next());
+            match described {
+                (Some("#"), Some(what), Some(name), Some(rest)) if counters.contains(name) => {
+                    out += &format!("# {what} {name}_total {rest}\n");
+                }
+                _ => out.extend([line, "\n"]),
+            }
+        }
+        out
+    }
+
+    /// What the sources say now, in the format that `accept` asks for, and its media type.
+    pub fn render_for(&self, accept: &str) -> (&'static str, String) {
+        let names = |format: &str| accept.to_ascii_lowercase().contains(format);
+        if names("text/plain") && !names("application/openmetrics-text") {
+            (PLAIN_MEDIA_TYPE, self.render_plain())
+        } else {
+            (MEDIA_TYPE, self.render())
+        }
     }
 }
 
@@ -201,15 +268,20 @@ impl Collector for Samples {
             let kind = match family.kind {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
             };
             let unit = family.unit.map(Unit::to_registry);
             let mut encoder =
                 encoder.encode_descriptor(family.name, family.help, unit.as_ref(), kind)?;
             for sample in samples {
                 if sample.labels.is_empty() {
-                    encode(family.kind, sample.value, &mut encoder)?;
+                    encode(family.kind, &sample.value, &mut encoder)?;
                 } else {
-                    encode(family.kind, sample.value, &mut encoder.encode_family(&sample.labels)?)?;
+                    encode(
+                        family.kind,
+                        &sample.value,
+                        &mut encoder.encode_family(&sample.labels)?,
+                    )?;
                 }
             }
         }
@@ -217,12 +289,19 @@ impl Collector for Samples {
     }
 }
 
-fn encode(kind: Kind, value: Value, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+fn encode(kind: Kind, value: &Value, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
     match (kind, value) {
-        (Kind::Counter, Value::Whole(n)) => encoder.encode_counter::<NoLabelSet, _, u64>(&n, None),
-        (Kind::Counter, Value::Real(n)) => encoder.encode_counter::<NoLabelSet, _, u64>(&n, None),
-        (Kind::Gauge, Value::Whole(n)) => encoder.encode_gauge(&n),
-        (Kind::Gauge, Value::Real(n)) => encoder.encode_gauge(&n),
+        (Kind::Counter, Value::Whole(n)) => encoder.encode_counter::<NoLabelSet, _, u64>(n, None),
+        (Kind::Counter, Value::Real(n)) => encoder.encode_counter::<NoLabelSet, _, u64>(n, None),
+        (Kind::Gauge, Value::Whole(n)) => encoder.encode_gauge(n),
+        (Kind::Gauge, Value::Real(n)) => encoder.encode_gauge(n),
+        (Kind::Histogram, Value::Buckets(buckets, sum)) => {
+            let count = buckets.iter().map(|(_, count)| count).sum();
+            encoder.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)
+        }
+        (Kind::Histogram, _) | (_, Value::Buckets(..)) => {
+            unreachable!("a histogram's value is one of buckets, and nobody else's is")
+        }
     }
 }
 
@@ -275,6 +354,44 @@ mod tests {
 
         counts[0].store(3, Ordering::Relaxed);
         assert!(metrics.render().contains("{shard=\"0\"} 3\n"), "read anew at each scrape");
+    }
+
+    #[test]
+    fn the_plain_format_has_the_suffix_in_the_name_and_no_units() {
+        static WAITED: Family = Family::histogram("waited", "Waited").in_unit(Unit::Seconds);
+        let mut metrics = Metrics::new();
+        metrics.add(|samples| {
+            let histogram = Histogram::default();
+            histogram.observe(std::time::Duration::from_micros(300));
+            samples.push(&BUSY, &[("a", "b # TYPE c")], 0.25);
+            samples.push(&WAITED, &[("kind", "new")], Value::of(&histogram));
+        });
+        let text = metrics.render_plain();
+        let expected = "# HELP tidegate_busy_seconds_total Time not spent waiting\n\
+                        # TYPE tidegate_busy_seconds_total counter\n\
+                        tidegate_busy_seconds_total{a=\"b # TYPE c\"} 0.25\n\
+                        # HELP tidegate_waited_seconds Waited\n\
+                        # TYPE tidegate_waited_seconds histogram\n";
+        assert!(text.contains(expected), "{text}");
+        for line in [
+            "tidegate_waited_seconds_sum{kind=\"new\"} 0.0003\n",
+            "tidegate_waited_seconds_count{kind=\"new\"} 1\n",
+            "tidegate_waited_seconds_bucket{le=\"0.0001\",kind=\"new\"} 0\n",
+            "tidegate_waited_seconds_bucket{le=\"0.0005\",kind=\"new\"} 1\n",
+            "tidegate_waited_seconds_bucket{le=\"+Inf\",kind=\"new\"} 1\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(!text.contains("# UNIT") && !text.contains("# EOF"));
+        for (accept, media_type) in [
+            ("", MEDIA_TYPE),
+            ("*/*", MEDIA_TYPE),
+            ("text/plain", PLAIN_MEDIA_TYPE),
+            ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", PLAIN_MEDIA_TYPE),
+            ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", MEDIA_TYPE),
+        ] {
+            assert_eq!(metrics.render_for(accept).0, media_type, "{accept}");
+        }
     }
 
     #[test]

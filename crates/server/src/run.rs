@@ -23,6 +23,7 @@ use crate::assembly::{Assembly, Environment, Part};
 use crate::bans;
 use crate::config::Config;
 use crate::key::{self, Keeper};
+use crate::memory;
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use crate::predecessor;
@@ -128,6 +129,7 @@ pub fn run(
     let removed = RemovedBackends::new(state_dir, config.server.removed_backend);
     let environment = Environment {
         before: predecessor::succeed(state_dir, seed),
+        message_memory: Some(memory::available() / 4),
         ..environment(config, &listeners, &removed)?
     };
     let assembly = Assembly::new(config, keys, listeners.clone(), seed).within(environment.clone());
@@ -269,6 +271,7 @@ fn environment(
         egress_routes: egress_networks(listeners).into_iter().map(route).collect(),
         removed: gone,
         before: None,
+        message_memory: None,
     })
 }
 

@@ -5,6 +5,7 @@ mod in_force;
 mod messages;
 mod names;
 mod overload;
+mod process;
 mod sockets;
 mod tiers;
 
@@ -51,6 +52,7 @@ pub(crate) fn add(
             samples.push_each(&EMULATED, &[("shard", &index)], shard);
         }
     });
+    metrics.add_process(process::add);
     metrics.add(move |samples| {
         for pool in fleet.pools() {
             backends::add(samples, &pool, clock.now());

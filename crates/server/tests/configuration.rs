@@ -248,6 +248,8 @@ fn every_key_of_the_full_configuration_arrives() {
     assert_eq!((config.admin.refusals_per_second, config.admin.refusals_kept), (0, 7));
     assert_eq!(config.server.calls_max, 1000);
     assert_eq!(config.server.transactions_max, 2000);
+    assert_eq!(config.server.message_memory_max, Some(64 << 20));
+    assert_eq!(config.server.amplification_max, 5);
     assert_eq!(config.server.call_idle.as_secs(), 60);
     assert_eq!(config.server.queue_max, 256);
     assert_eq!(config.server.backend_pause.as_secs(), 0);

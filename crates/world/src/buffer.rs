@@ -112,6 +112,11 @@ impl Buffer {
         &mut self.data
     }
 
+    /// Bytes that it takes: [`SMALL`], or more if it has grown.
+    pub fn capacity(&self) -> usize {
+        self.data.len()
+    }
+
     /// Declares the first `len` bytes of the room to be the content.
     ///
     /// # Panics
@@ -217,6 +222,7 @@ mod tests {
         b.push(b"y").unwrap();
         assert_eq!(&b[..], [&[7; SMALL][..], b"xy"].concat());
         assert_eq!(pool.used(), PoolUse { small_allocated: 1, large_allocated: 1, live: 1 });
+        assert_eq!(b.capacity(), 2 * SMALL);
         // What it outgrew is spare.
         let _second = pool.take();
         assert_eq!(pool.used(), PoolUse { small_allocated: 1, large_allocated: 1, live: 2 });

@@ -11,6 +11,9 @@ use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
 
+use crate::amplification::Budget;
+use crate::shares::Bucket;
+
 use super::transaction::{Answer, Open, Transaction, sets_session, work_of};
 
 /// 64·T1, RFC 3261 §17: the longest a transaction without an answer lives.
@@ -71,6 +74,12 @@ pub(crate) struct Call {
     pub(crate) tier: Tier,
     /// What began it last went before others.
     pub(crate) has_priority: bool,
+    /// Where its first request came from, or 0 if that is not known.
+    pub(crate) caller: u64,
+    /// What was received and sent back, without transactions.
+    pub(crate) budget: Budget,
+    /// Whose share of the table it is of, if it was counted when it began.
+    pub(super) share: Option<Bucket>,
     pub(super) deadline: Timestamp,
     /// When the session expires unless it is refreshed, if it has a session timer.
     expires: Option<Timestamp>,
@@ -96,6 +105,9 @@ impl Call {
             answered: false,
             tier: Tier::default(),
             has_priority: false,
+            caller: 0,
+            budget: Budget::default(),
+            share: None,
             deadline: now + TRANSACTION_MAX,
             expires: None,
             is_leaving: false,

@@ -22,12 +22,18 @@ pub(super) struct Links {
 pub(super) struct Expired {
     first: u32,
     last: u32,
+    length: usize,
 }
 
 impl Expired {
     /// An empty list.
     pub(super) const fn new() -> Self {
-        Self { first: END, last: END }
+        Self { first: END, last: END, length: 0 }
+    }
+
+    /// Calls in the list.
+    pub(super) fn len(&self) -> usize {
+        self.length
     }
 
     /// The slot of the call that has been over for longest.
@@ -45,11 +51,13 @@ impl Expired {
             last => Self::neighbours(slots, last).after = slot,
         }
         self.last = slot;
+        self.length += 1;
     }
 
     /// Takes a slot out, if it is in the list.
     pub(super) fn take(&mut self, slots: &mut [Slot], slot: u32) {
         let Some(Links { before, after }) = slots[slot as usize].links.take() else { return };
+        self.length -= 1;
         match before {
             END => self.first = after,
             before => Self::neighbours(slots, before).after = after,

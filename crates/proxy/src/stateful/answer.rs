@@ -67,8 +67,12 @@ impl Endpoint {
             }
             _ => return Err(DropReason::StrayResponse),
         }
+        let is_first = branch.client.is_pending() && passage.status >= 200;
         let (client, arrival) = branch.client.on_response(now, &timing, passage.status);
         branch.client = client;
+        if let Some(member) = branch.member.filter(|_| is_first && context.toward_backend) {
+            self.backend(member).on_final(context.method == Method::Invite, passage.status);
+        }
         match arrival {
             Arrival::Absorb => return Err(DropReason::RepeatedResponse),
             Arrival::Acknowledge => {

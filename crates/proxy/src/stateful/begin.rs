@@ -7,6 +7,7 @@ use tidegate_sip::{Message, Method, Reply, reply_target, write_reply};
 use tidegate_transaction::{Client, Key, Server};
 use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
 
+use crate::amplification::Budget;
 use crate::branch::BranchText;
 use crate::calls::Transaction;
 use crate::endpoint::Endpoint;
@@ -26,6 +27,10 @@ pub(crate) const BRANCHES_MAX: usize = 64;
 /// There is no room for another context.
 pub(crate) const FULL: Instead = Instead::Reply(503, "transaction table is full");
 
+/// Nor is there for another one of this source.
+pub(crate) const SHARE_FULL: Instead =
+    Instead::Reply(503, "this source has its share of the transaction table");
+
 impl Endpoint {
     /// Forwards a request that no transaction is held of, and holds one from now on.
     pub(crate) fn begin(
@@ -41,7 +46,15 @@ impl Endpoint {
         let groups = self.fork_groups(now, &hop, breadth)?;
 
         let key = Key::new(request.identity, request.method);
-        let context = self.transactions_mut().insert(now, key).map_err(|_| FULL)?;
+        // RFC 3261 §12.2: a request within a dialog has a To-tag; what has none is new, whoever sent
+        // it, and leaves the reserve alone.
+        if request.essentials.to.tag().is_none() && self.transactions().is_full_for_new() {
+            return Err(self.transactions_full());
+        }
+        let share = self.transactions().is_scarce().then(|| self.share_of(&received.path));
+        let share = share.flatten();
+        let inserted = self.transactions_mut().insert(now, key, share);
+        let context = inserted.map_err(|_| self.transactions_full())?;
         let at = At { now, context };
         let target = reply_target(&request.essentials.via, received.path.remote);
         let is_invite = request.method == Method::Invite;
@@ -52,11 +65,15 @@ impl Endpoint {
             back: Path { remote: target, ..received.path },
             call: hop.call,
             branches: SmallVec::new(),
+            budget: Budget::default(),
+            toward_backend: onward.toward_backend,
             last: None,
             live: None,
+            share,
             loop_hash: self.loop_hash(received, request),
             counted: Counted::default(),
         });
+        context.budget.on_request(received.bytes.len(), false);
         let mut live = Box::new(Live {
             request: request.message.bytes().into(),
             onward: Onward { max_breadth: Some(breadth), ..onward },
@@ -75,7 +92,7 @@ impl Endpoint {
             // RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response
             // unless it knows that the TU will generate a provisional or final response within
             // 200 ms".
-            self.send_trying(&context.back, request.message);
+            self.send_trying(now, &mut context, request.message);
         }
         let started = match live.groups.pop_front() {
             None => self.start(at, &mut context, &mut live, request, hop, breadth),
@@ -83,7 +100,7 @@ impl Endpoint {
         };
         if let Err(instead) = started {
             // Nothing has gone on; whoever sent it gets the reason without a transaction.
-            self.transactions_mut().discard(at.context);
+            self.transactions_mut().discard(at.context, share);
             return Err(instead);
         }
         context.live = Some(live);
@@ -214,12 +231,19 @@ impl Endpoint {
     }
 
     /// Tells the caller that his INVITE has come.
-    pub(crate) fn send_trying(&mut self, back: &Path, message: &Message<'_>) {
+    pub(crate) fn send_trying(
+        &mut self,
+        now: Timestamp,
+        context: &mut Context,
+        message: &Message<'_>,
+    ) {
         let mut bytes = self.pool().take();
-        let reply = Reply { source: Some(back.remote), ..Reply::new(100) };
-        if write_reply(message, &reply, &mut bytes).is_ok() {
+        let reply = Reply { source: Some(context.back.remote), ..Reply::new(100) };
+        if write_reply(message, &reply, &mut bytes).is_ok()
+            && self.may_respond(now, context, 100, bytes.len())
+        {
             self.counters.replied(100).add(1);
-            self.transmit(Transmit { path: *back, bytes });
+            self.transmit(Transmit { path: context.back, bytes });
         }
     }
 }

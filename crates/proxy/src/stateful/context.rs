@@ -8,10 +8,13 @@ use tidegate_sip::Method;
 use tidegate_transaction::{Client, Handle, OtherClient, Server};
 use tidegate_world::{Path, Timestamp};
 
+use crate::amplification::Budget;
 use crate::calls::{CallRef, Member};
 use crate::onward::Onward;
+use crate::shares::Bucket;
 use crate::stateful::best::Best;
 use crate::stateful::reason::Reason;
+use crate::stateful::transactions::CONTEXT_BYTES;
 use crate::transaction_branch::TargetTag;
 
 /// The "response context" of RFC 3261 §16.2. Without [`Live`] it only absorbs repetitions.
@@ -23,11 +26,17 @@ pub(crate) struct Context {
     pub(crate) back: Path,
     pub(crate) call: CallRef,
     pub(crate) branches: SmallVec<[Branch; 1]>,
+    /// Whether it goes to a back end, and not from one.
+    pub(crate) toward_backend: bool,
+    /// What was received, and what was sent back.
+    pub(crate) budget: Budget,
     /// What its branches have for the detection of loops.
     pub(crate) loop_hash: u32,
     /// The last response that was sent, as long as it may have to be sent again.
     pub(crate) last: Option<Box<[u8]>>,
     pub(crate) live: Option<Box<Live>>,
+    /// Whose share of the table it is of, if it was counted when it began.
+    pub(crate) share: Option<Bucket>,
     /// As which it is counted in the metrics.
     pub(crate) counted: Counted,
 }
@@ -48,7 +57,7 @@ pub(crate) struct Counted {
     pub(crate) server: bool,
     /// It has no final response, or that waits for its ACK.
     pub(crate) unfinished: bool,
-    /// Bytes of messages held.
+    /// Bytes that it takes.
     pub(crate) bytes: u32,
 }
 
@@ -208,14 +217,17 @@ impl Context {
 
     pub(crate) fn count(&self) -> Counted {
         let clients = self.branches.iter().filter(|branch| !branch.client.is_terminated()).count();
-        let request = self.live.as_ref().map_or(0, |live| {
+        let last = self.last.as_ref().map_or(0, |last| last.len());
+        let (request, responses) = self.live.as_ref().map_or((0, last), |live| {
             let best = live.best.as_ref().map_or(0, |best| best.bytes.len());
+            // A response repeats most of what its request says: there must be room for it once the
+            // request is in.
             let reason = live.reason.as_ref().map_or(0, |reason| reason.lines().len());
-            live.request.len() + best + reason
+            (live.request.len() + reason, (last + best).max(live.request.len()))
         });
         let hops = self.branches.iter().flat_map(|branch| &branch.hop);
-        let answers = self.last.iter().chain(hops).map(|bytes| bytes.len()).sum::<usize>();
-        let bytes = request + answers;
+        let hops = hops.map(|hop| hop.len()).sum::<usize>();
+        let bytes = CONTEXT_BYTES + request + responses + hops;
         Counted {
             bytes: bytes as u32,
             clients: clients.try_into().unwrap_or(u8::MAX),

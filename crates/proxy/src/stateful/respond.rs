@@ -10,6 +10,10 @@ use crate::reply::{server, transaction_tag};
 use crate::stateful::best::Best;
 use crate::stateful::context::{At, Branch, Context, Live};
 
+/// Statuses of responses that are sent again, by class: that it is one is all that counts.
+const PROVISIONAL: u16 = 199;
+const FINAL: u16 = 200;
+
 impl Live {
     /// Another final response that may be the one that is sent.
     pub(crate) fn consider(&mut self, response: Best) {
@@ -27,11 +31,16 @@ impl Live {
 }
 
 impl Endpoint {
-    /// Sends bytes that were sent before.
-    pub(crate) fn send_copy(&mut self, path: &Path, bytes: &[u8]) {
-        self.counters.responses_resent.add(1);
-        let bytes = self.pool().copy(bytes);
-        self.transmit(Transmit { path: *path, bytes });
+    /// Sends the last response once more, if there was one.
+    pub(crate) fn send_last(&mut self, now: Timestamp, context: &mut Context) {
+        let Some(last) = &context.last else { return };
+        // What is answered has not got a final response by a provisional one.
+        let status = if context.server.is_pending() { PROVISIONAL } else { FINAL };
+        let bytes = self.pool().copy(last);
+        if self.may_respond(now, context, status, bytes.len()) {
+            self.counters.responses_resent.add(1);
+            self.transmit(Transmit { path: context.back, bytes });
+        }
     }
 
     /// Passes on a provisional response, and keeps it for repetitions of the request.
@@ -47,6 +56,9 @@ impl Endpoint {
         context.server = server;
         if dispatch == Dispatch::Send {
             context.last = Some(bytes[..].into());
+            if !self.may_respond(now, context, status, bytes.len()) {
+                return;
+            }
             self.counters.responses_forwarded.add(1);
             self.transmit(Transmit { path: context.back, bytes });
         }
@@ -72,6 +84,9 @@ impl Endpoint {
             self.settle_call(now, context, context.branches[index].member);
             let answer = Answer::read(context.method, status, &bytes, true);
             self.note_answer(now, context, answer);
+        }
+        if !self.may_respond(now, context, status, bytes.len()) {
+            return;
         }
         self.counters.responses_forwarded.add(1);
         self.transmit(Transmit { path: context.back, bytes });
@@ -100,6 +115,8 @@ impl Endpoint {
             self.counters.responses_forwarded.add(1);
         }
         context.last = Some(bytes[..].into());
+        // The first one is owed, whatever it is.
+        context.budget.on_sent(status, bytes.len());
         self.transmit(Transmit { path: context.back, bytes });
     }
 

@@ -51,10 +51,10 @@ impl Endpoint {
         let timing = self.transactions().timing;
         let (server, firing) = context.server.on_timer(now, &timing);
         context.server = server;
-        match (firing, &context.last) {
-            (Firing::Resend, Some(last)) => self.send_copy(&context.back, last),
-            (Firing::TimedOut, _) => self.counters.timeouts.add(1),
-            _ => {}
+        match firing {
+            Firing::Resend => self.send_last(now, context),
+            Firing::TimedOut => self.counters.timeouts.add(1),
+            Firing::Silent => {}
         }
     }
 
@@ -69,7 +69,7 @@ impl Endpoint {
         let timing = self.transactions().timing;
         (context.server, _) = context.server.on_sending(now, &timing, 100);
         if let Ok(message) = Message::parse(&live.request) {
-            self.send_trying(&context.back, &message);
+            self.send_trying(now, context, &message);
         }
     }
 

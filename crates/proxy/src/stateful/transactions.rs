@@ -1,9 +1,12 @@
-//! The contexts of a shard, and how many there are.
+//! The contexts of a shard, how many there are, and how much memory they take.
+
+use std::mem::size_of;
 
 use tidegate_transaction::{Full, Handle, Key, Table, Timing};
 use tidegate_world::Timestamp;
 
-use crate::stateful::context::{Context, Counted};
+use crate::shares::{Amount, Bucket, Shares, for_new_work, is_scarce};
+use crate::stateful::context::{Context, Counted, Live};
 
 /// A shard's response contexts, bounded.
 pub(crate) struct Transactions {
@@ -12,16 +15,20 @@ pub(crate) struct Transactions {
     clients: usize,
     servers: usize,
     unfinished: usize,
+    /// Of the messages that contexts hold, and of themselves.
     bytes: usize,
+    length_max: usize,
     bytes_max: usize,
+    shares: Shares,
 }
 
-/// Bytes of messages for each context, on the average. Peers choose how long messages are: without
-/// this limit a full table could hold 64 KiB for each.
-const BYTES_EACH: usize = 4096;
+/// Bytes that a context takes beside the messages that it holds, about.
+pub(super) const CONTEXT_BYTES: usize = size_of::<Context>() + size_of::<Live>();
 
 impl Transactions {
-    pub(crate) fn new(length_max: usize, timing: Timing) -> Self {
+    /// A table of up to `length_max` contexts that take up to `bytes_max`. Peers choose how long
+    /// messages are: by their number alone contexts could take 64 KiB each and more.
+    pub(crate) fn new(length_max: usize, bytes_max: usize, timing: Timing) -> Self {
         Self {
             table: Table::new(length_max),
             timing,
@@ -29,7 +36,9 @@ impl Transactions {
             servers: 0,
             unfinished: 0,
             bytes: 0,
-            bytes_max: length_max.saturating_mul(BYTES_EACH),
+            length_max,
+            bytes_max,
+            shares: Shares::default(),
         }
     }
 
@@ -48,8 +57,43 @@ impl Transactions {
         self.unfinished
     }
 
+    /// Bytes that contexts take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes that they may take.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Whether there is no room for anything.
     pub(crate) fn is_full(&self) -> bool {
         self.table.is_full() || self.bytes >= self.bytes_max
+    }
+
+    /// Whether there is no room for new work: the last eighth is kept for calls in progress.
+    pub(crate) fn is_full_for_new(&self) -> bool {
+        let free = self.free_for_new();
+        free.entries == 0 || free.bytes == 0
+    }
+
+    /// Whether so little is free that sources have shares.
+    #[inline]
+    pub(crate) fn is_scarce(&self) -> bool {
+        is_scarce(self.table.len(), self.length_max) || is_scarce(self.bytes, self.bytes_max)
+    }
+
+    /// Whether a source has its share of what there is for new work.
+    pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
+        self.shares.is_exhausted(bucket, self.free_for_new())
+    }
+
+    fn free_for_new(&self) -> Amount {
+        Amount {
+            entries: for_new_work(self.length_max).saturating_sub(self.table.len()),
+            bytes: for_new_work(self.bytes_max).saturating_sub(self.bytes),
+        }
     }
 
     #[inline]
@@ -66,9 +110,22 @@ impl Transactions {
         self.find(Key::cancelled(identity)).or_else(any)
     }
 
-    /// A new context of a request that has just come.
-    pub(crate) fn insert(&mut self, now: Timestamp, key: Key) -> Result<Handle, Full> {
-        if self.is_full() { Err(Full) } else { self.table.reserve(key, now + self.timing.t1) }
+    /// A new context of a request that has just come, of the share of a source if shares are
+    /// counted.
+    pub(crate) fn insert(
+        &mut self,
+        now: Timestamp,
+        key: Key,
+        share: Option<Bucket>,
+    ) -> Result<Handle, Full> {
+        if self.is_full() {
+            return Err(Full);
+        }
+        let handle = self.table.reserve(key, now + self.timing.t1)?;
+        if let Some(bucket) = share {
+            self.shares.add_entry(bucket);
+        }
+        Ok(handle)
     }
 
     /// Every context.
@@ -100,7 +157,13 @@ impl Transactions {
         self.unfinished += usize::from(counted.unfinished);
         self.unfinished -= usize::from(before.unfinished);
         self.bytes = self.bytes + counted.bytes as usize - before.bytes as usize;
+        if let Some(bucket) = context.share {
+            self.shares.resize_entry(bucket, before.bytes as usize, counted.bytes as usize);
+        }
         if is_over {
+            if let Some(bucket) = context.share {
+                self.shares.remove_entry(bucket, 0);
+            }
             self.table.remove(handle);
             return;
         }
@@ -113,7 +176,10 @@ impl Transactions {
     }
 
     /// Forgets a context that has come to nothing.
-    pub(crate) fn discard(&mut self, handle: Handle) {
+    pub(crate) fn discard(&mut self, handle: Handle, share: Option<Bucket>) {
+        if let Some(bucket) = share {
+            self.shares.remove_entry(bucket, 0);
+        }
         self.table.remove(handle);
     }
 

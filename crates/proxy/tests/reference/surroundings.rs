@@ -123,11 +123,6 @@ impl Surroundings {
         name
     }
 
-    /// Whether a branch is one of those, however long ago.
-    pub fn is_own_branch(&self, branch: &str) -> bool {
-        self.branches.contains(branch)
-    }
-
     /// Whether a branch of ours was sent there, however long ago.
     pub fn has_asked(&self, branch: &str, at: SocketAddr) -> bool {
         self.went.iter().any(|(known, to)| known == branch && *to == at)

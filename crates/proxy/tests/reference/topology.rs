@@ -43,6 +43,8 @@ pub fn core() -> Script {
             choice: Choice::All(FORK_Q.to_vec()),
             ..PoolSettings::new(pool(Domain::Fork, &FORK), Policy::Rr)
         };
+        // The reference is RFC 3261, which bounds nothing.
+        settings.amplification_max = 0;
         settings.pools = vec![
             PoolSettings::new(pool(Domain::App, &APP), Policy::Rr),
             fork,

@@ -47,6 +47,8 @@ fn changed_server(old: &Server, new: &Server) -> Vec<String> {
         ("drain_seconds", old.drain != new.drain),
         ("calls_max", old.calls_max != new.calls_max),
         ("transactions_max", old.transactions_max != new.transactions_max),
+        ("message_memory_max_mb", old.message_memory_max != new.message_memory_max),
+        ("amplification_max", old.amplification_max != new.amplification_max),
         ("call_idle_seconds", old.call_idle != new.call_idle),
         ("removed_backend_seconds", old.removed_backend != new.removed_backend),
         ("queue_max", old.queue_max != new.queue_max),

@@ -73,6 +73,8 @@ pub(super) static SERVER: Table = Table {
         &DRAIN_SECONDS,
         &CALLS_MAX,
         &TRANSACTIONS_MAX,
+        &MESSAGE_MEMORY_MAX_MB,
+        &AMPLIFICATION_MAX,
         &CALL_IDLE_SECONDS,
         &REMOVED_BACKEND_SECONDS,
         &QUEUE_MAX,
@@ -152,8 +154,28 @@ pub(super) static TRANSACTIONS_MAX: Knob<Whole> = Knob {
     absent: Absent::Default("1_000_000"),
     doc: "Requests whose transactions are held at the same time, in pools that keep them: each \
           until 32 seconds after its final response (RFC 3261 §17.2), so that 1,000 calls a \
-          second with a BYE each need 64,000. The messages they hold may have 4 KiB each on the \
-          average. What comes beyond is refused with 503.",
+          second with a BYE each need 64,000. What comes beyond is refused with 503.",
+};
+
+pub(super) static MESSAGE_MEMORY_MAX_MB: Knob<Whole> = Knob {
+    name: "message_memory_max_mb",
+    shape: Whole(16..=1_048_576),
+    absent: Absent::Means(
+        "a quarter of the machine's memory, or of what its control group may use, if that is less",
+    ),
+    doc: "Megabytes that messages may take which are held: three quarters are for transactions \
+          (about 3 KiB each, more where messages are longer), one quarter for messages longer \
+          than 2 KiB that wait for service.",
+};
+
+pub(super) static AMPLIFICATION_MAX: Knob<Whole> = Knob {
+    name: "amplification_max",
+    shape: Whole(0..=1000),
+    absent: Absent::Default("3"),
+    doc: "Times the bytes of a request up to which responses to it are sent, repetitions included, \
+          to an address that has never acknowledged anything and may be forged (RFC 9000 §8.1 has \
+          3). The first response of each kind and one repetition of the final one are sent in any \
+          case. 0: any number.",
 };
 
 pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {

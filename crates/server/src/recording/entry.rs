@@ -95,7 +95,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
                 3 => Cause::Other,
                 _ => return None,
             };
-            let quote = take_bytes(rest).filter(|quote| quote.len() <= QUOTE_MAX)?;
+            let quote = take_bytes(rest, QUOTE_MAX)?;
             Input::Failed(Failure { path, cause, quote: quote.into() })
         }
         LOAD => {

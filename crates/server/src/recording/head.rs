@@ -49,7 +49,7 @@ impl Head {
     /// The head as it stands at the beginning of a file, with where its slots are.
     pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
         let Self { program, configuration, listeners, environment, seed, keys } = self;
-        let Environment { egress_routes, removed, before } = environment;
+        let Environment { egress_routes, removed, before, message_memory } = environment;
         let route = |route: &EgressRoute| json!([route.to.to_string(), route.listener]);
         let egress_routes: Value = egress_routes.iter().map(route).collect();
         let text = json!({
@@ -58,6 +58,7 @@ impl Head {
             "listeners": listeners,
             "egress_routes": egress_routes,
             "removed": removed,
+            "message_memory": message_memory,
             "seed": seed.0,
             "before": before.map(|seed| seed.0),
             "base": to_hex(&keys.base.0),
@@ -126,6 +127,7 @@ impl Head {
         let list = |name: &str| value[name].as_array().map(Vec::as_slice).unwrap_or_default();
         let environment = Environment {
             egress_routes: list("egress_routes").iter().map(route).collect::<Option<_>>()?,
+            message_memory: value["message_memory"].as_u64().map(|bytes| bytes as usize),
             before: value["before"].as_u64().map(Seed),
             removed: list("removed").iter().map(listener).collect::<Option<_>>()?,
         };

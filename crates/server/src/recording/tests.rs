@@ -64,6 +64,7 @@ fn head() -> Head {
         environment: Environment {
             egress_routes: vec![EgressRoute { to: "2001:db8::/32".parse().unwrap(), listener: 1 }],
             before: Some(Seed(7)),
+            message_memory: Some(1 << 30),
             removed: vec!["192.0.2.7:5060".parse().unwrap()],
         },
         seed: Seed(u64::MAX),

@@ -4,7 +4,7 @@ use tidegate_balance::{Backend, Pool, State};
 use tidegate_world::Timestamp;
 
 use super::names;
-use crate::metrics::{Family, Number, Samples};
+use crate::metrics::{Family, Number, Samples, Unit, Value};
 
 /// Adds the back ends of a pool, as they are at `now`.
 pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
@@ -29,6 +29,11 @@ pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
         for (to, count) in [("down", falls), ("up", returns)] {
             samples.push(&TRANSITIONS, &[labels[0], labels[1], ("to", to)], count);
         }
+        for (method, status, count) in backend.finals().filter(|(.., count)| *count > 0) {
+            let labels = [labels[0], labels[1], ("method", method), ("status", status)];
+            samples.push(&FINALS, &labels, count);
+        }
+        samples.push(&RESPONSE_TIME, &labels, Value::of(backend.start_response_times()));
         samples.push_each(&ALONE, &labels, &**backend);
         if let Some(calls_max) = backend.calls_max() {
             samples.push(&CALLS_MAX, &labels, calls_max);
@@ -57,6 +62,16 @@ static TRANSITIONS: Family = Family::counter(
     "backend_transitions",
     "How often the back end was taken down, and brought back by an answer",
 );
+static FINALS: Family = Family::counter(
+    "backend_responses",
+    "Requests that the back end has answered finally, probes excepted, by the status, or its class \
+     where RFC 6076 does not tell it apart",
+);
+static RESPONSE_TIME: Family = Family::histogram(
+    "backend_response_time",
+    "Time until the first response other than 100 to an INVITE that begins a call, but for 5xx",
+)
+.in_unit(Unit::Seconds);
 static ALONE: [Number<Backend>; 6] = [
     (Family::gauge("backend_calls", "Calls on the back end"), |b| b.calls().into()),
     (

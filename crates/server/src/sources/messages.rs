@@ -2,7 +2,7 @@
 
 use tidegate_proxy::{Class, Counters, DropReason, REPLIES};
 
-use crate::metrics::{Family, Number, Samples};
+use crate::metrics::{Family, Number, Samples, Unit};
 
 /// Adds what one shard says.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
@@ -23,7 +23,19 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     for (kind, counter) in kinds {
         samples.push(&FORWARDED, &[("shard", shard), ("kind", kind)], counter.get());
     }
-    samples.push_each(&ALONE, &[("shard", shard)], counters);
+    for (table, reason, counter) in [
+        ("calls", "full", &counters.calls_refused),
+        ("calls", "source_share", &counters.calls_over_share),
+        ("transactions", "full", &counters.transactions_refused),
+        ("transactions", "source_share", &counters.transactions_over_share),
+    ] {
+        let labels = [("shard", shard), ("table", table), ("reason", reason)];
+        samples.push(&NO_ROOM, &labels, counter.get());
+    }
+    let labels = [("shard", shard)];
+    samples.push(&TRANSACTION_BYTES, &labels, counters.transaction_bytes.get());
+    samples.push(&TRANSACTION_BYTES_MAX, &labels, counters.transaction_bytes_max.get());
+    samples.push_each(&ALONE, &labels, counters);
 }
 
 static RECEIVED: Family = Family::counter(
@@ -35,7 +47,19 @@ static REPLIED: Family =
     Family::counter("replies", "Responses made by the proxy itself, by status");
 static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages forwarded, by kind");
 
-static ALONE: [Number<Counters>; 18] = [
+static NO_ROOM: Family = Family::counter(
+    "table_refusals",
+    "New requests rejected with 503 because a table is full, or because their source has its share \
+     of it",
+);
+static TRANSACTION_BYTES: Family =
+    Family::gauge("transactions_held", "Memory that transactions and their messages take")
+        .in_unit(Unit::Bytes);
+static TRANSACTION_BYTES_MAX: Family =
+    Family::gauge("transactions_held_max", "Memory that transactions and their messages may take")
+        .in_unit(Unit::Bytes);
+
+static ALONE: [Number<Counters>; 20] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
         c.retransmissions.get().into()
     }),
@@ -94,6 +118,14 @@ static ALONE: [Number<Counters>; 18] = [
              because the budget for that was spent",
         ),
         |c| c.failovers_denied.get().into(),
+    ),
+    (
+        Family::counter(
+            "responses_withheld",
+            "Responses not sent to an address that has never acknowledged one, whose request was \
+             much shorter",
+        ),
+        |c| c.responses_withheld.get().into(),
     ),
     (Family::counter("cancels", "Branches of a request cancelled by the proxy"), |c| {
         c.cancels.get().into()

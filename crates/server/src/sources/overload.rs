@@ -6,7 +6,7 @@ use tidegate_control::{Bucket, Reason};
 use tidegate_proxy::{Class, Counters, Gauges, SojournGauges};
 
 use super::{millionths, seconds, thousandths};
-use crate::metrics::{Family, Number, Samples, Unit};
+use crate::metrics::{Family, Number, Samples, Unit, Value};
 
 /// Adds what one shard says, as it is at `now_ns`.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_ns: u64) {
@@ -38,6 +38,10 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_n
             let labels = [("shard", shard), ("kind", kind), ("statistic", statistic)];
             samples.push(&SOJOURN, &labels, ns as f64 / 1e9);
         }
+    }
+    for (kind, is_new) in [("new", true), ("ongoing", false)] {
+        let labels = [("shard", shard), ("kind", kind)];
+        samples.push(&WAITED, &labels, Value::of(counters.sojourns(is_new)));
     }
     samples.push_each(&ALONE, &[("shard", shard)], gauges);
 }
@@ -80,6 +84,11 @@ static SHED: Family = Family::counter(
 static SOJOURN: Family = Family::gauge(
     "sojourn",
     "Time from arrival to the start of service in the last second, by kind of work",
+)
+.in_unit(Unit::Seconds);
+static WAITED: Family = Family::histogram(
+    "waited",
+    "Time from arrival to the start of service of what was served, by kind of work",
 )
 .in_unit(Unit::Seconds);
 static SERVICE: Family =

@@ -1,0 +1,76 @@
+//! The final responses of a back end, counted so that the ratios of RFC 6076 can be computed.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What final responses are counted as: the statuses that RFC 6076 tells apart, and the other ones of
+/// each class.
+const KINDS: [&str; 16] = [
+    "2xx", "3xx", "401", "402", "407", "408", "480", "486", "487", "4xx", "500", "503", "504",
+    "5xx", "600", "603",
+];
+
+/// The other ones of 6xx stand last.
+const OTHER_6XX: usize = KINDS.len();
+
+/// Counts of final responses, of INVITEs and of other requests.
+#[derive(Debug, Default)]
+pub(crate) struct Finals([[AtomicU64; KINDS.len() + 1]; 2]);
+
+impl Finals {
+    /// Counts a final response.
+    #[inline]
+    pub(crate) fn add(&self, is_invite: bool, status: u16) {
+        self.0[usize::from(!is_invite)][place(status)].fetch_add(1, Relaxed);
+    }
+
+    /// The method, the kind, and the count of what was counted.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        ["invite", "other"].into_iter().zip(&self.0).flat_map(|(method, counts)| {
+            let kinds = KINDS.into_iter().chain(["6xx"]).zip(counts);
+            kinds.map(move |(kind, count)| (method, kind, count.load(Relaxed)))
+        })
+    }
+}
+
+fn place(status: u16) -> usize {
+    match status {
+        ..300 => 0,
+        300..400 => 1,
+        401 => 2,
+        402 => 3,
+        407 => 4,
+        408 => 5,
+        480 => 6,
+        486 => 7,
+        487 => 8,
+        400..500 => 9,
+        500 => 10,
+        503 => 11,
+        504 => 12,
+        501..600 => 13,
+        600 => 14,
+        603 => 15,
+        _ => OTHER_6XX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_status_is_counted_as_its_own_or_with_its_class() {
+        let name = |status| KINDS.get(place(status)).copied().unwrap_or("6xx");
+        for status in [401, 402, 407, 408, 480, 486, 487, 500, 503, 504, 600, 603] {
+            assert_eq!(name(status), status.to_string());
+        }
+        let others = [200, 299, 302, 404, 481, 488, 501, 599, 604, 699].map(name);
+        let classes = ["2xx", "2xx", "3xx", "4xx", "4xx", "4xx", "5xx", "5xx", "6xx", "6xx"];
+        assert_eq!(others, classes);
+        let finals = Finals::default();
+        finals.add(true, 200);
+        finals.add(false, 604);
+        let counted: Vec<_> = finals.each().filter(|(.., count)| *count > 0).collect();
+        assert_eq!(counted, [("invite", "2xx", 1), ("other", "6xx", 1)]);
+    }
+}

@@ -1,0 +1,143 @@
+//! The share of a bounded table that each source may hold.
+//!
+//! A source may hold as much as is free: alone it fills half of a table, with k - 1 others that
+//! take all they can get it fills 1/(k + 1), and there is always room for whoever comes next. That
+//! is the "dynamic threshold" of Choudhury and Hahne ("Dynamic Queue Length Thresholds for
+//! Shared-Memory Packet Switches", 1998).
+//!
+//! Sources are counted in a fixed number of buckets, by a keyed hash: nobody can choose the bucket
+//! of somebody else. Entries are only counted while the table is fuller than
+//! [a quarter](is_scarce), so that the ordinary path pays a comparison.
+
+use std::net::IpAddr;
+
+use crate::network::source_of;
+use crate::secret::Keyed;
+
+/// Buckets; two sources share one by an accident of one in so many.
+const BUCKETS: usize = 1 << 14;
+
+/// The bucket of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bucket(u16);
+
+impl Bucket {
+    /// The bucket of the source at `address`.
+    pub(crate) fn of(key: &Keyed, address: IpAddr) -> Self {
+        Self((hash_of(key, address) % BUCKETS as u64) as u16)
+    }
+}
+
+/// The keyed hash of the source at `address`.
+pub(crate) fn hash_of(key: &Keyed, address: IpAddr) -> u64 {
+    key.hash_number(source_of(address))
+}
+
+/// Whether so little is free of a table of `max` that it is shared among sources.
+#[inline]
+pub(crate) fn is_scarce(used: usize, max: usize) -> bool {
+    used > max / 4
+}
+
+/// The part of `max` that new work may fill; the rest is kept for calls in progress.
+pub(crate) fn for_new_work(max: usize) -> usize {
+    max - max / 8
+}
+
+/// Entries and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amount {
+    pub(crate) entries: usize,
+    pub(crate) bytes: usize,
+}
+
+/// The amounts that sources hold.
+#[derive(Default)]
+pub(crate) struct Shares {
+    /// Empty until something is counted.
+    held: Vec<Amount>,
+}
+
+impl Shares {
+    /// Whether a source holds as much as is `free`, or more, and so may hold no more.
+    pub(crate) fn is_exhausted(&self, bucket: Bucket, free: Amount) -> bool {
+        let held = self.held.get(usize::from(bucket.0)).copied().unwrap_or_default();
+        held.entries > 0 && (held.entries >= free.entries || held.bytes >= free.bytes)
+    }
+
+    /// Counts one more entry.
+    pub(crate) fn add_entry(&mut self, bucket: Bucket) {
+        if self.held.is_empty() {
+            self.held.resize(BUCKETS, Amount::default());
+        }
+        self.held[usize::from(bucket.0)].entries += 1;
+    }
+
+    /// An entry that was counted holds `after` bytes instead of `before`.
+    pub(crate) fn resize_entry(&mut self, bucket: Bucket, before: usize, after: usize) {
+        let held = &mut self.held[usize::from(bucket.0)];
+        held.bytes = held.bytes + after - before;
+    }
+
+    /// An entry that was counted is gone, with its `bytes`.
+    pub(crate) fn remove_entry(&mut self, bucket: Bucket, bytes: usize) {
+        let held = &mut self.held[usize::from(bucket.0)];
+        held.entries -= 1;
+        held.bytes -= bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(address: &str) -> Bucket {
+        Bucket::of(&Keyed::derive(&[1; 32], "source"), address.parse().unwrap())
+    }
+
+    /// Entries that a table of `max` gives to each of `sources`, which take all they can get.
+    fn filled(max: usize, sources: usize) -> Vec<usize> {
+        let buckets: Vec<_> = (0..sources).map(|i| bucket(&format!("192.0.2.{i}"))).collect();
+        let (mut shares, mut held) = (Shares::default(), vec![0; sources]);
+        for _ in 0..max {
+            for (bucket, held) in buckets.iter().zip(&mut held) {
+                let used: usize = shares.held.iter().map(|held| held.entries).sum();
+                let free = Amount { entries: max - used, bytes: usize::MAX };
+                if free.entries > 0 && !shares.is_exhausted(*bucket, free) {
+                    shares.add_entry(*bucket);
+                    *held += 1;
+                }
+            }
+        }
+        held
+    }
+
+    #[test]
+    fn greedy_sources_leave_as_much_as_each_of_them_has() {
+        assert_eq!(filled(1000, 1), [500]);
+        assert_eq!(filled(900, 2), [300; 2]);
+        assert_eq!(filled(1000, 9), [100; 9]);
+    }
+
+    #[test]
+    fn bytes_count_as_entries_do_and_are_given_back() {
+        let (mut shares, of) = (Shares::default(), bucket("192.0.2.1"));
+        let free = |bytes| Amount { entries: 1000, bytes };
+        assert!(!shares.is_exhausted(of, free(0)), "who holds nothing has a share");
+        shares.add_entry(of);
+        shares.resize_entry(of, 0, 60_000);
+        assert!(!shares.is_exhausted(of, free(60_001)));
+        assert!(shares.is_exhausted(of, free(60_000)));
+        assert!(!shares.is_exhausted(bucket("192.0.2.2"), free(60_000)));
+        shares.resize_entry(of, 60_000, 400);
+        assert!(!shares.is_exhausted(of, free(401)));
+        shares.remove_entry(of, 400);
+        assert!(shares.held.iter().all(|held| *held == Amount::default()));
+    }
+
+    #[test]
+    fn a_network_of_64_bits_has_one_share() {
+        assert_eq!(bucket("2001:db8::1"), bucket("2001:db8::ffff:0:0:2"));
+        assert_ne!(bucket("2001:db8::1"), bucket("2001:db8:0:1::1"));
+    }
+}

@@ -1,0 +1,179 @@
+//! How much a forged source can have sent to somebody else.
+
+mod script;
+
+use std::time::Duration;
+
+use script::{BACKEND_A, CALLER, PROXY, Script, Sent, invite, request};
+use tidegate_balance::Policy;
+use tidegate_proxy::Mode;
+
+const VICTIM: &str = "203.0.113.9:5060";
+
+/// The shortest INVITE that is forwarded, about.
+fn short(call: &str) -> String {
+    format!(
+        "INVITE sip:b@192.0.2.1 SIP/2.0\r\nVia: SIP/2.0/UDP 203.0.113.9;branch=z9hG4bK{call}\r\n\
+         From: <sip:a>;tag=1\r\nTo: <sip:b>\r\nCall-ID: {call}\r\nCSeq: 1 INVITE\r\n\r\n"
+    )
+}
+
+/// Bytes sent to `to`.
+fn bytes_to(sent: &[Sent], to: &str) -> usize {
+    let to: std::net::SocketAddr = to.parse().unwrap();
+    sent.iter().filter(|sent| sent.to == to).map(|sent| sent.text.len()).sum()
+}
+
+fn out(sent: &[Sent]) -> Vec<Sent> {
+    sent.iter().filter(|sent| sent.start().starts_with("INVITE ")).cloned().collect()
+}
+
+fn at(from: &str, text: &str) -> String {
+    text.replace("198.51.100.7:5060", from)
+}
+
+/// RFC 9000 §8.1: "prior to validating the client address, servers MUST NOT send more than three
+/// times as many bytes as the number of bytes they have received."
+#[test]
+fn rfc3261_17_2_1_timer_g_repeats_little_to_who_never_acknowledges() {
+    let mut s = Script::stateful();
+    let text = short("c1");
+    let mut sent = s.send(VICTIM, &text);
+    let request = out(&sent).remove(0);
+    sent.extend(s.send(BACKEND_A, &request.answer("180 Ringing")));
+    sent.extend(s.send(BACKEND_A, &request.answer("486 Busy Here")));
+    s.pass(Duration::from_secs(40));
+    sent.extend(s.sent());
+    let finals = sent.iter().filter(|sent| sent.start().contains(" 486 ")).count();
+    assert_eq!(finals, 2, "the response, and once more");
+    assert_eq!(s.counters.responses_withheld.get(), 9);
+    let factor = bytes_to(&sent, VICTIM) as f64 / text.len() as f64;
+    assert!(factor < 6.0, "{factor}");
+    assert_eq!(s.live(), (0, 0));
+}
+
+#[test]
+fn a_fork_of_eight_rings_once_to_who_never_acknowledges() {
+    let backends: Vec<_> = (1..9).map(|i| format!("10.0.0.{i}:5070")).collect();
+    let named: Vec<_> = backends.iter().map(|at| (&**at, 1000)).collect();
+    let mut s = Script::forking(&named);
+    let text = short("c1");
+    let mut sent = s.send(VICTIM, &text);
+    for request in out(&sent) {
+        let from = request.to.to_string();
+        for status in ["180 Ringing", "183 Session Progress", "200 OK", "200 OK", "200 OK"] {
+            sent.extend(s.send(&from, &request.answer(status)));
+        }
+    }
+    let factor = bytes_to(&sent, VICTIM) as f64 / text.len() as f64;
+    assert!(factor < 8.0, "{factor}");
+    assert!(s.counters.responses_withheld.get() > 20);
+}
+
+/// Without transactions the callee repeats its 2xx (RFC 3261 §13.3.1.4), ten times in 32 s.
+#[test]
+fn rfc3261_13_3_1_4_a_2xx_is_repeated_little_to_who_never_acknowledges() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let text = short("c1");
+        let mut sent = s.send(VICTIM, &text);
+        let request = out(&sent).remove(0);
+        for _ in 0..11 {
+            sent.extend(s.send(BACKEND_A, &request.answer("200 OK")));
+        }
+        let factor = bytes_to(&sent, VICTIM) as f64 / text.len() as f64;
+        assert!(factor < 6.0, "{mode:?} {factor}");
+        assert_eq!(s.counters.responses_withheld.get(), 9, "{mode:?}");
+    }
+}
+
+/// Whoever shows the To-tag of a response has received it.
+#[test]
+fn an_ack_verifies_an_address_and_a_forged_one_does_not() {
+    for (tag, finals) in [("callee", 11), ("caller", 2), ("guess", 2)] {
+        let mut s = Script::stateful();
+        let first = at(VICTIM, &invite("c1"));
+        let request = out(&s.send(VICTIM, &first)).remove(0);
+        s.send(BACKEND_A, &request.answer("486 Busy Here"));
+        let ack = at(VICTIM, &script::request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n"));
+        s.send(VICTIM, &ack.replace("tag=callee", &format!("tag={tag}")));
+        // Its next call is repeated as RFC 3261 §17.2.1 has it.
+        let mut sent = s.send(VICTIM, &short("c2"));
+        let request = out(&sent).remove(0);
+        sent.extend(s.send(&request.to.to_string(), &request.answer("486 Busy Here")));
+        s.pass(Duration::from_secs(40));
+        sent.extend(s.sent());
+        let count =
+            sent.iter().filter(|s| s.start().contains(" 486 ") && s.header("Call-ID") == "c2");
+        assert_eq!(count.count(), finals, "{tag}");
+    }
+}
+
+/// The route token comes to the caller by the 2xx, and is of use from where the call came alone.
+#[test]
+fn the_ack_of_an_answered_call_verifies_its_caller_and_nobody_else() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        for (from, withheld) in [(VICTIM, 0), (CALLER, 9)] {
+            let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+            let request = out(&s.send(VICTIM, &at(VICTIM, &invite("c1")))).remove(0);
+            let ok = s.one(BACKEND_A, &request.answer("200 OK"));
+            let route = format!("Route: {}\r\nTotag\r\n", ok.header("Record-Route"));
+            let ack = script::request("ACK", "sip:bob@10.0.0.1:5070", "c1", 1, &route);
+            let ack = ack.replacen("-INVITE", "-ACK", 1);
+            assert_eq!(s.one(from, &at(from, &ack)).to.to_string(), BACKEND_A);
+            let request = out(&s.send(VICTIM, &short("c2"))).remove(0);
+            for _ in 0..11 {
+                s.send(&request.to.to_string(), &request.answer("200 OK"));
+            }
+            assert_eq!(s.counters.responses_withheld.get(), withheld, "{mode:?} {from}");
+        }
+    }
+}
+
+/// A phone has each response once however long it is, and one that it repeats its request for.
+#[test]
+fn long_responses_to_a_short_invite_pass() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let request = out(&s.send(CALLER, &invite("c1"))).remove(0);
+        let long = |status| {
+            let text = request.answer(status);
+            text.replace("Content-Length: 0", "Content-Length: 1500") + &"v".repeat(1500)
+        };
+        for status in ["180 Ringing", "183 Session Progress", "200 OK", "200 OK"] {
+            let sent = s.one(BACKEND_A, &long(status));
+            assert_eq!((sent.to.to_string().as_str(), sent.text.len() > 1500), (CALLER, true));
+        }
+        // RFC 3261 §13.2.2.4: each 2xx gets its ACK; with that there is no limit any more.
+        assert_eq!(s.send(BACKEND_A, &long("200 OK")).len(), 0);
+        let ok = request.header("Record-Route").to_owned();
+        let route = format!("Route: {ok}\r\nTotag\r\n");
+        s.one(CALLER, &script::request("ACK", "sip:bob@10.0.0.1:5070", "c1", 1, &route));
+        assert_eq!(s.send(BACKEND_A, &long("200 OK")).len(), 1);
+    }
+}
+
+/// Replies made without state repeat the request's own lines and little else.
+#[test]
+fn our_own_replies_are_hardly_longer_than_what_they_answer() {
+    let mut s = Script::new();
+    let minimal = short("c1");
+    let options = "OPTIONS sip:192.0.2.1 SIP/2.0\r\n";
+    let rest = minimal.split_once("\r\n").unwrap().1.replace("INVITE", "OPTIONS");
+    let cases = [
+        (options.to_owned() + &rest, 200),
+        (minimal.replace("sip:b@", "sips:b@"), 416),
+        (minimal.replace("@192.0.2.1", "@192.0.2.77"), 403),
+        (minimal.replace("CSeq: 1 INVITE", "CSeq: x INVITE"), 400),
+        (minimal.replace("\r\n\r\n", "\r\nMax-Forwards:0\r\n\r\n"), 483),
+        (minimal.replace("\r\n\r\n", "\r\nProxy-Require:a,b,c\r\n\r\n"), 420),
+        (minimal.replace("INVITE", "BYE").replace("To: <sip:b>", "To: <sip:b>;tag=2"), 481),
+    ];
+    for (text, status) in cases {
+        let reply = s.one(VICTIM, &text);
+        assert!(reply.start().contains(&format!(" {status} ")), "{status}: {}", reply.text);
+        assert!(reply.text.len() <= text.len() + 220, "{status}: {} to {}", reply.text, text);
+        assert!(reply.text.len() <= 3 * text.len(), "{status}: {} to {}", reply.text, text);
+    }
+    assert_eq!(s.send(VICTIM, &at(VICTIM, &request("CANCEL", PROXY, "c9", 1, ""))).len(), 1);
+}
