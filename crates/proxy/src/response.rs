@@ -141,8 +141,8 @@ impl Endpoint {
         let Some(context) = handle.and_then(|handle| self.transactions().get(handle)) else {
             return present;
         };
-        let branch = &context.branches[context.branch_at(branch.tag)?];
-        present.filter(|_| self.has_sent(branch, remote))
+        let Some(index) = context.branch_at(branch.tag) else { return present };
+        present.filter(|_| self.has_sent(&context.branches[index], remote))
     }
 
     /// A back end has answered something that was ours.

@@ -131,7 +131,9 @@ fn all_challenges_go_up_together() {
 #[test]
 fn a_503_goes_up_as_500() {
     let mut s = Script::forking(&THREE[..1]);
-    let sent = s.send(CALLER, &invite("c1"));
+    // Long enough that its responses amplify nothing.
+    let long = format!("Subject: {}\r\n", "x".repeat(400));
+    let sent = s.send(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 1, &long));
     let up = s.send(BACKEND_A, &sent[1].answer("503 Service Unavailable")).remove(1);
     assert_eq!(up.start(), "SIP/2.0 500 Server Internal Error");
     assert!(!up.header("To").contains("tag=callee"), "it is ours");

@@ -36,6 +36,7 @@ fn a_response_with_the_sent_by_of_another_is_discarded() {
 fn our_sent_by_may_be_written_in_another_way() {
     let mut s = Script::with(Policy::Rr, |settings| {
         settings.listeners[0].advertised = "Edge.example:5060".to_owned();
+        settings.amplification_max = 0;
     });
     let sent = s.one(CALLER, &invite("c1"));
     let ringing = sent.answer("180 Ringing");
