@@ -46,7 +46,8 @@ pub fn replay(
 ) -> Result<Replayed, Unreadable> {
     let head = recording.head();
     check(head, config)?;
-    let assembly = Assembly::new(config, &head.keys, head.listeners.clone(), head.seed);
+    let assembly =
+        Assembly::new(config, &head.keys, head.listeners.clone(), head.seed).started_at(head.start);
     let pool = Pool::new();
     let mut core = assembly.part(0).core(pool.clone());
     let verdict = recording.replay(&mut core, &pool, see)?;
@@ -66,6 +67,8 @@ fn check(head: &Head, config: &Config) -> Result<(), Unreadable> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tidegate_proxy::Secret;
     use tidegate_world::Seed;
 
@@ -83,6 +86,7 @@ mod tests {
                 listeners: vec!["127.0.0.1:1".parse().unwrap(); listeners],
                 seed: Seed(1),
                 keys: Secret::of([0; 32]),
+                start: Duration::ZERO,
             };
             check(&head, &configuration(&head).unwrap()).is_ok()
         };

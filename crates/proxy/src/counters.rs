@@ -37,11 +37,13 @@ pub enum DropReason {
     Banned,
     /// Within a call whose back end may be one that has no address yet.
     Unresolved,
+    /// Beyond what may pass within one call.
+    CallFlood,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
@@ -55,6 +57,7 @@ impl DropReason {
         Self::TooLong,
         Self::Banned,
         Self::Unresolved,
+        Self::CallFlood,
     ];
 
     /// Its name in metrics.
@@ -73,6 +76,7 @@ impl DropReason {
             Self::TooLong => "too_long",
             Self::Banned => "banned",
             Self::Unresolved => "unresolved",
+            Self::CallFlood => "call_flood",
         }
     }
 }

@@ -275,7 +275,7 @@ impl Ingress {
         let is_refusing = self.is_full_behind || self.gate.is_refusing();
         let outline = is_refusing && self.disposing.answers();
         let wanted = Wanted { outline, reinvites: self.reinvites };
-        let reading = match read(&received, endpoint, wanted) {
+        let reading = match read(now, &received, endpoint, wanted) {
             Ok(reading) => reading,
             Err(Unread::Dropped(class, why)) => {
                 return Judged { class, read: true, fate: Fate::Drop(why) };

@@ -18,6 +18,7 @@ mod class;
 mod counters;
 mod disposing;
 mod endpoint;
+mod evidence;
 mod fate;
 mod following;
 mod forward;

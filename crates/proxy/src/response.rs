@@ -7,7 +7,7 @@ use tidegate_sip::{Method, Passage, response_target};
 use tidegate_world::{Path, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
-use crate::calls::{Answer, Member, Transaction};
+use crate::calls::{Member, Transaction};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::probes::ProbeAnswer;
@@ -62,12 +62,12 @@ impl Endpoint {
             }
             Asked::Stateless(branch) => {
                 self.tiering.note(Tier::Stateless);
-                let call = self.calls().find(self.keys().call.fingerprint(passage.call_id));
-                if let Some(call) = call {
-                    let transaction =
-                        Transaction { identity: branch.identity, method: passage.cseq.method };
-                    let (method, status) = (passage.cseq.method, passage.status);
-                    let answer = Answer::read(method, status, &received.bytes, member.is_some());
+                let (method, status) = (passage.cseq.method, passage.status);
+                let transaction = Transaction { identity: branch.identity, method };
+                let fingerprint = self.keys().call.fingerprint(passage.call_id);
+                if let Some(call) = self.calls().find_of(fingerprint, transaction) {
+                    let bytes = &received.bytes;
+                    let answer = self.read_answer(call, method, status, bytes, member.is_some());
                     if status == 503
                         && let Some(member) = present
                         && let Some(sent) = self.calls().sent_at(call, transaction)

@@ -2,7 +2,7 @@
 //!
 //! Strangers reach pools only. Pool members and trusted sources reach Route sets
 //! and addresses. A request belongs to a dialog if its route token verifies or the
-//! call table knows its Call-ID; a To-tag alone is nobody's word.
+//! call table knows the dialog by its tags; a To-tag alone is nobody's word.
 
 use std::net::SocketAddr;
 
@@ -11,8 +11,9 @@ use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
-use crate::calls::{CallRef, Member};
+use crate::calls::{CallRef, Evidence, Member};
 use crate::endpoint::Endpoint;
+use crate::evidence::Known;
 use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::picking::{Chosen, demand_of};
@@ -38,6 +39,8 @@ pub(crate) struct Hop {
     pub(crate) choice: Option<(u16, u64)>,
     /// What the call holds there of the headroom.
     pub(crate) held: Option<Lease>,
+    /// What the request says of its call.
+    pub(crate) evidence: Evidence,
 }
 
 /// The leading Route values that name us, and what follows them.
@@ -69,11 +72,11 @@ impl Endpoint {
         let mut routes = self.routes(received, message, call_id, request.restored)?;
         // A strict router before us has brought the token back in the Request-URI.
         routes.token = routes.token.or(request.token);
-        let fingerprint = self.keys().call.fingerprint(call_id);
-        let call = self.calls().find(fingerprint);
         let origin = self.addresses().origin(&received.path);
-        let in_dialog = essentials.to.tag().is_some();
-        let is_new = !in_dialog && !matches!(method, Method::Ack | Method::Cancel);
+        let known = self.known(request, matches!(origin, Origin::Member(_)));
+        let Known { fingerprint, call, evidence, is_new, .. } = known;
+        // A token that is too old opens nothing by itself.
+        routes.token = routes.token.filter(|token| call.is_some() || self.is_fresh(now, token));
         let ours = self.addresses().is_own_target(uri, received.path.local);
         // What a back end sends is not counted where it goes to.
         let from_member = matches!(origin, Origin::Member(_));
@@ -99,7 +102,7 @@ impl Endpoint {
                 matches!(self.pool_settings(entry.member.pool).choice, Choice::All(_))
             });
         if !outward && !forks {
-            if let Some(hop) = self.follow(now, request, &routes, call, fingerprint, is_new)? {
+            if let Some(hop) = self.follow(now, request, &routes, &known)? {
                 return Ok(hop);
             }
             if !is_new && (origin == Origin::Stranger || ours) {
@@ -127,6 +130,7 @@ impl Endpoint {
                     tier: self.tier(to.pool, CallRef::NONE),
                     choice: None,
                     held: None,
+                    evidence,
                 })
             }
             // Before a back end is chosen, for a choice counts.
@@ -140,7 +144,7 @@ impl Endpoint {
                     self.choose_tier(member.pool, call);
                 }
                 let choice = is_new.then_some((member.pool, key));
-                Ok(Hop { choice, held, ..self.toward(member, call, routes.own) })
+                Ok(Hop { choice, held, evidence, ..self.toward(member, call, routes.own) })
             }
             Way::Address(target, is_strict) => {
                 if self.addresses().is_own_socket(target, received.path.local) {
@@ -172,6 +176,7 @@ impl Endpoint {
                         .map_or(self.tier_elsewhere(), |member| self.tier(member.pool, call)),
                     choice: None,
                     held: None,
+                    evidence,
                 })
             }
         }
@@ -211,10 +216,22 @@ impl Endpoint {
         Ok(found)
     }
 
+    /// Whether a token opens something by itself.
+    fn is_fresh(&self, now: Timestamp, token: &RouteToken) -> bool {
+        token.is_fresh(self.minutes(now))
+    }
+
     /// Whether the Route set of a request shows that it belongs to a dialog of ours.
-    pub(crate) fn has_route_token(&self, received: &Received, call_id: &[u8]) -> bool {
+    pub(crate) fn has_route_token(
+        &self,
+        now: Timestamp,
+        received: &Received,
+        call_id: &[u8],
+    ) -> bool {
         let Ok(message) = Message::parse(&received.bytes) else { return false };
-        self.routes(received, &message, call_id, 0).is_ok_and(|routes| routes.token.is_some())
+        let routes = self.routes(received, &message, call_id, 0);
+        let token = routes.ok().and_then(|routes| routes.token);
+        token.is_some_and(|token| self.is_fresh(now, &token))
     }
 
     /// Where a request without a further Route goes: by the rules.

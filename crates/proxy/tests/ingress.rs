@@ -176,7 +176,8 @@ fn the_names_in_metrics_stand() {
             "unknown_ack",
             "too_long",
             "banned",
-            "unresolved"
+            "unresolved",
+            "call_flood"
         ]
     );
 }

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_balance as balance;
 use tidegate_balance::{Fleet, Muster, Post};
@@ -33,6 +34,8 @@ pub struct Assembly<'a> {
     bans: BanList,
     moves: proxy::Moves,
     seed: Seed,
+    /// Unix time when its clock began.
+    start: Duration,
 }
 
 impl<'a> Assembly<'a> {
@@ -44,7 +47,15 @@ impl<'a> Assembly<'a> {
         let fleet = Fleet::new(&musters(config));
         let pools = fleet.pools();
         let moves = proxy::Moves::default();
-        Self { config, keys, locals, fleet, pools, counters, bans, moves, seed }
+        let start = Duration::ZERO;
+        Self { config, keys, locals, fleet, pools, counters, bans, moves, seed, start }
+    }
+
+    /// The same, whose clock began at this Unix time: other instances tell the age of its route
+    /// tokens by it. A run that is to be the same each time has none.
+    #[must_use]
+    pub fn started_at(self, start: Duration) -> Self {
+        Self { start, ..self }
     }
 
     /// Its back ends, also when the configuration is read again.
@@ -123,6 +134,7 @@ impl<'a> Assembly<'a> {
                 kept: (config.admin.refusals_kept / shards).max(1),
             },
             seed: self.seed,
+            start: self.start,
             ..proxy::Settings::new(
                 config.listen.iter().zip(&self.locals).map(listener).collect(),
                 pool_settings(pools, config),

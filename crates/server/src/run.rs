@@ -120,14 +120,16 @@ pub fn run(
     let seed = getrandom::u64().map(Seed).map_err(|error| {
         StartError::new("random numbers", error.to_string(), "run where getrandom(2) works")
     })?;
-    let assembly = Assembly::new(config, keys, listeners.clone(), seed);
+    let assembly = Assembly::new(config, keys, listeners.clone(), seed).started_at(begun);
 
     let mut metrics = Metrics::new();
     let counters = assembly.counters();
     sources::add(&mut metrics, counters.to_vec(), assembly.fleet().clone(), clock);
     bans::add(&mut metrics, assembly.bans().clone(), clock);
-    let (recorder, mut journal) =
-        record.map(|to| begin_recording(to, config, keys, &listeners, seed)).transpose()?.unzip();
+    let (recorder, mut journal) = record
+        .map(|to| begin_recording(to, config, keys, &listeners, seed, begun))
+        .transpose()?
+        .unzip();
     if let Some(recorder) = &recorder {
         sources::add_recording(&mut metrics, Arc::clone(recorder.tally()));
     }
@@ -237,6 +239,7 @@ fn begin_recording(
     keys: &Secret,
     listeners: &[SocketAddr],
     seed: Seed,
+    start: Duration,
 ) -> Result<(Recorder, Journal), StartError> {
     if config.server.shards != 1 {
         // What shards share is touched by all of them, in an order that no log of one has.
@@ -249,6 +252,7 @@ fn begin_recording(
         listeners: listeners.to_vec(),
         seed,
         keys: keys.clone(),
+        start,
     };
     Recorder::start(&to.path, &head, to.size).map_err(|error| {
         let remedy = "name a new file, or an old recording, where this user may write";

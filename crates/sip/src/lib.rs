@@ -65,6 +65,7 @@ mod session_timer;
 mod splice;
 mod start;
 mod status;
+mod tags;
 mod uri;
 mod via;
 
@@ -87,5 +88,6 @@ pub use session_timer::session_interval;
 pub use splice::{EDITS_MAX, Splice};
 pub use start::StartLine;
 pub use status::reason;
+pub use tags::dialog_tags;
 pub use uri::{Scheme, Uri};
 pub use via::{Rport, Via, ViaTransport, reply_target, response_target};

@@ -14,7 +14,8 @@ use super::scene::Scene;
 
 /// Runs the scene until `end`. Returns what was seen at the proxy.
 pub(super) fn run(scene: &Scene, config: &Config, head: &Head, end: Timestamp) -> Observer {
-    let assembly = Assembly::new(config, &head.keys, head.listeners.clone(), head.seed);
+    let assembly =
+        Assembly::new(config, &head.keys, head.listeners.clone(), head.seed).started_at(head.start);
     let mut proxy = Recorder::new(assembly.part(0).core(Pool::new()), Observer::default());
 
     let mut agents: Vec<(SocketAddr, Box<dyn Core>)> = Vec::new();

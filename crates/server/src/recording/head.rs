@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_proxy::{Base, Secret};
@@ -16,7 +17,7 @@ use super::ring::Layout;
 use crate::key::{self, from_hex, to_hex};
 
 /// The version of the file's format.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// How every recording begins.
 const MAGIC: [u8; 16] = *b"Tidegate record\n";
@@ -40,12 +41,14 @@ pub struct Head {
     pub seed: Seed,
     /// Its keys at the beginning; what became of them stands among the inputs.
     pub keys: Secret,
+    /// Unix time when its clock began.
+    pub start: Duration,
 }
 
 impl Head {
     /// The head as it stands at the beginning of a file, with where its slots are.
     pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
-        let Self { program, configuration, listeners, seed, keys } = self;
+        let Self { program, configuration, listeners, seed, keys, start } = self;
         let text = json!({
             "program": program,
             "configuration": configuration,
@@ -53,6 +56,7 @@ impl Head {
             "seed": seed.0,
             "base": to_hex(&keys.base.0),
             "keys": key::order::text(&keys.tokens),
+            "start": start.as_nanos() as u64,
             "slot": layout.slot,
         })
         .to_string();
@@ -121,6 +125,7 @@ impl Head {
                 .collect::<Option<_>>()?,
             seed: Seed(value["seed"].as_u64()?),
             keys: Secret { base, tokens },
+            start: Duration::from_nanos(value["start"].as_u64()?),
         })
     }
 }

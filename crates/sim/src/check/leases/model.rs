@@ -19,6 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(32);
 /// on.
 const TIMER_C: Duration = Duration::from_secs(190);
 
+/// RFC 3261 §13.3.1.4: 64·T1, after which an answerer that has got no ACK ends the call, and as
+/// long for that.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(64);
+
 /// Transactions of one call that a balancer keeps apart.
 const TRANSACTIONS_MAX: usize = 4;
 
@@ -58,6 +62,8 @@ struct Call {
     is_answered: bool,
     /// When it is forgotten.
     until: Timestamp,
+    /// The ACK to the 2xx that has set it up has passed, or a refresh of its session.
+    is_acknowledged: bool,
     open: BTreeMap<Name, Open>,
     /// All that were ever open, and of these all that have had their final response.
     begun: BTreeSet<Name>,
@@ -247,8 +253,12 @@ impl Model {
         call.open.remove(&name);
         call.over.insert(name);
         match (seen.method, call.phase) {
-            (Method::Invite, Phase::Trying | Phase::Established) if is_success => {
-                (call.phase, call.until) = (Phase::Established, seen.now + idle_max);
+            (Method::Invite, Phase::Trying) if is_success => {
+                (call.phase, call.is_acknowledged) = (Phase::Established, false);
+                call.until = seen.now + UNACKNOWLEDGED_MAX;
+            }
+            (Method::Invite, Phase::Established) if is_success => {
+                (call.is_acknowledged, call.until) = (true, seen.now + idle_max);
             }
             (Method::Invite, Phase::Trying) => {
                 let is_invite = |&(_, method): &Name| method == Method::Invite as u32;
@@ -256,10 +266,19 @@ impl Model {
                     call.end(seen.now);
                 }
             }
-            (Method::Bye, Phase::Leaving) if matches!(status, 401 | 407) => {
-                (call.phase, call.until) = (Phase::Established, seen.now + idle_max);
+            (Method::Bye, Phase::Leaving | Phase::Established)
+                if is_success || matches!(status, 408 | 481) =>
+            {
+                call.end(seen.now);
             }
-            (Method::Bye, Phase::Leaving | Phase::Established) => call.end(seen.now),
+            // As if nobody had answered.
+            (Method::Bye, _) if status > 500 && status < 600 => {}
+            (Method::Bye, Phase::Leaving) => {
+                call.phase = Phase::Established;
+                if call.is_acknowledged {
+                    call.until = seen.now + idle_max;
+                }
+            }
             _ => {}
         }
     }
@@ -273,6 +292,7 @@ impl Call {
             is_held: false,
             is_answered: false,
             until: now + PATIENCE,
+            is_acknowledged: false,
             open: BTreeMap::new(),
             begun: BTreeSet::new(),
             over: BTreeSet::new(),
@@ -316,15 +336,17 @@ impl Call {
     }
 
     fn touch(&mut self, now: Timestamp, method: Method, idle_max: Duration) {
-        if self.phase == Phase::Established && method == Method::Bye {
-            self.phase = Phase::Leaving;
+        match (self.phase, method) {
+            (Phase::Established, Method::Bye) => self.phase = Phase::Leaving,
+            (Phase::Established, Method::Ack) => self.is_acknowledged = true,
+            _ => {}
         }
-        self.until = now
-            + match self.phase {
-                Phase::Established => idle_max,
-                Phase::Trying if self.is_answered => TIMER_C,
-                _ => PATIENCE,
-            };
+        self.until = match self.phase {
+            Phase::Established if self.is_acknowledged => now + idle_max,
+            Phase::Established => self.until,
+            Phase::Trying if self.is_answered => now + TIMER_C,
+            _ => now + PATIENCE,
+        };
     }
 
     fn end(&mut self, now: Timestamp) {
