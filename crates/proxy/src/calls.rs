@@ -21,6 +21,7 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use tidegate_balance::{Lease, Picker, Place};
 use tidegate_control::Tier;
+use tidegate_sip::Method;
 use tidegate_world::{Timers, Timestamp};
 
 use call::TRANSACTION_MAX;
@@ -230,10 +231,11 @@ impl Calls {
         }
     }
 
-    /// A request of this identity, which begins something, goes before others or does not. Of one
+    /// An INVITE of this identity, which begins something, goes before others or does not. Of one
     /// that is known already it is not known any more: its repetitions are not judged again.
     pub(crate) fn note_priority(&mut self, call: CallRef, identity: u64, has_priority: bool) {
-        if let Some(entry) = self.get_mut(call).filter(|entry| !entry.is_repeated(identity)) {
+        let invite = Transaction { identity, method: Method::Invite };
+        if let Some(entry) = self.get_mut(call).filter(|entry| !entry.is_repeated(invite)) {
             entry.has_priority = has_priority;
         }
     }
@@ -244,13 +246,13 @@ impl Calls {
     }
 
     /// True if this transaction was seen before: still open, or over.
-    pub(crate) fn is_repeated(&self, call: CallRef, identity: u64) -> bool {
-        self.get(call).is_some_and(|entry| entry.is_repeated(identity))
+    pub(crate) fn is_repeated(&self, call: CallRef, transaction: Transaction) -> bool {
+        self.get(call).is_some_and(|entry| entry.is_repeated(transaction))
     }
 
     /// True if this transaction has had its final response.
-    pub(crate) fn has_ended(&self, call: CallRef, identity: u64) -> bool {
-        self.get(call).is_some_and(|entry| entry.has_ended(identity))
+    pub(crate) fn has_ended(&self, call: CallRef, transaction: Transaction) -> bool {
+        self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
     /// When a transaction of a call that is not established was sent to its back end; `None` if

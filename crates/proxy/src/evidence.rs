@@ -45,6 +45,7 @@ impl Endpoint {
         let fingerprint = self.keys().call.fingerprint(essentials.call_id);
         let calls = self.calls();
         let any = calls.find(fingerprint);
+        let transaction = Transaction { identity, method };
         let is_hop_by_hop = matches!(method, Method::Ack | Method::Cancel);
         let is_outside = to.is_none() && !is_hop_by_hop;
         let copy = if is_outside && method == Method::Invite {
@@ -73,7 +74,7 @@ impl Endpoint {
             }
         }
         if is_hop_by_hop {
-            known.call = find(&|call| call.is_repeated(identity));
+            known.call = find(&|call| call.is_repeated(transaction));
             return known;
         }
         if to.is_some() {
@@ -81,7 +82,6 @@ impl Endpoint {
             known.is_invented = method == Method::Invite && find(&is_dialog).is_some();
             return known;
         }
-        let transaction = Transaction { identity, method };
         let repeated = find(&|call| call.is_repetition(transaction, copy));
         known.call = match method {
             _ if repeated.is_some() => repeated,
@@ -102,7 +102,7 @@ impl Endpoint {
         scan: &Scan<'_>,
         bytes: &[u8],
     ) -> bool {
-        let is_repeated = |call: &Call| call.is_repeated(transaction.identity);
+        let is_repeated = |call: &Call| call.is_repeated(transaction);
         if self.calls().find_where(fingerprint, is_repeated).is_none() {
             return false;
         }

@@ -100,7 +100,7 @@ impl Endpoint {
                 return Ok(Some(stays));
             }
             // What is over takes no call along that goes on.
-            if goes_on && self.calls().has_ended(call, identity) {
+            if goes_on && self.calls().has_ended(call, Transaction { identity, method }) {
                 return Err(self.nobody(now, member.pool, None));
             }
         }
@@ -150,8 +150,9 @@ impl Endpoint {
     /// keeps transactions has not come here with a repetition.
     fn may_pass(&mut self, now: Timestamp, request: &Request<'_>, known: &Known) -> bool {
         let call = known.call.unwrap_or(CallRef::NONE);
-        let is_repeated =
-            request.method != Method::Ack && self.calls().is_repeated(call, request.identity);
+        let Request { identity, method, .. } = *request;
+        let is_repeated = method != Method::Ack
+            && self.calls().is_repeated(call, Transaction { identity, method });
         is_repeated || self.calls_mut().take_rate(now, call, known.fingerprint)
     }
 

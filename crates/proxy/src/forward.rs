@@ -32,7 +32,7 @@ impl Endpoint {
         let transaction = Transaction { identity: branch.identity, method: request.method };
         // An ACK and a CANCEL share the identity of their INVITE.
         let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
-        if alone && self.calls().is_repeated(hop.call, transaction.identity) {
+        if alone && self.calls().is_repeated(hop.call, transaction) {
             self.counters.retransmissions.add(1);
         }
         self.note_request(now, hop, transaction);
@@ -95,9 +95,9 @@ impl Endpoint {
     /// What stays the same over all copies of a request.
     pub(crate) fn identity(&self, request: &Request<'_>) -> u64 {
         let hash = |parts: &[&[u8]]| self.keys().identity.hash(parts);
-        let Request { essentials, method_name: name, uri_text: uri, .. } = request;
+        let Request { essentials, method, method_name: name, uri_text: uri, .. } = request;
         let to_tag = essentials.to.tag();
-        let of = |to_tag| identity(essentials, name, uri, to_tag, hash);
+        let of = |to_tag| identity(essentials, *method, name, uri, to_tag, hash);
         if request.method != Method::Ack || is_unique(essentials.via.branch().unwrap_or_default()) {
             return of(to_tag);
         }
@@ -105,7 +105,8 @@ impl Endpoint {
         // INVITE only if it was within a dialog.
         let within = of(to_tag);
         let fingerprint = self.keys().call.fingerprint(essentials.call_id);
-        let is_of = |call: &Call| call.is_repeated(within);
+        let invite = Transaction { identity: within, method: Method::Invite };
+        let is_of = |call: &Call| call.is_repeated(invite);
         let is_known = self.transactions().find(Key::new(within, Method::Ack)).is_some()
             || self.calls().find_where(fingerprint, is_of).is_some();
         if is_known { within } else { of(None) }

@@ -1,7 +1,7 @@
 //! Whether a message belongs to something that a shard knows, as far as a scan tells.
 
 use tidegate_sip::{Method, Scan, ScanStart, dialog_tags};
-use tidegate_transaction::{Key, identity_of_branch, is_unique, transaction_name};
+use tidegate_transaction::{Key, identity_of_branch, is_unique};
 use tidegate_world::{Received, Timestamp};
 
 use crate::calls::{Call, Transaction};
@@ -19,8 +19,7 @@ impl Endpoint {
     ) -> bool {
         let hash = |parts: &[&[u8]]| self.keys().identity.hash(parts);
         let branch = scan.branch.unwrap_or_default();
-        let name = method_name(scan);
-        let identity = identity_of_branch(branch, scan.sent_by, name, hash);
+        let identity = identity_of_branch(branch, scan.sent_by, method, method_name(scan), hash);
         if identity.is_some_and(|i| self.transactions().find(Key::new(i, method)).is_some()) {
             return true;
         }
@@ -47,7 +46,10 @@ impl Endpoint {
         let branch = scan.branch.unwrap_or_default();
         let number = scan.cseq.to_be_bytes();
         let ScanStart::Request { uri, .. } = scan.start else { return 0 };
-        let name = transaction_name(method_name(scan));
+        let name = match method_name(scan) {
+            b"CANCEL" => b"INVITE",
+            name => name,
+        };
         let hash = |parts: &[&[u8]]| self.keys().identity.hash(parts);
         if is_unique(branch) {
             return hash(&[branch, sent_by, call_id, &number, name, uri]);
@@ -61,9 +63,10 @@ impl Endpoint {
         let hash = |parts: &[&[u8]]| self.keys().identity.hash(parts);
         let branch = cancel.branch.unwrap_or_default();
         let fingerprint = self.keys().call.fingerprint(cancel.call_id);
-        match identity_of_branch(branch, cancel.sent_by, b"CANCEL", hash) {
+        match identity_of_branch(branch, cancel.sent_by, Method::Cancel, b"", hash) {
             Some(identity) => {
-                let is_repeated = |call: &Call| call.is_repeated(identity);
+                let cancelled = Transaction { identity, method: Method::Invite };
+                let is_repeated = |call: &Call| call.is_repeated(cancelled);
                 self.transactions().find_cancelled(identity).is_some()
                     || self.calls().find_where(fingerprint, is_repeated).is_some()
             }

@@ -42,7 +42,7 @@ impl Key {
 }
 
 /// What stays the same over all copies of a request, its ACK and its CANCEL, and tells it from
-/// any other; `hash` is a keyed hash of a list of parts, `name` the method, `uri` the Request-URI.
+/// any other; `hash` is a keyed hash of a list of parts, `name` that of the method, `uri` the Request-URI.
 /// `to_tag` is the request's own, of an ACK that of its INVITE.
 ///
 /// RFC 3261 §17.2.3: "1. the branch parameter in the request is equal to the one in the top Via
@@ -57,6 +57,7 @@ impl Key {
 /// back to the RFC 2543-style transaction identifier."
 pub fn identity(
     essentials: &Essentials<'_>,
+    method: Method,
     name: &[u8],
     uri: &[u8],
     to_tag: Option<&[u8]>,
@@ -64,22 +65,23 @@ pub fn identity(
 ) -> u64 {
     let Essentials { via, from, call_id, cseq, .. } = essentials;
     let branch = via.branch().unwrap_or_default();
-    if let Some(identity) = identity_of_branch(branch, via.sent_by, name, &hash) {
+    if let Some(identity) = identity_of_branch(branch, via.sent_by, method, name, &hash) {
         return identity;
     }
     let (from_tag, to_tag) = (from.tag().unwrap_or_default(), to_tag.unwrap_or_default());
-    let (number, name) = (cseq.number.to_be_bytes(), transaction_name(name));
-    hash(&[via.element, to_tag, from_tag, call_id, &number, uri, name])
+    let number = cseq.number.to_be_bytes();
+    hash(&[via.element, to_tag, from_tag, call_id, &number, uri, extension(method, name)])
 }
 
-/// The identity of a request of the method `name` whose branch [is unique](is_unique) to it.
+/// The identity of a request of the method with this `name` whose branch [is unique](is_unique) to it.
 pub fn identity_of_branch(
     branch: &[u8],
     sent_by: &[u8],
+    method: Method,
     name: &[u8],
     hash: impl Fn(&[&[u8]]) -> u64,
 ) -> Option<u64> {
-    is_unique(branch).then(|| match transaction_name(name) {
+    is_unique(branch).then(|| match extension(method, name) {
         b"" => hash(&[branch, sent_by]),
         name => hash(&[branch, sent_by, name]),
     })
@@ -90,8 +92,7 @@ pub fn is_unique(branch: &[u8]) -> bool {
     branch.len() > COOKIE.len() && branch.starts_with(COOKIE)
 }
 
-/// The method `name` as far as it tells transactions apart: empty for an INVITE, its ACK and its
-/// CANCEL, which share its branch.
-pub fn transaction_name(name: &[u8]) -> &[u8] {
-    if matches!(name, b"INVITE" | b"ACK" | b"CANCEL") { b"" } else { name }
+/// The name of a method that [`Method`] has no name for; empty for any other.
+fn extension(method: Method, name: &[u8]) -> &[u8] {
+    if method == Method::Other { name } else { b"" }
 }

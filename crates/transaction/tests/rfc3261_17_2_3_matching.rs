@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use tidegate_sip::{Message, StartLine};
+use tidegate_sip::{Message, Method, StartLine};
 use tidegate_transaction::{Handle, Key, Table, identity, identity_of_branch};
 use tidegate_world::Timestamp;
 
@@ -56,7 +56,7 @@ fn key_of(request: &Request, is_ack_outside: bool) -> Key {
     };
     let essentials = message.essentials().expect("well-formed");
     let to_tag = essentials.to.tag().filter(|_| !is_ack_outside);
-    Key::new(identity(&essentials, method_name, uri, to_tag, hash), method)
+    Key::new(identity(&essentials, method, method_name, uri, to_tag, hash), method)
 }
 
 /// The INVITE that a CANCEL of this form is for.
@@ -178,16 +178,18 @@ fn the_cookie_alone_identifies_nothing() {
 /// What a gate finds by the branch alone is what the whole message says.
 #[test]
 fn the_branch_alone_gives_the_same_identity() {
-    let of = |branch: &[u8], name: &[u8]| identity_of_branch(branch, b"192.0.2.1:5060", name, hash);
-    let of_branch = |branch: &[u8]| of(branch, b"INVITE");
-    for method in ["INVITE", "ACK", "CANCEL"] {
+    let of = |branch: &[u8], method, name: &str| {
+        identity_of_branch(branch, b"192.0.2.1:5060", method, name.as_bytes(), hash)
+    };
+    let of_branch = |branch: &[u8]| of(branch, Method::Invite, "INVITE");
+    for method in ["INVITE", "ACK", "CANCEL", "BYE"] {
         let key = key(&Request { method, ..INVITE });
         assert_eq!(of_branch(b"z9hG4bK776asdhds"), Some(key.identity));
     }
     // Of extensions a key knows no more than that.
     let extensions = ["FOO", "BAR"].map(|method| {
         let key = key(&Request { method, ..INVITE });
-        assert_eq!(of(b"z9hG4bK776asdhds", method.as_bytes()), Some(key.identity));
+        assert_eq!(of(b"z9hG4bK776asdhds", Method::Other, method), Some(key.identity));
         key
     });
     assert_ne!(extensions[0], extensions[1]);

@@ -89,7 +89,7 @@ pub(crate) struct Call {
     rate: Rate,
     /// Both ends have shown that they take it for set up.
     is_acknowledged: bool,
-    /// The last transactions that are over.
+    /// The [marks](Transaction::mark) of the last transactions that are over.
     closed: ArrayVec<u64, CLOSED_MAX>,
     /// Until when the ACK is awaited of the 2xx that set the call up; `NEVER` if none is.
     ack_due: Timestamp,
@@ -159,17 +159,16 @@ impl Call {
     }
 
     /// True if this transaction was seen before: still open, or over.
-    pub(crate) fn is_repeated(&self, identity: u64) -> bool {
-        self.has_ended(identity)
-            || self.open.iter().any(|open| open.transaction.identity == identity)
+    pub(crate) fn is_repeated(&self, transaction: Transaction) -> bool {
+        let mark = transaction.mark();
+        self.has_ended(transaction) || self.open.iter().any(|open| open.transaction.mark() == mark)
     }
 
     /// True if a request that is within no dialog repeats one that was seen before. With the branch
     /// of an INVITE but for another Request-URI it is another request: it would be to a back end
     /// that keeps no transactions.
     pub(crate) fn is_repetition(&self, transaction: Transaction, copy: u32) -> bool {
-        self.is_repeated(transaction.identity)
-            && (transaction.method != Method::Invite || self.copy == copy)
+        self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
     }
 
     /// True for another copy of the INVITE that the call waits to be answered.
@@ -212,12 +211,12 @@ impl Call {
     /// True if this transaction is one of the call's.
     pub(super) fn has_transaction(&self, transaction: Transaction) -> bool {
         let counted = self.counted.as_ref().map(|(invite, _)| *invite);
-        self.is_repeated(transaction.identity) || counted == Some(transaction.identity)
+        self.is_repeated(transaction) || counted == Some(transaction.identity)
     }
 
     /// True if this transaction has had its final response.
-    pub(super) fn has_ended(&self, identity: u64) -> bool {
-        self.closed.contains(&identity)
+    pub(super) fn has_ended(&self, transaction: Transaction) -> bool {
+        self.closed.contains(&transaction.mark())
     }
 
     /// Goes elsewhere with one transaction, and gives back what it and the call counted. `false`
@@ -230,7 +229,7 @@ impl Call {
         self.counted = None;
         self.open.retain(|open| open.transaction.identity != identity);
         // There it begins again, if it was over.
-        self.closed.retain(|closed| *closed != identity);
+        self.closed.retain(|closed| closed.wrapping_sub(identity) >= Transaction::MARKS);
         true
     }
 
@@ -250,7 +249,7 @@ impl Call {
         held: Option<Lease>,
         idle_max: Duration,
     ) {
-        if transaction.stands_alone() && !self.is_repeated(transaction.identity) {
+        if transaction.stands_alone() && !self.is_repeated(transaction) {
             let backend = self.member.backend.into();
             let begins = self.begins(transaction, evidence);
             if begins {
@@ -276,7 +275,7 @@ impl Call {
         evidence: Evidence,
         idle_max: Duration,
     ) {
-        if transaction.stands_alone() && !self.is_repeated(transaction.identity) {
+        if transaction.stands_alone() && !self.is_repeated(transaction) {
             if self.begins(transaction, evidence) {
                 self.try_anew(evidence);
             }
@@ -334,7 +333,7 @@ impl Call {
             }
             return;
         }
-        if self.has_ended(transaction.identity) {
+        if self.has_ended(transaction) {
             return;
         }
         let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
@@ -428,7 +427,7 @@ impl Call {
             match transaction.method {
                 // RFC 3261 §15.1.1: whoever sends a BYE considers the session ended, answered or
                 // not. So nothing that comes after it keeps the call for longer.
-                Method::Bye if self.has_ended(transaction.identity) => {}
+                Method::Bye if self.has_ended(transaction) => {}
                 Method::Bye => self.dialogs.on_bye(evidence.dialog),
                 Method::Ack => {
                     self.is_acknowledged = true;
@@ -475,7 +474,7 @@ impl Call {
         if self.closed.is_full() {
             self.closed.remove(0);
         }
-        self.closed.push(self.open.swap_remove(position).transaction.identity);
+        self.closed.push(self.open.swap_remove(position).transaction.mark());
     }
 
     /// Whether an INVITE waits for its final response.
