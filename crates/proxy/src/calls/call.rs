@@ -381,7 +381,8 @@ impl Call {
         idle_max: Duration,
     ) {
         match status {
-            _ if !is_by_peer => {}
+            // That nobody has answered in time we say ourselves.
+            _ if !is_by_peer && status != 408 => {}
             // RFC 3261 §15.1.1: "If the response for the BYE is a 481 (Call/Transaction Does Not
             // Exist) or a 408 (Request Timeout) or no response at all is received for the BYE
             // [...], the UAC MUST consider the session and the dialog terminated."

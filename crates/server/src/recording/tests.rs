@@ -65,7 +65,7 @@ fn head() -> Head {
             base: Base([1; 32]),
             tokens: TokenKeys { current: key(3), others: vec![key(4), key(2)] },
         },
-        start: Duration::from_nanos(1_790_000_000_123_456_789),
+        start: std::time::Duration::from_nanos(1_790_000_000_123_456_789),
     }
 }
 

@@ -65,6 +65,8 @@ struct Call {
     /// The ACK to the 2xx that has set it up has passed, or a refresh of its session.
     is_acknowledged: bool,
     open: BTreeMap<Name, Open>,
+    /// The tags of both ends, as responses to its INVITE have told them.
+    dialogs: BTreeSet<[Option<u64>; 2]>,
     /// All that were ever open, and of these all that have had their final response.
     begun: BTreeSet<Name>,
     over: BTreeSet<Name>,
@@ -162,6 +164,12 @@ impl Model {
         match open {
             Some(open) if counts(open) => {
                 call.is_answered |= from.is_some();
+                // RFC 3261 §12.1: a 101 to 199 with a To-tag creates an early dialog.
+                let creates =
+                    seen.method == Method::Invite && status > 100 && seen.to_tag.is_some();
+                if creates && call.dialogs.is_empty() {
+                    call.dialogs.insert(dialog(seen));
+                }
                 // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
                 if seen.method == Method::Invite {
                     open.until = seen.now + TIMER_C;
@@ -200,6 +208,15 @@ impl Model {
             self.calls.insert(seen.call, Call::new(backend, seen.now));
         }
         let Some(call) = self.call(seen) else { return };
+        // A Call-ID proves nothing: a request within a dialog that no response has created is no
+        // part of the call. The ACK to a refusal belongs to its INVITE, as a CANCEL does.
+        let invite = (seen.vias[1], Method::Invite as u32);
+        let is_within = is_within && call.dialogs.contains(&dialog(seen));
+        let is_of_known =
+            is_of_invite && (call.open.contains_key(&invite) || call.over.contains(&invite));
+        if !is_within && !is_of_known && (seen.to_tag.is_some() || seen.method == Method::Cancel) {
+            return;
+        }
         let name = (seen.vias[1], seen.method as u32);
         let mut is_known = call.open.contains_key(&name) || call.over.contains(&name);
         if let Some(backend) = backend.filter(|&backend| backend != call.backend) {
@@ -217,7 +234,7 @@ impl Model {
         if !is_known && !is_of_invite {
             call.begin(seen.now, name, backend, seen.is_of_stateful());
         }
-        call.touch(seen.now, seen.method, idle_max);
+        call.touch(seen.now, seen.method, is_within, idle_max);
     }
 
     /// A final response goes on.
@@ -232,12 +249,17 @@ impl Model {
             return;
         }
         let Some(call) = self.call(seen) else { return };
+        let is_success = (200..300).contains(&status);
+        let is_of_backend =
+            handed.and_then(|handed| handed.from).is_none_or(|from| from == call.backend);
+        if seen.method == Method::Invite && is_success && is_of_backend {
+            call.dialogs.insert(dialog(seen));
+        }
         // Somebody may answer an INVITE after all when nobody waits for it any more.
         let is_late = seen.method == Method::Invite && call.begun.contains(&name);
         if call.over.contains(&name) || !call.open.contains_key(&name) && !is_late {
             return;
         }
-        let is_success = (200..300).contains(&status);
         if let Some(from) = handed.and_then(|handed| handed.from)
             && seen.is_of_stateful()
             && seen.method == Method::Invite
@@ -248,6 +270,7 @@ impl Model {
             // The call is its back end's who has answered.
             call.move_to(from, name);
             call.begin(seen.now, name, Some(from), true);
+            call.dialogs.insert(dialog(seen));
         }
         call.is_answered |= handed.is_some_and(|handed| handed.from.is_some());
         call.open.remove(&name);
@@ -284,6 +307,13 @@ impl Model {
     }
 }
 
+/// The tags of both ends, the same in either direction.
+fn dialog(seen: &Seen) -> [Option<u64>; 2] {
+    let mut tags = [seen.from_tag, seen.to_tag];
+    tags.sort_unstable();
+    tags
+}
+
 impl Call {
     fn new(backend: usize, now: Timestamp) -> Self {
         Self {
@@ -294,6 +324,7 @@ impl Call {
             until: now + PATIENCE,
             is_acknowledged: false,
             open: BTreeMap::new(),
+            dialogs: BTreeSet::new(),
             begun: BTreeSet::new(),
             over: BTreeSet::new(),
         }
@@ -326,6 +357,9 @@ impl Call {
 
     fn begin(&mut self, now: Timestamp, name: Name, at: Option<usize>, is_stateful: bool) {
         if name.1 == Method::Invite as u32 && !self.is_established() {
+            if self.phase == Phase::Idle {
+                self.dialogs.clear();
+            }
             self.phase = Phase::Trying;
             if at.is_some() {
                 (self.is_held, self.is_answered) = (true, false);
@@ -335,14 +369,15 @@ impl Call {
         self.begun.insert(name);
     }
 
-    fn touch(&mut self, now: Timestamp, method: Method, idle_max: Duration) {
+    fn touch(&mut self, now: Timestamp, method: Method, is_within: bool, idle_max: Duration) {
         match (self.phase, method) {
+            _ if !is_within => {}
             (Phase::Established, Method::Bye) => self.phase = Phase::Leaving,
             (Phase::Established, Method::Ack) => self.is_acknowledged = true,
             _ => {}
         }
         self.until = match self.phase {
-            Phase::Established if self.is_acknowledged => now + idle_max,
+            Phase::Established if is_within && self.is_acknowledged => now + idle_max,
             Phase::Established => self.until,
             Phase::Trying if self.is_answered => now + TIMER_C,
             _ => now + PATIENCE,
