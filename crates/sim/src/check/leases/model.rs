@@ -33,6 +33,9 @@ const OTHER_WORK: u64 = 100;
 /// A request as its sender knows it: the branch it came with, and its method.
 type Name = (u64, u32);
 
+/// The tags of a dialog.
+type Dialog = [Option<u64>; 2];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Neither set up nor being set up.
@@ -66,7 +69,10 @@ struct Call {
     is_acknowledged: bool,
     open: BTreeMap<Name, Open>,
     /// The tags of both ends, as responses to its INVITE have told them.
-    dialogs: BTreeSet<[Option<u64>; 2]>,
+    dialogs: BTreeSet<Dialog>,
+    /// Of these, those that a 2xx has confirmed, and those whose BYE has passed.
+    confirmed: BTreeSet<Dialog>,
+    leaving: BTreeSet<Dialog>,
     /// All that were ever open, and of these all that have had their final response.
     begun: BTreeSet<Name>,
     over: BTreeSet<Name>,
@@ -234,7 +240,7 @@ impl Model {
         if !is_known && !is_of_invite {
             call.begin(seen.now, name, backend, seen.is_of_stateful());
         }
-        call.touch(seen.now, seen.method, is_within, idle_max);
+        call.touch(seen.now, seen.method, is_within.then(|| dialog(seen)), idle_max);
     }
 
     /// A final response goes on.
@@ -253,7 +259,7 @@ impl Model {
         let is_of_backend =
             handed.and_then(|handed| handed.from).is_none_or(|from| from == call.backend);
         if seen.method == Method::Invite && is_success && is_of_backend {
-            call.dialogs.insert(dialog(seen));
+            call.confirm(dialog(seen));
         }
         // Somebody may answer an INVITE after all when nobody waits for it any more.
         let is_late = seen.method == Method::Invite && call.begun.contains(&name);
@@ -270,7 +276,7 @@ impl Model {
             // The call is its back end's who has answered.
             call.move_to(from, name);
             call.begin(seen.now, name, Some(from), true);
-            call.dialogs.insert(dialog(seen));
+            call.confirm(dialog(seen));
         }
         call.is_answered |= handed.is_some_and(|handed| handed.from.is_some());
         call.open.remove(&name);
@@ -292,12 +298,16 @@ impl Model {
             (Method::Bye, Phase::Leaving | Phase::Established)
                 if is_success || matches!(status, 408 | 481) =>
             {
-                call.end(seen.now);
+                call.confirmed = &call.confirmed - &std::mem::take(&mut call.leaving);
+                if call.confirmed.is_empty() {
+                    call.end(seen.now);
+                }
             }
             // As if nobody had answered.
             (Method::Bye, _) if status > 500 && status < 600 => {}
             (Method::Bye, Phase::Leaving) => {
                 call.phase = Phase::Established;
+                call.leaving.clear();
                 if call.is_acknowledged {
                     call.until = seen.now + idle_max;
                 }
@@ -308,7 +318,7 @@ impl Model {
 }
 
 /// The tags of both ends, the same in either direction.
-fn dialog(seen: &Seen) -> [Option<u64>; 2] {
+fn dialog(seen: &Seen) -> Dialog {
     let mut tags = [seen.from_tag, seen.to_tag];
     tags.sort_unstable();
     tags
@@ -325,6 +335,8 @@ impl Call {
             is_acknowledged: false,
             open: BTreeMap::new(),
             dialogs: BTreeSet::new(),
+            confirmed: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             begun: BTreeSet::new(),
             over: BTreeSet::new(),
         }
@@ -359,6 +371,8 @@ impl Call {
         if name.1 == Method::Invite as u32 && !self.is_established() {
             if self.phase == Phase::Idle {
                 self.dialogs.clear();
+                self.confirmed.clear();
+                self.leaving.clear();
             }
             self.phase = Phase::Trying;
             if at.is_some() {
@@ -369,15 +383,32 @@ impl Call {
         self.begun.insert(name);
     }
 
-    fn touch(&mut self, now: Timestamp, method: Method, is_within: bool, idle_max: Duration) {
-        match (self.phase, method) {
-            _ if !is_within => {}
-            (Phase::Established, Method::Bye) => self.phase = Phase::Leaving,
-            (Phase::Established, Method::Ack) => self.is_acknowledged = true,
+    /// A 2xx creates this dialog.
+    fn confirm(&mut self, dialog: Dialog) {
+        self.dialogs.insert(dialog);
+        self.confirmed.insert(dialog);
+    }
+
+    /// Something passes, in this dialog if in any.
+    fn touch(
+        &mut self,
+        now: Timestamp,
+        method: Method,
+        dialog: Option<Dialog>,
+        idle_max: Duration,
+    ) {
+        match (self.phase, method, dialog) {
+            (Phase::Established, Method::Bye, Some(dialog)) => {
+                self.leaving.insert(dialog);
+                if self.confirmed.is_subset(&self.leaving) {
+                    self.phase = Phase::Leaving;
+                }
+            }
+            (Phase::Established, Method::Ack, Some(_)) => self.is_acknowledged = true,
             _ => {}
         }
         self.until = match self.phase {
-            Phase::Established if is_within && self.is_acknowledged => now + idle_max,
+            Phase::Established if dialog.is_some() && self.is_acknowledged => now + idle_max,
             Phase::Established => self.until,
             Phase::Trying if self.is_answered => now + TIMER_C,
             _ => now + PATIENCE,
