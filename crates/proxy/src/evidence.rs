@@ -74,7 +74,7 @@ impl Endpoint {
             }
         }
         if is_hop_by_hop {
-            known.call = find(&|call| call.is_repeated(transaction));
+            known.call = find(&|call| call.has_branch(identity));
             return known;
         }
         if to.is_some() {

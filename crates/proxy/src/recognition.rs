@@ -65,8 +65,7 @@ impl Endpoint {
         let fingerprint = self.keys().call.fingerprint(cancel.call_id);
         match identity_of_branch(branch, cancel.sent_by, Method::Cancel, b"", hash) {
             Some(identity) => {
-                let cancelled = Transaction { identity, method: Method::Invite };
-                let is_repeated = |call: &Call| call.is_repeated(cancelled);
+                let is_repeated = |call: &Call| call.has_branch(identity);
                 self.transactions().find_cancelled(identity).is_some()
                     || self.calls().find_where(fingerprint, is_repeated).is_some()
             }

@@ -164,6 +164,14 @@ impl Call {
         self.has_ended(transaction) || self.open.iter().any(|open| open.transaction.mark() == mark)
     }
 
+    /// True if a request with this identity was seen before, of whatever method: a CANCEL has the
+    /// identity of what it cancels.
+    pub(crate) fn has_branch(&self, identity: u64) -> bool {
+        let is_closed = |closed: &u64| closed.wrapping_sub(identity) < Transaction::MARKS;
+        self.closed.iter().any(is_closed)
+            || self.open.iter().any(|open| open.transaction.identity == identity)
+    }
+
     /// True if a request that is within no dialog repeats one that was seen before. With the branch
     /// of an INVITE but for another Request-URI it is another request: it would be to a back end
     /// that keeps no transactions.

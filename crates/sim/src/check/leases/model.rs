@@ -301,6 +301,8 @@ impl Model {
                 call.confirmed = &call.confirmed - &std::mem::take(&mut call.leaving);
                 if call.confirmed.is_empty() {
                     call.end(seen.now);
+                } else {
+                    call.phase = Phase::Established;
                 }
             }
             // As if nobody had answered.
@@ -386,7 +388,9 @@ impl Call {
     /// A 2xx creates this dialog.
     fn confirm(&mut self, dialog: Dialog) {
         self.dialogs.insert(dialog);
-        self.confirmed.insert(dialog);
+        if self.confirmed.insert(dialog) && self.phase == Phase::Leaving {
+            self.phase = Phase::Established;
+        }
     }
 
     /// Something passes, in this dialog if in any.
@@ -398,7 +402,7 @@ impl Call {
         idle_max: Duration,
     ) {
         match (self.phase, method, dialog) {
-            (Phase::Established, Method::Bye, Some(dialog)) => {
+            (Phase::Established | Phase::Leaving, Method::Bye, Some(dialog)) => {
                 self.leaving.insert(dialog);
                 if self.confirmed.is_subset(&self.leaving) {
                     self.phase = Phase::Leaving;
