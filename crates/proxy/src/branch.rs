@@ -3,7 +3,7 @@
 //!
 //! `z9hG4bK` and 24 characters (18 bytes): version and listener, shard, identity of
 //! the request, MAC. Where the listener is every address of the machine, the one that
-//! was asked stands before the MAC. All of it is a function of the received request
+//! was asked stands before the MAC, encrypted: it may be one that only back ends know. All of it is a function of the received request
 //! alone, as a proxy without transactions must have it (RFC 3261 §16.11):
 //! retransmissions, and the ACK and CANCEL of an INVITE, get the branch their INVITE
 //! got, from any process with our key. So nothing in it may come from a table: a callee
@@ -87,6 +87,7 @@ impl Branch {
             Some(IpAddr::V6(ip)) => put(&mut raw, HEAD, &ip.octets()),
         };
         let mac = mac(keys, &raw[..end], target);
+        keys.veil.veil(mac, &mut raw[HEAD..end]);
         let end = put(&mut raw, end, &mac.to_be_bytes());
 
         BranchText::of(&raw[..end])
@@ -97,11 +98,17 @@ impl Branch {
         let encoded = text.strip_prefix(COOKIE)?;
         let mut raw = [0; RAW_MAX];
         let length = URL_SAFE_NO_PAD.decode_slice(encoded, &mut raw).ok()?;
-        let (raw, mac) = raw[..length].split_last_chunk::<MAC>()?;
-        let (head, asked) = raw.split_first_chunk::<HEAD>()?;
-        if head[0] >> 4 != VERSION || u64::from_be_bytes(*mac) != self::mac(keys, raw, target) {
+        let (raw, mac) = raw[..length].split_last_chunk_mut::<MAC>()?;
+        let mac = u64::from_be_bytes(*mac);
+        let (head, asked) = raw.split_first_chunk_mut::<HEAD>()?;
+        if head[0] >> 4 != VERSION {
             return None;
         }
+        keys.veil.veil(mac, asked);
+        if mac != self::mac(keys, raw, target) {
+            return None;
+        }
+        let (head, asked) = raw.split_first_chunk::<HEAD>()?;
         let asked = match asked.len() {
             0 => None,
             4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(asked).ok()?).into()),

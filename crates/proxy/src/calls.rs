@@ -1,6 +1,7 @@
 //! The call table: where each call's requests go, and what it weighs there.
 //!
-//! A call is found by the fingerprint of its Call-ID. It keeps the choice of its back
+//! A call is found by the fingerprint of its Call-ID, and where several have one Call-ID, by their
+//! dialogs and transactions. It keeps the choice of its back
 //! end for at least 64·T1 after the last message, so that retransmissions, CANCEL and
 //! ACK follow it; and the leases that count it, each bound to one transaction, so that
 //! no repetition counts twice and no ending counts nothing.
@@ -10,7 +11,9 @@
 //! expired table is [`expired`].
 
 mod call;
+mod dialogs;
 mod expired;
+mod rate;
 mod transaction;
 
 use std::time::Duration;
@@ -18,6 +21,7 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use tidegate_balance::{Lease, Parties, Picker, Place};
 use tidegate_control::Tier;
+use tidegate_sip::Method;
 use tidegate_world::{Timers, Timestamp};
 
 use crate::amplification::Budget;
@@ -25,11 +29,16 @@ use crate::shares::{Amount, Bucket, Shares, is_scarce};
 use call::TRANSACTION_MAX;
 pub(crate) use call::{Call, Member, Phase};
 use expired::{Expired, Links};
-pub(crate) use transaction::{Answer, Transaction};
+use rate::Rates;
+pub(crate) use transaction::{Answer, Evidence, Transaction};
 
 /// Entries handled by one `handle_timeout`, so that many that end together do not
 /// hold up the packets that wait.
 const EXPIRE_MAX: usize = 256;
+
+/// Calls with one Call-ID that are held at the same time. RFC 3261 §8.1.1.4 has a UA choose another
+/// for each call; a proxy before us may fork one call into some with different targets.
+const SAME_MAX: usize = 8;
 
 /// Names an entry as long as it lives; a later entry in the same slot has another
 /// generation.
@@ -69,6 +78,7 @@ pub(crate) struct Calls {
     timers: Timers<CallRef>,
     expired: Expired,
     shares: Shares,
+    rates: Rates,
     calls_max: usize,
     idle_max: Duration,
     open: usize,
@@ -88,6 +98,7 @@ impl Calls {
             timers: Timers::new(),
             expired: Expired::new(),
             shares: Shares::default(),
+            rates: Rates::new(),
             // u32::MAX is CallRef::NONE.
             calls_max: calls_max.min(u32::MAX as usize - 1),
             idle_max,
@@ -131,10 +142,20 @@ impl Calls {
         self.abandoned
     }
 
-    /// The call with that fingerprint.
+    /// A call with that fingerprint.
     pub(crate) fn find(&self, fingerprint: u128) -> Option<CallRef> {
+        self.find_where(fingerprint, |_| true)
+    }
+
+    /// A call with that fingerprint of which `is_it` is true.
+    pub(crate) fn find_where(
+        &self,
+        fingerprint: u128,
+        is_it: impl Fn(&Call) -> bool,
+    ) -> Option<CallRef> {
         let same = |&slot: &u32| {
-            self.slots[slot as usize].call.as_ref().is_some_and(|c| c.fingerprint == fingerprint)
+            let call = self.slots[slot as usize].call.as_ref();
+            call.is_some_and(|call| call.fingerprint == fingerprint && is_it(call))
         };
         let &slot = self.by_fingerprint.find(fingerprint as u64, same)?;
         Some(CallRef { slot, generation: self.slots[slot as usize].generation })
@@ -146,17 +167,29 @@ impl Calls {
         slot.call.as_ref().filter(|_| slot.generation == call.generation)
     }
 
-    /// A new entry for a call that goes to `member`; `fingerprint` must not be held.
+    /// The call with that fingerprint that has this transaction: rather one that it is open in.
+    pub(crate) fn find_of(&self, fingerprint: u128, transaction: Transaction) -> Option<CallRef> {
+        self.find_where(fingerprint, |call| call.awaits(transaction))
+            .or_else(|| self.find_where(fingerprint, |call| call.has_transaction(transaction)))
+    }
+
+    /// A new entry for a call that goes to `member`, beside any others with that fingerprint.
     ///
     /// # Errors
-    /// When the table is full of calls that are not over.
+    /// When the table is full of calls that are not over, or there are [`SAME_MAX`] of them.
     pub(crate) fn insert(
         &mut self,
         now: Timestamp,
         fingerprint: u128,
         member: Member,
     ) -> Result<CallRef, Full> {
-        debug_assert!(self.find(fingerprint).is_none(), "one entry for each Call-ID");
+        let same = |slot: &&u32| {
+            let call = self.slots[**slot as usize].call.as_ref();
+            call.is_some_and(|call| call.fingerprint == fingerprint)
+        };
+        if self.by_fingerprint.iter_hash(fingerprint as u64).filter(same).count() >= SAME_MAX {
+            return Err(Full);
+        }
         if self.len() >= self.calls_max && !self.evict() {
             return Err(Full);
         }
@@ -202,10 +235,11 @@ impl Calls {
         }
     }
 
-    /// A request of this identity, which begins something, goes before others or does not. Of one
+    /// An INVITE of this identity, which begins something, goes before others or does not. Of one
     /// that is known already it is not known any more: its repetitions are not judged again.
     pub(crate) fn note_priority(&mut self, call: CallRef, identity: u64, has_priority: bool) {
-        if let Some(entry) = self.get_mut(call).filter(|entry| !entry.is_repeated(identity)) {
+        let invite = Transaction { identity, method: Method::Invite };
+        if let Some(entry) = self.get_mut(call).filter(|entry| !entry.is_repeated(invite)) {
             entry.has_priority = has_priority;
         }
     }
@@ -254,13 +288,13 @@ impl Calls {
     }
 
     /// True if this transaction was seen before: still open, or over.
-    pub(crate) fn is_repeated(&self, call: CallRef, identity: u64) -> bool {
-        self.get(call).is_some_and(|entry| entry.is_repeated(identity))
+    pub(crate) fn is_repeated(&self, call: CallRef, transaction: Transaction) -> bool {
+        self.get(call).is_some_and(|entry| entry.is_repeated(transaction))
     }
 
     /// True if this transaction has had its final response.
-    pub(crate) fn has_ended(&self, call: CallRef, identity: u64) -> bool {
-        self.get(call).is_some_and(|entry| entry.has_ended(identity))
+    pub(crate) fn has_ended(&self, call: CallRef, transaction: Transaction) -> bool {
+        self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
     /// When a transaction of a call that is not established was sent to its back end; `None` if
@@ -279,13 +313,29 @@ impl Calls {
         self.get(call)?.parties(transaction)
     }
 
+    /// Whether a response with this status to the call's INVITE could tell of another dialog.
+    pub(crate) fn wants_dialog(&self, call: CallRef, status: u16) -> bool {
+        self.get(call).is_some_and(|entry| entry.wants_dialog(status))
+    }
+
+    /// Whether one more request may pass within a call; if so, it is counted. Where the `call` is
+    /// not known, by its fingerprint.
+    pub(crate) fn take_rate(&mut self, now: Timestamp, call: CallRef, fingerprint: u128) -> bool {
+        match self.get_mut(call) {
+            Some(entry) => entry.take_rate(now),
+            None => self.rates.take(now, fingerprint),
+        }
+    }
+
     /// A request goes to `member`, which `picker` is for. A call that it begins is counted there as
     /// what is `held`, if anything is.
+    #[allow(clippy::too_many_arguments, reason = "a request and where it goes")]
     pub(crate) fn on_request(
         &mut self,
         now: Timestamp,
         call: CallRef,
         transaction: Transaction,
+        evidence: Evidence,
         member: Member,
         picker: &Picker,
         held: Option<Lease>,
@@ -294,7 +344,7 @@ impl Calls {
         self.change(call, |entry| {
             // A token may lead elsewhere than the entry: such a request is no part of it.
             if entry.member == member {
-                entry.on_request(now, transaction, picker, held, idle_max);
+                entry.on_request(now, transaction, evidence, picker, held, idle_max);
             }
         });
     }
@@ -306,9 +356,12 @@ impl Calls {
         now: Timestamp,
         call: CallRef,
         transaction: Transaction,
+        evidence: Evidence,
     ) {
         let idle_max = self.idle_max;
-        self.change(call, |entry| entry.on_request_from_backend(now, transaction, idle_max));
+        self.change(call, |entry| {
+            entry.on_request_from_backend(now, transaction, evidence, idle_max);
+        });
     }
 
     /// A response to `transaction` passed, from the back end or to it.

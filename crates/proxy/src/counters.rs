@@ -39,11 +39,13 @@ pub enum DropReason {
     Unresolved,
     /// It claims to belong to a call and was not found to, and the queue of such was full.
     Unverified,
+    /// Beyond what may pass within one call.
+    CallFlood,
 }
 
 impl DropReason {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
@@ -58,6 +60,7 @@ impl DropReason {
         Self::Banned,
         Self::Unresolved,
         Self::Unverified,
+        Self::CallFlood,
     ];
 
     /// Its name in metrics.
@@ -77,6 +80,7 @@ impl DropReason {
             Self::Banned => "banned",
             Self::Unresolved => "unresolved",
             Self::Unverified => "unverified",
+            Self::CallFlood => "call_flood",
         }
     }
 }

@@ -17,7 +17,7 @@ use tidegate_world::{
 
 use crate::amplification::Verified;
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
-use crate::calls::{CallRef, Calls, Member, Transaction};
+use crate::calls::{CallRef, Calls, Evidence, Member, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::headroom::Door;
 use crate::instead::status_of;
@@ -31,6 +31,7 @@ use crate::secret::{Keys, TokenKeys};
 use crate::settings::{Mode, PoolSettings, Rule, Settings};
 use crate::stateful::Transactions;
 use crate::tiering::Tiering;
+use crate::token::Minutes;
 use crate::unreachable::Unreachable;
 use crate::verification::Shown;
 
@@ -51,6 +52,8 @@ pub(crate) struct Endpoint {
     calls: Calls,
     transactions: Transactions,
     failure_pause: Duration,
+    /// Unix time at [`Timestamp::ZERO`].
+    start: Duration,
     pub(crate) tiering: Tiering,
     /// What the last service has shown of the sender.
     pub(crate) shown: Shown,
@@ -86,6 +89,7 @@ impl Endpoint {
             names: Names::new(&settings),
             calls: Calls::new(settings.calls_max, settings.idle_max),
             failure_pause: settings.failure_pause,
+            start: settings.start,
             transactions: Transactions::new(
                 settings.transactions_max,
                 settings.transaction_bytes_max,
@@ -192,6 +196,11 @@ impl Endpoint {
     pub(crate) fn tier_elsewhere(&self) -> Tier {
         let is_stateless = |pool: &PoolSettings| pool.mode == Mode::Stateless;
         if self.pools.iter().all(is_stateless) { Tier::Stateless } else { Tier::Stateful }
+    }
+
+    /// What time it is for route tokens.
+    pub(crate) fn minutes(&self, now: Timestamp) -> Minutes {
+        Minutes::at(self.start, now)
     }
 
     pub(crate) fn failure_pause(&self) -> Duration {
@@ -355,6 +364,7 @@ impl Endpoint {
         &mut self.pickers[usize::from(pool)]
     }
 
+    #[allow(clippy::too_many_arguments, reason = "a request and where it goes")]
     /// Counts a request on the back end that it goes to, and a call that it begins as what is `held`
     /// there.
     pub(crate) fn count_request(
@@ -363,10 +373,11 @@ impl Endpoint {
         call: CallRef,
         member: Member,
         transaction: Transaction,
+        evidence: Evidence,
         held: Option<Lease>,
     ) {
         let picker = &self.pickers[usize::from(member.pool)];
-        self.calls.on_request(now, call, transaction, member, picker, held);
+        self.calls.on_request(now, call, transaction, evidence, member, picker, held);
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {

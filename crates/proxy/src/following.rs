@@ -7,9 +7,10 @@ use tidegate_balance::{Assigned, Lease};
 use tidegate_sip::Method;
 use tidegate_world::{Received, Timestamp};
 
-use crate::calls::{Answer, Call, CallRef, Member, Transaction};
+use crate::calls::{Answer, Call, CallRef, Evidence, Member, Transaction};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
+use crate::evidence::Known;
 use crate::instead::Instead;
 use crate::picking::{Chosen, demand_of};
 use crate::request::Request;
@@ -26,10 +27,14 @@ impl Endpoint {
         now: Timestamp,
         request: &Request<'_>,
         routes: &Routes,
-        call: Option<CallRef>,
-        fingerprint: u128,
-        is_new: bool,
+        known: &Known,
     ) -> Result<Option<Hop>, Instead> {
+        let Known { fingerprint, call, evidence, is_new, is_invented } = *known;
+        let is_judged = is_new && (call.is_none() || request.method != Method::Invite);
+        let is_known = call.is_some() || routes.token.is_some();
+        if is_known && !is_judged && !self.may_pass(now, request, known) {
+            return Err(Instead::Drop(DropReason::CallFlood));
+        }
         if let Some(token) = routes.token {
             // Only back ends are honoured that are configured, or were a while ago.
             if let Some(owner) = self.addresses().member(token.backend) {
@@ -39,8 +44,9 @@ impl Endpoint {
                 };
                 let entry = call.and_then(|call| self.calls().get(call)).filter(is_there);
                 let member = entry.map_or(owner, |entry| entry.member);
-                let is_invite = is_new && request.method == Method::Invite;
-                let (member, call, held) = if is_invite && self.begins(call, request, member) {
+                let is_invite = is_invented || is_new && request.method == Method::Invite;
+                let begins = is_invite && self.begins(call, request, evidence, member);
+                let (member, call, held) = if begins {
                     let (call, held) = self.begin_at(now, owner, call, request, fingerprint)?;
                     (owner, call, held)
                 } else {
@@ -52,7 +58,7 @@ impl Endpoint {
                     Some(_) => token.backend,
                     None => hop.target,
                 };
-                return Ok(Some(Hop { target, held, ..hop }));
+                return Ok(Some(Hop { target, held, evidence, ..hop }));
             }
             if self.addresses().was_removed(token.backend) {
                 return Ok(Some(Hop {
@@ -66,6 +72,7 @@ impl Endpoint {
                     choice: None,
                     held: None,
                     egress: None,
+                    evidence,
                 }));
             }
             // A process that has just started knows no names yet. A 481 would end the dialog (RFC
@@ -79,7 +86,7 @@ impl Endpoint {
         let Some(entry) = self.calls().get(call) else { return Ok(None) };
         let Call { member, answered, phase, has_priority: had_priority, .. } = *entry;
         let goes_on = phase.goes_on();
-        let stays = self.toward(member, call, routes.own);
+        let stays = Hop { evidence, ..self.toward(member, call, routes.own) };
         if !is_new {
             return Ok(Some(stays));
         }
@@ -87,7 +94,7 @@ impl Endpoint {
         let key = self.choice_key(member.pool, request, fingerprint);
         let stays = Hop { choice: Some((member.pool, key)), ..stays };
         let Request { method, identity, .. } = *request;
-        let begins = self.begins(Some(call), request, member);
+        let begins = self.begins(Some(call), request, evidence, member);
         // A repetition is not judged at the door, and not given priority there.
         let demand = demand_of(method, request.has_priority || !begins && had_priority);
         if begins {
@@ -107,7 +114,7 @@ impl Endpoint {
                 return Ok(Some(stays));
             }
             // What is over takes no call along that goes on.
-            if goes_on && self.calls().has_ended(call, identity) {
+            if goes_on && self.calls().has_ended(call, Transaction { identity, method }) {
                 return Err(self.nobody(now, member.pool, None));
             }
         }
@@ -117,7 +124,7 @@ impl Endpoint {
             Ok(Chosen { member, key, call: held }) => {
                 self.move_call(call, identity, member);
                 let choice = Some((member.pool, key));
-                Ok(Some(Hop { choice, held, ..self.toward(member, call, routes.own) }))
+                Ok(Some(Hop { choice, held, evidence, ..self.toward(member, call, routes.own) }))
             }
             Err(why) => {
                 // What we answer ourselves is over, wherever it was sent before.
@@ -131,23 +138,36 @@ impl Endpoint {
     /// Whether a request that belongs to no dialog, and goes to `member`, is new for the limits
     /// there: it has to find headroom.
     ///
-    /// It is not if it repeats what the entry of its `call` has on record. Nor is an INVITE that finds
-    /// its call counted at that very back end: it is another copy of the one that is (RFC 3261
-    /// §8.2.2.2), and nothing more is counted for it. Any other INVITE would be counted as one call
-    /// more: its call is over, or not known, or is counted nowhere, for a back end has made it itself
-    /// and it leads back to one. Other requests are new unless they have the Call-ID of a call that
-    /// goes on.
-    fn begins(&self, call: Option<CallRef>, request: &Request<'_>, member: Member) -> bool {
-        let Some((call, entry)) = call.and_then(|call| Some((call, self.calls().get(call)?)))
-        else {
+    /// It is not if it repeats what the entry of its `call` has on record. Nor is another copy of the
+    /// INVITE that the call is counted for at that very back end (RFC 3261 §8.2.2.2), and nothing
+    /// more is counted for it. Any other INVITE would be counted as one call more: its call is over,
+    /// or not known, or is counted nowhere, for a back end has made it itself and it leads back to
+    /// one.
+    fn begins(
+        &self,
+        call: Option<CallRef>,
+        request: &Request<'_>,
+        evidence: Evidence,
+        member: Member,
+    ) -> bool {
+        let Some(entry) = call.and_then(|call| self.calls().get(call)) else {
             return true;
         };
-        let is_repeated = self.calls().is_repeated(call, request.identity);
-        !is_repeated
-            && match request.method {
-                Method::Invite => entry.member != member || !entry.is_counted(),
-                _ => !entry.phase.goes_on(),
-            }
+        let Request { identity, method, .. } = *request;
+        let is_copy = || entry.is_counted() && entry.is_copied_by(evidence.copy);
+        !entry.is_repetition(Transaction { identity, method }, evidence.copy)
+            && (entry.member != member || !is_copy())
+    }
+
+    /// Whether a request within a call, or another copy of the INVITE that begins it, may pass: one
+    /// call is no way around what new work is held to. What it repeats does not count, and who
+    /// keeps transactions has not come here with a repetition.
+    fn may_pass(&mut self, now: Timestamp, request: &Request<'_>, known: &Known) -> bool {
+        let call = known.call.unwrap_or(CallRef::NONE);
+        let Request { identity, method, .. } = *request;
+        let is_repeated = method != Method::Ack
+            && self.calls().is_repeated(call, Transaction { identity, method });
+        is_repeated || self.calls_mut().take_rate(now, call, known.fingerprint)
     }
 
     /// An INVITE begins a call at this back end, which is named in its Route: nobody stands in for it
@@ -202,6 +222,7 @@ impl Endpoint {
             choice: None,
             held: None,
             egress: None,
+            evidence: Evidence::default(),
         }
     }
 

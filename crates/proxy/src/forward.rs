@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use tidegate_sip::{Method, reply_target};
-use tidegate_transaction::identity;
+use tidegate_transaction::{Key, identity, is_unique};
 use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
 
 use crate::branch::{Branch, BranchText};
-use crate::calls::Transaction;
+use crate::calls::{Call, Transaction};
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::onward::Onward;
@@ -24,7 +24,7 @@ impl Endpoint {
         hop: Hop,
     ) -> Result<(), Instead> {
         let ingress = self.addresses().listener_at(received.path.local);
-        let onward = self.onward(ingress, &hop)?;
+        let onward = self.onward(now, ingress, &hop)?;
         let branch = self.branch(received, request, ingress);
         let text = match self.lost_branch(now, received, request, &hop) {
             Some(text) => text,
@@ -37,7 +37,7 @@ impl Endpoint {
         let transaction = Transaction { identity: branch.identity, method: request.method };
         // An ACK and a CANCEL share the identity of their INVITE.
         let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
-        let is_repeated = self.calls().is_repeated(hop.call, transaction.identity);
+        let is_repeated = self.calls().is_repeated(hop.call, transaction);
         if alone && is_repeated {
             self.counters.retransmissions.add(1);
         }
@@ -61,7 +61,12 @@ impl Endpoint {
     }
 
     /// How a request goes to `hop`.
-    pub(crate) fn onward(&self, ingress: usize, hop: &Hop) -> Result<Onward, Instead> {
+    pub(crate) fn onward(
+        &self,
+        now: Timestamp,
+        ingress: usize,
+        hop: &Hop,
+    ) -> Result<Onward, Instead> {
         Ok(Onward {
             target: hop.target,
             member: hop.member,
@@ -71,6 +76,7 @@ impl Endpoint {
             own_routes: hop.own_routes as u8,
             is_strict: hop.is_strict,
             max_breadth: None,
+            made: self.minutes(now),
         })
     }
 
@@ -85,9 +91,12 @@ impl Endpoint {
     pub(crate) fn note_request(&mut self, now: Timestamp, hop: Hop, transaction: Transaction) {
         match hop.member {
             Some(member) if hop.toward_backend => {
-                self.count_request(now, hop.call, member, transaction, hop.held);
+                let Hop { call, evidence, held, .. } = hop;
+                self.count_request(now, call, member, transaction, evidence, held);
             }
-            _ => self.calls_mut().on_request_from_backend(now, hop.call, transaction),
+            _ => {
+                self.calls_mut().on_request_from_backend(now, hop.call, transaction, hop.evidence);
+            }
         }
     }
 
@@ -109,13 +118,27 @@ impl Endpoint {
             listener: ingress as u8,
             asked: is_wildcard.then(|| received.path.local.ip()),
             shard: self.shard() as u8,
-            identity: self.identity(request),
+            identity: request.identity,
         }
     }
 
     /// What stays the same over all copies of a request.
     pub(crate) fn identity(&self, request: &Request<'_>) -> u64 {
         let hash = |parts: &[&[u8]]| self.keys().identity.hash(parts);
-        identity(&request.essentials, request.uri_text, hash)
+        let Request { essentials, method, method_name: name, uri_text: uri, .. } = request;
+        let to_tag = essentials.to.tag();
+        let of = |to_tag| identity(essentials, *method, name, uri, to_tag, hash);
+        if request.method != Method::Ack || is_unique(essentials.via.branch().unwrap_or_default()) {
+            return of(to_tag);
+        }
+        // RFC 3261 §17.2.3, without the magic cookie: the ACK has the To-tag of the response, its
+        // INVITE only if it was within a dialog.
+        let within = of(to_tag);
+        let fingerprint = self.keys().call.fingerprint(essentials.call_id);
+        let invite = Transaction { identity: within, method: Method::Invite };
+        let is_of = |call: &Call| call.is_repeated(invite);
+        let is_known = self.transactions().find(Key::new(within, Method::Ack)).is_some()
+            || self.calls().find_where(fingerprint, is_of).is_some();
+        if is_known { within } else { of(None) }
     }
 }

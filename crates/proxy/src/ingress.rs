@@ -241,7 +241,7 @@ impl Ingress {
     ) -> Judged {
         self.gate.on_backlog(self.backlog());
         if let Some(ban) = self.watchman.ban_of(now, &received.path, endpoint)
-            && !(may_go_on(&ban, &received) && endpoint.verifies(&received))
+            && !(may_go_on(&ban, &received) && endpoint.verifies(now, &received))
         {
             self.watchman.on_banned(now, &received.path, endpoint, &ban);
             let fate = Fate::Drop(DropReason::Banned);
@@ -339,7 +339,7 @@ impl Ingress {
         let is_refusing = self.is_full_behind || self.gate.is_refusing();
         let outline = is_refusing && self.disposing.answers();
         let wanted = Wanted { outline, reinvites: self.reinvites };
-        let reading = match read(&received, endpoint, wanted) {
+        let reading = match read(now, &received, endpoint, wanted) {
             Ok(reading) => reading,
             Err(Unread::Dropped(class, why)) => {
                 return Judged { class, read: true, fate: Fate::Drop(why) };
@@ -435,7 +435,7 @@ impl Ingress {
             return false;
         }
         let waits_with_invite = |invite| self.lanes.has_invite(invite);
-        !reading.cancels.is_some_and(waits_with_invite) && !endpoint.verifies(received)
+        !reading.cancels.is_some_and(waits_with_invite) && !endpoint.verifies(now, received)
     }
 
     /// The next message whose turn it is; `None` if none is to be served now.

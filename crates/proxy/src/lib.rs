@@ -20,6 +20,7 @@ mod class;
 mod counters;
 mod disposing;
 mod endpoint;
+mod evidence;
 mod fate;
 mod following;
 mod forward;

@@ -33,6 +33,7 @@ use tidegate_transaction::identity_of_branch;
 use tidegate_world::{Received, Timestamp};
 
 use crate::branch::BranchText;
+use crate::calls::Transaction;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::onward::Onward;
@@ -126,6 +127,7 @@ impl Endpoint {
                 own_routes,
                 is_strict: false,
                 max_breadth: None,
+                made: self.minutes(now),
             };
             let remote = received.path.remote;
             let bytes = self.write_request(remote, request, &onward, text.as_bytes())?;
@@ -153,7 +155,10 @@ impl Endpoint {
         }
         let may_be_lost = request.method == Method::Cancel
             && hop.tier == Tier::Stateful
-            && !self.calls().is_repeated(hop.call, request.identity);
+            && !self.calls().is_repeated(
+                hop.call,
+                Transaction { identity: request.identity, method: request.method },
+            );
         may_be_lost.then(|| self.branch_of_before(now, received, request, hop.target)).flatten()
     }
 
@@ -289,7 +294,9 @@ impl Endpoint {
         let hash = |parts: &[&[u8]]| self.keys().identity.hash(parts);
         let Some(via) = &passage.next else { return true };
         let branch = via.branch().unwrap_or_default();
-        let Some(identity) = identity_of_branch(branch, via.sent_by, hash) else { return true };
+        // A CANCEL has the identity of its INVITE.
+        let identity = identity_of_branch(branch, via.sent_by, Method::Invite, b"", hash);
+        let Some(identity) = identity else { return true };
         let text_hash = hash(&[text]);
         let target = canonical(received.path.remote);
         if is_cancel {

@@ -18,7 +18,7 @@ use crate::origin::Own;
 use crate::request::Request;
 use crate::request_uri::cleaned;
 use crate::settings::canonical;
-use crate::token::RouteToken;
+use crate::token::{Minutes, RouteToken};
 
 /// What we insert on top: a Via and up to two Record-Routes, with host names of up
 /// to 255 characters each.
@@ -47,6 +47,8 @@ pub(crate) struct Onward {
     pub(crate) is_strict: bool,
     /// What is written as Max-Breadth, RFC 5393 §5.3.3.
     pub(crate) max_breadth: Option<u32>,
+    /// When it came: a token says so, and the same whenever it is written again.
+    pub(crate) made: Minutes,
 }
 
 impl Endpoint {
@@ -129,7 +131,7 @@ impl Endpoint {
                 (Some(_), false) => canonical(source),
                 (None, _) => self.backend(member).address().unwrap_or(onward.target),
             };
-            let token = RouteToken { shard: self.shard() as u8, backend };
+            let token = RouteToken { shard: self.shard() as u8, backend, made: onward.made };
             let token = token.encode(self.keys(), request.essentials.call_id);
             // Both sides see us by the listener on their own: the nearer one is on top. But an
             // address of this instance alone goes with it, and the dialog shall not.

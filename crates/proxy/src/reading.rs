@@ -3,7 +3,7 @@
 
 use tidegate_control::Bucket;
 use tidegate_sip::{Malformed, Method, Outline, Scan, ScanStart, glance, scan};
-use tidegate_world::Received;
+use tidegate_world::{Received, Timestamp};
 
 use crate::class::Class;
 use crate::counters::DropReason;
@@ -52,6 +52,7 @@ pub(crate) struct Wanted {
 
 /// Reads a message.
 pub(crate) fn read<'a>(
+    now: Timestamp,
     received: &'a Received,
     endpoint: &Endpoint,
     wanted: Wanted,
@@ -87,21 +88,23 @@ pub(crate) fn read<'a>(
         unreachable!("responses have a class by their start line")
     };
     let class = by_start
-        .unwrap_or_else(|| Class::of_request(method, endpoint.knows(method, &scan, received)));
+        .unwrap_or_else(|| Class::of_request(method, endpoint.knows(now, method, &scan, received)));
     match class {
         // The CANCEL of an INVITE that still waits must not be served before it.
         // RFC 3261 §9.1: it has Call-ID, topmost Via and the number in CSeq of its INVITE.
         Class::Cancel if !endpoint.has_served(&scan) => {
-            let cancels = Some(endpoint.fingerprint(&scan));
+            let cancels = Some(endpoint.fingerprint(&scan, &received.bytes));
             Ok(Reading { cancels, ..reading(class, Lane::of(class)) })
         }
         // Without a To-tag it repeats what began a call of ours.
         Class::InDialog if wanted.reinvites && is_invite && scan.to_tag.is_some() => {
-            let (bucket, fingerprint) = (Some(Bucket::Session), Some(endpoint.fingerprint(&scan)));
+            let (bucket, fingerprint) =
+                (Some(Bucket::Session), Some(endpoint.fingerprint(&scan, &received.bytes)));
             Ok(Reading { bucket, fingerprint, outline, ..reading(class, Lane::of(class)) })
         }
         _ if class.is_new_work() => {
-            let (bucket, fingerprint) = (class.bucket(), Some(endpoint.fingerprint(&scan)));
+            let (bucket, fingerprint) =
+                (class.bucket(), Some(endpoint.fingerprint(&scan, &received.bytes)));
             let begins_call = is_invite && scan.to_tag.is_none();
             let read = reading(class, Lane::of(class));
             Ok(Reading { bucket, fingerprint, outline, begins_call, ..read })

@@ -8,7 +8,7 @@ use tidegate_transaction::Key;
 use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
-use crate::calls::{Answer, Member, Transaction};
+use crate::calls::{Member, Transaction};
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::probes::ProbeAnswer;
@@ -88,12 +88,13 @@ impl Endpoint {
             Asked::Stateless(branch) => {
                 self.tiering.note(Tier::Stateless);
                 self.note_alive(now, present);
-                let call = self.calls().find(self.keys().call.fingerprint(passage.call_id));
+                let (method, status) = (passage.cseq.method, passage.status);
+                let transaction = Transaction { identity: branch.identity, method };
+                let fingerprint = self.keys().call.fingerprint(passage.call_id);
+                let call = self.calls().find_of(fingerprint, transaction);
                 if let Some(call) = call {
-                    let transaction =
-                        Transaction { identity: branch.identity, method: passage.cseq.method };
-                    let (method, status) = (passage.cseq.method, passage.status);
-                    let answer = Answer::read(method, status, &received.bytes, member.is_some());
+                    let bytes = &received.bytes;
+                    let answer = self.read_answer(call, method, status, bytes, member.is_some());
                     if status == 503
                         && let Some(member) = present
                         && let Some(sent) = self.calls().sent_at(call, transaction)
@@ -106,7 +107,7 @@ impl Endpoint {
                         }
                     }
                     if let Some(member) = member.filter(|_| status >= 200)
-                        && !self.calls().has_ended(call, transaction.identity)
+                        && !self.calls().has_ended(call, transaction)
                     {
                         self.backend(member).on_final(method == Method::Invite, status);
                     }

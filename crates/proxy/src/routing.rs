@@ -2,7 +2,7 @@
 //!
 //! Strangers reach pools only. Pool members and trusted sources reach Route sets
 //! and addresses. A request belongs to a dialog if its route token verifies or the
-//! call table knows its Call-ID; a To-tag alone is nobody's word.
+//! call table knows the dialog by its tags; a To-tag alone is nobody's word.
 
 use std::net::SocketAddr;
 
@@ -12,8 +12,9 @@ use tidegate_sip::{Message, Method};
 use tidegate_world::{Received, Timestamp};
 
 use crate::amplification::caller_of;
-use crate::calls::{CallRef, Member};
+use crate::calls::{CallRef, Evidence, Member};
 use crate::endpoint::Endpoint;
+use crate::evidence::Known;
 use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::picking::{Chosen, demand_of};
@@ -41,6 +42,8 @@ pub(crate) struct Hop {
     pub(crate) held: Option<Lease>,
     /// The listener that our Record-Route names for the other side of the dialog.
     pub(crate) egress: Option<u8>,
+    /// What the request says of its call.
+    pub(crate) evidence: Evidence,
 }
 
 /// The leading Route values that name us, and what follows them.
@@ -76,8 +79,6 @@ impl Endpoint {
         routes.token = routes.token.or(request.token);
         // Only a token of ours shows that the Routes are what we recorded.
         let egress = routes.egress.filter(|_| routes.token.is_some());
-        let fingerprint = self.keys().call.fingerprint(call_id);
-        let call = self.calls().find(fingerprint);
         // A back end that was taken out of the configuration still ends its dialogs, by its token.
         let remote = canonical(received.path.remote);
         let is_removed = |token: RouteToken| {
@@ -87,8 +88,11 @@ impl Endpoint {
             Origin::Stranger if routes.token.is_some_and(is_removed) => (Origin::Trusted, true),
             origin => (origin, false),
         };
+        let known = self.known(request, matches!(origin, Origin::Member(_)));
+        let Known { fingerprint, call, evidence, is_new, .. } = known;
+        // A token that is too old opens nothing by itself.
+        routes.token = routes.token.filter(|token| call.is_some() || self.is_fresh(now, token));
         let in_dialog = essentials.to.tag().is_some();
-        let is_new = !in_dialog && !matches!(method, Method::Ack | Method::Cancel);
         let ours = self.addresses().is_own_target(uri, received.path.local);
         // What a back end sends is not counted where it goes to.
         let from_member = matches!(origin, Origin::Member(_));
@@ -125,7 +129,7 @@ impl Endpoint {
             self.on_verified(now, &received.path);
         }
         if !outward && !forks {
-            if let Some(hop) = self.follow(now, request, &routes, call, fingerprint, is_new)? {
+            if let Some(hop) = self.follow(now, request, &routes, &known)? {
                 return Ok(Hop { egress, ..hop });
             }
             if !is_new && (origin == Origin::Stranger || ours) {
@@ -154,6 +158,7 @@ impl Endpoint {
                     choice: None,
                     held: None,
                     egress,
+                    evidence,
                 })
             }
             // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as
@@ -178,7 +183,7 @@ impl Endpoint {
                     self.choose_tier(member.pool, call, !request.has_its_share);
                 }
                 let choice = is_new.then_some((member.pool, key));
-                Ok(Hop { choice, held, ..self.toward(member, call, routes.own) })
+                Ok(Hop { choice, held, evidence, ..self.toward(member, call, routes.own) })
             }
             Way::Address(target, is_strict) => {
                 if self.addresses().is_own_socket(target, received.path.local) {
@@ -211,6 +216,7 @@ impl Endpoint {
                     choice: None,
                     held: None,
                     egress,
+                    evidence,
                 })
             }
         }
@@ -273,10 +279,22 @@ impl Endpoint {
         }
     }
 
+    /// Whether a token opens something by itself.
+    fn is_fresh(&self, now: Timestamp, token: &RouteToken) -> bool {
+        token.is_fresh(self.minutes(now))
+    }
+
     /// Whether the Route set of a request shows that it belongs to a dialog of ours.
-    pub(crate) fn has_route_token(&self, received: &Received, call_id: &[u8]) -> bool {
+    pub(crate) fn has_route_token(
+        &self,
+        now: Timestamp,
+        received: &Received,
+        call_id: &[u8],
+    ) -> bool {
         let Ok(message) = Message::parse(&received.bytes) else { return false };
-        self.routes(received, &message, call_id, 0).is_ok_and(|routes| routes.token.is_some())
+        let routes = self.routes(received, &message, call_id, 0);
+        let token = routes.ok().and_then(|routes| routes.token);
+        token.is_some_and(|token| self.is_fresh(now, &token))
     }
 
     /// Where a request without a further Route goes: by the rules.

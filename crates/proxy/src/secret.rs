@@ -87,6 +87,23 @@ impl Keyed {
         Self(hasher.finish128().as_bytes())
     }
 
+    /// Hides `bytes` from whoever has no key, or shows them again. `mac` is the keyed hash of what is
+    /// hidden and of all that goes with it.
+    ///
+    /// This is the construction of RFC 5297 (SIV): the bytes are combined with the key stream that
+    /// belongs to the MAC as its initial value, so nothing has to be drawn, the same content gives
+    /// the same text, and different contents have streams that have nothing to do with each other.
+    /// That two of n contents have one MAC of 64 bits has a probability of n²/2^65, and shows no
+    /// more than how they differ.
+    pub(crate) fn veil(&self, mac: u64, bytes: &mut [u8]) {
+        for (number, block) in (0u64..).zip(bytes.chunks_mut(16)) {
+            let mut hasher = SipHasher24Wide::new_with_key(&self.0);
+            hasher.write(&(u128::from(mac) << 64 | u128::from(number)).to_le_bytes());
+            let stream = hasher.finish128().as_bytes();
+            block.iter_mut().zip(stream).for_each(|(byte, key)| *byte ^= key);
+        }
+    }
+
     /// 64 bits from `parts`; each is preceded by its length, so that no two
     /// different lists of parts are the same input.
     #[inline]
@@ -140,8 +157,12 @@ pub(crate) struct Keys {
     pub(crate) loops: Keyed,
     /// Sources of messages.
     pub(crate) source: Keyed,
+    /// Hash of the tags of a dialog, and of what copies of an INVITE have in common.
+    pub(crate) dialog: Keyed,
     /// To-tags of replies made without state.
     pub(crate) tag: Keyed,
+    /// Hides addresses in branches.
+    pub(crate) veil: Keyed,
     tokens: TokenMacs,
 }
 
@@ -150,10 +171,18 @@ struct TokenMacs {
     /// The mark of the key that makes tokens.
     current: u8,
     /// The current one first.
-    macs: Vec<Keyed>,
+    macs: Vec<TokenFunctions>,
     /// By mark, where its MAC stands: from 1, and 0 if there is none. It is looked up for each
     /// request within a call, and for whatever is said to be one.
     places: [u8; 256],
+}
+
+/// What one key of route tokens does.
+pub(crate) struct TokenFunctions {
+    /// Makes the MAC.
+    pub(crate) mac: Keyed,
+    /// Hides the content.
+    pub(crate) veil: Keyed,
 }
 
 impl Keys {
@@ -168,6 +197,8 @@ impl Keys {
             before: None,
             loops: of("loops"),
             source: of("source"),
+            dialog: of("dialog"),
+            veil: of("veil"),
             tag: of("tag"),
             tokens: TokenMacs::new(&secret.tokens),
         }
@@ -190,13 +221,13 @@ impl Keys {
         self.tokens = TokenMacs::new(tokens);
     }
 
-    /// The MAC that makes tokens, and the mark of its key.
-    pub(crate) fn token(&self) -> (u8, &Keyed) {
+    /// What makes tokens, and the mark of its key.
+    pub(crate) fn token(&self) -> (u8, &TokenFunctions) {
         (self.tokens.current, self.tokens.macs.first().expect("there is a current key"))
     }
 
-    /// The MAC of the key with this mark: no more than one is tried on a forged token.
-    pub(crate) fn token_of(&self, mark: u8) -> Option<&Keyed> {
+    /// What the key with this mark does: no more than one is tried on a forged token.
+    pub(crate) fn token_of(&self, mark: u8) -> Option<&TokenFunctions> {
         let place = self.tokens.places[usize::from(mark)];
         self.tokens.macs.get(usize::from(place).checked_sub(1)?)
     }
@@ -209,7 +240,11 @@ impl TokenMacs {
         for (place, key) in (1..).zip(all()) {
             places[usize::from(key.mark())] = place;
         }
-        let macs = all().map(|key| Keyed::derive(&key.key, "token")).collect();
+        let functions = |key: &TokenKey| {
+            let of = |purpose| Keyed::derive(&key.key, purpose);
+            TokenFunctions { mac: of("token"), veil: of("token veil") }
+        };
+        let macs = all().map(functions).collect();
         Self { current: keys.current.mark(), macs, places }
     }
 }

@@ -311,6 +311,9 @@ pub struct Settings {
     pub idle_max: Duration,
     /// A back end whose delivery failed gets no new calls for this long.
     pub failure_pause: Duration,
+    /// Unix time when the driver's clock began: the age of route tokens is told by it, to other
+    /// instances and to those that come after this one.
+    pub start: Duration,
 }
 
 impl Settings {
@@ -347,6 +350,7 @@ impl Settings {
             queue_bytes_max: 256 << 20,
             idle_max: Duration::from_secs(3 * 3600),
             failure_pause: Duration::from_secs(5),
+            start: Duration::ZERO,
         }
     }
 }

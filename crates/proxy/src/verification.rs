@@ -108,19 +108,25 @@ impl Spare {
 
 impl Endpoint {
     /// Whether a message belongs to something that was begun.
-    pub(crate) fn verifies(&self, received: &Received) -> bool {
+    pub(crate) fn verifies(&self, now: Timestamp, received: &Received) -> bool {
         match glance(&received.bytes) {
             Ok(ScanStart::Response { .. }) => self.verifies_response(received),
             Ok(ScanStart::Request { method, .. }) => scan(&received.bytes)
-                .is_ok_and(|scan| self.verifies_request(method, &scan, received)),
+                .is_ok_and(|scan| self.verifies_request(now, method, &scan, received)),
             Err(_) => false,
         }
     }
 
-    fn verifies_request(&self, method: Method, scan: &Scan<'_>, received: &Received) -> bool {
+    fn verifies_request(
+        &self,
+        now: Timestamp,
+        method: Method,
+        scan: &Scan<'_>,
+        received: &Received,
+    ) -> bool {
         match method {
             Method::Cancel => self.has_served(scan),
-            _ => self.knows(method, scan, received),
+            _ => self.knows(now, method, scan, received),
         }
     }
 

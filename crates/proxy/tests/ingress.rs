@@ -16,6 +16,8 @@ use tidegate_world::Core;
 fn what_finishes_work_is_served_first() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &invite("a"));
+    // Its dialog is early.
+    script.one(BACKEND_A, &sent.answer("183 Session Progress"));
     let to_user = |method, call, cseq, more| request(method, "sip:bob@192.0.2.1", call, cseq, more);
     for text in [
         to_user("MESSAGE", "m", 1, ""),
@@ -177,7 +179,8 @@ fn the_names_in_metrics_stand() {
             "too_long",
             "banned",
             "unresolved",
-            "unverified"
+            "unverified",
+            "call_flood"
         ]
     );
 }

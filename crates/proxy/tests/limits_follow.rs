@@ -15,6 +15,11 @@ fn again(name: &str, cseq: u32, more: &str) -> String {
     request("INVITE", "sip:bob@192.0.2.1", name, cseq, more)
 }
 
+/// The INVITE of `name` with this CSeq as it comes by another path: under another branch.
+fn copy_of(name: &str, cseq: u32) -> String {
+    again(name, cseq, "").replacen("z9hG4bK-", "z9hG4bK-copy-", 1)
+}
+
 fn route(there: &Sent) -> String {
     format!("Route: {}\r\n", there.header("Record-Route"))
 }
@@ -38,9 +43,11 @@ fn an_invite_that_leads_back_to_who_has_made_the_call_takes_headroom_or_goes_now
         let back = forwarded(s.send(CALLER, &again("own", 3, ""))).unwrap();
         assert_eq!((back.to, s.held()), (address(BACKEND_A), vec![1, 0]));
         assert_eq!(call(&mut s, "2").unwrap().to, address(BACKEND_B));
-        // Where it is counted, nothing more is.
-        let copy = forwarded(s.send(CALLER, &again("own", 4, ""))).unwrap();
-        assert_eq!((copy.to, s.held()), (address(BACKEND_A), vec![1, 1]));
+        if !is_up {
+            // Where it is counted, nothing more is for another copy.
+            let copy = forwarded(s.send(CALLER, &copy_of("own", 3))).unwrap();
+            assert_eq!((copy.to, s.held()), (address(BACKEND_A), vec![1, 1]));
+        }
         if is_up {
             end(&mut s, "own");
             assert_eq!(s.held(), [0, 1]);
@@ -81,7 +88,7 @@ fn another_copy_of_a_counted_call_is_not_limited_and_does_not_move_it() {
     for mode in MODES {
         let mut s = limited(mode, [calls(1), calls(1)]);
         assert_eq!(forwarded(s.send(CALLER, &invite("1"))).unwrap().to, address(BACKEND_A));
-        let copy = forwarded(s.send(CALLER, &again("1", 2, ""))).unwrap();
+        let copy = forwarded(s.send(CALLER, &copy_of("1", 1))).unwrap();
         assert_eq!((copy.to, s.held(), refused(&s)), (address(BACKEND_A), vec![1, 0], 0));
         s.send(BACKEND_A, &copy.answer("503 Busy"));
         assert_eq!(s.held(), [1, 0], "whoever has the copy now: {mode:?}");
@@ -107,10 +114,12 @@ fn a_repetition_of_what_is_over_stays_where_it_was_or_counts_anew() {
     // With credentials it is another one.
     assert_eq!(s.one(CALLER, &again("1", 2, "")).to, address(BACKEND_B));
     assert_eq!(s.held(), [0, 1]);
-    // What repeats the first of them does not move the second.
+    // What repeats the first of them does not move the second: it is another call.
     s.gone(1);
     s.backends.backends()[0].set_duty(s.now, Duty::InService);
-    assert_eq!(s.status(CALLER, &invite("1")), 503);
+    let late = s.one(CALLER, &invite("1"));
+    assert_eq!((late.to, s.held()), (address(BACKEND_A), vec![1, 1]));
+    s.send(BACKEND_A, &late.answer("407 Proxy Authentication Required"));
     assert_eq!(s.held(), [0, 1]);
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request};
 use tidegate_balance::{Duty, Fleet, Limits, Muster, Policy, Pool, Post, Site};
 use tidegate_proxy::{Choice, Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
-use tidegate_world::Core as _;
 
 /// A proxy, and the back ends that it shares with nobody.
 struct Reformed {

@@ -78,9 +78,9 @@ fn an_established_call_stays_where_it_is() {
     s.one(BACKEND_A, &out.answer("200 OK"));
     let other = request("INVITE", "sip:bob@192.0.2.1", "c1", 2, "");
     let other = last(s.send(CALLER, &other));
-    let next = last(s.send(BACKEND_A, &other.answer("503 Service Unavailable")));
-    assert_eq!(next.to, address(BACKEND_B));
-    assert_eq!(s.held(), [1, 0]);
+    assert_eq!((other.to, s.held()), (address(BACKEND_B), vec![1, 1]), "it is another call");
+    let next = last(s.send(BACKEND_B, &other.answer("503 Service Unavailable")));
+    assert_eq!((next.to, s.held()), (address(BACKEND_A), vec![2, 0]));
     assert_eq!(s.one(CALLER, &bye).to, address(BACKEND_A));
 
     let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 500)]);
@@ -89,7 +89,7 @@ fn an_established_call_stays_where_it_is() {
     s.one(BACKEND_B, &second.answer("200 OK"));
     assert_eq!(s.held(), [0, 1]);
     s.send(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 2, ""));
-    assert_eq!(s.held(), [0, 1]);
+    assert_eq!(s.held(), [1, 1]);
     assert_eq!(s.one(CALLER, &bye).to, address(BACKEND_B));
 }
 

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_balance as balance;
 use tidegate_balance::{Fleet, Muster, Post};
@@ -32,6 +33,9 @@ pub struct Environment {
     /// Bytes of the machine's memory that messages which are held may take, unless the configuration
     /// says how many; `None`: [`MESSAGE_MEMORY_MAX`].
     pub message_memory: Option<usize>,
+    /// Unix time when the clock of the cores began: other instances tell the age of a route token by
+    /// it. Zero in a run that is to be the same each time.
+    pub start: Duration,
     /// Addresses of back ends that were configured until lately.
     pub removed: Vec<SocketAddr>,
 }
@@ -166,6 +170,7 @@ impl<'a> Assembly<'a> {
             egress_routes: self.environment.egress_routes.clone(),
             removed: self.environment.removed.clone(),
             before: self.environment.before,
+            start: self.environment.start,
             ..usual
         }
     }

@@ -130,6 +130,7 @@ pub fn run(
     let environment = Environment {
         before: predecessor::succeed(state_dir, seed),
         message_memory: Some(memory::available() / 4),
+        start: begun,
         ..environment(config, &listeners, &removed)?
     };
     let assembly = Assembly::new(config, keys, listeners.clone(), seed).within(environment.clone());
@@ -272,6 +273,7 @@ fn environment(
         removed: gone,
         before: None,
         message_memory: None,
+        start: Duration::ZERO,
     })
 }
 

@@ -42,35 +42,57 @@ impl Key {
 }
 
 /// What stays the same over all copies of a request, its ACK and its CANCEL, and tells it from
-/// any other; `hash` is a keyed hash of a list of parts, `uri` the Request-URI.
+/// any other; `hash` is a keyed hash of a list of parts, `name` that of the method, `uri` the Request-URI.
+/// `to_tag` is the request's own, of an ACK that of its INVITE.
 ///
 /// RFC 3261 §17.2.3: "1. the branch parameter in the request is equal to the one in the top Via
 /// header field of the request that created the transaction, and 2. the sent-by value in the top
-/// Via of the request is equal to the one in the request that created the transaction".
+/// Via of the request is equal to the one in the request that created the transaction", and
+/// the method, of which [`Key`] knows no more than that it is an extension.
 ///
 /// Without the magic cookie, after RFC 2543, as in §16.11: "a hash of the topmost Via, the tag in
 /// the To header field, the tag in the From header field, the Call-ID header field, the CSeq
-/// number (but not method), and the Request-URI from the received request". The To-tag is left
-/// out: the ACK to a non-2xx has one that its INVITE had not. So it is for a branch that is the
-/// cookie alone. RFC 4475 §3.2.1: "An element receiving this request [...] could fall back to the
-/// RFC 2543-style transaction identifier."
-pub fn identity(essentials: &Essentials<'_>, uri: &[u8], hash: impl Fn(&[&[u8]]) -> u64) -> u64 {
+/// number (but not method), and the Request-URI from the received request". So it is for a branch
+/// that is the cookie alone. RFC 4475 §3.2.1: "An element receiving this request [...] could fall
+/// back to the RFC 2543-style transaction identifier."
+pub fn identity(
+    essentials: &Essentials<'_>,
+    method: Method,
+    name: &[u8],
+    uri: &[u8],
+    to_tag: Option<&[u8]>,
+    hash: impl Fn(&[&[u8]]) -> u64,
+) -> u64 {
     let Essentials { via, from, call_id, cseq, .. } = essentials;
     let branch = via.branch().unwrap_or_default();
-    if let Some(identity) = identity_of_branch(branch, via.sent_by, &hash) {
+    if let Some(identity) = identity_of_branch(branch, via.sent_by, method, name, &hash) {
         return identity;
     }
-    let from_tag = from.tag().unwrap_or_default();
+    let (from_tag, to_tag) = (from.tag().unwrap_or_default(), to_tag.unwrap_or_default());
     let number = cseq.number.to_be_bytes();
-    hash(&[branch, via.sent_by, from_tag, call_id, &number, uri])
+    hash(&[via.element, to_tag, from_tag, call_id, &number, uri, extension(method, name)])
 }
 
-/// The identity of a request whose branch is the magic cookie and something after it.
+/// The identity of a request of the method with this `name` whose branch [is unique](is_unique) to it.
 pub fn identity_of_branch(
     branch: &[u8],
     sent_by: &[u8],
+    method: Method,
+    name: &[u8],
     hash: impl Fn(&[&[u8]]) -> u64,
 ) -> Option<u64> {
-    let is_unique = branch.len() > COOKIE.len() && branch.starts_with(COOKIE);
-    is_unique.then(|| hash(&[branch, sent_by]))
+    is_unique(branch).then(|| match extension(method, name) {
+        b"" => hash(&[branch, sent_by]),
+        name => hash(&[branch, sent_by, name]),
+    })
+}
+
+/// Whether a branch is the magic cookie and something after it.
+pub fn is_unique(branch: &[u8]) -> bool {
+    branch.len() > COOKIE.len() && branch.starts_with(COOKIE)
+}
+
+/// The name of a method that [`Method`] has no name for; empty for any other.
+fn extension(method: Method, name: &[u8]) -> &[u8] {
+    if method == Method::Other { name } else { b"" }
 }

@@ -41,7 +41,7 @@ pub use client::Client;
 pub use effect::{Acknowledgement, Arrival, Dispatch, Firing, Repetition};
 pub use invite_client::InviteClient;
 pub use invite_server::InviteServer;
-pub use key::{COOKIE, Key, identity, identity_of_branch};
+pub use key::{COOKIE, Key, identity, identity_of_branch, is_unique};
 pub use other_client::OtherClient;
 pub use other_server::OtherServer;
 pub use server::Server;

@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use tidegate_sip::{Message, StartLine};
+use tidegate_sip::{Message, Method, StartLine};
 use tidegate_transaction::{Handle, Key, Table, identity, identity_of_branch};
 use tidegate_world::Timestamp;
 
@@ -39,17 +39,24 @@ fn hash(parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// The key of a request as it comes off the wire.
+/// The key of a request as it comes off the wire; of an ACK, to an INVITE outside a dialog.
 fn key(request: &Request) -> Key {
+    key_of(request, request.method == "ACK")
+}
+
+fn key_of(request: &Request, is_ack_outside: bool) -> Key {
     let Request { method, uri, via, from, to, call_id, number } = request;
     let text = format!(
         "{method} {uri} SIP/2.0\r\nVia: {via}\r\nMax-Forwards: 70\r\nFrom: {from}\r\nTo: {to}\r\n\
          Call-ID: {call_id}\r\nCSeq: {number} {method}\r\nContent-Length: 0\r\n\r\n"
     );
     let message = Message::parse(text.as_bytes()).expect("well-formed");
-    let StartLine::Request { method, uri, .. } = message.start() else { panic!("a request") };
+    let StartLine::Request { method, method_name, uri } = message.start() else {
+        panic!("a request")
+    };
     let essentials = message.essentials().expect("well-formed");
-    Key::new(identity(&essentials, uri, hash), method)
+    let to_tag = essentials.to.tag().filter(|_| !is_ack_outside);
+    Key::new(identity(&essentials, method, method_name, uri, to_tag, hash), method)
 }
 
 /// The INVITE that a CANCEL of this form is for.
@@ -150,6 +157,10 @@ fn without_the_cookie_all_of_the_request_is_compared() {
 fn without_the_cookie_an_ack_has_a_to_tag_that_its_invite_had_not() {
     let ack = Request { method: "ACK", to: "<sip:bob@example.com>;tag=314159", ..OLD_INVITE };
     assert_eq!(key(&ack), key(&OLD_INVITE));
+    // Within a dialog the INVITE has it too, and is another one with another.
+    let within = Request { to: ack.to, ..OLD_INVITE };
+    assert_ne!(key(&within), key(&OLD_INVITE));
+    assert_eq!(key_of(&ack, false), key(&within));
 }
 
 /// RFC 4475 §3.2.1: a branch that is the cookie alone "provides no identifier. [...] An element
@@ -167,8 +178,21 @@ fn the_cookie_alone_identifies_nothing() {
 /// What a gate finds by the branch alone is what the whole message says.
 #[test]
 fn the_branch_alone_gives_the_same_identity() {
-    let of_branch = |branch: &[u8]| identity_of_branch(branch, b"192.0.2.1:5060", hash);
-    assert_eq!(of_branch(b"z9hG4bK776asdhds"), Some(key(&INVITE).identity));
+    let of = |branch: &[u8], method, name: &str| {
+        identity_of_branch(branch, b"192.0.2.1:5060", method, name.as_bytes(), hash)
+    };
+    let of_branch = |branch: &[u8]| of(branch, Method::Invite, "INVITE");
+    for method in ["INVITE", "ACK", "CANCEL", "BYE"] {
+        let key = key(&Request { method, ..INVITE });
+        assert_eq!(of_branch(b"z9hG4bK776asdhds"), Some(key.identity));
+    }
+    // Of extensions a key knows no more than that.
+    let extensions = ["FOO", "BAR"].map(|method| {
+        let key = key(&Request { method, ..INVITE });
+        assert_eq!(of(b"z9hG4bK776asdhds", Method::Other, method), Some(key.identity));
+        key
+    });
+    assert_ne!(extensions[0], extensions[1]);
     for branch in [&b""[..], b"z9hG4b", b"z9hG4bK", b"1", b"az9hG4bK776asdhds"] {
         assert_eq!(of_branch(branch), None, "{}", branch.escape_ascii());
     }

@@ -11,16 +11,22 @@ use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
 
+use super::dialogs::Dialogs;
+use super::rate::Rate;
+use super::transaction::{Answer, Evidence, Open, Transaction, sets_session, work_of};
 use crate::amplification::Budget;
 use crate::shares::Bucket;
-
-use super::transaction::{Answer, Open, Transaction, sets_session, work_of};
 
 /// 64·T1, RFC 3261 §17: the longest a transaction without an answer lives.
 pub(crate) const TRANSACTION_MAX: Duration = Duration::from_secs(32);
 
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
 pub(super) const TIMER_C: Duration = Duration::from_secs(190);
+
+/// How long an answered call without ACK is kept. RFC 3261 §13.3.1.4: "If the server retransmits
+/// the 2xx response for 64*T1 seconds without receiving an ACK, the dialog is confirmed, but the
+/// session SHOULD be terminated. This is accomplished with a BYE", which has as long to be answered.
+pub(super) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2 * TRANSACTION_MAX.as_secs());
 
 /// RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90 seconds."
 const SESSION_MIN: Duration = Duration::from_secs(90);
@@ -81,14 +87,20 @@ pub(crate) struct Call {
     /// Whose share of the table it is of, if it was counted when it began.
     pub(super) share: Option<Bucket>,
     pub(super) deadline: Timestamp,
-    /// When the session expires unless it is refreshed, if it has a session timer.
-    expires: Option<Timestamp>,
-    /// A BYE has passed since it was established.
-    is_leaving: bool,
-    /// The last transactions that are over.
+    /// When the session expires unless it is refreshed; `NEVER` without a session timer.
+    expires: Timestamp,
+    /// What tells its requests from those of others.
+    dialogs: Dialogs,
+    /// What its INVITE has in common with its copies.
+    copy: u32,
+    /// How many requests may pass within it.
+    rate: Rate,
+    /// Both ends have shown that they take it for set up.
+    is_acknowledged: bool,
+    /// The [marks](Transaction::mark) of the last transactions that are over.
     closed: ArrayVec<u64, CLOSED_MAX>,
-    /// Until when the ACK is awaited of the 2xx that set the call up.
-    ack_due: Option<Timestamp>,
+    /// Until when the ACK is awaited of the 2xx that set the call up; `NEVER` if none is.
+    ack_due: Timestamp,
     /// Kept while the call counts, with the identity of the INVITE that it is counted for.
     counted: Option<(u64, Lease)>,
     open: ArrayVec<Open, OPEN_MAX>,
@@ -109,10 +121,13 @@ impl Call {
             budget: Budget::default(),
             share: None,
             deadline: now + TRANSACTION_MAX,
-            expires: None,
-            is_leaving: false,
+            expires: Timestamp::NEVER,
+            dialogs: Dialogs::default(),
+            copy: 0,
+            rate: Rate::default(),
+            is_acknowledged: false,
             closed: ArrayVec::new(),
-            ack_due: None,
+            ack_due: Timestamp::NEVER,
             counted: None,
             open: ArrayVec::new(),
         }
@@ -135,7 +150,7 @@ impl Call {
 
     /// Whether it is answered and not acknowledged.
     pub(super) fn is_unacknowledged(&self) -> bool {
-        self.ack_due.is_some()
+        self.ack_due != Timestamp::NEVER
     }
 
     /// Whether nothing is to come but repetitions.
@@ -145,24 +160,82 @@ impl Call {
 
     /// Whether it is answered and nobody ends it.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.phase == Phase::Established && !self.is_leaving
+        self.phase == Phase::Established && !self.dialogs.are_leaving()
     }
 
     /// When there is something to [give up](Self::expire), or it is to be forgotten.
     pub(super) fn due(&self) -> Timestamp {
         let open = self.open.iter().map(|open| open.until);
-        open.chain(self.ack_due).fold(self.deadline, Timestamp::min)
+        open.fold(self.deadline.min(self.ack_due), Timestamp::min)
     }
 
     /// True if this transaction was seen before: still open, or over.
-    pub(super) fn is_repeated(&self, identity: u64) -> bool {
-        self.has_ended(identity)
+    pub(crate) fn is_repeated(&self, transaction: Transaction) -> bool {
+        let mark = transaction.mark();
+        self.has_ended(transaction) || self.open.iter().any(|open| open.transaction.mark() == mark)
+    }
+
+    /// True if a request with this identity was seen before, of whatever method: a CANCEL has the
+    /// identity of what it cancels.
+    pub(crate) fn has_branch(&self, identity: u64) -> bool {
+        let is_closed = |closed: &u64| closed.wrapping_sub(identity) < Transaction::MARKS;
+        self.closed.iter().any(is_closed)
             || self.open.iter().any(|open| open.transaction.identity == identity)
     }
 
+    /// True if a request that is within no dialog repeats one that was seen before. With the branch
+    /// of an INVITE but for another Request-URI it is another request: it would be to a back end
+    /// that keeps no transactions.
+    pub(crate) fn is_repetition(&self, transaction: Transaction, copy: u32) -> bool {
+        self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
+    }
+
+    /// True for another copy of the INVITE that the call waits to be answered.
+    ///
+    /// RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with
+    /// an ongoing transaction, but the request does not match that transaction [...]. The same
+    /// request has arrived at the UAS more than once, following different paths, most likely due to
+    /// forking." The UAS answers it with 482 where it knows the first, which is at the same back
+    /// end. No more of them are taken for copies than transactions of a call are kept apart.
+    pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
+        copy != 0 && self.phase == Phase::Trying && self.copy == copy && !self.open.is_full()
+    }
+
+    /// Whether a new INVITE may be the next of this entry: nothing is counted for another one.
+    pub(crate) fn may_begin(&self) -> bool {
+        !self.phase.goes_on() || !self.is_counted()
+    }
+
+    /// Whether the call has the dialog with this hash.
+    pub(crate) fn has_dialog(&self, dialog: u32) -> bool {
+        self.dialogs.contains(dialog)
+    }
+
+    /// Whether a response to an INVITE with this status could tell of another dialog.
+    pub(super) fn wants_dialog(&self, status: u16) -> bool {
+        let may_create = status >= 200 || self.phase == Phase::Trying;
+        may_create && self.dialogs.want(status)
+    }
+
+    /// Whether one more request may pass within the call; if so, it is counted.
+    pub(super) fn take_rate(&mut self, now: Timestamp) -> bool {
+        self.rate.take(now)
+    }
+
+    /// True if this transaction waits for its final response.
+    pub(super) fn awaits(&self, transaction: Transaction) -> bool {
+        self.open.iter().any(|open| open.transaction == transaction)
+    }
+
+    /// True if this transaction is one of the call's.
+    pub(super) fn has_transaction(&self, transaction: Transaction) -> bool {
+        let counted = self.counted.as_ref().map(|(invite, _)| *invite);
+        self.is_repeated(transaction) || counted == Some(transaction.identity)
+    }
+
     /// True if this transaction has had its final response.
-    pub(super) fn has_ended(&self, identity: u64) -> bool {
-        self.closed.contains(&identity)
+    pub(super) fn has_ended(&self, transaction: Transaction) -> bool {
+        self.closed.contains(&transaction.mark())
     }
 
     /// Goes elsewhere with one transaction, and gives back what it and the call counted. `false`
@@ -175,7 +248,7 @@ impl Call {
         self.counted = None;
         self.open.retain(|open| open.transaction.identity != identity);
         // There it begins again, if it was over.
-        self.closed.retain(|closed| *closed != identity);
+        self.closed.retain(|closed| closed.wrapping_sub(identity) >= Transaction::MARKS);
         true
     }
 
@@ -200,15 +273,17 @@ impl Call {
         &mut self,
         now: Timestamp,
         transaction: Transaction,
+        evidence: Evidence,
         picker: &Picker,
         held: Option<Lease>,
         idle_max: Duration,
     ) {
-        if transaction.stands_alone() && !self.is_repeated(transaction.identity) {
+        if transaction.stands_alone() && !self.is_repeated(transaction) {
             let backend = self.member.backend.into();
-            let begins = transaction.method == Method::Invite && self.phase != Phase::Established;
+            let begins = self.begins(transaction, evidence);
             if begins {
-                (self.phase, self.answered, self.is_leaving) = (Phase::Trying, false, false);
+                self.try_anew(evidence);
+                self.answered = false;
             }
             if self.counted.is_none() {
                 // One that is established and holds something leads back to who has made the call.
@@ -218,7 +293,7 @@ impl Call {
             let lease = picker.transaction_lease(now, backend, work_of(transaction.method));
             self.begin(now, transaction, Some(lease));
         }
-        self.touch(now, transaction.method, idle_max);
+        self.touch(now, transaction, evidence, idle_max);
     }
 
     /// A request comes from its back end.
@@ -226,15 +301,34 @@ impl Call {
         &mut self,
         now: Timestamp,
         transaction: Transaction,
+        evidence: Evidence,
         idle_max: Duration,
     ) {
-        if transaction.stands_alone() && !self.is_repeated(transaction.identity) {
-            if transaction.method == Method::Invite && self.phase != Phase::Established {
-                self.phase = Phase::Trying;
+        if transaction.stands_alone() && !self.is_repeated(transaction) {
+            if self.begins(transaction, evidence) {
+                self.try_anew(evidence);
             }
             self.begin(now, transaction, None);
         }
-        self.touch(now, transaction.method, idle_max);
+        self.touch(now, transaction, evidence, idle_max);
+    }
+
+    /// Whether a request that is not known begins to set up the call.
+    fn begins(&self, transaction: Transaction, evidence: Evidence) -> bool {
+        transaction.method == Method::Invite
+            && evidence.dialog == 0
+            && self.phase != Phase::Established
+    }
+
+    /// An INVITE begins to set up the call. What was before it is another call.
+    fn try_anew(&mut self, evidence: Evidence) {
+        if self.phase != Phase::Trying {
+            self.dialogs = Dialogs::default();
+        }
+        self.phase = Phase::Trying;
+        if evidence.copy != 0 {
+            self.copy = evidence.copy;
+        }
     }
 
     /// A response to `transaction` passes.
@@ -245,10 +339,18 @@ impl Call {
         answer: Answer,
         idle_max: Duration,
     ) {
-        let Answer { status, from_backend, session } = answer;
+        let Answer { status, from_backend, session, dialog } = answer;
         let method = transaction.method;
-        self.answered |= from_backend;
         let position = self.open.iter().position(|open| open.transaction == transaction);
+        // Somebody may answer an INVITE after all when nobody waits for it any more, or, behind a
+        // fork, after somebody else. A response to anything else that is not waited for says nothing.
+        if position.is_none() && (method != Method::Invite || !self.has_transaction(transaction)) {
+            return;
+        }
+        self.answered |= from_backend;
+        if status < 300 {
+            self.dialogs.note(dialog, status >= 200);
+        }
         if let Some(i) = position.filter(|_| from_backend) {
             self.open[i].on_response(now, status);
         }
@@ -260,46 +362,77 @@ impl Call {
             }
             return;
         }
-        if self.has_ended(transaction.identity) {
+        if self.has_ended(transaction) {
             return;
         }
-        let was_open = position.is_some();
+        let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
         if let Some(i) = position {
             self.close(i);
         }
+        let was_established = self.phase == Phase::Established;
         match (method, self.phase) {
             (Method::Invite, Phase::Trying) if status < 300 => {
-                (self.phase, self.is_leaving) = (Phase::Established, false);
-                self.ack_due = Some(now + TRANSACTION_MAX);
+                (self.phase, self.is_acknowledged) = (Phase::Established, false);
+                self.ack_due = now + TRANSACTION_MAX;
+                self.deadline = now + UNACKNOWLEDGED_MAX;
             }
             // A forked INVITE may be refused on one branch and ring on another.
             (Method::Invite, Phase::Trying) if !self.invites() => self.finish(now),
-            // A challenged BYE is sent again with credentials; any other final
-            // response ends the call (RFC 3261 §15.1.1 for 481 and 408; a caller
-            // whose BYE fails otherwise does not come back to it either).
-            // The BYE of a dialog that another back end of a fork has answered too, and which the
-            // caller does not keep, was never counted here.
-            (Method::Bye, Phase::Established) if !was_open => {}
-            (Method::Bye, Phase::Established) if matches!(status, 401 | 407) => {
-                self.is_leaving = false;
-                self.deadline = self.established_until(now, idle_max);
-            }
             (Method::Bye, Phase::Established) => {
-                self.finish(now);
-                // Whoever ends a call does not wait for its ACK.
-                self.ack_due = None;
+                // The back end alone can say that its end of the call is over.
+                let is_by_peer = from_backend || !is_toward_backend;
+                self.on_bye_answered(now, status, is_by_peer, idle_max);
             }
             _ => {}
         }
-        if sets_session(method, status) {
+        if sets_session(method, status) && self.phase == Phase::Established {
+            // Who refreshes a session has it.
+            self.is_acknowledged |= was_established;
             // RFC 4028 §8.2: "The proxy computes the session expiration as the time when the 2xx
             // response is forwarded upstream, plus the session interval. This session expiration
             // MUST update any existing session expiration for the session." §9: "If the most
             // recent 2xx response had no Session-Expires header field, there is no session
             // expiration".
-            self.expires = session.map(|interval| now + interval.clamp(SESSION_MIN, SESSION_MAX));
-            if self.phase == Phase::Established && !self.is_leaving {
+            let expires = |interval: Duration| now + interval.clamp(SESSION_MIN, SESSION_MAX);
+            self.expires = session.map_or(Timestamp::NEVER, expires);
+            if self.is_acknowledged && !self.dialogs.are_leaving() {
                 self.deadline = self.established_until(now, idle_max);
+            }
+        }
+    }
+
+    /// A BYE within the call has its final response.
+    fn on_bye_answered(
+        &mut self,
+        now: Timestamp,
+        status: u16,
+        is_by_peer: bool,
+        idle_max: Duration,
+    ) {
+        match status {
+            // That nobody has answered in time we say ourselves.
+            _ if !is_by_peer && status != 408 => {}
+            // RFC 3261 §15.1.1: "If the response for the BYE is a 481 (Call/Transaction Does Not
+            // Exist) or a 408 (Request Timeout) or no response at all is received for the BYE
+            // [...], the UAC MUST consider the session and the dialog terminated."
+            200..=299 | 408 | 481 => {
+                if self.dialogs.on_bye_answered() {
+                    self.finish(now);
+                    // Whoever ends a call does not wait for its ACK.
+                    self.ack_due = Timestamp::NEVER;
+                }
+            }
+            // Whoever has too much to do answers nothing: as if no response had come, the call ends
+            // by its timer.
+            501..=599 => {}
+            // What the other end does not accept does not end its dialog: a challenged BYE comes
+            // again with credentials, and one whose CSeq is too low (§12.2.2) or that wants an
+            // unknown extension changes nothing there.
+            _ => {
+                self.dialogs.on_bye_failed();
+                if self.is_acknowledged {
+                    self.deadline = self.established_until(now, idle_max);
+                }
             }
         }
     }
@@ -307,20 +440,43 @@ impl Call {
     /// Gives up what has waited too long.
     pub(super) fn expire(&mut self, now: Timestamp) {
         self.open.retain(|open| open.until > now);
-        self.ack_due.take_if(|due| *due <= now);
+        if self.ack_due <= now {
+            self.ack_due = Timestamp::NEVER;
+        }
     }
 
-    fn touch(&mut self, now: Timestamp, method: Method, idle_max: Duration) {
-        // RFC 3261 §15.1.1: whoever sends a BYE considers the session ended, answered or not. So
-        // nothing that comes after it keeps the call for longer.
-        self.is_leaving |= self.phase == Phase::Established && method == Method::Bye;
-        self.deadline = match self.phase {
-            Phase::Established if !self.is_leaving => self.established_until(now, idle_max),
-            Phase::Trying if self.answered => now + TIMER_C,
-            _ => now + TRANSACTION_MAX,
-        };
-        if method == Method::Ack {
-            self.ack_due = None;
+    fn touch(
+        &mut self,
+        now: Timestamp,
+        transaction: Transaction,
+        evidence: Evidence,
+        idle_max: Duration,
+    ) {
+        let is_within = evidence.dialog != 0;
+        if self.phase == Phase::Established && is_within {
+            match transaction.method {
+                // RFC 3261 §15.1.1: whoever sends a BYE considers the session ended, answered or
+                // not. So nothing that comes after it keeps the call for longer.
+                Method::Bye if self.has_ended(transaction) => {}
+                Method::Bye => self.dialogs.on_bye(evidence.dialog),
+                Method::Ack => {
+                    self.is_acknowledged = true;
+                    self.ack_due = Timestamp::NEVER;
+                }
+                _ => {}
+            }
+        }
+        match self.phase {
+            Phase::Established if self.dialogs.are_leaving() => {
+                self.deadline = now + TRANSACTION_MAX;
+            }
+            // What only has its Call-ID is no sign of its life, nor what one end alone sends.
+            Phase::Established if is_within && self.is_acknowledged => {
+                self.deadline = self.established_until(now, idle_max);
+            }
+            Phase::Established => {}
+            Phase::Trying if self.answered => self.deadline = now + TIMER_C,
+            _ => self.deadline = now + TRANSACTION_MAX,
         }
     }
 
@@ -333,8 +489,8 @@ impl Call {
     /// session expiration", so that nothing else keeps the call.
     fn established_until(&self, now: Timestamp, idle_max: Duration) -> Timestamp {
         match self.expires {
-            Some(expires) => expires.max(now) + TRANSACTION_MAX,
-            None => now + idle_max,
+            Timestamp::NEVER => now + idle_max,
+            expires => expires.max(now) + TRANSACTION_MAX,
         }
     }
 
@@ -348,7 +504,7 @@ impl Call {
         if self.closed.is_full() {
             self.closed.remove(0);
         }
-        self.closed.push(self.open.swap_remove(position).transaction.identity);
+        self.closed.push(self.open.swap_remove(position).transaction.mark());
     }
 
     /// Whether an INVITE waits for its final response.

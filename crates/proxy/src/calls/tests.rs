@@ -13,6 +13,8 @@ use super::*;
 const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const IDLE: Duration = Duration::from_secs(3600);
 const MEMBER: Member = Member { pool: 0, backend: 0 };
+/// The hash of the dialog of every call.
+const DIALOG: u32 = 77;
 const OTHER: Member = Member { pool: 0, backend: 1 };
 
 /// A branch of its own for each CSeq, as a client makes it.
@@ -47,7 +49,18 @@ impl Table {
 
     fn request_at(&mut self, member: Member, call: CallRef, method: Method, cseq: u32) {
         let transaction = transaction(method, cseq);
-        self.calls.on_request(self.now, call, transaction, member, &self.picker, None);
+        let evidence = self.evidence(call, method, cseq);
+        self.calls.on_request(self.now, call, transaction, evidence, member, &self.picker, None);
+    }
+
+    /// What an honest user agent says: an INVITE begins something unless it is within the dialog.
+    fn evidence(&self, call: CallRef, method: Method, cseq: u32) -> Evidence {
+        let is_up = self.calls.get(call).is_some_and(|call| call.phase == Phase::Established);
+        match method {
+            Method::Invite if !is_up => Evidence { dialog: 0, copy: cseq | 1 << 31 },
+            Method::Options | Method::Register => Evidence::default(),
+            _ => Evidence { dialog: DIALOG, copy: 0 },
+        }
     }
 
     /// Calls and work on a back end.
@@ -57,18 +70,22 @@ impl Table {
     }
 
     fn request_from_backend(&mut self, call: CallRef, method: Method) {
-        self.calls.on_request_from_backend(self.now, call, transaction(method, 1 << 31));
+        let cseq = (1 << 31) + u32::from(method != Method::Invite) * (1 + method as u32);
+        let evidence = self.evidence(call, method, cseq);
+        let transaction = transaction(method, cseq);
+        self.calls.on_request_from_backend(self.now, call, transaction, evidence);
     }
 
     fn response(&mut self, call: CallRef, method: Method, cseq: u32, status: u16) {
-        let answer = Answer::new(status, true);
+        let dialog = if method == Method::Invite && status > 100 { DIALOG } else { 0 };
+        let answer = Answer { dialog, ..Answer::new(status, true) };
         self.calls.on_response(self.now, call, transaction(method, cseq), answer);
     }
 
     /// A 2xx that sets a session interval.
     fn refreshed(&mut self, call: CallRef, method: Method, cseq: u32, interval_s: u64) {
         let session = Some(Duration::from_secs(interval_s));
-        let answer = Answer { session, ..Answer::new(200, true) };
+        let answer = Answer { session, dialog: DIALOG, ..Answer::new(200, true) };
         self.calls.on_response(self.now, call, transaction(method, cseq), answer);
     }
 
@@ -94,6 +111,7 @@ impl Table {
         let call = self.insert(fingerprint);
         self.request(call, Method::Invite, 1);
         self.response(call, Method::Invite, 1, 200);
+        self.request(call, Method::Ack, 1);
         call
     }
 }

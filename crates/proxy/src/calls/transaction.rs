@@ -16,6 +16,19 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
+    /// Marks of transactions with one identity lie so close together.
+    pub(super) const MARKS: u64 = 64;
+
+    /// The transaction in one number, as hashes are compared: RFC 3261 §17.2.3 tells requests with
+    /// one branch apart by their methods, but for an INVITE with its ACK and CANCEL.
+    pub(super) fn mark(self) -> u64 {
+        let method = match self.method {
+            Method::Invite | Method::Ack | Method::Cancel => 0,
+            method => 1 + method as u64,
+        };
+        self.identity.wrapping_add(method)
+    }
+
     pub(super) fn stands_alone(self) -> bool {
         !matches!(self.method, Method::Ack | Method::Cancel)
     }
@@ -29,15 +42,28 @@ pub(crate) struct Answer {
     pub(crate) from_backend: bool,
     /// The session interval that it sets.
     pub(crate) session: Option<Duration>,
+    /// The keyed hash of the dialog that it creates; 0 if that was not looked for.
+    pub(crate) dialog: u32,
+}
+
+/// What a request says of the call that it belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evidence {
+    /// The keyed hash of the dialog that it is within; 0 if the call has no such dialog.
+    pub(crate) dialog: u32,
+    /// What an INVITE that begins something has in common with its copies, as a keyed hash: RFC
+    /// 3261 §8.2.2.2 has them by From-tag, Call-ID and CSeq, and what they ask for by the
+    /// Request-URI. 0 for any other request.
+    pub(crate) copy: u32,
 }
 
 impl Answer {
-    /// One that sets no session interval.
+    /// One that sets no session interval and creates no dialog.
     pub(crate) const fn new(status: u16, from_backend: bool) -> Self {
-        Self { status, from_backend, session: None }
+        Self { status, from_backend, session: None, dialog: 0 }
     }
 
-    /// What a response in `bytes` to a request of this method says.
+    /// What a response in `bytes` to a request of this method says, but for the dialog.
     pub(crate) fn read(method: Method, status: u16, bytes: &[u8], from_backend: bool) -> Self {
         let session = sets_session(method, status).then(|| session_interval(bytes)).flatten();
         Self { session, ..Self::new(status, from_backend) }

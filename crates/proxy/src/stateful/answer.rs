@@ -4,7 +4,6 @@ use tidegate_sip::{Method, Passage};
 use tidegate_transaction::{Arrival, Key};
 use tidegate_world::{Buffer, Received, Timestamp};
 
-use crate::calls;
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::stateful::begin::TIMER_C;
@@ -196,7 +195,8 @@ impl Endpoint {
         if is_abandoned {
             return;
         }
-        self.note_answer(now, context, calls::Answer::new(status, true));
+        let answer = self.read_answer(context.call, context.method, status, &bytes, true);
+        self.note_answer(now, context, answer);
         // RFC 3261 §16.7 item 5: "Any provisional response other than 100 (Trying)". RFC 4320
         // §4.1: "An SIP element MUST NOT send any provisional response with a Status-Code other
         // than 100 to a non-INVITE request."

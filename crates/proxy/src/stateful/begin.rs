@@ -41,7 +41,7 @@ impl Endpoint {
         hop: Hop,
     ) -> Result<(), Instead> {
         let ingress = self.addresses().listener_at(received.path.local);
-        let onward = self.onward(ingress, &hop)?;
+        let onward = self.onward(now, ingress, &hop)?;
         let breadth = self.breadth(request)?;
         let groups = self.fork_groups(now, &hop, breadth)?;
 

@@ -4,7 +4,7 @@ use tidegate_sip::{Message, Method, Reply, reason, write_reply};
 use tidegate_transaction::Dispatch;
 use tidegate_world::{Buffer, Path, Timestamp, Transmit};
 
-use crate::calls::{Answer, Member, Transaction};
+use crate::calls::{Answer, Evidence, Member, Transaction};
 use crate::endpoint::Endpoint;
 use crate::reply::{server, transaction_tag};
 use crate::stateful::best::Best;
@@ -82,8 +82,14 @@ impl Endpoint {
         (context.server, _) = context.server.on_sending(now, &timing, status);
         if is_first {
             self.settle_call(now, context, context.branches[index].member);
-            let answer = Answer::read(context.method, status, &bytes, true);
+            let answer = self.read_answer(context.call, context.method, status, &bytes, true);
             self.note_answer(now, context, answer);
+        } else if self.calls().get(context.call).map(|call| call.member)
+            == context.branches[index].member
+        {
+            // Somebody behind it has forked the INVITE, and several have taken it.
+            let answer = self.read_answer(context.call, context.method, status, &bytes, true);
+            self.note_answer(now, context, Answer { session: None, ..answer });
         }
         if !self.may_respond(now, context, status, bytes.len()) {
             return;
@@ -103,7 +109,9 @@ impl Endpoint {
     ) {
         let timing = self.transactions().timing;
         if context.server.is_pending() {
-            let answer = Answer::read(context.method, status, &bytes, from_backend);
+            // What we answer ourselves says nothing of the other end but that it serves nobody now.
+            let told = if from_backend { status } else { status.max(503) };
+            let answer = self.read_answer(context.call, context.method, told, &bytes, from_backend);
             self.note_answer(now, context, answer);
         }
         let (server, dispatch) = context.server.on_sending(now, &timing, status);
@@ -204,7 +212,8 @@ impl Endpoint {
             let Context { identity, method, .. } = *context;
             self.calls_mut().move_to(context.call, identity, member);
             self.note_place(context.call, member);
-            self.count_request(now, context.call, member, Transaction { identity, method }, None);
+            let (transaction, evidence) = (Transaction { identity, method }, Evidence::default());
+            self.count_request(now, context.call, member, transaction, evidence, None);
         }
     }
 

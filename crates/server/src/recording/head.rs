@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_proxy::{Base, EgressRoute, Secret};
@@ -49,7 +50,7 @@ impl Head {
     /// The head as it stands at the beginning of a file, with where its slots are.
     pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
         let Self { program, configuration, listeners, environment, seed, keys } = self;
-        let Environment { egress_routes, removed, before, message_memory } = environment;
+        let Environment { egress_routes, removed, before, message_memory, start } = environment;
         let route = |route: &EgressRoute| json!([route.to.to_string(), route.listener]);
         let egress_routes: Value = egress_routes.iter().map(route).collect();
         let text = json!({
@@ -63,6 +64,7 @@ impl Head {
             "before": before.map(|seed| seed.0),
             "base": to_hex(&keys.base.0),
             "keys": key::order::text(&keys.tokens),
+            "start": start.as_nanos() as u64,
             "slot": layout.slot,
         })
         .to_string();
@@ -128,6 +130,7 @@ impl Head {
         let environment = Environment {
             egress_routes: list("egress_routes").iter().map(route).collect::<Option<_>>()?,
             message_memory: value["message_memory"].as_u64().map(|bytes| bytes as usize),
+            start: Duration::from_nanos(value["start"].as_u64()?),
             before: value["before"].as_u64().map(Seed),
             removed: list("removed").iter().map(listener).collect::<Option<_>>()?,
         };

@@ -196,7 +196,8 @@ fn a_fork_that_is_refused_does_not_end_the_one_that_rings() {
     let call = t.insert(1);
     let fork = |identity| Transaction { identity, method: Method::Invite };
     for identity in [7, 8] {
-        t.calls.on_request(t.now, call, fork(identity), MEMBER, &t.picker, None);
+        let evidence = Evidence { dialog: 0, copy: 1 };
+        t.calls.on_request(t.now, call, fork(identity), evidence, MEMBER, &t.picker, None);
     }
     assert_eq!(t.counts(), (1, 350, 2), "one call, two transactions");
     t.calls.on_response(t.now, call, fork(7), Answer::new(486, true));
@@ -210,7 +211,7 @@ fn a_request_to_another_back_end_is_no_part_of_the_call() {
     let mut t = Table::new(10);
     let call = t.established(1);
     let other = Member { pool: 0, backend: 7 };
-    t.calls.on_request(t.now, call, transaction(Method::Info, 2), other, &t.picker, None);
+    t.request_at(other, call, Method::Info, 2);
     assert_eq!(t.counts(), (1, 0, 0));
 }
 

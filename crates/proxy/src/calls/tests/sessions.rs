@@ -11,6 +11,7 @@ fn rfc4028_8_3_a_session_that_is_not_refreshed_is_given_up_when_it_has_expired()
     t.request(call, Method::Invite, 1);
     t.refreshed(call, Method::Invite, 1, 1800);
     t.request(call, Method::Ack, 1);
+    t.request(call, Method::Ack, 1);
     t.pass(Duration::from_secs(1000));
     // RFC 4028 §10: "only a 2xx response to a session refresh request extends the session
     // expiration".
@@ -29,6 +30,7 @@ fn rfc4028_8_2_each_2xx_to_a_refresh_updates_the_expiration() {
         let call = t.insert(1);
         t.request(call, Method::Invite, 1);
         t.refreshed(call, Method::Invite, 1, 200);
+        t.request(call, Method::Ack, 1);
         for cseq in 2..5 {
             t.pass(Duration::from_secs(150));
             t.request(call, method, cseq);
@@ -50,6 +52,7 @@ fn rfc4028_6_a_refused_refresh_changes_nothing() {
     let call = t.insert(1);
     t.request(call, Method::Invite, 1);
     t.refreshed(call, Method::Invite, 1, 200);
+    t.request(call, Method::Ack, 1);
     t.pass(Duration::from_secs(100));
     t.request(call, Method::Update, 2);
     t.response(call, Method::Update, 2, 422);
@@ -67,6 +70,7 @@ fn rfc4028_9_a_2xx_without_an_interval_ends_the_session_timer() {
     let call = t.insert(1);
     t.request(call, Method::Invite, 1);
     t.refreshed(call, Method::Invite, 1, 90);
+    t.request(call, Method::Ack, 1);
     t.request(call, Method::Invite, 2);
     t.response(call, Method::Invite, 2, 200);
     t.pass(IDLE - Duration::from_secs(1));
@@ -83,6 +87,7 @@ fn a_session_interval_is_held_within_its_bounds() {
         let call = t.insert(1);
         t.request(call, Method::Invite, 1);
         t.refreshed(call, Method::Invite, 1, interval_s);
+        t.request(call, Method::Ack, 1);
         t.pass(Duration::from_secs(kept_s - 1));
         assert_eq!(t.counts(), (1, 0, 0), "{interval_s}");
         t.pass(Duration::from_secs(1));

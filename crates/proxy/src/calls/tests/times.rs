@@ -38,6 +38,7 @@ fn a_call_of_the_back_ends_lasts_as_long_as_one_to_it() {
     let call = t.insert(1);
     t.request_from_backend(call, Method::Invite);
     t.response(call, Method::Invite, 1 << 31, 200);
+    t.request_from_backend(call, Method::Ack);
     t.pass(IDLE - Duration::from_secs(1));
     assert_eq!(t.calls.find(1), Some(call));
     t.request_from_backend(call, Method::Info);

@@ -19,6 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(32);
 /// on.
 const TIMER_C: Duration = Duration::from_secs(190);
 
+/// RFC 3261 §13.3.1.4: 64·T1, after which an answerer that has got no ACK ends the call, and as
+/// long for that.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(64);
+
 /// Transactions of one call that a balancer keeps apart.
 const TRANSACTIONS_MAX: usize = 4;
 
@@ -28,6 +32,9 @@ const OTHER_WORK: u64 = 100;
 
 /// A request as its sender knows it: the branch it came with, and its method.
 type Name = (u64, u32);
+
+/// The tags of a dialog.
+type Dialog = [Option<u64>; 2];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -58,7 +65,14 @@ struct Call {
     is_answered: bool,
     /// When it is forgotten.
     until: Timestamp,
+    /// The ACK to the 2xx that has set it up has passed, or a refresh of its session.
+    is_acknowledged: bool,
     open: BTreeMap<Name, Open>,
+    /// The tags of both ends, as responses to its INVITE have told them.
+    dialogs: BTreeSet<Dialog>,
+    /// Of these, those that a 2xx has confirmed, and those whose BYE has passed.
+    confirmed: BTreeSet<Dialog>,
+    leaving: BTreeSet<Dialog>,
     /// All that were ever open, and of these all that have had their final response.
     begun: BTreeSet<Name>,
     over: BTreeSet<Name>,
@@ -156,6 +170,12 @@ impl Model {
         match open {
             Some(open) if counts(open) => {
                 call.is_answered |= from.is_some();
+                // RFC 3261 §12.1: a 101 to 199 with a To-tag creates an early dialog.
+                let creates =
+                    seen.method == Method::Invite && status > 100 && seen.to_tag.is_some();
+                if creates && call.dialogs.is_empty() {
+                    call.dialogs.insert(dialog(seen));
+                }
                 // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
                 if seen.method == Method::Invite {
                     open.until = seen.now + TIMER_C;
@@ -194,6 +214,15 @@ impl Model {
             self.calls.insert(seen.call, Call::new(backend, seen.now));
         }
         let Some(call) = self.call(seen) else { return };
+        // A Call-ID proves nothing: a request within a dialog that no response has created is no
+        // part of the call. The ACK to a refusal belongs to its INVITE, as a CANCEL does.
+        let invite = (seen.vias[1], Method::Invite as u32);
+        let is_within = is_within && call.dialogs.contains(&dialog(seen));
+        let is_of_known =
+            is_of_invite && (call.open.contains_key(&invite) || call.over.contains(&invite));
+        if !is_within && !is_of_known && (seen.to_tag.is_some() || seen.method == Method::Cancel) {
+            return;
+        }
         let name = (seen.vias[1], seen.method as u32);
         let mut is_known = call.open.contains_key(&name) || call.over.contains(&name);
         if let Some(backend) = backend.filter(|&backend| backend != call.backend) {
@@ -211,7 +240,7 @@ impl Model {
         if !is_known && !is_of_invite {
             call.begin(seen.now, name, backend, seen.is_of_stateful());
         }
-        call.touch(seen.now, seen.method, idle_max);
+        call.touch(seen.now, seen.method, is_within.then(|| dialog(seen)), idle_max);
     }
 
     /// A final response goes on.
@@ -226,12 +255,17 @@ impl Model {
             return;
         }
         let Some(call) = self.call(seen) else { return };
+        let is_success = (200..300).contains(&status);
+        let is_of_backend =
+            handed.and_then(|handed| handed.from).is_none_or(|from| from == call.backend);
+        if seen.method == Method::Invite && is_success && is_of_backend {
+            call.confirm(dialog(seen));
+        }
         // Somebody may answer an INVITE after all when nobody waits for it any more.
         let is_late = seen.method == Method::Invite && call.begun.contains(&name);
         if call.over.contains(&name) || !call.open.contains_key(&name) && !is_late {
             return;
         }
-        let is_success = (200..300).contains(&status);
         if let Some(from) = handed.and_then(|handed| handed.from)
             && seen.is_of_stateful()
             && seen.method == Method::Invite
@@ -242,13 +276,18 @@ impl Model {
             // The call is its back end's who has answered.
             call.move_to(from, name);
             call.begin(seen.now, name, Some(from), true);
+            call.confirm(dialog(seen));
         }
         call.is_answered |= handed.is_some_and(|handed| handed.from.is_some());
         call.open.remove(&name);
         call.over.insert(name);
         match (seen.method, call.phase) {
-            (Method::Invite, Phase::Trying | Phase::Established) if is_success => {
-                (call.phase, call.until) = (Phase::Established, seen.now + idle_max);
+            (Method::Invite, Phase::Trying) if is_success => {
+                (call.phase, call.is_acknowledged) = (Phase::Established, false);
+                call.until = seen.now + UNACKNOWLEDGED_MAX;
+            }
+            (Method::Invite, Phase::Established) if is_success => {
+                (call.is_acknowledged, call.until) = (true, seen.now + idle_max);
             }
             (Method::Invite, Phase::Trying) => {
                 let is_invite = |&(_, method): &Name| method == Method::Invite as u32;
@@ -256,13 +295,35 @@ impl Model {
                     call.end(seen.now);
                 }
             }
-            (Method::Bye, Phase::Leaving) if matches!(status, 401 | 407) => {
-                (call.phase, call.until) = (Phase::Established, seen.now + idle_max);
+            (Method::Bye, Phase::Leaving | Phase::Established)
+                if is_success || matches!(status, 408 | 481) =>
+            {
+                call.confirmed = &call.confirmed - &std::mem::take(&mut call.leaving);
+                if call.confirmed.is_empty() {
+                    call.end(seen.now);
+                } else {
+                    call.phase = Phase::Established;
+                }
             }
-            (Method::Bye, Phase::Leaving | Phase::Established) => call.end(seen.now),
+            // As if nobody had answered.
+            (Method::Bye, _) if status > 500 && status < 600 => {}
+            (Method::Bye, Phase::Leaving) => {
+                call.phase = Phase::Established;
+                call.leaving.clear();
+                if call.is_acknowledged {
+                    call.until = seen.now + idle_max;
+                }
+            }
             _ => {}
         }
     }
+}
+
+/// The tags of both ends, the same in either direction.
+fn dialog(seen: &Seen) -> Dialog {
+    let mut tags = [seen.from_tag, seen.to_tag];
+    tags.sort_unstable();
+    tags
 }
 
 impl Call {
@@ -273,7 +334,11 @@ impl Call {
             is_held: false,
             is_answered: false,
             until: now + PATIENCE,
+            is_acknowledged: false,
             open: BTreeMap::new(),
+            dialogs: BTreeSet::new(),
+            confirmed: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             begun: BTreeSet::new(),
             over: BTreeSet::new(),
         }
@@ -306,6 +371,11 @@ impl Call {
 
     fn begin(&mut self, now: Timestamp, name: Name, at: Option<usize>, is_stateful: bool) {
         if name.1 == Method::Invite as u32 && !self.is_established() {
+            if self.phase == Phase::Idle {
+                self.dialogs.clear();
+                self.confirmed.clear();
+                self.leaving.clear();
+            }
             self.phase = Phase::Trying;
             if at.is_some() {
                 (self.is_held, self.is_answered) = (true, false);
@@ -315,16 +385,38 @@ impl Call {
         self.begun.insert(name);
     }
 
-    fn touch(&mut self, now: Timestamp, method: Method, idle_max: Duration) {
-        if self.phase == Phase::Established && method == Method::Bye {
-            self.phase = Phase::Leaving;
+    /// A 2xx creates this dialog.
+    fn confirm(&mut self, dialog: Dialog) {
+        self.dialogs.insert(dialog);
+        if self.confirmed.insert(dialog) && self.phase == Phase::Leaving {
+            self.phase = Phase::Established;
         }
-        self.until = now
-            + match self.phase {
-                Phase::Established => idle_max,
-                Phase::Trying if self.is_answered => TIMER_C,
-                _ => PATIENCE,
-            };
+    }
+
+    /// Something passes, in this dialog if in any.
+    fn touch(
+        &mut self,
+        now: Timestamp,
+        method: Method,
+        dialog: Option<Dialog>,
+        idle_max: Duration,
+    ) {
+        match (self.phase, method, dialog) {
+            (Phase::Established | Phase::Leaving, Method::Bye, Some(dialog)) => {
+                self.leaving.insert(dialog);
+                if self.confirmed.is_subset(&self.leaving) {
+                    self.phase = Phase::Leaving;
+                }
+            }
+            (Phase::Established, Method::Ack, Some(_)) => self.is_acknowledged = true,
+            _ => {}
+        }
+        self.until = match self.phase {
+            Phase::Established if dialog.is_some() && self.is_acknowledged => now + idle_max,
+            Phase::Established => self.until,
+            Phase::Trying if self.is_answered => now + TIMER_C,
+            _ => now + PATIENCE,
+        };
     }
 
     fn end(&mut self, now: Timestamp) {

@@ -1,0 +1,119 @@
+//! The dialogs of a call: evidence by which a request is known to belong to it.
+//!
+//! RFC 3261 §12: "A dialog is identified at each UA with a dialog ID, which consists of a Call-ID
+//! value, a local tag and a remote tag." The Call-ID alone is no evidence: everybody who has seen
+//! one message of the call, and the callee's whole network, knows it.
+
+/// Dialogs of one call that are kept apart. A caller keeps one of those that a fork sets up;
+/// requests within a further one are known by their route token.
+const DIALOGS_MAX: usize = 2;
+
+/// A BYE has passed, of whatever dialog.
+const BYE: u8 = 1 << 7;
+
+/// The dialogs that the responses to a call's INVITE have created, each as a keyed hash of both
+/// tags.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Dialogs {
+    /// 0 where there is none.
+    hashes: [u32; DIALOGS_MAX],
+    /// Bit by bit, whether a 2xx has created it, which it outlives until its BYE.
+    confirmed: u8,
+    /// Bit by bit, whether a BYE has passed that is not answered.
+    leaving: u8,
+}
+
+impl Dialogs {
+    /// Whether the call has the dialog with this hash.
+    pub(super) fn contains(&self, dialog: u32) -> bool {
+        dialog != 0 && self.hashes.contains(&dialog)
+    }
+
+    /// Whether a response with this status could tell of another dialog. RFC 3261 §12.1: "Dialogs
+    /// are created through the generation of non-failure responses to requests with specific
+    /// methods. Within this specification, only 2xx and 101-199 responses with a To tag, where the
+    /// request was INVITE, will establish a dialog."
+    pub(super) fn want(&self, status: u16) -> bool {
+        match status {
+            // One early dialog is enough to know the usual PRACK by.
+            101..=199 => self.hashes == [0; DIALOGS_MAX],
+            200..=299 => (self.confirmed.count_ones() as usize) < DIALOGS_MAX,
+            _ => false,
+        }
+    }
+
+    /// A response to the INVITE creates the dialog with this hash, 0 for none. Without room it
+    /// takes the place of one that no 2xx has confirmed.
+    pub(super) fn note(&mut self, dialog: u32, is_confirmed: bool) {
+        if dialog == 0 {
+            return;
+        }
+        let same = self.hashes.iter().position(|&hash| hash == dialog);
+        let free = || self.hashes.iter().position(|&hash| hash == 0);
+        let early = || (0..DIALOGS_MAX).find(|i| is_confirmed && self.confirmed >> i & 1 == 0);
+        let Some(i) = same.or_else(free).or_else(early) else { return };
+        self.hashes[i] = dialog;
+        self.confirmed |= u8::from(is_confirmed) << i;
+    }
+
+    /// A BYE passes within the dialog with this hash.
+    pub(super) fn on_bye(&mut self, dialog: u32) {
+        let this = self.hashes.iter().position(|&hash| hash == dialog);
+        self.leaving |= BYE | this.map_or(0, |i| 1 << i);
+    }
+
+    /// Whether no dialog is left whose BYE has not passed.
+    pub(super) fn are_leaving(&self) -> bool {
+        self.leaving != 0 && self.confirmed & !self.leaving == 0
+    }
+
+    /// A BYE has not ended its dialog.
+    pub(super) fn on_bye_failed(&mut self) {
+        self.leaving = 0;
+    }
+
+    /// A BYE has ended its dialog. Whether no other is left.
+    pub(super) fn on_bye_answered(&mut self) -> bool {
+        self.confirmed &= !self.leaving;
+        self.leaving = 0;
+        self.confirmed == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_2xx_confirms_takes_the_place_of_what_only_rang() {
+        let mut dialogs = Dialogs::default();
+        assert!(dialogs.want(180) && !dialogs.want(100) && !dialogs.want(486));
+        dialogs.note(1, false);
+        assert!(!dialogs.want(180) && dialogs.want(200));
+        dialogs.note(2, false);
+        dialogs.note(3, false);
+        assert!(!dialogs.contains(3) && !dialogs.contains(0));
+        dialogs.note(4, true);
+        assert!(dialogs.contains(4) && dialogs.contains(2) && !dialogs.contains(1));
+        dialogs.note(2, true);
+        assert!(!dialogs.want(200));
+        dialogs.note(5, true);
+        assert!(!dialogs.contains(5) && dialogs.contains(4) && dialogs.contains(2));
+    }
+
+    // RFC 3261 §13.2.2.4: the caller gets several 2xx, keeps a dialog and leaves the others.
+    #[test]
+    fn the_call_ends_with_its_last_dialog() {
+        let mut dialogs = Dialogs::default();
+        dialogs.note(1, true);
+        dialogs.note(2, true);
+        dialogs.on_bye(2);
+        assert!(!dialogs.are_leaving() && !dialogs.on_bye_answered());
+        dialogs.on_bye(1);
+        assert!(dialogs.are_leaving());
+        dialogs.on_bye_failed();
+        assert!(!dialogs.are_leaving());
+        dialogs.on_bye(1);
+        assert!(dialogs.on_bye_answered());
+    }
+}

@@ -1,0 +1,70 @@
+//! The tags of a message, found without reading the rest of its headers.
+
+use crate::field::{Line, first_line};
+use crate::start::skip_blank;
+use crate::{HeaderName, NameAddr};
+
+/// The tags of the first From and the first To of a message, in this order; one that is absent is
+/// empty.
+///
+/// RFC 3261 §12.1.1: "A UAS MUST be prepared to receive a request without a tag in the From
+/// field, in which case the tag is considered to have a value of null."
+///
+/// `None` if one of the two headers is missing or breaks the grammar.
+pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
+    let message = skip_blank(message).ok()?;
+    let (_, mut at) = first_line(message).ok()?;
+    let (mut from, mut to) = (None, None);
+    loop {
+        let letter = message.get(at)? | 0x20;
+        if letter.is_ascii_lowercase() && !matches!(letter, b'f' | b't') {
+            at = Line::skip(message, at).ok()?;
+            continue;
+        }
+        let line = Line::read(message, at).ok()??;
+        at = line.end();
+        let seen = match line.name {
+            HeaderName::From => &mut from,
+            HeaderName::To => &mut to,
+            _ => continue,
+        };
+        if seen.is_none() {
+            *seen = Some(NameAddr::parse(line.value(message))?.tag().unwrap_or_default());
+        }
+        if let (Some(from), Some(to)) = (from, to) {
+            return Some((from, to));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tags(headers: &str) -> Option<(String, String)> {
+        let message =
+            format!("SIP/2.0 180 Ringing\r\nVia: x\r\n{headers}CSeq: 1 INVITE\r\n\r\nf: b\r\n");
+        let text = |tag: &[u8]| String::from_utf8(tag.to_vec()).unwrap();
+        let found = dialog_tags(message.as_bytes());
+        assert_eq!(found, dialog_tags(format!("\r\n{message}").as_bytes()));
+        found.map(|(from, to)| (text(from), text(to)))
+    }
+
+    #[test]
+    fn the_first_from_and_the_first_to_in_any_order_and_form() {
+        let both = |from: &str, to: &str| Some((from.to_owned(), to.to_owned()));
+        assert_eq!(tags("From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\n"), both("1", "2"));
+        assert_eq!(
+            tags("t: sip:c@d ; x ; TAG = 2\r\nFrom:\r\n \"T\" <sip:a@b>;tag=1\r\nTo: y\r\n"),
+            both("1", "2")
+        );
+        assert_eq!(tags("Timestamp: 1\r\nTo: <sip:c@d;tag=uri>\r\nf: <sip:a@b>\r\n"), both("", ""));
+    }
+
+    #[test]
+    fn what_is_missing_or_malformed_has_no_tags() {
+        assert_eq!(tags("From: <sip:a@b>;tag=1\r\n"), None);
+        assert_eq!(tags("From: <sip:a@b>;tag=1\r\nTo: <\r\n"), None);
+        assert_eq!(dialog_tags(b""), None);
+    }
+}
