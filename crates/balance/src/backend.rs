@@ -54,8 +54,9 @@ struct Load {
     probe_failures: AtomicU64,
     /// When it last answered, rounded; zero if it never did.
     answered_at: AtomicU64,
-    /// When it last refused for overload.
+    /// When it last refused a request, and when it did so for overload.
     refused_at: AtomicU64,
+    overloaded_at: AtomicU64,
     /// Requests given to it while it was spared.
     spared: AtomicU64,
     /// Requests that it left unanswered in a row, by the time of the last of them.
@@ -414,8 +415,9 @@ impl Backend {
         if let Some(wait) = wait.filter(|_| verdict.pauses) {
             self.load.health.pause(now, wait);
         }
+        self.load.refused_at.store(now.as_nanos().max(1), Relaxed);
         if verdict.teaches {
-            self.load.refused_at.store(now.as_nanos().max(1), Relaxed);
+            self.load.overloaded_at.store(now.as_nanos().max(1), Relaxed);
         }
         verdict.teaches
     }
@@ -450,10 +452,14 @@ impl Backend {
         self.load.spared.load(Relaxed)
     }
 
-    /// Whether it refused for overload within the last `within`.
+    /// Whether it refused anything within the last `within`, for whatever reason.
     pub fn has_refused(&self, now: Timestamp, within: Duration) -> bool {
-        let at = self.load.refused_at.load(Relaxed);
-        at != 0 && now.since(Timestamp::from_nanos(at)) < within
+        is_within(&self.load.refused_at, now, within)
+    }
+
+    /// Whether it refused for overload within the last `within`.
+    pub fn was_overloaded(&self, now: Timestamp, within: Duration) -> bool {
+        is_within(&self.load.overloaded_at, now, within)
     }
 
     /// It has answered a request with a final response, for the first time.
@@ -521,4 +527,10 @@ impl Backend {
         debug_assert!(calls >= weighs.calls.into() && work >= weighs.work.into());
         debug_assert!(transactions >= weighs.transactions.into());
     }
+}
+
+/// Whether something that was at that time, if ever, was within the last `within`.
+fn is_within(at: &AtomicU64, now: Timestamp, within: Duration) -> bool {
+    let at = at.load(Relaxed);
+    at != 0 && now.since(Timestamp::from_nanos(at)) < within
 }

@@ -151,10 +151,11 @@ impl Backend {
         self.is_limited() && self.allowance().learned.is_on()
     }
 
-    /// It has refused a request for overload that it was sent at `sent`, or has left it unanswered.
-    pub fn on_not_taken(&self, sent: Timestamp) {
+    /// It has refused a request that it was sent at `sent`, or has left it unanswered; whether that
+    /// `is_proved` to be a sign of load.
+    pub fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
         if self.is_limited() {
-            self.allowance().learned.on_refused(sent);
+            self.allowance().learned.on_refused(sent, is_proved);
         }
     }
 

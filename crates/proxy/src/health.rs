@@ -134,8 +134,8 @@ impl Endpoint {
         let sources = self.pool_settings(member.pool).pool.watch(now);
         let teaches = backend.on_refused(now, parties, sources, wait);
         self.cap_exclusions(now, member);
-        if mem::take(&mut pending.may_teach) && teaches {
-            backend.on_not_taken(pending.since);
+        if mem::take(&mut pending.may_teach) {
+            backend.on_not_taken(pending.since, teaches);
         }
     }
 
@@ -156,9 +156,8 @@ impl Endpoint {
         }
         if mem::take(&mut pending.may_teach) {
             let sources = self.pool_settings(member.pool).pool.watch(now);
-            if backend.on_unserved(now, parties, sources) {
-                backend.on_not_taken(since);
-            }
+            let is_proved = backend.on_unserved(now, parties, sources);
+            backend.on_not_taken(since, is_proved);
         }
         if silences >= self.pool_settings(member.pool).health.error_limit {
             self.suspect(now, member, since);

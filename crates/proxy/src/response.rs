@@ -102,9 +102,8 @@ impl Endpoint {
                         let parties = self.calls().parties(call, transaction);
                         let backend = self.backend(member);
                         let sources = self.pool_settings(member.pool).pool.watch(now);
-                        if backend.on_refused(now, parties, sources, None) {
-                            backend.on_not_taken(sent);
-                        }
+                        let is_proved = backend.on_refused(now, parties, sources, None);
+                        backend.on_not_taken(sent, is_proved);
                     }
                     if let Some(member) = member.filter(|_| status >= 200)
                         && !self.calls().has_ended(call, transaction)

@@ -26,9 +26,11 @@ const WATCH: Duration = Duration::from_secs(6);
 /// A watch is prolonged no more often than this.
 const WATCH_STEP: Duration = Duration::from_secs(1);
 
-/// For how long a back end must have been watched before refusals count: until then it is not known
-/// who else is served.
-const OBSERVED: Duration = Duration::from_secs(1);
+/// For how long a back end must have been watched before refusals teach, and before they pause: until
+/// then it is not known who else is served. A rate has to fall before the back end's queue is full, and
+/// grows again; a pause takes everything away.
+const OBSERVED_TO_TEACH: Duration = Duration::from_millis(200);
+const OBSERVED_TO_PAUSE: Duration = Duration::from_secs(1);
 
 /// Distinct destinations that must be refused.
 const DESTINATIONS_MIN: u32 = 5;
@@ -164,10 +166,11 @@ impl Evidence {
         let (sources_refused, sources_served) = split(seen.sources_given, seen.sources_refused);
         let sources = (of | seen.sources_given | seen.sources_refused).count_ones();
         let sources_min = sources.min(SOURCES_MIN).max(sources.div_ceil(SOURCES_SHARE));
-        let teaches = now.since(since) >= OBSERVED
+        let teaches = now.since(since) >= OBSERVED_TO_TEACH
             && refused >= DESTINATIONS_MIN
             && sources_refused >= sources_min;
-        let outweighs = refused > served
+        let outweighs = now.since(since) >= OBSERVED_TO_PAUSE
+            && refused > served
             && sources_refused >= sources_served
             // Bits of many destinations hide each other; their number does not.
             && 2 * seen.refused > seen.given;
@@ -330,10 +333,11 @@ mod tests {
     }
 
     #[test]
-    fn before_a_second_has_passed_nothing_counts() {
+    fn it_takes_a_moment_until_refusals_teach_and_a_second_until_they_pause() {
         let evidence = Evidence::default();
         let refused = |ms: u64| refuse(&evidence, at(ms), Some(Parties::of(ms, ms)));
-        assert!((0..900).step_by(10).all(|ms| refused(ms) == NOTHING));
+        assert!((0..200).step_by(10).all(|ms| refused(ms) == NOTHING));
+        assert!((200..1000).step_by(10).all(|ms| refused(ms) == TEACHES));
         assert_eq!(refused(1000), PAUSES);
     }
 

@@ -12,6 +12,9 @@ use tidegate_world::Timestamp;
 use super::Real;
 use super::aimd::{Aimd, Interval, Learning};
 
+/// An interval in which something was refused goes on for so many, until it is known why.
+const SUSPECT_INTERVALS: u32 = 3;
+
 /// Nothing is learned.
 const OFF: u64 = u64::MAX;
 
@@ -26,6 +29,8 @@ pub(crate) struct Learned {
     /// When the last of them was.
     given_at: AtomicU64,
     refused: AtomicU64,
+    /// Refusals of which it is not known yet whether they are a sign of load.
+    suspected: AtomicU64,
     /// The rate has kept some from being given.
     wanted: AtomicBool,
     /// From when on what is sent says something of the rate.
@@ -48,6 +53,7 @@ impl Default for Learned {
             given: AtomicU64::new(0),
             given_at: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            suspected: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
             counts_from: AtomicU64::new(0),
             record: Mutex::new(Record { learning: None, began: Timestamp::ZERO, aimd: Aimd::COLD }),
@@ -112,6 +118,10 @@ impl Learned {
         if !learning.is_over(now.since(record.began), before + 1) {
             return;
         }
+        let is_suspect = self.suspected.load(Relaxed) > 0 && self.refused.load(Relaxed) == 0;
+        if is_suspect && now.since(record.began) < SUSPECT_INTERVALS * learning.interval {
+            return;
+        }
         // A pause before this one, when nobody called or the back end was down, says nothing.
         let has_paused = now.since(given_at) > learning.interval;
         let (until, given) = if has_paused { (given_at, before) } else { (now, before + 1) };
@@ -133,10 +143,16 @@ impl Learned {
         self.put(&record, apply);
     }
 
-    /// The back end has refused a request that it was sent at `sent`.
-    pub(crate) fn on_refused(&self, sent: Timestamp) {
-        if self.is_on() && sent.as_nanos() >= self.counts_from.load(Relaxed) {
-            self.refused.fetch_add(1, Relaxed);
+    /// The back end has refused a request that it was sent at `sent`. If it `is_proved` that this is a
+    /// sign of load, so were those of the interval before.
+    pub(crate) fn on_refused(&self, sent: Timestamp, is_proved: bool) {
+        if !self.is_on() || sent.as_nanos() < self.counts_from.load(Relaxed) {
+            return;
+        }
+        if is_proved {
+            self.refused.fetch_add(1 + self.suspected.swap(0, Relaxed), Relaxed);
+        } else {
+            self.suspected.fetch_add(1, Relaxed);
         }
     }
 
@@ -153,6 +169,7 @@ impl Learned {
         self.ends_at.store(ends_at.unwrap_or(OFF), Relaxed);
         self.given.store(given, Relaxed);
         self.refused.store(0, Relaxed);
+        self.suspected.store(0, Relaxed);
         self.wanted.store(false, Relaxed);
     }
 
@@ -203,7 +220,7 @@ mod tests {
         let mut rates = Vec::new();
         for ms in (from..until).step_by(5) {
             if ms >= from + 20 && is_refused(ms - 20) {
-                learned.on_refused(at(ms - 20));
+                learned.on_refused(at(ms - 20), true);
             }
             let rate = given(learned, at(ms));
             rates.extend(rate.map(|rate| (ms, rate.round())));
@@ -226,11 +243,11 @@ mod tests {
         run(&learned, 0, 200, |_| true);
         let fallen = given(&learned, at(200)).unwrap();
         for ms in [120, 150, 199, 201, 399] {
-            learned.on_refused(at(ms));
+            learned.on_refused(at(ms), true);
         }
         let rates = run(&learned, 205, 405, |_| false);
         assert!(rates.len() == 1 && rates[0].1 >= fallen.floor(), "{rates:?} after {fallen}");
-        learned.on_refused(at(400));
+        learned.on_refused(at(400), true);
         assert!(run(&learned, 405, 610, |_| false)[0].1 < rates[0].1);
     }
 
@@ -254,7 +271,7 @@ mod tests {
         let mut rates = Vec::new();
         for s in [0, 3, 6, 9] {
             rates.extend(given(&learned, at(s * 1000)));
-            learned.on_refused(at(s * 1000));
+            learned.on_refused(at(s * 1000), true);
         }
         // Half of one in 200 ms; then what is sent at a decrease says nothing; then half of that.
         assert_eq!(rates, [2.5, 2.5, 1.25]);
@@ -270,10 +287,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_proved_late_counts_from_the_beginning() {
+        // 40 in 200 ms of which half are refused; that this is a sign of load is known at their end.
+        let rate = |is_proved: bool| {
+            let learned = learning();
+            for ms in (0..200).step_by(5) {
+                given(&learned, at(ms));
+                if ms % 10 == 0 {
+                    learned.on_refused(at(ms), false);
+                }
+            }
+            assert_eq!(given(&learned, at(200)), None, "it is not known yet");
+            learned.on_refused(at(200), is_proved);
+            let rates = (205..=600).step_by(5).filter_map(|ms| given(&learned, at(ms)));
+            rates.last().unwrap()
+        };
+        assert!(rate(true) < 200.0);
+        assert_eq!(rate(false), NONE);
+    }
+
+    #[test]
     fn it_is_switched_on_and_off_and_forgets() {
         let learned = Learned::default();
         assert!(!learned.is_on());
-        learned.on_refused(at(0));
+        learned.on_refused(at(0), true);
         assert!(run(&learned, 0, 1000, |_| true).is_empty());
         learned.set(Some(Learning::default()), |_| {});
         run(&learned, 1000, 1300, |_| true);
@@ -313,7 +350,7 @@ mod tests {
         for ms in (300..1200).step_by(100) {
             given(&learned, at(ms));
         }
-        learned.on_refused(at(900));
+        learned.on_refused(at(900), true);
         // Ten in a second, of which nine were taken, less the margin.
         assert_eq!(given(&learned, at(1200)), Some(10.0 * (0.9 * 0.95)));
     }

@@ -159,7 +159,7 @@ fn what_was_learned_is_kept_by_a_reload_and_lost_by_maintenance() {
     for ms in (0..1000).step_by(10) {
         let now = NOW + Duration::from_millis(ms);
         let _ = picker.assign(now, 0, Demand::Single, |_, _| true);
-        backend.on_not_taken(now);
+        backend.on_not_taken(now, true);
     }
     let learned = backend.learned_cps().unwrap();
     assert!(learned < 100.0, "{learned}");
@@ -192,7 +192,7 @@ fn a_low_rate_rises_while_more_is_wanted() {
         minute[at] += 1;
         match picker.assign(now, 0, Demand::Single, |_, _| true) {
             // What is given in the first seconds is refused.
-            Ok(_) if now < NOW + Duration::from_secs(3) => backend.on_not_taken(now),
+            Ok(_) if now < NOW + Duration::from_secs(3) => backend.on_not_taken(now, true),
             Ok(_) => {}
             Err(_) => refused[at] += 1,
         }
@@ -235,7 +235,7 @@ fn a_rate_of_which_little_is_used_stays() {
         now
     };
     for ms in (0..=200).step_by(10) {
-        backend.on_not_taken(give(ms));
+        backend.on_not_taken(give(ms), true);
     }
     assert_eq!(backend.learned_cps(), Some(52.5), "half of the 21 given");
     for ms in (300..10_000).step_by(100) {

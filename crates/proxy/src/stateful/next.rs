@@ -13,7 +13,8 @@ use crate::settings::{Choice, Mode};
 use crate::stateful::context::{At, Context, Live};
 
 /// A back end that has answered 503 within this time gets no request that another has refused: a
-/// rejected call is not carried from one saturated server to the next.
+/// rejected call is not carried from one saturated server to the next. For a request that another has
+/// left unanswered that counts only if it was for overload, and not for one number.
 const SATURATED: Duration = Duration::from_secs(1);
 
 impl Endpoint {
@@ -71,11 +72,16 @@ impl Endpoint {
         };
         let pools = self.and_backups(pool).filter(|&pool| self.stands_in(pool));
         let pools: SmallVec<[u16; 4]> = pools.collect();
+        let is_refused = live.is_refused;
         let demand = Some(demand_of(context.method, live.has_priority));
         let other = pools.into_iter().find_map(|pool| {
             let key = self.key_in(pool, context, live)?;
             let chosen = self.choose(at.now, pool, key, demand, |i, backend| {
-                !had(pool, i) && !backend.has_refused(at.now, SATURATED)
+                let is_saturated = match is_refused {
+                    true => backend.has_refused(at.now, SATURATED),
+                    false => backend.was_overloaded(at.now, SATURATED),
+                };
+                !had(pool, i) && !is_saturated
             });
             chosen.ok()
         });

@@ -35,6 +35,8 @@ pub struct Context {
     /// What the CANCELs say of why, once one was asked for.
     pub reasons: Vec<String>,
     has_reasons: bool,
+    /// A target has answered 503.
+    is_refused: bool,
     /// When a request other than INVITE is answered with 100.
     pub trying_at: Option<Timestamp>,
 }
@@ -55,6 +57,7 @@ impl Context {
             cancelled: false,
             reasons: Vec::new(),
             has_reasons: false,
+            is_refused: false,
             trying_at: None,
         };
         // §17.2.1: "The server transaction MUST generate a 100 (Trying) response unless it knows
@@ -116,6 +119,9 @@ impl Context {
             Passed::Acknowledged(ack) => return around.send(branch.client.to, &ack),
             Passed::UpAcknowledged(ack) => around.send(branch.client.to, &ack),
             Passed::Up => {}
+        }
+        if status == 503 && !self.way.is_between_backends() {
+            around.on_refused(branch.client.to);
         }
         // §16.7 item 3: "The proxy removes the topmost Via header field value from the
         // response."
@@ -181,7 +187,9 @@ impl Context {
         }
         // §16.6 item 7, of a target that another stands in for: "The proxy does not need to place
         // anything in the response context".
-        if status == Some(503) && !branch.progressed && self.try_next(around, index) {
+        let has_progressed = branch.progressed;
+        self.is_refused |= status == Some(503);
+        if status == Some(503) && !has_progressed && self.try_next(around, index) {
             return;
         }
         // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with
@@ -294,7 +302,7 @@ impl Context {
         if self.cancelled || in_dialog || tried.len() >= TRIES_MAX || !self.server.is_open() {
             return false;
         }
-        let left = around.alternatives(pool, &tried);
+        let left = around.alternatives(pool, &tried, self.is_refused);
         let call = self.server.request.first("Call-ID");
         let Some(next) = around.choose(call, &left) else { return false };
         let branch = &mut self.branches[index];

@@ -11,6 +11,9 @@ use super::message::{Message, Packet, parameter, sent_by};
 /// A back end whose delivery failed gets nothing new for this long, unless it answers.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 
+/// One that has refused with 503 gets nothing for this long that another has refused.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
+
 /// Answers of a back end are noted no more often than this.
 const ANSWERS_APART: Duration = Duration::from_millis(10);
 
@@ -20,6 +23,7 @@ pub struct Backend {
     /// Its q-value, in thousandths.
     pub q: u16,
     pub down_until: Timestamp,
+    pub refused_at: Option<Timestamp>,
     /// When it last failed.
     pub failed_at: Timestamp,
     /// It is used although it is down, or too few of its pool were.
@@ -50,6 +54,7 @@ impl Pool {
             address,
             q,
             down_until: Timestamp::ZERO,
+            refused_at: None,
             failed_at: Timestamp::ZERO,
             is_spared: false,
             answered_at: Timestamp::ZERO,
@@ -167,12 +172,30 @@ impl Surroundings {
         all.filter(|&at| self.is_up(at)).collect()
     }
 
-    /// Back ends that may be tried after others: up, and not tried. That those which refuse several
-    /// callees are passed over is not modelled: there is but one.
-    pub fn alternatives(&self, pool: usize, tried: &[SocketAddr]) -> Vec<SocketAddr> {
+    /// Back ends that may be tried after others: up, not tried, and for what another has refused not
+    /// refusing. That the others pass over those that refuse several callees is not modelled: there
+    /// is but one.
+    pub fn alternatives(
+        &self,
+        pool: usize,
+        tried: &[SocketAddr],
+        is_refused: bool,
+    ) -> Vec<SocketAddr> {
+        let refusing = |at| {
+            let refused = self.backend(at).and_then(|b| b.refused_at);
+            refused.is_some_and(|refused| self.now < refused + REFUSAL_PAUSE)
+        };
         let mut left = self.up(pool);
-        left.retain(|&at| !tried.contains(&at));
+        left.retain(|&at| !(tried.contains(&at) || is_refused && refusing(at)));
         left
+    }
+
+    /// It has answered 503.
+    pub fn on_refused(&mut self, at: SocketAddr) {
+        let now = self.now;
+        if let Some(backend) = self.backend_mut(at) {
+            backend.refused_at = Some(now);
+        }
     }
 
     /// Who of several gets a request: the policy's choice, where it was one of them.

@@ -165,7 +165,7 @@ mod tests {
         for ms in (0..1000).step_by(10) {
             let now = NOW + Duration::from_millis(ms);
             let _ = picker.assign(now, 0, Demand::Single, |_, _| true);
-            pool.backends()[0].on_not_taken(now);
+            pool.backends()[0].on_not_taken(now, true);
         }
         let [configured, learned, in_force] = rates(&shown(&pool));
         assert_eq!((configured, in_force), (Some(300.0), learned));
