@@ -24,6 +24,8 @@ pub(crate) struct Known {
     /// It is an INVITE with the To-tag of a dialog that no call with its Call-ID has. An element
     /// may take it for a new call: RFC 3261 §12.2.2, "If the UAS wishes to accept the request".
     pub(crate) is_invented: bool,
+    /// It is an ACK or a CANCEL that has nothing but the Call-ID in common with the call.
+    pub(crate) is_stray: bool,
 }
 
 /// The hash of the dialog with these tags, the same from both ends; never 0.
@@ -59,6 +61,7 @@ impl Endpoint {
             evidence: Evidence { dialog: 0, copy },
             is_new: is_outside,
             is_invented: false,
+            is_stray: false,
         };
         if any.is_none() {
             return known;
@@ -74,7 +77,12 @@ impl Endpoint {
             }
         }
         if is_hop_by_hop {
+            // RFC 3261 §16.10: "If a response context is not found, the element does not have any
+            // knowledge of the request to apply the CANCEL to. It MUST statelessly forward the
+            // CANCEL request". So it goes where its Call-ID leads, and does nothing to the call.
             known.call = find(&|call| call.has_branch(identity));
+            known.is_stray = known.call.is_none();
+            known.call = known.call.or(any);
             return known;
         }
         if to.is_some() {

@@ -29,7 +29,7 @@ impl Endpoint {
         routes: &Routes,
         known: &Known,
     ) -> Result<Option<Hop>, Instead> {
-        let Known { fingerprint, call, evidence, is_new, is_invented } = *known;
+        let Known { fingerprint, call, evidence, is_new, is_invented, .. } = *known;
         let is_judged = is_new && (call.is_none() || request.method != Method::Invite);
         let is_known = call.is_some() || routes.token.is_some();
         if is_known && !is_judged && !self.may_pass(now, request, known) {
@@ -163,7 +163,8 @@ impl Endpoint {
     /// call is no way around what new work is held to. What it repeats does not count, and who
     /// keeps transactions has not come here with a repetition.
     fn may_pass(&mut self, now: Timestamp, request: &Request<'_>, known: &Known) -> bool {
-        let call = known.call.unwrap_or(CallRef::NONE);
+        // Nobody uses up what a call may send who has nothing but its Call-ID.
+        let call = known.call.filter(|_| !known.is_stray).unwrap_or(CallRef::NONE);
         let Request { identity, method, .. } = *request;
         let is_repeated = method != Method::Ack
             && self.calls().is_repeated(call, Transaction { identity, method });

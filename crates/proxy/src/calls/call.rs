@@ -453,6 +453,9 @@ impl Call {
         idle_max: Duration,
     ) {
         let is_within = evidence.dialog != 0;
+        if !transaction.stands_alone() && !is_within && !self.has_branch(transaction.identity) {
+            return;
+        }
         if self.phase == Phase::Established && is_within {
             match transaction.method {
                 // RFC 3261 §15.1.1: whoever sends a BYE considers the session ended, answered or

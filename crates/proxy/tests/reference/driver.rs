@@ -162,7 +162,18 @@ impl Driver {
                 let invites: Vec<_> = self.requests.iter().filter(is_invite).cloned().collect();
                 let Some(pair) = newest(&invites, request) else { return Ok(()) };
                 let asked = self.asked_by(&pair);
-                if asked.passes_on {
+                // The core takes an INVITE in a dialog that no response has created for a new call,
+                // which its limits and the health of its back end are asked about.
+                let call = pair.core.message.first("Call-ID");
+                let creates = |response: &Pair| {
+                    let message = &response.core.message;
+                    let is_final = message.status() >= Some(200) && message.status() < Some(300);
+                    let tag = format!("callee-{}-0", pair.core.to.ip());
+                    is_final && message.first("Call-ID") == call && message.tag("To") == Some(&tag)
+                };
+                let is_invented =
+                    method == crate::step::Method::Invite && !self.responses.iter().any(creates);
+                if asked.passes_on || is_invented {
                     return Ok(());
                 }
                 let (at, to) = (pair.core.to, asked.from);
