@@ -7,6 +7,7 @@ use crate::class::Class;
 use crate::gauges::Gauges;
 use crate::in_force::InForce;
 use crate::refusals::Refusals;
+use crate::rejection_reason::ReplyReason;
 
 /// Why a message was dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +83,8 @@ impl DropReason {
 }
 
 /// Statuses that the proxy itself answers with.
-pub const REPLIES: [u16; 17] =
-    [100, 200, 400, 403, 404, 408, 416, 417, 420, 440, 481, 482, 483, 487, 500, 503, 505];
+pub const REPLIES: [u16; 18] =
+    [100, 200, 400, 403, 404, 408, 416, 417, 420, 440, 481, 482, 483, 487, 500, 503, 505, 513];
 
 /// A shard's counters.
 #[derive(Debug, Default)]
@@ -91,6 +92,7 @@ pub struct Counters {
     received: [Counter; Class::ALL.len()],
     dropped: [Counter; DropReason::ALL.len()],
     replied: [Counter; REPLIES.len()],
+    replied_for: [[Counter; ReplyReason::ALL.len()]; REPLIES.len()],
     refused: [Counter; Reason::ALL.len()],
     shed: [Counter; Class::ALL.len()],
     /// What overload control sees and decides.
@@ -171,7 +173,23 @@ impl Counters {
 
     /// Replies made with a status of [`REPLIES`]; any other is counted as 400.
     pub fn replied(&self, status: u16) -> &Counter {
-        let known = REPLIES.iter().position(|&s| s == status);
-        &self.replied[known.unwrap_or(2)]
+        &self.replied[place(status)]
     }
+
+    /// Replies made with a status of [`REPLIES`] for a reason.
+    pub fn replied_for(&self, status: u16, reason: ReplyReason) -> &Counter {
+        &self.replied_for[place(status)][reason.index()]
+    }
+
+    /// Counts a reply.
+    pub(crate) fn count_reply(&self, status: u16, reason: ReplyReason) {
+        let place = place(status);
+        self.replied[place].add(1);
+        self.replied_for[place][reason.index()].add(1);
+    }
+}
+
+/// The place of a status in [`REPLIES`]; that of 400 for any that is not there.
+fn place(status: u16) -> usize {
+    REPLIES.iter().position(|&known| known == status).unwrap_or(2)
 }

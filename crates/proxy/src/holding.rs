@@ -5,6 +5,7 @@ use tidegate_world::Timestamp;
 use crate::calls::{CallRef, Member};
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
+use crate::rejection_reason::CALL_TABLE_FULL;
 
 impl Endpoint {
     /// The entry of a call, made if there is none.
@@ -50,6 +51,6 @@ impl Endpoint {
     /// There is no room for another call.
     pub(crate) fn full(&self) -> Instead {
         self.counters.calls_refused.add(1);
-        Instead::Reply(503, "call table is full")
+        Instead::Reply(503, CALL_TABLE_FULL)
     }
 }

@@ -72,6 +72,12 @@ impl Hints {
     }
 }
 
+/// Returns the text of a Warning that Tidegate writes.
+pub(crate) fn text_of(warning: Option<&'static str>) -> &'static str {
+    let warning = warning.unwrap_or_default();
+    warning.split('"').nth(1).unwrap_or(warning)
+}
+
 /// A refusal of `received`, made of as little of it as will do; `None` if it is no
 /// request that can be answered.
 pub(crate) fn refusal(

@@ -12,6 +12,7 @@ use crate::calls::Transaction;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::onward::Onward;
+use crate::rejection_reason::{ReplyReason, TRANSACTION_TABLE_FULL};
 use crate::request::Request;
 use crate::routing::Hop;
 use crate::stateful::context::{At, Branch, Cancel, Context, Counted, Live, Pending};
@@ -24,7 +25,7 @@ pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 pub(crate) const BRANCHES_MAX: usize = 64;
 
 /// There is no room for another context.
-pub(crate) const FULL: Instead = Instead::Reply(503, "transaction table is full");
+pub(crate) const FULL: Instead = Instead::Reply(503, TRANSACTION_TABLE_FULL);
 
 impl Endpoint {
     /// Forwards a request that no transaction is held of, and holds one from now on.
@@ -216,7 +217,7 @@ impl Endpoint {
         let mut bytes = self.pool().take();
         let reply = Reply { source: Some(back.remote), ..Reply::new(100) };
         if write_reply(message, &reply, &mut bytes).is_ok() {
-            self.counters.replied(100).add(1);
+            self.counters.count_reply(100, ReplyReason::None);
             self.transmit(Transmit { path: *back, bytes });
         }
     }
