@@ -4,9 +4,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidegate_world::Timestamp;
 
+use crate::key::unix_time;
+
+/// Returns the wall-clock time now.
+pub(crate) fn wall_now() -> SystemTime {
+    UNIX_EPOCH + unix_time()
+}
+
 /// Returns the wall-clock time of `at`, when the clock of the shards shows `now`.
 pub(crate) fn wall_time(now: Timestamp, at: Timestamp) -> SystemTime {
-    SystemTime::now().checked_sub(now.since(at)).unwrap_or(UNIX_EPOCH)
+    wall_now().checked_sub(now.since(at)).unwrap_or(UNIX_EPOCH)
 }
 
 /// Writes a time by RFC 3339, in UTC and with milliseconds: `2026-11-23T07:15:04.250Z`.
@@ -58,7 +65,7 @@ mod tests {
     fn a_moment_ago_was_a_moment_ago() {
         let now = Timestamp::from_nanos(9_000_000_000);
         let then = wall_time(now, Timestamp::from_nanos(2_000_000_000));
-        let ago = SystemTime::now().duration_since(then).unwrap();
+        let ago = wall_now().duration_since(then).unwrap();
         assert!(ago >= Duration::from_secs(7) && ago < Duration::from_secs(60), "{ago:?}");
     }
 }

@@ -21,7 +21,7 @@ use tidegate_world::Timestamp;
 use crate::bans;
 use crate::sources::ShardCounters;
 use crate::steering::name_at;
-use crate::wall::rfc3339;
+use crate::wall::{rfc3339, wall_now};
 use follow::{Edge, Episodes, Followed};
 
 /// Time between two looks.
@@ -232,7 +232,7 @@ impl Watch {
 
     /// Looks at `now`, and tells what is to be said.
     pub fn look(&mut self, now: Timestamp, mut tell: impl FnMut(Observation)) {
-        let at = SystemTime::now();
+        let at = wall_now();
         let tell = &mut |what| tell(Observation { at, what });
         self.look_at_pools(now, tell);
         self.look_at_counts(now, tell);
