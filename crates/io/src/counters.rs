@@ -2,6 +2,8 @@
 
 use tidegate_world::Counter;
 
+use crate::unsent::Unsent;
+
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// The counts of one shard since its start, readable while it runs. Each
@@ -10,6 +12,8 @@ macro_rules! counters {
         #[repr(align(128))] // Shards write theirs at the same time: no shared cache line.
         pub struct Counters {
             $($(#[doc = $doc])+ pub $name: Counter,)+
+            /// Targets of datagrams that could not be sent, until somebody takes them.
+            pub unsent: Unsent,
         }
 
         impl Counters {

@@ -45,6 +45,7 @@ impl Dispatch {
         };
         let Some((socket, source)) = found else {
             self.counters.send_homeless.add(1);
+            self.counters.unsent.record(path.remote, "no listener has the address to leave from");
             self.fail(Failure::new(path, Cause::Other, b""));
             return;
         };
@@ -64,12 +65,14 @@ impl Dispatch {
             |i| listeners[i].ordinary(),
             *wait,
             |i, source, remote, cause| {
-                match cause {
-                    Cause::TooLarge => &counters.send_too_large,
-                    Cause::Unreachable => &counters.send_unreachable,
-                    Cause::Refused | Cause::Other => &counters.send_refused,
-                }
-                .add(1);
+                let (counter, why) = match cause {
+                    Cause::TooLarge => (&counters.send_too_large, "larger than the path carries"),
+                    Cause::Unreachable => (&counters.send_unreachable, "network unreachable"),
+                    Cause::Refused => (&counters.send_refused, "refused"),
+                    Cause::Other => (&counters.send_refused, "refused by the system"),
+                };
+                counter.add(1);
+                counters.unsent.record(remote, why);
                 let local = listeners[i].local();
                 let local = source.map_or(local, |ip| SocketAddr::new(ip, local.port()));
                 // Of a datagram that was not sent nobody has heard: nothing is to be verified.

@@ -57,6 +57,7 @@ mod sockopt;
 mod steer;
 mod stop;
 mod train;
+mod unsent;
 mod waker;
 
 pub use clock::{Clock, Stamps};
@@ -78,6 +79,7 @@ pub use pauses::Pauses;
 pub use resolver::Resolver;
 pub use sockets::Sockets;
 pub use stop::Stop;
+pub use unsent::{UNSENT_MAX, Unsent, UnsentTo};
 pub use waker::Waker;
 
 /// Datagrams that one system call receives or sends at the most.

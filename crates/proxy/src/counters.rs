@@ -7,6 +7,7 @@ use crate::class::Class;
 use crate::gauges::Gauges;
 use crate::in_force::InForce;
 use crate::refusals::Refusals;
+use crate::rejection_reason::ReplyReason;
 
 /// Why a message was dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +96,7 @@ pub struct Counters {
     received: [Counter; Class::ALL.len()],
     dropped: [Counter; DropReason::ALL.len()],
     replied: [Counter; REPLIES.len()],
+    replied_for: [[Counter; ReplyReason::ALL.len()]; REPLIES.len()],
     refused: [Counter; Reason::ALL.len()],
     shed: [Counter; Class::ALL.len()],
     sojourns: [Histogram; 2],
@@ -198,8 +200,25 @@ impl Counters {
 
     /// Replies made with a status of [`REPLIES`]; any other is counted as 400.
     pub fn replied(&self, status: u16) -> &Counter {
-        let known = REPLIES.iter().position(|&s| s == status);
-        debug_assert!(known.is_some(), "{status} is to be counted, so it belongs to them");
-        &self.replied[known.unwrap_or(2)]
+        &self.replied[place(status)]
     }
+
+    /// Replies made with a status of [`REPLIES`] for a reason.
+    pub fn replied_for(&self, status: u16, reason: ReplyReason) -> &Counter {
+        &self.replied_for[place(status)][reason.index()]
+    }
+
+    /// Counts a reply.
+    pub(crate) fn count_reply(&self, status: u16, reason: ReplyReason) {
+        let place = place(status);
+        self.replied[place].add(1);
+        self.replied_for[place][reason.index()].add(1);
+    }
+}
+
+/// The place of a status in [`REPLIES`]; that of 400 for any that is not there.
+fn place(status: u16) -> usize {
+    let known = REPLIES.iter().position(|&known| known == status);
+    debug_assert!(known.is_some(), "{status} is to be counted, so it belongs to them");
+    known.unwrap_or(2)
 }

@@ -26,6 +26,8 @@ use crate::names::Names;
 use crate::origin::Addresses;
 use crate::picking::pickers;
 use crate::probes::Probes;
+use crate::refusals::{Rejected, Sampler};
+use crate::rejection_reason::ReplyReason;
 use crate::reply::{Hints, refusal, refusal_of, reply};
 use crate::secret::{Keys, TokenKeys};
 use crate::settings::{Mode, PoolSettings, Rule, Settings};
@@ -57,6 +59,9 @@ pub(crate) struct Endpoint {
     pub(crate) tiering: Tiering,
     /// What the last service has shown of the sender.
     pub(crate) shown: Shown,
+    /// The pool to which the request in service was routed.
+    pub(crate) routed_to: Option<u16>,
+    rejections: Sampler,
     amplification_max: u32,
     verified: Verified,
     /// Addresses of back ends where nobody listened a moment ago.
@@ -99,6 +104,8 @@ impl Endpoint {
             verified: Verified::default(),
             tiering: Tiering::new(&settings),
             shown: Shown::default(),
+            routed_to: None,
+            rejections: Sampler::new(settings.trace, Arc::clone(&counters)),
             unreachable: Unreachable::default(),
             lost: Lost::default(),
             pickers: pickers(settings.seed, settings.shard, &settings.pools),
@@ -323,21 +330,60 @@ impl Endpoint {
         refusal_of(&self.keys, &self.name, &self.pool, received, outline, 503, hints)
     }
 
-    /// Sends a response of our own to `message`, which came as `received`.
+    /// Sends a response of our own to `message`, which came as `received`; `cause` says why in
+    /// words.
     pub(crate) fn answer(
         &mut self,
         received: &Received,
         message: &Message<'_>,
         status: u16,
+        (reason, cause): (ReplyReason, &'static str),
         headers: &[(&str, &[u8])],
     ) {
         match reply(&self.keys, &self.name, &self.pool, received, message, status, headers) {
             Some(transmit) => {
-                self.counters.replied(status).add(1);
+                self.counters.count_reply(status, reason);
                 self.transmit(transmit);
+                self.note_rejected(received, status, reason, cause);
             }
             None => self.drop_counted(DropReason::Malformed),
         }
+    }
+
+    /// Returns the name of the pool to which the request in service was routed.
+    pub(crate) fn routed_to(&self) -> Option<&str> {
+        self.routed_to.and_then(|pool| Some(self.pools.get(usize::from(pool))?.pool.name()))
+    }
+
+    fn note_rejected(
+        &mut self,
+        received: &Received,
+        status: u16,
+        reason: ReplyReason,
+        cause: &'static str,
+    ) {
+        let (at, source) = (received.arrived, received.path.remote);
+        self.note_rejection(at, source, &received.bytes, status, reason, cause);
+    }
+
+    /// Keeps a rejection for operators, if it is selected.
+    pub(crate) fn note_rejection(
+        &mut self,
+        at: Timestamp,
+        source: SocketAddr,
+        bytes: &[u8],
+        status: u16,
+        reason: ReplyReason,
+        cause: &'static str,
+    ) {
+        if reason == ReplyReason::None {
+            return;
+        }
+        let pool = self.routed_to.and_then(|pool| self.pools.get(usize::from(pool)));
+        let pool = pool.map(|settings| settings.pool.name());
+        let status = Some(status);
+        let rejected = Rejected { at, source, bytes, status, reason, cause, pool };
+        self.rejections.note(&rejected, || None);
     }
 
     /// Answers a request that breaks the grammar, as far as it can be read.
@@ -349,8 +395,11 @@ impl Endpoint {
     pub(crate) fn refuse(&mut self, received: &Received, status: u16) {
         match refusal(&self.keys, &self.name, &self.pool, received, status, &Hints::default()) {
             Some(transmit) => {
-                self.counters.replied(status).add(1);
+                let reason = ReplyReason::usual(status);
+                self.counters.count_reply(status, reason);
                 self.transmit(transmit);
+                self.routed_to = None;
+                self.note_rejected(received, status, reason, reason.doc());
             }
             None => self.drop_counted(DropReason::Malformed),
         }

@@ -6,6 +6,7 @@ use crate::calls::{CallRef, Member};
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::origin::Origin;
+use crate::rejection_reason::{CALL_SHARE_USED, CALL_TABLE_FULL};
 use crate::shares::Bucket;
 use crate::stateful;
 
@@ -77,7 +78,7 @@ impl Endpoint {
             && self.share_of(path).is_some_and(|bucket| self.calls().is_exhausted(bucket));
         if has_its_share {
             self.counters.calls_over_share.add(1);
-            return Err(Instead::Reply(503, "this source has its share of the call table"));
+            return Err(Instead::Reply(503, CALL_SHARE_USED));
         }
         Ok(())
     }
@@ -91,6 +92,6 @@ impl Endpoint {
     /// There is no room for another call.
     pub(crate) fn full(&self) -> Instead {
         self.counters.calls_refused.add(1);
-        Instead::Reply(503, "call table is full")
+        Instead::Reply(503, CALL_TABLE_FULL)
     }
 }

@@ -26,6 +26,7 @@ use crate::large::{LargeBuffers, bytes_of};
 use crate::priority::Claim;
 use crate::reading::{Reading, Unread, Wanted, read};
 use crate::refusals::Trace;
+use crate::rejection_reason::ReplyReason;
 use crate::settings::Overload;
 use crate::sources::{Excess, Watchman};
 use crate::verification::{Shown, Sifting, Spare};
@@ -73,12 +74,14 @@ impl Ingress {
         queue_bytes_max: usize,
         waits: Stream,
         watchman: Watchman,
-        trace: Trace,
+        mut trace: Trace,
     ) -> Self {
+        let disposing = Disposing::new(overload, waits);
+        trace.status = disposing.answers().then_some(503);
         Self {
             gate: gate.with_room(queue_max),
             queueing: overload.queueing,
-            disposing: Disposing::new(overload, waits),
+            disposing,
             reinvites: overload.reinvites,
             watchman,
             sifting: Sifting::default(),
@@ -181,21 +184,6 @@ impl Ingress {
         self.gate.on_refused(now, fingerprint);
     }
 
-    /// New work that was to be served was refused because of those behind.
-    pub(crate) fn note_refused(
-        &mut self,
-        now: Timestamp,
-        received: &Received,
-        class: Class,
-        fingerprint: Option<u64>,
-        reason: Reason,
-    ) {
-        if let Some(fingerprint) = fingerprint {
-            self.on_refused(now, fingerprint);
-        }
-        self.trace.note(now, received, class, reason, &self.gate);
-    }
-
     /// New work that was to be served goes to back ends that have no headroom: it is refused as it
     /// would have been at its arrival. What is sent for it.
     pub(crate) fn refuse_served(
@@ -210,7 +198,8 @@ impl Ingress {
             self.gate.on_full(now, fingerprint);
         }
         let reason = Reason::PoolFull;
-        self.trace.note(now, received, class, reason, &self.gate);
+        let pool = endpoint.routed_to();
+        self.trace.note_routed(now, received, class, reason, &self.gate, pool);
         let refused = Refused { received, class, fingerprint, reason: Some(reason) };
         self.disposing.reply(&refused, None, endpoint)
     }
@@ -367,6 +356,7 @@ impl Ingress {
             None if self.gate.on_ongoing(now, class as u8) => None,
             None => {
                 let refused = Refused { received: &received, class, fingerprint, reason: None };
+                self.trace.note(now, &received, class, ReplyReason::Shed, &self.gate);
                 return judged(Fate::Shed(self.disposing.reply(&refused, None, endpoint)));
             }
             Some(bucket) => {
@@ -524,6 +514,7 @@ impl Ingress {
                 && !self.gate.on_ongoing(now, class as u8) =>
             {
                 let refused = Refused { received: &received, class, fingerprint, reason: None };
+                self.trace.note(now, &received, class, ReplyReason::Shed, &self.gate);
                 Fate::Shed(self.disposing.reply(&refused, None, endpoint))
             }
             None => Fate::Serve(received, Admitted::default()),

@@ -49,6 +49,7 @@ mod recent;
 mod recognition;
 mod reform;
 mod refusals;
+mod rejection_reason;
 mod reply;
 mod request;
 mod request_uri;
@@ -78,7 +79,8 @@ pub use names::Moves;
 pub use network::{network_of, networks_of, source_of};
 pub use priority::{NAMESPACES, NoValue, Priority, ResourceValues};
 pub use proxy::Proxy;
-pub use refusals::{Refusal, Refusals, TraceSettings};
+pub use refusals::{LoadThen, Refusal, Refusals, TraceSettings};
+pub use rejection_reason::ReplyReason;
 pub use reply::PAD_MAX;
 pub use secret::{Base, Secret, TokenKey, TokenKeys};
 pub use settings::{

@@ -14,6 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::fate::{Admitted, Fate, Judged};
 use crate::ingress::Ingress;
 use crate::refusals::Trace;
+use crate::rejection_reason::ReplyReason;
 use crate::request::Served;
 use crate::secret::TokenKeys;
 use crate::settings::{Disposal, PoolSettings, Rule, Settings};
@@ -186,7 +187,7 @@ impl Proxy {
                 self.work.refused = number;
                 self.counters.shed(class.unwrap_or(Class::Other)).add(1);
                 if let Some(reply) = reply {
-                    self.counters.replied(503).add(1);
+                    self.counters.count_reply(503, ReplyReason::Shed);
                     self.endpoint.transmit(reply);
                 }
             }
@@ -241,7 +242,9 @@ impl Proxy {
                 }
             }
             Served::PoolDown => {
-                self.ingress.note_refused(now, &received, class, fingerprint, Reason::PoolDown);
+                if let Some(fingerprint) = fingerprint {
+                    self.ingress.on_refused(now, fingerprint);
+                }
                 self.counters.refused(Reason::PoolDown).add(1);
             }
             Served::PoolFull => {
@@ -259,7 +262,7 @@ impl Proxy {
     fn send_refusal(&mut self, reason: Reason, reply: Option<Transmit>) {
         self.counters.refused(reason).add(1);
         if let Some(reply) = reply {
-            self.counters.replied(503).add(1);
+            self.counters.count_reply(503, reason.into());
             self.endpoint.transmit(reply);
         }
     }

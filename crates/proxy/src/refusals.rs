@@ -1,21 +1,25 @@
-//! Which calls were refused and why: a few of them, for those who ask.
+//! The sample of rejections that is kept for operators.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
-use tidegate_control::{Bucket, Gate, Reason};
-use tidegate_sip::scan;
+use tidegate_control::{Bucket, Gate};
+use tidegate_sip::{HeaderName, Message, scan};
 use tidegate_world::{Counter, Received, Timestamp};
 
 use crate::class::Class;
 use crate::counters::Counters;
 use crate::in_force::RecentOccupancy;
+use crate::rejection_reason::ReplyReason;
 
 /// Bytes of a method and of a Call-ID that are kept.
 const METHOD_MAX: usize = 16;
-const CALL_ID_MAX: usize = 64;
+const CALL_ID_MAX: usize = 128;
+
+/// Bytes of a From, a To and a Request-URI that are kept.
+const ADDRESS_MAX: usize = 128;
 
 /// How much of what is refused is kept, by each shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,21 +36,48 @@ impl Default for TraceSettings {
     }
 }
 
-/// New work that was refused, and what held at that moment.
+/// A request that was rejected, and what is known of the moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
     /// When.
     pub at: Timestamp,
-    /// Who had sent it.
+    /// The sender; of a request that had a transaction, where its responses go.
     pub source: SocketAddr,
-    /// Its class.
-    pub class: Class,
-    /// Its method as it stands in the message, cut to 16 bytes.
+    /// The class, if the request was rejected before it was read in full.
+    pub class: Option<Class>,
+    /// The status of the response; `None` if the request was dropped in silence.
+    pub status: Option<u16>,
+    /// The method as it stands in the message, cut to 16 bytes.
     pub method: ArrayVec<u8, METHOD_MAX>,
-    /// Its Call-ID, cut to 64 bytes.
+    /// The Call-ID, cut to 128 bytes.
     pub call_id: ArrayVec<u8, CALL_ID_MAX>,
-    /// Why.
-    pub reason: Reason,
+    /// The values of From and To and the Request-URI, each cut to 128 bytes; empty if the message
+    /// could not be read.
+    pub from: Box<[u8]>,
+    /// The same, of To.
+    pub to: Box<[u8]>,
+    /// The same, of the Request-URI.
+    pub uri: Box<[u8]>,
+    /// The reason.
+    pub reason: ReplyReason,
+    /// The cause in words: the text of the Warning, if there was one.
+    pub cause: &'static str,
+    /// The name of the pool to which the request was routed, if it came so far.
+    pub pool: Option<Box<str>>,
+    /// The load that the gate saw, if the gate rejected the request.
+    pub load: Option<LoadThen>,
+}
+
+impl Refusal {
+    /// Whether the request has this Call-ID, as far as it is kept.
+    pub fn is_of(&self, call_id: &[u8]) -> bool {
+        self.call_id[..] == call_id[..call_id.len().min(CALL_ID_MAX)]
+    }
+}
+
+/// The load at the moment of a rejection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadThen {
     /// The share of the new work of its kind that was admitted, 0 to 1.
     pub allowance: f64,
     /// Occupancy of the processor in the last tenth of a second, 0 to 1.
@@ -85,63 +116,77 @@ impl Refusals {
     }
 }
 
-/// Picks what is kept: the first of each reason in every second.
-pub(crate) struct Trace {
-    settings: TraceSettings,
-    counters: Arc<Counters>,
-    occupancy: RecentOccupancy,
-    /// By reason: the second, and how many were kept in it.
-    kept: [(u64, u32); Reason::ALL.len()],
+/// A request that is rejected, of which nothing was read for the trace yet.
+pub(crate) struct Rejected<'a> {
+    pub(crate) at: Timestamp,
+    pub(crate) source: SocketAddr,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) status: Option<u16>,
+    pub(crate) reason: ReplyReason,
+    pub(crate) cause: &'static str,
+    /// The name of the pool.
+    pub(crate) pool: Option<&'a str>,
 }
 
-impl Trace {
-    /// A trace that keeps what it picks in `counters`.
+/// Selects the rejections that are kept: the first of each reason in every second.
+pub(crate) struct Sampler {
+    settings: TraceSettings,
+    counters: Arc<Counters>,
+    /// By reason: the second, and how many were kept in it.
+    kept: [(u64, u32); ReplyReason::ALL.len()],
+}
+
+impl Sampler {
+    /// A sampler that keeps what it selects in `counters`.
     pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
-        let (occupancy, kept) = Default::default();
-        Self { settings, counters, occupancy, kept }
+        Self { settings, counters, kept: Default::default() }
     }
 
-    /// The processor was read.
-    pub(crate) fn on_load(&mut self, now: Timestamp, gate: &Gate) {
-        let occupancy = self.occupancy.update(now, gate.signals().processor);
-        self.counters.in_force.occupancy.set((occupancy * 1e6) as u64);
-    }
-
-    /// A message was refused. Reads it only if it is to be kept.
+    /// Keeps a rejection if it is selected. Reads the headers only then, and asks for the class and
+    /// the `load` only then.
     pub(crate) fn note(
         &mut self,
-        now: Timestamp,
-        received: &Received,
-        class: Class,
-        reason: Reason,
-        gate: &Gate,
+        rejected: &Rejected<'_>,
+        load: impl FnOnce() -> Option<(Class, LoadThen)>,
     ) {
-        if !self.is_wanted(now, reason) {
+        let &Rejected { at, source, bytes, status, reason, cause, pool } = rejected;
+        if !self.is_wanted(at, reason) {
             return;
         }
-        let bucket = class.bucket().unwrap_or(Bucket::Session);
-        let method = received.bytes.split(|&byte| byte == b' ').next().unwrap_or_default();
-        let call_id = scan(&received.bytes).map(|scan| scan.call_id).unwrap_or_default();
-        let p99 = gate.signals().sojourn.of_new().p99;
+        let load = load();
+        // The head alone: a wrong Content-Length is a reason to be here.
+        let message = Message::parse_head(bytes).ok();
+        let value = |name| message.as_ref().and_then(|message| Some(message.field(name)?.value));
+        let uri = message.as_ref().and_then(Message::request_uri);
+        let method = bytes.split(|&byte| byte == b' ').next().unwrap_or_default();
+        let call_id = value(HeaderName::CallId);
+        let call_id =
+            call_id.or_else(|| scan(bytes).ok().map(|scan| scan.call_id)).unwrap_or_default();
+        let cut = |text: Option<&[u8]>| {
+            let text = text.unwrap_or_default();
+            Box::from(&text[..text.len().min(ADDRESS_MAX)])
+        };
         let refusal = Refusal {
-            at: now,
-            source: received.path.remote,
-            class,
+            at,
+            source,
+            class: load.map(|(class, _)| class),
+            status,
             method: method.iter().copied().take(METHOD_MAX).collect(),
             call_id: call_id.iter().copied().take(CALL_ID_MAX).collect(),
+            from: cut(value(HeaderName::From)),
+            to: cut(value(HeaderName::To)),
+            uri: cut(uri),
             reason,
-            allowance: gate.share(bucket),
-            occupancy: self.occupancy.last(),
-            sojourn_p99_ns: u64::try_from(p99.as_nanos()).unwrap_or(u64::MAX),
-            waiting: gate.signals().queue.waiting,
+            cause,
+            pool: pool.map(Box::from),
+            load: load.map(|(_, load)| load),
         };
         self.counters.refusals.keep(refusal, self.settings.kept);
     }
 
-    fn is_wanted(&mut self, now: Timestamp, reason: Reason) -> bool {
+    fn is_wanted(&mut self, now: Timestamp, reason: ReplyReason) -> bool {
         let second = now.as_nanos() / 1_000_000_000;
-        let index = Reason::ALL.iter().position(|known| *known == reason);
-        let (then, count) = &mut self.kept[index.expect("all reasons are in the list")];
+        let (then, count) = &mut self.kept[reason.index()];
         if *then != second {
             (*then, *count) = (second, 0);
         }
@@ -151,11 +196,79 @@ impl Trace {
     }
 }
 
+/// Keeps what the gate rejects, with the load that it saw.
+pub(crate) struct Trace {
+    sampler: Sampler,
+    occupancy: RecentOccupancy,
+    /// The status of the responses; `None` if what is rejected is dropped in silence.
+    pub(crate) status: Option<u16>,
+}
+
+impl Trace {
+    /// A trace that keeps what it selects in `counters`.
+    pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
+        let sampler = Sampler::new(settings, counters);
+        Self { sampler, occupancy: RecentOccupancy::default(), status: Some(503) }
+    }
+
+    /// The processor was read.
+    pub(crate) fn on_load(&mut self, now: Timestamp, gate: &Gate) {
+        let occupancy = self.occupancy.update(now, gate.signals().processor);
+        self.sampler.counters.in_force.occupancy.set((occupancy * 1e6) as u64);
+    }
+
+    /// Records a message that was rejected, if it is selected.
+    pub(crate) fn note(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        class: Class,
+        reason: impl Into<ReplyReason>,
+        gate: &Gate,
+    ) {
+        self.note_routed(now, received, class, reason, gate, None);
+    }
+
+    /// Records the same of a message that was routed to the pool of this name.
+    pub(crate) fn note_routed(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        class: Class,
+        reason: impl Into<ReplyReason>,
+        gate: &Gate,
+        pool: Option<&str>,
+    ) {
+        let reason = reason.into();
+        let rejected = Rejected {
+            at: now,
+            source: received.path.remote,
+            bytes: &received.bytes,
+            status: self.status,
+            reason,
+            cause: reason.doc(),
+            pool,
+        };
+        let occupancy = self.occupancy.last();
+        self.sampler.note(&rejected, || {
+            let bucket = class.bucket().unwrap_or(Bucket::Session);
+            let p99 = gate.signals().sojourn.of_new().p99;
+            let load = LoadThen {
+                allowance: gate.share(bucket),
+                occupancy,
+                sojourn_p99_ns: u64::try_from(p99.as_nanos()).unwrap_or(u64::MAX),
+                waiting: gate.signals().queue.waiting,
+            };
+            Some((class, load))
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use tidegate_control::{Settings, registry};
+    use tidegate_control::{Reason, Settings, registry};
     use tidegate_world::{Path, Pool, Seed};
 
     use super::*;
@@ -220,15 +333,29 @@ mod tests {
     fn the_latest_are_kept_and_what_is_long_is_cut() {
         let mut bench = Bench::new(1000, 3);
         for at in 0..5 {
-            bench.refuse(at, Reason::Law, &invite(&"c".repeat(100)));
+            bench.refuse(at, Reason::Law, &invite(&"c".repeat(200)));
         }
         assert_eq!(bench.times(), [2, 3, 4]);
         let refusal = &bench.kept()[0];
         assert_eq!(refusal.call_id[..], [b'c'; CALL_ID_MAX]);
         assert_eq!((&refusal.method[..], refusal.source.port()), (&b"INVITE"[..], 5060));
-        assert_eq!(refusal.allowance, 1.0);
+        assert_eq!(refusal.load.map(|load| load.allowance), Some(1.0));
+        assert!(refusal.is_of(&[b'c'; 200]) && !refusal.is_of(b"c"));
         bench.refuse(9, Reason::Law, &"X".repeat(500));
         assert_eq!(bench.kept()[2].method[..], [b'X'; METHOD_MAX]);
+    }
+
+    #[test]
+    fn a_rejection_says_who_called_whom() {
+        let mut bench = Bench::new(1, 3);
+        bench.refuse(0, Reason::Law, &invite("a"));
+        let kept = &bench.kept()[0];
+        let texts = [&kept.from, &kept.to, &kept.uri].map(|text| String::from_utf8_lossy(text));
+        assert_eq!(texts, ["<sip:a@a>;tag=1", "<sip:b@a>", "sip:b@a"]);
+        assert_eq!((kept.status, kept.class), (Some(503), Some(Class::Invite)));
+        assert_eq!((kept.cause, kept.reason), (Reason::Law.doc(), Reason::Law.into()));
+        bench.refuse(1000, Reason::Law, "INVITE");
+        assert!(bench.kept()[1].from.is_empty(), "what cannot be read is kept all the same");
     }
 
     #[test]

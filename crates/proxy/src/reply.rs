@@ -72,6 +72,12 @@ impl Hints {
     }
 }
 
+/// Returns the text of a Warning that Tidegate writes.
+pub(crate) fn text_of(warning: Option<&'static str>) -> &'static str {
+    let warning = warning.unwrap_or_default();
+    warning.split('"').nth(1).unwrap_or(warning)
+}
+
 /// RFC 3261 §20.35: the Server header of a reply by a proxy that calls itself `name`, if it does. "The
 /// Server header field contains information about the software used by the UAS to handle the request.
 /// Revealing the specific software version of the server might allow the server to become more

@@ -2,13 +2,15 @@
 
 use std::net::SocketAddr;
 
-use tidegate_control::Tier;
+use tidegate_control::{Reason, Tier};
 use tidegate_sip::{Essentials, HeaderName, Message, Method, Scheme, StartLine, Uri};
 use tidegate_world::{Received, Timestamp};
 
 use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
+use crate::rejection_reason::ReplyReason;
+use crate::reply::text_of;
 use crate::request_uri::cleaned;
 use crate::token::RouteToken;
 use crate::verification::Shown;
@@ -96,6 +98,7 @@ impl Endpoint {
         has_priority: bool,
     ) -> Served {
         self.tiering.begin();
+        self.routed_to = None;
         let message = match Message::parse(&received.bytes) {
             Ok(message) => message,
             Err(malformed) => {
@@ -133,22 +136,30 @@ impl Endpoint {
                 }
                 // RFC 3261 §20.43: 399, a text for a person.
                 let warning = ["399 tidegate \"", why, "\""].concat();
-                self.answer(received, &message, status, &[("Warning", warning.as_bytes())]);
+                let reason = (ReplyReason::of(status, why), why);
+                let headers = [("Warning", warning.as_bytes())];
+                self.answer(received, &message, status, reason, &headers);
                 if status == 503 {
                     return Served::Refused;
                 }
             }
             Instead::PoolDown(hints) => {
-                self.answer(received, &message, 503, &hints.headers(&mut itoa::Buffer::new()));
+                let reason = (Reason::PoolDown.into(), text_of(hints.warning));
+                let mut digits = itoa::Buffer::new();
+                self.answer(received, &message, 503, reason, &hints.headers(&mut digits));
                 return Served::PoolDown;
             }
             Instead::BadExtension => {
                 // RFC 3261 §16.3 item 5: the 420 lists what was not understood.
                 let lines = message.fields().filter(|f| f.name == HeaderName::ProxyRequire);
                 let asked = lines.map(|f| f.value).collect::<Vec<_>>().join(&b", "[..]);
-                self.answer(received, &message, 420, &[("Unsupported", &asked)]);
+                let reason = (ReplyReason::Extension, ReplyReason::Extension.doc());
+                self.answer(received, &message, 420, reason, &[("Unsupported", &asked)]);
             }
-            Instead::Capabilities => self.answer(received, &message, 200, &CAPABILITIES),
+            Instead::Capabilities => {
+                let reason = (ReplyReason::None, ReplyReason::None.doc());
+                self.answer(received, &message, 200, reason, &CAPABILITIES);
+            }
         }
         Served::Here
     }

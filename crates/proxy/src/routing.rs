@@ -18,6 +18,7 @@ use crate::evidence::Known;
 use crate::instead::Instead;
 use crate::origin::{Origin, address_of, is_host};
 use crate::picking::{Chosen, demand_of};
+use crate::rejection_reason::NO_ADDRESS;
 use crate::request::Request;
 use crate::settings::{Choice, Rule, RuleTarget, Senders, canonical};
 use crate::token::RouteToken;
@@ -143,6 +144,9 @@ impl Endpoint {
             (Next::Address(address, is_strict), _) => Way::Address(*address, *is_strict),
             (Next::Name, _) => return Err(NAME),
         };
+        if let Way::Pool(pool) = destination {
+            self.routed_to = Some(pool);
+        }
         match destination {
             Way::Pool(pool) if let Origin::Member(from) = origin => {
                 let to = self.pick_by_call(now, pool, fingerprint, from)?;
@@ -334,7 +338,7 @@ impl Endpoint {
 const OWN_ROUTES_MAX: usize = 4;
 
 /// The name of a back end has not been resolved yet.
-const NOWHERE: Instead = Instead::Reply(503, "a back end has no address yet");
+const NOWHERE: Instead = Instead::Reply(503, NO_ADDRESS);
 
 /// This version resolves no names of messages and speaks UDP alone.
 const NAME: Instead = Instead::Reply(404, "not an IP address over UDP");

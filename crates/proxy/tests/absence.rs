@@ -7,7 +7,9 @@ use std::time::Duration;
 use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, address, invite, request};
 use tidegate_balance::{Duty, Parties, Policy, Pool, State};
 use tidegate_control::Reason;
-use tidegate_proxy::{Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders, Settings};
+use tidegate_proxy::{
+    Health, Mode, PoolSettings, Probe, ReplyReason, Rule, RuleTarget, Senders, Settings,
+};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -55,7 +57,10 @@ fn while_all_are_down_a_caller_is_told_until_when() {
         assert_eq!(told(&mut s, "2"), warned("every back end is down", &["1"]));
         assert_eq!((refused(&s), s.counters.replied(503).get()), (2, 2));
         let kept = s.counters.refusals.list();
-        assert_eq!(kept.iter().map(|r| r.reason).collect::<Vec<_>>(), [Reason::PoolDown; 2]);
+        assert_eq!(
+            kept.iter().map(|r| r.reason).collect::<Vec<_>>(),
+            [ReplyReason::Work(Reason::PoolDown); 2]
+        );
         assert_eq!((s.counters.calls.get(), s.live().0), (0, 0), "nothing is kept of it");
         // The first is back.
         s.pass(ms(1000));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fixed::*;
 use script::*;
 use tidegate_control::{Reason, Values, registry};
-use tidegate_proxy::{Mode, TraceSettings};
+use tidegate_proxy::{Mode, ReplyReason, TraceSettings};
 use tidegate_world::Core;
 
 fn own(method: &str, call: &str, cseq: u32) -> String {
@@ -198,8 +198,9 @@ fn some_refusals_are_kept_with_what_held_then() {
         let names: Vec<_> = kept.iter().map(|r| (&r.call_id[..], r.reason)).collect();
         let [a, b] = [b"a", b"b"].map(|name| &name[..]);
         let expected = [(a, Reason::Law), (b, Reason::Law), (a, Reason::Again)];
+        let expected = expected.map(|(call, reason)| (call, ReplyReason::from(reason)));
         assert_eq!(names, expected, "{scheme:?}");
         assert_eq!((kept[0].source, &kept[0].method[..]), (address(CALLER), &b"INVITE"[..]));
-        assert_eq!(kept[0].allowance, 0.0);
+        assert_eq!(kept[0].load.map(|load| load.allowance), Some(0.0));
     }
 }

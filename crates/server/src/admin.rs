@@ -41,7 +41,7 @@ pub struct Pages {
     /// For `/status`: whatever else an operator wants to know, asked at each request
     /// on the admin thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
-    /// For `/backends`, `/reload`, `/overload`, `/laws`, `/refusals`, `/bans` and `/keys`, if there
+    /// For `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`, `/bans` and `/keys`, if there
     /// are shards to steer.
     pub controls: Option<Controls>,
     /// Names, in lower case, by which the interface may be called, beside `localhost` and
@@ -179,6 +179,6 @@ fn policies() -> impl IntoResponse {
 
 fn no_such_page() -> impl IntoResponse {
     let pages = "Pages: /healthz /readyz /metrics /status /policies /backends /overload /laws \
-                 /refusals /bans /keys\n";
+                 /rejections /calls/CALL-ID /bans /keys\n";
     (StatusCode::NOT_FOUND, pages)
 }

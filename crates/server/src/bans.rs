@@ -45,7 +45,7 @@ pub fn lift(list: &BanList, now: Timestamp, address: IpAddr) -> bool {
 }
 
 /// An IPv4 address, or an IPv6 network.
-fn written(source: u128) -> String {
+pub(crate) fn written(source: u128) -> String {
     match network_of(source) {
         IpNet::V4(network) => network.addr().to_string(),
         IpNet::V6(network) => network.to_string(),

@@ -23,9 +23,12 @@ mod sources;
 mod status;
 pub mod steered;
 pub mod steering;
+mod wall;
+mod watch;
 mod wiring;
 
 pub use error::StartError;
 pub use run::{Ending, Event, Finish, RunError, Started, run};
 pub use sources::ShardCounters;
 pub use status::Instruments;
+pub use watch::Observation;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded, select_biased};
+use crossbeam_channel::{Sender, bounded, select_biased, tick};
 use serde_json::{Value, json};
 use tidegate_io::{
     Clock, Crossings, Drive, Ended, Group, Limits, Orders, Resolver, Shard, Stop, Summary,
@@ -31,6 +31,7 @@ use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
 use crate::removed::RemovedBackends;
 use crate::signal::Signals;
 use crate::status::Instruments;
+use crate::watch::{LOOK_EVERY, Observation, Watch};
 use crate::{sources, wiring};
 
 /// Messages that wait to cross to one shard at the most.
@@ -54,6 +55,8 @@ pub enum Event {
     Acted(Act),
     /// A signal of this name has come for the first time, and means nothing.
     Ignored(&'static str),
+    /// A state has changed, or rejections have begun or ended.
+    Observed(Observation),
 }
 
 /// How a process ended.
@@ -212,6 +215,9 @@ pub fn run(
     tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
     let mut finish = Finish::Drained(Duration::ZERO);
     let mut failure = None;
+    let looks = tick(LOOK_EVERY);
+    let mut watch =
+        Watch::new(assembly.fleet().clone(), counters.to_vec(), assembly.bans().clone());
     loop {
         // In this order: a storm of reloads keeps nobody from stopping the process.
         select_biased! {
@@ -230,6 +236,9 @@ pub fn run(
                 if let Ok(act) = act {
                     tell(Event::Acted(act));
                 }
+            }
+            recv(looks) -> _ => {
+                watch.look(clock.now(), |observation| tell(Event::Observed(observation)));
             }
             recv(ended) -> summary => match summary {
                 Ok(Ok(summary)) => finish = finish.and(summary),

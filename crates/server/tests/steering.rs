@@ -287,7 +287,18 @@ fn refusals_are_shown_newest_first_with_what_their_reasons_mean() {
         refused += u64::from(answer[..length].starts_with(b"SIP/2.0 503"));
     }
     assert!(refused > 20, "{refused}");
-    let shown = running.get("/refusals");
+    let shown = running.get("/rejections");
+    let time = shown["refusals"][0]["time"].as_str().unwrap();
+    assert!(time.len() == 24 && time.ends_with('Z'), "{time}");
+    let number = |value: &Value| value["refusals"].as_array().unwrap().len();
+    assert_eq!(number(&running.get("/refusals")), number(&shown), "its name before");
+    let call_id = shown["refusals"][0]["call_id"].as_str().unwrap();
+    let call = running.get(&format!("/calls/{}", call_id.replace('-', "%2D")));
+    assert_eq!(
+        (&call["call_id"], &call["rejections"][0]["call_id"]),
+        (&call_id.into(), &call_id.into())
+    );
+    assert_eq!(running.get("/calls/call")["rejections"], Value::Array(Vec::new()));
     let list = shown["refusals"].as_array().unwrap();
     assert!(!list.is_empty() && list.len() < 40);
     let ages: Vec<_> = list.iter().map(|refusal| refusal["age_s"].as_f64().unwrap()).collect();

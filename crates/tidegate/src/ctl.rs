@@ -56,8 +56,14 @@ enum Command {
     Overload,
     /// Put another law in force, or in the shadow of that
     Law(LawArgs),
-    /// Show some of the latest refusals, and why they were made
-    Refusals,
+    /// Show some of the latest rejections: who called whom, and why the call was rejected
+    #[command(alias = "refusals")]
+    Rejections,
+    /// Show why a call was rejected, if its rejection is still kept
+    Call {
+        /// Its Call-ID
+        call_id: String,
+    },
     /// Show the sources that are banned
     Bans,
     /// End the ban of a source
@@ -108,7 +114,8 @@ fn answer(args: &Args) -> Result<String, Trouble> {
         Command::Reload => (client.post("/reload")?, tables::backends),
         Command::Overload => (client.get("/overload")?, tables::overload),
         Command::Law(law) => (client.put("/overload", &law.order())?, tables::in_force),
-        Command::Refusals => (client.get("/refusals")?, tables::refusals),
+        Command::Rejections => (client.get("/rejections")?, tables::rejections),
+        Command::Call { call_id } => (client.get(&call_path(call_id))?, tables::call),
         Command::Bans => (client.get("/bans")?, tables::bans),
         Command::Keys => (client.get("/keys")?, tables::keys),
         Command::Rotate => (client.post("/keys/next")?, tables::keys),
@@ -128,6 +135,15 @@ impl LawArgs {
         }
         json!({ "overload": if self.shadow { json!({ "shadow": law }) } else { law } })
     }
+}
+
+/// Returns the page of a call. Any byte may stand in a Call-ID.
+fn call_path(call_id: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    "/calls/".to_owned() + &call_id.bytes().map(byte).collect::<String>()
 }
 
 fn parse_param(text: &str) -> Result<(String, f64), String> {
@@ -151,6 +167,11 @@ mod tests {
         let with_params = json!({ "law": "pi", "params": { "c_t": 0.8 } });
         assert_eq!(law(false, params.clone()), json!({ "overload": with_params }));
         assert_eq!(law(true, params), json!({ "overload": { "shadow": with_params } }));
+    }
+
+    #[test]
+    fn any_call_id_can_stand_in_a_path() {
+        assert_eq!(call_path("a1/@x%.."), "/calls/a1%2F%40x%25%2E%2E");
     }
 
     #[test]

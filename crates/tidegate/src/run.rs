@@ -126,6 +126,7 @@ fn start(config: &Config, record: Option<&RecordTo>) -> Result<Ending, RunError>
         Event::Started(started) => tell_started(&started),
         Event::Acted(act) => say(&act.to_string()),
         Event::Ignored(name) => say(&format!("ignored {name}, which asks for nothing here")),
+        Event::Observed(observation) => say(&observation.to_string()),
     })
 }
 

@@ -13,6 +13,7 @@ use crate::calls::Transaction;
 use crate::endpoint::Endpoint;
 use crate::instead::Instead;
 use crate::onward::Onward;
+use crate::rejection_reason::{ReplyReason, TRANSACTION_SHARE_USED, TRANSACTION_TABLE_FULL};
 use crate::request::Request;
 use crate::routing::Hop;
 use crate::stateful::context::{At, Branch, Cancel, Context, Counted, Live, Pending};
@@ -25,11 +26,10 @@ pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 pub(crate) const BRANCHES_MAX: usize = 64;
 
 /// There is no room for another context.
-pub(crate) const FULL: Instead = Instead::Reply(503, "transaction table is full");
+pub(crate) const FULL: Instead = Instead::Reply(503, TRANSACTION_TABLE_FULL);
 
 /// Nor is there for another one of this source.
-pub(crate) const SHARE_FULL: Instead =
-    Instead::Reply(503, "this source has its share of the transaction table");
+pub(crate) const SHARE_FULL: Instead = Instead::Reply(503, TRANSACTION_SHARE_USED);
 
 impl Endpoint {
     /// Forwards a request that no transaction is held of, and holds one from now on.
@@ -242,7 +242,7 @@ impl Endpoint {
         if write_reply(message, &reply, &mut bytes).is_ok()
             && self.may_respond(now, context, 100, bytes.len())
         {
-            self.counters.replied(100).add(1);
+            self.counters.count_reply(100, ReplyReason::None);
             self.transmit(Transmit { path: context.back, bytes });
         }
     }

@@ -5,6 +5,7 @@ use tidegate_transaction::OtherClient;
 use tidegate_world::{Path, Received, Transmit};
 
 use crate::endpoint::Endpoint;
+use crate::rejection_reason::ReplyReason;
 use crate::stateful::context::{At, Cancel, Context, Live};
 use crate::stateful::reason::Reason;
 
@@ -20,7 +21,7 @@ impl Endpoint {
         let Some(mut context) = self.transactions_mut().lend(at.context) else { return };
         let back = Path { remote: reply_target(&via, received.path.remote), ..received.path };
         if let Some(bytes) = self.write_own(message, &back, context.identity, 200) {
-            self.counters.replied(200).add(1);
+            self.counters.count_reply(200, ReplyReason::None);
             self.transmit(Transmit { path: back, bytes });
         }
         // "If it has [sent a final response], the CANCEL request has no effect on the processing of

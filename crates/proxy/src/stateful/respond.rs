@@ -6,6 +6,7 @@ use tidegate_world::{Buffer, Path, Timestamp, Transmit};
 
 use crate::calls::{Answer, Evidence, Member, Transaction};
 use crate::endpoint::Endpoint;
+use crate::rejection_reason::ReplyReason;
 use crate::reply::{server, transaction_tag};
 use crate::stateful::best::Best;
 use crate::stateful::context::{At, Branch, Context, Live};
@@ -168,7 +169,12 @@ impl Endpoint {
         let write = |message| self.write_own(&message, &context.back, context.identity, status);
         match message.and_then(write) {
             Some(bytes) => {
-                self.counters.replied(status).add(1);
+                let reason = ReplyReason::usual(status);
+                self.counters.count_reply(status, reason);
+                let member = context.branches.last().and_then(|branch| branch.member);
+                self.routed_to = member.map(|member| member.pool);
+                let (source, request) = (context.back.remote, &live.request);
+                self.note_rejection(now, source, request, status, reason, reason.doc());
                 self.pass_final(now, context, status, bytes, false);
             }
             // The lines that it would repeat have no room in a datagram.

@@ -39,7 +39,7 @@ const LOOK: Duration = Duration::from_millis(1);
 pub struct Controls {
     /// For `/overload`, `/backends` and `/reload`.
     pub steering: Arc<Steering>,
-    /// For `/refusals`.
+    /// For `/rejections` and `/calls`.
     pub refusals: Refusals,
     /// For `/bans`.
     pub bans: BanList,
@@ -69,12 +69,19 @@ pub(super) fn router(controls: Controls) -> Router {
     let lift = move |Extension(Peer(peer)): Extension<Peer>, Path(address): Path<String>| async move {
         lift(&lifted, peer, &address)
     };
-    let refusals =
-        move || async move { json(StatusCode::OK, &controls.refusals.read(controls.clock.now())) };
+    let (kept, asked) = (Arc::clone(&controls), controls);
+    let rejections =
+        move || async move { json(StatusCode::OK, &kept.refusals.read(kept.clock.now())) };
+    let call = move |Path(call_id): Path<String>| async move {
+        json(StatusCode::OK, &asked.refusals.of_call(asked.clock.now(), &call_id))
+    };
     Router::new()
         .route("/overload", get(show).put(change))
         .route("/laws", get(|| async { json(StatusCode::OK, &laws::all()) }))
-        .route("/refusals", get(refusals))
+        .route("/rejections", get(rejections.clone()))
+        // Its name before version 1.
+        .route("/refusals", get(rejections))
+        .route("/calls/{call_id}", get(call))
         .route("/bans", get(banned))
         .route("/bans/{address}", delete(lift))
         .merge(backends)

@@ -46,7 +46,7 @@ pub fn reference() -> String {
     out
 }
 
-/// Appends why work is refused: what `/metrics`, `/refusals` and `tidegate ctl` say as well.
+/// Appends why work is refused: what `/metrics`, `/rejections` and `tidegate ctl` say as well.
 fn describe_reasons(out: &mut String) {
     out.push_str("\n## Why new work is refused\n\n");
     for reason in Reason::ALL {

@@ -250,7 +250,7 @@ pub(super) static ADMIN: Table = Table {
     count: 0..=1,
     doc: "HTTP for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text), and as JSON \
           `/status`, `/backends`, `/overload` (what is in force; PUT changes it), `/laws`, `/policies`, \
-          `/refusals`, `/bans` and `/keys`; POST to `/reload` has the configuration read again. It asks \
+          `/rejections`, `/calls`, `/bans` and `/keys`; POST to `/reload` has the configuration read again. It asks \
           for no password.",
     knobs: &[&ADMIN_ADDRESS, &ADMIN_HOSTS, &REFUSALS_PER_SECOND, &REFUSALS_KEPT],
     tables: &[],
@@ -284,14 +284,14 @@ pub(super) static REFUSALS_PER_SECOND: Knob<Whole> = Knob {
     name: "refusals_per_second",
     shape: Whole(0..=1000),
     absent: Absent::Default("5"),
-    doc: "Refusals kept for `/refusals` in each second, of each reason and by each shard.",
+    doc: "Rejections kept for `/rejections` in each second, of each reason and by each shard.",
 };
 
 pub(super) static REFUSALS_KEPT: Knob<Whole> = Knob {
     name: "refusals_kept",
     shape: Whole(1..=100_000),
     absent: Absent::Default("256"),
-    doc: "The latest refusals that are kept, divided among the shards.",
+    doc: "The latest rejections that are kept, divided among the shards.",
 };
 
 pub(super) static ROUTE: Table = Table {

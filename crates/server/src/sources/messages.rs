@@ -1,6 +1,6 @@
 //! Messages, calls and transactions: what the proxy counts.
 
-use tidegate_proxy::{Class, Counters, DropReason, REPLIES};
+use tidegate_proxy::{Class, Counters, DropReason, REPLIES, ReplyReason};
 
 use crate::metrics::{Family, Number, Samples, Unit};
 
@@ -15,8 +15,16 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
         samples.push(&DROPPED, &labels, counters.dropped(why).get());
     }
     for status in REPLIES {
-        let labels = [("shard", shard), ("status", &status.to_string())];
-        samples.push(&REPLIED, &labels, counters.replied(status).get());
+        let status_text = status.to_string();
+        for reason in ReplyReason::ALL {
+            let count = counters.replied_for(status, reason).get();
+            // Of the others only those that there were: most go with one status alone.
+            if count > 0 || reason == ReplyReason::usual(status) {
+                let labels =
+                    [("shard", shard), ("status", &*status_text), ("reason", reason.name())];
+                samples.push(&REPLIED, &labels, count);
+            }
+        }
     }
     let kinds =
         [("request", &counters.requests_forwarded), ("response", &counters.responses_forwarded)];
@@ -44,7 +52,7 @@ static RECEIVED: Family = Family::counter(
 );
 static DROPPED: Family = Family::counter("messages_dropped", "SIP messages dropped, by reason");
 static REPLIED: Family =
-    Family::counter("replies", "Responses made by the proxy itself, by status");
+    Family::counter("replies", "Responses made by the proxy itself, by status and reason");
 static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages forwarded, by kind");
 
 static NO_ROOM: Family = Family::counter(

@@ -199,44 +199,86 @@ pub(super) fn keys(keys: &Value) -> String {
     out
 }
 
-/// The latest refusals, and what the reasons mean.
-pub(super) fn refusals(refusals: &Value) -> String {
+/// The latest rejections, and what the reasons mean.
+pub(super) fn rejections(kept: &Value) -> String {
+    let mut rows = items(&kept["refusals"]).peekable();
+    if rows.peek().is_none() {
+        return "nothing was rejected\n".to_owned();
+    }
+    let mut out = rejected(rows) + "\n";
+    let reasons = items(&kept["reasons"]).filter(|reason| reason["refused"] != 0);
+    let row = |reason: &Value| {
+        vec![text(&reason["name"]), whole(&reason["refused"]), text(&reason["doc"])]
+    };
+    out += &table(&["reason", "rejected", ""], &[0, 2], reasons.map(row));
+    out
+}
+
+/// What is known of a call: why it was rejected.
+pub(super) fn call(call: &Value) -> String {
+    let mut rows = items(&call["rejections"]).peekable();
+    if rows.peek().is_none() {
+        return "no rejection of this call is kept: it was not rejected by Tidegate, or too long ago, \
+                or among more than are kept of a second\n"
+            .to_owned();
+    }
+    let mut out = String::new();
+    for one in rows {
+        let status = one["status"].as_u64().map_or_else(|| "dropped".to_owned(), |s| s.to_string());
+        out += &format!(
+            "{} {} {} from {}: {status}, {} ({})\n",
+            text(&one["time"]),
+            text(&one["method"]),
+            text(&one["uri"]),
+            text(&one["source"]),
+            text(&one["cause"]),
+            text(&one["reason"]),
+        );
+        for name in ["from", "to", "pool"] {
+            out += &format!("    {name}: {}\n", text(&one[name]));
+        }
+        if !one["allowance"].is_null() {
+            out += &format!(
+                "    load: {} admitted, occupancy {}, p99 wait {}, {} waiting\n",
+                percent(&one["allowance"]),
+                percent(&one["occupancy"]),
+                millis(&one["sojourn_p99_ms"]),
+                whole(&one["waiting"]),
+            );
+        }
+    }
+    out
+}
+
+fn rejected<'a>(rows: impl Iterator<Item = &'a Value>) -> String {
+    let names =
+        ["time", "source", "method", "status", "reason", "pool", "from", "to", "uri", "call_id"];
     let heads = [
-        "ago",
+        "time",
         "source",
         "method",
+        "status",
         "reason",
+        "pool",
+        "From",
+        "To",
+        "Request-URI",
+        "Call-ID",
         "admitted",
         "occupancy",
         "p99 wait",
         "waiting",
-        "Call-ID",
+        "cause",
     ];
-    let row = |refusal: &Value| {
-        let ago = refusal["age_s"].as_f64().unwrap_or_default();
-        vec![
-            format!("{ago:.1} s"),
-            text(&refusal["source"]),
-            text(&refusal["method"]),
-            text(&refusal["reason"]),
-            percent(&refusal["allowance"]),
-            percent(&refusal["occupancy"]),
-            millis(&refusal["sojourn_p99_ms"]),
-            whole(&refusal["waiting"]),
-            text(&refusal["call_id"]),
-        ]
+    let row = |one: &Value| {
+        let mut cells: Vec<_> = names.iter().map(|name| text(&one[*name])).collect();
+        cells[3] = one["status"].as_u64().map_or_else(|| "dropped".to_owned(), |s| s.to_string());
+        cells.extend([percent(&one["allowance"]), percent(&one["occupancy"])]);
+        cells.extend([millis(&one["sojourn_p99_ms"]), whole(&one["waiting"])]);
+        cells.push(text(&one["cause"]));
+        cells
     };
-    let mut rows = items(&refusals["refusals"]).map(row).peekable();
-    if rows.peek().is_none() {
-        return "nothing was refused\n".to_owned();
-    }
-    let mut out = table(&heads, &[1, 2, 3, 8], rows) + "\n";
-    let reasons = items(&refusals["reasons"]).filter(|reason| reason["refused"] != 0);
-    let row = |reason: &Value| {
-        vec![text(&reason["name"]), whole(&reason["refused"]), text(&reason["doc"])]
-    };
-    out += &table(&["reason", "refused", ""], &[0, 2], reasons.map(row));
-    out
+    table(&heads, &[0, 1, 2, 4, 5, 6, 7, 8, 9, 14], rows.map(row))
 }
 
 /// A table whose columns are aligned right, but for those in `left`.
@@ -302,15 +344,18 @@ mod tests {
     fn what_comes_from_the_network_moves_no_cursor() {
         let refused = json!({
             "refusals": [{ "age_s": 1.25, "source": "192.0.2.1:5060", "method": "INVITE",
-                "reason": "law", "allowance": 0.5, "occupancy": 0.9, "sojourn_p99_ms": 1.5,
+                "status": 503, "reason": "law", "from": "<sip:a\u{1b}@h>", "allowance": 0.5, "occupancy": 0.9, "sojourn_p99_ms": 1.5,
                 "waiting": 3, "call_id": "\u{1b}[31mred\r\n" }],
             "reasons": [{ "name": "law", "refused": 7, "doc": "Why." },
                 { "name": "rank", "refused": 0, "doc": "Not." }],
         });
-        let shown = refusals(&refused);
-        assert!(shown.contains("\\u{1b}[31mred\\r\\n"), "{shown}");
+        let shown = rejections(&refused);
+        assert!(shown.contains("\\u{1b}[31mred\\r\\n") && !shown.contains('\u{1b}'), "{shown}");
+        let of_call = call(&json!({ "rejections": refused["refusals"] }));
+        assert!(of_call.contains(": 503, ") && !of_call.contains('\u{1b}'), "{of_call}");
         assert!(shown.contains("50.0 %") && shown.contains("Why.") && !shown.contains("Not."));
-        assert_eq!(refusals(&json!({ "refusals": [] })), "nothing was refused\n");
+        assert_eq!(rejections(&json!({ "refusals": [] })), "nothing was rejected\n");
+        assert!(call(&Value::Null).starts_with("no rejection of this call is kept"));
     }
 
     #[test]
@@ -354,7 +399,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_lacks_something_is_shown_all_the_same() {
-        for show in [status, backends, overload, in_force, refusals, keys] {
+        for show in [status, backends, overload, in_force, rejections, call, keys] {
             show(&json!({ "shards": [{}], "listeners": 5, "shadow": {}, "refusals": [{}] }));
             show(&json!([{ "backends": [{}] }]));
             show(&Value::Null);

@@ -21,6 +21,7 @@ mod names;
 mod overload;
 mod products;
 mod recording;
+mod rejections;
 mod restart;
 mod shards;
 mod starting;

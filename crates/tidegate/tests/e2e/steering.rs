@@ -74,7 +74,8 @@ fn what_is_asked_is_answered_in_tables_and_json() {
     );
     let (_, said) = steered.ctl(&["overload"]);
     assert!(said.starts_with("law pi: ") && said.contains("c_t "), "{said}");
-    assert_eq!(steered.ctl(&["refusals"]).1, "nothing was refused\n");
+    assert_eq!(steered.ctl(&["rejections"]).1, "nothing was rejected\n");
+    assert_eq!(steered.ctl(&["refusals"]).1, "nothing was rejected\n", "its name before");
     assert_eq!(steered.json(&["backends"])[0]["name"], "app");
     assert_eq!(steered.json(&["overload"])["law"]["name"], "pi");
     steered.callee.kill();

@@ -101,7 +101,7 @@ impl Tidegate {
             .start(name, Command::new(TIDEGATE).args(["run", "--config"]).arg(file).args(more));
         let log = process.wait_for("Tidegate is ready", |process| {
             let log = process.log().split_off(said_before);
-            log.ends_with("tidegate: ready\n").then_some(log)
+            log.contains("tidegate: ready\n").then_some(log)
         });
         let told = |before: &str| -> Vec<SocketAddr> {
             let addresses = log.lines().filter_map(|line| line.strip_prefix(before));

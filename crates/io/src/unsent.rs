@@ -1,0 +1,55 @@
+//! Targets to which datagrams could not be sent.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+
+use arrayvec::ArrayVec;
+
+/// Targets and causes that are kept until somebody takes them; more are in the counters alone.
+pub const UNSENT_MAX: usize = 32;
+
+/// A target, the cause, and how many datagrams.
+pub type UnsentTo = (SocketAddr, &'static str, u64);
+
+/// A bounded sample of the datagrams that could not be sent. A shard writes, anybody takes.
+#[derive(Debug, Default)]
+pub struct Unsent(Mutex<ArrayVec<UnsentTo, UNSENT_MAX>>);
+
+impl Unsent {
+    /// Takes what was recorded since it was last taken.
+    pub fn take(&self) -> ArrayVec<UnsentTo, UNSENT_MAX> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Records a datagram. The shard does not wait for a reader.
+    pub(crate) fn record(&self, target: SocketAddr, cause: &'static str) {
+        let Ok(mut known) = self.0.try_lock() else { return };
+        match known.iter_mut().find(|(to, why, _)| *to == target && *why == cause) {
+            Some((.., count)) => *count += 1,
+            None => {
+                let _ = known.try_push((target, cause, 1));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_counted_by_cause_and_bounded() {
+        let unsent = Unsent::default();
+        let to = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
+        unsent.record(to(1), "too large");
+        unsent.record(to(1), "too large");
+        unsent.record(to(1), "other");
+        assert_eq!(unsent.take()[..], [(to(1), "too large", 2), (to(1), "other", 1)]);
+        (0..100).for_each(|port| unsent.record(to(port), "other"));
+        assert_eq!((unsent.take().len(), unsent.take().len()), (UNSENT_MAX, 0));
+        let reading = unsent.0.lock().unwrap();
+        unsent.record(to(1), "other");
+        drop(reading);
+        assert!(unsent.take().is_empty(), "a shard waits for no reader");
+    }
+}

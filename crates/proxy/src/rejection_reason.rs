@@ -1,0 +1,235 @@
+//! The reasons of the responses that Tidegate itself generates.
+
+use tidegate_control::Reason;
+
+/// The text of the 503 when the call table has no room.
+pub(crate) const CALL_TABLE_FULL: &str = "call table is full";
+/// The text of the 503 when the transaction table has no room.
+pub(crate) const TRANSACTION_TABLE_FULL: &str = "transaction table is full";
+/// The texts of the 503 when a source has its share of a table.
+pub(crate) const CALL_SHARE_USED: &str = "this source has its share of the call table";
+pub(crate) const TRANSACTION_SHARE_USED: &str =
+    "this source has its share of the transaction table";
+/// The text of the 503 when the name of a back end has no address yet.
+pub(crate) const NO_ADDRESS: &str = "a back end has no address yet";
+
+/// The reason of a response that Tidegate itself generates: a value of the label `reason` in
+/// metrics, so there are few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyReason {
+    /// The response rejects nothing: 100, the 200 to a CANCEL or an OPTIONS, 487.
+    None,
+    /// The request breaks the grammar.
+    Malformed,
+    /// The source may not send there.
+    Relaying,
+    /// Nothing leads to the address or the name in the request.
+    NoRoute,
+    /// Nobody answered in time.
+    Timeout,
+    /// The scheme of the Request-URI is not served.
+    Scheme,
+    /// The namespace in Require: resource-priority is not known.
+    Priority,
+    /// Proxy-Require names an extension that Tidegate does not have.
+    Extension,
+    /// Max-Breadth does not suffice.
+    Breadth,
+    /// The call is not known.
+    NoCall,
+    /// The request has been here.
+    Loop,
+    /// Max-Forwards is used up.
+    Hops,
+    /// Every back end that was tried answered 503, or could not be reached.
+    Failed,
+    /// The request is longer than a datagram.
+    TooLong,
+    /// The call table has no room.
+    CallTable,
+    /// The transaction table has no room.
+    TransactionTable,
+    /// The name of a back end has no address yet.
+    NoAddress,
+    /// The request belongs to a call, and overload control sheds those as well.
+    Shed,
+    /// Any other.
+    Other,
+    /// The gate rejects the new work.
+    Work(Reason),
+}
+
+/// Reasons beside those of the gate.
+const OWN: usize = 19;
+
+impl ReplyReason {
+    /// All of them.
+    pub const ALL: [Self; OWN + Reason::ALL.len()] = {
+        let mut all = [Self::None; OWN + Reason::ALL.len()];
+        let own = [
+            Self::None,
+            Self::Malformed,
+            Self::Relaying,
+            Self::NoRoute,
+            Self::Timeout,
+            Self::Scheme,
+            Self::Priority,
+            Self::Extension,
+            Self::Breadth,
+            Self::NoCall,
+            Self::Loop,
+            Self::Hops,
+            Self::Failed,
+            Self::TooLong,
+            Self::CallTable,
+            Self::TransactionTable,
+            Self::NoAddress,
+            Self::Shed,
+            Self::Other,
+        ];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = if i < OWN { own[i] } else { Self::Work(Reason::ALL[i - OWN]) };
+            i += 1;
+        }
+        all
+    };
+
+    /// Returns its place in [`ALL`](Self::ALL).
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Malformed => 1,
+            Self::Relaying => 2,
+            Self::NoRoute => 3,
+            Self::Timeout => 4,
+            Self::Scheme => 5,
+            Self::Priority => 6,
+            Self::Extension => 7,
+            Self::Breadth => 8,
+            Self::NoCall => 9,
+            Self::Loop => 10,
+            Self::Hops => 11,
+            Self::Failed => 12,
+            Self::TooLong => 13,
+            Self::CallTable => 14,
+            Self::TransactionTable => 15,
+            Self::NoAddress => 16,
+            Self::Shed => 17,
+            Self::Other => 18,
+            Self::Work(reason) => OWN + reason as usize,
+        }
+    }
+
+    /// Returns the reason of a response with this status and this text.
+    pub(crate) fn of(status: u16, text: &str) -> Self {
+        match (status, text) {
+            (503, CALL_TABLE_FULL | CALL_SHARE_USED) => Self::CallTable,
+            (503, TRANSACTION_TABLE_FULL | TRANSACTION_SHARE_USED) => Self::TransactionTable,
+            (503, NO_ADDRESS) => Self::NoAddress,
+            _ => Self::usual(status),
+        }
+    }
+
+    /// Returns the reason that a status has when nothing more is known.
+    pub const fn usual(status: u16) -> Self {
+        match status {
+            100..=299 | 487 => Self::None,
+            400 | 505 => Self::Malformed,
+            403 => Self::Relaying,
+            404 => Self::NoRoute,
+            408 => Self::Timeout,
+            416 => Self::Scheme,
+            417 => Self::Priority,
+            420 => Self::Extension,
+            440 => Self::Breadth,
+            481 => Self::NoCall,
+            482 => Self::Loop,
+            483 => Self::Hops,
+            500 => Self::Failed,
+            513 => Self::TooLong,
+            _ => Self::Other,
+        }
+    }
+
+    /// Returns its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Malformed => "malformed",
+            Self::Relaying => "relaying",
+            Self::NoRoute => "no_route",
+            Self::Timeout => "timeout",
+            Self::Scheme => "scheme",
+            Self::Priority => "priority",
+            Self::Extension => "extension",
+            Self::Breadth => "breadth",
+            Self::NoCall => "no_call",
+            Self::Loop => "loop",
+            Self::Hops => "hops",
+            Self::Failed => "failed",
+            Self::TooLong => "too_long",
+            Self::CallTable => "call_table",
+            Self::TransactionTable => "transaction_table",
+            Self::NoAddress => "no_address",
+            Self::Shed => "shed",
+            Self::Other => "other",
+            Self::Work(reason) => reason.name(),
+        }
+    }
+
+    /// Returns what it means: a sentence, for people.
+    pub const fn doc(self) -> &'static str {
+        match self {
+            Self::None => "The response rejects nothing.",
+            Self::Malformed => "The request breaks the grammar of SIP.",
+            Self::Relaying => "The source may not send to the address in the request.",
+            Self::NoRoute => "No route, no listener or no address leads to the target.",
+            Self::Timeout => "No back end sent a final response in time.",
+            Self::Scheme => "The scheme of the Request-URI is not served.",
+            Self::Priority => "The request requires a resource priority that is not known.",
+            Self::Extension => "The request requires an extension that Tidegate does not have.",
+            Self::Breadth => "Max-Breadth does not suffice for the fork.",
+            Self::NoCall => "The request belongs to a call that is not known.",
+            Self::Loop => "The request has been here, unchanged.",
+            Self::Hops => "Max-Forwards is used up.",
+            Self::Failed => "Every back end that was tried answered 503 or could not be reached.",
+            Self::TooLong => "The request would be longer than a datagram on its way out.",
+            Self::CallTable => "The call table is full of calls that are not over.",
+            Self::TransactionTable => "The transaction table is full.",
+            Self::NoAddress => "The name of a back end has no address yet.",
+            Self::Shed => "The request belongs to a call, and overload control sheds those too.",
+            Self::Other => "Another reason: the text of the rejection says which.",
+            Self::Work(reason) => reason.doc(),
+        }
+    }
+}
+
+impl From<Reason> for ReplyReason {
+    fn from(reason: Reason) -> Self {
+        Self::Work(reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_place_and_a_name_of_its_own() {
+        for (index, reason) in ReplyReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason.index(), index, "{reason:?}");
+            assert!(reason.doc().ends_with('.'));
+            let same = ReplyReason::ALL.iter().filter(|other| other.name() == reason.name());
+            assert_eq!(same.count(), 1, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn each_status_of_a_rejection_has_a_reason() {
+        let unknown = crate::REPLIES.into_iter().filter(|&status| status != 503);
+        let unknown: Vec<_> =
+            unknown.filter(|&s| ReplyReason::usual(s) == ReplyReason::Other).collect();
+        assert_eq!(unknown, [0; 0], "503 alone has several");
+    }
+}

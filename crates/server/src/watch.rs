@@ -1,0 +1,465 @@
+//! The watch: what the shared states and counters show of outages and rejections, for the log.
+//!
+//! The thread that runs the process looks every quarter of a second, so the shards do nothing for it.
+//! Each subject has a line when it changes and then no more than one every few seconds, with a count
+//! of what happened meanwhile.
+
+mod follow;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime};
+
+use tidegate_balance::{Backend, Fleet, Lookups, Named, Pool, State};
+use tidegate_control::{BanList, BanView, Reason};
+use tidegate_proxy::{DropReason, ReplyReason};
+use tidegate_world::Timestamp;
+
+use crate::bans;
+use crate::sources::ShardCounters;
+use crate::steering::name_at;
+use crate::wall::{rfc3339, wall_now};
+use follow::{Edge, Episodes, Followed};
+
+/// Time between two looks.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Lines on bans, and on targets of unsent datagrams, within the time that follows.
+const LINES_MAX: u32 = 5;
+const LINES_WITHIN: Duration = Duration::from_secs(10);
+
+/// Time between two lines on datagrams that could not be sent to the same target, at least.
+const UNSENT_EVERY: Duration = Duration::from_secs(60);
+
+/// Targets of unsent datagrams that are remembered.
+const UNSENT_MAX: usize = 256;
+
+/// Something that was seen, with its time.
+///
+/// `Display` gives it in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// When.
+    pub at: SystemTime,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Observation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", rfc3339(self.at), self.what)
+    }
+}
+
+/// What was seen at the last look.
+pub(crate) struct Watch {
+    fleet: Fleet,
+    shards: Vec<ShardCounters>,
+    backends: BTreeMap<(String, String), BackendSeen>,
+    pools: BTreeMap<String, Followed<bool>>,
+    episodes: Vec<Episodes>,
+    bans: BanView,
+    bans_overflowed: Episodes,
+    banned: BTreeMap<u128, Timestamp>,
+    ban_lines: Allowance,
+    unsent: BTreeMap<(SocketAddr, &'static str), Unsent>,
+    unsent_lines: Allowance,
+}
+
+struct BackendSeen {
+    state: Followed<State>,
+    counts: Counts,
+    name: Followed<NameState>,
+    lookups: [u64; 5],
+}
+
+/// Counts of a back end, by whose growth the cause of a change is told.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    probes_failed: u64,
+    unreachable: u64,
+    rejections: u64,
+    falls: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameState {
+    Found,
+    NotFound,
+    Unanswered,
+    Unusable,
+}
+
+struct Unsent {
+    said_at: Timestamp,
+    count: u64,
+}
+
+/// A bound of lines in a time.
+#[derive(Default)]
+struct Allowance {
+    since: Timestamp,
+    lines: u32,
+    withheld: u64,
+}
+
+impl Allowance {
+    /// Whether another line may be said at `now`.
+    fn take(&mut self, now: Timestamp) -> bool {
+        let is_left = self.lines < LINES_MAX;
+        if self.lines == 0 {
+            self.since = now;
+        }
+        self.lines += u32::from(is_left);
+        self.withheld += u64::from(!is_left);
+        is_left
+    }
+
+    /// How many were not said, once the time is over.
+    fn settle(&mut self, now: Timestamp) -> Option<u64> {
+        if self.lines == 0 || now.since(self.since) < LINES_WITHIN {
+            return None;
+        }
+        self.lines = 0;
+        Some(std::mem::take(&mut self.withheld)).filter(|&withheld| withheld > 0)
+    }
+}
+
+/// A count of shards that is followed: how an episode is told, and the count.
+struct Counted {
+    begins: &'static str,
+    /// The unit of the count.
+    of: &'static str,
+    count: fn(&ShardCounters) -> u64,
+}
+
+/// The counts whose growth is an episode. The first is that of the law.
+static COUNTED: [Counted; 13] = [
+    Counted {
+        begins: "rejects new requests",
+        of: "requests rejected",
+        count: |shard| {
+            let reasons = [Reason::Law, Reason::Rank, Reason::Stale, Reason::SourceShare];
+            reasons.iter().map(|&reason| shard.proxy.refused(reason).get()).sum()
+        },
+    },
+    Counted {
+        begins: "the queue of new requests is full",
+        of: "requests rejected",
+        count: |shard| shard.proxy.refused(Reason::QueueFull).get(),
+    },
+    Counted {
+        begins: "a queue of messages is full",
+        of: "messages dropped",
+        count: |shard| {
+            let whys = [DropReason::QueueFull, DropReason::Unverified];
+            whys.iter().map(|&why| shard.proxy.dropped(why).get()).sum()
+        },
+    },
+    Counted {
+        begins: "every back end that a request could go to is at its limits",
+        of: "requests rejected",
+        count: |shard| shard.proxy.refused(Reason::PoolFull).get(),
+    },
+    Counted {
+        begins: "no back end of a pool takes new requests",
+        of: "requests rejected",
+        count: |shard| shard.proxy.refused(Reason::PoolDown).get(),
+    },
+    Counted {
+        begins: "a source exceeds its limit",
+        of: "requests rejected",
+        count: |shard| shard.proxy.refused(Reason::SourceLimit).get(),
+    },
+    Counted {
+        begins: "the call table is full",
+        of: "requests rejected",
+        count: |shard| shard.proxy.calls_refused.get(),
+    },
+    Counted {
+        begins: "the transaction table is full",
+        of: "requests rejected",
+        count: |shard| shard.proxy.replied_for(503, ReplyReason::TransactionTable).get(),
+    },
+    Counted {
+        begins: "the table of sources is full",
+        of: "times a source was not told apart",
+        count: |shard| shard.proxy.overload.sources_overflowed.get(),
+    },
+    Counted {
+        begins: "a receive buffer is full, and the kernel drops datagrams",
+        of: "datagrams dropped",
+        count: |shard| shard.io.overflow.get(),
+    },
+    Counted {
+        begins: "a send buffer is full",
+        of: "datagrams not sent",
+        count: |shard| shard.io.send_full.get(),
+    },
+    Counted {
+        begins: "the queue to another shard is full",
+        of: "messages lost",
+        count: |shard| shard.io.crossings_lost.get(),
+    },
+    Counted {
+        begins: "the queue of DNS queries is full",
+        of: "queries not asked",
+        count: |shard| shard.io.queries_lost.get(),
+    },
+];
+
+impl Watch {
+    /// A watch that takes back ends to be up, and reports what is otherwise at its first look.
+    pub fn new(fleet: Fleet, shards: Vec<ShardCounters>, bans: BanList) -> Self {
+        let total = |counted: &Counted| Episodes::new(shards.iter().map(counted.count).sum());
+        Self {
+            fleet,
+            episodes: COUNTED.iter().map(total).collect(),
+            shards,
+            backends: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            bans_overflowed: Episodes::new(bans.overflowed()),
+            bans: BanView::new(bans),
+            banned: BTreeMap::new(),
+            ban_lines: Allowance::default(),
+            unsent: BTreeMap::new(),
+            unsent_lines: Allowance::default(),
+        }
+    }
+
+    /// Looks at `now`, and tells what is to be said.
+    pub fn look(&mut self, now: Timestamp, mut tell: impl FnMut(Observation)) {
+        let at = wall_now();
+        let tell = &mut |what| tell(Observation { at, what });
+        self.look_at_pools(now, tell);
+        self.look_at_counts(now, tell);
+        self.look_at_bans(now, tell);
+        self.look_at_unsent(now, tell);
+    }
+
+    fn look_at_pools(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
+        let pools = self.fleet.pools();
+        let find = |name: &str| pools.iter().find(|pool| pool.name() == name);
+        let has = |pool: &str, name: &str| {
+            find(pool).is_some_and(|pool| pool.backends().iter().any(|b| b.name() == name))
+        };
+        self.pools.retain(|name, _| find(name).is_some());
+        self.backends.retain(|(pool, name), _| has(pool, name));
+        let mut looked: Vec<*const Backend> = Vec::new();
+        for pool in &pools {
+            for backend in pool.backends() {
+                // One in several pools is one back end.
+                if !looked.contains(&Arc::as_ptr(backend)) {
+                    looked.push(Arc::as_ptr(backend));
+                    self.look_at_backend(now, pool, backend, tell);
+                }
+            }
+            let name = pool.name();
+            let seen = self.pools.entry(name.to_owned()).or_insert_with(|| Followed::new(true));
+            let up = pool.backends().iter().filter(|backend| backend.is_up(now)).count();
+            if let Some(changes) = seen.see(now, up > 0, 0) {
+                let of = pool.backends().len();
+                let what = match up {
+                    0 => format!("pool {name}: no back end takes new calls"),
+                    _ => format!("pool {name}: takes new calls again, {up} of {of} back ends do"),
+                };
+                tell(what + &more(changes));
+            }
+        }
+    }
+
+    fn look_at_backend(
+        &mut self,
+        now: Timestamp,
+        pool: &Pool,
+        backend: &Backend,
+        tell: &mut impl FnMut(String),
+    ) {
+        let key = (pool.name().to_owned(), backend.name().to_owned());
+        let counts = Counts::of(backend);
+        let seen = self.backends.entry(key).or_insert_with(|| BackendSeen {
+            state: Followed::new(State::Up),
+            counts: Counts { falls: counts.falls, ..Counts::default() },
+            name: Followed::new(NameState::Found),
+            lookups: [0; 5],
+        });
+        let who = format!("back end {} of pool {}", backend.name(), pool.name());
+        let (state, _) = backend.state(now);
+        let falls = counts.falls.saturating_sub(seen.counts.falls);
+        // A fall that no look has seen.
+        let unseen = if seen.state.last() == state { falls } else { 0 };
+        seen.counts.falls = counts.falls;
+        if let Some(changes) = seen.state.see(now, state, unseen) {
+            let cause = cause(now, state, backend, &seen.counts, &counts);
+            seen.counts = counts;
+            tell(format!("{who} is {}{cause}{}", state.name(), more(changes)));
+        }
+        let Some(named) = backend.named() else { return };
+        let lookups = lookups(&named.lookups);
+        let before = std::mem::replace(&mut seen.lookups, lookups);
+        let grew = |index: usize| lookups[index] > before[index];
+        let states =
+            [NameState::Found, NameState::NotFound, NameState::Unanswered, NameState::Unusable];
+        let state = (0..4).rev().find(|&index| grew(index)).map(|index| states[index]);
+        let state = state.unwrap_or(seen.name.last());
+        if let Some(changes) = seen.name.see(now, state, 0) {
+            tell(format!("{who}: {}{}", name_told(named, state), more(changes)));
+        } else if grew(4)
+            && let Some(address) = backend.address()
+        {
+            tell(format!("{who}: {} leads to {address} now", named.host()));
+        }
+    }
+
+    fn look_at_counts(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
+        let law = self.shards.first().and_then(|shard| name_at(&shard.proxy.in_force.law));
+        let law = format!("the law {}", law.unwrap_or("in force"));
+        for (index, (counted, episodes)) in COUNTED.iter().zip(&mut self.episodes).enumerate() {
+            let total = self.shards.iter().map(counted.count).sum();
+            let subject = if index == 0 {
+                format!("{law} {}", counted.begins)
+            } else {
+                counted.begins.to_owned()
+            };
+            tell_edge(episodes.see(now, total), &subject, counted.of, tell);
+        }
+        let overflowed = self.bans_overflowed.see(now, self.bans.list().overflowed());
+        tell_edge(overflowed, "the list of bans is full", "bans without room", tell);
+    }
+
+    fn look_at_bans(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
+        let version = self.bans.version();
+        let listed = self.bans.bans();
+        let in_force: Vec<_> = listed.each(now).copied().collect();
+        if self.bans.version() != version {
+            for ban in &in_force {
+                // One that is only longer now is not another.
+                let is_new = self.banned.insert(ban.source, ban.until).is_none();
+                if is_new && self.ban_lines.take(now) {
+                    let (source, cause) = (bans::written(ban.source), ban.cause.name());
+                    let seconds = ban.until.since(now).as_secs_f64();
+                    tell(format!("source {source} is banned for {seconds:.0} s: {cause}"));
+                }
+            }
+        }
+        if self.banned.len() > in_force.len() {
+            self.banned = in_force.iter().map(|ban| (ban.source, ban.until)).collect();
+        }
+        if let Some(withheld) = self.ban_lines.settle(now) {
+            tell(format!("{withheld} more sources were banned in the last seconds"));
+        }
+    }
+
+    fn look_at_unsent(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
+        let unsent = self.shards.iter().flat_map(|shard| shard.io.unsent.take());
+        for (target, cause, count) in unsent {
+            let key = (target, cause);
+            if let Some(known) = self.unsent.get_mut(&key) {
+                known.count += count;
+            } else if self.unsent.len() < UNSENT_MAX && self.unsent_lines.take(now) {
+                tell(format!("cannot send to {target}: {cause}"));
+                self.unsent.insert(key, Unsent { said_at: now, count: 0 });
+            }
+        }
+        self.unsent.retain(|(target, cause), unsent| {
+            if now.since(unsent.said_at) < UNSENT_EVERY {
+                return true;
+            }
+            let count = std::mem::take(&mut unsent.count);
+            unsent.said_at = now;
+            if count > 0 {
+                tell(format!("cannot send to {target}: {cause}; {count} datagrams in a minute"));
+            }
+            count > 0
+        });
+        if let Some(withheld) = self.unsent_lines.settle(now) {
+            tell(format!("could not send to other targets either, {withheld} times"));
+        }
+    }
+}
+
+impl Counts {
+    fn of(backend: &Backend) -> Self {
+        Self {
+            probes_failed: backend.probes().1,
+            unreachable: backend.failures(),
+            rejections: backend.refusals(),
+            falls: backend.transitions().0,
+        }
+    }
+}
+
+/// Says why a back end is in that state, by what it has been counted for since the last line.
+fn cause(
+    now: Timestamp,
+    state: State,
+    backend: &Backend,
+    before: &Counts,
+    counts: &Counts,
+) -> String {
+    let why = match state {
+        State::Up | State::SlowStart => return String::new(),
+        State::Draining => "drained by an operator",
+        State::Maintenance => "disabled by an operator",
+        State::Removed => "no longer configured",
+        State::Spared => "it gets calls all the same, because too many others of its pool failed",
+        State::Busy => {
+            let wait = backend.returns_at().map(|at| at.since(now).as_secs_f64());
+            let wait = wait.map_or_else(String::new, |wait| format!(" for {wait:.1} s"));
+            return format!(": it answered 503 and is given nothing new{wait}");
+        }
+        State::Down if backend.address().is_none() => "its name has no address",
+        State::Down | State::Suspect => {
+            if counts.unreachable > before.unreachable {
+                "nobody listens there (ICMP port unreachable)"
+            } else if counts.probes_failed > before.probes_failed {
+                "a probe was not answered well"
+            } else if counts.rejections > before.rejections {
+                "it answered 503"
+            } else {
+                "requests to it were not answered"
+            }
+        }
+    };
+    format!(": {why}")
+}
+
+fn lookups(lookups: &Lookups) -> [u64; 5] {
+    let Lookups { found, not_found, unanswered, unusable, moved } = lookups;
+    [found, not_found, unanswered, unusable, moved].map(|count| count.load(Relaxed))
+}
+
+fn name_told(named: &Named, state: NameState) -> String {
+    let host = named.host();
+    match state {
+        NameState::Found => format!("{host} is resolved again"),
+        NameState::NotFound => format!("{host} has no address"),
+        NameState::Unanswered => format!("no name server answers for {host}"),
+        NameState::Unusable => format!("{host} has no address that can be used"),
+    }
+}
+
+fn tell_edge(edge: Option<Edge>, subject: &str, of: &str, tell: &mut impl FnMut(String)) {
+    let seconds = |lasted: Duration| lasted.as_secs_f64().max(0.1);
+    match edge {
+        None => {}
+        Some(Edge::Begins) => tell(format!("{subject}: begins")),
+        Some(Edge::GoesOn { count, lasted }) => {
+            tell(format!("{subject}: goes on, {count} {of} in {:.0} s", seconds(lasted)));
+        }
+        Some(Edge::Ends { count, lasted }) => {
+            tell(format!("{subject}: over, {count} {of} in {:.1} s", seconds(lasted)));
+        }
+    }
+}
+
+/// Says how many changes a line stands for, if it is more than one.
+fn more(changes: u64) -> String {
+    if changes > 1 { format!(" ({changes} changes since the last line)") } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests;

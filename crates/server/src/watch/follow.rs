@@ -1,0 +1,149 @@
+//! When something that changes is worth a line in the log.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+/// Time between two lines on the same subject, at least.
+const LINE_EVERY: Duration = Duration::from_secs(3);
+
+/// Time without another occurrence after which an episode is over.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// Time after which an episode that goes on is reported again.
+const GOES_ON: Duration = Duration::from_secs(60);
+
+/// A state that is followed: every change is reported, but no more often than every few seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Followed<T> {
+    last: T,
+    /// Changes that were not reported yet.
+    changes: u64,
+    said_at: Option<Timestamp>,
+}
+
+impl<T: Copy + PartialEq> Followed<T> {
+    pub fn new(value: T) -> Self {
+        Self { last: value, changes: 0, said_at: None }
+    }
+
+    /// The state at the last look.
+    pub fn last(&self) -> T {
+        self.last
+    }
+
+    /// Takes the state at `now`, and how often it has changed and changed back `unseen`. Returns how
+    /// many changes a line is to report now, if one is due.
+    pub fn see(&mut self, now: Timestamp, value: T, unseen: u64) -> Option<u64> {
+        self.changes += u64::from(value != self.last) + 2 * unseen;
+        self.last = value;
+        let waits = self.said_at.is_some_and(|at| now.since(at) < LINE_EVERY);
+        if self.changes == 0 || waits {
+            return None;
+        }
+        self.said_at = Some(now);
+        Some(std::mem::take(&mut self.changes))
+    }
+}
+
+/// A count of occurrences that is followed: an episode begins with the first after a quiet time, and
+/// ends when there was none for a while.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Episodes {
+    total: u64,
+    episode: Option<Episode>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Episode {
+    since: Timestamp,
+    before: u64,
+    grew_at: Timestamp,
+    said_at: Timestamp,
+}
+
+/// An occasion for a line on an episode.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Edge {
+    Begins,
+    GoesOn { count: u64, lasted: Duration },
+    Ends { count: u64, lasted: Duration },
+}
+
+impl Episodes {
+    /// Follows a count that is `total` now.
+    pub fn new(total: u64) -> Self {
+        Self { total, episode: None }
+    }
+
+    pub fn see(&mut self, now: Timestamp, total: u64) -> Option<Edge> {
+        let before = std::mem::replace(&mut self.total, total);
+        let grows = total > before;
+        let Some(episode) = &mut self.episode else {
+            let begins = Episode { since: now, before, grew_at: now, said_at: now };
+            self.episode = grows.then_some(begins);
+            return grows.then_some(Edge::Begins);
+        };
+        if grows {
+            episode.grew_at = now;
+        }
+        let count = total.saturating_sub(episode.before);
+        let lasted = episode.grew_at.since(episode.since);
+        if now.since(episode.grew_at) >= QUIET {
+            self.episode = None;
+            return Some(Edge::Ends { count, lasted });
+        }
+        if now.since(episode.said_at) >= GOES_ON {
+            episode.said_at = now;
+            return Some(Edge::GoesOn { count, lasted });
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_state_that_flaps_has_a_line_every_few_seconds_and_the_last_is_never_lost() {
+        let mut followed = Followed::new('u');
+        let mut lines = Vec::new();
+        for step in 0..40 {
+            let value = if step < 21 && step % 2 == 1 { 'd' } else { 'u' };
+            if let Some(changes) = followed.see(at(250 * step), value, 0) {
+                lines.push((step, value, changes));
+            }
+        }
+        assert_eq!(lines, [(1, 'd', 1), (13, 'd', 12), (25, 'u', 7)]);
+        assert_eq!(followed.see(at(20_000), 'u', 1), Some(2), "down and up between two looks");
+    }
+
+    #[test]
+    fn an_episode_begins_at_once_and_ends_when_it_was_quiet() {
+        let mut episodes = Episodes::new(7);
+        assert_eq!(episodes.see(at(0), 7), None);
+        assert_eq!(episodes.see(at(250), 9), Some(Edge::Begins));
+        for ms in (500..4000).step_by(250) {
+            assert_eq!(episodes.see(at(ms), 9 + ms), None);
+        }
+        assert_eq!(episodes.see(at(8500), 3759), None);
+        let (count, lasted) = (3752, Duration::from_millis(3500));
+        assert_eq!(episodes.see(at(8750), 3759), Some(Edge::Ends { count, lasted }));
+        assert_eq!(episodes.see(at(9000), 3759), None);
+        assert_eq!(episodes.see(at(9250), 3760), Some(Edge::Begins));
+    }
+
+    #[test]
+    fn a_long_episode_is_recalled_once_a_minute() {
+        let mut episodes = Episodes::new(0);
+        let lines = (1..=600).filter_map(|step| episodes.see(at(250 * step), step));
+        let lines: Vec<_> = lines.collect();
+        assert_eq!((lines.len(), lines[0]), (3, Edge::Begins));
+        assert!(matches!(lines[2], Edge::GoesOn { count: 481, .. }), "{lines:?}");
+    }
+}

@@ -1,0 +1,178 @@
+use tidegate_balance::{Duty, Limits, Muster, Post, Site};
+use tidegate_control::{Ban, BanCause};
+use tidegate_proxy::source_of;
+
+use super::*;
+
+struct Watched {
+    watch: Watch,
+    fleet: Fleet,
+    shards: Vec<ShardCounters>,
+    bans: BanList,
+}
+
+impl Watched {
+    fn new() -> Self {
+        let post = |(port, name): (u16, &str)| Post {
+            name: name.to_owned(),
+            site: Site::Address(([127, 0, 0, 1], port).into()),
+            weight: 1,
+            priority: 0,
+            limits: Limits::default(),
+        };
+        let backends: Vec<_> = [(1, "a"), (2, "b")].map(post).into();
+        let slow_start = Duration::ZERO;
+        let app = Muster { name: "app".to_owned(), slow_start, backends };
+        let other = Muster { name: "other".to_owned(), ..app.clone() };
+        let fleet = Fleet::new(&[app, Muster { backends: other.backends[..1].to_vec(), ..other }]);
+        let shards = vec![ShardCounters::default(), ShardCounters::default()];
+        let bans = BanList::new(64);
+        let watch = Watch::new(fleet.clone(), shards.clone(), bans.clone());
+        Self { watch, fleet, shards, bans }
+    }
+
+    fn look(&mut self, ms: u64) -> Vec<String> {
+        let mut told = Vec::new();
+        self.watch.look(at(ms), |observation| told.push(observation.what));
+        told
+    }
+}
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(ms)
+}
+
+#[test]
+fn an_outage_is_told_once_with_its_cause_and_so_is_its_end() {
+    let mut watched = Watched::new();
+    assert_eq!(watched.look(0), [""; 0]);
+    let [a, b] = ["a", "b"].map(|name| watched.fleet.find(name).unwrap());
+    a.on_failed(at(100), Duration::from_secs(2));
+    b.set_duty(at(100), Duty::Draining);
+    // `a` is in both pools and is told once.
+    assert_eq!(
+        watched.look(250),
+        [
+            "back end a of pool app is down: nobody listens there (ICMP port unreachable)",
+            "back end b of pool app is draining: drained by an operator",
+            "pool app: no back end takes new calls",
+            "pool other: no back end takes new calls",
+        ]
+    );
+    assert_eq!(watched.look(500), [""; 0]);
+    a.on_probe_answered(at(600), 1);
+    a.on_answered(at(600));
+    assert_eq!(watched.look(750), [""; 0], "a line every few seconds");
+    let told = watched.look(3500);
+    assert!(told[0].starts_with("back end a of pool app is up"), "{told:?}");
+    assert!(told[1..].contains(&"pool app: takes new calls again, 1 of 2 back ends do".to_owned()));
+    assert_eq!(watched.look(3750), [""; 0]);
+}
+
+#[test]
+fn a_fall_that_no_look_has_seen_is_told() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    let a = watched.fleet.find("a").unwrap();
+    a.on_failed(at(10), Duration::from_secs(2));
+    a.on_probe_answered(at(20), 1);
+    a.on_answered(at(20));
+    let told = watched.look(250);
+    assert!(told[0].contains("is up (2 changes since the last line)"), "{told:?}");
+}
+
+#[test]
+fn full_tables_are_told_when_they_begin_and_when_they_are_over() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    for shard in &watched.shards {
+        shard.proxy.calls_refused.add(3);
+        shard.io.overflow.add(1);
+    }
+    let begins = [
+        "the call table is full: begins",
+        "a receive buffer is full, and the kernel drops datagrams: begins",
+    ];
+    assert_eq!(watched.look(250), begins);
+    watched.shards[1].proxy.calls_refused.add(4);
+    assert_eq!(watched.look(500), [""; 0]);
+    assert_eq!(
+        watched.look(5500),
+        [
+            "the call table is full: over, 10 requests rejected in 0.2 s",
+            "a receive buffer is full, and the kernel drops datagrams: over, 2 datagrams dropped in \
+             0.1 s",
+        ]
+    );
+}
+
+#[test]
+fn the_law_is_told_by_its_name() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    watched.shards[0].proxy.refused(Reason::Law).add(1);
+    assert_eq!(watched.look(250), ["the law in force rejects new requests: begins"]);
+}
+
+#[test]
+fn a_ban_is_told_once_and_of_many_only_some() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    let ban = |n: u8, s: u64| {
+        let source = source_of([192, 0, 2, n].into());
+        let until = at(1000 * s);
+        Ban { source, until, cause: BanCause::Limit, rate: 300, is_proven: false }
+    };
+    watched.bans.ban(at(200), ban(1, 60));
+    assert_eq!(watched.look(250), ["source 192.0.2.1 is banned for 60 s: limit"]);
+    watched.bans.ban(at(300), ban(1, 90));
+    assert_eq!(watched.look(500), [""; 0], "it is only longer");
+    for n in 2..20 {
+        watched.bans.ban(at(600), ban(n, 120));
+    }
+    assert_eq!(watched.look(750).len(), 4);
+    assert_eq!(watched.look(10_250), ["14 more sources were banned in the last seconds"]);
+    // The first is over, and begins anew.
+    assert_eq!(watched.look(95_000), [""; 0]);
+    watched.bans.ban(at(95_100), ban(1, 100));
+    assert_eq!(watched.look(95_250), ["source 192.0.2.1 is banned for 5 s: limit"]);
+}
+
+#[test]
+fn a_name_that_is_not_resolved_is_told() {
+    let named = Named::new("sip.example.com", 5060);
+    let told = |state| name_told(&named, state);
+    assert_eq!(told(NameState::NotFound), "sip.example.com has no address");
+    let muster = Muster {
+        name: "app".to_owned(),
+        slow_start: Duration::ZERO,
+        backends: vec![Post {
+            name: "a".to_owned(),
+            site: Site::Name("sip.example.com".into(), 5060),
+            weight: 1,
+            priority: 0,
+            limits: Limits::default(),
+        }],
+    };
+    let mut watched = Watched::new();
+    watched.fleet.enlist(at(0), 1, &[muster]);
+    let first = watched.look(0);
+    assert_eq!(first[0], "back end a of pool app is down: its name has no address");
+    let a = watched.fleet.find("a").unwrap();
+    let named = a.named().unwrap();
+    named.lookups.unanswered.fetch_add(1, Relaxed);
+    let silent = "back end a of pool app: no name server answers for sip.example.com";
+    assert_eq!(watched.look(4000), [silent]);
+    named.lookups.found.fetch_add(1, Relaxed);
+    a.move_to([192, 0, 2, 1].into());
+    let told = watched.look(8000);
+    let found = "back end a of pool app: sip.example.com is resolved again";
+    assert!(told.contains(&found.to_owned()), "{told:?}");
+}
+
+#[test]
+fn an_observation_is_a_line_that_begins_with_the_time() {
+    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_709_210_096_250);
+    let line = Observation { at, what: "pool app: x".to_owned() }.to_string();
+    assert_eq!(line, "2024-02-29T12:34:56.250Z pool app: x");
+}

@@ -1,0 +1,56 @@
+//! What an operator finds when calls were rejected: in the log, and by `tidegate ctl`.
+
+use serde_json::Value;
+
+use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate, run_to_end};
+
+/// The back end of SIPp's calls is gone: the log tells of the outage with its time, and each call that
+/// was rejected says why, whom it was for, and by which pool.
+#[test]
+fn an_outage_and_the_calls_that_it_cost_are_found_afterwards() {
+    let stage = Stage::new();
+    let callee = Sipp::callee(&stage, "uas");
+    let configuration = Configuration::new(&stage, &[callee.address()]);
+    let mut tidegate = Tidegate::start(&stage, &configuration);
+    let admin = tidegate.admin().to_string();
+    let ctl =
+        |arguments: &[&str]| run_to_end(&stage, &[&["ctl", "--admin", &admin], arguments].concat());
+    callee.kill();
+    let load = Load { calls: 3, rate_cps: 2, ..Load::default() };
+    let calls = Sipp::caller(&stage, tidegate.address(), &load).wait();
+    assert_eq!((calls.created, calls.failed), (3, 3), "{calls}");
+
+    let (status, said) = ctl(&["--json", "rejections"]);
+    assert_eq!(status, Some(0), "{said}");
+    let kept: Value = serde_json::from_str(&said).unwrap();
+    let all = kept["refusals"].as_array().unwrap();
+    let one =
+        all.iter().find(|one| one["reason"] == "pool_down").unwrap_or_else(|| panic!("{said}"));
+    assert_eq!((&one["status"], &one["method"]), (&503.into(), &"INVITE".into()));
+    assert_eq!((&one["pool"], &one["cause"]), (&"app".into(), &"every back end is down".into()));
+    let text = |name: &str| one[name].as_str().unwrap();
+    assert!(text("from").contains("sipp") && text("to").contains("service"), "{one}");
+    assert!(text("uri").contains(&tidegate.address().to_string()), "{one}");
+    assert!(text("time").starts_with("20") && text("time").ends_with('Z'), "{one}");
+
+    let (_, table) = ctl(&["rejections"]);
+    assert!(table.contains("pool_down") && table.contains("every back end is down"), "{table}");
+    // SIPp's Call-IDs have a `@` in them.
+    assert!(text("call_id").contains('@'));
+    let (status, shown) = ctl(&["call", text("call_id")]);
+    assert_eq!(status, Some(0), "{shown}");
+    assert!(shown.contains("503, every back end is down (pool_down)"), "{shown}");
+    assert!(ctl(&["call", "none/such"]).1.starts_with("no rejection of this call is kept"));
+
+    let rejected = tidegate.metrics().sum("replies_total", &[("reason", "pool_down")]);
+    assert!(rejected > 0);
+    tidegate.process().wait_for("the log tells of it", |process| {
+        let log = process.log();
+        let dated = |what: &str| {
+            let is = |line: &str| line.starts_with("tidegate: 20") && line.contains(what);
+            log.lines().any(is)
+        };
+        let down = dated(" is down: nobody listens there") && dated("pool app: no back end");
+        (down && dated("no back end of a pool takes new requests: begins")).then_some(())
+    });
+}
