@@ -46,7 +46,7 @@ const PROOF: usize = 3;
 const OUT_MAX: Duration = Duration::from_secs(4);
 
 /// The part of the rate that was just answered that a learned rate may not fall below.
-const RATE_LEAST: f64 = 0.2;
+const RATE_LEAST: f64 = 0.5;
 
 /// A back end as one proxy sees it.
 #[derive(Debug, Default)]
@@ -268,7 +268,7 @@ mod tests {
     fn a_rate_far_below_what_was_just_answered_is_found_once() {
         let learned = |cps| Held { learned_cps: Some(cps), ..Held::default() };
         assert_eq!(found(200, &learned(0.1)), 1);
-        assert_eq!(found(200, &learned(1.0)), 0);
+        assert_eq!(found(200, &learned(1.5)), 0);
         assert_eq!(found(503, &learned(0.1)), 0);
     }
 }
