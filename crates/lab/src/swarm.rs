@@ -9,10 +9,12 @@
 mod absence;
 pub mod configuration;
 pub mod draw;
+mod exchange;
 pub mod hunt;
 mod node;
 pub mod run;
 pub mod shrink;
+pub mod stranger;
 pub mod world;
 
 pub use absence::{Absence, Means};

@@ -25,9 +25,22 @@ fn world(mode: &str) -> World {
     World::parse(&text).unwrap()
 }
 
+/// The same world with a stranger, and a small table of transactions.
+fn besieged(attack: &str) -> World {
+    let small = "[proxy.server]\ntransactions_max = 100\n[proxy.pool]";
+    let mut text = world("transaction").to_toml().replacen("[proxy.pool]", small, 1);
+    text += &format!("[[stranger]]\nto = 0\nattack = \"{attack}\"\n");
+    text += "rate_pps = 50.0\ncount = 300\nbegins_ms = 0\n";
+    World::parse(&text).unwrap()
+}
+
 /// What is found in a world whose proxy meddles.
 fn found(mode: &str, meddling: Meddling) -> Vec<String> {
-    let ran = run_with(&world(mode), &|_, server| Box::new(Meddler::new(server, meddling)));
+    found_in(&world(mode), meddling)
+}
+
+fn found_in(world: &World, meddling: Meddling) -> Vec<String> {
+    let ran = run_with(world, &|_, server| Box::new(Meddler::new(server, meddling)));
     ran.unwrap().findings.into_iter().map(|finding| finding.checker).collect()
 }
 
@@ -125,6 +138,44 @@ fn what_is_counted_as_over_and_is_not_is_found() {
             false => vec![sent],
         });
     }
+}
+
+#[test]
+fn what_goes_on_and_was_not_admitted_is_found() {
+    for mode in ["transaction", "stateless"] {
+        finds("limits", mode, |_, sent| match sent.starts_with("INVITE") {
+            true => [";tag=", ";tag=a"].map(|tag| sent.replacen(";tag=", tag, 1)).to_vec(),
+            false => vec![sent],
+        });
+    }
+}
+
+#[test]
+fn a_bye_that_leads_to_nothing_is_found() {
+    for mode in ["transaction", "stateless"] {
+        finds("innocents", mode, |_, sent| match sent.contains(" BYE\r\n") {
+            true => vec![],
+            false => vec![sent],
+        });
+    }
+}
+
+#[test]
+fn a_stranger_that_fills_a_table_is_found() {
+    let found = found_in(&besieged("hoard"), |_, sent| match sent.contains("stranger.example") {
+        true => vec![sent.replacen("SIP/2.0 503 Service Unavailable", "SIP/2.0 180 Ringing", 1)],
+        false => vec![sent],
+    });
+    assert!(found.iter().any(|found| found == "shares"), "{found:?}");
+}
+
+#[test]
+fn responses_to_a_stranger_that_are_repeated_without_end_are_found() {
+    let found = found_in(&besieged("closed"), |_, sent| {
+        let is_to_stranger = sent.starts_with("SIP/2.0") && sent.contains("@stranger.example");
+        vec![sent; if is_to_stranger { 20 } else { 1 }]
+    });
+    assert!(found.iter().any(|found| found == "amplification"), "{found:?}");
 }
 
 #[test]

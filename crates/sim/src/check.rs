@@ -17,33 +17,46 @@
 //! | [`leases`] | a balancer counts on its back ends what a slow, obvious model of it counts |
 //! | [`counts`] | when all is over every count has come back to zero |
 //! | [`bounds`] | no table and no queue is longer than its limit |
+//! | [`limits`] | nobody gets past a limit by the look of a request |
+//! | [`exclusion`] | a back end that answers those who do no harm is not taken from them |
+//! | [`innocents`] | a call of somebody who does no harm goes on, whatever strangers send |
+//! | [`shares`] | no address fills the tables of a proxy |
+//! | [`amplification`] | whoever has proved nothing gets little more than it sends |
 //!
 //! All memory is bounded ([`Recent`](recent::Recent)): what is older than any timer of SIP is
 //! forgotten, and what finds no room is not watched, and counted.
 
+pub mod amplification;
 pub mod answers;
 pub mod books;
 pub mod bounds;
 pub mod calls;
 pub mod conservation;
 pub mod counts;
+pub mod exclusion;
 pub mod finals;
 pub mod forwarding;
+pub mod front;
 pub mod hops;
+pub mod innocents;
 pub mod leases;
+pub mod limits;
 mod lives;
 pub mod provenance;
 mod recent;
 mod seen;
+pub mod shares;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::SocketAddr;
 
 use tidegate_world::{Path, Timestamp};
 
 use crate::network::NodeId;
 use crate::tap::{Loss, Tap};
 use books::Book;
+use front::Front;
 use leases::{Balancer, Leases};
 use lives::Lives;
 use provenance::Provenance;
@@ -133,6 +146,13 @@ pub struct Checkers {
     hops: hops::Hops,
     conservation: conservation::Conservation,
     leases: Leases,
+    fronts: BTreeMap<NodeId, Front>,
+    parties: BTreeSet<SocketAddr>,
+    limits: limits::Limits,
+    exclusion: exclusion::Exclusion,
+    innocents: innocents::Innocents,
+    shares: shares::Shares,
+    amplification: amplification::Amplification,
     found: Findings,
 }
 
@@ -152,10 +172,24 @@ impl Checkers {
         self.leases.declare(node, balancer);
     }
 
+    /// Declares what strangers may not make of a proxy.
+    pub fn guards(&mut self, node: NodeId, front: Front) {
+        self.fronts.insert(node, front);
+    }
+
+    /// Declares the address of a party that is no stranger.
+    pub fn knows(&mut self, address: SocketAddr) {
+        self.parties.insert(address);
+    }
+
     /// A node was crashed. What it held is lost, and nobody asks after it.
     pub fn crashed(&mut self, now: Timestamp, node: NodeId) {
         self.conservation.crashed(node);
         self.leases.crashed(node);
+        self.limits.crashed(node);
+        self.exclusion.crashed(node);
+        self.shares.crashed(node);
+        self.amplification.crashed(node);
         self.lives.crashed(now, node);
     }
 
@@ -170,6 +204,10 @@ impl Checkers {
         self.found.now = now;
         bounds::check(node, book, &mut self.found);
         self.leases.look(node, book, &self.lives, &mut self.found);
+        if let (Book::Proxy(book), Some(front)) = (book, self.fronts.get(&node)) {
+            self.limits.look(node, book, &mut self.found);
+            self.exclusion.look(node, book, front, &self.lives, &mut self.found);
+        }
     }
 
     /// The run is over: `books` are those of the nodes that are up, and `quiet` says whether
@@ -190,13 +228,18 @@ impl Checkers {
             self.calls.finish(books, &self.lives, found);
             self.answers.finish(books, &self.lives, found);
             self.conservation.finish(found);
+            self.innocents.finish(self.fronts.keys().copied(), &self.lives, found);
         }
         let unwatched = self.provenance.unwatched()
             + self.finals.unwatched()
             + self.answers.unwatched()
             + self.hops.unwatched()
             + self.conservation.unwatched()
-            + self.calls.unwatched();
+            + self.calls.unwatched()
+            + self.limits.unwatched()
+            + self.exclusion.unwatched()
+            + self.innocents.unwatched()
+            + self.amplification.unwatched();
         Report { violations: self.found.kept, further: self.found.dropped, unwatched }
     }
 }
@@ -230,6 +273,16 @@ impl Tap for Checkers {
         self.hops.on_sent(&seen, origin.copies(), found);
         self.calls.on_sent(&seen);
         self.leases.on_sent(&seen, path);
+        self.innocents.on_sent(&seen, &self.fronts);
+        let Some(front) = self.fronts.get(&from) else { return };
+        self.limits.on_sent(&seen, path.remote, front, found);
+        if self.innocents.has(&seen) || seen.is_probe() {
+            self.exclusion.on_sent(&seen, path.remote, front);
+        }
+        if !self.parties.contains(&path.remote) {
+            self.shares.on_sent(&seen, path.remote.ip(), front, found);
+            self.amplification.on_sent(&seen, path.remote, bytes.len(), found);
+        }
     }
 
     fn delivered(&mut self, now: Timestamp, to: NodeId, path: Path, bytes: &[u8]) {
@@ -237,16 +290,38 @@ impl Tap for Checkers {
         found.now = now;
         self.conservation.on_delivered(now, to, path, bytes, found);
         let Some(&role) = self.roles.get(&to) else { return };
-        let Some(seen) = Seen::read(now, to, role, bytes) else { return };
+        let seen = Seen::read(now, to, role, bytes);
+        if self.fronts.contains_key(&to) && !self.parties.contains(&path.remote) {
+            let read = (bytes.len(), seen.as_ref());
+            self.amplification.on_delivered(now, to, path.remote, read);
+        }
+        let Some(seen) = seen else { return };
         self.provenance.on_delivered(&seen);
         self.finals.on_delivered(&seen);
         self.hops.on_delivered(&seen);
         self.calls.on_delivered(&seen, found);
         self.leases.on_delivered(&seen, path);
+        self.innocents.on_delivered(&seen, &self.fronts);
+        let Some(front) = self.fronts.get(&to) else { return };
+        self.limits.on_delivered(&seen, path.remote, front, &self.lives, found);
+        if self.innocents.has(&seen) || seen.is_probe() {
+            self.exclusion.on_delivered(&seen, path.remote, front);
+        }
     }
 
     fn lost(&mut self, now: Timestamp, why: Loss, path: Path, bytes: &[u8]) {
         self.found.now = now;
         self.conservation.on_lost(now, why, path, bytes, &mut self.found);
+        self.innocents.on_lost(now, why, path, bytes, &mut self.found);
+        for (node, front) in &self.fronts {
+            let other = match front.address {
+                address if address == path.local => path.remote,
+                address if address == path.remote => path.local,
+                _ => continue,
+            };
+            if let Some(backend) = front.backend_at(other) {
+                self.exclusion.on_lost(now, *node, backend);
+            }
+        }
     }
 }

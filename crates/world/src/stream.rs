@@ -53,6 +53,8 @@ pub enum Purpose {
     Resolution,
     /// When back ends are probed, and the identifiers of probes.
     Probes,
+    /// What hostile strangers send.
+    Strangers,
 }
 
 /// The seed of a whole run, from which every stream is derived.

@@ -63,6 +63,12 @@ pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> Str
     for (key, value) in &this.params {
         let _ = writeln!(text, "{key} = {value:?}");
     }
+    if !this.sources.is_empty() {
+        text.push_str("\n[overload.sources]\n");
+        for (key, value) in &this.sources {
+            let _ = writeln!(text, "{key} = {value}");
+        }
+    }
     if !this.emulate.is_empty() {
         text.push_str("\n[emulate]\n");
         for (key, value) in &this.emulate {

@@ -5,6 +5,8 @@
 //! or two of processor time: a few hundred calls, tables and queues that they fill, a capacity
 //! that they exceed.
 
+mod strangers;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -47,7 +49,9 @@ pub fn draw(seed: u64) -> World {
     let answerers = (0..answerers).map(|_| server(&mut dice)).collect();
     let link = link(&mut dice);
     let (names, absences, faults) = (None, Vec::new(), Vec::new());
-    let mut world = World { seed, link, callers, proxies, answerers, names, absences, faults };
+    let strangers = Vec::new();
+    let mut world =
+        World { seed, link, callers, proxies, answerers, strangers, names, absences, faults };
     if dice.happens(0.6) {
         world.faults = Plan::random(Seed(seed), &shape(&world)).episodes;
     }
@@ -62,6 +66,7 @@ pub fn draw(seed: u64) -> World {
     if dice.happens(0.4) {
         limit(&mut dice, &mut world, capacity_cps);
     }
+    strangers::add(seed, &mut world, capacity_cps);
     world
 }
 
@@ -169,11 +174,12 @@ fn resolve(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// What may go wrong in a world: anything but a crowd.
+/// What may go wrong in a world: proxies, servers and links.
 fn shape(world: &World) -> Shape {
     let nodes = (0..world.nodes()).map(NodeId::new);
-    let is_server =
-        |node: &NodeId| !matches!(world.place(node.index()), None | Some(Place::Caller(_)));
+    let is_server = |node: &NodeId| {
+        matches!(world.place(node.index()), Some(Place::Proxy(_) | Place::Answerer(_)))
+    };
     Shape {
         nodes: nodes.filter(is_server).collect(),
         pairs: world.neighbours(),

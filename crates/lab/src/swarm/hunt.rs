@@ -7,7 +7,7 @@ use std::thread;
 use serde::Serialize;
 
 use super::draw::draw;
-use super::run::{Finding, Ran, run, run_twice};
+use super::run::{Finding, Ran, run_compared, run_twice};
 use super::shrink::{Shrunk, shrink};
 use super::world::World;
 
@@ -117,14 +117,14 @@ type Done = Result<(u64, Ran, Option<Failed>), (u64, String)>;
 
 fn try_seed(seed: u64, tries_max: u32) -> Done {
     let world = draw(seed);
-    let ran = if seed.is_multiple_of(TWICE) { run_twice(&world) } else { run(&world) };
+    let ran = if seed.is_multiple_of(TWICE) { run_twice(&world) } else { run_compared(&world) };
     let ran = ran.map_err(|wrong| (seed, wrong))?;
     let faults = world.faults.len() as u64;
     let failed = ran.findings.first().map(|first| Failed {
         seed,
         findings: ran.findings.clone(),
         shrunk: shrink(world, &first.checker, tries_max, |world| {
-            run(world).map(|ran| ran.findings).unwrap_or_default()
+            run_compared(world).map(|ran| ran.findings).unwrap_or_default()
         }),
     });
     Ok((faults, ran, failed))

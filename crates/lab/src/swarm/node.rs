@@ -5,18 +5,24 @@ use std::time::Duration;
 use tidegate_agent::{
     Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Routing, Span,
 };
-use tidegate_balance::Fleet;
+use tidegate_balance::{Backend, Fleet, State};
 use tidegate_proxy::{Class, DropReason, Mode, Queueing, REPLIES, Secret};
 use tidegate_server::ShardCounters;
 use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::{Config, Selection};
 use tidegate_sim::HostSettings;
 use tidegate_sim::check::Role;
-use tidegate_sim::check::books::{AnswererBook, Book, CallerBook, Endings, Fill, Held, ProxyBook};
+use tidegate_sim::check::books::{
+    AnswererBook, Book, CallerBook, Endings, Fill, Held, ProxyBook, Standing,
+};
+use tidegate_sim::check::front::Front;
 use tidegate_sim::check::leases::Balancer;
 use tidegate_world::{Core, Pool, Purpose, Seed, Timestamp, delegate};
 
+use super::absence::{Absence, Means};
 use super::configuration;
+use super::exchange::Exchange;
+use super::stranger::{Hostile, Source, Wiretap};
 use super::world::{Place, World, address};
 
 /// Calls that a crowd may have open at once.
@@ -37,7 +43,8 @@ const LANES: usize = 7;
 /// A core, with what its book is read from.
 pub(super) enum Node {
     Caller(Box<Caller>),
-    Answerer(Box<Answerer>, usize),
+    Answerer(Box<Exchange>, usize),
+    Stranger(Box<Hostile>),
     Proxy(Box<dyn Core>, Box<Instruments>),
 }
 
@@ -59,6 +66,8 @@ struct Limits {
     remembered: usize,
     /// Messages are lost at a full queue before they are read.
     loses_unread: bool,
+    /// What is admitted is counted at its arrival.
+    counts_at_once: bool,
 }
 
 /// The proxy's core as it is put into the network: itself, or something around it.
@@ -74,7 +83,7 @@ impl Node {
         place: Place,
         life: u32,
         now: Timestamp,
-        wrap: Wrap<'_>,
+        (wrap, wiretap): (Wrap<'_>, &Wiretap),
     ) -> Result<Self, String> {
         let element = world.node(place).index() as u32;
         // Who begins anew makes other tags, branches and choices than before.
@@ -89,7 +98,20 @@ impl Node {
                 let config = answerer(world, index)?;
                 let held_max = config.calls_max;
                 let answerer = Answerer::new(config, seed, element, Pool::new());
-                Ok(Self::Answerer(Box::new(answerer), held_max))
+                Ok(Self::Answerer(Box::new(Exchange::new(answerer, Pool::new())), held_max))
+            }
+            Place::Stranger(index) => {
+                let stranger = world.strangers[index].clone();
+                let target = address(Place::Proxy(world.layer(0)[stranger.to]));
+                let innocent = match stranger.source {
+                    Source::Crowd(index) => Some(address(Place::Caller(index))),
+                    Source::Own | Source::Nobody => None,
+                };
+                let ends = [address(place), target];
+                // By its own number, so that another crowd or server changes nothing for it.
+                let draws = (Seed(world.seed), index as u32);
+                let hostile = Hostile::new(stranger, ends, innocent, wiretap.clone(), draws);
+                Ok(Self::Stranger(Box::new(hostile)))
             }
             Place::Proxy(index) => {
                 let config = configuration::config(world, index)?;
@@ -120,24 +142,27 @@ impl Node {
         }
     }
 
-    /// What it says of itself.
-    pub(super) fn book(&self) -> Book {
-        match self {
+    /// What it says of itself; a stranger says nothing.
+    pub(super) fn book(&self, now: Timestamp) -> Option<Book> {
+        Some(match self {
             Self::Caller(caller) => Book::Caller(caller_book(caller.stats())),
-            Self::Answerer(answerer, held_max) => {
+            Self::Answerer(exchange, held_max) => {
+                let answerer = &exchange.answerer;
                 let held = answerer.held() as u64;
                 let book = answerer_book(&answerer.stats());
                 Book::Answerer(AnswererBook { held, held_max: *held_max as u64, ..book })
             }
-            Self::Proxy(_, instruments) => Book::Proxy(instruments.book()),
-        }
+            Self::Proxy(_, instruments) => Book::Proxy(instruments.book(now)),
+            Self::Stranger(_) => return None,
+        })
     }
 }
 
-/// What the checkers may ask of a node.
-pub(super) fn role(world: &World, place: Place) -> Result<Role, String> {
-    Ok(match place {
+/// What the checkers may ask of a node; nothing of a stranger.
+pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> {
+    Ok(Some(match place {
         Place::Caller(_) => Role::Caller,
+        Place::Stranger(_) => return Ok(None),
         Place::Answerer(index) => {
             Role::Answerer { roomy: world.answerers[index].calls_max.is_none() }
         }
@@ -149,7 +174,7 @@ pub(super) fn role(world: &World, place: Place) -> Result<Role, String> {
                 roomy: config.server.transactions_max >= ROOMY,
             }
         }
-    })
+    }))
 }
 
 /// What a proxy is to count, if it handles each packet when it gets it, and has room for all
@@ -163,6 +188,29 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
         backends: world.behind(index).into_iter().map(address).collect(),
         forks: config.pool[0].policy == Selection::Fork,
         idle_max: config.server.call_idle,
+    }))
+}
+
+/// What strangers may not make of a proxy.
+pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String> {
+    let Place::Proxy(index) = place else { return Ok(None) };
+    let config = configuration::config(world, index)?;
+    let (this, pool) = (&world.proxies[index], &config.pool[0]);
+    let limit = |key: &str| this.limits.get(key).copied();
+    let gives_each = pool.mode == Mode::Stateless || pool.tries_max == 1;
+    let is_removed = |absence: &Absence| absence.proxy == index && absence.by == Means::Remove;
+    let keeps_all = !world.absences.iter().any(is_removed);
+    let silent = [Some(pool.failover_after), pool.health.probe.as_ref().map(|probe| probe.timeout)];
+    Ok(Some(Front {
+        address: address(place),
+        backends: world.behind(index).into_iter().map(address).collect(),
+        calls_max: limit("calls_max").filter(|_| gives_each && keeps_all),
+        cps_max: limit("cps_max").map(|rate| rate as f64).filter(|_| keeps_all),
+        idle_max: config.server.call_idle,
+        at_once: this.emulate.is_empty() && world.names.is_none(),
+        // Before a proxy notices it.
+        silent_after: silent.into_iter().flatten().min().unwrap_or_default().mul_f64(0.8),
+        transactions_max: config.server.transactions_max as u64,
     }))
 }
 
@@ -254,17 +302,19 @@ impl Limits {
             // What a law paces waits apart from the one queue of all.
             queued: server.queue_max * if fifo { 2 } else { LANES },
             remembered: 2 * overload.gate.memory_max,
+            counts_at_once: overload.gate.decide == tidegate_control::Decide::Arrival,
             loses_unread: fifo && overload.gate.decide == tidegate_control::Decide::Service,
         }
     }
 }
 
 impl Instruments {
-    fn book(&self) -> ProxyBook {
+    fn book(&self, now: Timestamp) -> ProxyBook {
         let Self { counters, fleet, backends, limits, gives_each } = self;
         let proxy = &counters.proxy;
         let fill = |used: u64, max: usize| Fill { used, max: max as u64 };
         let replied: u64 = REPLIES.iter().map(|&status| proxy.replied(status).get()).sum();
+        let banned = proxy.dropped(DropReason::Banned).get();
         let lost_unread = proxy.dropped(DropReason::QueueFull).get();
         let pools = fleet.pools();
         let held = |name: &String| {
@@ -272,13 +322,15 @@ impl Instruments {
             let there = pools.iter().flat_map(|pool| pool.backends()).find(|b| b.name() == name);
             let (calls, work) = there.map_or((0, 0), |backend| (backend.calls(), backend.work()));
             let calls_max = there.and_then(|backend| backend.calls_max()).filter(|_| *gives_each);
-            Held { name: name.clone(), calls, calls_max, work }
+            let standing = there.map_or(Standing::OutOfService, |backend| standing(backend, now));
+            let learned_cps = there.and_then(|backend| backend.learned_cps());
+            Held { name: name.clone(), calls, calls_max, work, standing, learned_cps }
         };
         ProxyBook {
             received: Class::ALL.iter().map(|&class| proxy.received(class).get()).sum(),
             overflowed: counters.emulated_overflow.get(),
             filtered: counters.emulated_filtered.get(),
-            perhaps_overflowed: if limits.loses_unread { lost_unread } else { 0 },
+            perhaps_dropped: banned + if limits.loses_unread { lost_unread } else { 0 },
             sent: proxy.requests_forwarded.get()
                 + proxy.requests_resent.get()
                 + proxy.probes.get()
@@ -292,9 +344,23 @@ impl Instruments {
             client_transactions: proxy.client_transactions.get(),
             open: proxy.transactions_open.get(),
             queued: fill(proxy.queued.get(), limits.queued),
+            // What is decided at service is published a little later.
+            admitted: limits
+                .counts_at_once
+                .then(|| proxy.overload.flows.iter().map(|flow| flow.admitted.get()).sum()),
             remembered: fill(proxy.overload.remembered.get(), limits.remembered),
             backends: backends.iter().map(held).collect(),
         }
+    }
+}
+
+/// Whether a back end gets new calls.
+fn standing(backend: &Backend, now: Timestamp) -> Standing {
+    match backend.state(now).0 {
+        _ if backend.address().is_none() => Standing::OutOfService,
+        State::Up | State::Suspect | State::SlowStart => Standing::Available,
+        State::Down | State::Busy => Standing::Excluded,
+        State::Draining | State::Maintenance | State::Removed => Standing::OutOfService,
     }
 }
 
@@ -302,6 +368,7 @@ impl Core for Node {
     delegate!(match self {
         Self::Caller(core) => core,
         Self::Answerer(core, _) => core,
+        Self::Stranger(core) => core,
         Self::Proxy(core, _) => core,
     });
 }

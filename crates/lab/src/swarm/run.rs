@@ -8,11 +8,12 @@ use tidegate_server::assembly::Server;
 use tidegate_sim::check::{Checkers, Report};
 use tidegate_sim::fault::Plan;
 use tidegate_sim::{Fault, Network, NodeId, Summary, Trace};
-use tidegate_world::{Seed, Timestamp};
+use tidegate_world::{Cause, Failure, Path, Seed, Timestamp};
 
 use super::absence::orders;
 use super::configuration::text;
-use super::node::{Node, Wrap, balancer, role};
+use super::node::{Node, Wrap, balancer, front, role};
+use super::stranger::{Attack, Wiretap};
 use super::world::{Names, Place, World, address, host};
 
 /// How often tables are looked at while calls are offered, and afterwards.
@@ -29,6 +30,13 @@ pub const PANIC: &str = "panic";
 
 /// The checker's name for two runs of one world that differ.
 pub const SAME: &str = "same";
+
+/// The checker's name for calls that are lost to noise.
+pub const GOODPUT: &str = "goodput";
+
+/// The part of the calls that may be lost to noise, and as many calls more: an overloaded proxy is
+/// chaotic, and another packet means another choice.
+const LOST_MAX: (f64, u64) = (0.3, 10);
 
 /// Something that did not hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,7 +98,7 @@ pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
 /// # Errors
 /// With what is wrong with it.
 pub fn run_twice(world: &World) -> Result<Ran, String> {
-    let (mut ran, again) = (run(world)?, run(world)?);
+    let (mut ran, again) = (run_compared(world)?, run(world)?);
     if ran.trace != again.trace || ran.summary != again.summary {
         let what = "two runs of one world send different bytes".to_owned();
         ran.findings.push(Finding { checker: SAME.to_owned(), what });
@@ -98,26 +106,63 @@ pub fn run_twice(world: &World) -> Result<Ran, String> {
     Ok(ran)
 }
 
+/// Runs a world. If its strangers only make [noise](World::is_noisy), as many calls have to be completed
+/// as without them, but for a part.
+///
+/// # Errors
+/// With what is wrong with it.
+pub fn run_compared(world: &World) -> Result<Ran, String> {
+    let mut ran = run(world)?;
+    if world.is_noisy() {
+        let calm = run(&World { strangers: Vec::new(), ..world.clone() })?;
+        let ([.., completed], [.., usual]) = (ran.calls, calm.calls);
+        let (part, few) = LOST_MAX;
+        if completed + few < (usual as f64 * (1.0 - part)) as u64 {
+            let what = format!("{completed} calls are completed, and {usual} without the noise");
+            ran.findings.push(Finding { checker: GOODPUT.to_owned(), what });
+        }
+    }
+    Ok(ran)
+}
+
 struct Run<'a> {
     world: &'a World,
     wrap: Wrap<'a>,
-    network: Network<Node, (Trace, Checkers)>,
+    wiretap: Wiretap,
+    network: Network<Node, ((Trace, Wiretap), Checkers)>,
     lives: Vec<u32>,
+}
+
+/// What a proxy is told from outside.
+enum Told {
+    /// What an operator wants.
+    Order(String),
+    /// What somebody forged.
+    Failure(Failure),
 }
 
 impl<'a> Run<'a> {
     fn new(world: &'a World, wrap: Wrap<'a>) -> Result<Self, String> {
         let mut checkers = Checkers::new();
         let mut nodes = Vec::new();
+        let listens = world.strangers.iter().any(|stranger| stranger.sees > 0.0);
+        let wiretap = Wiretap::new(world.parties(), listens);
         for index in 0..world.nodes() {
             let place = world.place(index).ok_or("a node that is nowhere")?;
-            checkers.watch(NodeId::new(index), role(world, place)?);
+            if let Some(role) = role(world, place)? {
+                checkers.watch(NodeId::new(index), role);
+                checkers.knows(address(place));
+            }
+            if let Some(front) = front(world, place)? {
+                checkers.guards(NodeId::new(index), front);
+            }
             if let Some(balancer) = balancer(world, place)? {
                 checkers.balances(NodeId::new(index), balancer);
             }
-            nodes.push((place, Node::new(world, place, 0, Timestamp::ZERO, wrap)?));
+            let around = (wrap, &wiretap);
+            nodes.push((place, Node::new(world, place, 0, Timestamp::ZERO, around)?));
         }
-        let tap = (Trace::new(), checkers);
+        let tap = ((Trace::new(), wiretap.clone()), checkers);
         let mut network = Network::new(Seed(world.seed), world.link, tap);
         if let Some(Names { ttl_s, resolution }) = world.names {
             let zone = network.zone_mut();
@@ -130,25 +175,25 @@ impl<'a> Run<'a> {
         for (place, node) in nodes {
             network.add(&[address(place)], node);
         }
-        Ok(Self { world, wrap, network, lives: vec![0; world.nodes()] })
+        Ok(Self { world, wrap, wiretap, network, lives: vec![0; world.nodes()] })
     }
 
     fn go(mut self) -> Result<Ran, String> {
         let plan = Plan { episodes: self.world.faults.clone() };
-        let mut orders = orders(self.world).into_iter().peekable();
+        let mut told = told(self.world).into_iter().peekable();
         for (at, fault) in plan.steps() {
-            while let Some(order) = orders.next_if(|order| order.at <= at) {
-                self.watch_until(order.at);
-                self.order(order.proxy, &order.text);
+            while let Some((at, proxy, told)) = told.next_if(|(told, ..)| *told <= at) {
+                self.tell(at, proxy, told);
             }
             self.watch_until(at);
             self.apply(at, &fault)?;
         }
-        for order in orders {
-            self.watch_until(order.at);
-            self.order(order.proxy, &order.text);
+        for (at, proxy, told) in told {
+            self.tell(at, proxy, told);
         }
+        let strangers = self.world.strangers.iter().map(|stranger| stranger.due(stranger.count));
         let offered = Timestamp::ZERO + self.world.offered_for().mul_f64(1.5);
+        let offered = strangers.fold(offered, Timestamp::max);
         let end = self.network.now().max(offered) + SETTLES_WITHIN;
         self.watch_until(offered);
         self.end_probes();
@@ -158,6 +203,16 @@ impl<'a> Run<'a> {
         }
         self.end_questions();
         Ok(self.finish())
+    }
+
+    fn tell(&mut self, at: Timestamp, proxy: usize, told: Told) {
+        self.watch_until(at);
+        match told {
+            Told::Order(text) => self.order(proxy, &text),
+            Told::Failure(failure) => {
+                self.network.fail(self.world.node(Place::Proxy(proxy)), failure);
+            }
+        }
     }
 
     fn order(&mut self, proxy: usize, text: &str) {
@@ -202,9 +257,10 @@ impl<'a> Run<'a> {
     }
 
     fn books(&self) -> Vec<(NodeId, tidegate_sim::check::books::Book)> {
+        let now = self.network.now();
         let nodes = (0..self.world.nodes()).map(NodeId::new);
         let up = nodes.filter(|&node| self.network.is_up(node));
-        up.map(|node| (node, self.network.core(node).book())).collect()
+        up.filter_map(|node| Some((node, self.network.core(node).book(now)?))).collect()
     }
 
     fn apply(&mut self, at: Timestamp, fault: &Fault) -> Result<(), String> {
@@ -213,7 +269,7 @@ impl<'a> Run<'a> {
                 let place = self.world.place(node.index()).ok_or("a node that is nowhere")?;
                 self.lives[node.index()] += 1;
                 let life = self.lives[node.index()];
-                Some(Node::new(self.world, place, life, at, self.wrap)?)
+                Some(Node::new(self.world, place, life, at, (self.wrap, &self.wiretap))?)
             }
             _ => None,
         };
@@ -232,7 +288,7 @@ impl<'a> Run<'a> {
         let books = self.books();
         let calls = self.calls();
         let summary = self.network.summary();
-        let (_, (trace, checkers)) = self.network.into_parts();
+        let (_, ((trace, _), checkers)) = self.network.into_parts();
         let Report { violations, further, unwatched } = checkers.finish(now, quiet, &books);
         let mut findings: Vec<_> = violations
             .iter()
@@ -262,4 +318,25 @@ impl<'a> Run<'a> {
         }
         calls
     }
+}
+
+/// All that proxies are told, in the order of time: when, and which one.
+fn told(world: &World) -> Vec<(Timestamp, usize, Told)> {
+    let orders = orders(world).into_iter();
+    let orders = orders.map(|order| (order.at, order.proxy, Told::Order(order.text)));
+    let forgers = world.strangers.iter().filter(|stranger| stranger.attack == Attack::Icmp);
+    let forged = forgers.flat_map(|stranger| {
+        let door = world.layer(0)[stranger.to];
+        let behind = world.behind(door);
+        (0..stranger.count).map(move |n| {
+            let [local, remote] =
+                [Place::Proxy(door), behind[n as usize % behind.len()]].map(address);
+            // Whoever forges it has seen nothing that the proxy has sent.
+            let failure = Failure { path: Path::udp(local, remote), cause: Cause::Refused };
+            (stranger.due(n), door, Told::Failure(failure))
+        })
+    });
+    let mut told: Vec<_> = orders.chain(forged).collect();
+    told.sort_by_key(|(at, ..)| *at);
+    told
 }

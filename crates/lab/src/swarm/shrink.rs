@@ -5,6 +5,7 @@
 //! be left at its default. What is left is what the failure needs.
 
 use super::run::Finding;
+use super::stranger::Source;
 use super::world::{Place, World};
 use tidegate_sim::fault::Trouble;
 use tidegate_sim::{Link, NodeId};
@@ -60,11 +61,13 @@ pub fn shrink(
 /// is asked for again.
 type Step = fn(&World, usize) -> Option<World>;
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 13] = [
+    without_strangers,
     without_faults,
     without_names,
     without_absences,
     with_fewer_calls,
+    with_fewer_packets,
     without_crowd,
     without_proxy,
     without_answerer,
@@ -73,6 +76,34 @@ const STEPS: [Step; 11] = [
     with_plain_parties,
     with_default,
 ];
+
+/// Nobody attacks, or one stranger fewer does.
+fn without_strangers(world: &World, at: usize) -> Option<World> {
+    let mut world = world.clone();
+    match at.checked_sub(1) {
+        None => world.strangers.clear(),
+        Some(at) if at < world.strangers.len() => {
+            world.strangers.remove(at);
+        }
+        Some(_) => return None,
+    }
+    Some(world)
+}
+
+/// By halves, then one by one; then without sight, then from its own address.
+fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
+    let mut world = world.clone();
+    let strangers = world.strangers.len();
+    let stranger = world.strangers.get_mut(at.checked_rem(strangers)?)?;
+    match at / strangers {
+        0 => stranger.count = stranger.count.div_ceil(2).max(1),
+        1 => stranger.count = (stranger.count - 1).max(1),
+        2 => stranger.sees = 0.0,
+        3 => stranger.source = Source::Own,
+        _ => return None,
+    }
+    Some(world)
+}
 
 /// Chunks of faults: all, halves, quarters.
 fn without_faults(world: &World, at: usize) -> Option<World> {
@@ -153,6 +184,14 @@ fn without(world: &World, place: Place) -> World {
     match place {
         Place::Caller(index) => {
             small.callers.remove(index);
+            for stranger in &mut small.strangers {
+                if let Source::Crowd(crowd) = &mut stranger.source {
+                    *crowd -= usize::from(*crowd > index || *crowd == small.callers.len());
+                }
+            }
+        }
+        Place::Stranger(index) => {
+            small.strangers.remove(index);
         }
         Place::Answerer(index) => {
             small.answerers.remove(index);
@@ -169,12 +208,18 @@ fn without(world: &World, place: Place) -> World {
             };
             small.proxies.remove(index);
             let doors = small.layer(0).len().max(1);
-            for crowd in &mut small.callers {
-                crowd.to = (crowd.to - usize::from(crowd.to > door)).min(doors - 1);
+            for to in doors_of(&mut small) {
+                *to = (*to - usize::from(*to > door)).min(doors - 1);
             }
         }
     }
     closed_up(small)
+}
+
+/// The proxies of the outer layer that crowds and strangers send to.
+fn doors_of(world: &mut World) -> impl Iterator<Item = &mut usize> {
+    let crowds = world.callers.iter_mut().map(|crowd| &mut crowd.to);
+    crowds.chain(world.strangers.iter_mut().map(|stranger| &mut stranger.to))
 }
 
 /// Moves the layers behind an empty one up.
@@ -185,8 +230,8 @@ fn closed_up(mut world: World) -> World {
             proxy.layer -= 1;
         }
         let doors = world.layer(0).len().max(1);
-        for crowd in &mut world.callers {
-            crowd.to = crowd.to.min(doors - 1);
+        for to in doors_of(&mut world) {
+            *to = (*to).min(doors - 1);
         }
     }
     let others = world.clone();
@@ -281,6 +326,7 @@ fn with_default(world: &World, at: usize) -> Option<World> {
             || take(&mut proxy.limits, &mut at)
             || take(&mut proxy.learning, &mut at)
             || take(&mut proxy.params, &mut at)
+            || take(&mut proxy.sources, &mut at)
             || take(&mut proxy.emulate, &mut at)
         {
             return Some(world);

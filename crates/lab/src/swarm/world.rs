@@ -10,9 +10,10 @@ use tidegate_sim::fault::{Episode, Trouble};
 use tidegate_sim::{Link, NodeId, Resolution};
 
 use super::absence::Absence;
+use super::stranger::{Attack, Source, Stranger};
 
 /// Everything that decides a run. Nodes are numbered in this order: crowds, proxies from the outer
-/// layer to the inner one, answerers.
+/// layer to the inner one, answerers, strangers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct World {
@@ -29,6 +30,9 @@ pub struct World {
     /// Who is called; at least one.
     #[serde(rename = "answerer")]
     pub answerers: Vec<Server>,
+    /// Who wants something other than calls.
+    #[serde(rename = "stranger", default, skip_serializing_if = "Vec::is_empty")]
+    pub strangers: Vec<Stranger>,
     /// How proxies resolve the names of those behind them; without it they know the addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
@@ -101,6 +105,9 @@ pub struct Proxy {
     /// Keys of `[overload.params]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, f64>,
+    /// Keys of `[overload.sources]`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sources: BTreeMap<String, Setting>,
     /// Keys of `[emulate]`; empty: as fast as can be.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub emulate: BTreeMap<String, u64>,
@@ -147,6 +154,8 @@ pub enum Place {
     Proxy(usize),
     /// An answerer.
     Answerer(usize),
+    /// A stranger.
+    Stranger(usize),
 }
 
 impl fmt::Display for Setting {
@@ -178,10 +187,12 @@ impl World {
     /// What the node numbered `index` is.
     pub fn place(&self, index: usize) -> Option<Place> {
         let (callers, proxies) = (self.callers.len(), self.proxies.len());
+        let parties = self.parties();
         match index {
             _ if index < callers => Some(Place::Caller(index)),
             _ if index < callers + proxies => Some(Place::Proxy(index - callers)),
-            _ if index < self.nodes() => Some(Place::Answerer(index - callers - proxies)),
+            _ if index < parties => Some(Place::Answerer(index - callers - proxies)),
+            _ if index < self.nodes() => Some(Place::Stranger(index - parties)),
             _ => None,
         }
     }
@@ -193,11 +204,17 @@ impl World {
             Place::Caller(index) => index,
             Place::Proxy(index) => callers + index,
             Place::Answerer(index) => callers + proxies + index,
+            Place::Stranger(index) => self.parties() + index,
         })
     }
 
     /// How many nodes there are.
     pub fn nodes(&self) -> usize {
+        self.parties() + self.strangers.len()
+    }
+
+    /// How many nodes there are but for the strangers, which come last.
+    pub fn parties(&self) -> usize {
         self.callers.len() + self.proxies.len() + self.answerers.len()
     }
 
@@ -236,8 +253,9 @@ impl World {
     /// Crowds are where calls are counted: they stay up.
     fn can_have(&self, trouble: &Trouble) -> bool {
         let is_there = |node: NodeId| self.place(node.index()).is_some();
-        let is_server =
-            |node: NodeId| !matches!(self.place(node.index()), None | Some(Place::Caller(_)));
+        let is_server = |node: NodeId| {
+            matches!(self.place(node.index()), Some(Place::Proxy(_) | Place::Answerer(_)))
+        };
         match *trouble {
             Trouble::Crash { node, .. } | Trouble::Stall { node } => is_server(node),
             Trouble::Partition { a, b } => is_there(a) && is_there(b),
@@ -251,6 +269,26 @@ impl World {
         let Absence { proxy, behind, begins_ms, lasts_ms, .. } = *absence;
         let is_there = proxy < self.proxies.len() && behind < self.behind(proxy).len();
         is_there && begins_ms.max(lasts_ms) <= 86_400_000
+    }
+
+    /// Whether the strangers do nothing but make noise that each proxy has the time to drop: messages
+    /// that cannot be verified, whose looking at takes no more than a part of a processor.
+    pub fn is_noisy(&self) -> bool {
+        let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
+        let is_bearable = |proxy: &Proxy| {
+            let cost = |key: &str| proxy.emulate.get(key).copied().unwrap_or_default() as f64 / 1e6;
+            let rate_pps: f64 = self.strangers.iter().map(|stranger| stranger.rate_pps).sum();
+            !proxy.emulate.is_empty() && rate_pps * cost("offer_us") <= NOISE_LOAD_MAX
+        };
+        only_noise && !self.strangers.is_empty() && self.proxies.iter().all(is_bearable)
+    }
+
+    fn can_have_stranger(&self, stranger: &Stranger) -> bool {
+        let has_crowd = |source| match source {
+            Source::Crowd(index) => index < self.callers.len(),
+            Source::Own | Source::Nobody => true,
+        };
+        stranger.is_possible() && stranger.to < self.layer(0).len() && has_crowd(stranger.source)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -267,6 +305,9 @@ impl World {
             _ if self.faults.iter().any(|episode| !self.can_have(&episode.trouble)) => {
                 "a fault concerns a node that there is not, or crashes a crowd"
             }
+            _ if !self.strangers.iter().all(|stranger| self.can_have_stranger(stranger)) => {
+                "a stranger's rate is impossible, or somebody it concerns is not there"
+            }
             _ if !self.absences.iter().all(|absence| self.can_lack(absence)) => {
                 "somebody is taken out of service who is not there"
             }
@@ -275,6 +316,9 @@ impl World {
         Err(wrong.to_owned())
     }
 }
+
+/// The part of a processor that looking at noise may take.
+pub(super) const NOISE_LOAD_MAX: f64 = 0.2;
 
 /// Nodes of a world at the most.
 const NODES_MAX: usize = 100;
@@ -291,6 +335,7 @@ pub fn host(place: Place) -> String {
         Place::Caller(index) => format!("crowd-{index}.example"),
         Place::Proxy(index) => format!("proxy-{index}.example"),
         Place::Answerer(index) => format!("answerer-{index}.example"),
+        Place::Stranger(index) => format!("stranger-{index}.example"),
     }
 }
 
@@ -300,6 +345,7 @@ pub fn address(place: Place) -> SocketAddr {
         Place::Caller(index) => (0, index),
         Place::Proxy(index) => (1, index),
         Place::Answerer(index) => (2, index),
+        Place::Stranger(index) => (3, index),
     };
     SocketAddr::from((Ipv4Addr::new(10, 0, net, host as u8 + 1), 5060))
 }

@@ -85,7 +85,7 @@ pub struct AnswererBook {
 }
 
 /// What a proxy counts and holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProxyBook {
     /// Messages read.
     pub received: u64,
@@ -93,8 +93,9 @@ pub struct ProxyBook {
     pub overflowed: u64,
     /// Datagrams dropped before the receive buffers, on purpose.
     pub filtered: u64,
-    /// Messages lost at a full queue, where it is not known whether they had been read.
-    pub perhaps_overflowed: u64,
+    /// Messages lost at a full queue, or dropped because of a ban, where it is not known whether they
+    /// had been read.
+    pub perhaps_dropped: u64,
     /// Messages sent, but for the ACK and the first CANCEL of one hop.
     pub sent: u64,
     /// First CANCELs of one hop sent.
@@ -111,6 +112,8 @@ pub struct ProxyBook {
     pub open: u64,
     /// Messages that wait for service, and the room for them.
     pub queued: Fill,
+    /// New work that was admitted; `None` where that is not known at every moment.
+    pub admitted: Option<u64>,
     /// Decisions that are remembered, and the room for them.
     pub remembered: Fill,
     /// What the proxy believes its back ends to hold.
@@ -127,7 +130,7 @@ pub struct Fill {
 }
 
 /// Work held by a back end, as its proxy counts it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
     /// Its name.
     pub name: String,
@@ -137,4 +140,20 @@ pub struct Held {
     pub calls_max: Option<u64>,
     /// Work of open transactions.
     pub work: u64,
+    /// Whether it gets new calls.
+    pub standing: Standing,
+    /// Requests a second that it takes, if that was learned.
+    pub learned_cps: Option<f64>,
+}
+
+/// Whether a back end gets new calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It does.
+    #[default]
+    Available,
+    /// It does not, because of what it did: it is down, or has asked for a pause.
+    Excluded,
+    /// It does not, because of something else: an operator wants it so, or it has no address.
+    OutOfService,
 }

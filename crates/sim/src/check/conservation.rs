@@ -108,10 +108,10 @@ impl Conservation {
     /// Compares what a node has counted with what was seen of it.
     pub(super) fn compare(&self, node: NodeId, book: &Book, found: &mut Findings) {
         let (Book::Proxy(book), Some(tally)) = (book, self.tallies.get(&node)) else { return };
-        let ProxyBook { received, overflowed, filtered, perhaps_overflowed, .. } = *book;
+        let ProxyBook { received, overflowed, filtered, perhaps_dropped, .. } = *book;
         let ProxyBook { sent, cancels, .. } = *book;
         let counted = received + overflowed + filtered;
-        if !(counted..=counted + perhaps_overflowed).contains(&tally.delivered) {
+        if !(counted..=counted + perhaps_dropped).contains(&tally.delivered) {
             let delivered = tally.delivered;
             let what = format!(
                 "{delivered} packets were delivered, and it has read {received}, lost {overflowed} \

@@ -27,9 +27,9 @@ use crate::network::NodeId;
 /// The checker's name.
 pub const NAME: &str = "provenance";
 
-/// Different messages of one request that are told apart at one node: more than any mesh and any
-/// fork make of it.
-const FORMS_MAX: usize = 64;
+/// Different messages of one request that are told apart at one node: more than any mesh, any
+/// fork and any stranger make of it.
+const FORMS_MAX: usize = 256;
 
 /// A message as it came to a node, all its copies.
 #[derive(Clone, Debug)]

@@ -47,6 +47,19 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         self.young.get_mut(&key)
     }
 
+    /// Forgets the entries of these keys.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(&K) -> bool) {
+        self.young.retain(|key, _| !is_gone(key));
+        self.old.retain(|key, _| !is_gone(key));
+    }
+
+    /// Changes every entry.
+    pub(super) fn change(&mut self, mut change: impl FnMut(&K, &mut V)) {
+        for (key, value) in self.young.iter_mut().chain(&mut self.old) {
+            change(key, value);
+        }
+    }
+
     /// How many entries had no room.
     pub(super) fn unwatched(&self) -> u64 {
         self.unwatched

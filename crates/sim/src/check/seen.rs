@@ -115,6 +115,11 @@ impl Seen {
         }
     }
 
+    /// Whether it is a proxy's own question to a back end, or the answer (§11).
+    pub(super) fn is_probe(&self) -> bool {
+        self.method == Method::Options && self.vias.len() == 1 && self.is_of_proxy()
+    }
+
     pub(super) fn is_request(&self) -> bool {
         self.kind == Kind::Request
     }

@@ -1,6 +1,6 @@
 //! What goes wrong in a network.
 
-use tidegate_world::{Core, Timestamp};
+use tidegate_world::{Core, Failure, Timestamp};
 
 use super::node::{Input, NodeId, Silence};
 use super::{Event, Network};
@@ -59,6 +59,11 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// when it goes on, one that has crashed does not.
     pub fn drain(&mut self, node: NodeId) {
         self.give(node, Input::Drain);
+    }
+
+    /// Tells a node that a packet of its own could not be delivered, which somebody forged.
+    pub fn fail(&mut self, node: NodeId, failure: Failure) {
+        self.give(node, Input::Failure(failure));
     }
 
     /// Lets nothing through between two nodes, in either direction, until they are

@@ -1,0 +1,101 @@
+//! The strangers of a world, from streams of their own: a world with strangers is the world without
+//! them, and what makes their attacks matter.
+
+use tidegate_world::{Purpose, Seed};
+
+use super::{Dice, ELEMENT, MESSAGES};
+use crate::swarm::stranger::{Attack, Source, Stranger};
+use crate::swarm::world::{NOISE_LOAD_MAX, Proxy, Setting, World};
+
+/// Packets of one stranger at the most.
+const PACKETS_MAX: f64 = 12_000.0;
+
+/// How long a flood lasts at the most, in seconds.
+const FLOOD_MAX_S: f64 = 10.0;
+
+/// Adds strangers to every second world.
+pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
+    let mut dice = Dice(Seed(seed).stream(Purpose::Strangers, ELEMENT));
+    if !dice.happens(0.5) {
+        return;
+    }
+    let number = dice.between([1, 3]);
+    let is_noise_alone = dice.happens(0.2) && world.proxies.iter().all(|p| !p.emulate.is_empty());
+    if is_noise_alone {
+        let noise = noise(&mut dice, world, capacity_cps);
+        world.strangers.push(noise);
+        return;
+    }
+    for number in 0..number {
+        // One more stranger leaves the others as they are.
+        let element = ELEMENT - 1 - number as u32;
+        let mut dice = Dice(Seed(seed).stream(Purpose::Strangers, element));
+        let stranger = stranger(&mut dice, world, capacity_cps);
+        prepare(&mut dice, world, &stranger, capacity_cps);
+        world.strangers.push(stranger);
+    }
+}
+
+/// As much noise as can be dropped, for as long as calls are offered.
+fn noise(dice: &mut Dice, world: &World, capacity_cps: f64) -> Stranger {
+    let offer_us = |proxy: &Proxy| proxy.emulate.get("offer_us").copied().unwrap_or_default();
+    let dearest_us = world.proxies.iter().map(offer_us).max().unwrap_or_default().max(1);
+    let bearable_pps = NOISE_LOAD_MAX * 1e6 / dearest_us as f64;
+    let times = dice.scale([2.0, 10.0]);
+    let rate_pps = (capacity_cps * MESSAGES * times).min(bearable_pps).max(1.0).floor();
+    let lasts_s = world.offered_for().as_secs_f64();
+    let count = (rate_pps * lasts_s).clamp(1.0, 2.0 * PACKETS_MAX) as u32;
+    let source = dice.one(&[Source::Own, Source::Nobody, Source::Crowd(0)]);
+    let to = world.callers[0].to;
+    Stranger { to, attack: Attack::Noise, rate_pps, count, begins_ms: 0, sees: 0.0, source }
+}
+
+fn stranger(dice: &mut Dice, world: &World, capacity_cps: f64) -> Stranger {
+    let attack = dice.one(&Attack::ALL);
+    let to = dice.between([0, world.layer(0).len() as u64 - 1]) as usize;
+    let crowd = dice.between([0, world.callers.len() as u64 - 1]) as usize;
+    let source = dice.one(&[Source::Own, Source::Nobody, Source::Crowd(crowd)]);
+    let sees = dice.one(&[0.0, 0.0, 0.2, 1.0]);
+    let flood_pps = (capacity_cps * MESSAGES * dice.scale([0.5, 6.0])).max(1.0);
+    let few_pps = dice.scale([1.0, 100.0]);
+    let room_ms = world.offered_for().as_millis() as u64;
+    let begins_ms = dice.0.below(room_ms.max(1));
+    let (rate_pps, lasts_s) = match attack {
+        Attack::Flood | Attack::Noise => (flood_pps, dice.scale([1.0, FLOOD_MAX_S])),
+        _ => (few_pps, dice.scale([1.0, 20.0])),
+    };
+    let count = (rate_pps * lasts_s).clamp(1.0, PACKETS_MAX) as u32;
+    let source = match attack {
+        Attack::Flood | Attack::Noise => source,
+        // Its dialogs have to be answered.
+        _ => Source::Own,
+    };
+    let rate_pps = (rate_pps * 100.0).round() / 100.0;
+    Stranger { to, attack, rate_pps, count, begins_ms, sees, source }
+}
+
+/// Gives the proxy that is attacked what the attack is against, where it has none.
+fn prepare(dice: &mut Dice, world: &mut World, stranger: &Stranger, capacity_cps: f64) {
+    let door = world.layer(0)[stranger.to];
+    let behind = world.behind(door).len() as f64;
+    let crowds: f64 = world.callers.iter().map(|crowd| crowd.rate_cps).sum();
+    let proxy = &mut world.proxies[door];
+    let calls_max = dice.between([2, 20]);
+    let cps_max = (capacity_cps * dice.scale([0.3, 2.0]) / behind).ceil() as u64;
+    // Above what a crowd sends if each of its INVITEs is sent seven times.
+    let above_cps = (crowds * 8.0).ceil().max(20.0) as u64;
+    let forks = proxy.pool.get("policy") == Some(&Setting::Word("fork".into()));
+    let mut limit = |key: &str, value| {
+        if !forks {
+            proxy.limits.entry(key.into()).or_insert(value);
+        }
+    };
+    match stranger.attack {
+        Attack::Tags | Attack::Copies => limit("cps_max", cps_max.max(1)),
+        Attack::Byes => limit("calls_max", calls_max),
+        Attack::Flood | Attack::Noise if dice.happens(0.5) => {
+            proxy.sources.insert("ban_above_cps".into(), Setting::Number(above_cps));
+        }
+        _ => {}
+    }
+}

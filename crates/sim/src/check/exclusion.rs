@@ -1,0 +1,274 @@
+//! `exclusion`: a back end that answers those who do no harm is not taken from them.
+//!
+//! What strangers' requests come to at a back end (a 503 with a Retry-After of an hour, silence), and
+//! what they forge in its name (ICMP, responses), is their word. The word of crowds and of probes
+//! is heard here beside it, on the wire: a proxy has *evidence* against a back end when a crowd's
+//! request that it has sent there gets a 503 from there, or nothing for a while, or a probe does; and when a packet between the two is lost. A
+//! back end that crowds' requests or probes were just answered by, and against which there is no
+//! evidence, may
+//!
+//! - not be down or paused for longer than a short time, in which it can be asked again;
+//! - not be given less than a fraction of the rate that it has just answered crowds at, where rates
+//!   are learned.
+//!
+//! Nothing is asserted of a back end that an operator has taken out of service, of a proxy in a new
+//! life until it has heard of its back ends, nor of one that was stalled.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_sip::Method;
+use tidegate_world::Timestamp;
+
+use super::Findings;
+use super::books::{ProxyBook, Standing};
+use super::front::Front;
+use super::lives::Lives;
+use super::recent::Recent;
+use super::seen::{Kind, Seen};
+use crate::network::NodeId;
+
+/// The checker's name.
+pub const NAME: &str = "exclusion";
+
+/// Evidence older than this excuses nothing: longer than a back end is kept out for it, and than a
+/// learned rate takes to grow again.
+const EVIDENCE_HOLDS: Duration = Duration::from_secs(600);
+
+/// How long ago an answer may be that proves a back end when it is taken out.
+const PROOF_HOLDS: Duration = Duration::from_secs(5);
+
+/// Answers that prove a back end.
+const PROOF: usize = 3;
+
+/// How long a back end may be out that answers.
+const OUT_MAX: Duration = Duration::from_secs(4);
+
+/// The part of the rate that was just answered that a learned rate may not fall below.
+const RATE_LEAST: f64 = 0.5;
+
+/// A back end as one proxy sees it.
+#[derive(Debug, Default)]
+struct Witness {
+    /// When there was evidence against it last.
+    evidence: Option<Timestamp>,
+    /// The last answers to crowds and probes.
+    answers: VecDeque<Timestamp>,
+    /// Since when it is out that had just proved itself.
+    out_since: Option<Timestamp>,
+    /// Requests of crowds and probes that wait for a word: branch, method, since when.
+    waits: VecDeque<(u64, u32, Timestamp)>,
+    /// The last final answers to INVITEs of crowds.
+    served: VecDeque<Timestamp>,
+    is_reported: bool,
+}
+
+/// Answers that are remembered: what a rate is worked out from.
+const ANSWERS_MAX: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Exclusion {
+    witnesses: BTreeMap<(NodeId, usize), Witness>,
+    /// Requests that have had a word.
+    answered: Recent<(NodeId, u64, u32), ()>,
+}
+
+impl Exclusion {
+    /// A proxy sends a request of a crowd, or a probe.
+    pub(super) fn on_sent(&mut self, seen: &Seen, to: SocketAddr, front: &Front) {
+        let is_asked = matches!(seen.method, Method::Invite | Method::Options | Method::Bye);
+        let Some(backend) = front.backend_at(to).filter(|_| seen.is_request() && is_asked) else {
+            return;
+        };
+        let witness = self.witnesses.entry((seen.node, backend)).or_default();
+        let (branch, method) = (seen.vias[0], seen.method as u32);
+        let is_known = witness.waits.iter().any(|wait| (wait.0, wait.1) == (branch, method));
+        if !is_known && self.answered.get(seen.now, (seen.node, branch, method)).is_none() {
+            witness.waits.push_back((branch, method, seen.now));
+        }
+    }
+
+    /// A proxy gets the response to a request of a crowd or to a probe.
+    pub(super) fn on_delivered(&mut self, seen: &Seen, from: SocketAddr, front: &Front) {
+        let Kind::Response(status) = seen.kind else { return };
+        let Some(backend) = front.backend_at(from) else { return };
+        let witness = self.witnesses.entry((seen.node, backend)).or_default();
+        witness.hear(seen.now, front.silent_after);
+        let (branch, method) = (seen.vias[0], seen.method as u32);
+        witness.waits.retain(|wait| (wait.0, wait.1) != (branch, method));
+        let _ = self.answered.entry(seen.now, (seen.node, branch, method));
+        if status >= 500 {
+            witness.evidence = Some(seen.now);
+        } else if status > 100 {
+            keep(&mut witness.answers, seen.now);
+            if status >= 200 && seen.method == Method::Invite {
+                keep(&mut witness.served, seen.now);
+            }
+        }
+    }
+
+    /// A packet is lost between a proxy and a back end. It may have been a stranger's.
+    pub(super) fn on_lost(&mut self, now: Timestamp, node: NodeId, backend: usize) {
+        self.witnesses.entry((node, backend)).or_default().evidence = Some(now);
+    }
+
+    /// Compares what was heard of the back ends of a proxy with what it makes of them.
+    pub(super) fn look(
+        &mut self,
+        node: NodeId,
+        book: &ProxyBook,
+        front: &Front,
+        lives: &Lives,
+        found: &mut Findings,
+    ) {
+        let now = found.now;
+        for (backend, held) in book.backends.iter().enumerate().take(front.backends.len()) {
+            let Some(witness) = self.witnesses.get_mut(&(node, backend)) else { continue };
+            witness.hear(now, front.silent_after);
+            let is_excused = witness.evidence.is_some_and(|at| now < at + EVIDENCE_HOLDS)
+                || lives.is_disturbed(node);
+            if is_excused || held.standing == Standing::OutOfService {
+                (witness.out_since, witness.is_reported) = (None, false);
+                continue;
+            }
+            let name = &held.name;
+            let what = match held.standing {
+                Standing::Excluded => match witness.out_since {
+                    Some(since) if now > since + OUT_MAX => {
+                        Some(format!("{name} is out since {since:?}, and had just answered"))
+                    }
+                    None if proof(&witness.answers, now).is_some() => {
+                        witness.out_since = Some(now);
+                        None
+                    }
+                    _ => None,
+                },
+                _ => {
+                    witness.out_since = None;
+                    match (held.learned_cps, proof(&witness.served, now)) {
+                        (Some(learned), Some(rate)) if learned < rate * RATE_LEAST => Some(
+                            format!("{name} is given {learned:.1}/s, and has answered {rate:.1}/s"),
+                        ),
+                        _ => {
+                            witness.is_reported = false;
+                            None
+                        }
+                    }
+                }
+            };
+            if let Some(what) = what.filter(|_| !witness.is_reported) {
+                witness.is_reported = true;
+                found.report(NAME, Some(node), what);
+            }
+        }
+    }
+
+    /// The proxy begins anew.
+    pub(super) fn crashed(&mut self, node: NodeId) {
+        self.witnesses.retain(|(at, _), _| *at != node);
+    }
+
+    pub(super) fn unwatched(&self) -> u64 {
+        self.answered.unwatched()
+    }
+}
+
+impl Witness {
+    /// What has waited for too long is evidence.
+    fn hear(&mut self, now: Timestamp, silent_after: Duration) {
+        while let Some(&(.., since)) = self.waits.front()
+            && now > since + silent_after
+        {
+            self.evidence = self.evidence.max(Some(since + silent_after));
+            self.waits.pop_front();
+        }
+    }
+}
+
+/// The rate of the last answers, if they are so recent and so many that they prove it.
+fn proof(answers: &VecDeque<Timestamp>, now: Timestamp) -> Option<f64> {
+    let recent = answers.iter().filter(|&&at| now < at + PROOF_HOLDS).count();
+    (recent >= PROOF).then(|| recent as f64 / PROOF_HOLDS.as_secs_f64())
+}
+
+fn keep(answers: &mut VecDeque<Timestamp>, now: Timestamp) {
+    if answers.len() == ANSWERS_MAX {
+        answers.pop_front();
+    }
+    answers.push_back(now);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Role;
+    use crate::check::books::Held;
+
+    const PROXY: &str = "10.0.1.1:5060";
+    const BACKEND: &str = "10.0.2.1:5060";
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    fn front() -> Front {
+        Front {
+            address: PROXY.parse().unwrap(),
+            backends: vec![BACKEND.parse().unwrap()],
+            calls_max: None,
+            cps_max: None,
+            idle_max: Duration::from_secs(60),
+            at_once: true,
+            silent_after: Duration::from_millis(400),
+            transactions_max: 100,
+        }
+    }
+
+    /// What is found of a back end that answers a crowd every half second for so long, with the
+    /// last `status`, and is then seen like this for ten seconds.
+    fn found(status: u16, held: &Held) -> usize {
+        let role = Role::Proxy { stateful: true, sticky: true, roomy: true, probes: false };
+        let node = NodeId::new(1);
+        let (front, lives) = (front(), Lives::default());
+        let (mut exclusion, mut found) = (Exclusion::default(), Findings::default());
+        for n in 0..10 {
+            let branch = format!("{PROXY};branch=z9hG4bK{n}");
+            let rest = format!(
+                "Via: SIP/2.0/UDP {branch}\r\nVia: SIP/2.0/UDP 10.0.0.1;branch=z9hG4bK\r\n\
+                 From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: {n}\r\n\
+                 CSeq: 1 INVITE\r\n\r\n"
+            );
+            let status = if n == 9 { status } else { 200 };
+            let texts = ["INVITE sip:c@d SIP/2.0".to_owned(), format!("SIP/2.0 {status} Word")]
+                .map(|line| format!("{line}\r\n{rest}"));
+            let [request, response] =
+                texts.map(|text| Seen::read(at(500 * n), node, role, text.as_bytes()).unwrap());
+            exclusion.on_sent(&request, front.backends[0], &front);
+            exclusion.on_delivered(&response, front.backends[0], &front);
+        }
+        let book = ProxyBook { backends: vec![held.clone()], ..ProxyBook::default() };
+        for n in 0..40 {
+            found.now = at(5000 + 250 * n);
+            exclusion.look(node, &book, &front, &lives, &mut found);
+        }
+        found.kept.len()
+    }
+
+    #[test]
+    fn a_back_end_that_has_just_answered_and_is_out_is_found_once() {
+        let out = Held { standing: Standing::Excluded, ..Held::default() };
+        assert_eq!(found(200, &out), 1);
+        assert_eq!(found(503, &out), 0, "a crowd has heard it refuse");
+        assert_eq!(found(200, &Held { standing: Standing::OutOfService, ..out.clone() }), 0);
+        assert_eq!(found(200, &Held { standing: Standing::Available, ..out }), 0);
+    }
+
+    #[test]
+    fn a_rate_far_below_what_was_just_answered_is_found_once() {
+        let learned = |cps| Held { learned_cps: Some(cps), ..Held::default() };
+        assert_eq!(found(200, &learned(0.1)), 1);
+        assert_eq!(found(200, &learned(1.5)), 0);
+        assert_eq!(found(503, &learned(0.1)), 0);
+    }
+}

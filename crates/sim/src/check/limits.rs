@@ -1,0 +1,233 @@
+//! `limits`: nobody gets past a limit by the look of a request.
+//!
+//! A limit is worth what the request is worth that passes it unseen. So what can create a dialog is
+//! counted on the wire, as each back end gets it:
+//!
+//! - A copy is what has the same Call-ID, From-tag, CSeq, method and Request-URI (RFC 3261 §8.2.2.2:
+//!   the same "From tag, Call-ID, and CSeq"), whatever its branch. Any other INVITE is new, unless
+//!   its To-tag is that of a dialog which the back end has confirmed (§12.2.2). One whose To-tag
+//!   nobody knows is new: what stands behind a proxy may take it for the request of a lost dialog,
+//!   and has the work in any case.
+//! - `cps_max`: a back end is given no more new INVITEs than its rate, with what may come at once: a
+//!   tenth of a second's worth, two at the least.
+//! - `calls_max`: the calls that a back end really has, and was given by this proxy, are no more than
+//!   its limit. A call begins when the proxy gets its 2xx, and ends when the proxy passes on a BYE
+//!   whose tags are those of the call (§15: a BYE that matches no dialog ends none), or by the idle
+//!   time. What ends later and begins earlier than the proxy can know is left out so, and a BYE with
+//!   a wrong To-tag ends nothing.
+//! - Every new INVITE that goes on was admitted: no more go on than the gate has counted, so neither
+//!   its law nor the limits of sources were passed by.
+//!
+//! Not asserted after a crash of the calls from before, of which the proxy has counted none; nor of
+//! proxies that were stalled.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use tidegate_sip::Method;
+use tidegate_world::Timestamp;
+
+use super::Findings;
+use super::books::ProxyBook;
+use super::front::Front;
+use super::lives::Lives;
+use super::recent::Recent;
+use super::seen::{Kind, Seen, hash};
+use crate::network::NodeId;
+
+/// The checker's name.
+pub const NAME: &str = "limits";
+
+/// More than may come at once: what goes on a little later than it was counted.
+const SLACK: f64 = 2.0;
+
+/// A back end as one proxy sees it.
+type Party = (NodeId, usize);
+
+/// A call of a back end.
+#[derive(Debug)]
+struct Held {
+    from_tag: u64,
+    to_tags: Vec<u64>,
+    until: Timestamp,
+}
+
+/// A token bucket, upside down: what was given and is not yet worn off.
+#[derive(Debug, Default)]
+struct Level {
+    at: Timestamp,
+    given: f64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    /// New INVITEs that a back end was given.
+    given: Recent<(NodeId, usize, u64), ()>,
+    /// New INVITEs that a proxy has passed on to any.
+    passed: Recent<(NodeId, u64), ()>,
+    passed_count: BTreeMap<NodeId, u64>,
+    /// Dialogs that a proxy has seen confirmed: Call-ID, and the tag of the back end.
+    dialogs: Recent<(NodeId, u64, u64), ()>,
+    levels: BTreeMap<Party, Level>,
+    /// Calls that back ends have, by a hash of Call-ID, From-tag and CSeq.
+    held: BTreeMap<Party, BTreeMap<(u64, u64, u32), Held>>,
+    /// Already reported as too full.
+    is_over: BTreeMap<Party, bool>,
+}
+
+/// What all copies of one INVITE have in common.
+fn identity(seen: &Seen) -> u64 {
+    let from = seen.from_tag.unwrap_or_default().to_le_bytes();
+    let (call, cseq, uri) =
+        (seen.call.to_le_bytes(), seen.cseq.to_le_bytes(), seen.uri.to_le_bytes());
+    hash(&[&call, &from, &cseq, &uri])
+}
+
+impl Limits {
+    /// A proxy sends something to a back end, or passes on what one sent.
+    pub(super) fn on_sent(
+        &mut self,
+        seen: &Seen,
+        to: SocketAddr,
+        front: &Front,
+        found: &mut Findings,
+    ) {
+        if seen.is_request() && seen.method == Method::Bye {
+            self.end(seen);
+        }
+        let Some(backend) = front.backend_at(to) else { return };
+        if seen.is_request() && seen.method == Method::Invite && seen.vias.len() > 1 {
+            self.give(seen, backend, front, found);
+        }
+    }
+
+    /// A proxy gets something from a back end.
+    pub(super) fn on_delivered(
+        &mut self,
+        seen: &Seen,
+        from: SocketAddr,
+        front: &Front,
+        lives: &Lives,
+        found: &mut Findings,
+    ) {
+        let (Kind::Response(status @ 101..300), Some(backend)) =
+            (seen.kind, front.backend_at(from))
+        else {
+            return;
+        };
+        let Some(tag) = seen.to_tag.filter(|_| seen.method == Method::Invite) else { return };
+        let _ = self.dialogs.entry(seen.now, (seen.node, seen.call, tag));
+        if status < 200 {
+            return;
+        }
+        let party = (seen.node, backend);
+        // What a process before this one has sent is not counted by this one.
+        let key = (seen.node, backend, identity_of_response(seen));
+        if self.given.get(seen.now, key).is_none() {
+            return;
+        }
+        let calls = self.held.entry(party).or_default();
+        calls.retain(|_, held| held.until > seen.now);
+        let from_tag = seen.from_tag.unwrap_or_default();
+        let held = calls.entry((seen.call, from_tag, seen.cseq)).or_insert_with(|| Held {
+            from_tag,
+            to_tags: Vec::new(),
+            until: seen.now + front.idle_max,
+        });
+        if !held.to_tags.contains(&tag) {
+            held.to_tags.push(tag);
+        }
+        let Some(calls_max) = front.calls_max.filter(|_| !lives.is_disturbed(seen.node)) else {
+            return;
+        };
+        let count = calls.len() as u64;
+        let was_over = self.is_over.insert(party, count > calls_max);
+        if count > calls_max && was_over != Some(true) {
+            let what = format!("{from} has {count} calls, where {calls_max} may be");
+            found.report(NAME, Some(seen.node), what);
+        }
+    }
+
+    /// Compares what went on with what the gate has let in.
+    pub(super) fn look(&self, node: NodeId, book: &ProxyBook, found: &mut Findings) {
+        let passed = self.passed_count.get(&node).copied().unwrap_or_default();
+        if let Some(admitted) = book.admitted.filter(|&admitted| passed > admitted) {
+            let what = format!("{passed} new INVITEs went on, and {admitted} were admitted");
+            found.report(NAME, Some(node), what);
+        }
+    }
+
+    /// The node's counts begin anew.
+    pub(super) fn crashed(&mut self, node: NodeId) {
+        self.passed_count.remove(&node);
+        self.levels.retain(|(at, _), _| *at != node);
+        self.held.retain(|(at, _), _| *at != node);
+        self.given.forget(|(at, ..)| *at == node);
+        self.passed.forget(|(at, _)| *at == node);
+    }
+
+    pub(super) fn unwatched(&self) -> u64 {
+        self.given.unwatched() + self.passed.unwatched() + self.dialogs.unwatched()
+    }
+
+    fn give(&mut self, seen: &Seen, backend: usize, front: &Front, found: &mut Findings) {
+        let (now, node) = (seen.now, seen.node);
+        // Of two parties to a dialog either may be the one who sends.
+        let ends = [seen.to_tag, seen.from_tag].into_iter().flatten();
+        let is_within = seen.to_tag.is_some()
+            && ends.into_iter().any(|tag| self.dialogs.get(now, (node, seen.call, tag)).is_some());
+        if is_within {
+            return;
+        }
+        let identity = identity(seen);
+        if self.passed.get(now, (node, identity)).is_none() {
+            let _ = self.passed.entry(now, (node, identity));
+            *self.passed_count.entry(node).or_default() += 1;
+        }
+        // Its response has no Request-URI.
+        let of_response = (node, backend, identity_of_response(seen));
+        let key = (node, backend, identity);
+        let is_new = self.given.get(now, key).is_none();
+        let _ = self.given.entry(now, of_response);
+        let _ = self.given.entry(now, key);
+        let Some(cps_max) = front.cps_max.filter(|_| is_new) else { return };
+        let level = self.levels.entry((node, backend)).or_default();
+        let worn = now.since(level.at).as_secs_f64() * cps_max;
+        (level.at, level.given) = (now, (level.given - worn).max(0.0) + 1.0);
+        let at_once = (cps_max / 10.0).max(2.0);
+        if level.given > at_once + SLACK {
+            // Reported once for each time that it is passed.
+            level.given = 0.0;
+            let to = front.backends[backend];
+            let what = format!("{to} is given more new INVITEs than {cps_max}/s");
+            found.report(NAME, Some(node), what);
+        }
+    }
+
+    /// A BYE goes on: it ends the dialog whose tags it has.
+    fn end(&mut self, seen: &Seen) {
+        let (Some(from), Some(to)) = (seen.from_tag, seen.to_tag) else { return };
+        let of_node = self.held.iter_mut().filter(|((node, _), _)| *node == seen.node);
+        for (_, calls) in of_node {
+            let of_call = (seen.call, 0, 0)..=(seen.call, u64::MAX, u32::MAX);
+            let matches = |held: &Held| {
+                held.from_tag == from && held.to_tags.contains(&to)
+                    || held.from_tag == to && held.to_tags.contains(&from)
+            };
+            let ended: Vec<_> = calls
+                .range(of_call)
+                .filter(|(_, held)| matches(held))
+                .map(|(key, _)| *key)
+                .collect();
+            for key in ended {
+                calls.remove(&key);
+            }
+        }
+    }
+}
+
+fn identity_of_response(seen: &Seen) -> u64 {
+    let from = seen.from_tag.unwrap_or_default().to_le_bytes();
+    let (call, cseq) = (seen.call.to_le_bytes(), seen.cseq.to_le_bytes());
+    hash(&[&call, &from, &cseq])
+}
