@@ -358,7 +358,7 @@ impl Instruments {
 fn standing(backend: &Backend, now: Timestamp) -> Standing {
     match backend.state(now).0 {
         _ if backend.address().is_none() => Standing::OutOfService,
-        State::Up | State::Suspect | State::SlowStart => Standing::Available,
+        State::Up | State::Suspect | State::SlowStart | State::Spared => Standing::Available,
         State::Down | State::Busy => Standing::Excluded,
         State::Draining | State::Maintenance | State::Removed => Standing::OutOfService,
     }

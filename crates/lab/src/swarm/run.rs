@@ -332,7 +332,7 @@ fn told(world: &World) -> Vec<(Timestamp, usize, Told)> {
             let [local, remote] =
                 [Place::Proxy(door), behind[n as usize % behind.len()]].map(address);
             // Whoever forges it has seen nothing that the proxy has sent.
-            let failure = Failure { path: Path::udp(local, remote), cause: Cause::Refused };
+            let failure = Failure::new(Path::udp(local, remote), Cause::Refused, b"");
             (stranger.due(n), door, Told::Failure(failure))
         })
     });

@@ -228,7 +228,7 @@ mod tests {
     /// What is found of a back end that answers a crowd every half second for so long, with the
     /// last `status`, and is then seen like this for ten seconds.
     fn found(status: u16, held: &Held) -> usize {
-        let role = Role::Proxy { stateful: true, sticky: true, roomy: true, probes: false };
+        let role = Role::Proxy { stateful: true, sticky: true, roomy: true };
         let node = NodeId::new(1);
         let (front, lives) = (front(), Lives::default());
         let (mut exclusion, mut found) = (Exclusion::default(), Findings::default());

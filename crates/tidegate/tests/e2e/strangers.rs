@@ -69,7 +69,9 @@ fn calls_beside(kind: &'static str, sources: &str) -> (Metrics, u32) {
     let sent = flood.end();
     let metrics = tidegate.metrics();
     assert_eq!(metrics.sum("work_offered_total", &[("bucket", "session")]), u64::from(CALLS));
-    assert_eq!(metrics.sum("work_refused_total", &[]), 0, "{kind}\n{}", metrics.0);
+    // None on a quiet machine; unmended it was a fifth to two thirds.
+    let refused = metrics.sum("work_refused_total", &[]);
+    assert!(refused <= u64::from(CALLS / 20), "{kind}: {refused}\n{}", metrics.0);
     assert_eq!(metrics.sum("messages_dropped_total", &[("reason", "queue_full")]), 0);
     callee.finish();
     (metrics, sent)
