@@ -287,7 +287,7 @@ fn one_call_is_no_way_around_the_limits() {
         }
         let more = format!("Totag\r\nRoute: {}\r\n", there.header("Record-Route"));
         let info = |cseq| request("INFO", "sip:bob@192.0.2.1", "a", cseq, &more);
-        let mut flood = |from: u32, s: &mut Script| {
+        let flood = |from: u32, s: &mut Script| {
             (from..from + 500)
                 .filter(|&cseq| forwarded(s.send(CALLER, &info(cseq))).is_some())
                 .count()
