@@ -10,10 +10,8 @@ fn docs() -> PathBuf {
 }
 
 fn files() -> Vec<PathBuf> {
-    let mut files: Vec<_> = fs::read_dir(docs().join("cookbook"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut files: Vec<_> =
+        fs::read_dir(docs().join("cookbook")).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty());
     files
