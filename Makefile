@@ -71,6 +71,11 @@ show-parallel: build
 	@scripts/setup parallel
 	@scripts/show-parallel $(SHOW)
 
+# Nothing else wants Asterisk.
+show-cookbook: build
+	@scripts/setup cookbook
+	@scripts/show-cookbook $(SHOW)
+
 show-%: build
 	@scripts/setup test
 	@scripts/show-$* $(SHOW)
