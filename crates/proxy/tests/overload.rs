@@ -297,16 +297,20 @@ fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> 
 #[test]
 fn what_calls_and_refusals_cost_is_measured_and_published() {
     for (queueing, decide) in [SCHEMES[0], SCHEMES[2]] {
-        let law = [("after", 400.0), ("share", 0.0)];
+        let law = [("after", 600.0), ("share", 0.0)];
         let mut script = adjusted((queueing, decide), &law, |settings| {
             settings.overload.gate.sessions.weight = 0.5;
         });
         for i in 0..200 {
             let call = format!("c{i}");
-            charged(&mut script, &invite(&call), MS / 10, MS * 4);
-            // It is answered 404: no such call is known.
+            let sent = charged(&mut script, &invite(&call), MS / 10, MS * 4);
+            let there = sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap();
+            // A BYE of no dialog would be nobody's.
+            script.offer(&there.to.to_string(), there.answer("200 OK").as_bytes());
+            script.now = script.now + MS / 10;
+            script.serve();
             charged(&mut script, &own("BYE", &call, 2, "Totag\r\n"), MS / 10, MS * 2);
-            script.now = script.now + MS * 38 / 10;
+            script.now = script.now + MS * 37 / 10;
         }
         script.proxy.on_load(script.now, load(Duration::ZERO));
         let gauges = Arc::clone(&script.counters);
@@ -315,9 +319,9 @@ fn what_calls_and_refusals_cost_is_measured_and_published() {
             let value = counter.get() as f64;
             assert!((value / expected - 1.0).abs() < 0.1, "{queueing:?}: {value}, not {expected}");
         };
-        // A call in ten milliseconds, of two messages that take four and two to serve.
+        // A call in ten milliseconds, of three messages that take four, nothing and two to serve.
         near(&gauges.session_rate, 100e3);
-        near(&gauges.session_length, 2e3);
+        near(&gauges.session_length, 3e3);
         near(&gauges.call_cost, 6e6);
         assert_eq!((gauges.refusal_cost.get(), gauges.bound.get()), (0, 0), "none was refused");
         for i in 0..300 {

@@ -79,8 +79,8 @@ fn what_is_answered_well_leaves_no_trace() {
 #[test]
 fn a_call_without_a_back_end_says_which_pool_and_why() {
     let mut s = Script::new();
-    s.refused(BACKEND_A);
-    s.refused(BACKEND_B);
+    s.gone(0);
+    s.gone(1);
     assert_eq!(s.status(CALLER, &invite("c")), 503);
     let kept = only(&s);
     assert_eq!(kept.cause, "every back end is down");

@@ -62,7 +62,7 @@ impl Core for Ping {
     fn offer(&mut self, now: Timestamp, received: Received) {
         assert_eq!(received.path, self.path());
         self.see(now, What::Got(received.arrived));
-        if self.left == 0 && &received.bytes[..] == b"ping" {
+        if self.left == 0 && &received.bytes[..] == b"INVI" {
             self.out.push_back(Transmit { path: received.path, bytes: self.pool.copy(b"pong") });
         }
     }
@@ -73,10 +73,10 @@ impl Core for Ping {
         self.see(now, What::Rang);
         self.left -= 1;
         self.next = now + Duration::from_secs(1);
-        self.out.push_back(Transmit { path: self.path(), bytes: self.pool.copy(b"ping") });
+        self.out.push_back(Transmit { path: self.path(), bytes: self.pool.copy(b"INVI") });
     }
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        let failed = [b"ping", b"pong"].map(|b| Failure::new(self.path(), Cause::Refused, b));
+        let failed = [b"INVI", b"pong"].map(|b| Failure::new(self.path(), Cause::Refused, b));
         assert!(failed.contains(&failure), "{failure:?}");
         self.see(now, What::Failed);
     }
