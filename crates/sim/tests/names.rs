@@ -200,7 +200,8 @@ fn a_back_end_that_is_gone_is_up_again_where_its_name_leads_next() {
         assert_eq!(stage.present(), Some(address(PLACES[1])));
     });
     assert!(ended.answered[1] > 5, "{:?}", ended.answered);
-    assert!(ended.refused() > 0);
+    // It is the only one, so it is tried all the same.
+    assert!(ended.caller.completed < 60 && ended.refused() == 0, "{:?}", ended.caller.failed);
 }
 
 #[test]
