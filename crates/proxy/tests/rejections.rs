@@ -5,7 +5,7 @@ mod script;
 
 use std::time::Duration;
 
-use script::{BACKEND_A, BACKEND_B, CALLER, Script, invite, request};
+use script::{CALLER, Script, invite, request};
 use tidegate_balance::Policy;
 use tidegate_control::Reason;
 use tidegate_proxy::{Refusal, ReplyReason};

@@ -64,7 +64,6 @@ impl Context {
         }
         let invite = branch.client.is_invite();
         if branch.client.times_out(now) {
-            if branch.is_pending() && !self.way.is_between_backends() {}
             // §16.6 item 7: "If the client transaction reports failure to send the request or a
             // timeout from its state machine, the proxy continues to the next address".
             if self.branches[index].is_pending() && self.try_next(around, index) {
