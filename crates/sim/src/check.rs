@@ -262,7 +262,13 @@ impl Tap for Checkers {
         self.conservation.on_sent(now, from, path, bytes);
         let Some(&role) = self.roles.get(&from) else { return };
         let Some(seen) = Seen::read(now, from, role, bytes) else {
-            return found.report(provenance::NAME, Some(from), "it sends what is not SIP".into());
+            // The rejection of a request with broken Vias copies them, as RFC 3261 §8.2.6.2 has it.
+            let is_rejection = bytes.starts_with(b"SIP/2.0 4") || bytes.starts_with(b"SIP/2.0 5");
+            if !is_rejection {
+                let what = "it sends what is not SIP".to_owned();
+                found.report(provenance::NAME, Some(from), what);
+            }
+            return;
         };
         self.conservation.on_seen(&seen);
         let origin = self.provenance.origin(&seen);

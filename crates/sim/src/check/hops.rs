@@ -94,7 +94,12 @@ impl Hops {
             // To a 2xx: a transaction of its own, of which nothing is repeated here.
             (Method::Ack, None) if !of_hop || seen.role == Role::Caller => return None,
             (Method::Ack, None) => return Some("there is no such INVITE".into()),
-            (Method::Ack, Some(_)) if !of_hop => return Some("a 2xx has its own branch".into()),
+            // RFC 3261 §16.10 for a CANCEL, and likewise for the ACK to a refusal: a process that has
+            // been restarted passes it on under the branch of the INVITE.
+            (Method::Ack, Some(invite)) if !of_hop => {
+                let is_refused = invite.refusals.contains(&seen.to_tag);
+                return (!is_refused).then(|| "a 2xx has its own branch".into());
+            }
             (Method::Ack, Some(invite)) => {
                 let is_due = invite.refusals.contains(&seen.to_tag);
                 return (!is_due).then(|| "no such refusal has come".into());

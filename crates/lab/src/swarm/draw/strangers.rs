@@ -83,7 +83,7 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Stranger, capacity_cps
     let calls_max = dice.between([2, 20]);
     let cps_max = (capacity_cps * dice.scale([0.3, 2.0]) / behind).ceil() as u64;
     // Above what a crowd sends if each of its INVITEs is sent seven times.
-    let above_cps = (crowds * 8.0).ceil().max(20.0) as u64;
+    let above_cps = (crowds * 8.0).ceil().max(100.0) as u64;
     let forks = proxy.pool.get("policy") == Some(&Setting::Word("fork".into()));
     let mut limit = |key: &str, value| {
         if !forks {
