@@ -16,7 +16,7 @@ impl Endpoint {
     /// A request that came on `path` without the identity that it asserts, if it must not go on
     /// with that.
     ///
-    /// RFC 3325 §5: "If the proxy received the message from an element that it does not trust and
+    /// RFC 3325 §5, from memory: "If the proxy received the message from an element that it does not trust and
     /// there is a P-Asserted-Identity header present which contains a SIP or SIPS URI, the proxy
     /// MUST replace that SIP or SIPS URI with a single SIP or SIPS URI or remove this header
     /// field." The same is said of a tel URI.
@@ -33,7 +33,7 @@ impl Endpoint {
 
     /// A message about to leave on `path` without the identities that must not be told there.
     ///
-    /// RFC 3325 §5: "If it does not trust the element, then the proxy MUST examine the Privacy
+    /// RFC 3325 §5, from memory: "If it does not trust the element, then the proxy MUST examine the Privacy
     /// header field (if present) to determine if the user requested that asserted identity
     /// information be kept private." §7 of its value `id`: "a proxy MUST remove all
     /// P-Asserted-Identity header fields before forwarding messages to elements that are not

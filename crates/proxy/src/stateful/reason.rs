@@ -12,7 +12,7 @@ pub(crate) struct Reason(Box<[u8]>);
 impl Reason {
     /// Copies the Reason of a received CANCEL.
     ///
-    /// RFC 3326 §2: "Proxies generating a CANCEL request upon reception of a CANCEL from the
+    /// RFC 3326 §2, from memory: "Proxies generating a CANCEL request upon reception of a CANCEL from the
     /// previous hop that contains a Reason header field SHOULD copy it into the new CANCEL
     /// request."
     pub(crate) fn copied(cancel: &Message<'_>) -> Self {
