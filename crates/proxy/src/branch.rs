@@ -13,11 +13,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_transaction::COOKIE;
 
 use crate::secret::Keys;
+use crate::text64::{decode, encode, text_len};
 
 const VERSION: u8 = 1;
 
@@ -25,7 +24,7 @@ const VERSION: u8 = 1;
 const HEAD: usize = 10;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + size_of::<Ipv6Addr>() + MAC;
-const ENCODED_MAX: usize = RAW_MAX.div_ceil(3) * 4;
+const ENCODED_MAX: usize = text_len(RAW_MAX);
 
 /// Listeners that fit into the four bits a branch has for them.
 pub const LISTENERS_MAX: usize = 16;
@@ -57,8 +56,7 @@ impl BranchText {
     pub(crate) fn of(raw: &[u8]) -> Self {
         let mut text = [0; COOKIE.len() + ENCODED_MAX];
         text[..COOKIE.len()].copy_from_slice(COOKIE);
-        let encoded = URL_SAFE_NO_PAD.encode_slice(raw, &mut text[COOKIE.len()..]);
-        let length = COOKIE.len() + encoded.expect("the longest branch has room");
+        let length = COOKIE.len() + encode(raw, &mut text[COOKIE.len()..]);
         Self { text, length }
     }
 
@@ -97,7 +95,7 @@ impl Branch {
     pub(crate) fn decode(text: &[u8], keys: &Keys, target: SocketAddr) -> Option<Self> {
         let encoded = text.strip_prefix(COOKIE)?;
         let mut raw = [0; RAW_MAX];
-        let length = URL_SAFE_NO_PAD.decode_slice(encoded, &mut raw).ok()?;
+        let length = decode(encoded, &mut raw)?;
         let (raw, mac) = raw[..length].split_last_chunk_mut::<MAC>()?;
         let mac = u64::from_be_bytes(*mac);
         let (head, asked) = raw.split_first_chunk_mut::<HEAD>()?;

@@ -5,7 +5,7 @@
 //! if its transaction is known. Everything else with a Call-ID of the table is as new as with
 //! another one.
 
-use tidegate_sip::{Method, Scan, ScanStart, dialog_tags};
+use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags};
 
 use crate::calls::{Answer, Call, CallRef, Evidence, Phase, Transaction};
 use crate::endpoint::Endpoint;
@@ -43,7 +43,7 @@ impl Endpoint {
     /// What the call table knows of a request; `from_backend` if a back end has sent it.
     pub(crate) fn known(&self, request: &Request<'_>, from_backend: bool) -> Known {
         let Request { method, identity, uri_text, essentials, .. } = *request;
-        let (from, to) = (essentials.from.tag().unwrap_or_default(), essentials.to.tag());
+        let (from, to) = (essentials.from_tag.unwrap_or_default(), essentials.to_tag);
         let fingerprint = self.keys().call.fingerprint(essentials.call_id);
         let calls = self.calls();
         let any = calls.find(fingerprint);
@@ -136,19 +136,18 @@ impl Endpoint {
         Some(self.calls().find_where(fingerprint, |call| call.has_dialog(dialog)).is_some())
     }
 
-    /// What a response to a request of this method says to the call table.
+    /// What a response says to the call table.
     pub(crate) fn read_answer(
         &self,
         call: CallRef,
-        method: Method,
-        status: u16,
-        bytes: &[u8],
+        passage: &Passage<'_>,
         from_backend: bool,
     ) -> Answer {
-        let mut answer = Answer::read(method, status, bytes, from_backend);
-        if method == Method::Invite
+        let status = passage.status;
+        let mut answer = Answer::read(passage, from_backend);
+        if passage.cseq.method == Method::Invite
             && self.calls().wants_dialog(call, status)
-            && let Some((from, to)) = dialog_tags(bytes)
+            && let Some((from, to)) = passage.dialog_tags()
             && (status >= 200 || !to.is_empty())
         {
             answer.dialog = dialog_hash(self.keys(), from, to);

@@ -126,7 +126,7 @@ impl Endpoint {
     pub(crate) fn identity(&self, request: &Request<'_>) -> u64 {
         let hash = |parts: &[&[u8]]| self.keys().identity.hash(parts);
         let Request { essentials, method, method_name: name, uri_text: uri, .. } = request;
-        let to_tag = essentials.to.tag();
+        let to_tag = essentials.to_tag;
         let of = |to_tag| identity(essentials, *method, name, uri, to_tag, hash);
         if request.method != Method::Ack || is_unique(essentials.via.branch().unwrap_or_default()) {
             return of(to_tag);

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use tidegate_control::{Order, Ticket};
 
 use crate::lane::Waiting;
@@ -19,14 +20,15 @@ pub(crate) struct Invites {
     /// CANCELs in `awaited`.
     cancels: usize,
     /// A CANCEL whose INVITE was taken.
-    due: Option<Waiting>,
+    due: Option<Box<Waiting>>,
 }
 
 #[derive(Default)]
 struct Awaited {
     /// Without a memory of decisions a repetition is another INVITE.
     copies: u32,
-    cancel: Option<Waiting>,
+    /// In a box, for it is rare and most of what would be moved.
+    cancel: Option<Box<Waiting>>,
 }
 
 /// What became of a CANCEL.
@@ -70,7 +72,7 @@ impl Invites {
         if awaited.cancel.is_some() {
             return Cancelled::Repeated;
         }
-        awaited.cancel = Some(cancel);
+        awaited.cancel = Some(Box::new(cancel));
         self.cancels += 1;
         Cancelled::Waits
     }
@@ -78,7 +80,7 @@ impl Invites {
     /// The next message; an INVITE only if one may be released.
     pub(crate) fn pop(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
         if let Some(cancel) = self.due.take() {
-            return Some(cancel);
+            return Some(*cancel);
         }
         if !may_release {
             return None;
@@ -88,13 +90,14 @@ impl Invites {
             Order::Lifo => self.queue.pop_back(),
         }?;
         if let Some(fingerprint) = fingerprint(&invite)
-            && let Some(awaited) = self.awaited.get_mut(&fingerprint)
+            && let Entry::Occupied(mut entry) = self.awaited.entry(fingerprint)
         {
+            let awaited = entry.get_mut();
             self.due = awaited.cancel.take();
             self.cancels -= usize::from(self.due.is_some());
             awaited.copies -= 1;
             if awaited.copies == 0 {
-                self.awaited.remove(&fingerprint);
+                entry.remove();
             }
         }
         Some(invite)

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use arrayvec::ArrayVec;
 use tidegate_control::{Order, Ticket};
 use tidegate_world::Received;
 
@@ -172,40 +171,52 @@ impl Lanes {
         if self.waiting() == 0 {
             return None;
         }
-        let turn = |k| Lane::NEW_WORK + (self.turn + k) % Lane::NEW_WORK_LANES;
-        let finishing = 0..Lane::Priority as usize;
-        // What has priority takes no turn from others: it is no more than its cap.
-        let beginning =
-            std::iter::once(Lane::Priority as usize).chain((0..Lane::NEW_WORK_LANES).map(turn));
         // Anybody can send a BYE or what looks like a response: a flood of them must not
         // keep all new work out.
-        let lanes: ArrayVec<usize, { Lane::ALL.len() }> = if self.ahead < AHEAD_MAX {
-            finishing.chain(beginning).collect()
+        let is_turn_of_new = self.ahead >= AHEAD_MAX;
+        let found = if is_turn_of_new {
+            self.next_new(order, may_release).or_else(|| self.next_finishing())
         } else {
-            beginning.chain(finishing).collect()
+            self.next_finishing().or_else(|| self.next_new(order, may_release))
         };
-        for lane in lanes {
-            let waiting = if lane == Lane::Priority as usize {
-                self.priority.pop(Order::Fifo, true)
-            } else if lane == Lane::Invites as usize {
-                self.invites.pop(order, may_release)
-            } else {
-                let waiting = self.queues[lane].pop_front();
-                self.waiting -= usize::from(waiting.is_some());
-                waiting
-            };
-            if waiting.is_some() {
-                self.ahead += 1;
-                if lane >= Lane::NEW_WORK {
-                    self.turn = lane - Lane::NEW_WORK + 1;
-                    self.ahead = 0;
-                }
-                return waiting;
-            }
+        if found.is_some() {
+            return found;
         }
         // Strictly behind: who sends it may be anybody, and as many as he likes.
-        let waiting = self.queues[Lane::Unverified as usize].pop_front();
-        self.waiting -= usize::from(waiting.is_some());
-        waiting
+        self.pop(Lane::Unverified as usize)
+    }
+
+    fn next_finishing(&mut self) -> Option<Waiting> {
+        let finishing = 0..Lane::Priority as usize;
+        let found = finishing.into_iter().find_map(|lane| self.pop(lane))?;
+        self.ahead += 1;
+        Some(found)
+    }
+
+    fn next_new(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
+        // What has priority takes no turn from others: it is no more than its cap.
+        if let Some(found) = self.priority.pop(Order::Fifo, true) {
+            self.ahead += 1;
+            return Some(found);
+        }
+        for k in 0..Lane::NEW_WORK_LANES {
+            let turn = (self.turn + k) % Lane::NEW_WORK_LANES;
+            let lane = Lane::NEW_WORK + turn;
+            let found = match lane {
+                lane if lane == Lane::Invites as usize => self.invites.pop(order, may_release),
+                lane => self.pop(lane),
+            };
+            if found.is_some() {
+                (self.turn, self.ahead) = (turn + 1, 0);
+                return found;
+            }
+        }
+        None
+    }
+
+    fn pop(&mut self, lane: usize) -> Option<Waiting> {
+        let waiting = self.queues[lane].pop_front()?;
+        self.waiting -= 1;
+        Some(waiting)
     }
 }

@@ -61,6 +61,7 @@ mod shares;
 mod sources;
 mod stateful;
 mod suspicion;
+mod text64;
 mod thinning;
 mod tiering;
 mod token;

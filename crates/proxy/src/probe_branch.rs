@@ -6,12 +6,11 @@
 
 use std::net::SocketAddr;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_transaction::COOKIE;
 
 use crate::branch::{BranchText, mac};
 use crate::secret::Keys;
+use crate::text64::decode;
 
 const VERSION: u8 = 3;
 const CONTENT: usize = 13;
@@ -47,7 +46,7 @@ impl ProbeBranch {
     pub(crate) fn decode(text: &[u8], keys: &Keys, backend: SocketAddr) -> Option<Self> {
         let encoded = text.strip_prefix(COOKIE).filter(|encoded| encoded.len() == ENCODED)?;
         let mut raw = [0; RAW];
-        URL_SAFE_NO_PAD.decode_slice(encoded, &mut raw).ok()?;
+        decode(encoded, &mut raw)?;
         let (content, mac) = raw.split_last_chunk::<8>()?;
         if content[0] != VERSION << 4
             || content[2..5] != keys.process

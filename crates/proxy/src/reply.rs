@@ -1,18 +1,17 @@
 //! Replies that the proxy makes itself, without keeping any state.
 
 use arrayvec::ArrayVec;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_sip::{
     Message, Method, Outline, Reply, ScanStart, reason, reply_target, scan_ack, write_reply,
 };
 use tidegate_world::{Buffer, Path, Pool, Received, Transmit};
 
 use crate::secret::Keys;
+use crate::text64::{encode, text_len};
 
 /// Begins every To-tag of ours, so that an ACK to a back end's response costs no hash.
 const PREFIX: &[u8] = b"tg";
-const TAG: usize = PREFIX.len() + 11;
+const TAG: usize = PREFIX.len() + text_len(size_of::<u64>());
 
 /// The To-tag of our reply to a request with this branch and Call-ID: a keyed hash,
 /// so that we know its ACK without having kept anything. RFC 3261 §8.2.7: "To header tags
@@ -22,8 +21,7 @@ pub(crate) fn tag(keys: &Keys, call_id: &[u8], branch: &[u8]) -> [u8; TAG] {
     let mut text = [0; TAG];
     text[..PREFIX.len()].copy_from_slice(PREFIX);
     let hash = keys.tag.hash(&[call_id, branch]).to_be_bytes();
-    let written = URL_SAFE_NO_PAD.encode_slice(hash, &mut text[PREFIX.len()..]);
-    debug_assert_eq!(written, Ok(11), "8 bytes are 11 characters");
+    encode(&hash, &mut text[PREFIX.len()..]);
     text
 }
 
@@ -33,8 +31,7 @@ pub(crate) fn transaction_tag(keys: &Keys, identity: u64) -> [u8; TAG] {
     let mut text = [0; TAG];
     text[..PREFIX.len()].copy_from_slice(b"tx");
     let hash = keys.tag.hash(&[b"transaction", &identity.to_be_bytes()]).to_be_bytes();
-    let written = URL_SAFE_NO_PAD.encode_slice(hash, &mut text[PREFIX.len()..]);
-    debug_assert_eq!(written, Ok(11), "8 bytes are 11 characters");
+    encode(&hash, &mut text[PREFIX.len()..]);
     text
 }
 

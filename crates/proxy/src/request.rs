@@ -257,11 +257,11 @@ impl Endpoint {
             }
             hop => hop?,
         };
-        if *method == Method::Invite && request.essentials.to.tag().is_none() {
+        if *method == Method::Invite && request.essentials.to_tag.is_none() {
             self.calls_mut().note_priority(hop.call, request.identity, request.has_priority);
         }
         // What a call needs to go on or to end is not refused for want of room.
-        let goes_alone = request.essentials.to.tag().is_some()
+        let goes_alone = request.essentials.to_tag.is_some()
             && (self.transactions().is_full() || request.has_its_share);
         // The ACK to a 2xx belongs to a call that has got as far as that.
         if *method == Method::Ack && hop.member.is_some() {

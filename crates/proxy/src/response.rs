@@ -13,6 +13,7 @@ use crate::counters::DropReason;
 use crate::endpoint::Endpoint;
 use crate::probes::ProbeAnswer;
 use crate::settings::canonical;
+use crate::stateful::Context;
 use crate::transaction_branch::TransactionBranch;
 use crate::verification::Shown;
 
@@ -93,8 +94,7 @@ impl Endpoint {
                 let fingerprint = self.keys().call.fingerprint(passage.call_id);
                 let call = self.calls().find_of(fingerprint, transaction);
                 if let Some(call) = call {
-                    let bytes = &received.bytes;
-                    let answer = self.read_answer(call, method, status, bytes, member.is_some());
+                    let answer = self.read_answer(call, &passage, member.is_some());
                     if status == 503
                         && let Some(member) = present
                         && let Some(sent) = self.calls().sent_at(call, transaction)
@@ -137,12 +137,14 @@ impl Endpoint {
         remote: SocketAddr,
         present: Option<Member>,
     ) -> Option<Member> {
-        let handle = self.transactions().find(Key::new(branch.identity, method));
-        let Some(context) = handle.and_then(|handle| self.transactions().get(handle)) else {
-            return present;
-        };
+        let Some(context) = self.find_asking(branch, method) else { return present };
         let Some(index) = context.branch_at(branch.tag) else { return present };
         present.filter(|_| self.has_sent(&context.branches[index], remote))
+    }
+
+    fn find_asking(&self, branch: &TransactionBranch, method: Method) -> Option<&Context> {
+        let handle = self.transactions().find(Key::new(branch.identity, method))?;
+        self.transactions().get(handle)
     }
 
     /// A back end has answered something that was ours.
@@ -182,9 +184,17 @@ impl Endpoint {
     /// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that
     /// header field value from the response and forward the result to the location indicated in
     /// the next Via header field value." The MAC in the branch says more than the address: that
-    /// this very proxy sent the request, and for whom.
+    /// this very proxy sent the request, and for whom. The name of a transaction that is there says
+    /// as much: it is keyed hashes too, and its response goes where the transaction says.
     pub(crate) fn who_asked(&self, passage: &Passage<'_>, remote: SocketAddr) -> Option<Asked> {
         let text = passage.branch.unwrap_or_default();
+        if let Some(branch) = TransactionBranch::claimed(text)
+            && branch.is_own(self.keys())
+            && let Some(context) = self.find_asking(&branch, passage.cseq.method)
+            && context.branch_at(branch.tag).is_some()
+        {
+            return Some(Asked::Transaction(branch));
+        }
         match TransactionBranch::decode(text, self.keys(), remote) {
             Some(branch) if branch.is_own(self.keys()) => Some(Asked::Transaction(branch)),
             Some(TransactionBranch { shard, listener, .. }) => {

@@ -93,7 +93,7 @@ impl Endpoint {
         let Known { fingerprint, call, evidence, is_new, .. } = known;
         // A token that is too old opens nothing by itself.
         routes.token = routes.token.filter(|token| call.is_some() || self.is_fresh(now, token));
-        let in_dialog = essentials.to.tag().is_some();
+        let in_dialog = essentials.to_tag.is_some();
         let ours = self.addresses().is_own_target(uri, received.path.local);
         // What a back end sends is not counted where it goes to.
         let from_member = matches!(origin, Origin::Member(_));

@@ -7,7 +7,6 @@
 use std::fmt;
 use std::hash::Hasher;
 
-use arrayvec::ArrayVec;
 use siphasher::sip::SipHasher24;
 use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24Wide};
 
@@ -109,14 +108,25 @@ impl Keyed {
     #[inline]
     pub(crate) fn hash(&self, parts: &[&[u8]]) -> u64 {
         // Hashing in one piece costs half of hashing piece by piece.
-        let mut whole = ArrayVec::<u8, 256>::new();
-        let fits = parts.iter().all(|part| {
-            let len = (part.len() as u32).to_le_bytes();
-            whole.try_extend_from_slice(&len).is_ok() && whole.try_extend_from_slice(part).is_ok()
-        });
-        if fits {
-            return SipHasher24::new_with_key(&self.0).hash(&whole);
+        let mut whole = [0; 256];
+        let mut free = &mut whole[..];
+        for part in parts {
+            let Some((length, rest)) = free.split_first_chunk_mut() else {
+                return self.hash_by_pieces(parts);
+            };
+            *length = (part.len() as u32).to_le_bytes();
+            let Some((place, rest)) = rest.split_at_mut_checked(part.len()) else {
+                return self.hash_by_pieces(parts);
+            };
+            place.copy_from_slice(part);
+            free = rest;
         }
+        let length = 256 - free.len();
+        SipHasher24::new_with_key(&self.0).hash(&whole[..length])
+    }
+
+    #[cold]
+    fn hash_by_pieces(&self, parts: &[&[u8]]) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         for part in parts {
             hasher.write(&(part.len() as u32).to_le_bytes());

@@ -16,12 +16,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use tidegate_world::Timestamp;
 
 use crate::secret::Keys;
+use crate::text64::{decode, encode, text_len};
 
 const VERSION: u8 = 3;
 /// What an instance before this version writes: not encrypted, and without its age.
@@ -32,7 +31,7 @@ const HEAD: usize = 2;
 const FIXED: usize = 1 + 4;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + FIXED + 16 + 2 + MAC;
-const ENCODED_MAX: usize = RAW_MAX.div_ceil(3) * 4;
+const ENCODED_MAX: usize = text_len(RAW_MAX);
 
 /// How long a token opens something by itself: as long as the longest [session](crate::calls), and
 /// as keys are kept after their use. A call that the table still knows by its dialog goes on.
@@ -82,17 +81,16 @@ impl RouteToken {
         key.veil.veil(mac, &mut raw[HEAD..]);
         raw.extend(mac.to_be_bytes());
 
-        let mut encoded = [0; ENCODED_MAX];
-        let len = URL_SAFE_NO_PAD
-            .encode_slice(&raw, &mut encoded)
-            .expect("the array is as long as the longest token");
-        encoded[..len].iter().copied().collect()
+        let mut text = TokenText::from([0; ENCODED_MAX]);
+        let length = encode(&raw, &mut text);
+        text.truncate(length);
+        text
     }
 
     /// The token in `text`, if one of our keys made it for this Call-ID.
     pub(crate) fn decode(text: &[u8], keys: &Keys, call_id: &[u8]) -> Option<Self> {
         let mut raw = [0; RAW_MAX];
-        let len = URL_SAFE_NO_PAD.decode_slice(text, &mut raw).ok()?;
+        let len = decode(text, &mut raw)?;
         let (content, mac) = raw[..len].split_last_chunk_mut::<MAC>()?;
         let mac = u64::from_be_bytes(*mac);
         let &mut [version, mark, ..] = content else { return None };
@@ -237,8 +235,7 @@ mod tests {
     fn the_longest_token_fills_its_text() {
         let [_, longest] = tokens();
         let text = longest.encode(&keys(1, &[]), b"c");
-        // Base64 in groups of four characters, of which the last is not padded.
-        assert_eq!(text.len().next_multiple_of(4), text.capacity());
+        assert_eq!(text.len(), text.capacity());
     }
 
     #[test]
@@ -247,7 +244,7 @@ mod tests {
         let raw = |token: &RouteToken, call: &[u8]| {
             let text = token.encode(&keys(1, &[]), call);
             let mut raw = [0; RAW_MAX];
-            let len = URL_SAFE_NO_PAD.decode_slice(&*text, &mut raw).unwrap();
+            let len = decode(&text, &mut raw).unwrap();
             raw[..len].to_vec()
         };
         let shown = raw(&token, b"c");
@@ -286,7 +283,7 @@ mod tests {
         let mut raw = vec![VERSION_BEFORE, 1, 7, 10, 1, 2, 3, 0x13, 0xce];
         raw.extend(keys.token().1.mac.hash(&[&raw, b"c"]).to_be_bytes());
         let mut text = [0; ENCODED_MAX];
-        let len = URL_SAFE_NO_PAD.encode_slice(&raw, &mut text).unwrap();
+        let len = encode(&raw, &mut text);
         let text = &text[..len];
         let read = RouteToken::decode(text, &keys, b"c");
         assert_eq!(read, Some(RouteToken { made: Minutes(0), ..token }));

@@ -11,12 +11,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_transaction::COOKIE;
 
 use crate::branch::{BranchText, mac};
 use crate::secret::{Keys, ProcessMark};
+use crate::text64::decode;
 
 const VERSION: u8 = 4;
 const CONTENT: usize = 22;
@@ -96,7 +95,7 @@ impl TransactionBranch {
     fn read(text: &[u8]) -> Option<([u8; CONTENT], u64)> {
         let encoded = text.strip_prefix(COOKIE).filter(|encoded| encoded.len() == ENCODED)?;
         let mut raw = [0; RAW];
-        URL_SAFE_NO_PAD.decode_slice(encoded, &mut raw).ok()?;
+        decode(encoded, &mut raw)?;
         let (content, mac) = raw.split_at(CONTENT);
         let content: [u8; CONTENT] = content.try_into().ok()?;
         let mac = u64::from_be_bytes(mac.try_into().ok()?);

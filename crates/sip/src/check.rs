@@ -3,6 +3,7 @@
 use std::ops::Not;
 
 use crate::element::split_element;
+use crate::header_name::SINGLE;
 use crate::{CSeq, HeaderName, Malformed, Message, NameAddr, StartLine, Via};
 
 /// The headers that every message has (RFC 3261 §8.1.1), read.
@@ -12,8 +13,12 @@ pub struct Essentials<'a> {
     pub via: Via<'a>,
     /// The From.
     pub from: NameAddr<'a>,
+    /// The tag of the From, as [`NameAddr::tag`].
+    pub from_tag: Option<&'a [u8]>,
     /// The To.
     pub to: NameAddr<'a>,
+    /// The tag of the To, as [`NameAddr::tag`].
+    pub to_tag: Option<&'a [u8]>,
     /// The Call-ID.
     pub call_id: &'a [u8],
     /// The CSeq.
@@ -44,19 +49,20 @@ impl<'a> Message<'a> {
         if !self.start_line().is_version_2() {
             return Err(Malformed::Version);
         }
-        let repeated = self.check_repeated()?;
-        let via = self.check_vias(repeated & HeaderName::Via.bit() != 0)?;
+        self.check_repeated()?;
+        let via = self.check_vias()?;
         let to = self.to()?;
         // What is written into it must be read as a parameter, the tag of an answer (§8.2.6.2),
         // which an empty one would hide.
-        let has_bad_tag = to.params.get("tag").is_some() && to.tag().is_none();
-        if to.params.has_bad_name() || to.params.misquotes() || has_bad_tag {
+        let to_tag = to.params.get("tag").map(Option::unwrap_or_default);
+        if !to.params.is_well_formed() || to_tag == Some(b"") {
             return Err(Malformed::BadHeader(HeaderName::To));
         }
         let from = self.from()?;
-        if from.params.has_bad_name() || from.params.misquotes() {
+        if !from.params.is_well_formed() {
             return Err(Malformed::BadHeader(HeaderName::From));
         }
+        let from_tag = from.tag();
         let call_id = self.call_id()?;
         let cseq = self.cseq()?;
         match self.start() {
@@ -64,12 +70,11 @@ impl<'a> Message<'a> {
             StartLine::Request { method_name, .. } if method_name != cseq.method_name => {
                 Err(Malformed::BadHeader(HeaderName::CSeq))
             }
-            _ => Ok(Essentials { via, from, to, call_id, cseq }),
+            _ => Ok(Essentials { via, from, from_tag, to, to_tag, call_id, cseq }),
         }
     }
 
-    /// The first Via, if all of them are well-formed; `several`: if there is more than one line of
-    /// them.
+    /// The first Via, if all of them are well-formed.
     ///
     /// RFC 3261 §16.3(1) asks for well-formed components where this proxy uses them, and only the
     /// first Via it does. But it answers for what it makes others read: servers parse the second
@@ -78,13 +83,13 @@ impl<'a> Message<'a> {
     /// 505 is for "the SIP protocol version that was used in the request" (§21.5.6), which is that
     /// of its first line.
     #[inline]
-    fn check_vias(&self, several: bool) -> Result<Via<'a>, Malformed> {
+    fn check_vias(&self) -> Result<Via<'a>, Malformed> {
         let broken = Malformed::BadHeader(HeaderName::Via);
         let line = self.line(HeaderName::Via);
         let line = line.ok_or(Malformed::MissingHeader(HeaderName::Via))?;
         let (element, rest) = split_element(line.value(self.bytes())).ok_or(broken)?;
         let via = Via::parse(element).filter(|via| !via.is_broken()).ok_or(broken)?;
-        if rest.is_some() || several {
+        if rest.is_some() || self.repeated() & HeaderName::Via.bit() != 0 {
             self.check_lower_vias()?;
         }
         Ok(via)
@@ -98,19 +103,17 @@ impl<'a> Message<'a> {
         Ok(())
     }
 
-    /// The bits of the headers that stand more than once.
-    fn check_repeated(&self) -> Result<u128, Malformed> {
-        let (mut seen, mut repeated) = (0, 0);
-        for line in self.lines() {
-            let bit = line.name.bit();
-            if seen & bit != 0 {
-                if line.name.is_single() {
-                    return Err(Malformed::DuplicateHeader(line.name));
-                }
-                repeated |= bit;
-            }
-            seen |= bit;
+    fn check_repeated(&self) -> Result<(), Malformed> {
+        if self.repeated() & SINGLE == 0 {
+            return Ok(());
         }
-        Ok(repeated)
+        let mut seen = 0;
+        let is_second = |name: &HeaderName| {
+            let is_seen = seen & name.bit() != 0;
+            seen |= name.bit();
+            is_seen && name.is_single()
+        };
+        let second = self.fields().map(|field| field.name).find(is_second);
+        second.map_or(Ok(()), |name| Err(Malformed::DuplicateHeader(name)))
     }
 }

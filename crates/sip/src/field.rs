@@ -159,7 +159,7 @@ fn any_name(here: &[u8]) -> Option<(HeaderName, usize, usize)> {
 }
 
 /// The length of the line that `text` begins with, folds and line end included.
-#[inline]
+#[inline(always)]
 fn lines_end(text: &[u8]) -> Result<usize, Malformed> {
     let mut end = 0;
     loop {

@@ -4,6 +4,7 @@
 //! message must not be edited twice: to write a top Via that is to be removed, say,
 //! is a bug and panics.
 
+use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
@@ -11,6 +12,7 @@ use arrayvec::ArrayVec;
 
 use crate::element::split_element;
 use crate::lexical::trim_start;
+use crate::via::Answering;
 use crate::{HeaderName, Malformed, Message, Param, Splice, Via};
 
 /// Where the first header line begins: the place for a new Via or Record-Route line.
@@ -73,7 +75,7 @@ pub fn remove_first_route<'a>(splice: &mut Splice<'a>, message: &Message<'a>, n:
 /// Each line there is takes one of the splice's edits.
 pub fn replace_routes<'a>(splice: &mut Splice<'a>, message: &Message<'a>, line: &'a [u8]) {
     let mut line = Some(line);
-    for field in message.fields().filter(|field| field.name == HeaderName::Route) {
+    for field in message.fields_of(HeaderName::Route) {
         splice.replace(message.span(field.line), line.take().unwrap_or_default());
     }
     if let Some(line) = line {
@@ -105,21 +107,35 @@ pub fn append_to_top_via<'a>(
 #[derive(Clone, Debug)]
 pub struct Source {
     address: SocketAddr,
-    received: ArrayVec<u8, 64>,
-    rport: ArrayVec<u8, 16>,
+    /// Spelled out when they are needed.
+    received: OnceCell<ArrayVec<u8, 64>>,
+    rport: OnceCell<ArrayVec<u8, 16>>,
 }
 
 impl Source {
-    /// Spells out the parameters for requests from `address`.
+    /// The parameters for requests from `address`.
     pub fn new(address: SocketAddr) -> Self {
-        let mut received = ArrayVec::new();
-        extend(&mut received, b";received=");
-        let ip = address.ip().to_canonical();
-        write_ip(&mut received, ip);
-        let mut rport = ArrayVec::new();
-        extend(&mut rport, b"rport=");
-        extend(&mut rport, itoa::Buffer::new().format(address.port()).as_bytes());
-        Self { address: SocketAddr::new(ip, address.port()), received, rport }
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        Self { address, received: OnceCell::new(), rport: OnceCell::new() }
+    }
+
+    /// With the semicolon before it.
+    fn received(&self) -> &[u8] {
+        self.received.get_or_init(|| {
+            let mut received = ArrayVec::new();
+            extend(&mut received, b";received=");
+            write_ip(&mut received, self.address.ip());
+            received
+        })
+    }
+
+    fn rport(&self) -> &[u8] {
+        self.rport.get_or_init(|| {
+            let mut rport = ArrayVec::new();
+            extend(&mut rport, b"rport=");
+            extend(&mut rport, itoa::Buffer::new().format(self.address.port()).as_bytes());
+            rport
+        })
     }
 }
 
@@ -132,11 +148,9 @@ pub fn note_source<'a>(
     via: &Via<'a>,
     source: &'a Source,
 ) {
-    let noting = Noting {
-        rport: via.params.param("rport"),
-        received: via.params.param("received"),
-        is_sent_by: came_from_sent_by(via, source.address.ip()),
-    };
+    let Answering { rport, received, .. } = Answering::of(via.params);
+    let noting =
+        Noting { rport, received, is_sent_by: came_from_sent_by(via, source.address.ip()) };
     noting.edit(splice, |part| message.span(part), via.element, source);
 }
 
@@ -165,12 +179,12 @@ impl Noting<'_> {
         if let Some(rport) = self.rport {
             // RFC 3581 §4: "it MUST set the value of the parameter to the source port of
             // the request".
-            splice.replace(span(rport.text), &source.rport);
+            splice.replace(span(rport.text), source.rport());
         }
         if let Some(received) = self.received {
-            splice.replace(span(received.text), &source.received[1..]);
+            splice.replace(span(received.text), &source.received()[1..]);
         } else if self.changes() {
-            splice.insert(span(element).end, &source.received);
+            splice.insert(span(element).end, source.received());
         }
     }
 }
@@ -189,7 +203,10 @@ fn remove_first<'a>(
     n: usize,
 ) -> usize {
     let mut removed = 0;
-    for field in message.fields().filter(|field| field.name == name) {
+    if n == 0 {
+        return 0;
+    }
+    for field in message.fields_of(name) {
         let mut rest = Some(field.value);
         while removed < n
             && let Some((_, after)) = rest.and_then(split_element)

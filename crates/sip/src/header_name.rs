@@ -201,7 +201,8 @@ impl HeaderName {
 
 const _: () = assert!((HeaderName::Other as u8) < 128, "a set of names is a u128");
 
-const SINGLE: u128 = {
+/// The names that no more than one line may have, a bit for each.
+pub(crate) const SINGLE: u128 = {
     use HeaderName::*;
     let names = [
         CallId,

@@ -85,7 +85,6 @@ pub use passage::Passage;
 pub use priority::{ResourceValue, is_emergency, requires, resource_values};
 pub use reply::{Reply, write_reply};
 pub use scan::{AckScan, Scan, ScanStart, branch_in_quote, glance, scan, scan_ack};
-pub use session_timer::session_interval;
 pub use splice::{EDITS_MAX, Splice};
 pub use start::StartLine;
 pub use status::reason;

@@ -25,6 +25,9 @@ pub struct Message<'a> {
     headers: usize,
     body: usize,
     lines: SmallVec<[Line; FIELDS_INLINE]>,
+    /// The names of its lines, and those that more than one line has, a bit for each.
+    seen: u128,
+    repeated: u128,
 }
 
 impl<'a> Message<'a> {
@@ -125,6 +128,12 @@ impl<'a> Message<'a> {
         self.lines.iter().map(|line| line.field(self.bytes))
     }
 
+    /// The header fields of this name, in their order.
+    #[inline]
+    pub fn fields_of(&self, name: HeaderName) -> impl Iterator<Item = Field<'a>> {
+        self.lines_of(name).map(|line| line.field(self.bytes))
+    }
+
     /// The first header field of this name.
     #[inline]
     pub fn field(&self, name: HeaderName) -> Option<Field<'a>> {
@@ -134,9 +143,7 @@ impl<'a> Message<'a> {
     /// Whether it has a header field that says who the caller is by RFC 3325.
     #[inline]
     pub fn has_identity(&self) -> bool {
-        let says =
-            |name| matches!(name, HeaderName::PAssertedIdentity | HeaderName::PPreferredIdentity);
-        self.lines.iter().any(|line| says(line.name))
+        self.has(HeaderName::PAssertedIdentity) || self.has(HeaderName::PPreferredIdentity)
     }
 
     /// The body.
@@ -271,7 +278,8 @@ impl<'a> Message<'a> {
         }
         let (first, headers) = first_line(bytes)?;
         let start = parse(first)?;
-        Ok(Self { bytes, start, headers, body: headers, lines: SmallVec::new() })
+        let lines = SmallVec::new();
+        Ok(Self { bytes, start, headers, body: headers, lines, seen: 0, repeated: 0 })
     }
 
     /// Reads the header lines, as many as `lines_max`, and finds the body.
@@ -282,6 +290,9 @@ impl<'a> Message<'a> {
             if self.lines.len() == lines_max {
                 return Err(Malformed::TooManyHeaders);
             }
+            let bit = line.name.bit();
+            self.repeated |= self.seen & bit;
+            self.seen |= bit;
             self.lines.push(line);
         }
         self.body += line_end(&self.bytes[self.body..]);
@@ -314,7 +325,25 @@ impl<'a> Message<'a> {
 
     #[inline]
     pub(crate) fn line(&self, name: HeaderName) -> Option<&Line> {
-        self.lines.iter().find(|line| line.name == name)
+        self.lines_of(name).next()
+    }
+
+    /// Most names that are looked up are absent, so that no line has to be looked at.
+    #[inline]
+    fn lines_of(&self, name: HeaderName) -> impl Iterator<Item = &Line> {
+        let lines = if self.has(name) { &self.lines[..] } else { &[] };
+        lines.iter().filter(move |line| line.name == name)
+    }
+
+    #[inline]
+    fn has(&self, name: HeaderName) -> bool {
+        self.seen & name.bit() != 0
+    }
+
+    /// The bits of the names that more than one line has.
+    #[inline]
+    pub(crate) fn repeated(&self) -> u128 {
+        self.repeated
     }
 
     #[inline]
@@ -323,8 +352,7 @@ impl<'a> Message<'a> {
         name: HeaderName,
         parse: impl Fn(&'a [u8]) -> Option<T>,
     ) -> impl Iterator<Item = Result<T, Malformed>> {
-        let lines = self.lines.iter().filter(move |line| line.name == name);
-        lines
+        self.lines_of(name)
             .flat_map(|line| Elements::of(line.value(self.bytes)))
             .map(move |element| element.and_then(&parse).ok_or(Malformed::BadHeader(name)))
     }

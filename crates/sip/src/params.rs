@@ -66,19 +66,51 @@ impl<'a> Params<'a> {
         self.iter().find(|param| param.is(name))
     }
 
+    /// True if each of them has a name, and it is clear where each begins and ends.
+    #[inline]
+    pub(crate) fn is_well_formed(&self) -> bool {
+        self.is_plain() || !self.has_bad_name() && !self.misquotes()
+    }
+
+    /// The same, and none has an equals sign with nothing after it.
+    #[inline]
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_plain() || !self.has_bad_name_or_value() && !self.misquotes()
+    }
+
+    /// True if they are written as most are: of tokens and addresses, without white space or quotes,
+    /// and with a value behind each equals sign. That is seen in one pass.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        let mut rest = self.text;
+        while let [b';', after @ ..] = rest {
+            let name = run(after, is_token);
+            rest = &after[name..];
+            if let [b'=', value @ ..] = rest {
+                let length = run(value, is_plain_value);
+                rest = &value[length..];
+                if length == 0 {
+                    return false;
+                }
+            }
+            if name == 0 {
+                return false;
+            }
+        }
+        rest.is_empty()
+    }
+
     /// True if somewhere there is nothing between two semicolons, or after the last one, or if a
     /// name is no token.
     ///
     /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]".
-    #[inline]
-    pub(crate) fn has_bad_name(&self) -> bool {
+    fn has_bad_name(&self) -> bool {
         self.any_bad(|_| false)
     }
 
     /// The same, or if there is an equals sign with nothing after it. An empty `rport` is let pass:
     /// it asks for the port as one without the sign does (RFC 3581 §3).
-    #[inline]
-    pub(crate) fn has_bad_name_or_value(&self) -> bool {
+    fn has_bad_name_or_value(&self) -> bool {
         // A quoted string may be empty.
         let is_missing = |param: &Param<'_>| {
             param.value == Some(b"") && param.text.ends_with(b"=") && !param.is("rport")
@@ -86,7 +118,6 @@ impl<'a> Params<'a> {
         self.any_bad(is_missing)
     }
 
-    #[inline]
     fn any_bad(&self, is_bad: impl Fn(&Param<'_>) -> bool) -> bool {
         let mut params = self.iter();
         while let [_semicolon, after @ ..] = params.rest {
@@ -105,13 +136,7 @@ impl<'a> Params<'a> {
     /// True if a quote or an angle bracket stands where the grammar has none: in a name, in a
     /// plain value, or as the beginning of a quoted string that never ends or is followed by
     /// something. Then it is unclear what an appended or replaced parameter would be part of.
-    #[inline]
-    pub(crate) fn misquotes(&self) -> bool {
-        memchr3(b'"', b'<', b'>', self.text).is_some() && self.quotes_badly()
-    }
-
-    #[cold]
-    fn quotes_badly(&self) -> bool {
+    fn misquotes(&self) -> bool {
         let mut params = self.iter();
         let strays = |text| memchr3(b'"', b'<', b'>', text).is_some();
         for Param { name, text, .. } in params.by_ref() {
@@ -129,6 +154,11 @@ impl<'a> Params<'a> {
     pub fn iter(&self) -> ParamsIter<'a> {
         ParamsIter { rest: self.text, misquotes: false }
     }
+}
+
+/// Bytes of `token` and `host`, and of what is quoted though it need not be.
+fn is_plain_value(b: u8) -> bool {
+    is_token(b) || matches!(b, b'[' | b']' | b':' | b'/' | b'@')
 }
 
 impl<'a> IntoIterator for Params<'a> {
@@ -180,6 +210,8 @@ impl<'a> Iterator for ParamsIter<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn params(text: &str) -> Vec<(&str, Option<&str>, &str)> {
@@ -221,6 +253,18 @@ mod tests {
         }
         for text in ["", ";a", "; a = 1 ;b", ";a=\";;\"", ";a=;b", ";a=\";;", ";a.b~%c"] {
             assert!(!Params::new(text.as_bytes()).has_bad_name(), "{text:?}");
+        }
+    }
+
+    proptest! {
+        /// What is plain needs no second look.
+        #[test]
+        fn plain_parameters_are_complete(text in "(;[a;= \"<>:.%-]{0,6}){0,4}") {
+            let params = Params::new(text.as_bytes());
+            let is_complete = !params.has_bad_name_or_value() && !params.misquotes();
+            prop_assert!(is_complete || !params.is_plain(), "{text:?}");
+            prop_assert_eq!(params.is_complete(), is_complete);
+            prop_assert_eq!(params.is_well_formed(), !params.has_bad_name() && !params.misquotes());
         }
     }
 

@@ -2,17 +2,24 @@
 
 use std::io::{self, Write};
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::element::split_element;
 use crate::field::{Line, line_end};
 use crate::lexical::{decimal, trim_start};
 use crate::message::call_id;
 use crate::scan::{begin, read};
+use crate::session_timer::session_interval;
+use crate::tags::{dialog_tags, tag_of};
 use crate::via::Parts;
 use crate::{CSeq, HeaderName, Malformed, ScanStart, Via};
 
 /// How the Status-Line of a response begins.
 const VERSION: &[u8] = b"SIP/2.0 ";
+
+/// How the lines of From and To usually begin.
+const FROM: &[u8] = b"From:";
+const TO: &[u8] = b"To:";
 
 /// What a proxy needs of a response that it passes on: RFC 3261 §16.7 items 1 to 3, and
 /// §16.11 of one without transactions.
@@ -39,6 +46,10 @@ pub struct Passage<'a> {
     bytes: &'a [u8],
     /// The first Via, with its line if it stands there alone.
     top: Range<usize>,
+    /// Whether there may be a Session-Expires.
+    has_session: bool,
+    /// The lines of From and To, if they are written as they usually are.
+    parties: Option<[&'a [u8]; 2]>,
 }
 
 impl<'a> Passage<'a> {
@@ -60,14 +71,22 @@ impl<'a> Passage<'a> {
         }
         let (mut first, mut second) = (None, None);
         let (mut id, mut cseq, mut length) = (None, None, None);
-        let mut has_private = false;
+        let (mut has_private, mut has_session) = (false, false);
+        let (mut from, mut to, mut is_usual) = (None, None, true);
         loop {
-            let first_byte = bytes.get(at);
-            if !may_matter(first_byte) {
-                if let Some(b'P' | b'p') = first_byte {
-                    has_private |= bytes.get(at + 1) == Some(&b'-');
+            if !may_matter(bytes.get(at)) {
+                let next = Line::skip(bytes, at)?;
+                let line = &bytes[at..next];
+                match line {
+                    [b'P' | b'p', b'-', ..] => has_private = true,
+                    [b'S' | b's', b'E' | b'e', b'S' | b's', ..] => has_session = true,
+                    [b'X' | b'x', ..] => has_session = true,
+                    [b'F', ..] if from.is_none() && line.starts_with(FROM) => from = Some(line),
+                    [b'T', ..] if to.is_none() && line.starts_with(TO) => to = Some(line),
+                    [b'F' | b'f' | b'T' | b't', ..] => is_usual = false,
+                    _ => {}
                 }
-                at = Line::skip(bytes, at)?;
+                at = next;
                 continue;
             }
             let Some(line) = Line::read(bytes, at)? else { break };
@@ -123,7 +142,24 @@ impl<'a> Passage<'a> {
             cseq,
             bytes,
             top: top_range,
+            has_session,
+            parties: from.zip(to).filter(|_| is_usual).map(|(from, to)| [from, to]),
         })
+    }
+
+    /// The session interval in its Session-Expires, if it has one that follows the grammar.
+    ///
+    /// RFC 4028 §8.2: "if the 2xx response forwarded upstream by the proxy contains a Session-Expires
+    /// header field, its value represents the session interval for the session associated with that
+    /// response."
+    pub fn session_interval(&self) -> Option<Duration> {
+        self.has_session.then(|| session_interval(self.bytes)).flatten()
+    }
+
+    /// The tags of From and To, as [`dialog_tags`].
+    pub fn dialog_tags(&self) -> Option<(&'a [u8], &'a [u8])> {
+        let Some([from, to]) = self.parties else { return dialog_tags(self.bytes) };
+        Some((tag_of(from)?, tag_of(to)?))
     }
 
     /// Writes the response without its first Via (RFC 3261 §16.7 item 3).

@@ -8,14 +8,10 @@ use crate::lines::Lines;
 
 /// The session interval in the Session-Expires of a message, request or response.
 ///
-/// RFC 4028 §8.2: "if the 2xx response forwarded upstream by the proxy contains a Session-Expires
-/// header field, its value represents the session interval for the session associated with that
-/// response."
-///
 /// `None` if there is none, or if it follows no grammar: such a session has no expiration. More
 /// than 2^32 - 1 seconds count as so many (RFC 3261 §20.19 has it for Expires). Of two lines the
 /// first counts.
-pub fn session_interval(message: &[u8]) -> Option<Duration> {
+pub(crate) fn session_interval(message: &[u8]) -> Option<Duration> {
     let value = Lines::of(message, HeaderName::SessionExpires).next()?;
     let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();
     let seconds = match split_decimal(value, u32::MAX) {
@@ -33,10 +29,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Passage;
 
     fn interval_s(headers: &str) -> Option<u64> {
         let message = format!("SIP/2.0 200 OK\r\nVia: a\r\n{headers}To: b\r\n\r\nx: 7\r\n");
-        session_interval(message.as_bytes()).map(|interval| interval.as_secs())
+        let interval = session_interval(message.as_bytes());
+        let passed = message.replacen("Via: a", "Via: SIP/2.0/UDP a\r\ni: 1\r\nCSeq: 1 INVITE", 1);
+        assert_eq!(interval, Passage::parse(passed.as_bytes()).unwrap().session_interval());
+        interval.map(|interval| interval.as_secs())
     }
 
     // RFC 4028 §4: "Session-Expires = ("Session-Expires" / "x") HCOLON delta-seconds

@@ -100,7 +100,11 @@ impl<'a> Start<'a> {
 
     #[inline]
     fn status_line(line: &'a [u8]) -> Option<Self> {
-        let (version, rest) = line.split_at(memchr::memchr(b' ', line)?);
+        let space = match line.get(VERSION.len()) {
+            Some(b' ') => VERSION.len(),
+            _ => memchr::memchr(b' ', line)?,
+        };
+        let (version, rest) = line.split_at(space);
         let &[_, hundreds @ b'1'..=b'6', tens, units, ref reason @ ..] = rest else { return None };
         if !is_version(version) || !tens.is_ascii_digit() || !units.is_ascii_digit() {
             return None;

@@ -1,8 +1,9 @@
 //! The tags of a message, found without reading the rest of its headers.
 
 use crate::field::{Line, first_line};
+use crate::lexical::{find, trim};
 use crate::start::skip_blank;
-use crate::{HeaderName, NameAddr};
+use crate::{HeaderName, NameAddr, Params};
 
 /// The tags of the first From and the first To of a message, in this order; one that is absent is
 /// empty.
@@ -10,7 +11,7 @@ use crate::{HeaderName, NameAddr};
 /// RFC 3261 §12.1.1: "A UAS MUST be prepared to receive a request without a tag in the From
 /// field, in which case the tag is considered to have a value of null."
 ///
-/// `None` if one of the two headers is missing or breaks the grammar.
+/// `None` if one of the two headers is missing, or no tag can be looked for in it.
 pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
     let message = skip_blank(message).ok()?;
     let (_, mut at) = first_line(message).ok()?;
@@ -22,14 +23,14 @@ pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
             continue;
         }
         let line = Line::read(message, at).ok()??;
-        at = line.end();
+        let begin = std::mem::replace(&mut at, line.end());
         let seen = match line.name {
             HeaderName::From => &mut from,
             HeaderName::To => &mut to,
             _ => continue,
         };
         if seen.is_none() {
-            *seen = Some(NameAddr::parse(line.value(message))?.tag().unwrap_or_default());
+            *seen = Some(tag_of(&message[begin..at])?);
         }
         if let (Some(from), Some(to)) = (from, to) {
             return Some((from, to));
@@ -37,9 +38,24 @@ pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
+/// The tag in this line of a From or To; empty if there is none.
+pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
+    // Without a quote behind it the last bracket closes the URI.
+    let params = match line.iter().rposition(|b| matches!(b, b'>' | b'"')) {
+        Some(bracket) if line[bracket] == b'>' => &line[bracket + 1..],
+        _ => NameAddr::parse(Line::read(line, 0).ok()??.value(line))?.params.text(),
+    };
+    // Mostly there is nothing else.
+    if let Some(value) = params.strip_prefix(b";tag=") {
+        return Some(trim(&value[..find(b';', value).unwrap_or(value.len())]));
+    }
+    Some(Params::new(trim(params)).value("tag").unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Passage;
 
     fn tags(headers: &str) -> Option<(String, String)> {
         let message =
@@ -47,6 +63,8 @@ mod tests {
         let text = |tag: &[u8]| String::from_utf8(tag.to_vec()).unwrap();
         let found = dialog_tags(message.as_bytes());
         assert_eq!(found, dialog_tags(format!("\r\n{message}").as_bytes()));
+        let passed = message.replacen("Via: x", "Via: SIP/2.0/UDP x\r\ni: 1", 1);
+        assert_eq!(found, Passage::parse(passed.as_bytes()).unwrap().dialog_tags());
         found.map(|(from, to)| (text(from), text(to)))
     }
 
@@ -59,6 +77,10 @@ mod tests {
             both("1", "2")
         );
         assert_eq!(tags("Timestamp: 1\r\nTo: <sip:c@d;tag=uri>\r\nf: <sip:a@b>\r\n"), both("", ""));
+        let usual = "From: <sip:a@b>;tag=1\r\nTo: y;tag=2\r\n";
+        assert_eq!(tags(usual), both("1", "2"));
+        assert_eq!(tags(&format!("{usual}To: z;tag=3\r\n")), both("1", "2"));
+        assert_eq!(tags(&format!("TO : z;tag=3\r\n{usual}")), both("1", "3"));
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl<'a> Via<'a> {
     /// and 2.0, respectively." RFC 4475 §3.1.2.1: 400 to a Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
-        !is_sip_2(self.element) || self.params.has_bad_name_or_value() || self.params.misquotes()
+        !is_sip_2(self.element) || !self.params.is_complete()
     }
 
     /// True if the branch begins with `z9hG4bK`, so that it is unique (§8.1.1.7).

@@ -63,12 +63,12 @@ pub fn identity(
     to_tag: Option<&[u8]>,
     hash: impl Fn(&[&[u8]]) -> u64,
 ) -> u64 {
-    let Essentials { via, from, call_id, cseq, .. } = essentials;
+    let Essentials { via, from_tag, call_id, cseq, .. } = essentials;
     let branch = via.branch().unwrap_or_default();
     if let Some(identity) = identity_of_branch(branch, via.sent_by, method, name, &hash) {
         return identity;
     }
-    let (from_tag, to_tag) = (from.tag().unwrap_or_default(), to_tag.unwrap_or_default());
+    let (from_tag, to_tag) = (from_tag.unwrap_or_default(), to_tag.unwrap_or_default());
     let number = cseq.number.to_be_bytes();
     hash(&[via.element, to_tag, from_tag, call_id, &number, uri, extension(method, name)])
 }

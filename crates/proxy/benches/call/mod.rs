@@ -132,6 +132,11 @@ fn response(request: &[u8], status: &str) -> String {
     let text = String::from_utf8_lossy(request);
     let copied = ["Via", "From", "To", "Call-ID", "CSeq", "Record-Route"];
     let lines = text.split("\r\n").filter(|line| copied.iter().any(|name| line.starts_with(name)));
-    let head: String = lines.map(|line| format!("{line}\r\n")).collect();
+    // RFC 3261 §8.2.6.2: "If the To header field in the request did not contain a tag [...] the UAS
+    // MUST add a tag to the To header field in the response".
+    let tag = |line: &str| line.starts_with("To:") && !line.contains(";tag=");
+    let head: String = lines
+        .map(|line| format!("{line}{}\r\n", if tag(line) { ";tag=callee" } else { "" }))
+        .collect();
     format!("SIP/2.0 {status}\r\n{head}Contact: <sip:127.0.0.1:5070>\r\nContent-Length: 0\r\n\r\n")
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_balance::{Lease, Parties, Work};
-use tidegate_sip::{Method, session_interval};
+use tidegate_sip::{Method, Passage};
 use tidegate_world::Timestamp;
 
 /// Which transaction a message belongs to: the identity of the branch that its request
@@ -63,9 +63,11 @@ impl Answer {
         Self { status, from_backend, session: None, dialog: 0 }
     }
 
-    /// What a response in `bytes` to a request of this method says, but for the dialog.
-    pub(crate) fn read(method: Method, status: u16, bytes: &[u8], from_backend: bool) -> Self {
-        let session = sets_session(method, status).then(|| session_interval(bytes)).flatten();
+    /// What a response says, but for the dialog.
+    pub(crate) fn read(response: &Passage<'_>, from_backend: bool) -> Self {
+        let (method, status) = (response.cseq.method, response.status);
+        let sets_session = sets_session(method, status);
+        let session = sets_session.then(|| response.session_interval()).flatten();
         Self { session, ..Self::new(status, from_backend) }
     }
 }

@@ -87,7 +87,7 @@ impl Endpoint {
         let bytes = self.write_upward(answer.received, passage, &context.back)?;
         let Some(mut live) = context.live.take() else {
             // Of an INVITE that is answered only a 2xx is delivered.
-            self.pass_success(now, context, index, passage.status, bytes);
+            self.pass_success(now, context, index, passage, bytes);
             return Ok(());
         };
         self.deliver(answer, context, &mut live, bytes);
@@ -138,14 +138,15 @@ impl Endpoint {
         match status {
             ..200 => self.deliver_provisional(answer, context, live, bytes),
             200..300 if is_invite => {
-                self.pass_success(now, context, index, status, bytes);
+                self.pass_success(now, context, index, passage, bytes);
                 // RFC 3261 §16.7 item 10: "If the forwarded response was a final response, the
                 // proxy MUST generate a CANCEL request for all pending client transactions
                 // associated with this response context."
-                self.cancel_all(at, context, live, Reason::answered(status));
+                self.cancel_all(at, context, live, Reason::Answered(status));
             }
             200..300 => {
-                self.pass_final(now, context, status, bytes, true);
+                let answer = self.read_answer(context.call, passage, true);
+                self.pass_final(now, context, answer, status, bytes);
             }
             _ if live.pending[index].is_abandoned => {}
             _ => {
@@ -161,7 +162,7 @@ impl Endpoint {
                     // immediately forwarded, but the stateful proxy SHOULD cancel all client
                     // pending transactions as described in Section 10, and it MUST NOT create any
                     // new branches in this context."
-                    self.cancel_all(at, context, live, Reason::answered(status));
+                    self.cancel_all(at, context, live, Reason::Answered(status));
                 }
                 self.conclude(at, context, live);
             }
@@ -195,7 +196,7 @@ impl Endpoint {
         if is_abandoned {
             return;
         }
-        let answer = self.read_answer(context.call, context.method, status, &bytes, true);
+        let answer = self.read_answer(context.call, passage, true);
         self.note_answer(now, context, answer);
         // RFC 3261 §16.7 item 5: "Any provisional response other than 100 (Trying)". RFC 4320
         // §4.1: "An SIP element MUST NOT send any provisional response with a Status-Code other

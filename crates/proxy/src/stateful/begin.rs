@@ -48,7 +48,7 @@ impl Endpoint {
         let key = Key::new(request.identity, request.method);
         // RFC 3261 §12.2: a request within a dialog has a To-tag; what has none is new, whoever sent
         // it, and leaves the reserve alone.
-        if request.essentials.to.tag().is_none() && self.transactions().is_full_for_new() {
+        if request.essentials.to_tag.is_none() && self.transactions().is_full_for_new() {
             return Err(self.transactions_full());
         }
         let share = self.transactions().is_scarce().then(|| self.share_of(&received.path));

@@ -51,8 +51,9 @@ impl Endpoint {
         // fields in the CANCEL request MUST be identical to those in the request being cancelled,
         // including tags."
         let says_why = matches!(live.pending[index].cancel, Cancel::Sent { has_reason: true, .. });
-        let reason = live.reason.as_ref().filter(|_| says_why).map_or(&b""[..], Reason::lines);
-        self.send_hop(context, index, "CANCEL", &hop, &request, reason);
+        let reason = live.reason.as_ref().filter(|_| says_why).map(Reason::lines);
+        let reason = reason.unwrap_or_default();
+        self.send_hop(context, index, "CANCEL", &hop, &request, &reason);
     }
 
     /// Sends a request without body on the hop of a branch, with the identity that `model`

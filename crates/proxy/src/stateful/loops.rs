@@ -71,7 +71,7 @@ impl Endpoint {
     pub(crate) fn loop_hash(&self, received: &Received, request: &Request<'_>) -> u32 {
         let essentials = &request.essentials;
         // What belongs to a dialog goes where its Routes say, and never forks.
-        if essentials.to.tag().is_some() {
+        if essentials.to_tag.is_some() {
             return NONE;
         }
         let origin = match self.addresses().origin(&received.path) {
@@ -87,7 +87,7 @@ impl Endpoint {
         let number = essentials.cseq.number.to_be_bytes();
         let mut parts = ArrayVec::<&[u8], PARTS_MAX>::new();
         parts.extend([&origin[..], request.uri_text, essentials.call_id, &number]);
-        parts.extend(essentials.from.tag());
+        parts.extend(essentials.from_tag);
         // §4.2.1: "the second part MUST depend at least on the received Request-URI and any Route
         // header field values used when processing the received request." Credentials, which a
         // CANCEL has not, decide nothing here.

@@ -77,10 +77,10 @@ impl Endpoint {
         {
             return false;
         }
-        let Some(tag) = request.essentials.to.tag() else { return false };
+        let Some(tag) = request.essentials.to_tag else { return false };
         let response = Message::parse_head(last).ok();
         let to = response.as_ref().and_then(|response| response.essentials().ok());
-        to.and_then(|essentials| essentials.to.tag()) == Some(tag)
+        to.and_then(|essentials| essentials.to_tag) == Some(tag)
     }
 
     /// The request of a transaction has come again.

@@ -1,13 +1,19 @@
 //! The `Reason` of the CANCELs that we generate: RFC 3326.
 
+use std::borrow::Cow;
+
 use tidegate_sip::{HeaderName, Message, reason};
 
 /// Bytes of Reason lines copied from a CANCEL at the most. A line that does not fit is left out.
 const COPIED_MAX: usize = 512;
 
-/// Header lines that say why branches are cancelled; empty if nothing is known.
-#[derive(Default)]
-pub(crate) struct Reason(Box<[u8]>);
+/// Why branches are cancelled.
+pub(crate) enum Reason {
+    /// The header lines of a received CANCEL; empty if it has none.
+    Copied(Box<[u8]>),
+    /// The status of another branch's final response.
+    Answered(u16),
+}
 
 impl Reason {
     /// Copies the Reason of a received CANCEL.
@@ -22,7 +28,15 @@ impl Reason {
                 lines.extend_from_slice(field.line);
             }
         }
-        Self(lines.into())
+        Self::Copied(lines.into())
+    }
+
+    /// The header lines that say so.
+    pub(crate) fn lines(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Copied(lines) => lines[..].into(),
+            Self::Answered(status) => Self::answered(*status).into_bytes().into(),
+        }
     }
 
     /// Names the final response of another branch.
@@ -31,16 +45,9 @@ impl Reason {
     /// The forking proxy includes this status code in a Reason header field in the CANCEL request
     /// that it sends to the rest of the branches." Its example is
     /// `SIP ;cause=200 ;text="Call completed elsewhere"`.
-    pub(crate) fn answered(status: u16) -> Self {
+    fn answered(status: u16) -> String {
         let text = if status < 300 { "Call completed elsewhere" } else { reason(status) };
-        let line = format!(
-            "Reason: SIP;cause={};text=\"{text}\"\r\n",
-            if status < 300 { 200 } else { status }
-        );
-        Self(line.into_bytes().into())
-    }
-
-    pub(crate) fn lines(&self) -> &[u8] {
-        &self.0
+        let cause = if status < 300 { 200 } else { status };
+        format!("Reason: SIP;cause={cause};text=\"{text}\"\r\n")
     }
 }

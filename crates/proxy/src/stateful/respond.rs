@@ -1,6 +1,6 @@
 //! Responses on their way up: RFC 3261 §16.7 items 5 to 9.
 
-use tidegate_sip::{Message, Method, Reply, reason, write_reply};
+use tidegate_sip::{Message, Method, Passage, Reply, reason, write_reply};
 use tidegate_transaction::Dispatch;
 use tidegate_world::{Buffer, Path, Timestamp, Transmit};
 
@@ -75,21 +75,22 @@ impl Endpoint {
         now: Timestamp,
         context: &mut Context,
         index: usize,
-        status: u16,
+        passage: &Passage<'_>,
         bytes: Buffer,
     ) {
         let timing = self.transactions().timing;
+        let status = passage.status;
         let is_first = context.server.is_pending();
         (context.server, _) = context.server.on_sending(now, &timing, status);
         if is_first {
             self.settle_call(now, context, context.branches[index].member);
-            let answer = self.read_answer(context.call, context.method, status, &bytes, true);
+            let answer = self.read_answer(context.call, passage, true);
             self.note_answer(now, context, answer);
         } else if self.calls().get(context.call).map(|call| call.member)
             == context.branches[index].member
         {
             // Somebody behind it has forked the INVITE, and several have taken it.
-            let answer = self.read_answer(context.call, context.method, status, &bytes, true);
+            let answer = self.read_answer(context.call, passage, true);
             self.note_answer(now, context, Answer { session: None, ..answer });
         }
         if !self.may_respond(now, context, status, bytes.len()) {
@@ -99,20 +100,18 @@ impl Endpoint {
         self.transmit(Transmit { path: context.back, bytes });
     }
 
-    /// Sends the final response of a request, but for a 2xx to an INVITE.
+    /// Sends the final response of a request, but for a 2xx to an INVITE. It has this status, and the
+    /// call table is told this `answer`.
     pub(crate) fn pass_final(
         &mut self,
         now: Timestamp,
         context: &mut Context,
+        answer: Answer,
         status: u16,
         bytes: Buffer,
-        from_backend: bool,
     ) {
         let timing = self.transactions().timing;
         if context.server.is_pending() {
-            // What we answer ourselves says nothing of the other end but that it serves nobody now.
-            let told = if from_backend { status } else { status.max(503) };
-            let answer = self.read_answer(context.call, context.method, told, &bytes, from_backend);
             self.note_answer(now, context, answer);
         }
         let (server, dispatch) = context.server.on_sending(now, &timing, status);
@@ -120,7 +119,7 @@ impl Endpoint {
         if dispatch == Dispatch::Discard {
             return;
         }
-        if from_backend {
+        if answer.from_backend {
             self.counters.responses_forwarded.add(1);
         }
         context.last = Some(bytes[..].into());
@@ -151,7 +150,7 @@ impl Endpoint {
             Some(best) => {
                 let status = best.status;
                 let bytes = self.pool().copy(&best.into_bytes());
-                self.pass_final(at.now, context, status, bytes, true);
+                self.pass_final(at.now, context, Answer::new(status, true), status, bytes);
             }
             // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with
             // Status-Code of 408 to a non-INVITE request. As a consequence, an element that cannot
@@ -175,7 +174,9 @@ impl Endpoint {
                 self.routed_to = member.map(|member| member.pool);
                 let (source, request) = (context.back.remote, &live.request);
                 self.note_rejection(now, source, request, status, reason, reason.doc());
-                self.pass_final(now, context, status, bytes, false);
+                // It says nothing of the other end but that it serves nobody now.
+                let answer = Answer::new(status.max(503), false);
+                self.pass_final(now, context, answer, status, bytes);
             }
             // The lines that it would repeat have no room in a datagram.
             None => self.end_unanswered(now, context, status),
