@@ -47,7 +47,7 @@ impl BanList {
         self.lock().each(now).copied().collect()
     }
 
-    /// Bans that found no room, or gave way to others.
+    /// Bans without room in the list, or removed for others.
     pub fn overflowed(&self) -> u64 {
         self.lock().overflowed()
     }

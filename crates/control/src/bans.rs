@@ -60,7 +60,7 @@ impl Bans {
         Self { bans: Vec::new(), count_max, overflowed: 0 }
     }
 
-    /// Bans that found no room, or gave way to others.
+    /// Bans without room in the list, or removed for others.
     pub fn overflowed(&self) -> u64 {
         self.overflowed
     }

@@ -1,7 +1,7 @@
 //! How many bytes an address is sent that has never shown that it receives them.
 //!
 //! UDP sources can be forged, and responses are longer and more than their request. RFC 9000 §8.1:
-//! "prior to validating the client address, servers MUST NOT send more than three times as many bytes
+//! "Prior to validating the client address, servers MUST NOT send more than three times as many bytes
 //! as the number of bytes they have received." SIP cannot hold back as strictly: an INVITE is not
 //! repeated any more once it has had a 100, so its response must be sent however long it is. So of
 //! each transaction these responses are sent in any case: the first of each kind of provisional

@@ -1,11 +1,12 @@
 //! Who is believed to say who the caller is: RFC 3325.
 //!
-//! The trust domain (Spec(T), §2.3) is Tidegate, the back ends and the sources of `trust` and
+//! The trust domain (§1) is Tidegate, the back ends and the sources of `trust` and
 //! `trust_identity`. Tidegate authenticates nobody, so it asserts nothing itself.
 //!
-//! `P-Preferred-Identity` is a hint for the element that authenticates the caller, which is a back
-//! end: it goes there from anybody, and to nobody outside. `Privacy` is what a caller asks for
-//! himself, and passes.
+//! `P-Preferred-Identity` is a hint for the proxy that authenticates the caller. §6 has this proxy
+//! remove it "from any message it forwards"; here it is a back end. So Tidegate passes the hint of
+//! any source to back ends, and removes it from what it sends to elements that are not trusted.
+//! `Privacy` is a wish of the caller's own, and passes.
 
 use tidegate_sip::{HeaderName, Message, write_without};
 use tidegate_world::{Buffer, Path};
@@ -16,10 +17,10 @@ impl Endpoint {
     /// A request that came on `path` without the identity that it asserts, if it must not go on
     /// with that.
     ///
-    /// RFC 3325 §5, from memory: "If the proxy received the message from an element that it does not trust and
+    /// RFC 3325 §5: "If the proxy received the message from an element that it does not trust and
     /// there is a P-Asserted-Identity header present which contains a SIP or SIPS URI, the proxy
     /// MUST replace that SIP or SIPS URI with a single SIP or SIPS URI or remove this header
-    /// field." The same is said of a tel URI.
+    /// field." The next sentence says the same of a tel URI.
     pub(crate) fn disbelieve(&self, path: &Path, message: &Message<'_>) -> Option<Buffer> {
         if !message.has_identity() || self.addresses().believes(path) {
             return None;
@@ -33,11 +34,13 @@ impl Endpoint {
 
     /// A message about to leave on `path` without the identities that must not be told there.
     ///
-    /// RFC 3325 §5, from memory: "If it does not trust the element, then the proxy MUST examine the Privacy
-    /// header field (if present) to determine if the user requested that asserted identity
-    /// information be kept private." §7 of its value `id`: "a proxy MUST remove all
+    /// RFC 3325 §5: "If it does not trust the element, then the proxy MUST examine the Privacy header
+    /// field (if present) to determine if the user requested that asserted identity information be
+    /// kept private." §7 of its value `id`: "If this token is present, proxies MUST remove all the
     /// P-Asserted-Identity header fields before forwarding messages to elements that are not
-    /// trusted". §6: "A proxy MUST remove the user-provided P-Preferred-Identity header from any message it
+    /// trusted. If the Privacy header field value is set to "none" then the proxy MUST NOT remove
+    /// the P-Asserted-Identity header fields." Without Privacy it RECOMMENDS the same. §6: "The
+    /// proxy MUST remove the user-provided P-Preferred-Identity header from any message it
     /// forwards."
     pub(crate) fn keep_private(&self, path: &Path, bytes: Buffer) -> Buffer {
         if self.addresses().believes(path) {
@@ -68,11 +71,11 @@ impl Endpoint {
     }
 }
 
-/// Whether the caller has asked that nobody outside learns who he is: RFC 3325 §7. So it is taken
-/// if the message cannot be read.
+/// Whether the caller has asked that nobody outside learns who he is: RFC 3325 §9.3. A message that
+/// cannot be read counts as one that asks.
 fn asks_for_privacy(bytes: &[u8]) -> bool {
     let Ok(message) = Message::parse_head(bytes) else { return true };
-    // RFC 3323 §4.2: priv-values stand between semicolons.
+    // RFC 3323 §4.2: `Privacy-hdr = "Privacy" HCOLON priv-value *(";" priv-value)`. Some write commas.
     let mut lines = message.fields().filter(|field| field.name == HeaderName::Privacy);
     lines.any(|field| {
         let mut values = field.value.split(|b| matches!(b, b';' | b','));

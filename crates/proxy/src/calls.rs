@@ -12,6 +12,7 @@
 
 mod call;
 mod dialogs;
+mod entry;
 mod expired;
 mod rate;
 mod transaction;
@@ -28,6 +29,7 @@ use crate::amplification::Budget;
 use crate::shares::{Amount, Bucket, Shares, is_scarce};
 use call::TRANSACTION_MAX;
 pub(crate) use call::{Call, Member, Phase};
+pub use entry::{BackendOfCall, CallAnswer, CallEntry, CallState};
 use expired::{Expired, Links};
 use rate::Rates;
 pub(crate) use transaction::{Answer, Evidence, Transaction};

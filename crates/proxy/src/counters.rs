@@ -3,6 +3,7 @@
 use tidegate_control::{Reason, Tier};
 use tidegate_world::{Counter, Histogram};
 
+use crate::calls::CallAnswer;
 use crate::class::Class;
 use crate::gauges::Gauges;
 use crate::in_force::InForce;
@@ -106,6 +107,8 @@ pub struct Counters {
     pub in_force: InForce,
     /// Some of what was refused.
     pub refusals: Refusals,
+    /// The entries of the call that an operator asked for last.
+    pub call: CallAnswer,
     /// Messages that claim to belong to a call or a transaction, and do not.
     pub strays: Counter,
     /// Requests that repeat one seen before.

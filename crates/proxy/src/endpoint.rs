@@ -17,7 +17,7 @@ use tidegate_world::{
 
 use crate::amplification::Verified;
 use crate::branch::{LISTENERS_MAX, SHARDS_MAX};
-use crate::calls::{CallRef, Calls, Evidence, Member, Transaction};
+use crate::calls::{BackendOfCall, CallEntry, CallRef, Calls, Evidence, Member, Transaction};
 use crate::counters::{Counters, DropReason};
 use crate::headroom::Door;
 use crate::instead::status_of;
@@ -220,6 +220,16 @@ impl Endpoint {
 
     pub(crate) fn backend(&self, member: Member) -> &Backend {
         self.pickers[usize::from(member.pool)].backend(member.backend.into())
+    }
+
+    /// Returns the entries of the call table that have a Call-ID.
+    pub(crate) fn entries_of_call(&self, now: Timestamp, call_id: &[u8]) -> Vec<CallEntry> {
+        let fingerprint = self.keys.call.fingerprint(call_id);
+        self.calls.entries(now, fingerprint, |member, place| BackendOfCall {
+            pool: self.pool_settings(member.pool).pool.name().into(),
+            name: self.backend(member).name().into(),
+            address: self.backend(member).address_at(place),
+        })
     }
 
     /// Every back end of every pool.

@@ -22,7 +22,8 @@ pub(crate) struct Known {
     /// It belongs to no dialog, and is no ACK and no CANCEL.
     pub(crate) is_new: bool,
     /// It is an INVITE with the To-tag of a dialog that no call with its Call-ID has. An element
-    /// may take it for a new call: RFC 3261 §12.2.2, "If the UAS wishes to accept the request".
+    /// may take it for a new call: RFC 3261 §12.2.2, "Based on the To tag, the UAS MAY either accept
+    /// or reject the request."
     pub(crate) is_invented: bool,
     /// It is an ACK or a CANCEL that has nothing but the Call-ID in common with the call.
     pub(crate) is_stray: bool,

@@ -70,6 +70,7 @@ mod unreachable;
 mod verification;
 
 pub use branch::{LISTENERS_MAX, SHARDS_MAX};
+pub use calls::{BackendOfCall, CallAnswer, CallEntry, CallState};
 pub use class::Class;
 pub use counters::{Counters, DropReason, REPLIES};
 pub use gauges::{FlowCounters, Gauges, SojournGauges};

@@ -212,7 +212,7 @@ impl Addresses {
         }
     }
 
-    /// Whether who is at the other end of `path` is trusted with identities, RFC 3325 §2.3: back
+    /// Whether who is at the other end of `path` is trusted with identities, RFC 3325 §1: back
     /// ends, and sources of the listener.
     pub(crate) fn believes(&self, path: &Path) -> bool {
         if self.origin(path) != Origin::Stranger {

@@ -133,6 +133,12 @@ impl Proxy {
         self.counters.in_force.key_version.set(keys.current.version.into());
     }
 
+    /// Answers an operator who asks for a call, by [`Counters::call`].
+    pub fn look_up(&mut self, now: Timestamp, call_id: &[u8]) {
+        self.forget_looks();
+        self.counters.call.put(call_id, self.endpoint.entries_of_call(now, call_id));
+    }
+
     /// The time that an order takes is that of no message.
     fn forget_looks(&mut self) {
         self.in_service = None;

@@ -7,9 +7,9 @@ pub(crate) const CALL_TABLE_FULL: &str = "call table is full";
 /// The text of the 503 when the transaction table has no room.
 pub(crate) const TRANSACTION_TABLE_FULL: &str = "transaction table is full";
 /// The texts of the 503 when a source has its share of a table.
-pub(crate) const CALL_SHARE_USED: &str = "this source has its share of the call table";
+pub(crate) const CALL_SHARE_USED: &str = "this source has used its share of the call table";
 pub(crate) const TRANSACTION_SHARE_USED: &str =
-    "this source has its share of the transaction table";
+    "this source has used its share of the transaction table";
 /// The text of the 503 when the name of a back end has no address yet.
 pub(crate) const NO_ADDRESS: &str = "a back end has no address yet";
 
@@ -191,14 +191,16 @@ impl ReplyReason {
             Self::Extension => "The request requires an extension that Tidegate does not have.",
             Self::Breadth => "Max-Breadth does not suffice for the fork.",
             Self::NoCall => "The request belongs to a call that is not known.",
-            Self::Loop => "The request has been here, unchanged.",
+            Self::Loop => "The request has come back unchanged: a loop.",
             Self::Hops => "Max-Forwards is used up.",
             Self::Failed => "Every back end that was tried answered 503 or could not be reached.",
-            Self::TooLong => "The request would be longer than a datagram on its way out.",
+            Self::TooLong => "The forwarded request would be longer than a datagram.",
             Self::CallTable => "The call table is full of calls that are not over.",
             Self::TransactionTable => "The transaction table is full.",
             Self::NoAddress => "The name of a back end has no address yet.",
-            Self::Shed => "The request belongs to a call, and overload control sheds those too.",
+            Self::Shed => {
+                "The request belongs to a call, and overload control rejects those as well."
+            }
             Self::Other => "Another reason: the text of the rejection says which.",
             Self::Work(reason) => reason.doc(),
         }

@@ -252,8 +252,8 @@ impl Endpoint {
             if found.own > OWN_ROUTES_MAX {
                 return Err(Instead::Reply(400, "too many Routes lead here"));
             }
-            // RFC 5658 §6.2 has a proxy with two interfaces record both; the URI that is taken off
-            // last names the interface toward the next hop.
+            // RFC 5658 §5: "a proxy MAY remove two Route headers instead of one when using the double
+            // Record-Routing." The one that is taken off last names the interface toward the next hop.
             if found.own > 1 {
                 found.egress = self.addresses().named(&uri);
             }

@@ -32,7 +32,7 @@ fn at(from: &str, text: &str) -> String {
     text.replace("198.51.100.7:5060", from)
 }
 
-/// RFC 9000 §8.1: "prior to validating the client address, servers MUST NOT send more than three
+/// RFC 9000 §8.1: "Prior to validating the client address, servers MUST NOT send more than three
 /// times as many bytes as the number of bytes they have received."
 #[test]
 fn rfc3261_17_2_1_timer_g_repeats_little_to_who_never_acknowledges() {

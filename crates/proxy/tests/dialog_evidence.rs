@@ -63,8 +63,9 @@ fn an_invented_to_tag_on_a_known_call_id_is_new_work_and_goes_nowhere() {
     }
 }
 
-// With the token of the caller's own call: what an element behind may take for another call (RFC
-// 3261 §12.2.2, "If the UAS wishes to accept the request") counts as one.
+// With the token of the caller's own call: a request that an element behind may take for another call
+// counts as one. RFC 3261 §12.2.2: "Based on the To tag, the UAS MAY either accept or reject the
+// request."
 #[test]
 fn an_invented_to_tag_with_a_token_takes_a_lease() {
     for mode in MODES {
@@ -197,7 +198,7 @@ fn a_bye_with_a_wrong_tag_ends_no_call() {
     }
 }
 
-// RFC 3261 §12.2.2: "If the remote sequence number is not empty, but the sequence number of the
+// RFC 3261 §12.2.2: "If the remote sequence number was not empty, but the sequence number of the
 // request is lower than the remote sequence number, the request is out of order and MUST be
 // rejected with a 500 (Server Internal Error) response." The dialog is still there.
 #[test]

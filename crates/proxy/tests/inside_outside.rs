@@ -1,7 +1,7 @@
 //! Listeners inside and outside: a request leaves by the one that reaches its target.
 //!
 //! A socket that is bound to the outside address sends from there, whatever the route: nothing that
-//! leaves by it reaches the inside. RFC 5658 recommends that a proxy between two networks records
+//! leaves by it reaches the inside. RFC 5658 §4 recommends that a proxy between two networks records
 //! both of its addresses (double Record-Route).
 
 mod script;

@@ -74,8 +74,9 @@ fn copies_say_no_more_than_the_first() {
     assert!(sent.iter().all(|sent| sent.all("P-Asserted-Identity").is_empty()));
 }
 
-/// §5: "When a proxy receives a message from a node it trusts, it can use the information in the
-/// P-Asserted-Identity header field, if any, as if it had authenticated the user itself."
+/// §5: "If the proxy receives a message (request or response) from a node that it trusts, it can use
+/// the information in the P-Asserted-Identity header field, if any, as if it had authenticated the
+/// user itself."
 #[test]
 fn what_a_trusted_source_asserts_is_kept() {
     let mut s = believing();
@@ -88,8 +89,11 @@ fn what_a_trusted_source_asserts_is_kept() {
     assert_eq!(s.status(CALLER, &relayed), 403);
 }
 
-/// §7: "a proxy MUST remove all P-Asserted-Identity header fields before forwarding messages to
-/// elements that are not trusted" if `Privacy` has `id`; without, they are not removed.
+/// §7 of the value `id`: "If this token is present, proxies MUST remove all the P-Asserted-Identity
+/// header fields before forwarding messages to elements that are not trusted. If the Privacy header
+/// field value is set to "none" then the proxy MUST NOT remove the P-Asserted-Identity header
+/// fields." Without Privacy: "It is RECOMMENDED that the P-Asserted-Identity header fields SHOULD NOT
+/// be removed unless local privacy policies prevent it".
 #[test]
 fn whoever_wants_to_be_private_is_not_told_to_strangers() {
     for mut s in proxies() {
@@ -105,7 +109,7 @@ fn whoever_wants_to_be_private_is_not_told_to_strangers() {
         let hidden = out(&of("c3", &format!("{ASSERTED}{PRIVACY}{PREFERRED}")));
         assert!(hidden.all("P-Asserted-Identity").is_empty());
         assert_eq!(hidden.all("Privacy"), ["user; ID ;critical"]);
-        // §6: "A proxy MUST remove the user-provided P-Preferred-Identity header from any message
+        // §6: "The proxy MUST remove the user-provided P-Preferred-Identity header from any message
         // it forwards."
         assert!(hidden.all("P-Preferred-Identity").is_empty());
     }

@@ -47,7 +47,7 @@ fn one_source_with_long_requests_leaves_room_for_others() {
         if !is_forwarded(&sent) {
             assert_eq!(sent.len(), 1);
             assert_eq!(sent[0].start(), "SIP/2.0 503 Service Unavailable");
-            assert!(sent[0].text.contains("this source has its share"), "{}", sent[0].text);
+            assert!(sent[0].text.contains("this source has used its share"), "{}", sent[0].text);
         }
     }
     let held = s.counters.transaction_bytes.get() as usize;

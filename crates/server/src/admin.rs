@@ -2,6 +2,7 @@
 //! shards are, it answers, and however busy it is, they do not notice.
 
 mod backends;
+mod calls;
 mod connection;
 mod keys;
 mod origin;

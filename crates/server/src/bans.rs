@@ -13,7 +13,7 @@ use crate::metrics::{Family, Metrics};
 
 static BANS: Family = Family::gauge("bans", "Sources that are banned now");
 static UNBANNED: Family =
-    Family::counter("bans_overflowed", "Bans that found no room, or gave way to others");
+    Family::counter("bans_overflowed", "Bans without room in the list, or removed for others");
 
 /// Adds how many are banned.
 pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {

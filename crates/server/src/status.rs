@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use serde_json::{Value, json};
 use tidegate_balance as balance;
 use tidegate_control::{Bucket, Reason};
-use tidegate_proxy::{Class, Counters, DropReason, Gauges, REPLIES};
+use tidegate_proxy::{CallEntry, Class, Counters, DropReason, Gauges, REPLIES};
 use tidegate_world::{Counter, Timestamp};
 
 use crate::admin::Status;
@@ -127,6 +127,22 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
     };
     let backends: Value = pool.backends().iter().map(backend).collect();
     json!({ "name": pool.name(), "free_calls": pool.free_calls(now), "backends": backends })
+}
+
+/// What a shard holds of a call.
+pub(crate) fn call(shard: usize, entry: &CallEntry) -> Value {
+    json!({
+        "shard": shard,
+        "state": entry.state.name(),
+        "pool": entry.backend.pool,
+        "backend": entry.backend.name,
+        "address": entry.backend.address,
+        "age_s": entry.age.as_secs_f64(),
+        "left_s": entry.left.as_secs_f64(),
+        "source": entry.source.map(|source| source.to_string()),
+        "tier": entry.tier.name(),
+        "counted": entry.is_counted,
+    })
 }
 
 /// Where a host name leads, and what became of the questions for it.

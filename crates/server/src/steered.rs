@@ -46,6 +46,10 @@ impl Steered {
                 let pools = self.fleet.enlist(now, self.heard, &musters(&config));
                 self.proxy.reform(now, pool_settings(&pools, &config), config.route)
             }
+            Order::Call(call_id) => {
+                self.proxy.look_up(now, call_id.as_bytes());
+                true
+            }
         }
     }
 }

@@ -172,6 +172,29 @@ impl Steering {
         Ok(wanted.given)
     }
 
+    /// Asks the shards what their call tables hold of a call. Returns the number of the order: when
+    /// it [was heard](Self::was_heard), [`calls`](Self::calls) has the answers.
+    ///
+    /// # Errors
+    /// When the order cannot be given.
+    pub fn look_up(&self, call_id: &str) -> Result<u64, NotSteered> {
+        let mut wanted = self.wanted();
+        self.give(&mut wanted, order::call_text(call_id).as_bytes())?;
+        Ok(wanted.given)
+    }
+
+    /// Takes the answers of the shards to the last [`look_up`](Self::look_up): the entries, and
+    /// whether all shards have answered.
+    pub fn calls(&self, call_id: &str) -> (Value, bool) {
+        let answers = self.shards.iter().map(|shard| shard.proxy.call.take(call_id.as_bytes()));
+        let answers: Vec<_> = answers.collect();
+        let is_complete = answers.iter().all(Option::is_some);
+        let entries = answers.into_iter().enumerate().flat_map(|(shard, entries)| {
+            entries.into_iter().flatten().map(move |entry| status::call(shard, &entry))
+        });
+        (entries.collect(), is_complete)
+    }
+
     /// The back ends at `now`, pool by pool.
     pub fn pools(&self, now: Timestamp) -> Value {
         status::pools(&self.fleet, now)

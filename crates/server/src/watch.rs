@@ -155,8 +155,8 @@ static COUNTED: [Counted; 13] = [
         begins: "a queue of messages is full",
         of: "messages dropped",
         count: |shard| {
-            let whys = [DropReason::QueueFull, DropReason::Unverified];
-            whys.iter().map(|&why| shard.proxy.dropped(why).get()).sum()
+            let dropped = |why| shard.proxy.dropped(why).get();
+            dropped(DropReason::QueueFull) + dropped(DropReason::Unverified)
         },
     },
     Counted {
@@ -186,7 +186,7 @@ static COUNTED: [Counted; 13] = [
     },
     Counted {
         begins: "the table of sources is full",
-        of: "times a source was not told apart",
+        of: "times a source had no entry",
         count: |shard| shard.proxy.overload.sources_overflowed.get(),
     },
     Counted {
@@ -416,7 +416,7 @@ fn cause(
             if counts.unreachable > before.unreachable {
                 "nobody listens there (ICMP port unreachable)"
             } else if counts.probes_failed > before.probes_failed {
-                "a probe was not answered well"
+                "a probe got no acceptable answer"
             } else if counts.rejections > before.rejections {
                 "it answered 503"
             } else {

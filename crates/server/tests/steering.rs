@@ -51,7 +51,11 @@ struct Running {
 
 impl Running {
     fn start(with_shard: bool) -> Self {
-        let config = Config::parse(Path::new("f"), CONFIGURATION.as_bytes());
+        Self::start_with(CONFIGURATION, with_shard)
+    }
+
+    fn start_with(configuration: &str, with_shard: bool) -> Self {
+        let config = Config::parse(Path::new("f"), configuration.as_bytes());
         let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
         let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
         let keys = Secret::of([1; 32]);
@@ -262,6 +266,57 @@ fn without_a_shard_that_could_hear_it_no_order_is_taken() {
     let (status, said) = running.put("overload.law = \"pi\"");
     assert_eq!(status, 503, "{said}");
     assert_eq!(running.get("/overload")["law"]["name"], "occ");
+}
+
+#[test]
+fn a_call_in_progress_is_shown_with_its_back_end_state_and_source() {
+    let socket = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        socket
+    };
+    let (caller, callee) = (socket(), socket());
+    let (from, backend) = (caller.local_addr().unwrap(), callee.local_addr().unwrap());
+    let running =
+        Running::start_with(&CONFIGURATION.replace("127.0.0.1:9", &backend.to_string()), true);
+    let show = || running.get("/calls/in%2Dprogress%40h");
+    let hold = |socket: &UdpSocket| {
+        let mut bytes = [0; 4000];
+        let (length, _) = socket.recv_from(&mut bytes).unwrap();
+        String::from_utf8(bytes[..length].to_vec()).unwrap()
+    };
+    let invite = format!(
+        "INVITE sip:bob@{sip} SIP/2.0\r\nVia: SIP/2.0/UDP {from};branch=z9hG4bK1\r\n\
+         From: <sip:a@{from}>;tag=1\r\nTo: <sip:bob@{sip}>\r\nCall-ID: in-progress@h\r\n\
+         CSeq: 1 INVITE\r\nContact: <sip:a@{from}>\r\nMax-Forwards: 70\r\nContent-Length: 0\r\n\r\n",
+        sip = running.sip
+    );
+    caller.send_to(invite.as_bytes(), running.sip).unwrap();
+    let forwarded = hold(&callee);
+    let page = show();
+    assert_eq!((&page["complete"], page["calls"].as_array().unwrap().len()), (&true.into(), 1));
+    let entry = &page["calls"][0];
+    assert_eq!((&entry["state"], &entry["shard"]), (&"trying".into(), &0.into()));
+    assert_eq!((&entry["pool"], &entry["counted"]), (&"app".into(), &true.into()));
+    assert_eq!(entry["backend"], backend.to_string());
+    assert_eq!(entry["address"], backend.to_string());
+    assert_eq!(entry["source"], "127.0.0.1/32");
+    assert!(entry["age_s"].as_f64().unwrap() < 30.0 && entry["left_s"].as_f64().unwrap() > 0.0);
+
+    let headers = forwarded.split_once("\r\n").unwrap().1;
+    let headers = headers.replace(">\r\nCall-ID", ">;tag=2\r\nCall-ID");
+    let ok = format!("SIP/2.0 200 OK\r\n{headers}");
+    callee.send_to(ok.as_bytes(), running.sip).unwrap();
+    while !hold(&caller).starts_with("SIP/2.0 200") {}
+    assert_eq!(show()["calls"][0]["state"], "unacknowledged");
+    let other = running.get("/calls/another");
+    assert_eq!((&other["complete"], &other["calls"]), (&true.into(), &Value::Array(Vec::new())));
+}
+
+#[test]
+fn without_a_shard_the_page_of_a_call_says_that_it_is_not_complete() {
+    let page = Running::start(false).get("/calls/a");
+    assert_eq!((&page["complete"], &page["calls"]), (&false.into(), &Value::Array(Vec::new())));
 }
 
 #[test]

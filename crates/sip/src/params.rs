@@ -3,7 +3,7 @@
 use memchr::memchr3;
 
 use crate::lexical::{
-    find, find_by_words, is_space, is_token, quoted_end, run, trim_end, trim_start,
+    find, find_by_words, is_space, is_token, quoted_end, run, trim, trim_end, trim_start,
 };
 
 /// A list `;name=value;name`, read only when asked. Text that is no parameter is
@@ -57,6 +57,15 @@ impl<'a> Params<'a> {
     /// not empty.
     #[inline]
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
+        // Mostly it is the first one, and written like this.
+        if let [b';', first @ ..] = self.text
+            && let Some([b'=', value @ ..]) = first.strip_prefix(name.as_bytes())
+        {
+            let value = trim(&value[..find(b';', value).unwrap_or(value.len())]);
+            if value.first() != Some(&b'"') {
+                return (!value.is_empty()).then_some(value);
+            }
+        }
         self.get(name).flatten().filter(|value| !value.is_empty())
     }
 
@@ -265,6 +274,15 @@ mod tests {
             prop_assert!(is_complete || !params.is_plain(), "{text:?}");
             prop_assert_eq!(params.is_complete(), is_complete);
             prop_assert_eq!(params.is_well_formed(), !params.has_bad_name() && !params.misquotes());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_parameter_is_found_like_the_others(text in "(;[ab]|[=; \"]){0,8}") {
+            let params = Params::new(text.as_bytes());
+            let value = params.get("a").flatten().filter(|value| !value.is_empty());
+            prop_assert_eq!(params.value("a"), value);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The tags of a message, found without reading the rest of its headers.
 
 use crate::field::{Line, first_line};
-use crate::lexical::{find, trim};
+use crate::lexical::trim;
 use crate::start::skip_blank;
 use crate::{HeaderName, NameAddr, Params};
 
@@ -45,10 +45,6 @@ pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
         Some(bracket) if line[bracket] == b'>' => &line[bracket + 1..],
         _ => NameAddr::parse(Line::read(line, 0).ok()??.value(line))?.params.text(),
     };
-    // Mostly there is nothing else.
-    if let Some(value) = params.strip_prefix(b";tag=") {
-        return Some(trim(&value[..find(b';', value).unwrap_or(value.len())]));
-    }
     Some(Params::new(trim(params)).value("tag").unwrap_or_default())
 }
 

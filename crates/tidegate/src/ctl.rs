@@ -59,7 +59,7 @@ enum Command {
     /// Show some of the latest rejections: who called whom, and why the call was rejected
     #[command(alias = "refusals")]
     Rejections,
-    /// Show why a call was rejected, if its rejection is still kept
+    /// Show a call: its back end, state, age and source, and why it was rejected
     Call {
         /// Its Call-ID
         call_id: String,

@@ -125,7 +125,7 @@ fn start(config: &Config, record: Option<&RecordTo>) -> Result<Ending, RunError>
     serve(config, &state_dir, record, &signals, |event| match event {
         Event::Started(started) => tell_started(&started),
         Event::Acted(act) => say(&act.to_string()),
-        Event::Ignored(name) => say(&format!("ignored {name}, which asks for nothing here")),
+        Event::Ignored(name) => say(&format!("ignored {name}: Tidegate does not use this signal")),
         Event::Observed(observation) => say(&observation.to_string()),
     })
 }

@@ -40,6 +40,11 @@ pub(super) const OPEN_MAX: usize = 4;
 /// Transactions of one call remembered after they are over.
 const CLOSED_MAX: usize = 4;
 
+/// The seconds until `now`.
+pub(super) fn second(now: Timestamp) -> u32 {
+    (now.as_nanos() / 1_000_000_000) as u32
+}
+
 /// Which back end of which pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Member {
@@ -86,6 +91,8 @@ pub(crate) struct Call {
     pub(crate) budget: Budget,
     /// Whose share of the table it is of, if it was counted when it began.
     pub(super) share: Option<Bucket>,
+    /// The second in which the entry was made.
+    pub(super) began_s: u32,
     pub(super) deadline: Timestamp,
     /// When the session expires unless it is refreshed; `NEVER` without a session timer.
     expires: Timestamp,
@@ -120,6 +127,7 @@ impl Call {
             caller: 0,
             budget: Budget::default(),
             share: None,
+            began_s: second(now),
             deadline: now + TRANSACTION_MAX,
             expires: Timestamp::NEVER,
             dialogs: Dialogs::default(),

@@ -18,9 +18,8 @@ pub(crate) enum Reason {
 impl Reason {
     /// Copies the Reason of a received CANCEL.
     ///
-    /// RFC 3326 §2, from memory: "Proxies generating a CANCEL request upon reception of a CANCEL from the
-    /// previous hop that contains a Reason header field SHOULD copy it into the new CANCEL
-    /// request."
+    /// RFC 3326 §2: "Proxies generating a CANCEL request upon reception of a CANCEL from the previous
+    /// hop that contains a Reason header field SHOULD copy it into the new CANCEL request."
     pub(crate) fn copied(cancel: &Message<'_>) -> Self {
         let mut lines = Vec::new();
         for field in cancel.fields().filter(|field| field.name == HeaderName::Reason) {
@@ -43,8 +42,8 @@ impl Reason {
     ///
     /// RFC 3326 §3.1: "A proxy forks an INVITE request and one of the branches returns a 200 (OK).
     /// The forking proxy includes this status code in a Reason header field in the CANCEL request
-    /// that it sends to the rest of the branches." Its example is
-    /// `SIP ;cause=200 ;text="Call completed elsewhere"`.
+    /// that it sends to the rest of the branches." §2 has the examples
+    /// `SIP ;cause=200 ;text="Call completed elsewhere"` and `SIP ;cause=600 ;text="Busy Everywhere"`.
     fn answered(status: u16) -> String {
         let text = if status < 300 { "Call completed elsewhere" } else { reason(status) };
         let cause = if status < 300 { 200 } else { status };

@@ -16,8 +16,8 @@ use tidegate_io::Clock;
 use tidegate_proxy::Overload;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::backends;
 use super::connection::Peer;
+use super::{backends, calls};
 use crate::acts::{Acts, Asked, Outcome};
 use crate::config::order::Refused;
 use crate::key::Keeper;
@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// What operators see and change of a running process.
 pub struct Controls {
-    /// For `/overload`, `/backends` and `/reload`.
+    /// For `/overload`, `/backends`, `/calls` and `/reload`.
     pub steering: Arc<Steering>,
     /// For `/rejections` and `/calls`.
     pub refusals: Refusals,
@@ -69,22 +69,19 @@ pub(super) fn router(controls: Controls) -> Router {
     let lift = move |Extension(Peer(peer)): Extension<Peer>, Path(address): Path<String>| async move {
         lift(&lifted, peer, &address)
     };
-    let (kept, asked) = (Arc::clone(&controls), controls);
+    let (kept, calls) = (Arc::clone(&controls), calls::router(controls));
     let rejections =
         move || async move { json(StatusCode::OK, &kept.refusals.read(kept.clock.now())) };
-    let call = move |Path(call_id): Path<String>| async move {
-        json(StatusCode::OK, &asked.refusals.of_call(asked.clock.now(), &call_id))
-    };
     Router::new()
         .route("/overload", get(show).put(change))
         .route("/laws", get(|| async { json(StatusCode::OK, &laws::all()) }))
         .route("/rejections", get(rejections.clone()))
         // Its name before version 1.
         .route("/refusals", get(rejections))
-        .route("/calls/{call_id}", get(call))
         .route("/bans", get(banned))
         .route("/bans/{address}", delete(lift))
         .merge(backends)
+        .merge(calls)
         .merge(keys)
 }
 
@@ -133,18 +130,23 @@ pub(super) async fn heeded(
             return Err(refused(why));
         }
     };
+    let (outcome, status) = match is_heard(controls, number).await {
+        true => (Outcome::Done, StatusCode::OK),
+        false => (Outcome::Ordered, StatusCode::ACCEPTED),
+    };
+    controls.acts.tell(asked, outcome);
+    Ok(status)
+}
+
+/// Waits until every shard has heard the order of this number; `false` if one has not in time.
+pub(super) async fn is_heard(controls: &Controls, number: u64) -> bool {
     let deadline = Instant::now() + HEED_WAIT;
     let mut heard = controls.steering.was_heard(number);
     while !heard && Instant::now() < deadline {
         sleep(LOOK).await;
         heard = controls.steering.was_heard(number);
     }
-    let (outcome, status) = match heard {
-        true => (Outcome::Done, StatusCode::OK),
-        false => (Outcome::Ordered, StatusCode::ACCEPTED),
-    };
-    controls.acts.tell(asked, outcome);
-    Ok(status)
+    heard
 }
 
 fn refused(why: NotSteered) -> Response {

@@ -1,7 +1,7 @@
 //! Orders: what an operator has changed in a running process, in the words of its configuration.
 //!
-//! There are three, told apart by their tables: a whole configuration, of which pools and routes
-//! are taken on; a `[duty]` of a back end; and laws.
+//! There are four, told apart by their tables: a whole configuration, of which pools and routes
+//! are taken on; a `[duty]` of a back end; the question for a `[call]`; and laws.
 //!
 //! The last is the text of the table `[overload]`, as it would stand in the configuration. Of
 //! what is in it `law` with `[overload.params]`, and `[overload.shadow]`, can be changed while
@@ -54,6 +54,35 @@ static DUTY_ORDER: Table = Table {
     reserved: &[],
 };
 
+static CALL_ORDER: Table = Table {
+    header: "",
+    name: "",
+    count: 0..=1,
+    doc: "",
+    knobs: &[],
+    tables: &[&CALL],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+static CALL: Table = Table {
+    header: "[call]",
+    name: "call",
+    count: 1..=1,
+    doc: "",
+    knobs: &[&CALL_ID],
+    tables: &[],
+    has_free_keys: false,
+    reserved: &[],
+};
+
+static CALL_ID: Knob<Text<String>> = Knob {
+    name: "call_id",
+    shape: Text { what: "a Call-ID", parse: |text| Ok(text.to_owned()) },
+    absent: Absent::Required,
+    doc: "",
+};
+
 static DUTY: Table = Table {
     header: "[duty]",
     name: "duty",
@@ -95,6 +124,8 @@ pub enum Order {
     Duty(String, Duty),
     /// The configuration whose pools and routes shall hold.
     Reload(Box<Config>),
+    /// Answer what the call table holds of the call with this Call-ID.
+    Call(String),
 }
 
 /// The laws that shall be in force.
@@ -121,7 +152,7 @@ impl From<Diagnostics> for Refused {
     }
 }
 
-/// What was given to a shard: by [`text`], by [`duty_text`], or a configuration as it was read.
+/// What was given to a shard: by [`text`], by [`duty_text`], by [`call_text`], or a configuration as it was read.
 ///
 /// # Errors
 /// When it is not understood: it was written by another version.
@@ -133,6 +164,9 @@ pub fn given(text: &[u8]) -> Result<Order, Diagnostics> {
     }
     if document.table().contains_key(DUTY.name) {
         return given_duty(&document);
+    }
+    if document.table().contains_key(CALL.name) {
+        return given_call(&document);
     }
     let mut report = Report::default();
     let root = Section::root(&ORDER, document.table(), &mut report);
@@ -156,6 +190,23 @@ fn given_duty(document: &Document<'_>) -> Result<Order, Diagnostics> {
         Some((backend, duty)) if report.is_empty() => Ok(Order::Duty(backend, duty)),
         _ => Err(document.refuse(report)),
     }
+}
+
+fn given_call(document: &Document<'_>) -> Result<Order, Diagnostics> {
+    let mut report = Report::default();
+    let root = Section::root(&CALL_ORDER, document.table(), &mut report);
+    let read = |section: &Section<'_, '_>, report: &mut Report| section.value(&CALL_ID, report);
+    match root.read_one(&CALL, read, &mut report) {
+        Some(call_id) if report.is_empty() => Ok(Order::Call(call_id.into_inner())),
+        _ => Err(document.refuse(report)),
+    }
+}
+
+/// Returns the order by which shards answer what they hold of a call.
+pub fn call_text(call_id: &str) -> String {
+    // A string of JSON is one of TOML, but for DEL, which TOML wants escaped.
+    let quoted = Value::from(call_id).to_string().replace('\u{7f}', "\\u007f");
+    format!("[call]\ncall_id = {quoted}\n")
 }
 
 /// The order by which a back end gets another duty: `enable`, `drain` or `disable`. It is not
@@ -187,6 +238,17 @@ mod tests {
         let wrong = given(duty_text("a\"b", "rest").as_bytes()).unwrap_err().to_string();
         assert!(wrong.contains("`duty` has no choice `rest`"), "{wrong}");
         assert!(given(b"[duty]\nduty = \"drain\"\n").is_err());
+    }
+
+    #[test]
+    fn any_call_id_can_be_asked_for() {
+        for call_id in ["a@192.0.2.1", "", "\"]\n[duty]\r\t\u{0}\\u", "\u{7f}\u{1f600}é"] {
+            let Ok(Order::Call(asked)) = given(call_text(call_id).as_bytes()) else {
+                panic!("{call_id:?}")
+            };
+            assert_eq!(asked, call_id);
+        }
+        assert!(given(b"[call]\n").is_err());
     }
 
     #[test]

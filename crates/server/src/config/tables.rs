@@ -163,7 +163,7 @@ pub(super) static MESSAGE_MEMORY_MAX_MB: Knob<Whole> = Knob {
     absent: Absent::Means(
         "a quarter of the machine's memory, or of what its control group may use, if that is less",
     ),
-    doc: "Megabytes that messages may take which are held: three quarters are for transactions \
+    doc: "Megabytes of memory for the messages that are held: three quarters for transactions \
           (about 3 KiB each, more where messages are longer), one quarter for messages longer \
           than 2 KiB that wait for service.",
 };
@@ -172,10 +172,10 @@ pub(super) static AMPLIFICATION_MAX: Knob<Whole> = Knob {
     name: "amplification_max",
     shape: Whole(0..=1000),
     absent: Absent::Default("3"),
-    doc: "Times the bytes of a request up to which responses to it are sent, repetitions included, \
-          to an address that has never acknowledged anything and may be forged (RFC 9000 §8.1 has \
-          3). The first response of each kind and one repetition of the final one are sent in any \
-          case. 0: any number.",
+    doc: "How many times the bytes of a request its responses may have, repetitions included, if \
+          their target has never acknowledged a response, so that it may be forged (3 in RFC 9000 \
+          §8.1). The first response of each kind and one repetition of the final response are sent \
+          in any case. 0: no limit.",
 };
 
 pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {
@@ -191,9 +191,9 @@ pub(super) static REMOVED_BACKEND_SECONDS: Knob<Whole> = Knob {
     name: "removed_backend_seconds",
     shape: Whole(0..=604_800),
     absent: Absent::Default("10_800"),
-    doc: "Seconds for which requests within a dialog still reach a back end that was taken out of the \
-          configuration, also after a restart: `state_dir` keeps its address. A back end that is known \
-          by name is forgotten at the restart.",
+    doc: "Seconds for which requests within a dialog still reach a back end that was removed from the \
+          configuration, also after a restart: `state_dir` keeps its address. A back end with a host \
+          name is forgotten at the restart.",
 };
 
 pub(super) static QUEUE_MAX: Knob<Whole> = Knob {
@@ -228,9 +228,10 @@ pub(super) static GSO: Knob<Flag> = Knob {
     name: "gso",
     shape: Flag,
     absent: Absent::Default("true"),
-    doc: "Whether messages of one length to one destination are handed to the kernel as one and cut \
-          apart on the way (`UDP_SEGMENT`), for less work a message. A capture on this machine may \
-          show them as one packet: `false` sends each by itself.",
+    doc: "Whether Tidegate hands messages of one length to one destination to the kernel as one \
+          packet, which the kernel or the network card splits (`UDP_SEGMENT`): less work for each \
+          message. A capture on this machine may show them as one packet; `false` sends each message \
+          by itself.",
 };
 
 pub(super) static SERVER_NAME: Knob<Text<String>> = Knob {
@@ -240,8 +241,8 @@ pub(super) static SERVER_NAME: Knob<Text<String>> = Knob {
         parse: word::server_name,
     },
     absent: Absent::Means("`Tidegate/` and the version"),
-    doc: "What stands in the Server header of responses that Tidegate itself generates (RFC 3261 \
-          §20.35), and in the User-Agent of its probes. `\"\"` leaves both out.",
+    doc: "The value of the Server header in responses that Tidegate itself generates (RFC 3261 \
+          §20.35), and of the User-Agent header in its probes. `\"\"` leaves both out.",
 };
 
 pub(super) static ADMIN: Table = Table {

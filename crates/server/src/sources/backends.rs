@@ -64,12 +64,12 @@ static TRANSITIONS: Family = Family::counter(
 );
 static FINALS: Family = Family::counter(
     "backend_responses",
-    "Requests that the back end has answered finally, probes excepted, by the status, or its class \
+    "Final responses of the back end, one for each request, except those to probes, by status or class \
      where RFC 6076 does not tell it apart",
 );
 static RESPONSE_TIME: Family = Family::histogram(
     "backend_response_time",
-    "Time until the first response other than 100 to an INVITE that begins a call, but for 5xx",
+    "Time from an INVITE that begins a call to the first response other than 100, except 5xx",
 )
 .in_unit(Unit::Seconds);
 static ALONE: [Number<Backend>; 6] = [
@@ -92,8 +92,8 @@ static ALONE: [Number<Backend>; 6] = [
     (
         Family::counter(
             "backend_spared",
-            "Requests that the back end was given although it was busy or down by what requests had \
-             shown, because too many of its pool were",
+            "Requests sent to the back end although requests alone had made it busy or down, \
+             because too many of its pool were",
         ),
         |b| b.spared().into(),
     ),

@@ -52,13 +52,13 @@ static RECEIVED: Family = Family::counter(
 );
 static DROPPED: Family = Family::counter("messages_dropped", "SIP messages dropped, by reason");
 static REPLIED: Family =
-    Family::counter("replies", "Responses made by the proxy itself, by status and reason");
+    Family::counter("replies", "Responses that the proxy itself generates, by status and reason");
 static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages forwarded, by kind");
 
 static NO_ROOM: Family = Family::counter(
     "table_refusals",
-    "New requests rejected with 503 because a table is full, or because their source has its share \
-     of it",
+    "New requests rejected with 503 because a table is full, or because their source has used its \
+     share of it",
 );
 static TRANSACTION_BYTES: Family =
     Family::gauge("transactions_held", "Memory that transactions and their messages take")
@@ -108,7 +108,7 @@ static ALONE: [Number<Counters>; 20] = [
     (
         Family::counter(
             "probes_out_of_turn",
-            "Probes sent because a silence or an unproven ICMP error spoke against a back end",
+            "Probes sent out of turn, because of a silence or an ICMP error without proof",
         ),
         |c| c.questions.get().into(),
     ),
@@ -130,7 +130,7 @@ static ALONE: [Number<Counters>; 20] = [
     (
         Family::counter(
             "responses_withheld",
-            "Responses not sent to an address that has never acknowledged one, whose request was \
+            "Responses withheld from an address that has never acknowledged one and whose request was \
              much shorter",
         ),
         |c| c.responses_withheld.get().into(),

@@ -88,7 +88,7 @@ static SOJOURN: Family = Family::gauge(
 .in_unit(Unit::Seconds);
 static WAITED: Family = Family::histogram(
     "waited",
-    "Time from arrival to the start of service of what was served, by kind of work",
+    "Time from the arrival of a message to the start of its service, by kind of work",
 )
 .in_unit(Unit::Seconds);
 static SERVICE: Family =

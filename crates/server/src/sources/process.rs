@@ -14,7 +14,7 @@ static RESIDENT: Family =
 static OPEN_FDS: Family = Family::gauge("open_fds", "File descriptors that the process has open");
 static MAX_FDS: Family = Family::gauge("max_fds", "File descriptors that it may have open");
 static START: Family =
-    Family::gauge("start_time", "When the process started, since the epoch").in_unit(Unit::Seconds);
+    Family::gauge("start_time", "Start of the process, since the epoch").in_unit(Unit::Seconds);
 
 /// Adds what can be read of the process.
 pub(crate) fn add(samples: &mut Samples) {

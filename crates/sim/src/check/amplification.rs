@@ -3,7 +3,7 @@
 //! Over UDP the source of a request may be forged, so what a proxy sends to an address may be sent
 //! to a victim. Until somebody at the address has shown that it hears what is sent there (by a request
 //! with a To-tag that was sent there, or by a response), a proxy sends no more than [`FACTOR`] times the
-//! bytes that came from there, as QUIC does (RFC 9000 §8.1: "three times the amount of data"), and the
+//! bytes that came from there, as QUIC does (RFC 9000 §8: "three times the amount of data"), and the
 //! first responses. Repetitions of final responses count.
 //!
 //! Asserted of addresses where strangers are, or nobody: crowds and back ends acknowledge what they

@@ -214,15 +214,25 @@ pub(super) fn rejections(kept: &Value) -> String {
     out
 }
 
-/// What is known of a call: why it was rejected.
+/// What is known of a call: its entries in the call tables, and why it was rejected.
 pub(super) fn call(call: &Value) -> String {
-    let mut rows = items(&call["rejections"]).peekable();
-    if rows.peek().is_none() {
-        return "no rejection of this call is kept: it was not rejected by Tidegate, or too long ago, \
-                or among more than are kept of a second\n"
-            .to_owned();
+    let mut out: String = items(&call["calls"]).map(entry).collect();
+    let is_held = !out.is_empty();
+    if call["complete"] == false {
+        out += "a shard did not answer in time: it may have the call in its table\n";
+    } else if !is_held {
+        out += "no call table has this call: it has been over for longer than 32 seconds, or it \
+                came to no back end\n";
     }
-    let mut out = String::new();
+    let mut rows = items(&call["rejections"]).peekable();
+    match (rows.peek().is_none(), is_held) {
+        (false, _) => {}
+        (true, true) => out += "no rejection of this call is kept\n",
+        (true, false) => {
+            out += "no rejection of this call is kept: it was not rejected by Tidegate, or too long \
+                    ago, or among more than are kept of a second\n";
+        }
+    }
     for one in rows {
         let status = one["status"].as_u64().map_or_else(|| "dropped".to_owned(), |s| s.to_string());
         out += &format!(
@@ -248,6 +258,29 @@ pub(super) fn call(call: &Value) -> String {
         }
     }
     out
+}
+
+/// An entry of a call table.
+fn entry(entry: &Value) -> String {
+    let state = match entry["state"].as_str() {
+        Some("single") => "no call, but a single request,",
+        Some("trying") => "not answered",
+        Some("unacknowledged") => "answered without ACK",
+        Some("established") => "established",
+        Some("ending") => "ending: a BYE has no answer",
+        Some("ended") => "ended, kept for repetitions",
+        _ => "-",
+    };
+    let counted = if entry["counted"] == true { "" } else { ", not in the calls of the back end" };
+    let [pool, backend, address, source, tier] =
+        ["pool", "backend", "address", "source", "tier"].map(|name| text(&entry[name]));
+    format!(
+        "{state}; began {} ago\n    back end: {backend} of pool {pool} at {address}{counted}\n    \
+         source: {source}\n    shard: {}, {tier}; removed in {} unless a message comes\n",
+        since(&entry["age_s"]),
+        whole(&entry["shard"]),
+        since(&entry["left_s"]),
+    )
 }
 
 fn rejected<'a>(rows: impl Iterator<Item = &'a Value>) -> String {
@@ -355,7 +388,23 @@ mod tests {
         assert!(of_call.contains(": 503, ") && !of_call.contains('\u{1b}'), "{of_call}");
         assert!(shown.contains("50.0 %") && shown.contains("Why.") && !shown.contains("Not."));
         assert_eq!(rejections(&json!({ "refusals": [] })), "nothing was rejected\n");
-        assert!(call(&Value::Null).starts_with("no rejection of this call is kept"));
+        assert!(call(&Value::Null).contains("no rejection of this call is kept"));
+    }
+
+    #[test]
+    fn a_call_in_progress_is_shown_with_its_back_end() {
+        let entry = json!({ "shard": 1, "state": "established", "pool": "app", "backend": "a\u{1b}",
+            "address": "192.0.2.1:5060", "age_s": 131.7, "left_s": 10_668.0, "tier": "stateless",
+            "source": "198.51.100.7/32", "counted": true });
+        let shown = call(&json!({ "calls": [entry], "complete": true, "rejections": [] }));
+        let lines: Vec<_> = shown.lines().collect();
+        assert_eq!(lines[0], "established; began 132 s ago");
+        assert_eq!(lines[1], "    back end: a\\u{1b} of pool app at 192.0.2.1:5060");
+        assert_eq!(lines[2], "    source: 198.51.100.7/32");
+        assert_eq!(lines[3], "    shard: 1, stateless; removed in 10668 s unless a message comes");
+        assert!(lines[4].starts_with("no rejection of this call is kept") && lines.len() == 5);
+        let silent = call(&json!({ "calls": [], "complete": false, "rejections": [] }));
+        assert!(silent.starts_with("a shard did not answer"), "{silent}");
     }
 
     #[test]

@@ -53,7 +53,7 @@ fn signals_that_ask_for_nothing_do_not_end_it_and_sigquit_is_as_sigterm() {
     {
         tidegate.signal(signal);
         tidegate.signal(signal);
-        let said = format!("\ntidegate: ignored {name}, which asks for nothing here\n");
+        let said = format!("\ntidegate: ignored {name}: Tidegate does not use this signal\n");
         eventually("it is told", || tidegate.process().log().contains(&said).then_some(()));
     }
     tidegate.signal(Signal::PIPE);

@@ -98,29 +98,29 @@ pub static ERROR_LIMIT: Knob<Whole> = Knob {
     name: "error_limit",
     shape: Whole(1..=COUNT_MAX as u64),
     absent: Absent::Default("1"),
-    doc: "New requests in a row that a back end leaves unanswered for `failover_after_ms`, while \
-          it answers nothing else either, until it is asked by an OPTIONS out of turn whether it \
-          is there, in pools without probes too; with transactions only. If it leaves that \
-          unanswered for a second, it is down.",
+    doc: "After so many new requests in a row that a back end leaves unanswered for \
+          `failover_after_ms`, while it answers nothing else either, Tidegate probes it by an OPTIONS \
+          out of turn, also in pools without probes. If that stays unanswered for a second, the back \
+          end is down. With transactions only.",
 };
 
 pub static EJECT_MAX: Knob<Real> = Knob {
     name: "eject_max",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0.5"),
-    doc: "The share of the pool's back ends in service that requests alone exclude at the most: by \
-          503s with Retry-After, silence, or ICMP. Beyond it those whose last failure is longest ago \
-          get calls all the same (`spared`), one at the least, unless `backup` names a pool that is \
-          up. Probes that fail may exclude all.",
+    doc: "The largest share of the pool's back ends in service that requests alone exclude: by 503s \
+          with Retry-After, silence, or ICMP. Beyond it the back ends whose last failure is longest \
+          ago get calls all the same (`spared`), at least one, unless `backup` names a pool that is \
+          up. Failed probes may exclude all.",
 };
 
 pub static RETRY_AFTER_MAX_S: Knob<Whole> = Knob {
     name: "retry_after_max_s",
     shape: Whole(0..=86_400),
     absent: Absent::Means("60, or 0 where `[pool.limit]` learns"),
-    doc: "Seconds for which a back end gets no new calls at the most because of the Retry-After in \
-          its 503s (RFC 3261 §21.5.4), once it refuses most of what it is given, to several numbers; \
-          0: none. With transactions only.",
+    doc: "The longest time, in seconds, for which a back end gets no new calls because of the \
+          Retry-After in its 503s (RFC 3261 §21.5.4), once it rejects most requests, to several \
+          numbers. 0: no pause. With transactions only.",
 };
 
 pub static SLOW_START_S: Knob<Real> = Knob {

@@ -110,9 +110,10 @@ pub static TRUST_IDENTITY: Knob<List<Text<IpNet>>> = Knob {
         count_max: 1024,
     },
     absent: Absent::Default("[]"),
-    doc: "Peers that are believed who the caller is (RFC 3325), besides back ends and the peers in \
-          `trust`. The `P-Asserted-Identity` of any other peer is removed. So is one that \
-          `Privacy: id` protects, and any `P-Preferred-Identity`, from what goes to other peers.",
+    doc: "Peers that are trusted to assert who the caller is (RFC 3325), besides back ends and the \
+          peers in `trust`. Tidegate removes `P-Asserted-Identity` from messages of any other peer. \
+          From messages to other peers it removes `P-Preferred-Identity`, and `P-Asserted-Identity` \
+          if `Privacy: id` protects it.",
 };
 
 pub static RECEIVE_BUFFER: Knob<Whole> = Knob {

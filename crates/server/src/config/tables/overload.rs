@@ -76,8 +76,11 @@ pub(in crate::config) static QUEUE: Knob<Choice<Queueing>> = Knob {
     name: "queue",
     shape: Choice { words: &[("class", Queueing::Class), ("fifo", Queueing::Fifo)], reserved: &[] },
     absent: Absent::Default("\"class\""),
-    doc: "`class`: what finishes work is served before what begins it. `fifo`: all messages wait \
-          in one queue, and what finds it full is lost, as in most SIP servers; for comparison. The socket is one for all messages, too.",
+    doc: "`class`: messages that finish work are served before messages that begin it, and messages \
+          of no known call after all others. `fifo`: all messages, those of no known call too, wait \
+          in one queue and are served in the order of their arrival; messages that find it full are \
+          lost, as in most SIP servers. It is for comparison only. All messages have one socket \
+          then.",
 };
 
 pub(in crate::config) static CLASSES: Knob<Choice<Classes>> = Knob {

@@ -118,9 +118,9 @@ pub static POOL_LISTENER: Knob<Text<String>> = Knob {
     shape: Text { what: "the name of a `[[listen]]`", parse: word::name },
     absent: Absent::Means("by the routing table of this machine, as it was at the start"),
     doc: "The listener from which requests and probes go to the back ends of the pool, and which they \
-          see in Record-Route. Without it a request leaves by the listener that has the address which \
-          the kernel would send from; if none has it, by the one where the request came in. Needed \
-          where policy routing or a route that changes decides.",
+          see in Record-Route. Without it a request leaves from the listener with the address from \
+          which the kernel would send; if no listener has it, from the one at which the request \
+          arrived. Needed with policy routing, or where routes change.",
 };
 
 pub static BACKEND: Table = Table {
@@ -151,8 +151,8 @@ pub static URI: Knob<Text<Location>> = Knob {
     },
     absent: Absent::Required,
     doc: "Where it is. Without a port, 5060. A server may be in several pools, such as one for \
-          calls and one for registrations: it is one back end, with one health and one count of \
-          calls, described in the first of them. A host name is resolved (`[resolver]`) to an address of the \
+          calls and one for registrations. It is one back end, with one health and one count of \
+          calls; the first of these pools describes it. A host name is resolved (`[resolver]`) to an address of the \
           family of the first `[[listen]]`, at the start, and again when the answer's time to live \
           is over, after 5 seconds to an hour. Of several addresses one is used: the present one \
           while it is among them, else the first. Calls stay at the address where they are. Until \
@@ -218,9 +218,9 @@ pub static BACKEND_SOURCES: Knob<List<Text<IpNet>>> = Knob {
         count_max: 64,
     },
     absent: Absent::Default("[]"),
-    doc: "Networks from which it sends requests, beside its own address and port: other ports of its \
-          host, or the addresses of a cluster. Whoever sends from there may reach addresses outside, \
-          as the back end itself.",
+    doc: "Networks from which it sends requests, besides its own address and port: other ports of its \
+          host, or the addresses of a cluster. Each sender there may reach addresses outside, as the \
+          back end itself may.",
 };
 
 pub static Q: Knob<Real> = Knob {

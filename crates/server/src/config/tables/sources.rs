@@ -53,11 +53,11 @@ pub(in crate::config) static BAN_ABOVE_CPS: Knob<Whole> = Knob {
     name: "ban_above_cps",
     shape: Whole(HARM_CPS as u64..=10_000_000),
     absent: Absent::Means("nobody is banned so"),
-    doc: "Bans a source that sends more messages a second than this that ask for new work, make no \
-          sense, or claim to belong to calls that there are not: BYE, ACK, CANCEL and responses \
-          too. A /56 of IPv6 may send twice as much as one of its /64 networks, and a /48 four \
-          times as much, before it is banned as a whole. A banned source loses new work only: \
-          messages of its calls pass. Back ends are never banned.",
+    doc: "Bans a source that sends more than so many messages a second that ask for new work, cannot \
+          be parsed, or claim to belong to calls that do not exist (BYE, ACK, CANCEL and responses \
+          too). An IPv6 /56 may send twice as much as one of its /64 networks, and a /48 four times \
+          as much, before it is banned as a whole. A banned source loses new work only: messages of \
+          its calls pass. Back ends are never banned.",
 };
 
 pub(in crate::config) static BAN_AFTER_S: Knob<Whole> = Knob {
@@ -86,8 +86,8 @@ pub(in crate::config) static BANS_MAX: Knob<Whole> = Knob {
     name: "bans_max",
     shape: Whole(1..=65_536),
     absent: Absent::Default("1024"),
-    doc: "Sources that are banned at the same time. In a full list the one that sent least gives \
-          way to one that sends more; those without a place are counted.",
+    doc: "Sources that are banned at the same time. In a full list a source that sends more replaces \
+          the one that sent least; the sources without a place are counted.",
 };
 
 /// As how many sources one counts.
@@ -95,8 +95,8 @@ pub static SOURCE_WEIGHT: Table = Table {
     header: "[[overload.weight]]",
     name: "weight",
     count: 0..=NETS_MAX,
-    doc: "A source that stands for several, such as a trunk of a thousand users. The first that is \
-          for a source holds; any other has weight 1.",
+    doc: "A source that stands for several, such as a trunk of a thousand users. The first entry that \
+          matches a source holds; a source without one has weight 1.",
     knobs: &[&WEIGHT_FROM, &SOURCE_WEIGHT_WEIGHT],
     tables: &[],
     has_free_keys: false,
@@ -110,8 +110,8 @@ pub(in crate::config) static SOURCE_WEIGHT_WEIGHT: Knob<Whole> = Knob {
     name: "weight",
     shape: Whole(1..=100_000),
     absent: Absent::Required,
-    doc: "As how many sources it counts: with `fair` it has as many times the share of another, and \
-          it may send as many times `ban_above_cps` before it is banned.",
+    doc: "The number of sources as which it counts. With `fair` it has as many times the share of \
+          another source, and it may send as many times `ban_above_cps` before it is banned.",
 };
 
 /// A limit.
@@ -160,9 +160,9 @@ pub(in crate::config) static LIMIT_THEN: Knob<Choice<Then>> = Knob {
         reserved: &[],
     },
     absent: Absent::Default("\"refuse\""),
-    doc: "What becomes of what is beyond: `refuse` disposes of it by `disposal`; `drop` is silent, \
-          and costs less; `ban` does so too, and bans a source of which 100 messages in a second \
-          are beyond: it loses all new work then.",
+    doc: "What becomes of requests beyond the limit. `refuse`: as `disposal` says. `drop`: they are \
+          dropped, which costs less. `ban`: they are dropped, and a source that has 100 of them in a \
+          second is banned and loses all new work.",
 };
 
 pub(in crate::config) static LIMIT_BAN_S: Knob<Whole> = Knob {

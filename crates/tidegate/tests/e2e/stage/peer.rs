@@ -39,8 +39,8 @@ impl Peer {
 
     /// The Call-ID of its requests of this number.
     ///
-    /// RFC 3261 §8.1.1.4: it "MUST be a globally unique identifier over space and time". The port
-    /// alone is not: the kernel gives it to another peer when this one has gone, whose requests
+    /// RFC 3261 §8.1.1.4: it "MUST be selected by the UAC as a globally unique identifier over space
+    /// and time". The port alone is not: the kernel gives it to another peer when this one has gone, whose requests
     /// would be taken for repetitions.
     pub fn call_id(&self, number: u32) -> String {
         format!("{number}-{}@{}", self.mark, self.address)

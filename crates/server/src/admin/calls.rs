@@ -1,0 +1,34 @@
+//! The page of a call: what the shards hold of it, and why it was rejected.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use tokio::sync::Mutex;
+
+use super::overload::{Controls, is_heard, json};
+
+/// The page.
+pub(super) fn router(controls: Arc<Controls>) -> Router {
+    // Each shard keeps one answer.
+    let turn = Arc::new(Mutex::new(()));
+    let show = move |Path(call_id): Path<String>| async move {
+        let _turn = turn.lock().await;
+        call(&controls, &call_id).await
+    };
+    Router::new().route("/calls/{call_id}", get(show))
+}
+
+async fn call(controls: &Controls, call_id: &str) -> Response {
+    if let Ok(number) = controls.steering.look_up(call_id) {
+        is_heard(controls, number).await;
+    }
+    let (calls, is_complete) = controls.steering.calls(call_id);
+    let mut page = controls.refusals.of_call(controls.clock.now(), call_id);
+    page["calls"] = calls;
+    page["complete"] = is_complete.into();
+    json(StatusCode::OK, &page)
+}
