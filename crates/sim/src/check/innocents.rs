@@ -2,7 +2,7 @@
 //!
 //! A crowd's call is known by its Call-ID, which no stranger makes up. That a back end has answered
 //! it, the proxy has seen: its requests are verified, whoever else sends from the same address, or
-//! with the same Call-ID.
+//! with the same Call-ID (issue 18, item 9).
 //!
 //! - A ban, and whatever else is dropped before it is read, drops no request of such a call: a
 //!   source with verified calls loses new work only. Nor is a response dropped so.
