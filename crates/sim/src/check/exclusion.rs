@@ -7,7 +7,8 @@
 //! a probe does; and when a packet between the two is lost. A back end that crowds' requests or probes
 //! were just answered by, and against which there is no evidence, may
 //!
-//! - not be down or paused for longer than [`OUT_MAX`], in which it can be asked again;
+//! - not be down or paused for longer than [`OUT_MAX`] in all, in which it can be asked again: where
+//!   half of a pool may be out, forgeries in the name of all have them be so by turns;
 //! - not be given less than [`RATE_LEAST`] of the highest rate at which it has answered crowds since
 //!   the last evidence, where rates are learned: they fall by refusals alone, however little is used.
 //!   The rate of a moment would not do: whoever is given less answers less, so a rate that falls slowly
@@ -62,6 +63,8 @@ struct Witness {
     answers: VecDeque<Timestamp>,
     /// Since when it is out that had just proved itself.
     out_since: Option<Timestamp>,
+    /// For how long it was so before, since there was evidence.
+    out_for: Duration,
     /// Requests of crowds and probes that wait for a word: branch, method, since when.
     waits: VecDeque<(u64, u32, Timestamp)>,
     /// When the last INVITEs of crowds had their final answers.
@@ -108,7 +111,7 @@ impl Exclusion {
             return;
         };
         let was_over = std::mem::replace(is_over, *is_over || status >= 200);
-        if status >= 500 {
+        if (500..600).contains(&status) {
             witness.evidence = Some(seen.now);
         } else if status > 100 {
             keep(&mut witness.answers, seen.now);
@@ -143,13 +146,13 @@ impl Exclusion {
                 || lives.is_disturbed(node);
             if is_excused || held.standing == Standing::OutOfService {
                 (witness.out_since, witness.is_reported) = (None, false);
-                witness.served_cps = 0.0;
+                (witness.out_for, witness.served_cps) = (Duration::ZERO, 0.0);
                 continue;
             }
             let name = &held.name;
             let what = match held.standing {
                 Standing::Excluded => match witness.out_since {
-                    Some(since) if now > since + OUT_MAX => {
+                    Some(since) if now.since(since) + witness.out_for > OUT_MAX => {
                         Some(format!("{name} is out since {since:?}, and had just answered"))
                     }
                     None if proof(&witness.answers, now).is_some() => {
@@ -159,7 +162,8 @@ impl Exclusion {
                     _ => None,
                 },
                 _ => {
-                    witness.out_since = None;
+                    let out_since = witness.out_since.take();
+                    witness.out_for += out_since.map_or(Duration::ZERO, |since| now.since(since));
                     let served_cps = witness.served_cps;
                     match held.learned_cps {
                         Some(cps) if cps < served_cps * RATE_LEAST => Some(format!(

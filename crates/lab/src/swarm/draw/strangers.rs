@@ -110,6 +110,7 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Stranger, capacity_cps
         }
         Attack::Flood | Attack::Noise if dice.happens(0.5) || is_forged => {
             proxy.sources.insert("ban_above_cps".into(), Setting::Number(above_cps));
+            proxy.sources.insert("ban_after_s".into(), Setting::Number(1));
         }
         _ => {}
     }
