@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use meddler::disguise::Disguise;
 use meddler::{Meddler, Meddling};
 use tidegate_lab::swarm::World;
 use tidegate_lab::swarm::run::run_with;
@@ -170,6 +171,33 @@ fn a_stranger_that_fills_a_table_is_found() {
 }
 
 #[test]
+fn a_stranger_that_fills_a_table_and_acknowledges_nothing_is_found() {
+    // Each refusal is one of a transaction, which the ACK that never comes would end.
+    let found = found_in(&besieged("closed"), |_, sent| match sent.contains("stranger.example") {
+        true => match sent.strip_prefix("SIP/2.0 503 Service Unavailable") {
+            Some(rest) => vec![format!("SIP/2.0 100 Trying{rest}"), sent],
+            None => vec![sent],
+        },
+        false => vec![sent],
+    });
+    assert!(found.iter().any(|found| found == "shares"), "{found:?}");
+}
+
+#[test]
+fn a_rate_that_one_number_forces_under_step_by_step_is_found() {
+    let learns = "[proxy.learning]\nlearn = \"refusals\"\n[proxy.health]\nretry_after_max_s = 0\n\
+                  [proxy.pool]";
+    let text = besieged("closed").to_toml().replacen("[proxy.pool]", learns, 1);
+    let world = World::parse(&text.replacen("transactions_max = 100", "", 1)).unwrap();
+    let ran = run_with(&world, &|_, server| Box::new(server)).unwrap();
+    assert_eq!(ran.findings, [], "one number proves nothing");
+    let ran = run_with(&world, &|_, server| Box::new(Disguise::new(server))).unwrap();
+    let is_rate = |what: &str| what.contains(" is given ") && what.contains("has answered");
+    let found = ran.findings.iter().any(|f| f.checker == "exclusion" && is_rate(&f.what));
+    assert!(found, "{:?}", ran.findings);
+}
+
+#[test]
 fn responses_to_a_stranger_that_are_repeated_without_end_are_found() {
     let found = found_in(&besieged("closed"), |_, sent| {
         let is_to_stranger = sent.starts_with("SIP/2.0") && sent.contains("@stranger.example");
@@ -200,7 +228,25 @@ fn every_patch_fits_the_source_and_names_its_checker() {
         let fits = apply.args(["apply", "--check"]).arg(&patch).current_dir(&root).status();
         assert!(fits.unwrap().success(), "{}", patch.display());
     }
-    let all = ["answers", "bounds", "calls", "conservation", "counts", "finals", "forwarding"];
-    let all = all.into_iter().chain(["hops", "leases", "panic", "provenance", "same"]);
+    let all = [
+        "amplification",
+        "answers",
+        "bounds",
+        "calls",
+        "conservation",
+        "counts",
+        "exclusion",
+        "finals",
+        "forwarding",
+        "goodput",
+        "hops",
+        "innocents",
+        "leases",
+        "limits",
+        "panic",
+        "provenance",
+        "same",
+        "shares",
+    ];
     assert!(checkers.iter().eq(all), "{checkers:?}");
 }

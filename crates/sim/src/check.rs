@@ -287,7 +287,9 @@ impl Tap for Checkers {
         }
         if !self.parties.contains(&path.remote) {
             self.shares.on_sent(&seen, path.remote.ip(), front, found);
-            self.amplification.on_sent(&seen, path.remote, bytes.len(), found);
+            if front.keeps_accounts {
+                self.amplification.on_sent(&seen, path.remote, bytes.len(), found);
+            }
         }
     }
 
@@ -300,11 +302,14 @@ impl Tap for Checkers {
         if self.fronts.contains_key(&to) && !self.parties.contains(&path.remote) {
             let read = (bytes.len(), seen.as_ref());
             self.amplification.on_delivered(now, to, path.remote, read);
+            if let Some(seen) = &seen {
+                self.shares.on_delivered(seen, path.remote.ip());
+            }
         }
         let Some(seen) = seen else { return };
         self.provenance.on_delivered(&seen);
         self.finals.on_delivered(&seen);
-        self.hops.on_delivered(&seen);
+        self.hops.on_delivered(&seen, path.remote);
         self.calls.on_delivered(&seen, found);
         self.leases.on_delivered(&seen, path);
         self.innocents.on_delivered(&seen, &self.fronts);

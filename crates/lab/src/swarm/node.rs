@@ -28,7 +28,7 @@ use super::world::{Place, World, address};
 /// Calls that a crowd may have open at once.
 const OPEN_MAX: usize = 100_000;
 
-/// Transactions that no world fills.
+/// Transactions or calls that no world fills.
 const ROOMY: usize = 10_000;
 
 /// Calls that an answerer holds, if the world says nothing else.
@@ -210,6 +210,7 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
         at_once: this.emulate.is_empty() && world.names.is_none(),
         // Before a proxy notices it.
         silent_after: silent.into_iter().flatten().min().unwrap_or_default().mul_f64(0.8),
+        keeps_accounts: pool.mode == Mode::Transaction || config.server.calls_max >= ROOMY,
         transactions_max: config.server.transactions_max as u64,
     }))
 }

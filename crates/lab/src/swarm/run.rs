@@ -31,7 +31,8 @@ pub const PANIC: &str = "panic";
 /// The checker's name for two runs of one world that differ.
 pub const SAME: &str = "same";
 
-/// The checker's name for calls that are lost to noise.
+/// The checker's name for calls that are lost to noise: messages that nothing proves have to wait
+/// behind all others.
 pub const GOODPUT: &str = "goodput";
 
 /// The part of the calls that may be lost to noise, and as many calls more: an overloaded proxy is

@@ -272,13 +272,17 @@ impl World {
     }
 
     /// Whether the strangers do nothing but make noise that each proxy has the time to drop: messages
-    /// that cannot be verified, whose looking at takes no more than a part of a processor.
+    /// that cannot be verified, whose looking at takes no more than a part of a processor. Where all wait
+    /// in one queue, they wait among all others.
     pub fn is_noisy(&self) -> bool {
         let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
         let is_bearable = |proxy: &Proxy| {
             let cost = |key: &str| proxy.emulate.get(key).copied().unwrap_or_default() as f64 / 1e6;
             let rate_pps: f64 = self.strangers.iter().map(|stranger| stranger.rate_pps).sum();
-            !proxy.emulate.is_empty() && rate_pps * cost("offer_us") <= NOISE_LOAD_MAX
+            let has_classes = proxy.overload.get("queue") != Some(&Setting::Word("fifo".into()));
+            !proxy.emulate.is_empty()
+                && has_classes
+                && rate_pps * cost("offer_us") <= NOISE_LOAD_MAX
         };
         only_noise && !self.strangers.is_empty() && self.proxies.iter().all(is_bearable)
     }
@@ -318,7 +322,7 @@ impl World {
 }
 
 /// The part of a processor that looking at noise may take.
-pub(super) const NOISE_LOAD_MAX: f64 = 0.2;
+pub(super) const NOISE_LOAD_MAX: f64 = 0.1;
 
 /// Nodes of a world at the most.
 const NODES_MAX: usize = 100;

@@ -1,5 +1,7 @@
 //! A proxy whose packets are tampered with on their way out.
 
+pub mod disguise;
+
 use std::collections::VecDeque;
 
 use tidegate_server::assembly::Server;

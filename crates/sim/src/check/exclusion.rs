@@ -1,15 +1,18 @@
 //! `exclusion`: a back end that answers those who do no harm is not taken from them.
 //!
 //! What strangers' requests come to at a back end (a 503 with a Retry-After of an hour, silence), and
-//! what they forge in its name (ICMP, responses), is their word. The word of crowds and of probes
-//! is heard here beside it, on the wire: a proxy has *evidence* against a back end when a crowd's
-//! request that it has sent there gets a 503 from there, or nothing for a while, or a probe does; and when a packet between the two is lost. A
-//! back end that crowds' requests or probes were just answered by, and against which there is no
-//! evidence, may
+//! what they forge in its name (ICMP, responses), is their word. The word of
+//! crowds and of probes is heard here beside it, on the wire: a proxy has *evidence* against a back
+//! end when a crowd's request that it has sent there gets a 503 from there, or nothing for a while, or
+//! a probe does; and when a packet between the two is lost. A back end that crowds' requests or probes
+//! were just answered by, and against which there is no evidence, may
 //!
-//! - not be down or paused for longer than a short time, in which it can be asked again;
-//! - not be given less than a fraction of the rate that it has just answered crowds at, where rates
-//!   are learned.
+//! - not be down or paused for longer than [`OUT_MAX`] in all, in which it can be asked again: where
+//!   half of a pool may be out, forgeries in the name of all have them be so by turns;
+//! - not be given less than [`RATE_LEAST`] of the highest rate at which it has answered crowds since
+//!   the last evidence, where rates are learned: they fall by refusals alone, however little is used.
+//!   The rate of a moment would not do: whoever is given less answers less, so a rate that falls slowly
+//!   is never far below it.
 //!
 //! Nothing is asserted of a back end that an operator has taken out of service, of a proxy in a new
 //! life until it has heard of its back ends, nor of one that was stalled.
@@ -45,8 +48,11 @@ const PROOF: usize = 3;
 /// How long a back end may be out that answers.
 const OUT_MAX: Duration = Duration::from_secs(4);
 
-/// The part of the rate that was just answered that a learned rate may not fall below.
+/// The part of the highest rate that was answered that a learned rate may not fall below.
 const RATE_LEAST: f64 = 0.5;
+
+/// A rate is worked out of answers over no less than this: of several at once it says nothing.
+const RATE_SPAN: Duration = Duration::from_secs(1);
 
 /// A back end as one proxy sees it.
 #[derive(Debug, Default)]
@@ -57,10 +63,14 @@ struct Witness {
     answers: VecDeque<Timestamp>,
     /// Since when it is out that had just proved itself.
     out_since: Option<Timestamp>,
+    /// For how long it was so before, since there was evidence.
+    out_for: Duration,
     /// Requests of crowds and probes that wait for a word: branch, method, since when.
     waits: VecDeque<(u64, u32, Timestamp)>,
-    /// The last final answers to INVITEs of crowds.
+    /// When the last INVITEs of crowds had their final answers.
     served: VecDeque<Timestamp>,
+    /// The highest rate at which they came since there was evidence.
+    served_cps: f64,
     is_reported: bool,
 }
 
@@ -70,8 +80,8 @@ const ANSWERS_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Exclusion {
     witnesses: BTreeMap<(NodeId, usize), Witness>,
-    /// Requests that have had a word.
-    answered: Recent<(NodeId, u64, u32), ()>,
+    /// Requests that have had a word, and whether that was the last.
+    answered: Recent<(NodeId, u64, u32), bool>,
 }
 
 impl Exclusion {
@@ -97,13 +107,19 @@ impl Exclusion {
         witness.hear(seen.now, front.silent_after);
         let (branch, method) = (seen.vias[0], seen.method as u32);
         witness.waits.retain(|wait| (wait.0, wait.1) != (branch, method));
-        let _ = self.answered.entry(seen.now, (seen.node, branch, method));
-        if status >= 500 {
+        let Some(is_over) = self.answered.entry(seen.now, (seen.node, branch, method)) else {
+            return;
+        };
+        let was_over = std::mem::replace(is_over, *is_over || status >= 200);
+        if (500..600).contains(&status) {
             witness.evidence = Some(seen.now);
         } else if status > 100 {
             keep(&mut witness.answers, seen.now);
-            if status >= 200 && seen.method == Method::Invite {
+            // A 2xx is repeated until its ACK has come (RFC 3261 §13.3.1.4).
+            if status >= 200 && !was_over && seen.method == Method::Invite {
                 keep(&mut witness.served, seen.now);
+                let rate = proof(&witness.served, seen.now).unwrap_or_default();
+                witness.served_cps = witness.served_cps.max(rate);
             }
         }
     }
@@ -130,12 +146,13 @@ impl Exclusion {
                 || lives.is_disturbed(node);
             if is_excused || held.standing == Standing::OutOfService {
                 (witness.out_since, witness.is_reported) = (None, false);
+                (witness.out_for, witness.served_cps) = (Duration::ZERO, 0.0);
                 continue;
             }
             let name = &held.name;
             let what = match held.standing {
                 Standing::Excluded => match witness.out_since {
-                    Some(since) if now > since + OUT_MAX => {
+                    Some(since) if now.since(since) + witness.out_for > OUT_MAX => {
                         Some(format!("{name} is out since {since:?}, and had just answered"))
                     }
                     None if proof(&witness.answers, now).is_some() => {
@@ -145,11 +162,13 @@ impl Exclusion {
                     _ => None,
                 },
                 _ => {
-                    witness.out_since = None;
-                    match (held.learned_cps, proof(&witness.served, now)) {
-                        (Some(learned), Some(rate)) if learned < rate * RATE_LEAST => Some(
-                            format!("{name} is given {learned:.1}/s, and has answered {rate:.1}/s"),
-                        ),
+                    let out_since = witness.out_since.take();
+                    witness.out_for += out_since.map_or(Duration::ZERO, |since| now.since(since));
+                    let served_cps = witness.served_cps;
+                    match held.learned_cps {
+                        Some(cps) if cps < served_cps * RATE_LEAST => Some(format!(
+                            "{name} is given {cps:.1}/s, and has answered {served_cps:.1}/s"
+                        )),
                         _ => {
                             witness.is_reported = false;
                             None
@@ -188,8 +207,9 @@ impl Witness {
 
 /// The rate of the last answers, if they are so recent and so many that they prove it.
 fn proof(answers: &VecDeque<Timestamp>, now: Timestamp) -> Option<f64> {
-    let recent = answers.iter().filter(|&&at| now < at + PROOF_HOLDS).count();
-    (recent >= PROOF).then(|| recent as f64 / PROOF_HOLDS.as_secs_f64())
+    let recent = || answers.iter().filter(|&&at| now < at + PROOF_HOLDS);
+    let (&first, count) = (recent().next()?, recent().count());
+    (count >= PROOF).then(|| count as f64 / now.since(first).max(RATE_SPAN).as_secs_f64())
 }
 
 fn keep(answers: &mut VecDeque<Timestamp>, now: Timestamp) {
@@ -221,13 +241,20 @@ mod tests {
             idle_max: Duration::from_secs(60),
             at_once: true,
             silent_after: Duration::from_millis(400),
+            keeps_accounts: true,
             transactions_max: 100,
         }
     }
 
-    /// What is found of a back end that answers a crowd every half second for so long, with the
+    /// What is found of a back end that answers a crowd ten times, each half second, with the
     /// last `status`, and is then seen like this for ten seconds.
     fn found(status: u16, held: &Held) -> usize {
+        found_of(500, |n| if n == 9 { status } else { 200 }, |_| held.clone())
+    }
+
+    /// What is found of a back end that answers a crowd ten times, so many milliseconds apart, and is
+    /// then seen forty times in ten seconds.
+    fn found_of(ms: u64, status: impl Fn(u64) -> u16, held: impl Fn(u64) -> Held) -> usize {
         let role = Role::Proxy { stateful: true, sticky: true, roomy: true };
         let node = NodeId::new(1);
         let (front, lives) = (front(), Lives::default());
@@ -239,17 +266,17 @@ mod tests {
                  From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: {n}\r\n\
                  CSeq: 1 INVITE\r\n\r\n"
             );
-            let status = if n == 9 { status } else { 200 };
-            let texts = ["INVITE sip:c@d SIP/2.0".to_owned(), format!("SIP/2.0 {status} Word")]
+            let response = format!("SIP/2.0 {} Word", status(n));
+            let texts = ["INVITE sip:c@d SIP/2.0".to_owned(), response]
                 .map(|line| format!("{line}\r\n{rest}"));
             let [request, response] =
-                texts.map(|text| Seen::read(at(500 * n), node, role, text.as_bytes()).unwrap());
+                texts.map(|text| Seen::read(at(ms * n), node, role, text.as_bytes()).unwrap());
             exclusion.on_sent(&request, front.backends[0], &front);
             exclusion.on_delivered(&response, front.backends[0], &front);
         }
-        let book = ProxyBook { backends: vec![held.clone()], ..ProxyBook::default() };
         for n in 0..40 {
-            found.now = at(5000 + 250 * n);
+            let book = ProxyBook { backends: vec![held(n)], ..ProxyBook::default() };
+            found.now = at(10 * ms + 250 * n);
             exclusion.look(node, &book, &front, &lives, &mut found);
         }
         found.kept.len()
@@ -270,5 +297,14 @@ mod tests {
         assert_eq!(found(200, &learned(0.1)), 1);
         assert_eq!(found(200, &learned(1.5)), 0);
         assert_eq!(found(503, &learned(0.1)), 0);
+    }
+
+    #[test]
+    fn a_rate_that_falls_slowly_is_found_when_little_is_answered_any_more() {
+        let falling = |n: u64| Held { learned_cps: Some(20.0 - 0.5 * n as f64), ..Held::default() };
+        assert_eq!(found_of(100, |_| 200, falling), 1, "of ten a second a quarter is left");
+        assert_eq!(found_of(400, |_| 200, falling), 1, "below a fortieth");
+        let stays = |_| Held { learned_cps: Some(5.5), ..Held::default() };
+        assert_eq!(found_of(100, |_| 200, stays), 0);
     }
 }

@@ -21,6 +21,8 @@ pub struct Front {
     pub at_once: bool,
     /// A back end that says nothing for so long may be taken for ill.
     pub silent_after: Duration,
+    /// It keeps transactions, or has room for all calls: it knows what it has sent to whom.
+    pub keeps_accounts: bool,
     /// Server transactions that it has room for.
     pub transactions_max: u64,
 }

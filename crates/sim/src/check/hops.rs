@@ -12,10 +12,14 @@
 //!   passes on without a transaction may come as often on top. The BYE of a caller is left out:
 //!   every copy of a 2xx whose dialog the call does not keep brings one (§13.2.2.4).
 //! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got, or it
-//!   would find no transaction behind. This is asserted where no back end was replaced.
+//!   would find no transaction behind. This is asserted where no back end was replaced, and of a
+//!   CANCEL that comes from where its INVITE came from: whoever has only read the Via of another ends
+//!   nothing.
 //!
 //! A restarted proxy knows nothing of what its predecessor sent and can neither acknowledge nor
 //! cancel it, so a crash excuses nothing.
+
+use std::net::SocketAddr;
 
 use tidegate_sip::Method;
 
@@ -48,17 +52,49 @@ struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Hops {
     sent: Recent<Transaction, Sent>,
-    /// The branches that a stateless proxy has given an INVITE, by the Via that it came with.
-    given: Recent<(NodeId, u64), Vec<u64>>,
+    /// The INVITEs that a stateless proxy has passed on, by the Via that they came with.
+    given: Recent<(NodeId, u64), Given>,
+}
+
+/// An INVITE that passes a proxy without transactions.
+#[derive(Debug, Default)]
+struct Given {
+    from: Option<SocketAddr>,
+    /// The branches that it has got.
+    branches: Vec<u64>,
+    /// A CANCEL has come from elsewhere.
+    has_forgery: bool,
 }
 
 impl Hops {
-    pub(super) fn on_delivered(&mut self, seen: &Seen) {
+    pub(super) fn on_delivered(&mut self, seen: &Seen, from: SocketAddr) {
+        let is_stateless = matches!(seen.role, Role::Proxy { stateful: false, .. });
+        if is_stateless && seen.is_request() {
+            self.on_passing(seen, from);
+        }
         let Some(status) = seen.status().filter(|_| seen.method == Method::Invite) else { return };
         let Some(sent) = self.sent.get(seen.now, seen.transaction()) else { return };
         match status {
             ..200 => sent.has_provisional = true,
             300.. if sent.refusals.len() < REMEMBERED_MAX => sent.refusals.push(seen.to_tag),
+            _ => {}
+        }
+    }
+
+    /// A request comes to a proxy that keeps no transactions.
+    fn on_passing(&mut self, seen: &Seen, from: SocketAddr) {
+        let key = (seen.node, seen.vias[0]);
+        match seen.method {
+            Method::Invite => {
+                if let Some(given) = self.given.entry(seen.now, key) {
+                    given.from.get_or_insert(from);
+                }
+            }
+            Method::Cancel => {
+                if let Some(given) = self.given.get(seen.now, key) {
+                    given.has_forgery |= given.from != Some(from);
+                }
+            }
             _ => {}
         }
     }
@@ -132,15 +168,19 @@ impl Hops {
         match seen.method {
             Method::Invite => {
                 let given = self.given.entry(seen.now, key)?;
-                if !given.contains(&seen.vias[0]) && given.len() < REMEMBERED_MAX {
-                    given.push(seen.vias[0]);
+                let branches = &mut given.branches;
+                if !branches.contains(&seen.vias[0]) && branches.len() < REMEMBERED_MAX {
+                    branches.push(seen.vias[0]);
                 }
                 None
             }
             Method::Cancel => {
                 let given = self.given.get(seen.now, key)?;
-                let same = given.contains(&seen.vias[0]);
-                (!same).then(|| "its branch is not that of its INVITE".into())
+                // What was rejected has got none.
+                let is_other =
+                    !given.branches.is_empty() && !given.branches.contains(&seen.vias[0]);
+                (is_other && !given.has_forgery)
+                    .then(|| "its branch is not that of its INVITE".into())
             }
             _ => None,
         }

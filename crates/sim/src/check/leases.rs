@@ -11,9 +11,10 @@
 //! Asserted of balancers that are [declared](super::Checkers::balances): those that handle a packet
 //! at once, so that what they have been given they have counted. Not of one that was held up in
 //! this life, whose timers are late, nor once it has given up ended calls for want of room: the
-//! model forgets none. Nor while some call has more transactions than a balancer keeps apart, as
-//! when each of several back ends that a fork has set up sends a BYE. After a crash both begin anew. That nothing is left at the end is asserted
-//! of all of them, by [`counts`](super::counts).
+//! model forgets none. Nor while some call has more transactions or dialogs than a balancer keeps apart,
+//! as when a fork has set up several back ends, each of which gets or sends a BYE. After a crash both
+//! begin anew. That nothing is left at the end is asserted of all of them, by
+//! [`counts`](super::counts).
 
 mod model;
 

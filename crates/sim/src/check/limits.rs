@@ -1,7 +1,7 @@
 //! `limits`: nobody gets past a limit by the look of a request.
 //!
-//! A limit is worth what the request is worth that passes it unseen. So what can create a dialog is
-//! counted on the wire, as each back end gets it:
+//! A limit is worth what the request is worth that passes it unseen. So what
+//! can create a dialog is counted on the wire, as each back end gets it:
 //!
 //! - A copy is what has the same Call-ID, From-tag, CSeq, method and Request-URI (RFC 3261 §8.2.2.2:
 //!   the same "From tag, Call-ID, and CSeq"), whatever its branch. Any other INVITE is new, unless
@@ -16,13 +16,15 @@
 //!   time. What ends later and begins earlier than the proxy can know is left out so, and a BYE with
 //!   a wrong To-tag ends nothing.
 //! - Every new INVITE that goes on was admitted: no more go on than the gate has counted, so neither
-//!   its law nor the limits of sources were passed by.
+//!   its law nor the limits of sources were passed by. A gate shows its count a moment later
+//!   ([`SHOWN_WITHIN`]), so what went on until one look is compared with what it shows at the next.
 //!
 //! Not asserted after a crash of the calls from before, of which the proxy has counted none; nor of
 //! proxies that were stalled.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
@@ -40,6 +42,9 @@ pub const NAME: &str = "limits";
 
 /// More than may come at once: what goes on a little later than it was counted.
 const SLACK: f64 = 2.0;
+
+/// What a gate has let in is to be seen within this: at the next reading of the load (2 ms).
+const SHOWN_WITHIN: Duration = Duration::from_millis(10);
 
 /// A back end as one proxy sees it.
 type Party = (NodeId, usize);
@@ -66,6 +71,8 @@ pub(super) struct Limits {
     /// New INVITEs that a proxy has passed on to any.
     passed: Recent<(NodeId, u64), ()>,
     passed_count: BTreeMap<NodeId, u64>,
+    /// When that was looked at last, and what it was.
+    looked: BTreeMap<NodeId, (Timestamp, u64)>,
     /// Dialogs that a proxy has seen confirmed: Call-ID, and the tag of the back end.
     dialogs: Recent<(NodeId, u64, u64), ()>,
     levels: BTreeMap<Party, Level>,
@@ -149,8 +156,13 @@ impl Limits {
     }
 
     /// Compares what went on with what the gate has let in.
-    pub(super) fn look(&self, node: NodeId, book: &ProxyBook, found: &mut Findings) {
-        let passed = self.passed_count.get(&node).copied().unwrap_or_default();
+    pub(super) fn look(&mut self, node: NodeId, book: &ProxyBook, found: &mut Findings) {
+        let (at, passed) = self.looked.get(&node).copied().unwrap_or_default();
+        if found.now < at + SHOWN_WITHIN {
+            return;
+        }
+        let count = self.passed_count.get(&node).copied().unwrap_or_default();
+        self.looked.insert(node, (found.now, count));
         if let Some(admitted) = book.admitted.filter(|&admitted| passed > admitted) {
             let what = format!("{passed} new INVITEs went on, and {admitted} were admitted");
             found.report(NAME, Some(node), what);
@@ -160,6 +172,7 @@ impl Limits {
     /// The node's counts begin anew.
     pub(super) fn crashed(&mut self, node: NodeId) {
         self.passed_count.remove(&node);
+        self.looked.remove(&node);
         self.levels.retain(|(at, _), _| *at != node);
         self.held.retain(|(at, _), _| *at != node);
         self.given.forget(|(at, ..)| *at == node);

@@ -14,6 +14,9 @@
 //! Where no transactions are kept, nothing is sent oftener than it came (§16.11:
 //! "stateless proxies do not retransmit messages on their own").
 //!
+//! Nor is a request passed on that breaks the grammar in a Via below its first: it reaches no checker as
+//! SIP, and servers drop it in silence.
+//!
 //! Whatever is sent otherwise is an invention: a call that nobody made, or an answer that nobody
 //! gave. What a proxy received before a crash still counts: its successor passes on answers to it.
 

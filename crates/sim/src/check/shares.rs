@@ -2,17 +2,20 @@
 //!
 //! What a request makes a proxy keep is chosen by whoever sends it: an INVITE that rings for ever
 //! stands in the transaction table for minutes (RFC 3261 §16.6 item 11, Timer C), with all its
-//! bytes. So the contexts that one stranger's address has open are counted on the wire: from the 100
-//! that takes an INVITE on (§17.2.1), to its final response. They are no more than [`SHARE`] of
-//! the table's room, so that whoever comes next finds some.
+//! bytes, and one whose refusal is never acknowledged for 64·T1 (§17.2.1, Timer H). So the contexts
+//! that one stranger's address has are counted on the wire: from the 100 that takes an INVITE on
+//! (§17.2.1), to the ACK to its final response, or for 64·T1 after that. They are no more than
+//! [`SHARE`] of the table's room, so that whoever comes next finds some.
 //!
 //! Asserted of proxies that keep transactions, for the addresses where strangers are, or nobody: a
 //! crowd is a trunk of many users. After a crash the counts begin anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use tidegate_sip::Method;
+use tidegate_world::Timestamp;
 
 use super::Findings;
 use super::front::Front;
@@ -22,16 +25,21 @@ use crate::network::NodeId;
 /// The checker's name.
 pub const NAME: &str = "shares";
 
-/// The part of the transaction table that one address may fill.
-pub const SHARE: f64 = 0.75;
+/// The part of the transaction table that one address may fill: what stands in the first quarter is
+/// not counted, and of the room for new work above it, up to seven eighths, an address alone gets half.
+pub const SHARE: f64 = 0.6;
 
 /// Tables smaller than this are shared as it comes.
 const ROOM_LEAST: u64 = 40;
 
+/// For how long a final response that is not acknowledged is kept, and what has had a 2xx: Timer H and
+/// Timer L (RFC 6026 §8.8), 64·T1.
+const KEPT_FOR: Duration = Duration::from_secs(32);
+
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// Branches of INVITEs that were taken on, by who sent them.
-    open: BTreeMap<(NodeId, IpAddr), BTreeSet<u64>>,
+    /// Branches of INVITEs that were taken on, by who sent them, and until when they are kept.
+    held: BTreeMap<(NodeId, IpAddr), BTreeMap<u64, Timestamp>>,
     reported: BTreeSet<(NodeId, IpAddr)>,
 }
 
@@ -42,21 +50,36 @@ impl Shares {
         if seen.method != Method::Invite || !seen.is_of_stateful() {
             return;
         }
-        let key = (seen.node, to);
-        let open = self.open.entry(key).or_default();
+        let (now, branch) = (seen.now, seen.vias[0]);
+        let held = self.held.entry((seen.node, to)).or_default();
         if status >= 200 {
-            open.remove(&seen.vias[0]);
+            // What has had no 100 was refused without state.
+            if let Some(until) = held.get_mut(&branch) {
+                *until = (*until).min(now + KEPT_FOR);
+            }
             return;
         }
-        open.insert(seen.vias[0]);
-        let (count, room) = (open.len() as u64, front.transactions_max);
-        if room >= ROOM_LEAST && count as f64 > room as f64 * SHARE && self.reported.insert(key) {
-            let what = format!("{to} has {count} transactions open, of {room} that have room");
+        held.retain(|_, until| *until > now);
+        held.entry(branch).or_insert(Timestamp::NEVER);
+        let (count, room) = (held.len() as u64, front.transactions_max);
+        let is_more = room >= ROOM_LEAST && count as f64 > room as f64 * SHARE;
+        if is_more && self.reported.insert((seen.node, to)) {
+            let what = format!("{to} has {count} transactions, of {room} that have room");
             found.report(NAME, Some(seen.node), what);
         }
     }
 
+    /// A proxy gets something from there: an ACK ends what it is for.
+    pub(super) fn on_delivered(&mut self, seen: &Seen, from: IpAddr) {
+        if seen.is_request()
+            && seen.method == Method::Ack
+            && let Some(held) = self.held.get_mut(&(seen.node, from))
+        {
+            held.remove(&seen.vias[0]);
+        }
+    }
+
     pub(super) fn crashed(&mut self, node: NodeId) {
-        self.open.retain(|(at, _), _| *at != node);
+        self.held.retain(|(at, _), _| *at != node);
     }
 }

@@ -81,10 +81,11 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Stranger, capacity_cps
     let crowds: f64 = world.callers.iter().map(|crowd| crowd.rate_cps).sum();
     let proxy = &mut world.proxies[door];
     let calls_max = dice.between([2, 20]);
-    let cps_max = (capacity_cps * dice.scale([0.3, 2.0]) / behind).ceil() as u64;
+    let cps_max = (capacity_cps * dice.scale([0.1, 1.0]) / behind).ceil() as u64;
     // Above what a crowd sends if each of its INVITEs is sent seven times.
     let above_cps = (crowds * 8.0).ceil().max(100.0) as u64;
     let forks = proxy.pool.get("policy") == Some(&Setting::Word("fork".into()));
+    let is_forged = matches!(stranger.source, Source::Crowd(_));
     let mut limit = |key: &str, value| {
         if !forks {
             proxy.limits.entry(key.into()).or_insert(value);
@@ -93,8 +94,23 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Stranger, capacity_cps
     match stranger.attack {
         Attack::Tags | Attack::Copies => limit("cps_max", cps_max.max(1)),
         Attack::Byes => limit("calls_max", calls_max),
-        Attack::Flood | Attack::Noise if dice.happens(0.5) => {
+        // Their refusals come from one number.
+        Attack::Closed if !forks => {
+            proxy.learning.entry("learn".into()).or_insert(Setting::Word("refusals".into()));
+        }
+        // As many as one stranger fills.
+        Attack::Hoard => {
+            proxy.server.insert("transactions_max".into(), dice.one(&[50, 100, 200]));
+        }
+        // Nothing but a probe brings back who is taken for dead.
+        Attack::Icmp | Attack::Void => {
+            let probe = Setting::Word("options".into());
+            proxy.health.entry("probe".into()).or_insert(probe);
+            proxy.health.entry("interval_s".into()).or_insert(Setting::Number(20));
+        }
+        Attack::Flood | Attack::Noise if dice.happens(0.5) || is_forged => {
             proxy.sources.insert("ban_above_cps".into(), Setting::Number(above_cps));
+            proxy.sources.insert("ban_after_s".into(), Setting::Number(1));
         }
         _ => {}
     }

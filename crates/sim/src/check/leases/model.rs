@@ -26,6 +26,10 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(64);
 /// Transactions of one call that a balancer keeps apart.
 const TRANSACTIONS_MAX: usize = 4;
 
+/// Dialogs of one call that a balancer keeps apart: a request within a further one, which a fork has
+/// set up, goes where its route token says, and is not counted.
+const DIALOGS_MAX: usize = 2;
+
 /// What transactions weigh, in hundredths of a BYE: 003 §IV, TLWL-1.75.
 const INVITE_WORK: u64 = 175;
 const OTHER_WORK: u64 = 100;
@@ -94,14 +98,15 @@ pub(super) struct Truth {
     pub(super) backends: Vec<(u64, u64)>,
     /// Open transactions of all calls, those that no back end has to answer among them.
     pub(super) open: u64,
-    /// No call has more transactions than a balancer keeps apart.
+    /// No call has more transactions or dialogs than a balancer keeps apart.
     pub(super) is_sure: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Model {
     balancer: Balancer,
-    calls: BTreeMap<u64, Call>,
+    /// By Call-ID, and the tag of the end that has made the call: a Call-ID proves nothing.
+    calls: BTreeMap<(u64, u64), Call>,
     /// Branches of the balancer's own.
     sent: Recent<u64, ()>,
     handed: Option<Handed>,
@@ -126,6 +131,7 @@ impl Model {
         let mut truth = Truth { backends, open: 0, is_sure: true };
         for call in self.calls.values_mut() {
             truth.is_sure &= call.begun.len() <= TRANSACTIONS_MAX;
+            truth.is_sure &= call.dialogs.len() <= DIALOGS_MAX;
             truth.backends[call.backend].0 += u64::from(call.is_held);
             for (&(_, method), open) in &call.open {
                 truth.open += 1;
@@ -191,9 +197,18 @@ impl Model {
         self.balancer.backends.iter().position(|&backend| backend == address)
     }
 
+    /// What the call of a packet stands under. Either end may have sent it.
+    fn key(&self, seen: &Seen) -> (u64, u64) {
+        let [from, to] = [seen.from_tag, seen.to_tag].map(Option::unwrap_or_default);
+        let is_from_callee = !self.calls.contains_key(&(seen.call, from))
+            && self.calls.contains_key(&(seen.call, to));
+        (seen.call, if is_from_callee { to } else { from })
+    }
+
     /// The call that a packet belongs to, if it is not forgotten.
     fn call(&mut self, seen: &Seen) -> Option<&mut Call> {
-        let Entry::Occupied(mut entry) = self.calls.entry(seen.call) else { return None };
+        let key = self.key(seen);
+        let Entry::Occupied(mut entry) = self.calls.entry(key) else { return None };
         entry.get_mut().expire(seen.now);
         // What becomes of its transactions at that moment may keep it.
         if entry.get().until < seen.now {
@@ -211,7 +226,7 @@ impl Model {
         if self.call(seen).is_none() {
             // What belongs to a call that is not known goes where its Route says, uncounted.
             let Some(backend) = backend.filter(|_| !is_within && !is_of_invite) else { return };
-            self.calls.insert(seen.call, Call::new(backend, seen.now));
+            self.calls.insert(self.key(seen), Call::new(backend, seen.now));
         }
         let Some(call) = self.call(seen) else { return };
         // A Call-ID proves nothing: a request within a dialog that no response has created is no

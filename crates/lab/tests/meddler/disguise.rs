@@ -1,0 +1,63 @@
+//! A proxy that takes one number of a stranger for many, and its address for several.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tidegate_server::assembly::Server;
+use tidegate_world::{Core, Pool, Received, Timestamp, Transmit, delegate};
+
+/// Numbers that the one is taken for.
+const NUMBERS: u32 = 16;
+
+/// Addresses that the stranger's is taken for.
+const ADDRESSES: u32 = 4;
+
+/// A proxy before which somebody changes the INVITEs of a stranger, and behind which changes them back:
+/// what the proxy holds against its back ends, nobody else has seen.
+pub struct Disguise {
+    proxy: Server,
+    count: u32,
+    stranger: Option<SocketAddr>,
+    pool: Pool,
+}
+
+impl Disguise {
+    pub fn new(proxy: Server) -> Self {
+        Self { proxy, count: 0, stranger: None, pool: Pool::new() }
+    }
+}
+
+fn number(n: u32) -> String {
+    format!("sip:closed{}@", n % NUMBERS)
+}
+
+fn address(n: u32) -> Ipv4Addr {
+    Ipv4Addr::new(10, 9, 0, (n % ADDRESSES) as u8)
+}
+
+impl Core for Disguise {
+    fn offer(&mut self, now: Timestamp, mut received: Received) {
+        let text = String::from_utf8(received.bytes.to_vec()).expect("agents write text");
+        if text.starts_with("INVITE sip:closed@") {
+            let text = text.replace("sip:closed@", &number(self.count));
+            received.bytes = self.pool.copy(text.as_bytes());
+            self.stranger = Some(received.path.remote);
+            received.path.remote.set_ip(address(self.count).into());
+            self.count += 1;
+        }
+        self.proxy.offer(now, received);
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        let Transmit { mut path, bytes } = self.proxy.poll_transmit()?;
+        let text = String::from_utf8(bytes.to_vec()).expect("agents write text");
+        let shown = (0..NUMBERS).fold(text, |text, n| text.replace(&number(n), "sip:closed@"));
+        if let Some(stranger) = self.stranger
+            && (0..ADDRESSES).any(|n| path.remote.ip() == address(n))
+        {
+            path.remote = stranger;
+        }
+        Some(Transmit { path, bytes: self.pool.copy(shown.as_bytes()) })
+    }
+
+    delegate!(self.proxy, but offer, poll_transmit);
+}
