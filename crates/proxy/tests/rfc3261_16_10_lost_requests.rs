@@ -131,8 +131,7 @@ fn a_cancel_that_nobody_knows_is_denied_once() {
 /// branch another one may have the INVITE too.
 #[test]
 fn each_back_end_that_rings_is_cancelled_once() {
-    let [mut before, mut after] =
-        with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Stateless);
+    let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Stateless);
     let out = before.one(CALLER, &invite("c1"));
     for (from, status) in
         [(BACKEND_A, "180 Ringing"), (BACKEND_A, "183 Progress"), (BACKEND_B, "180 Ringing")]
