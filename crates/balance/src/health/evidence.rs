@@ -304,12 +304,13 @@ mod tests {
         let two_strangers =
             |n| if n % 2 == 0 { Parties::of(n / 2 % 2, n) } else { Parties::of(n, n) };
         assert_eq!(run(two_strangers, |n| n % 2 == 0), NOTHING);
+        let is_refused = |n: u64| !n.is_multiple_of(4);
         for (others, expected) in [(14, PAUSES), (15, NOTHING)] {
             let strangers_and = |n: u64| {
-                let source = if n % 4 > 0 { n % 2 } else { 2 + n / 4 % others };
+                let source = if is_refused(n) { n % 2 } else { 2 + n / 4 % others };
                 Parties::of(source, n)
             };
-            assert_eq!(run(strangers_and, |n| n % 4 > 0).teaches, expected.teaches, "{others}");
+            assert_eq!(run(strangers_and, is_refused).teaches, expected.teaches, "{others}");
         }
     }
 
