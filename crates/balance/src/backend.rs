@@ -64,6 +64,8 @@ struct Load {
     silent_at: AtomicU64,
     /// When it was last asked out of turn whether it is there; zero if it never was.
     questioned_at: AtomicU64,
+    /// Deliveries that were refused.
+    unreachable: AtomicU64,
 }
 
 const _: () = assert!(std::mem::offset_of!(Load, health) == 32, "half of them are its");
@@ -222,9 +224,14 @@ impl Backend {
         self.load.assigned.load(Relaxed)
     }
 
-    /// Deliveries that failed since the start.
+    /// Deliveries that failed since the start: those that were refused, and those not answered.
     pub fn failures(&self) -> u64 {
         self.load.failures.load(Relaxed)
+    }
+
+    /// Deliveries that its host refused since the start, because nobody listens there.
+    pub fn unreachable(&self) -> u64 {
+        self.load.unreachable.load(Relaxed)
     }
 
     /// Whether it may be given new calls: it answers, has not asked for a pause, and is in service.
@@ -280,6 +287,7 @@ impl Backend {
     /// answers before. [`UNTIL_PROBED`]: until it has answered probes.
     pub fn on_failed(&self, now: Timestamp, pause: Duration) {
         self.load.failures.fetch_add(1, Relaxed);
+        self.load.unreachable.fetch_add(1, Relaxed);
         self.load.health.change(now, |liveness| liveness.on_failed(now, pause));
     }
 

@@ -68,13 +68,26 @@ mod tests {
     fn a_proof_holds_for_hours_and_makes_room_after_them() {
         let mut proofs = Proofs::new(2, &mut Seed(1).stream(Purpose::Sources, 0));
         proofs.prove(at(0), 7);
+        assert_eq!(proofs.overflowed(), 0);
         proofs.prove(at(100), 8);
         proofs.prove(at(100), 9);
         let held = |proofs: &Proofs, s| [7, 8, 9].map(|source| proofs.holds(at(s), source));
         assert_eq!((held(&proofs, 100), proofs.overflowed()), ([true, true, false], 1));
-        let hours = HOLDS.as_secs();
+        let hours = 3 * 3600;
         assert_eq!(held(&proofs, hours), [false, true, false]);
         proofs.prove(at(hours), 9);
         assert_eq!(held(&proofs, hours), [false, true, true]);
+    }
+
+    // A flood of sources must not have the table looked through for each of them.
+    #[test]
+    fn a_full_table_is_looked_through_every_ten_seconds() {
+        let mut proofs = Proofs::new(1, &mut Seed(1).stream(Purpose::Sources, 0));
+        let hours = HOLDS.as_secs();
+        proofs.prove(at(0), 7);
+        for (s, has_room) in [(hours - 1, false), (hours, false), (hours + 9, true)] {
+            proofs.prove(at(s), 8);
+            assert_eq!(proofs.holds(at(s), 8), has_room, "{s}");
+        }
     }
 }

@@ -22,11 +22,20 @@ pub const NETWORKS_MAX: usize = 256;
 /// A network is left out if no listener has that address, or if the next wider network leads to the
 /// same listener. Empty with fewer than two listeners, and where `/proc` cannot be read.
 pub fn egress_networks(listeners: &[SocketAddr]) -> Vec<(IpNet, usize)> {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    networks(listeners, &read("/proc/net/route"), &read("/proc/net/ipv6_route"), source_toward)
+}
+
+/// The same of these routing tables, where `source_toward` says which source a target is sent from.
+fn networks(
+    listeners: &[SocketAddr],
+    v4: &str,
+    v6: &str,
+    source_toward: impl Fn(IpAddr) -> Option<IpAddr>,
+) -> Vec<(IpNet, usize)> {
     if listeners.len() < 2 {
         return Vec::new();
     }
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let (v4, v6) = (read("/proc/net/route"), read("/proc/net/ipv6_route"));
     let v4 = v4.lines().filter_map(ipv4_route).map(IpNet::V4).take(ROUTES_MAX);
     let v6 = v6.lines().filter_map(ipv6_route).map(IpNet::V6).take(ROUTES_MAX);
     let of = |net: IpNet| {
@@ -148,6 +157,45 @@ mod tests {
         let kept = compressed(given);
         assert_eq!(kept[..2], [(net("10.1.3.0/24"), 2), (net("10.1.0.0/16"), 1)]);
         assert_eq!(kept.len(), 4, "{kept:?}");
+    }
+
+    /// Issue 18, E19: from the inside address nothing reaches the outside.
+    #[test]
+    fn each_network_is_reached_from_the_listener_with_its_source() {
+        let v4 = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\
+                  out 00000000 010200C0 0003 0 0 0 00000000 0 0 0\n\
+                  in 0000000A 00000000 0001 0 0 0 000000FF 0 0 0\n\
+                  odd 000010AC 00000000 0001 0 0 0 0000F0FF 0 0 0\n";
+        let [outside, inside] = ["192.0.2.9:5060", "10.0.0.9:5060"].map(|at| at.parse().unwrap());
+        let kernel = |target: IpAddr| match target.to_string().as_str() {
+            "198.51.100.1" => Some([192, 0, 2, 9].into()),
+            "10.0.0.1" => Some([10, 0, 0, 9].into()),
+            "172.16.0.1" => Some([172, 16, 0, 9].into()),
+            other => panic!("asked for {other}"),
+        };
+        let net = |text: &str| text.parse::<IpNet>().unwrap();
+        let expected = [(net("10.0.0.0/8"), 1), (net("0.0.0.0/0"), 0)];
+        assert_eq!(networks(&[outside, inside], v4, "", kernel), expected);
+        assert_eq!(networks(&[outside], v4, "", kernel), [], "there is no choice");
+    }
+
+    #[test]
+    fn a_network_is_asked_for_by_an_address_in_it() {
+        for (net, host) in [
+            ("0.0.0.0/0", "198.51.100.1"),
+            ("::/0", "2001:db8::1"),
+            ("10.1.0.0/16", "10.1.0.1"),
+            ("10.1.2.3/32", "10.1.2.3"),
+            ("2001:db8:5::/48", "2001:db8:5::"),
+        ] {
+            assert_eq!(host_of(net.parse().unwrap()).to_string(), host, "{net}");
+        }
+    }
+
+    #[test]
+    fn no_more_networks_are_kept_than_are_told_apart() {
+        let given = (0..300).map(|n| (Ipv4Net::from(Ipv4Addr::from(n)).into(), n as usize));
+        assert_eq!(compressed(given.collect()).len(), NETWORKS_MAX);
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Unsent {
     }
 
     /// Records a datagram. The shard does not wait for a reader.
-    pub(crate) fn record(&self, target: SocketAddr, cause: &'static str) {
+    pub fn record(&self, target: SocketAddr, cause: &'static str) {
         let Ok(mut known) = self.0.try_lock() else { return };
         match known.iter_mut().find(|(to, why, _)| *to == target && *why == cause) {
             Some((.., count)) => *count += 1,

@@ -65,6 +65,14 @@ mod tests {
     }
 
     #[test]
+    fn the_caller_of_a_call_is_its_source_in_64_bits() {
+        let of = |text: &str| crate::amplification::caller_of(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
+
+    #[test]
     fn an_ipv6_address_is_in_three_networks_and_an_ipv4_address_alone() {
         let written = |text: &str| -> Vec<String> {
             let networks = networks_of(text.parse().unwrap());

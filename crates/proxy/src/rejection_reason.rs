@@ -228,6 +228,20 @@ mod tests {
     }
 
     #[test]
+    fn the_text_of_a_503_tells_its_reason() {
+        for (text, reason) in [
+            (CALL_TABLE_FULL, ReplyReason::CallTable),
+            (CALL_SHARE_USED, ReplyReason::CallTable),
+            (TRANSACTION_TABLE_FULL, ReplyReason::TransactionTable),
+            (TRANSACTION_SHARE_USED, ReplyReason::TransactionTable),
+            (NO_ADDRESS, ReplyReason::NoAddress),
+            ("another", ReplyReason::Other),
+        ] {
+            assert_eq!(ReplyReason::of(503, text), reason, "{text}");
+        }
+    }
+
+    #[test]
     fn each_status_of_a_rejection_has_a_reason() {
         let unknown = crate::REPLIES.into_iter().filter(|&status| status != 503);
         let unknown: Vec<_> =

@@ -8,15 +8,17 @@ use crate::origin::PORT;
 /// names us.
 pub(crate) fn cleaned(uri: &Uri<'_>, is_own_maddr: bool) -> Option<Vec<u8>> {
     let params = uri.params.text();
-    if params.is_empty() || uri.scheme != Scheme::Sip {
+    if uri.scheme != Scheme::Sip {
         return None;
     }
     let goes = |name: &[u8]| {
         // RFC 3261 §16.6 item 2: "If the URI contains any parameters not allowed in a Request-URI,
-        // they MUST be removed." By table 1 of §19.1.1 that is `method`; headers are refused.
+        // they MUST be removed." By table 1 of §19.1.1 that is `method`.
         name.eq_ignore_ascii_case(b"method") || is_own_maddr && name.eq_ignore_ascii_case(b"maddr")
     };
-    if !uri.params.iter().any(|param| goes(param.name)) {
+    // By the same table headers are not allowed either. The Request-URI of a request that comes is
+    // rejected for them; that from the Route of a strict router loses them.
+    if uri.headers.is_none() && !uri.params.iter().any(|param| goes(param.name)) {
         return None;
     }
     let tail = params.len() + uri.headers.map_or(0, |headers| headers.len() + 1);
@@ -51,6 +53,8 @@ mod tests {
         for (text, left) in [
             ("sip:b@h;method=REGISTER", "sip:b@h"),
             ("sip:b@h:5070;x=1;METHOD=a;user=phone;method", "sip:b@h:5070;x=1;user=phone"),
+            ("sip:b@h;method=INVITE;lr?Subject=x&a=b", "sip:b@h;lr"),
+            ("sip:b@h?Subject=x", "sip:b@h"),
         ] {
             assert_eq!(clean(text, false).as_deref(), Some(left));
         }

@@ -88,9 +88,6 @@ impl Endpoint {
             return Some(Proof::Probe(probe));
         }
         let branch = TransactionBranch::claimed(text)?;
-        if !branch.is_own(self.keys()) || u16::from(branch.shard) != self.shard() {
-            return None;
-        }
         let Ok(ScanStart::Request { method, .. }) = glance(&failure.quote) else { return None };
         let handle = self.transactions().find(Key::new(branch.identity, method))?;
         let context = self.transactions().get(handle)?;

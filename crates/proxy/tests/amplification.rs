@@ -70,6 +70,19 @@ fn a_fork_of_eight_rings_once_to_who_never_acknowledges() {
     assert!(s.counters.responses_withheld.get() > 20);
 }
 
+/// RFC 3261 §21.1: 180, 181, 182 and 183 say different things; a phone gets each once.
+#[test]
+fn each_kind_of_provisional_response_passes_once_however_long_it_is() {
+    let mut s = Script::stateful();
+    let request = out(&s.send(VICTIM, &short("c1"))).remove(0);
+    let kinds = ["199 Gone", "180 Ringing", "181 Forwarded", "182 Queued", "183 Progress"];
+    for (times, kind) in [1, 0].into_iter().flat_map(|times| kinds.map(|kind| (times, kind))) {
+        let text = request.answer(kind).replace("Content-Length: 0", "Content-Length: 1500");
+        let sent = s.send(BACKEND_A, &(text + &"v".repeat(1500)));
+        assert_eq!(sent.len(), times, "{kind}");
+    }
+}
+
 /// Without transactions the callee repeats its 2xx (RFC 3261 §13.3.1.4), ten times in 32 s.
 #[test]
 fn rfc3261_13_3_1_4_a_2xx_is_repeated_little_to_who_never_acknowledges() {
@@ -113,9 +126,12 @@ fn an_ack_verifies_an_address_and_a_forged_one_does_not() {
 #[test]
 fn the_ack_of_an_answered_call_verifies_its_caller_and_nobody_else() {
     for mode in [Mode::Stateless, Mode::Transaction] {
-        for (from, withheld) in [(VICTIM, 0), (CALLER, 9)] {
+        // Who calls, and in whose name the ACK is sent.
+        for (caller, from, withheld) in
+            [(VICTIM, VICTIM, 0), (VICTIM, CALLER, 9), (CALLER, VICTIM, 9)]
+        {
             let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
-            let request = out(&s.send(VICTIM, &at(VICTIM, &invite("c1")))).remove(0);
+            let request = out(&s.send(caller, &at(caller, &invite("c1")))).remove(0);
             let ok = s.one(BACKEND_A, &request.answer("200 OK"));
             let route = format!("Route: {}\r\nTotag\r\n", ok.header("Record-Route"));
             let ack = script::request("ACK", "sip:bob@10.0.0.1:5070", "c1", 1, &route);

@@ -64,6 +64,10 @@ fn a_cancel_finds_the_only_back_end_after_a_restart() {
         assert_eq!(ours[0].all("Via").len(), 2);
         let ok = after.one(BACKEND_A, &ours[0].answer("200 OK"));
         assert_eq!((ok.to, ok.start()), (address(CALLER), "SIP/2.0 200 OK"));
+        // §16.11: where nobody else is asked each answer passes.
+        if mode != Mode::Adaptive {
+            assert_eq!(after.one(BACKEND_A, &ours[0].answer("200 OK")), ok);
+        }
         let ended = after.one(BACKEND_A, &out.answer("487 Request Terminated"));
         assert_eq!(ended.to, address(CALLER));
         let ack = after.one(CALLER, &request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n"));
@@ -111,11 +115,33 @@ fn a_cancel_asks_those_that_may_have_it() {
 
 #[test]
 fn a_cancel_that_nobody_knows_is_denied_once() {
-    let [_, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
+    let backends = [BACKEND_A, BACKEND_B, BACKEND_C];
+    for status in ["481 No Such Call", "300 Multiple Choices"] {
+        let [_, mut after] = with_pool(&backends, Policy::Rr, Mode::Transaction);
+        let sent = after.send(CALLER, &cancel("c1"));
+        for sent in &sent[..2] {
+            assert!(after.send(&sent.to.to_string(), &sent.answer(status)).is_empty());
+        }
+        let denied = after.one(BACKEND_C, &sent[2].answer("481 No Such Call"));
+        assert_eq!((denied.to, denied.start()), (address(CALLER), "SIP/2.0 481 No Such Call"));
+    }
+}
+
+/// Responses of before: each back end is cancelled once, however often it rings, and under one
+/// branch another one may have the INVITE too.
+#[test]
+fn each_back_end_that_rings_is_cancelled_once() {
+    let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Stateless);
+    let out = before.one(CALLER, &invite("c1"));
+    for (from, status) in
+        [(BACKEND_A, "180 Ringing"), (BACKEND_A, "183 Progress"), (BACKEND_B, "180 Ringing")]
+    {
+        after.one(from, &out.answer(status));
+    }
     let sent = after.send(CALLER, &cancel("c1"));
-    assert!(after.send(BACKEND_A, &sent[0].answer("481 No Such Call")).is_empty());
-    let denied = after.one(BACKEND_B, &sent[1].answer("481 No Such Call"));
-    assert_eq!((denied.to, denied.start()), (address(CALLER), "SIP/2.0 481 No Such Call"));
+    let to: Vec<_> = sent.iter().map(|sent| sent.to).collect();
+    assert_eq!(to, [address(BACKEND_A), address(BACKEND_B)]);
+    assert!(sent.iter().all(|sent| sent.branch() == out.branch()));
 }
 
 /// A back end that never answers holds up a denial for no longer than the third copy.
@@ -185,13 +211,20 @@ fn the_ack_to_a_refusal_goes_where_that_came_from() {
 /// §16.10 within a dialog, where the token says the back end.
 #[test]
 fn a_cancel_within_a_dialog_finds_its_invite() {
-    let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
-    let first = before.send(CALLER, &invite("c1")).pop().unwrap();
-    before.send(BACKEND_A, &first.answer("200 OK"));
-    let route = format!("Totag\r\nRoute: {}\r\n", first.header("Record-Route"));
-    let of = |method| request(method, "sip:bob@10.0.0.1:5070", "c1", 2, &route);
-    let again = before.send(CALLER, &of("INVITE")).pop().unwrap();
-    assert!(is_of(&after.one(CALLER, &of("CANCEL")), &again));
+    for (mode, later) in [(Mode::Transaction, 0), (Mode::Transaction, 301), (Mode::Stateless, 0)] {
+        let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, mode);
+        let first = before.send(CALLER, &invite("c1")).pop().unwrap();
+        before.send(BACKEND_A, &first.answer("200 OK"));
+        let route = format!("Totag\r\nRoute: {}\r\n", first.header("Record-Route"));
+        let of = |method| request(method, "sip:bob@10.0.0.1:5070", "c1", 2, &route);
+        let again = before.send(CALLER, &of("INVITE")).pop().unwrap();
+        // What rings longer has said so meanwhile.
+        after.pass(Duration::from_secs(later));
+        if later > 0 {
+            after.one(BACKEND_A, &again.answer("180 Ringing"));
+        }
+        assert!(is_of(&after.one(CALLER, &of("CANCEL")), &again), "{mode:?} {later}");
+    }
 }
 
 /// And for the calls of back ends.
@@ -242,9 +275,9 @@ fn what_cannot_be_matched_is_denied() {
     // Nothing is known of a process before this one.
     let mut first = Script::stateful();
     assert_eq!(first.status(CALLER, &cancel("c1")), 481);
-    // It was so long ago that what rings has said so.
+    // It was so long ago that what rings has said so: a script begins at one second.
     let [_, mut late] = with_pool(&[BACKEND_A], Policy::Rr, Mode::Transaction);
-    late.pass(Duration::from_secs(300));
+    late.pass(Duration::from_secs(299));
     assert_eq!(late.status(CALLER, &cancel("c1")), 481);
     // More back ends than are asked.
     let many: Vec<_> = (1..=9).map(|i| format!("10.0.9.{i}:5070")).collect();

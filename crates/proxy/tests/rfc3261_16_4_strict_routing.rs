@@ -80,6 +80,18 @@ fn a_strict_router_behind_us_gets_what_it_expects() {
     assert_eq!(sent[0].all("Route"), out.all("Route"));
 }
 
+/// §19.1.1, table 1: headers and `method` are not allowed in a Request-URI. §16.6 item 2: they "MUST be
+/// removed"; whoever reads headers there takes them for header fields.
+#[test]
+fn what_a_route_says_beyond_an_address_is_not_in_the_request_uri() {
+    let mut s = trusting();
+    for (call, more) in [("c1", "?Subject=x&Route=y"), ("c2", ";method=REGISTER?Subject=x")] {
+        let routes = format!("Route: <sip:203.0.113.5:5090{more}>\r\n");
+        let sent = s.send(CALLER, &request("INVITE", "sip:bob@example.net", call, 1, &routes));
+        assert_eq!(last(sent).start(), "INVITE sip:203.0.113.5:5090 SIP/2.0", "{more}");
+    }
+}
+
 /// A Route that fills more lines than there are edits for is refused, and harms nobody.
 #[test]
 fn more_routes_than_can_be_rewritten_are_a_400() {

@@ -150,6 +150,17 @@ fn one_source_does_not_fill_the_call_table() {
     }
 }
 
+/// Ordinary messages take none of the bytes of long ones.
+#[test]
+fn ordinary_messages_wait_whatever_room_long_ones_have() {
+    let mut s = Script::with(Policy::Rr, |settings| settings.queue_bytes_max = 0);
+    (0..10).for_each(|call| s.offer(CALLER, invite(&format!("c{call}")).as_bytes()));
+    let sent = s.serve();
+    assert_eq!(sent.iter().filter(|sent| sent.start().starts_with("INVITE ")).count(), 10);
+    s.offer(CALLER, long_invite("long").as_bytes());
+    assert!(!is_forwarded(&s.serve()));
+}
+
 /// Long messages that wait have bytes of their own, so that they take no place from others.
 #[test]
 fn long_messages_that_wait_take_half_of_their_bytes_and_no_place_of_others() {

@@ -26,15 +26,13 @@ fn total_of(meminfo: &str) -> Option<u64> {
 }
 
 /// The limits of the control group in a line of `/proc/self/cgroup`, and of those above it.
-/// cgroups(7): "hierarchy-ID:controller-list:cgroup-path"; the hierarchy of version 2 has the ID 0
-/// and no list.
+/// cgroups(7): "hierarchy-ID:controller-list:cgroup-path"; the hierarchy of version 2 has no list.
 fn limits_of(root: &Path, line: &str) -> Vec<u64> {
-    let mut parts = line.splitn(3, ':');
-    let (Some(id), Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next())
-    else {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else {
         return Vec::new();
     };
-    let (mount, file) = if id == "0" && controllers.is_empty() {
+    let (mount, file) = if controllers.is_empty() {
         (root.join("sys/fs/cgroup"), "memory.max")
     } else if controllers.split(',').any(|name| name == "memory") {
         (root.join("sys/fs/cgroup/memory"), "memory.limit_in_bytes")
@@ -79,6 +77,11 @@ mod tests {
     }
 
     #[test]
+    fn this_machine_has_some() {
+        assert!(available() > 1 << 20);
+    }
+
+    #[test]
     fn the_least_limit_of_a_group_and_those_above_it_counts() {
         let mut files = vec![
             ("proc/meminfo", MEMINFO),
@@ -99,6 +102,8 @@ mod tests {
             ("proc/meminfo", MEMINFO),
             ("proc/self/cgroup", "12:cpu,cpuacct:/a\n5:hugetlb,memory:/docker/1\n0::/a\n"),
             ("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "1073741824\n"),
+            // Of a group with that name which is none of ours: the first line is not about memory.
+            ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1048576\n"),
             // Without a limit, version 1 says this.
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];

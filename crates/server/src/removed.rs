@@ -102,4 +102,13 @@ mod tests {
         fs::write(removed.path(), "nonsense\n192.0.2.1:7 configured\n192.0.2.1:8\n").unwrap();
         assert_eq!(removed.update(1, []).unwrap(), [address(7)]);
     }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
+        fs::write(removed.path(), [0xff]).unwrap();
+        assert!(removed.update(1, [address(7)]).is_err());
+        assert_eq!(fs::read(removed.path()).unwrap(), [0xff]);
+    }
 }

@@ -385,7 +385,7 @@ impl Counts {
     fn of(backend: &Backend) -> Self {
         Self {
             probes_failed: backend.probes().1,
-            unreachable: backend.failures(),
+            unreachable: backend.unreachable(),
             rejections: backend.refusals(),
             falls: backend.transitions().0,
         }

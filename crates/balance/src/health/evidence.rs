@@ -164,7 +164,8 @@ impl Evidence {
         let seen = self.seen(now);
         let (refused, served) = split(seen.destinations_given, seen.destinations_refused);
         let (sources_refused, sources_served) = split(seen.sources_given, seen.sources_refused);
-        let sources = (of | seen.sources_given | seen.sources_refused).count_ones();
+        // Those of this back end are among them, but for the one whose refusal came after.
+        let sources = (of | seen.sources_refused).count_ones();
         let sources_min = sources.min(SOURCES_MIN).max(sources.div_ceil(SOURCES_SHARE));
         let teaches = now.since(since) >= OBSERVED_TO_TEACH
             && refused >= DESTINATIONS_MIN
@@ -292,6 +293,7 @@ mod tests {
     fn many_callers_of_whom_some_are_refused_teach_and_most_pause() {
         let each = |n| Parties::of(n, n);
         assert_eq!(run(each, |n| n % 4 == 0), TEACHES);
+        assert_eq!(run(each, |n| n % 2 == 0), TEACHES, "as many are served");
         assert_eq!(run(each, |_| true), PAUSES);
         assert_eq!(run(each, |n| n % 4 != 0), PAUSES);
     }
@@ -302,34 +304,71 @@ mod tests {
         let two_strangers =
             |n| if n % 2 == 0 { Parties::of(n / 2 % 2, n) } else { Parties::of(n, n) };
         assert_eq!(run(two_strangers, |n| n % 2 == 0), NOTHING);
+        let is_refused = |n: u64| !n.is_multiple_of(4);
+        for (others, expected) in [(14, PAUSES), (15, NOTHING)] {
+            let strangers_and = |n: u64| {
+                let source = if is_refused(n) { n % 2 } else { 2 + n / 4 % others };
+                Parties::of(source, n)
+            };
+            assert_eq!(run(strangers_and, is_refused).teaches, expected.teaches, "{others}");
+        }
     }
 
-    /// Its fellows have the requests of the others.
+    /// Its fellows have the requests of the others, all of which both serve and reject.
     #[test]
     fn one_source_of_several_of_a_pool_proves_nothing() {
-        let (one, other) = (Evidence::default(), Evidence::default());
+        let (one, fellows) = (Evidence::default(), [(); 2].map(|()| Evidence::default()));
         for ms in (0..2000).step_by(20) {
             let mine = Parties::of(1, ms);
             one.on_given(at(ms), mine);
-            other.on_given(at(ms), Parties::of(2 + ms / 20 % 5, ms));
-            let of = one.watch(at(ms)).and(other.watch(at(ms)));
+            let mut of = one.watch(at(ms));
+            for other in &fellows {
+                let theirs = Parties::of(2 + ms / 20 % 5, ms);
+                other.on_given(at(ms), theirs);
+                other.on_refused(at(ms), Some(theirs), Sources::default());
+                of = of.and(other.watch(at(ms)));
+            }
             assert_eq!(one.on_refused(at(ms), Some(mine), of), NOTHING);
         }
     }
 
     #[test]
     fn many_numbers_do_not_hide_how_many_are_served() {
-        // So many destinations that each bit was refused; three of four requests are served.
+        // So many destinations and sources that each bit was refused; three of four are served.
         let evidence = Evidence::default();
         let mut verdict = NOTHING;
         for n in 0..2000 {
-            let (now, parties) = (at(n), Parties::of(n, n / 4 + n % 4));
+            let (now, parties) = (at(n), Parties::of(n / 4, n / 4 + n % 4));
             evidence.on_given(now, parties);
             if n % 4 == 0 {
                 verdict = refuse(&evidence, now, Some(parties));
             }
         }
         assert_eq!(verdict, TEACHES);
+    }
+
+    #[test]
+    fn requests_to_one_number_weigh_as_many_as_they_are() {
+        // Six callers have their numbers refused; others call a number that is served.
+        for (served, expected) in [(5, PAUSES), (6, TEACHES)] {
+            let evidence = Evidence::default();
+            evidence.watch(at(0));
+            (0..served).for_each(|_| evidence.on_given(at(1), Parties::of(1, 63)));
+            let mut verdict = NOTHING;
+            for n in 0..6 {
+                evidence.on_given(at(1000), Parties::of(n, n));
+                verdict = refuse(&evidence, at(1000), Some(Parties::of(n, n)));
+            }
+            assert_eq!(verdict, expected, "{served}");
+        }
+    }
+
+    #[test]
+    fn the_first_seconds_of_a_process_count_as_any_others() {
+        let evidence = Evidence::default();
+        let now = |ms| Timestamp::ZERO + Duration::from_millis(ms);
+        let refused = |ms| refuse(&evidence, now(ms), Some(Parties::of(ms, ms)));
+        assert!((0..=1000).step_by(10).map(refused).any(|verdict| verdict == PAUSES));
     }
 
     #[test]
@@ -350,7 +389,17 @@ mod tests {
         // At 10 s and after, generations begin at 12, 15, 18 s.
         assert_eq!(refuse(&evidence, at(4900), Some(Parties::of(1, 1))), PAUSES);
         assert_eq!(refuse(&evidence, at(8100), Some(Parties::of(1, 1))), NOTHING);
-        assert!(evidence.is_watched(at(14_000)) && !evidence.is_watched(at(14_101)));
+        assert!(evidence.is_watched(at(14_099)) && !evidence.is_watched(at(14_100)));
+    }
+
+    // A store for each refusal would make the line go back and forth between shards.
+    #[test]
+    fn a_watch_is_prolonged_once_a_second() {
+        let evidence = Evidence::default();
+        [0, 999].into_iter().for_each(|ms| _ = evidence.watch(at(ms)));
+        assert!(!evidence.is_watched(at(6_000)));
+        evidence.watch(at(1_001));
+        assert!(evidence.is_watched(at(7_000)) && !evidence.is_watched(at(7_001)));
     }
 
     #[test]

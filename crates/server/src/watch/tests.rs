@@ -82,6 +82,78 @@ fn a_fall_that_no_look_has_seen_is_told() {
 }
 
 #[test]
+fn a_fall_before_the_first_look_is_not_told() {
+    let mut watched = Watched::new();
+    let a = watched.fleet.find("a").unwrap();
+    a.on_failed(at(10), Duration::from_secs(2));
+    a.on_probe_answered(at(20), 1);
+    a.on_answered(at(20));
+    assert_eq!(watched.look(250), [""; 0]);
+}
+
+/// An operator who reads of ICMP looks at the process, not at the network.
+#[test]
+fn a_silent_back_end_is_not_told_as_one_where_nobody_listens() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    let [a, b] = ["a", "b"].map(|name| watched.fleet.find(name).unwrap());
+    for backend in [&a, &b] {
+        backend.on_silent(at(50), at(20));
+        backend.on_question_unanswered(at(100), Duration::from_secs(5), false);
+    }
+    let told = watched.look(250);
+    for (line, name) in told.iter().zip(["a", "b"]) {
+        let down = "of pool app is down: a probe was not answered well";
+        assert_eq!(*line, format!("back end {name} {down}"));
+    }
+    b.on_refused(at(3000), None, tidegate_balance::Sources::default(), None);
+    let told = watched.look(5500);
+    assert_eq!(
+        told[..2],
+        [
+            "back end a of pool app is suspect: requests to it were not answered",
+            "back end b of pool app is suspect: it answered 503",
+        ]
+    );
+}
+
+#[test]
+fn a_target_that_nothing_can_be_sent_to_is_told_once_a_minute() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    let to = SocketAddr::from(([192, 0, 2, 1], 5060));
+    let unsent = |watched: &Watched, shard: usize| {
+        watched.shards[shard].io.unsent.record(to, "network is unreachable");
+    };
+    let begins = "cannot send to 192.0.2.1:5060: network is unreachable";
+    unsent(&watched, 0);
+    assert_eq!(watched.look(250), [begins]);
+    unsent(&watched, 0);
+    unsent(&watched, 1);
+    assert_eq!(watched.look(500), [""; 0]);
+    assert_eq!(watched.look(60_249), [""; 0]);
+    assert_eq!(watched.look(60_250), [format!("{begins}; 2 datagrams in a minute")]);
+    unsent(&watched, 0);
+    assert_eq!(watched.look(60_500), [""; 0], "once a minute");
+    assert_eq!(watched.look(120_250), [format!("{begins}; 1 datagrams in a minute")]);
+    assert_eq!(watched.look(180_250), [""; 0], "it is over");
+    unsent(&watched, 1);
+    assert_eq!(watched.look(180_500), [begins]);
+}
+
+#[test]
+fn of_many_targets_that_nothing_can_be_sent_to_some_are_told() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    for n in 0..12 {
+        watched.shards[0].io.unsent.record(([192, 0, 2, n], 5060).into(), "too large");
+    }
+    assert_eq!(watched.look(250).len(), 5);
+    assert_eq!(watched.look(10_249), [""; 0]);
+    assert_eq!(watched.look(10_250), ["could not send to other targets either, 7 times"]);
+}
+
+#[test]
 fn full_tables_are_told_when_they_begin_and_when_they_are_over() {
     let mut watched = Watched::new();
     watched.look(0);
@@ -136,6 +208,7 @@ fn a_ban_is_told_once_and_of_many_only_some() {
     assert_eq!(watched.look(95_000), [""; 0]);
     watched.bans.ban(at(95_100), ban(1, 100));
     assert_eq!(watched.look(95_250), ["source 192.0.2.1 is banned for 5 s: limit"]);
+    assert_eq!(watched.look(105_250), [""; 0], "there are no others");
 }
 
 #[test]
