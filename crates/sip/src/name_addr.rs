@@ -63,7 +63,7 @@ impl<'a> NameAddr<'a> {
 
     /// The `tag` parameter of a From or To (§19.3).
     pub fn tag(&self) -> Option<&'a [u8]> {
-        self.params.value("tag")
+        self.params.usual(b";tag=", "tag")
     }
 
     /// The URI taken apart.

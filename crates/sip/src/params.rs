@@ -57,16 +57,19 @@ impl<'a> Params<'a> {
     /// not empty.
     #[inline]
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
-        // Mostly it is the first one, and written like this.
-        if let [b';', first @ ..] = self.text
-            && let Some([b'=', value @ ..]) = first.strip_prefix(name.as_bytes())
-        {
+        self.get(name).flatten().filter(|value| !value.is_empty())
+    }
+
+    /// As [`value`](Self::value), for the parameter that most lists begin with, as in `;tag=`.
+    #[inline(always)]
+    pub(crate) fn usual<const N: usize>(&self, begin: &[u8; N], name: &str) -> Option<&'a [u8]> {
+        if let Some(value) = self.text.strip_prefix(begin) {
             let value = trim(&value[..find(b';', value).unwrap_or(value.len())]);
             if value.first() != Some(&b'"') {
                 return (!value.is_empty()).then_some(value);
             }
         }
-        self.get(name).flatten().filter(|value| !value.is_empty())
+        self.value(name)
     }
 
     /// The parameter called `name` in any case.
@@ -281,8 +284,7 @@ mod tests {
         #[test]
         fn the_first_parameter_is_found_like_the_others(text in "(;[ab]|[=; \"]){0,8}") {
             let params = Params::new(text.as_bytes());
-            let value = params.get("a").flatten().filter(|value| !value.is_empty());
-            prop_assert_eq!(params.value("a"), value);
+            prop_assert_eq!(params.usual(b";a=", "a"), params.value("a"));
         }
     }
 

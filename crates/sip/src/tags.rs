@@ -45,7 +45,7 @@ pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
         Some(bracket) if line[bracket] == b'>' => &line[bracket + 1..],
         _ => NameAddr::parse(Line::read(line, 0).ok()??.value(line))?.params.text(),
     };
-    Some(Params::new(trim(params)).value("tag").unwrap_or_default())
+    Some(Params::new(trim(params)).usual(b";tag=", "tag").unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl<'a> Parts<'a> {
     /// The branch, if there is one that is not empty.
     #[inline]
     pub(crate) fn branch(&self) -> Option<&'a [u8]> {
-        self.params.value("branch")
+        self.params.usual(b";branch=", "branch")
     }
 }
 
@@ -161,7 +161,7 @@ impl<'a> Via<'a> {
 
     /// The branch, which names the transaction (RFC 3261 §8.1.1.7).
     pub fn branch(&self) -> Option<&'a [u8]> {
-        self.params.value("branch")
+        self.params.usual(b";branch=", "branch")
     }
 
     /// The address the request came from, as the next hop saw it (§18.2.1).
