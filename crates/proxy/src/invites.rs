@@ -17,8 +17,6 @@ pub(crate) struct Invites {
     queue: VecDeque<Waiting>,
     /// By fingerprint, each at least once in the queue.
     awaited: HashMap<u64, Awaited>,
-    /// CANCELs in `awaited`.
-    cancels: usize,
     /// A CANCEL whose INVITE was taken.
     due: Option<Box<Waiting>>,
 }
@@ -47,11 +45,6 @@ impl Invites {
         self.queue.len()
     }
 
-    /// All that waits, CANCELs too: no more than one for each INVITE, and one that is due.
-    pub(crate) fn messages(&self) -> usize {
-        self.queue.len() + self.cancels + usize::from(self.due.is_some())
-    }
-
     /// Whether an INVITE with this fingerprint waits.
     pub(crate) fn has(&self, fingerprint: u64) -> bool {
         self.awaited.contains_key(&fingerprint)
@@ -73,7 +66,6 @@ impl Invites {
             return Cancelled::Repeated;
         }
         awaited.cancel = Some(Box::new(cancel));
-        self.cancels += 1;
         Cancelled::Waits
     }
 
@@ -94,7 +86,6 @@ impl Invites {
         {
             let awaited = entry.get_mut();
             self.due = awaited.cancel.take();
-            self.cancels -= usize::from(self.due.is_some());
             awaited.copies -= 1;
             if awaited.copies == 0 {
                 entry.remove();

@@ -75,7 +75,7 @@ pub(crate) struct Lanes {
     priority: Invites,
     invites: Invites,
     length_max: usize,
-    /// Messages in all but those of INVITEs.
+    /// Messages in all of them.
     waiting: usize,
     /// Which lane of new work is served first; they take turns, or a flood of INVITEs
     /// would lock out every REGISTER.
@@ -103,7 +103,7 @@ impl Lanes {
 
     /// Messages that wait in all of them.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting + self.priority.messages() + self.invites.messages()
+        self.waiting
     }
 
     /// Messages that wait where nothing proves that they belong to a call.
@@ -136,11 +136,9 @@ impl Lanes {
         match waiting.lane {
             Lane::Priority => self.priority.push(waiting),
             Lane::Invites => self.invites.push(waiting),
-            lane => {
-                self.queues[lane as usize].push_back(waiting);
-                self.waiting += 1;
-            }
+            lane => self.queues[lane as usize].push_back(waiting),
         }
+        self.waiting += 1;
     }
 
     /// Whether a new INVITE with this fingerprint waits.
@@ -150,25 +148,27 @@ impl Lanes {
 
     /// Puts a CANCEL behind its INVITE, if that waits; they have the fingerprint in common.
     pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
-        match self.priority.push_cancel(fingerprint, cancel) {
+        let done = match self.priority.push_cancel(fingerprint, cancel) {
             Cancelled::Elsewhere(cancel) => self.invites.push_cancel(fingerprint, cancel),
             there => there,
-        }
+        };
+        self.waiting += usize::from(matches!(done, Cancelled::Waits));
+        done
     }
 
     /// The next new INVITE, or the CANCEL of the last: those of priority first, the others in this
     /// order and only if one may be released.
     pub(crate) fn next_invite(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
-        match self.priority.pop(Order::Fifo, true) {
-            Some(waiting) => Some(waiting),
-            None => self.invites.pop(order, may_release),
-        }
+        let next = self.priority.pop(Order::Fifo, true);
+        let next = next.or_else(|| self.invites.pop(order, may_release))?;
+        self.waiting -= 1;
+        Some(next)
     }
 
     /// The next message: what finishes work before what begins it, and at last what is not known
     /// to do either. New INVITEs in this order, and only if one may be released.
     pub(crate) fn next(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
-        if self.waiting() == 0 {
+        if self.waiting == 0 {
             return None;
         }
         // Anybody can send a BYE or what looks like a response: a flood of them must not
@@ -179,16 +179,15 @@ impl Lanes {
         } else {
             self.next_finishing().or_else(|| self.next_new(order, may_release))
         };
-        if found.is_some() {
-            return found;
-        }
         // Strictly behind: who sends it may be anybody, and as many as he likes.
-        self.pop(Lane::Unverified as usize)
+        let found = found.or_else(|| self.queues[Lane::Unverified as usize].pop_front())?;
+        self.waiting -= 1;
+        Some(found)
     }
 
     fn next_finishing(&mut self) -> Option<Waiting> {
         let finishing = 0..Lane::Priority as usize;
-        let found = finishing.into_iter().find_map(|lane| self.pop(lane))?;
+        let found = finishing.into_iter().find_map(|lane| self.queues[lane].pop_front())?;
         self.ahead += 1;
         Some(found)
     }
@@ -204,7 +203,7 @@ impl Lanes {
             let lane = Lane::NEW_WORK + turn;
             let found = match lane {
                 lane if lane == Lane::Invites as usize => self.invites.pop(order, may_release),
-                lane => self.pop(lane),
+                lane => self.queues[lane].pop_front(),
             };
             if found.is_some() {
                 (self.turn, self.ahead) = (turn + 1, 0);
@@ -212,11 +211,5 @@ impl Lanes {
             }
         }
         None
-    }
-
-    fn pop(&mut self, lane: usize) -> Option<Waiting> {
-        let waiting = self.queues[lane].pop_front()?;
-        self.waiting -= 1;
-        Some(waiting)
     }
 }
