@@ -188,20 +188,19 @@ impl Endpoint {
     /// as much: it is keyed hashes too, and its response goes where the transaction says.
     pub(crate) fn who_asked(&self, passage: &Passage<'_>, remote: SocketAddr) -> Option<Asked> {
         let text = passage.branch.unwrap_or_default();
-        if let Some(branch) = TransactionBranch::claimed(text)
-            && branch.is_own(self.keys())
-            && let Some(context) = self.find_asking(&branch, passage.cseq.method)
-            && context.branch_at(branch.tag).is_some()
+        let Some(claimed) = TransactionBranch::claimed(text) else {
+            return Branch::decode(text, self.keys(), remote).map(Asked::Stateless);
+        };
+        let is_own = claimed.is_own(self.keys());
+        if is_own
+            && let Some(context) = self.find_asking(&claimed, passage.cseq.method)
+            && context.branch_at(claimed.tag).is_some()
         {
-            return Some(Asked::Transaction(branch));
+            return Some(Asked::Transaction(claimed));
         }
-        match TransactionBranch::decode(text, self.keys(), remote) {
-            Some(branch) if branch.is_own(self.keys()) => Some(Asked::Transaction(branch)),
-            Some(TransactionBranch { shard, listener, .. }) => {
-                Some(Asked::Before { shard, listener })
-            }
-            None => Branch::decode(text, self.keys(), remote).map(Asked::Stateless),
-        }
+        let branch = TransactionBranch::decode(text, self.keys(), remote)?;
+        let TransactionBranch { shard, listener, .. } = branch;
+        Some(if is_own { Asked::Transaction(branch) } else { Asked::Before { shard, listener } })
     }
 
     /// Passes a response back to `remote`, by the Via alone.

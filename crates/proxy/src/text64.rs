@@ -35,6 +35,9 @@ pub(crate) fn encode(bytes: &[u8], text: &mut [u8]) -> usize {
         let bits = u32::from_be_bytes([0, *a, *b, *c]);
         *place = [letter(bits >> 18), letter(bits >> 12), letter(bits >> 6), letter(bits)];
     }
+    if rest.is_empty() {
+        return length;
+    }
     let mut bits = [0; 4];
     bits[1..][..rest.len()].copy_from_slice(rest);
     let bits = u32::from_be_bytes(bits);
@@ -62,6 +65,9 @@ pub(crate) fn decode(text: &[u8], bytes: &mut [u8]) -> Option<usize> {
         let bits = u32::from(a) << 18 | u32::from(b) << 12 | u32::from(c) << 6 | u32::from(d);
         let [_, bytes @ ..] = bits.to_be_bytes();
         *place = bytes;
+    }
+    if rest.is_empty() {
+        return (seen & NONE == 0).then_some(length);
     }
     let bits = rest.iter().zip([18, 12, 6]).fold(0, |bits, (&letter, shift)| {
         seen |= value(letter);

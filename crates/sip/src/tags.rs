@@ -1,7 +1,6 @@
 //! The tags of a message, found without reading the rest of its headers.
 
 use crate::field::{Line, first_line};
-use crate::lexical::trim;
 use crate::start::skip_blank;
 use crate::{HeaderName, NameAddr, Params};
 
@@ -45,7 +44,7 @@ pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
         Some(bracket) if line[bracket] == b'>' => &line[bracket + 1..],
         _ => NameAddr::parse(Line::read(line, 0).ok()??.value(line))?.params.text(),
     };
-    Some(Params::new(trim(params)).usual(b";tag=", "tag").unwrap_or_default())
+    Some(Params::new(params).usual(b";tag=", "tag").unwrap_or_default())
 }
 
 #[cfg(test)]
