@@ -9,12 +9,15 @@
 //! branches of a fork bring) are sent within three times the bytes received, or if the address is
 //! verified.
 //!
-//! An address is verified by what only somebody could send who has received a response there: the
-//! ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK with
-//! the route token that came with it.
+//! An address is verified by what only somebody could send who has received a message there: the
+//! ACK to a final response, with the To-tag that the responder has chosen, an ACK or PRACK with
+//! the route token that came with it, or a response with our branch. Until then what a back end sends
+//! there of its own accord, other than an INVITE, is repeated once.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
+use tidegate_sip::Method;
 use tidegate_world::{Path, Timestamp};
 
 use crate::calls::CallRef;
@@ -26,6 +29,10 @@ use crate::stateful::Context;
 
 /// Times that a final response is sent in any case.
 const FINALS: u8 = 2;
+
+/// How long after a back end's request it is repeated in any case. RFC 3261 §17.1.2.2: "the client
+/// transaction SHOULD set timer E to fire in T1 seconds", and then in twice that: so once.
+const REPEATED_FOR: Duration = Duration::from_secs(1);
 
 /// The bytes of a transaction, or of a call that is served without one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,6 +172,29 @@ impl Endpoint {
         };
         let may = self.may_send(now, &mut budget, path, status, length);
         self.calls_mut().set_budget(call, budget);
+        may
+    }
+
+    /// Whether a repetition of a request that a back end has sent `since` then goes to `target`, from
+    /// the listener at `egress`. What makes it send one may have been forged, as an INVITE whose 2xx
+    /// nobody acknowledges, and nobody answers there. An INVITE of its own is repeated to the end: who
+    /// is called has not had a chance to show anything.
+    pub(crate) fn may_repeat(
+        &self,
+        now: Timestamp,
+        since: Timestamp,
+        method: Method,
+        egress: u8,
+        target: SocketAddr,
+    ) -> bool {
+        if self.amplification_max() == 0 || method == Method::Invite || now < since + REPEATED_FOR {
+            return true;
+        }
+        let Some(own) = self.addresses().listener(egress.into()) else { return true };
+        let path = Path::udp(own.local, target);
+        let may =
+            self.is_verified(now, &path) || self.addresses().origin(&path) != Origin::Stranger;
+        self.counters.requests_withheld.add(u64::from(!may));
         may
     }
 

@@ -299,6 +299,11 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
+    /// When a transaction, not that of an INVITE, was begun that waits for its final response.
+    pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
+        self.get(call)?.begun_at(transaction)
+    }
+
     /// When a transaction of a call that is not established was sent to its back end; `None` if
     /// that has answered it.
     pub(crate) fn sent_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {

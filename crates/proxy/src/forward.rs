@@ -40,6 +40,12 @@ impl Endpoint {
         let is_repeated = self.calls().is_repeated(hop.call, transaction);
         if alone && is_repeated {
             self.counters.retransmissions.add(1);
+            if !hop.toward_backend
+                && let Some(since) = self.calls().begun_at(hop.call, transaction)
+                && !self.may_repeat(now, since, request.method, onward.egress, onward.target)
+            {
+                return Ok(());
+            }
         }
         if hop.toward_backend
             && let Some(mut budget) = self.calls().get(hop.call).map(|entry| entry.budget)

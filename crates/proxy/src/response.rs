@@ -74,7 +74,11 @@ impl Endpoint {
         match asked {
             Asked::Transaction(branch) => {
                 self.tiering.note(Tier::Stateful);
-                let owner = self.owner(&branch, passage.cseq.method, received.path.remote, present);
+                let (method, remote) = (passage.cseq.method, received.path.remote);
+                let owner = self.owner(&branch, method, remote, present);
+                if member.is_none() && self.was_sent_to(&branch, method, remote) {
+                    self.on_verified(now, &received.path);
+                }
                 self.note_alive(now, owner);
                 self.serve_answer(now, received, &passage, &branch).map_err(Astray::Drop)
             }
@@ -140,6 +144,14 @@ impl Endpoint {
         let Some(context) = self.find_asking(branch, method) else { return present };
         let Some(index) = context.branch_at(branch.tag) else { return present };
         present.filter(|_| self.has_sent(&context.branches[index], remote))
+    }
+
+    /// Whether a branch of one of our transactions went to this address.
+    fn was_sent_to(&self, of: &TransactionBranch, method: Method, remote: SocketAddr) -> bool {
+        self.find_asking(of, method).is_some_and(|context| {
+            let index = context.branch_at(of.tag);
+            index.is_some_and(|index| self.has_sent(&context.branches[index], remote))
+        })
     }
 
     fn find_asking(&self, branch: &TransactionBranch, method: Method) -> Option<&Context> {

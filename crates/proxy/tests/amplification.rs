@@ -193,3 +193,63 @@ fn our_own_replies_are_hardly_longer_than_what_they_answer() {
     }
     assert_eq!(s.send(VICTIM, &at(VICTIM, &request("CANCEL", PROXY, "c9", 1, ""))).len(), 1);
 }
+
+/// RFC 3261 §13.3.1.4: a callee whose 2xx nobody acknowledges "SHOULD terminate the session. This is
+/// accomplished with a BYE", which it repeats by §17.1.2.2 as long as nobody answers.
+#[test]
+fn a_bye_to_who_never_acknowledges_is_sent_twice() {
+    for (is_stateful, is_verified, copies) in
+        [(true, false, 2), (false, false, 2), (true, true, 11), (false, true, 11)]
+    {
+        let mut s = if is_stateful { Script::stateful() } else { Script::new() };
+        let request = out(&s.send(VICTIM, &short("c1"))).remove(0);
+        s.send(BACKEND_A, &request.answer("200 OK"));
+        if is_verified {
+            let other = at(VICTIM, &invite("c2"));
+            let other = out(&s.send(VICTIM, &other)).remove(0);
+            s.send(&other.to.to_string(), &other.answer("200 OK"));
+            let more = format!("Totag\r\nRoute: {}\r\n", other.header("Record-Route"));
+            let ack = script::request("ACK", "sip:bob@192.0.2.1", "c2", 1, &more);
+            s.send(VICTIM, &at(VICTIM, &ack));
+        }
+        let bye = format!(
+            "BYE sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {BACKEND_A};branch=z9hG4bKbye\r\n\
+             Route: {}\r\nFrom: <sip:b>;tag=callee\r\nTo: <sip:a>;tag=1\r\nCall-ID: c1\r\n\
+             CSeq: 1 BYE\r\n\r\n",
+            request.header("Record-Route")
+        );
+        let mut sent = s.send(BACKEND_A, &bye);
+        // Its copies come when Timer E fires there.
+        for pause_ms in [500, 1000, 2000, 4000, 4000, 4000, 4000, 4000, 4000, 4000] {
+            s.pass(Duration::from_millis(pause_ms));
+            sent.extend(s.send(BACKEND_A, &bye));
+        }
+        s.pass(Duration::from_secs(10));
+        sent.extend(s.sent());
+        let byes = sent.iter().filter(|sent| sent.start().starts_with("BYE ")).count();
+        assert_eq!(byes, copies, "{is_stateful} {is_verified}");
+        assert_eq!(s.counters.requests_withheld.get(), 11 - copies as u64);
+    }
+}
+
+/// A phone that has answered has received what was sent to it.
+#[test]
+fn a_response_verifies_the_address_that_it_comes_from() {
+    let mut s = Script::stateful();
+    let options = |branch: &str| {
+        format!(
+            "OPTIONS sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {BACKEND_A};branch=z9hG4bK{branch}\r\n\
+             From: <sip:b>;tag=callee\r\nTo: <sip:a>\r\nCall-ID: {branch}\r\nCSeq: 1 OPTIONS\r\n\r\n"
+        )
+    };
+    let mut copies = |branch: &str, answers: bool| {
+        let mut sent = s.send(BACKEND_A, &options(branch));
+        if answers {
+            s.send(VICTIM, &sent[0].answer("200 OK"));
+        }
+        s.pass(Duration::from_secs(40));
+        sent.extend(s.sent());
+        sent.iter().filter(|sent| sent.start().starts_with("OPTIONS ")).count()
+    };
+    assert_eq!([copies("1", false), copies("2", true), copies("3", false)], [2, 1, 11]);
+}

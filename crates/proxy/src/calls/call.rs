@@ -260,6 +260,11 @@ impl Call {
         true
     }
 
+    /// When a transaction that waits for its final response was begun.
+    pub(super) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
+        self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
+    }
+
     /// When a transaction was sent to its back end, unless it is established or answered.
     pub(super) fn sent_at(&self, transaction: Transaction) -> Option<Timestamp> {
         let mut open = self.open.iter().filter(|_| self.phase != Phase::Established);

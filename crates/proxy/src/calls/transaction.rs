@@ -6,6 +6,8 @@ use tidegate_balance::{Lease, Parties, Work};
 use tidegate_sip::{Method, Passage};
 use tidegate_world::Timestamp;
 
+use super::call::TRANSACTION_MAX;
+
 /// Which transaction a message belongs to: the identity of the branch that its request
 /// came with, and its method. An ACK to a non-2xx and a CANCEL have the identity of
 /// their INVITE and are no transactions here.
@@ -92,6 +94,10 @@ pub(super) struct Open {
 }
 
 impl Open {
+    pub(super) fn begun_at(&self) -> Timestamp {
+        self.until - TRANSACTION_MAX
+    }
+
     /// Its back end has responded. The first response to an INVITE other than 100 tells how fast
     /// it works, and of others the final one; what comes after the ringing is a person's time. A
     /// 5xx is no measure of it.

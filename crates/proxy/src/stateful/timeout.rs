@@ -87,7 +87,7 @@ impl Endpoint {
             {
                 self.branch_unreachable(at, context, live, index);
             }
-            Firing::Resend => self.resend(context, live, index),
+            Firing::Resend => self.resend(at, context, live, index),
             Firing::TimedOut => self.branch_timed_out(at, context, live, index),
         }
         self.cancel_due(at, context, live, index);
@@ -96,10 +96,15 @@ impl Endpoint {
         }
     }
 
-    fn resend(&mut self, context: &Context, live: &Live, index: usize) {
-        let Some(bytes) = self.write_again(context, live, index) else { return };
+    fn resend(&mut self, at: At, context: &Context, live: &Live, index: usize) {
         let branch = &context.branches[index];
-        let (egress, target) = (branch.egress, branch.target);
+        let (egress, target, since) = (branch.egress, branch.target, live.pending[index].since);
+        if !context.toward_backend
+            && !self.may_repeat(at.now, since, context.method, egress, target)
+        {
+            return;
+        }
+        let Some(bytes) = self.write_again(context, live, index) else { return };
         self.counters.requests_resent.add(1);
         self.send_onward(egress, target, bytes);
     }

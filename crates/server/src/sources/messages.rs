@@ -67,7 +67,7 @@ static TRANSACTION_BYTES_MAX: Family =
     Family::gauge("transactions_held_max", "Memory that transactions and their messages may take")
         .in_unit(Unit::Bytes);
 
-static ALONE: [Number<Counters>; 20] = [
+static ALONE: [Number<Counters>; 21] = [
     (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
         c.retransmissions.get().into()
     }),
@@ -134,6 +134,14 @@ static ALONE: [Number<Counters>; 20] = [
              much shorter",
         ),
         |c| c.responses_withheld.get().into(),
+    ),
+    (
+        Family::counter(
+            "requests_withheld",
+            "Repetitions of back ends' requests, such as BYEs, withheld from an address that has never \
+             shown that it receives anything",
+        ),
+        |c| c.requests_withheld.get().into(),
     ),
     (Family::counter("cancels", "Branches of a request cancelled by the proxy"), |c| {
         c.cancels.get().into()
