@@ -69,9 +69,8 @@ fn calls_beside(kind: &'static str, sources: &str) -> (Metrics, u32) {
     let sent = flood.end();
     let metrics = tidegate.metrics();
     assert_eq!(metrics.sum("work_offered_total", &[("bucket", "session")]), u64::from(CALLS));
-    // None on a quiet machine; unmended it was a fifth to two thirds.
-    let refused = metrics.sum("work_refused_total", &[]);
-    assert!(refused <= u64::from(CALLS / 20), "{kind}: {refused}\n{}", metrics.0);
+    // How many calls the law rejects meanwhile depends on who else wants the processor: the
+    // simulator's `goodput` and `make show-strangers` judge that.
     assert_eq!(metrics.sum("messages_dropped_total", &[("reason", "queue_full")]), 0);
     callee.finish();
     (metrics, sent)
