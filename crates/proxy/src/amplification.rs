@@ -9,18 +9,17 @@
 //! branches of a fork bring) are sent within three times the bytes received, or if the address is
 //! verified.
 //!
-//! An address is verified by what only somebody could send who has received a message there: the
-//! ACK to a final response, with the To-tag that the responder has chosen, an ACK or PRACK with
-//! the route token that came with it, or a response with our branch. Until then what a back end sends
-//! there of its own accord, other than an INVITE, is repeated once.
+//! An address is verified by what only somebody could send who has received a response there: the
+//! ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK with
+//! the route token that came with it. Until then what a back end sends there within the call, such as
+//! its BYE, is repeated once.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tidegate_sip::Method;
 use tidegate_world::{Path, Timestamp};
 
-use crate::calls::CallRef;
+use crate::calls::{Call, CallRef};
 use crate::endpoint::Endpoint;
 use crate::network::source_of;
 use crate::origin::Origin;
@@ -176,18 +175,22 @@ impl Endpoint {
     }
 
     /// Whether a repetition of a request that a back end has sent `since` then goes to `target`, from
-    /// the listener at `egress`. What makes it send one may have been forged, as an INVITE whose 2xx
-    /// nobody acknowledges, and nobody answers there. An INVITE of its own is repeated to the end: who
-    /// is called has not had a chance to show anything.
+    /// the listener at `egress`. If that is where the call began, its INVITE may have been forged: then
+    /// nobody there acknowledges the 2xx, nor answers the BYE that follows. Whom a back end calls
+    /// itself gets all repetitions.
     pub(crate) fn may_repeat(
         &self,
         now: Timestamp,
         since: Timestamp,
-        method: Method,
+        call: CallRef,
         egress: u8,
         target: SocketAddr,
     ) -> bool {
-        if self.amplification_max() == 0 || method == Method::Invite || now < since + REPEATED_FOR {
+        let is_caller = |entry: &Call| entry.caller == caller_of(target.ip());
+        if self.amplification_max() == 0
+            || now < since + REPEATED_FOR
+            || !self.calls().get(call).is_some_and(is_caller)
+        {
             return true;
         }
         let Some(own) = self.addresses().listener(egress.into()) else { return true };

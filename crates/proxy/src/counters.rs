@@ -130,8 +130,8 @@ pub struct Counters {
     /// Responses not sent because their target has not shown that it receives any, and the request
     /// was short.
     pub responses_withheld: Counter,
-    /// Repetitions of back ends' requests that were not sent to an address that has never shown that
-    /// it receives what is sent to it.
+    /// Repetitions of back ends' requests not sent to a caller that has never shown that it receives
+    /// what is sent to it.
     pub requests_withheld: Counter,
     /// Branches cancelled by us.
     pub cancels: Counter,

@@ -42,7 +42,7 @@ impl Endpoint {
             self.counters.retransmissions.add(1);
             if !hop.toward_backend
                 && let Some(since) = self.calls().begun_at(hop.call, transaction)
-                && !self.may_repeat(now, since, request.method, onward.egress, onward.target)
+                && !self.may_repeat(now, since, hop.call, onward.egress, onward.target)
             {
                 return Ok(());
             }

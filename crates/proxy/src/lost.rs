@@ -254,7 +254,7 @@ impl Endpoint {
             shard: self.shard() as u8,
             process,
             identity: request.identity,
-            tag: TargetTag::of(self.keys(), target, 0),
+            tag: TargetTag::of(self.keys(), request.identity, target, 0),
             loop_hash: self.loop_hash(received, request),
         };
         let back = reply_target(&request.essentials.via, received.path.remote);

@@ -65,19 +65,16 @@ impl Endpoint {
         let is_present =
             |member: &Member| self.backend(*member).is_present_at(canonical(received.path.remote));
         let present = member.filter(is_present);
-        // Nobody knows the MAC but who has received the request. Back ends need no proof.
-        let is_success =
-            passage.cseq.method == Method::Invite && (200..300).contains(&passage.status);
-        if is_success && member.is_none() {
-            self.shown = Shown::Receives;
-        }
         match asked {
             Asked::Transaction(branch) => {
                 self.tiering.note(Tier::Stateful);
                 let (method, remote) = (passage.cseq.method, received.path.remote);
                 let owner = self.owner(&branch, method, remote, present);
-                if member.is_none() && self.was_sent_to(&branch, method, remote) {
-                    self.on_verified(now, &received.path);
+                // Nobody knows our branch but who has received the request, and whoever has may tell
+                // others; back ends need no proof.
+                let is_success = method == Method::Invite && (200..300).contains(&passage.status);
+                if is_success && member.is_none() && self.was_sent_to(&branch, method, remote) {
+                    self.shown = Shown::Receives;
                 }
                 self.note_alive(now, owner);
                 self.serve_answer(now, received, &passage, &branch).map_err(Astray::Drop)
@@ -196,8 +193,9 @@ impl Endpoint {
     /// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that
     /// header field value from the response and forward the result to the location indicated in
     /// the next Via header field value." The MAC in the branch says more than the address: that
-    /// this very proxy sent the request, and for whom. The name of a transaction that is there says
-    /// as much: it is keyed hashes too, and its response goes where the transaction says.
+    /// this very proxy sent the request, and for whom. So does the name of a branch that is waiting:
+    /// a keyed hash of the received request, and another of that with the target. Its response goes
+    /// where the transaction says.
     pub(crate) fn who_asked(&self, passage: &Passage<'_>, remote: SocketAddr) -> Option<Asked> {
         let text = passage.branch.unwrap_or_default();
         let Some(claimed) = TransactionBranch::claimed(text) else {

@@ -44,15 +44,17 @@ pub(crate) struct TransactionBranch {
 pub(crate) struct TargetTag([u8; 5]);
 
 impl TargetTag {
-    /// The tag of `target`; `nth` counts branches of the same request to the same address.
+    /// The tag of `target` in the transaction with this identity; `nth` counts its branches to the
+    /// same address.
     ///
-    /// It is a keyed hash, so that it does not show the address.
-    pub(crate) fn of(keys: &Keys, target: SocketAddr, nth: u8) -> Self {
+    /// It is a keyed hash: it does not show the address, and whoever gets one branch of a request can
+    /// tell the tag of no other.
+    pub(crate) fn of(keys: &Keys, identity: u64, target: SocketAddr, nth: u8) -> Self {
         let [p0, p1] = target.port().to_be_bytes();
-        let end = [p0, p1, nth];
+        let (identity, end) = (identity.to_be_bytes(), [p0, p1, nth]);
         let hash = match target.ip() {
-            IpAddr::V4(ip) => keys.branch.hash(&[&ip.octets(), &end]),
-            IpAddr::V6(ip) => keys.branch.hash(&[&ip.octets(), &end]),
+            IpAddr::V4(ip) => keys.branch.hash(&[&identity, &ip.octets(), &end]),
+            IpAddr::V6(ip) => keys.branch.hash(&[&identity, &ip.octets(), &end]),
         };
         let [a, b, c, d, e, ..] = hash.to_be_bytes();
         Self([a, b, c, d, e])
@@ -131,7 +133,7 @@ mod tests {
             shard: 200,
             process: keys(1, 1).process,
             identity: 0x0102_0304_0506_0708,
-            tag: TargetTag::of(&keys(1, 1), target(), 0),
+            tag: TargetTag::of(&keys(1, 1), 0x0102_0304_0506_0708, target(), 0),
             loop_hash: 0x0809_0a0b,
         }
     }
@@ -171,8 +173,11 @@ mod tests {
     #[test]
     fn targets_and_their_turns_have_tags_of_their_own() {
         let keys = keys(1, 1);
-        let tag = |text: &str, nth| TargetTag::of(&keys, text.parse().unwrap(), nth);
+        let of =
+            |identity, text: &str, nth| TargetTag::of(&keys, identity, text.parse().unwrap(), nth);
+        let tag = |text, nth| of(1, text, nth);
         let all = [
+            of(2, "10.0.0.1:5060", 0),
             tag("10.0.0.1:5060", 0),
             tag("10.0.0.1:5060", 1),
             tag("10.0.0.1:5061", 0),
@@ -182,6 +187,6 @@ mod tests {
         for (i, a) in all.iter().enumerate() {
             assert!(all[..i].iter().all(|b| a != b));
         }
-        assert_eq!(tag("10.0.0.1:5060", 0), all[0]);
+        assert_eq!(tag("10.0.0.1:5060", 0), all[1]);
     }
 }

@@ -2,7 +2,7 @@
 //! looked at before its turn has come.
 //!
 //! Anybody can write a BYE, an ACK, a CANCEL or a response. What proves one is something that only
-//! this proxy gives out, or that only those in the call know: the MAC in our branch, a route token,
+//! this proxy gives out, or that only those in the call know: what is keyed in our branch, a route token,
 //! a Call-ID in the call table, a branch in the transaction table. Service finds that out anyway,
 //! so that it costs nothing more while all is well. But what is not proven must not keep waiting
 //! what is: once there is much of it, each message is verified as it arrives, and what does not
@@ -131,7 +131,7 @@ impl Endpoint {
     }
 
     /// RFC 3261 §16.11 has a response go on by the Via below ours; §18.1.2 lets only pass what
-    /// has our Via on top. The MAC in its branch says that we wrote it.
+    /// has our Via on top. What is keyed in its branch says that we wrote it.
     fn verifies_response(&self, received: &Received) -> bool {
         let Ok(passage) = Passage::parse(&received.bytes) else { return false };
         let text = passage.branch.unwrap_or_default();

@@ -1,5 +1,6 @@
 //! HTTP for operators, on a thread and a runtime of its own: however busy the
-//! shards are, it answers, and however busy it is, they do not notice.
+//! shards are, it answers, and however busy it is, they do not notice. Only orders and the look-up of a
+//! call, one at a time, are work for them.
 
 mod backends;
 mod calls;

@@ -99,7 +99,7 @@ impl Calls {
         let entry = |call: &Call| CallEntry {
             backend: backend_of(call.member, call.place),
             state: CallState::of(call),
-            age: Duration::from_secs((second(now) - call.began_s).into()),
+            age: Duration::from_secs(second(now).saturating_sub(call.began_s).into()),
             left: call.deadline.since(now),
             source: source_of_caller(call.caller),
             tier: call.tier,

@@ -123,7 +123,7 @@ impl Endpoint {
         let index = context.branches.len();
         let same = context.branches.iter().filter(|branch| branch.target == hop.target).count();
         context.branches.push(Branch {
-            tag: TargetTag::of(self.keys(), hop.target, same as u8),
+            tag: TargetTag::of(self.keys(), context.identity, hop.target, same as u8),
             client: match request.method {
                 Method::Invite => Client::invite(at.now, &timing),
                 _ => Client::other(at.now, &timing),

@@ -99,8 +99,7 @@ impl Endpoint {
     fn resend(&mut self, at: At, context: &Context, live: &Live, index: usize) {
         let branch = &context.branches[index];
         let (egress, target, since) = (branch.egress, branch.target, live.pending[index].since);
-        if !context.toward_backend
-            && !self.may_repeat(at.now, since, context.method, egress, target)
+        if !context.toward_backend && !self.may_repeat(at.now, since, context.call, egress, target)
         {
             return;
         }

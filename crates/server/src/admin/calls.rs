@@ -23,12 +23,14 @@ pub(super) fn router(controls: Arc<Controls>) -> Router {
 }
 
 async fn call(controls: &Controls, call_id: &str) -> Response {
-    if let Ok(number) = controls.steering.look_up(call_id) {
-        is_heard(controls, number).await;
-    }
+    let is_heard = match controls.steering.look_up(call_id) {
+        Ok(number) => is_heard(controls, number).await,
+        Err(_) => false,
+    };
     let (calls, is_complete) = controls.steering.calls(call_id);
     let mut page = controls.refusals.of_call(controls.clock.now(), call_id);
     page["calls"] = calls;
-    page["complete"] = is_complete.into();
+    // What is there may be the answer to a question before this one.
+    page["complete"] = (is_heard && is_complete).into();
     json(StatusCode::OK, &page)
 }

@@ -102,10 +102,9 @@ fn a_silent_back_end_is_not_told_as_one_where_nobody_listens() {
         backend.on_question_unanswered(at(100), Duration::from_secs(5), false);
     }
     let told = watched.look(250);
-    for (line, name) in told.iter().zip(["a", "b"]) {
-        let down = "of pool app is down: a probe was not answered well";
-        assert_eq!(*line, format!("back end {name} {down}"));
-    }
+    let down =
+        |name| format!("back end {name} of pool app is down: a probe got no acceptable answer");
+    assert_eq!(told, ["a", "b"].map(down));
     b.on_refused(at(3000), None, tidegate_balance::Sources::default(), None);
     let told = watched.look(5500);
     assert_eq!(

@@ -221,8 +221,8 @@ pub(super) fn call(call: &Value) -> String {
     if call["complete"] == false {
         out += "a shard did not answer in time: it may have the call in its table\n";
     } else if !is_held {
-        out += "no call table has this call: it has been over for longer than 32 seconds, or it \
-                came to no back end\n";
+        out += "no call table has this call: it ended more than 32 seconds ago, began before a \
+                restart, was removed from a full table, or was sent to no back end\n";
     }
     let mut rows = items(&call["rejections"]).peekable();
     match (rows.peek().is_none(), is_held) {
