@@ -63,3 +63,30 @@ fn an_invite_with_an_invented_to_tag_has_no_copies() {
         assert_eq!(s.held().iter().sum::<u64>(), 3, "{mode:?}");
     }
 }
+
+/// Nor does any other request with one begin a call, though its token leads to the back end.
+#[test]
+fn a_request_with_an_invented_to_tag_that_is_no_invite_begins_no_call() {
+    for mode in MODES {
+        let mut s = limited(mode, [calls(5); 2]);
+        let there = call(&mut s, "a").unwrap();
+        let more = format!("Totag\r\nRoute: {}\r\n", there.header("Record-Route"));
+        for (cseq, method) in (10..).zip(["BYE", "INFO", "UPDATE"]) {
+            let invented = request(method, BOB, "a", cseq, &more).replace("=callee", "=invented");
+            assert!(forwarded(s.send(CALLER, &invented)).is_some(), "{mode:?} {method}");
+            let held = s.held().iter().sum::<u64>();
+            assert_eq!((held, s.counters.calls.get()), (1, 1), "{mode:?} {method}");
+        }
+    }
+}
+
+/// RFC 3261 §17.2.3: the same branch and method are the same request, however far its call has come.
+#[test]
+fn an_invite_that_comes_again_after_its_2xx_is_no_other_call() {
+    let mut s = limited(Mode::Stateless, [calls(5); 2]);
+    let there = forwarded(s.send(CALLER, &invite("a"))).unwrap();
+    s.send(BACKEND_A, &there.answer("200 OK"));
+    let again = forwarded(s.send(CALLER, &invite("a"))).unwrap();
+    assert_eq!((again.to, again.branch()), (there.to, there.branch()));
+    assert_eq!(s.held().iter().sum::<u64>(), 1);
+}
