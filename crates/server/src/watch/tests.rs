@@ -104,7 +104,7 @@ fn a_silent_back_end_is_not_told_as_one_where_nobody_listens() {
     let told = watched.look(250);
     let down =
         |name| format!("back end {name} of pool app is down: a probe got no acceptable answer");
-    assert_eq!(told, ["a", "b"].map(down));
+    assert_eq!(told[..2], ["a", "b"].map(down));
     b.on_refused(at(3000), None, tidegate_balance::Sources::default(), None);
     let told = watched.look(5500);
     assert_eq!(
