@@ -8,9 +8,6 @@
 /// requests within a further one are known by their route token.
 const DIALOGS_MAX: usize = 2;
 
-/// A BYE has passed, of whatever dialog.
-const BYE: u8 = 1 << 7;
-
 /// The dialogs that the responses to a call's INVITE have created, each as a keyed hash of both
 /// tags.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,7 +56,7 @@ impl Dialogs {
     /// A BYE passes within the dialog with this hash.
     pub(super) fn on_bye(&mut self, dialog: u32) {
         let this = self.hashes.iter().position(|&hash| hash == dialog);
-        self.leaving |= BYE | this.map_or(0, |i| 1 << i);
+        self.leaving |= this.map_or(0, |i| 1 << i);
     }
 
     /// Whether no dialog is left whose BYE has not passed.
