@@ -54,7 +54,7 @@ struct Load {
     probe_failures: AtomicU64,
     /// When it last answered, rounded; zero if it never did.
     answered_at: AtomicU64,
-    /// When it last refused a request, and when it did so for overload.
+    /// Times of the last rejected request, and of the last one rejected for overload.
     refused_at: AtomicU64,
     overloaded_at: AtomicU64,
     /// Requests given to it while it was spared.
@@ -62,7 +62,7 @@ struct Load {
     /// Requests that it left unanswered in a row, by the time of the last of them.
     silences: AtomicU32,
     silent_at: AtomicU64,
-    /// When it was last asked out of turn whether it is there; zero if it never was.
+    /// Time of the last probe out of turn; zero if there was none.
     questioned_at: AtomicU64,
     /// Deliveries that were refused.
     unreachable: AtomicU64,
@@ -315,7 +315,7 @@ impl Backend {
         if self.has_answered(silent_at) { 0 } else { self.load.silences.load(Relaxed) }
     }
 
-    /// Whether it may be asked out of turn now; then nobody else may for `interval`.
+    /// Returns whether it may be asked out of turn now; then nobody else may for `interval`.
     ///
     /// # Errors
     /// When it may be asked next.
@@ -386,8 +386,8 @@ impl Backend {
         self.load.answered_at.load(Relaxed) > since.as_nanos()
     }
 
-    /// Whether it matters who the requests are from and for that it is given: it has refused
-    /// something a moment ago.
+    /// Returns whether it matters who the requests are from and for that it is given: it has
+    /// refused something a moment ago.
     pub fn is_watched(&self, now: Timestamp) -> bool {
         self.evidence.is_watched(now)
     }
@@ -402,15 +402,15 @@ impl Backend {
         self.evidence.watch(now)
     }
 
-    /// It has left a new request of these parties unserved, in a pool that [`watch`](crate::Pool::watch)
-    /// has seen these sources of. Whether that is a sign of its load, by all that it was given and did
-    /// not serve of late.
+    /// It has left a new request of these parties unserved, in a pool that
+    /// [`watch`](crate::Pool::watch) has seen these sources of. Whether that is a sign of its load,
+    /// by all that it was given and did not serve of late.
     pub fn on_unserved(&self, now: Timestamp, parties: Option<Parties>, of: Sources) -> bool {
         self.evidence.on_refused(now, parties, of).teaches
     }
 
-    /// The same of one that it has answered with 503. If that is a sign of its load, and most of what
-    /// it was given is refused, it gets no new calls for `wait`.
+    /// The same of one that it has answered with 503. If that is a sign of its load, and most of
+    /// what it was given is refused, it gets no new calls for `wait`.
     pub fn on_refused(
         &self,
         now: Timestamp,
@@ -430,7 +430,7 @@ impl Backend {
         verdict.teaches
     }
 
-    /// Whether nothing that it did excludes it from new calls.
+    /// Returns whether no failure of its own excludes it from new calls.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.load.health.is_clear(now)
     }
@@ -441,7 +441,7 @@ impl Backend {
         self.load.health.note_excluded(now);
     }
 
-    /// Whether it could have calls: it is in service and has an address.
+    /// Returns whether it can have calls: it is in service and has an address.
     pub(crate) fn is_in_service(&self) -> bool {
         self.duty() == Duty::InService && self.is_somewhere()
     }
@@ -450,7 +450,7 @@ impl Backend {
         &self.load.health
     }
 
-    /// Whether it is given calls although it is busy or down.
+    /// Returns whether it is given calls although it is busy or down.
     pub fn is_spared(&self) -> bool {
         self.load.health.is_spared()
     }
@@ -460,12 +460,12 @@ impl Backend {
         self.load.spared.load(Relaxed)
     }
 
-    /// Whether it refused anything within the last `within`, for whatever reason.
+    /// Returns whether it refused anything within the last `within`, for whatever reason.
     pub fn has_refused(&self, now: Timestamp, within: Duration) -> bool {
         is_within(&self.load.refused_at, now, within)
     }
 
-    /// Whether it refused for overload within the last `within`.
+    /// Returns whether it refused for overload within the last `within`.
     pub fn was_overloaded(&self, now: Timestamp, within: Duration) -> bool {
         is_within(&self.load.overloaded_at, now, within)
     }
@@ -476,8 +476,8 @@ impl Backend {
         self.finals.add(is_invite, status);
     }
 
-    /// The final responses that it has sent to requests, each counted once: `invite` or `other`, the
-    /// status or its class, and how many.
+    /// The final responses that it has sent to requests, each counted once: `invite` or `other`,
+    /// the status or its class, and how many.
     pub fn finals(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         self.finals.each()
     }
@@ -537,7 +537,7 @@ impl Backend {
     }
 }
 
-/// Whether something that was at that time, if ever, was within the last `within`.
+/// Returns whether something that was at that time, if ever, was within the last `within`.
 fn is_within(at: &AtomicU64, now: Timestamp, within: Duration) -> bool {
     let at = at.load(Relaxed);
     at != 0 && now.since(Timestamp::from_nanos(at)) < within

@@ -116,7 +116,7 @@ pub(crate) struct Health {
     returns: AtomicU64,
     /// Since when there is anything to know of it.
     known_since: AtomicU64,
-    /// When requests were last the reason that it is excluded.
+    /// Time at which requests last excluded it.
     excluded_at: AtomicU64,
     /// It has failed its last probe: while it is down that says so, and not requests alone.
     fails_probes: AtomicBool,
@@ -125,7 +125,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Whether it answers, as far as one knows, or is taken for one that does.
+    /// Returns whether it answers, as far as one knows, or is taken for one that does.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.liveness().is_up(now) || self.is_spared.load(Relaxed)
     }
@@ -136,13 +136,13 @@ impl Health {
         (self.is_clear(now) || self.is_spared.load(Relaxed)) && self.duty().0 == Duty::InService
     }
 
-    /// Whether nothing that it did excludes it.
+    /// Returns whether no failure of its own excludes it.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.liveness().is_up(now) && self.busy_until.load(Relaxed) <= now.as_nanos()
     }
 
-    /// When requests last showed what excludes it, if nothing but that does. Probes that fail are
-    /// better evidence.
+    /// Returns when requests last failed, if they alone exclude it. Failed probes are better
+    /// evidence.
     pub fn excluded_by_requests_at(&self, now: Timestamp) -> Option<u64> {
         let fails_probes = self.fails_probes.load(Relaxed) && !self.liveness().is_up(now);
         (!self.is_clear(now) && !fails_probes).then(|| self.excluded_at.load(Relaxed))
@@ -157,7 +157,7 @@ impl Health {
         self.fails_probes.store(fails, Relaxed);
     }
 
-    /// Whether it takes calls although it is excluded.
+    /// Returns whether it takes calls although it is excluded.
     pub fn is_spared(&self) -> bool {
         self.is_spared.load(Relaxed)
     }

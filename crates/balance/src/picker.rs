@@ -96,7 +96,7 @@ impl Picker {
             && self.groups == Groups::of(others)
     }
 
-    /// What further tries of refused requests are paid from; who gives a new request earns.
+    /// Returns the budget for further tries of rejected requests. Each new request adds to it.
     pub fn retries(&mut self) -> &mut RetryBudget {
         &mut self.retries
     }

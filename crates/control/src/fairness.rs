@@ -93,7 +93,7 @@ pub struct Fairness {
 
 #[derive(Debug)]
 struct Account {
-    /// How many sources it counts as.
+    /// Number of sources that it counts as.
     weight: u32,
     /// Pieces offered, each faded by its age.
     count: f64,

@@ -11,13 +11,13 @@ use tidegate_world::{Stream, Timestamp};
 
 use crate::source_table::SourceTable;
 
-/// How long a proof holds: longer than most calls.
+/// Lifetime of a proof: longer than most calls.
 const HOLDS: Duration = Duration::from_secs(3 * 3600);
 
-/// How often sources are looked through for those that can be forgotten, while there is no room.
+/// Interval at which expired proofs are removed while the table is full.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// When each source has last shown that it receives what is sent to it.
+/// The time at which each source last showed that it receives what is sent to it.
 #[derive(Debug)]
 pub struct Proofs {
     sources: SourceTable<Timestamp>,
@@ -47,7 +47,7 @@ impl Proofs {
         *self.sources.get_mut(slot) = now;
     }
 
-    /// Whether a source has shown so of late.
+    /// Returns whether a source has shown so lately.
     pub fn holds(&self, now: Timestamp, source: u128) -> bool {
         let slot = self.sources.find(source);
         slot.is_some_and(|slot| now.since(*self.sources.get(slot)) < HOLDS)

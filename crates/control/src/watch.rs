@@ -28,7 +28,7 @@ pub struct Watch {
 struct Watched {
     /// The second that is counted.
     second: u64,
-    /// When in that second its first message came, in nanoseconds.
+    /// Arrival of the first message in that second, in nanoseconds.
     first: u32,
     count: u32,
     /// Seconds before it, in a row, in which it sent too much.

@@ -69,7 +69,7 @@ impl ErrorQueue {
         Ok(max)
     }
 
-    /// What the kernel says of the next entry, and how many bytes of the datagram it quotes.
+    /// Reads the next entry, and the length of the datagram that it quotes.
     fn next(&mut self, socket: &UdpSocket) -> io::Result<Option<(Notes, usize)>> {
         // SAFETY: zero is valid for every field of a `msghdr`.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };

@@ -1,18 +1,18 @@
 //! How many bytes an address is sent that has never shown that it receives them.
 //!
 //! UDP sources can be forged, and responses are longer and more than their request. RFC 9000 §8.1:
-//! "Prior to validating the client address, servers MUST NOT send more than three times as many bytes
-//! as the number of bytes they have received." SIP cannot hold back as strictly: an INVITE is not
-//! repeated any more once it has had a 100, so its response must be sent however long it is. So of
-//! each transaction these responses are sent in any case: the first of each kind of provisional
+//! "Prior to validating the client address, servers MUST NOT send more than three times as many
+//! bytes as the number of bytes they have received." SIP cannot hold back as strictly: an INVITE is
+//! not repeated any more once it has had a 100, so its response must be sent however long it is. So
+//! of each transaction these responses are sent in any case: the first of each kind of provisional
 //! response, the final one, and one repetition of that. All other ones (repetitions, and what other
 //! branches of a fork bring) are sent within three times the bytes received, or if the address is
 //! verified.
 //!
 //! An address is verified by what only somebody could send who has received a response there: the
 //! ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK with
-//! the route token that came with it. Until then what a back end sends there within the call, such as
-//! its BYE, is repeated once.
+//! the route token that came with it. Until then what a back end sends there within the call, such
+//! as its BYE, is repeated once.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -61,8 +61,8 @@ impl Budget {
         }
     }
 
-    /// Whether a response may be sent to an address that is not verified. `ratio` is how many times
-    /// the bytes received.
+    /// Returns whether a response may be sent to an address that is not verified. `ratio` is how
+    /// many times the bytes received.
     fn covers(&self, status: u16, length: usize, ratio: u32) -> bool {
         let is_owed = match status {
             ..200 => self.kinds & kind_of(status) == 0,
@@ -123,7 +123,7 @@ pub(crate) fn caller_of(address: IpAddr) -> u64 {
 }
 
 impl Endpoint {
-    /// Whether a response of so many bytes may leave by `path`; then it counts as sent.
+    /// Returns whether a response of so many bytes may leave by `path`; then it counts as sent.
     pub(crate) fn may_send(
         &self,
         now: Timestamp,
@@ -174,10 +174,10 @@ impl Endpoint {
         may
     }
 
-    /// Whether a repetition of a request that a back end has sent `since` then goes to `target`, from
-    /// the listener at `egress`. If that is where the call began, its INVITE may have been forged: then
-    /// nobody there acknowledges the 2xx, nor answers the BYE that follows. Whom a back end calls
-    /// itself gets all repetitions.
+    /// Returns whether to repeat to `target`, from the listener at `egress`, a request that a back
+    /// end has sent first at `since`. If `target` is where the call began, its INVITE may be
+    /// forged: then nobody there acknowledges the 2xx or answers the BYE that follows. A phone that
+    /// the back end calls gets all repetitions.
     pub(crate) fn may_repeat(
         &self,
         now: Timestamp,
@@ -201,7 +201,8 @@ impl Endpoint {
         may
     }
 
-    /// Whether the other end of `path` has shown lately that it receives what is sent there.
+    /// Returns whether the other end of `path` has shown lately that it receives what is sent
+    /// there.
     pub(crate) fn is_verified(&self, now: Timestamp, path: &Path) -> bool {
         self.verified().contains(now, hash_of(&self.keys().source, path.remote.ip()))
     }

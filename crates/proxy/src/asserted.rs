@@ -34,13 +34,13 @@ impl Endpoint {
 
     /// A message about to leave on `path` without the identities that must not be told there.
     ///
-    /// RFC 3325 §5: "If it does not trust the element, then the proxy MUST examine the Privacy header
-    /// field (if present) to determine if the user requested that asserted identity information be
-    /// kept private." §7 of its value `id`: "If this token is present, proxies MUST remove all the
-    /// P-Asserted-Identity header fields before forwarding messages to elements that are not
-    /// trusted. If the Privacy header field value is set to "none" then the proxy MUST NOT remove
-    /// the P-Asserted-Identity header fields." Without Privacy it RECOMMENDS the same. §6: "The
-    /// proxy MUST remove the user-provided P-Preferred-Identity header from any message it
+    /// RFC 3325 §5: "If it does not trust the element, then the proxy MUST examine the Privacy
+    /// header field (if present) to determine if the user requested that asserted identity
+    /// information be kept private." §7 of its value `id`: "If this token is present, proxies MUST
+    /// remove all the P-Asserted-Identity header fields before forwarding messages to elements that
+    /// are not trusted. If the Privacy header field value is set to "none" then the proxy MUST NOT
+    /// remove the P-Asserted-Identity header fields." Without Privacy it RECOMMENDS the same. §6:
+    /// "The proxy MUST remove the user-provided P-Preferred-Identity header from any message it
     /// forwards."
     pub(crate) fn keep_private(&self, path: &Path, bytes: Buffer) -> Buffer {
         if self.addresses().believes(path) {
@@ -71,8 +71,8 @@ impl Endpoint {
     }
 }
 
-/// Whether the caller has asked that nobody outside learns who he is: RFC 3325 §9.3. A message that
-/// cannot be read counts as one that asks.
+/// Returns whether the caller has asked that nobody outside learns who he is: RFC 3325 §9.3. A
+/// message that cannot be read counts as one that asks.
 fn asks_for_privacy(bytes: &[u8]) -> bool {
     let Ok(message) = Message::parse_head(bytes) else { return true };
     // RFC 3323 §4.2: `Privacy-hdr = "Privacy" HCOLON priv-value *(";" priv-value)`. Some write commas.

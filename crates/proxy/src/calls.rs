@@ -251,26 +251,26 @@ impl Calls {
         self.len() - self.expired.len()
     }
 
-    /// Whether so many calls are not over that sources have shares.
+    /// Returns whether the table is so full that sources have shares.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         is_scarce(self.active(), self.calls_max)
     }
 
-    /// Whether a source has its share of the table.
+    /// Returns whether a source has its share of the table.
     pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
         let entries = self.calls_max - self.active();
         self.shares.is_exhausted(bucket, Amount { entries, bytes: usize::MAX })
     }
 
-    /// Where the first request of a call came from.
+    /// Records the source of the first request of a call.
     pub(crate) fn set_caller(&mut self, call: CallRef, caller: u64) {
         if let Some(entry) = self.get_mut(call) {
             entry.caller = caller;
         }
     }
 
-    /// What was received and sent back in a call that is served without transactions.
+    /// Records the bytes received and sent back in a call that is served without transactions.
     pub(crate) fn set_budget(&mut self, call: CallRef, budget: Budget) {
         if let Some(entry) = self.get_mut(call) {
             entry.budget = budget;
@@ -299,7 +299,7 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
-    /// When a transaction, not that of an INVITE, was begun that waits for its final response.
+    /// Returns when a transaction began that waits for its final response. Not for INVITE.
     pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.begun_at(transaction)
     }
@@ -310,23 +310,24 @@ impl Calls {
         self.get(call)?.sent_at(transaction)
     }
 
-    /// Whose transaction that is, for what becomes of it.
+    /// Records who a transaction is from and for.
     pub(crate) fn set_parties(&mut self, call: CallRef, of: Transaction, parties: Parties) {
         self.change(call, |entry| entry.set_parties(of, parties));
     }
 
-    /// Whose transaction that is, if it is known.
+    /// Returns who a transaction is from and for, if that is known.
     pub(crate) fn parties(&self, call: CallRef, transaction: Transaction) -> Option<Parties> {
         self.get(call)?.parties(transaction)
     }
 
-    /// Whether a response with this status to the call's INVITE could tell of another dialog.
+    /// Returns whether a response with this status to the call's INVITE could tell of another
+    /// dialog.
     pub(crate) fn wants_dialog(&self, call: CallRef, status: u16) -> bool {
         self.get(call).is_some_and(|entry| entry.wants_dialog(status))
     }
 
-    /// Whether one more request may pass within a call; if so, it is counted. Where the `call` is
-    /// not known, by its fingerprint.
+    /// Returns whether one more request may pass within a call; if so, it is counted. Where the
+    /// `call` is not known, by its fingerprint.
     pub(crate) fn take_rate(&mut self, now: Timestamp, call: CallRef, fingerprint: u128) -> bool {
         match self.get_mut(call) {
             Some(entry) => entry.take_rate(now),
@@ -419,7 +420,8 @@ impl Calls {
         slot.call.as_mut().filter(|_| slot.generation == call.generation)
     }
 
-    /// Changes an entry, if it still lives, and counts anew what it has open and whether it is over.
+    /// Changes an entry, if it still lives, and counts anew what it has open and whether it is
+    /// over.
     fn change<R>(&mut self, call: CallRef, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
         let slot = self.slots.get_mut(call.slot as usize)?;
         let entry = slot.call.as_mut().filter(|_| slot.generation == call.generation)?;

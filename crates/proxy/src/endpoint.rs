@@ -57,7 +57,7 @@ pub(crate) struct Endpoint {
     /// Unix time at [`Timestamp::ZERO`].
     start: Duration,
     pub(crate) tiering: Tiering,
-    /// What the last service has shown of the sender.
+    /// Evidence about the sender from the last message served.
     pub(crate) shown: Shown,
     /// The pool to which the request in service was routed.
     pub(crate) routed_to: Option<u16>,
@@ -205,7 +205,7 @@ impl Endpoint {
         if self.pools.iter().all(is_stateless) { Tier::Stateless } else { Tier::Stateful }
     }
 
-    /// What time it is for route tokens.
+    /// Returns the present time in the unit of route tokens.
     pub(crate) fn minutes(&self, now: Timestamp) -> Minutes {
         Minutes::at(self.start, now)
     }
@@ -424,8 +424,8 @@ impl Endpoint {
     }
 
     #[allow(clippy::too_many_arguments, reason = "a request and where it goes")]
-    /// Counts a request on the back end that it goes to, and a call that it begins as what is `held`
-    /// there.
+    /// Counts a request on the back end that it goes to, and a call that it begins as what is
+    /// `held` there.
     pub(crate) fn count_request(
         &mut self,
         now: Timestamp,

@@ -12,7 +12,7 @@ use crate::endpoint::Endpoint;
 use crate::request::Request;
 use crate::secret::Keys;
 
-/// What the call table knows of a request.
+/// The result of looking a request up in the call table.
 pub(crate) struct Known {
     /// Of its Call-ID.
     pub(crate) fingerprint: u128,
@@ -22,8 +22,8 @@ pub(crate) struct Known {
     /// It belongs to no dialog, and is no ACK and no CANCEL.
     pub(crate) is_new: bool,
     /// It is an INVITE with the To-tag of a dialog that no call with its Call-ID has. An element
-    /// may take it for a new call: RFC 3261 §12.2.2, "Based on the To tag, the UAS MAY either accept
-    /// or reject the request."
+    /// may take it for a new call: RFC 3261 §12.2.2, "Based on the To tag, the UAS MAY either
+    /// accept or reject the request."
     pub(crate) is_invented: bool,
     /// It is an ACK or a CANCEL that has nothing but the Call-ID in common with the call.
     pub(crate) is_stray: bool,
@@ -41,7 +41,7 @@ fn copy_hash(keys: &Keys, from_tag: &[u8], cseq: u32, uri: &[u8]) -> u32 {
 }
 
 impl Endpoint {
-    /// What the call table knows of a request; `from_backend` if a back end has sent it.
+    /// Looks a request up in the call table; `from_backend` if a back end has sent it.
     pub(crate) fn known(&self, request: &Request<'_>, from_backend: bool) -> Known {
         let Request { method, identity, uri_text, essentials, .. } = *request;
         let (from, to) = (essentials.from_tag.unwrap_or_default(), essentials.to_tag);
@@ -103,7 +103,8 @@ impl Endpoint {
         known
     }
 
-    /// Whether a request outside any dialog repeats one that was served, as far as it was scanned.
+    /// Returns whether a request outside any dialog repeats one that was served, as far as it was
+    /// scanned.
     pub(crate) fn is_repetition(
         &self,
         fingerprint: u128,
@@ -126,8 +127,8 @@ impl Endpoint {
         self.calls().find_where(fingerprint, is_repetition).is_some()
     }
 
-    /// Whether a scanned request is within a dialog of a call with this fingerprint; `None` if
-    /// there is no such call that could have one.
+    /// Returns whether a scanned request is within a dialog of a call with this fingerprint; `None`
+    /// if there is no such call that could have one.
     pub(crate) fn is_within(&self, fingerprint: u128, bytes: &[u8]) -> Option<bool> {
         // A request outside any call begins no dialog that another could be in.
         let may_have_dialogs = |call: &Call| call.phase != Phase::Single;
@@ -137,7 +138,7 @@ impl Endpoint {
         Some(self.calls().find_where(fingerprint, |call| call.has_dialog(dialog)).is_some())
     }
 
-    /// What a response says to the call table.
+    /// Reads a response for the call table.
     pub(crate) fn read_answer(
         &self,
         call: CallRef,

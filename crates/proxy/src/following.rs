@@ -1,7 +1,7 @@
 //! The way of a request whose dialog or call is known: to the back end that has it.
 //!
-//! Some of these requests belong to no dialog all the same, and are more work for that back end: then
-//! they are new for its limits ([`Endpoint::begins`]).
+//! Some of these requests belong to no dialog all the same, and are more work for that back end:
+//! then they are new for its limits ([`Endpoint::begins`]).
 
 use tidegate_balance::{Assigned, Lease};
 use tidegate_sip::Method;
@@ -138,11 +138,11 @@ impl Endpoint {
     /// Whether a request that belongs to no dialog, and goes to `member`, is new for the limits
     /// there: it has to find headroom.
     ///
-    /// It is not if it repeats what the entry of its `call` has on record. Nor is another copy of the
-    /// INVITE that the call is counted for at that very back end (RFC 3261 §8.2.2.2), and nothing
-    /// more is counted for it. Any other INVITE would be counted as one call more: its call is over,
-    /// or not known, or is counted nowhere, for a back end has made it itself and it leads back to
-    /// one.
+    /// It is not if it repeats what the entry of its `call` has on record. Nor is another copy of
+    /// the INVITE that the call is counted for at that very back end (RFC 3261 §8.2.2.2), and
+    /// nothing more is counted for it. Any other INVITE would be counted as one call more: its call
+    /// is over, or not known, or is counted nowhere, for a back end has made it itself and it leads
+    /// back to one.
     fn begins(
         &self,
         call: Option<CallRef>,
@@ -159,9 +159,9 @@ impl Endpoint {
             && (entry.member != member || !is_copy())
     }
 
-    /// Whether a request within a call, or another copy of the INVITE that begins it, may pass: one
-    /// call is no way around what new work is held to. What it repeats does not count, and who
-    /// keeps transactions has not come here with a repetition.
+    /// Returns whether the rate of the call lets a request within it, or another copy of its
+    /// INVITE, pass: one call is no way around the limits for new work. A repetition does not
+    /// count; with transactions it is absorbed before.
     fn may_pass(&mut self, now: Timestamp, request: &Request<'_>, known: &Known) -> bool {
         // Nobody uses up what a call may send who has nothing but its Call-ID.
         let call = known.call.filter(|_| !known.is_stray).unwrap_or(CallRef::NONE);
@@ -171,8 +171,8 @@ impl Endpoint {
         is_repeated || self.calls_mut().take_rate(now, call, known.fingerprint)
     }
 
-    /// An INVITE begins a call at this back end, which is named in its Route: nobody stands in for it
-    /// there. Its entry, and what it holds.
+    /// An INVITE begins a call at this back end, which is named in its Route: nobody stands in for
+    /// it there. Its entry, and what it holds.
     fn begin_at(
         &mut self,
         now: Timestamp,

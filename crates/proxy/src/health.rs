@@ -26,8 +26,8 @@ pub struct Health {
     /// Requests in a row that a back end leaves unanswered until it is asked out of turn whether it
     /// is there, 1 to [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
     pub error_limit: u32,
-    /// The share of a pool's back ends that requests alone (503s, silence, ICMP) exclude at the most,
-    /// 0 to 1. Probes that fail may exclude all.
+    /// The share of a pool's back ends that requests alone (503s, silence, ICMP) exclude at the
+    /// most, 0 to 1. Probes that fail may exclude all.
     pub eject_max: f64,
     /// The longest Retry-After of a 503 that is honoured; what asks for more gets this. Zero: none.
     pub retry_after_max: Duration,
@@ -105,8 +105,9 @@ impl Endpoint {
         if is_probed { UNTIL_PROBED } else { self.failure_pause() }
     }
 
-    /// Whether the target of a branch has sent a response that came from `remote`. Another party that
-    /// has seen our Via, such as the phone behind it, may answer as well: that says nothing of it.
+    /// Returns whether the target of a branch has sent a response that came from `remote`. Another
+    /// party that has seen our Via, such as the phone behind it, may answer as well: that says
+    /// nothing of it.
     pub(crate) fn has_sent(&self, branch: &Branch, remote: SocketAddr) -> bool {
         branch.target == canonical(remote)
             || branch.member.is_some() && branch.member == self.addresses().member(remote)
@@ -164,7 +165,7 @@ impl Endpoint {
         }
     }
 
-    /// Who sends a request and who is called, for the [evidence](Parties) of overload.
+    /// Returns the caller and the callee of a request, for the [evidence](Parties) of overload.
     ///
     /// The callee is the user of the Request-URI, by which whoever is behind us finds him: a To may
     /// be anything. Of an IPv6 source the /64 counts, which is one subscriber's.
@@ -206,7 +207,8 @@ impl Endpoint {
         Some(self.parties(live.source, &self.read_again(&message, context)?))
     }
 
-    /// Requests may just have excluded a back end: if that is too many of its pool, some are spared.
+    /// Requests may just have excluded a back end: if that is too many of its pool, some are
+    /// spared.
     pub(crate) fn cap_exclusions(&self, now: Timestamp, member: Member) {
         let backend = self.backend(member);
         if !backend.is_clear(now) {
@@ -216,8 +218,8 @@ impl Endpoint {
     }
 
     /// Decides anew in each pool who takes calls although requests have shown what excludes it.
-    /// Nobody does where a pool stands in that has somebody up. Returns whether anybody does who did
-    /// not.
+    /// Nobody does where a pool stands in that has somebody up. Returns whether anybody does who
+    /// did not.
     pub(crate) fn spare(&self, now: Timestamp) -> bool {
         let mut is_any_new = false;
         for (pool, settings) in (0..).zip(self.pools()) {

@@ -51,8 +51,8 @@ impl Endpoint {
         }
     }
 
-    /// Whose share of a table the sender of what came on `path` fills. Back ends and trusted sources
-    /// speak for many, and have no share that ends.
+    /// Returns the share of a table that a message on `path` counts in. Back ends and trusted
+    /// sources speak for many users, and have no share.
     pub(crate) fn share_of(&self, path: &Path) -> Option<Bucket> {
         match self.addresses().origin(path) {
             Origin::Member(_) | Origin::Trusted => None,

@@ -282,7 +282,7 @@ impl Ingress {
         self.fifo.len() + beside < self.fifo_max
     }
 
-    /// Whether there is room for the bytes of a message.
+    /// Returns whether there is room for the bytes of a message.
     fn may_wait(&self, waiting: &Waiting) -> bool {
         self.large.has_room(&waiting.received, waiting.ticket.is_some())
     }
@@ -408,8 +408,8 @@ impl Ingress {
         judged(push(self, Waiting { received, class, ticket, cancels, lane }))
     }
 
-    /// Whether a message that asks for no new work is found not to belong to any that was begun. That
-    /// is looked at only where there is reason to.
+    /// Returns whether a message that claims to belong to a call or transaction belongs to none.
+    /// Checks that only during a flood of such messages.
     fn is_unverified(
         &self,
         now: Timestamp,
@@ -523,8 +523,8 @@ impl Ingress {
     }
 }
 
-/// Whether a banned source may be in a call for which it sends this: a call that it begins, it may
-/// not, and an INVITE within a call comes from one who has shown that he receives.
+/// Returns whether a banned source may be in a call for which it sends this: a call that it begins,
+/// it may not, and an INVITE within a call comes from one who has shown that he receives.
 fn may_go_on(ban: &Ban, received: &Received) -> bool {
     ban.is_proven || !received.bytes.starts_with(b"INVITE")
 }

@@ -45,7 +45,7 @@ impl Invites {
         self.queue.len()
     }
 
-    /// Whether an INVITE with this fingerprint waits.
+    /// Returns whether an INVITE with this fingerprint waits.
     pub(crate) fn has(&self, fingerprint: u64) -> bool {
         self.awaited.contains_key(&fingerprint)
     }

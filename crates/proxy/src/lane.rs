@@ -26,7 +26,7 @@ pub(crate) enum Lane {
     Registrations,
     /// Other new requests.
     Others,
-    /// What claims to belong to a call, and is not known to.
+    /// Messages that claim to belong to a call or transaction and belong to none.
     Unverified,
 }
 
@@ -141,7 +141,7 @@ impl Lanes {
         self.waiting += 1;
     }
 
-    /// Whether a new INVITE with this fingerprint waits.
+    /// Returns whether a new INVITE with this fingerprint waits.
     pub(crate) fn has_invite(&self, fingerprint: u64) -> bool {
         self.priority.has(fingerprint) || self.invites.has(fingerprint)
     }

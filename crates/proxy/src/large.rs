@@ -18,8 +18,8 @@ impl LargeBuffers {
         Self { bytes: 0, bytes_max }
     }
 
-    /// Whether a message may wait. New work may take half of what there is: the rest is for calls in
-    /// progress.
+    /// Returns whether a message may wait. New work may take half of what there is: the rest is for
+    /// calls in progress.
     #[inline]
     pub(crate) fn has_room(&self, received: &Received, is_new: bool) -> bool {
         let bytes = bytes_of(received);

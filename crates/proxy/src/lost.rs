@@ -4,9 +4,9 @@
 //! RFC 3261 §16.10: "If a response context is not found, the element does not have any knowledge of
 //! the request to apply the CANCEL to. It MUST statelessly forward the CANCEL request (it may have
 //! statelessly forwarded the associated request previously)." A back end matches it if its branch
-//! is that of the INVITE (§9.1, §17.2.3). Both kinds of our branches can be made again from a CANCEL:
-//! that of a request without transaction from the key alone, the other one if it is known which
-//! process made it, which is the one before this.
+//! is that of the INVITE (§9.1, §17.2.3). Both kinds of our branches can be made again from a
+//! CANCEL: that of a request without transaction from the key alone, the other one if it is known
+//! which process made it, which is the one before this.
 //!
 //! Where it goes:
 //!
@@ -16,9 +16,9 @@
 //!   not long ago. The caller gets the 200 of the one that has, or, when all have answered, that it is
 //!   none's.
 //!
-//! An ACK goes only where a refusal has come from: it is never answered, and a proxy behind us would
-//! send on what it does not know. A refusal is repeated until it is acknowledged (§17.2.1), so one
-//! comes by.
+//! An ACK goes only where a refusal has come from: it is never answered, and a proxy behind us
+//! would send on what it does not know. A refusal is repeated until it is acknowledged (§17.2.1),
+//! so one comes by.
 //!
 //! Who sends it is a stranger, whose word is all there is: no more than [`COPIES_MAX`] packets come
 //! of one, and no more than [`ASKED_MAX`] are asked about at the same time.
@@ -55,7 +55,7 @@ const ASKED_MAX: usize = 4096;
 /// Requests of before of which a response has come, at the most.
 const HEARD_MAX: usize = 4096;
 
-/// How long an answer to a CANCEL is waited for: 64·T1.
+/// Longest wait for an answer to a CANCEL: 64·T1.
 const ASKED_FOR: Duration = Duration::from_secs(32);
 
 /// How long after its start a process cancels what the one before it has sent. What rings longer
@@ -65,7 +65,7 @@ const BEFORE_FOR: Duration = Duration::from_secs(300);
 /// Copies of a CANCEL after which those who have not answered are not waited for any more.
 const PATIENCE: u8 = 3;
 
-/// What is known of requests that this process has not sent.
+/// Knowledge of requests that the process before this one sent.
 pub(crate) struct Lost {
     heard: Recent<ArrayVec<Heard, 4>>,
     asked: Recent<Asked>,
@@ -83,13 +83,13 @@ struct Heard {
 /// A CANCEL about which several back ends are asked.
 #[derive(Default)]
 struct Asked {
-    /// Whom, and a hash of the branch.
+    /// Targets that are asked, each with a hash of its branch.
     of: ArrayVec<(SocketAddr, u64), COPIES_MAX>,
-    /// Which of them do not know it: a bit for each.
+    /// Targets that do not know it: a bit for each.
     denied: u8,
     /// The caller has his answer.
     is_answered: bool,
-    /// How often it has come.
+    /// Number of its copies so far.
     copies: u8,
 }
 
@@ -162,8 +162,8 @@ impl Endpoint {
         may_be_lost.then(|| self.branch_of_before(now, received, request, hop.target)).flatten()
     }
 
-    /// Where a request that nothing is known of goes, each with its branch, and how many of its
-    /// Routes name us; `None` if nobody could match it.
+    /// Returns where a request that nothing is known of goes, each with its branch, and how many of
+    /// its Routes name us; `None` if nobody could match it.
     fn lost_targets(
         &mut self,
         now: Timestamp,
@@ -327,7 +327,7 @@ impl Endpoint {
 const UNKNOWN: Instead = Instead::Reply(481, "no such call");
 
 impl Asked {
-    /// Whether the answer of one of them is the caller's.
+    /// Returns whether the answer of one of them goes to the caller.
     fn passes(&mut self, status: u16, from: (SocketAddr, u64)) -> bool {
         if self.is_answered || status < 200 {
             return false;

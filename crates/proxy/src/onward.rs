@@ -47,13 +47,13 @@ pub(crate) struct Onward {
     pub(crate) is_strict: bool,
     /// What is written as Max-Breadth, RFC 5393 §5.3.3.
     pub(crate) max_breadth: Option<u32>,
-    /// When it came: a token says so, and the same whenever it is written again.
+    /// Time of its arrival, as its token says it: the same whenever it is written again.
     pub(crate) made: Minutes,
 }
 
 impl Endpoint {
-    /// Selects the listener from which a request that came in at `ingress` leaves for `target`, in a
-    /// dialog that has `recorded` a listener for that side.
+    /// Selects the listener from which a request that came in at `ingress` leaves for `target`, in
+    /// a dialog that has `recorded` a listener for that side.
     pub(crate) fn egress(
         &self,
         ingress: usize,

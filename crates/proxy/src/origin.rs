@@ -37,7 +37,7 @@ pub(crate) struct Addresses {
     networks: Vec<(IpNet, Member)>,
     /// The longest prefix first.
     routes: Vec<EgressRoute>,
-    /// Where back ends were that are configured no more: the last.
+    /// Addresses of back ends that were removed from the configuration, the latest last.
     removed: VecDeque<SocketAddr>,
     /// By pool, the listener from which requests go there, where one is configured.
     pool_listeners: Vec<Option<usize>>,
@@ -171,7 +171,7 @@ impl Addresses {
         self.removed.drain(..excess);
     }
 
-    /// Whether a back end was at `address` that is configured no more. Its dialogs go on.
+    /// Returns whether a back end was at `address` that is configured no more. Its dialogs go on.
     pub(crate) fn was_removed(&self, address: SocketAddr) -> bool {
         self.removed.contains(&canonical(address))
     }
@@ -212,8 +212,8 @@ impl Addresses {
         }
     }
 
-    /// Whether who is at the other end of `path` is trusted with identities, RFC 3325 §1: back
-    /// ends, and sources of the listener.
+    /// Returns whether the peer of `path` is trusted with identities, RFC 3325 §1: back ends, and
+    /// sources that the listener trusts.
     pub(crate) fn believes(&self, path: &Path) -> bool {
         if self.origin(path) != Origin::Stranger {
             return true;
@@ -223,7 +223,7 @@ impl Addresses {
         listener.trust_identity.iter().any(|net| net.contains(&ip))
     }
 
-    /// Whether we write `sent_by` into our Vias.
+    /// Returns whether `sent_by` is what our Vias have.
     pub(crate) fn is_own_sent_by(&self, sent_by: &[u8]) -> bool {
         self.listeners.iter().any(|l| l.advertised.as_bytes() == sent_by)
             || self.is_own_sent_by_other(sent_by)
@@ -239,8 +239,8 @@ impl Addresses {
         self.listeners.iter().any(|l| is_host(l) && port.unwrap_or(PORT) == l.port)
     }
 
-    /// Whether the `maddr` of the Request-URI of a packet to `local` names us, with the port at
-    /// which it came.
+    /// Returns whether the `maddr` of the Request-URI of a packet to `local` names us, with the
+    /// port at which it came.
     ///
     /// RFC 3261 §16.4: "If the Request-URI has a maddr parameter with a value the proxy is
     /// responsible for, and the request was received using the port and transport indicated

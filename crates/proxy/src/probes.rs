@@ -54,7 +54,7 @@ pub(crate) struct Probes {
 struct Target {
     member: Member,
     site: Site,
-    /// When it is next asked in its turn; never if that is another shard's affair, or nobody's.
+    /// Time of its next regular probe; never if another shard probes it, or none.
     next: Timestamp,
     armed: Timestamp,
     question: Option<Question>,
@@ -66,7 +66,7 @@ struct Target {
 struct Question {
     /// Since when the back end is suspect: what it has answered after that clears it.
     since: Timestamp,
-    /// When it is asked.
+    /// Time of the probe.
     due: Timestamp,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tidegate_world::Timestamp;
 
-/// What was learnt lately, by a keyed hash.
+/// A bounded map of recent entries, by a keyed hash.
 pub(crate) struct Recent<T> {
     by_key: HashMap<u64, (Timestamp, T)>,
     /// The oldest first.

@@ -38,9 +38,9 @@ impl Endpoint {
         }
     }
 
-    /// What a scanned request has in common with its repetitions and with nothing else, and a
-    /// CANCEL with its INVITE. A client may use one branch for all it sends, so more is part of it;
-    /// where the branch names no transaction (RFC 3261 §17.2.3), the tags too.
+    /// Returns what a scanned request has in common with its repetitions and with nothing else, and
+    /// a CANCEL with its INVITE. A client may use one branch for all it sends, so more is part of
+    /// it; where the branch names no transaction (RFC 3261 §17.2.3), the tags too.
     pub(crate) fn fingerprint(&self, scan: &Scan<'_>, bytes: &[u8]) -> u64 {
         let Scan { sent_by, call_id, .. } = *scan;
         let branch = scan.branch.unwrap_or_default();

@@ -69,7 +69,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Whether the request has this Call-ID, as far as it is kept.
+    /// Returns whether the request has this Call-ID, as far as it is kept.
     pub fn is_of(&self, call_id: &[u8]) -> bool {
         self.call_id[..] == call_id[..call_id.len().min(CALL_ID_MAX)]
     }

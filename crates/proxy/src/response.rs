@@ -129,8 +129,8 @@ impl Endpoint {
         }
     }
 
-    /// The back end that a response to one of our transactions comes from: the one that is `present`
-    /// at its source, if its branch went there or is over.
+    /// The back end that a response to one of our transactions comes from: the one that is
+    /// `present` at its source, if its branch went there or is over.
     fn owner(
         &self,
         branch: &TransactionBranch,
@@ -143,7 +143,7 @@ impl Endpoint {
         present.filter(|_| self.has_sent(&context.branches[index], remote))
     }
 
-    /// Whether a branch of one of our transactions went to this address.
+    /// Returns whether a branch of one of our transactions went to this address.
     fn was_sent_to(&self, of: &TransactionBranch, method: Method, remote: SocketAddr) -> bool {
         self.find_asking(of, method).is_some_and(|context| {
             let index = context.branch_at(of.tag);
@@ -190,12 +190,12 @@ impl Endpoint {
 
     /// Who of us has sent the request of a response that goes to `remote`.
     ///
-    /// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that
-    /// header field value from the response and forward the result to the location indicated in
-    /// the next Via header field value." The MAC in the branch says more than the address: that
-    /// this very proxy sent the request, and for whom. So does the name of a branch that is waiting:
-    /// a keyed hash of the received request, and another of that with the target. Its response goes
-    /// where the transaction says.
+    /// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that header
+    /// field value from the response and forward the result to the location indicated in the next
+    /// Via header field value." The MAC in the branch says more than the address: that this very
+    /// proxy sent the request, and for whom. So does the name of a branch that is waiting: a keyed
+    /// hash of the received request, and another of that with the target. Its response goes where
+    /// the transaction says.
     pub(crate) fn who_asked(&self, passage: &Passage<'_>, remote: SocketAddr) -> Option<Asked> {
         let text = passage.branch.unwrap_or_default();
         let Some(claimed) = TransactionBranch::claimed(text) else {

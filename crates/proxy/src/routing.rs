@@ -43,7 +43,7 @@ pub(crate) struct Hop {
     pub(crate) held: Option<Lease>,
     /// The listener that our Record-Route names for the other side of the dialog.
     pub(crate) egress: Option<u8>,
-    /// What the request says of its call.
+    /// Evidence in the request that it belongs to the call.
     pub(crate) evidence: Evidence,
 }
 
@@ -283,7 +283,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a token opens something by itself.
+    /// Returns whether a token alone proves that a request belongs to a call.
     fn is_fresh(&self, now: Timestamp, token: &RouteToken) -> bool {
         token.is_fresh(self.minutes(now))
     }

@@ -86,8 +86,8 @@ impl Keyed {
         Self(hasher.finish128().as_bytes())
     }
 
-    /// Hides `bytes` from whoever has no key, or shows them again. `mac` is the keyed hash of what is
-    /// hidden and of all that goes with it.
+    /// Hides `bytes` from whoever has no key, or shows them again. `mac` is the keyed hash of what
+    /// is hidden and of all that goes with it.
     ///
     /// This is the construction of RFC 5297 (SIV): the bytes are combined with the key stream that
     /// belongs to the MAC as its initial value, so nothing has to be drawn, the same content gives
@@ -148,7 +148,7 @@ impl Keyed {
     }
 }
 
-/// Which process has made a branch.
+/// The mark of the process that made a branch.
 pub(crate) type ProcessMark = [u8; 3];
 
 /// A proxy's keyed functions.
@@ -187,7 +187,7 @@ struct TokenMacs {
     places: [u8; 256],
 }
 
-/// What one key of route tokens does.
+/// The functions of one key of route tokens.
 pub(crate) struct TokenFunctions {
     /// Makes the MAC.
     pub(crate) mac: Keyed,
@@ -219,7 +219,7 @@ impl Keys {
         Self { before: before.map(|before| Self::mark(secret, before)), ..self }
     }
 
-    /// What branches say of the process that drew this number.
+    /// Returns the mark in branches of the process that drew this number.
     fn mark(secret: &Secret, process: u64) -> ProcessMark {
         let hash = Keyed::derive(&secret.base.0, "process").hash(&[&process.to_be_bytes()]);
         let [a, b, c, ..] = hash.to_be_bytes();
@@ -231,12 +231,13 @@ impl Keys {
         self.tokens = TokenMacs::new(tokens);
     }
 
-    /// What makes tokens, and the mark of its key.
+    /// Returns the functions that make tokens, and the mark of their key.
     pub(crate) fn token(&self) -> (u8, &TokenFunctions) {
         (self.tokens.current, self.tokens.macs.first().expect("there is a current key"))
     }
 
-    /// What the key with this mark does: no more than one is tried on a forged token.
+    /// Returns the functions of the key with this mark: no more than one is tried on a forged
+    /// token.
     pub(crate) fn token_of(&self, mark: u8) -> Option<&TokenFunctions> {
         let place = self.tokens.places[usize::from(mark)];
         self.tokens.macs.get(usize::from(place).checked_sub(1)?)

@@ -33,7 +33,7 @@ pub(crate) fn hash_of(key: &Keyed, address: IpAddr) -> u64 {
     key.hash_number(source_of(address))
 }
 
-/// Whether so little is free of a table of `max` that it is shared among sources.
+/// Returns whether so little is free of a table of `max` that it is shared among sources.
 #[inline]
 pub(crate) fn is_scarce(used: usize, max: usize) -> bool {
     used > max / 4
@@ -59,7 +59,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Whether a source holds as much as is `free`, or more, and so may hold no more.
+    /// Returns whether a source holds as much as is `free`, or more, and so may hold no more.
     pub(crate) fn is_exhausted(&self, bucket: Bucket, free: Amount) -> bool {
         let held = self.held.get(usize::from(bucket.0)).copied().unwrap_or_default();
         held.entries > 0 && (held.entries >= free.entries || held.bytes >= free.bytes)

@@ -122,7 +122,7 @@ pub(crate) struct Watchman {
     tells_apart: bool,
     /// Of each of the networks around an address.
     flood: Option<[Watch; PREFIXES.len()]>,
-    /// What goes beyond limits that ban.
+    /// Watch over messages beyond limits that ban.
     excess: Option<Watch>,
     /// Kept while anybody may come to be banned.
     proofs: Option<Proofs>,
@@ -314,7 +314,7 @@ impl Watchman {
         then
     }
 
-    /// Whether what a sender does is never held against him.
+    /// Returns whether a source is exempt from limits and bans.
     fn is_spared(&self, path: &Path, endpoint: &Endpoint) -> bool {
         let address = path.remote.ip().to_canonical();
         matches!(endpoint.addresses().origin(path), Origin::Member(_))

@@ -24,7 +24,7 @@ use crate::probes::question_wait;
 use crate::settings::canonical;
 use crate::transaction_branch::TransactionBranch;
 
-/// What proves that a datagram of ours has not arrived.
+/// Proof that a datagram of ours has not arrived.
 enum Proof {
     /// The report quotes a probe of the back end.
     Probe(ProbeBranch),

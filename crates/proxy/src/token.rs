@@ -2,13 +2,12 @@
 //!
 //! It names the back end of a dialog by address, the shard that counts the call, and the minute
 //! when it was made, under a MAC that covers the Call-ID; and which of our keys made that, for they
-//! are rotated. A mid-dialog request carries it back
-//! in its Route (RFC 3261 §12.2.1.1), so it finds its back end after a restart, or
-//! at another instance with the same secret. Bound to the Call-ID, a token taken
-//! from one call opens no other; and [after a day](AGE_MAX) it opens nothing by itself, for its call
-//! may be over. It is a hint where to go, not a permission to go anywhere: only configured back ends
-//! are honoured. All but version and key is encrypted ([`Keyed::veil`]): the addresses behind us are
-//! nobody else's business.
+//! are rotated. A mid-dialog request carries it back in its Route (RFC 3261 §12.2.1.1), so it finds
+//! its back end after a restart, or at another instance with the same secret. Bound to the Call-ID,
+//! a token taken from one call opens no other; and [after a day](AGE_MAX) it opens nothing by
+//! itself, for its call may be over. It is a hint where to go, not a permission to go anywhere:
+//! only configured back ends are honoured. All but version and key is encrypted ([`Keyed::veil`]):
+//! the addresses behind us are nobody else's business.
 //!
 //! [`Keyed::veil`]: crate::secret::Keyed::veil
 
@@ -23,7 +22,7 @@ use crate::secret::Keys;
 use crate::text64::{decode, encode, text_len};
 
 const VERSION: u8 = 3;
-/// What an instance before this version writes: not encrypted, and without its age.
+/// Version of tokens that are not encrypted and have no age.
 const VERSION_BEFORE: u8 = 2;
 /// Version, and mark of the key.
 const HEAD: usize = 2;
@@ -40,7 +39,7 @@ const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The beginning of 2025, in minutes of Unix time. A clock that shows less was not set.
 const SET_SINCE: u32 = 28_928_160;
 
-/// What time it is for tokens: minutes of Unix time.
+/// A time in tokens: minutes of Unix time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Minutes(pub(crate) u32);
 
@@ -59,7 +58,7 @@ pub(crate) struct RouteToken {
     pub(crate) shard: u8,
     /// The back end of the dialog.
     pub(crate) backend: SocketAddr,
-    /// When it was made.
+    /// Time at which it was made.
     pub(crate) made: Minutes,
 }
 
@@ -120,8 +119,8 @@ impl RouteToken {
         Some(Self { shard: *shard, backend, made: Minutes(made) })
     }
 
-    /// Whether it opens something by itself. What a clock has made that was not set, or that is
-    /// ahead of ours, is not held against a call.
+    /// Returns whether it alone proves that a request belongs to a call. A token made by a clock
+    /// that was not set, or that is ahead of ours, counts as fresh.
     pub(crate) fn is_fresh(&self, now: Minutes) -> bool {
         let Minutes(made) = self.made;
         let age = Duration::from_secs(u64::from(now.0.saturating_sub(made)) * 60);

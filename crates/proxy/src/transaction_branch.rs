@@ -47,8 +47,8 @@ impl TargetTag {
     /// The tag of `target` in the transaction with this identity; `nth` counts its branches to the
     /// same address.
     ///
-    /// It is a keyed hash: it does not show the address, and whoever gets one branch of a request can
-    /// tell the tag of no other.
+    /// It is a keyed hash: it does not show the address, and whoever gets one branch of a request
+    /// can tell the tag of no other.
     pub(crate) fn of(keys: &Keys, identity: u64, target: SocketAddr, nth: u8) -> Self {
         let [p0, p1] = target.port().to_be_bytes();
         let (identity, end) = (identity.to_be_bytes(), [p0, p1, nth]);
@@ -88,7 +88,7 @@ impl TransactionBranch {
         Some(Self::of(&content))
     }
 
-    /// Whether this process has made it, and not one before it, or another instance.
+    /// Returns whether this process has made it, and not one before it, or another instance.
     pub(crate) fn is_own(&self, keys: &Keys) -> bool {
         self.process == keys.process
     }

@@ -2,11 +2,11 @@
 //! looked at before its turn has come.
 //!
 //! Anybody can write a BYE, an ACK, a CANCEL or a response. What proves one is something that only
-//! this proxy gives out, or that only those in the call know: what is keyed in our branch, a route token,
-//! a Call-ID in the call table, a branch in the transaction table. Service finds that out anyway,
-//! so that it costs nothing more while all is well. But what is not proven must not keep waiting
-//! what is: once there is much of it, each message is verified as it arrives, and what does not
-//! pass waits behind everything else.
+//! this proxy gives out, or that only those in the call know: what is keyed in our branch, a route
+//! token, a Call-ID in the call table, a branch in the transaction table. Service finds that out
+//! anyway, so that it costs nothing more while all is well. But what is not proven must not keep
+//! waiting what is: once there is much of it, each message is verified as it arrives, and what does
+//! not pass waits behind everything else.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ const MUCH: u32 = 64;
 /// So is what takes so long to serve: a hundredth of the processor.
 const LONG: Duration = Duration::from_millis(10);
 
-/// How long messages are verified as they arrive after there was much.
+/// Time for which messages are verified on arrival after a flood.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What the service of a message has shown of its sender.
+/// Evidence about the sender of a message, found while serving it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// Nothing of interest.
@@ -69,7 +69,8 @@ impl Sifting {
         }
     }
 
-    /// Whether messages are verified as they arrive, where `waiting` others wait in their lane.
+    /// Returns whether messages are verified as they arrive, where `waiting` others wait in their
+    /// lane.
     #[inline]
     pub(crate) fn is_on(&self, now: Timestamp, waiting: usize) -> bool {
         waiting >= MUCH as usize || now < self.until
@@ -107,7 +108,7 @@ impl Spare {
 }
 
 impl Endpoint {
-    /// Whether a message belongs to something that was begun.
+    /// Returns whether a message belongs to something that was begun.
     pub(crate) fn verifies(&self, now: Timestamp, received: &Received) -> bool {
         match glance(&received.bytes) {
             Ok(ScanStart::Response { .. }) => self.verifies_response(received),

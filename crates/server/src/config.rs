@@ -121,7 +121,7 @@ pub struct Server {
     pub amplification_max: u32,
     /// How long an answered call without any message is held.
     pub call_idle: Duration,
-    /// How long the address of a back end that is configured no more is honoured in tokens.
+    /// Time for which tokens with the address of a removed back end stay valid.
     pub removed_backend: Duration,
     /// Messages of one class that wait for service at the most.
     pub queue_max: usize,

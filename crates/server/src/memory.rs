@@ -52,7 +52,7 @@ mod tests {
 
     const MEMINFO: &str = "MemTotal:        2048000 kB\nMemFree:          123456 kB\n";
 
-    /// What is available where these files are.
+    /// Reads the memory that is available from these files.
     fn with(files: &[(&str, &str)]) -> usize {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in files {

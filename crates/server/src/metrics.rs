@@ -169,7 +169,7 @@ type Source = Box<dyn Fn(&mut Samples) + Send + Sync>;
 /// The sources of a process.
 pub struct Metrics {
     sources: Vec<Source>,
-    /// Whose names have no prefix of ours.
+    /// Sources of metrics without our prefix.
     process: Vec<Source>,
 }
 
@@ -194,7 +194,8 @@ impl Metrics {
         self.sources.push(Box::new(source));
     }
 
-    /// As [`add`](Self::add), for numbers that every process has, whose names begin with `process_`.
+    /// As [`add`](Self::add), for numbers that every process has, whose names begin with
+    /// `process_`.
     pub fn add_process(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.process.push(Box::new(source));
     }
@@ -215,8 +216,8 @@ impl Metrics {
         out
     }
 
-    /// The same in the text format 0.0.4 of Prometheus: it has neither units nor an end, and there a
-    /// counter's `_total` belongs to the name of its family.
+    /// The same in the text format 0.0.4 of Prometheus: it has neither units nor an end, and there
+    /// a counter's `_total` belongs to the name of its family.
     pub fn render_plain(&self) -> String {
         let (text, mut out) = (self.render(), String::new());
         let counters: HashSet<&str> = text
@@ -239,7 +240,7 @@ impl Metrics {
         out
     }
 
-    /// What the sources say now, in the format that `accept` asks for, and its media type.
+    /// Renders all metrics in the format that `accept` asks for, and returns the media type too.
     pub fn render_for(&self, accept: &str) -> (&'static str, String) {
         let names = |format: &str| accept.to_ascii_lowercase().contains(format);
         if names("text/plain") && !names("application/openmetrics-text") {

@@ -105,8 +105,8 @@ pub struct Ending {
     pub recorded: Option<Recorded>,
 }
 
-/// Runs the process that `config` describes, with the keys in `state_dir`, until a signal asks it to
-/// stop, and records it if there is a place to `record` to.
+/// Runs the process that `config` describes, with the keys in `state_dir`, until a signal asks it
+/// to stop, and records it if there is a place to `record` to.
 ///
 /// What happens meanwhile is told.
 ///
@@ -265,7 +265,7 @@ pub fn run(
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
 }
 
-/// What the machine and the state directory say.
+/// Returns what the machine and the state directory say.
 fn environment(
     config: &Config,
     listeners: &[SocketAddr],

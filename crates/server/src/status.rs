@@ -129,7 +129,7 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
     json!({ "name": pool.name(), "free_calls": pool.free_calls(now), "backends": backends })
 }
 
-/// What a shard holds of a call.
+/// Returns what a shard holds of a call.
 pub(crate) fn call(shard: usize, entry: &CallEntry) -> Value {
     json!({
         "shard": shard,

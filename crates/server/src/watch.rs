@@ -1,8 +1,8 @@
 //! The watch: what the shared states and counters show of outages and rejections, for the log.
 //!
-//! The thread that runs the process looks every quarter of a second, so the shards do nothing for it.
-//! Each subject has a line when it changes and then no more than one every few seconds, with a count
-//! of what happened meanwhile.
+//! The thread that runs the process looks every quarter of a second, so the shards do nothing for
+//! it. Each subject has a line when it changes and then no more than one every few seconds, with a
+//! count of what happened meanwhile.
 
 mod follow;
 
@@ -42,9 +42,9 @@ const UNSENT_MAX: usize = 256;
 /// `Display` gives it in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// When.
+    /// Time.
     pub at: SystemTime,
-    /// What.
+    /// Text.
     pub what: String,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Observation {
     }
 }
 
-/// What was seen at the last look.
+/// State at the last look.
 pub(crate) struct Watch {
     fleet: Fleet,
     shards: Vec<ShardCounters>,
@@ -107,7 +107,7 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Whether another line may be said at `now`.
+    /// Returns whether another line may be logged at `now`.
     fn take(&mut self, now: Timestamp) -> bool {
         let is_left = self.lines < LINES_MAX;
         if self.lines == 0 {
@@ -118,7 +118,7 @@ impl Allowance {
         is_left
     }
 
-    /// How many were not said, once the time is over.
+    /// Returns the number of lines that were not logged, once the period is over.
     fn settle(&mut self, now: Timestamp) -> Option<u64> {
         if self.lines == 0 || now.since(self.since) < LINES_WITHIN {
             return None;

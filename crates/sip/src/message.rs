@@ -140,7 +140,7 @@ impl<'a> Message<'a> {
         self.line(name).map(|line| line.field(self.bytes))
     }
 
-    /// Whether it has a header field that says who the caller is by RFC 3325.
+    /// Returns whether a header field of RFC 3325 identifies the caller.
     #[inline]
     pub fn has_identity(&self) -> bool {
         self.has(HeaderName::PAssertedIdentity) || self.has(HeaderName::PPreferredIdentity)

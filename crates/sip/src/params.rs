@@ -90,8 +90,8 @@ impl<'a> Params<'a> {
         self.is_plain() || !self.has_bad_name_or_value() && !self.misquotes()
     }
 
-    /// True if they are written as most are: of tokens and addresses, without white space or quotes,
-    /// and with a value behind each equals sign. That is seen in one pass.
+    /// True if they are written as most are: of tokens and addresses, without white space or
+    /// quotes, and with a value behind each equals sign. That is seen in one pass.
     #[inline]
     fn is_plain(&self) -> bool {
         let mut rest = self.text;
@@ -269,7 +269,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is plain needs no second look.
+        /// Plain parameters need no second look.
         #[test]
         fn plain_parameters_are_complete(text in "(;[a;= \"<>:.%-]{0,6}){0,4}") {
             let params = Params::new(text.as_bytes());

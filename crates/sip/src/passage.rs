@@ -14,10 +14,10 @@ use crate::tags::{dialog_tags, tag_of};
 use crate::via::Parts;
 use crate::{CSeq, HeaderName, Malformed, ScanStart, Via};
 
-/// How the Status-Line of a response begins.
+/// Beginning of the Status-Line of a response.
 const VERSION: &[u8] = b"SIP/2.0 ";
 
-/// How the lines of From and To usually begin.
+/// Usual beginnings of the lines of From and To.
 const FROM: &[u8] = b"From:";
 const TO: &[u8] = b"To:";
 
@@ -149,9 +149,9 @@ impl<'a> Passage<'a> {
 
     /// The session interval in its Session-Expires, if it has one that follows the grammar.
     ///
-    /// RFC 4028 §8.2: "if the 2xx response forwarded upstream by the proxy contains a Session-Expires
-    /// header field, its value represents the session interval for the session associated with that
-    /// response."
+    /// RFC 4028 §8.2: "if the 2xx response forwarded upstream by the proxy contains a
+    /// Session-Expires header field, its value represents the session interval for the session
+    /// associated with that response."
     pub fn session_interval(&self) -> Option<Duration> {
         self.has_session.then(|| session_interval(self.bytes)).flatten()
     }

@@ -122,7 +122,7 @@ impl<'a> Answering<'a> {
     }
 }
 
-/// Whether the sent-protocol of a well-formed Via is that of SIP/2.0.
+/// Returns whether the sent-protocol of a well-formed Via is that of SIP/2.0.
 #[inline]
 fn is_sip_2(element: &[u8]) -> bool {
     element.starts_with(b"SIP/2.0/") || is_sip_2_in_other_words(element)

@@ -73,7 +73,8 @@ pub fn identity(
     hash(&[via.element, to_tag, from_tag, call_id, &number, uri, extension(method, name)])
 }
 
-/// The identity of a request of the method with this `name` whose branch [is unique](is_unique) to it.
+/// The identity of a request of the method with this `name` whose branch [is unique](is_unique) to
+/// it.
 pub fn identity_of_branch(
     branch: &[u8],
     sent_by: &[u8],
@@ -87,7 +88,7 @@ pub fn identity_of_branch(
     })
 }
 
-/// Whether a branch is the magic cookie and something after it.
+/// Returns whether a branch is the magic cookie and something after it.
 pub fn is_unique(branch: &[u8]) -> bool {
     branch.len() > COOKIE.len() && branch.starts_with(COOKIE)
 }

@@ -53,7 +53,7 @@ pub enum Purpose {
     Resolution,
     /// When back ends are probed, and the identifiers of probes.
     Probes,
-    /// What hostile strangers send.
+    /// Packets of hostile strangers.
     Strangers,
 }
 

@@ -2,11 +2,12 @@
 //! or one number.
 //!
 //! A 503 comes from wherever the back end has sent the request: a single number can answer it at
-//! will. So one 503 only begins a watch. While it lasts, each new request that the back end is given
-//! sets a bit for its source and one for its destination, by keyed hashes, and each 503 sets the same
-//! bits in maps of what was refused. The maps are two generations of a few seconds, of which the
-//! older is overwritten. Refusals teach when they come from several destinations and several sources;
-//! they ask for a pause when they also outweigh everything else that was given meanwhile.
+//! will. So one 503 only begins a watch. While it lasts, each new request that the back end is
+//! given sets a bit for its source and one for its destination, by keyed hashes, and each 503 sets
+//! the same bits in maps of what was refused. The maps are two generations of a few seconds, of
+//! which the older is overwritten. Refusals teach when they come from several destinations and
+//! several sources; they ask for a pause when they also outweigh everything else that was given
+//! meanwhile.
 //!
 //! A lone source (one trunk) with many destinations teaches; one destination, or one source among
 //! several, does not. Forged source addresses can stand in for several sources: against those only
@@ -17,18 +18,18 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// How long one generation collects.
+/// Duration of one generation.
 const GENERATION: Duration = Duration::from_secs(3);
 
-/// How long a watch lasts after the last refusal: what it has collected is gone then.
+/// Duration of a watch after the last refusal. Its data are discarded then.
 const WATCH: Duration = Duration::from_secs(6);
 
 /// A watch is prolonged no more often than this.
 const WATCH_STEP: Duration = Duration::from_secs(1);
 
-/// For how long a back end must have been watched before refusals teach, and before they pause: until
-/// then it is not known who else is served. A rate has to fall before the back end's queue is full, and
-/// grows again; a pause takes everything away.
+/// For how long a back end must have been watched before refusals teach, and before they pause:
+/// until then it is not known who else is served. A rate has to fall before the back end's queue is
+/// full, and grows again; a pause takes everything away.
 const OBSERVED_TO_TEACH: Duration = Duration::from_millis(200);
 const OBSERVED_TO_PAUSE: Duration = Duration::from_secs(1);
 
@@ -68,7 +69,7 @@ impl Sources {
     }
 }
 
-/// What the refusals of a back end prove at the moment.
+/// The conclusion from the present refusals of a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// Several destinations of several sources are refused.
@@ -77,7 +78,7 @@ pub(crate) struct Verdict {
     pub(crate) pauses: bool,
 }
 
-/// What was given to a back end and refused by it of late; shared by all shards.
+/// The requests that a back end was given and refused lately; shared by all shards.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
     watched_until: AtomicU64,
@@ -87,7 +88,7 @@ pub(crate) struct Evidence {
 
 #[derive(Debug, Default)]
 struct Generation {
-    /// Which one it is, counted from 1 at time zero; it holds nothing of any other.
+    /// Its number, counted from 1 at time zero. Data of another number are void.
     number: AtomicU64,
     given: AtomicU32,
     refused: AtomicU32,
@@ -109,7 +110,7 @@ struct Seen {
 }
 
 impl Evidence {
-    /// Whether what is given matters: something was refused a moment ago.
+    /// Returns whether the parties of requests are recorded: one was refused lately.
     pub(crate) fn is_watched(&self, now: Timestamp) -> bool {
         self.watched_until.load(Relaxed) > now.as_nanos()
     }
@@ -123,7 +124,8 @@ impl Evidence {
         set(&generation.destinations_given, destination);
     }
 
-    /// What is given matters from now on. The sources of what was given of late.
+    /// Records the parties of each request from now on. Returns the sources of the requests given
+    /// lately.
     pub(crate) fn watch(&self, now: Timestamp) -> Sources {
         let until = self.watched_until.load(Relaxed);
         if until <= now.as_nanos() {
@@ -221,7 +223,7 @@ fn number(now: Timestamp) -> u64 {
     1 + now.as_nanos() / GENERATION.as_nanos() as u64
 }
 
-/// How many were refused, and how many were given and not refused.
+/// Returns how many were refused, and how many were given and not refused.
 fn split(given: u64, refused: u64) -> (u32, u32) {
     (refused.count_ones(), (given & !refused).count_ones())
 }

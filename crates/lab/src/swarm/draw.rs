@@ -174,7 +174,7 @@ fn resolve(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// What may go wrong in a world: proxies, servers and links.
+/// Returns what may go wrong in a world: proxies, servers and links.
 fn shape(world: &World) -> Shape {
     let nodes = (0..world.nodes()).map(NodeId::new);
     let is_server = |node: &NodeId| {

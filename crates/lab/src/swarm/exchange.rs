@@ -21,7 +21,7 @@ pub(super) struct Exchange {
     out: VecDeque<Transmit>,
 }
 
-/// What the numbers of strangers do.
+/// Numbers that strangers call, and the response of each.
 const NUMBERS: [(&str, Option<u16>); 3] =
     [("closed", Some(503)), ("void", None), ("endless", Some(180))];
 

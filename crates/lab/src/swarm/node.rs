@@ -66,7 +66,7 @@ struct Limits {
     remembered: usize,
     /// Messages are lost at a full queue before they are read.
     loses_unread: bool,
-    /// What is admitted is counted at its arrival.
+    /// Whether admitted messages are counted on arrival.
     counts_at_once: bool,
 }
 
@@ -142,7 +142,7 @@ impl Node {
         }
     }
 
-    /// What it says of itself; a stranger says nothing.
+    /// Returns its name for findings; a stranger has none.
     pub(super) fn book(&self, now: Timestamp) -> Option<Book> {
         Some(match self {
             Self::Caller(caller) => Book::Caller(caller_book(caller.stats())),
@@ -158,7 +158,7 @@ impl Node {
     }
 }
 
-/// What the checkers may ask of a node; nothing of a stranger.
+/// Returns what the checkers may ask of a node; nothing of a stranger.
 pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> {
     Ok(Some(match place {
         Place::Caller(_) => Role::Caller,
@@ -191,7 +191,7 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
     }))
 }
 
-/// What strangers may not make of a proxy.
+/// Returns what strangers may not make of a proxy.
 pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;
@@ -355,7 +355,7 @@ impl Instruments {
     }
 }
 
-/// Whether a back end gets new calls.
+/// Returns whether a back end gets new calls.
 fn standing(backend: &Backend, now: Timestamp) -> Standing {
     match backend.state(now).0 {
         _ if backend.address().is_none() => Standing::OutOfService,

@@ -107,8 +107,8 @@ pub fn run_twice(world: &World) -> Result<Ran, String> {
     Ok(ran)
 }
 
-/// Runs a world. If its strangers only make [noise](World::is_noisy), as many calls have to be completed
-/// as without them, but for a part.
+/// Runs a world. If its strangers only make [noise](World::is_noisy), as many calls have to be
+/// completed as without them, but for a part.
 ///
 /// # Errors
 /// With what is wrong with it.
@@ -134,11 +134,11 @@ struct Run<'a> {
     lives: Vec<u32>,
 }
 
-/// What a proxy is told from outside.
+/// An external input of a proxy.
 enum Told {
-    /// What an operator wants.
+    /// A command of an operator.
     Order(String),
-    /// What somebody forged.
+    /// A forged ICMP error.
     Failure(Failure),
 }
 

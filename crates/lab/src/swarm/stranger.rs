@@ -2,8 +2,8 @@
 //!
 //! A stranger makes one [`Attack`], at a fixed rate and for a bounded number of packets. It sends
 //! from an address of its own, or forges that of a crowd or of nobody. It is blind, or it sees a
-//! share of the packets of others as an on-path observer does ([`Wiretap`]). Whatever it chooses, it
-//! draws from a stream of its own.
+//! share of the packets of others as an on-path observer does ([`Wiretap`]). Whatever it chooses,
+//! it draws from a stream of its own.
 
 mod forgery;
 
@@ -39,13 +39,13 @@ const REACTIONS_MAX: usize = 64;
 pub struct Stranger {
     /// The proxy of the outer layer that it sends to.
     pub to: usize,
-    /// What it does.
+    /// Its attack.
     pub attack: Attack,
     /// Packets a second.
     pub rate_pps: f64,
     /// Packets.
     pub count: u32,
-    /// When it begins.
+    /// Start, in milliseconds.
     pub begins_ms: u64,
     /// Share of the recent packets of others that it can read, 0..1.
     #[serde(default)]
@@ -68,7 +68,7 @@ pub enum Source {
     Crowd(usize),
 }
 
-/// What a stranger does.
+/// The attack of a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attack {
@@ -118,13 +118,13 @@ impl Attack {
 }
 
 impl Stranger {
-    /// When it sends its packet numbered `n` from 0.
+    /// Returns when it sends its packet numbered `n` from 0.
     pub(super) fn due(&self, n: u32) -> Timestamp {
         let after = Duration::from_secs_f64(f64::from(n) / self.rate_pps);
         Timestamp::ZERO + Duration::from_millis(self.begins_ms) + after
     }
 
-    /// Whether it sends in a bounded way: a day is the longest time.
+    /// Returns whether it sends in a bounded way: a day is the longest time.
     pub(super) fn is_possible(&self) -> bool {
         (0.01..=1e6).contains(&self.rate_pps)
             && (0.0..=1.0).contains(&self.sees)
@@ -137,7 +137,7 @@ impl Stranger {
 #[derive(Clone, Debug)]
 pub(super) struct Wiretap {
     seen: Rc<RefCell<VecDeque<Box<[u8]>>>>,
-    /// Whose packets are kept: those of the nodes below this one.
+    /// Bound of the nodes whose packets are kept.
     below: usize,
     listens: bool,
 }

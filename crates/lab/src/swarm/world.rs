@@ -30,7 +30,7 @@ pub struct World {
     /// Who is called; at least one.
     #[serde(rename = "answerer")]
     pub answerers: Vec<Server>,
-    /// Who wants something other than calls.
+    /// Hostile strangers.
     #[serde(rename = "stranger", default, skip_serializing_if = "Vec::is_empty")]
     pub strangers: Vec<Stranger>,
     /// How proxies resolve the names of those behind them; without it they know the addresses.
@@ -213,7 +213,7 @@ impl World {
         self.parties() + self.strangers.len()
     }
 
-    /// How many nodes there are but for the strangers, which come last.
+    /// Returns how many nodes there are but for the strangers, which come last.
     pub fn parties(&self) -> usize {
         self.callers.len() + self.proxies.len() + self.answerers.len()
     }
@@ -271,9 +271,9 @@ impl World {
         is_there && begins_ms.max(lasts_ms) <= 86_400_000
     }
 
-    /// Whether the strangers do nothing but make noise that each proxy has the time to drop: messages
-    /// that cannot be verified, whose looking at takes no more than a part of a processor. Where all wait
-    /// in one queue, they wait among all others.
+    /// Returns whether the strangers only send noise that each proxy has the time to drop: messages
+    /// that cannot be verified and take a small part of a processor to read. In a single queue they
+    /// wait among all others.
     pub fn is_noisy(&self) -> bool {
         let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
         let is_bearable = |proxy: &Proxy| {

@@ -25,7 +25,8 @@ pub(super) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// How long an answered call without ACK is kept. RFC 3261 §13.3.1.4: "If the server retransmits
 /// the 2xx response for 64*T1 seconds without receiving an ACK, the dialog is confirmed, but the
-/// session SHOULD be terminated. This is accomplished with a BYE", which has as long to be answered.
+/// session SHOULD be terminated. This is accomplished with a BYE", which has as long to be
+/// answered.
 pub(super) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2 * TRANSACTION_MAX.as_secs());
 
 /// RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90 seconds."
@@ -85,22 +86,22 @@ pub(crate) struct Call {
     pub(crate) tier: Tier,
     /// What began it last went before others.
     pub(crate) has_priority: bool,
-    /// Where its first request came from, or 0 if that is not known.
+    /// Source of its first request, or 0 if that is not known.
     pub(crate) caller: u64,
-    /// What was received and sent back, without transactions.
+    /// Bytes received and sent back, without transactions.
     pub(crate) budget: Budget,
-    /// Whose share of the table it is of, if it was counted when it began.
+    /// Share of the table that it counts in, if it was counted when it began.
     pub(super) share: Option<Bucket>,
     /// The second in which the entry was made.
     pub(super) began_s: u32,
     pub(super) deadline: Timestamp,
-    /// When the session expires unless it is refreshed; `NEVER` without a session timer.
+    /// Expiry of the session unless it is refreshed; `NEVER` without a session timer.
     expires: Timestamp,
-    /// What tells its requests from those of others.
+    /// Its dialogs, by which in-dialog requests are known.
     dialogs: Dialogs,
-    /// What its INVITE has in common with its copies.
+    /// Keyed hash that its INVITE and the copies of that have in common.
     copy: u32,
-    /// How many requests may pass within it.
+    /// Rate limit of requests within it.
     rate: Rate,
     /// Both ends have shown that they take it for set up.
     is_acknowledged: bool,
@@ -209,23 +210,24 @@ impl Call {
         copy != 0 && self.phase == Phase::Trying && self.copy == copy && !self.open.is_full()
     }
 
-    /// Whether a new INVITE may be the next of this entry: nothing is counted for another one.
+    /// Returns whether a new INVITE may be the next of this entry: nothing is counted for another
+    /// one.
     pub(crate) fn may_begin(&self) -> bool {
         !self.phase.goes_on() || !self.is_counted()
     }
 
-    /// Whether the call has the dialog with this hash.
+    /// Returns whether the call has the dialog with this hash.
     pub(crate) fn has_dialog(&self, dialog: u32) -> bool {
         self.dialogs.contains(dialog)
     }
 
-    /// Whether a response to an INVITE with this status could tell of another dialog.
+    /// Returns whether a response to an INVITE with this status could tell of another dialog.
     pub(super) fn wants_dialog(&self, status: u16) -> bool {
         let may_create = status >= 200 || self.phase == Phase::Trying;
         may_create && self.dialogs.want(status)
     }
 
-    /// Whether one more request may pass within the call; if so, it is counted.
+    /// Returns whether one more request may pass within the call; if so, it is counted.
     pub(super) fn take_rate(&mut self, now: Timestamp) -> bool {
         self.rate.take(now)
     }
@@ -260,7 +262,7 @@ impl Call {
         true
     }
 
-    /// When a transaction that waits for its final response was begun.
+    /// Returns when a transaction began that waits for its final response.
     pub(super) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
         self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
     }
@@ -326,7 +328,7 @@ impl Call {
         self.touch(now, transaction, evidence, idle_max);
     }
 
-    /// Whether a request that is not known begins to set up the call.
+    /// Returns whether a request that is not known begins to set up the call.
     fn begins(&self, transaction: Transaction, evidence: Evidence) -> bool {
         transaction.method == Method::Invite
             && evidence.dialog == 0

@@ -21,15 +21,15 @@ pub(super) struct Dialogs {
 }
 
 impl Dialogs {
-    /// Whether the call has the dialog with this hash.
+    /// Returns whether the call has the dialog with this hash.
     pub(super) fn contains(&self, dialog: u32) -> bool {
         dialog != 0 && self.hashes.contains(&dialog)
     }
 
-    /// Whether a response with this status could tell of another dialog. RFC 3261 §12.1: "Dialogs
-    /// are created through the generation of non-failure responses to requests with specific
-    /// methods. Within this specification, only 2xx and 101-199 responses with a To tag, where the
-    /// request was INVITE, will establish a dialog."
+    /// Returns whether a response with this status could tell of another dialog. RFC 3261 §12.1:
+    /// "Dialogs are created through the generation of non-failure responses to requests with
+    /// specific methods. Within this specification, only 2xx and 101-199 responses with a To tag,
+    /// where the request was INVITE, will establish a dialog."
     pub(super) fn want(&self, status: u16) -> bool {
         match status {
             // One early dialog is enough to know the usual PRACK by.
@@ -59,7 +59,7 @@ impl Dialogs {
         self.leaving |= this.map_or(0, |i| 1 << i);
     }
 
-    /// Whether no dialog is left whose BYE has not passed.
+    /// Returns whether no dialog is left whose BYE has not passed.
     pub(super) fn are_leaving(&self) -> bool {
         self.leaving != 0 && self.confirmed & !self.leaving == 0
     }

@@ -44,7 +44,7 @@ pub struct BackendOfCall {
     pub address: Option<SocketAddr>,
 }
 
-/// How far a call has come.
+/// The state of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallState {
     /// A request that begins no call, such as REGISTER or OPTIONS.

@@ -14,7 +14,7 @@ const BURST: u32 = 60;
 /// Between two requests in the long run, in units of 2^24 ns: ten a second.
 const INTERVAL: u32 = 6;
 
-/// How far a call may be ahead of the rate.
+/// Largest lead of a call over its rate.
 const AHEAD_MAX: u32 = BURST * INTERVAL;
 
 /// Calls of which only the route token is known are counted in so many places.
@@ -26,7 +26,7 @@ const PLACES: usize = 4096;
 pub(super) struct Rate(u32);
 
 impl Rate {
-    /// Whether one more request may pass now; if so, it is counted.
+    /// Returns whether one more request may pass now; if so, it is counted.
     pub(super) fn take(&mut self, now: Timestamp) -> bool {
         let now = (now.as_nanos() >> 24) as u32;
         // What lies further ahead was long ago.
@@ -50,7 +50,7 @@ impl Rates {
         Self(vec![Rate::default(); PLACES].into())
     }
 
-    /// Whether one more request of the call with this fingerprint may pass now.
+    /// Returns whether one more request of the call with this fingerprint may pass now.
     pub(super) fn take(&mut self, now: Timestamp, fingerprint: u128) -> bool {
         self.0[fingerprint as usize % PLACES].take(now)
     }

@@ -53,7 +53,8 @@ impl Table {
         self.calls.on_request(self.now, call, transaction, evidence, member, &self.picker, None);
     }
 
-    /// What an honest user agent says: an INVITE begins something unless it is within the dialog.
+    /// Returns the evidence of an honest user agent: an INVITE begins something unless it is in the
+    /// dialog.
     fn evidence(&self, call: CallRef, method: Method, cseq: u32) -> Evidence {
         let is_up = self.calls.get(call).is_some_and(|call| call.phase == Phase::Established);
         match method {

@@ -48,7 +48,7 @@ pub(crate) struct Answer {
     pub(crate) dialog: u32,
 }
 
-/// What a request says of the call that it belongs to.
+/// Evidence in a request that it belongs to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
     /// The keyed hash of the dialog that it is within; 0 if the call has no such dialog.
@@ -65,7 +65,7 @@ impl Answer {
         Self { status, from_backend, session: None, dialog: 0 }
     }
 
-    /// What a response says, but for the dialog.
+    /// Reads a response, except for the dialog that it creates.
     pub(crate) fn read(response: &Passage<'_>, from_backend: bool) -> Self {
         let (method, status) = (response.cseq.method, response.status);
         let sets_session = sets_session(method, status);
@@ -89,7 +89,7 @@ pub(super) struct Open {
     pub(super) until: Timestamp,
     /// What it weighs on the back end, if that is who has to answer it.
     pub(super) lease: Option<Lease>,
-    /// Who it is from and for, if its back end was watched when it was sent.
+    /// Caller and callee, if its back end was watched when it was sent.
     pub(super) parties: Option<Parties>,
 }
 

@@ -220,7 +220,7 @@ impl Endpoint {
         branch.encode(self.keys(), context.back.remote)
     }
 
-    /// Whether `text` is the branch of an INVITE that it says, by the context that it names.
+    /// Returns whether `text` is the branch of the context that it names.
     pub(crate) fn is_branch_of(&self, branch: &TransactionBranch, text: &[u8]) -> bool {
         let context = self.transactions().find(Key::cancelled(branch.identity));
         context.and_then(|context| self.transactions().get(context)).is_some_and(|context| {

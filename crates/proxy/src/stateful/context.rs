@@ -28,14 +28,14 @@ pub(crate) struct Context {
     pub(crate) branches: SmallVec<[Branch; 1]>,
     /// Whether it goes to a back end, and not from one.
     pub(crate) toward_backend: bool,
-    /// What was received, and what was sent back.
+    /// Bytes received and sent back.
     pub(crate) budget: Budget,
     /// What its branches have for the detection of loops.
     pub(crate) loop_hash: u32,
     /// The last response that was sent, as long as it may have to be sent again.
     pub(crate) last: Option<Box<[u8]>>,
     pub(crate) live: Option<Box<Live>>,
-    /// Whose share of the table it is of, if it was counted when it began.
+    /// Share of the table that it counts in, if it was counted when it began.
     pub(crate) share: Option<Bucket>,
     /// As which it is counted in the metrics.
     pub(crate) counted: Counted,
@@ -64,7 +64,7 @@ pub(crate) struct Counted {
 /// A client transaction, and where it went.
 pub(crate) struct Branch {
     pub(crate) client: Client,
-    /// Which it is, as its branch parameter says it.
+    /// Its name in our branch parameter.
     pub(crate) tag: TargetTag,
     pub(crate) target: SocketAddr,
     /// The back end there, if it is one of ours.
@@ -87,7 +87,7 @@ pub(crate) struct Live {
     pub(crate) choice: Option<(u16, u64)>,
     /// It goes before others.
     pub(crate) has_priority: bool,
-    /// Who sent it.
+    /// Source of the request.
     pub(crate) source: IpAddr,
     /// Targets have answered it with 503.
     pub(crate) is_refused: bool,
@@ -99,7 +99,7 @@ pub(crate) struct Live {
     pub(crate) best: Option<Box<Best>>,
     /// The caller has cancelled it, or a final response has made all others needless.
     pub(crate) is_cancelled: bool,
-    /// Why, as our CANCELs say it: that of whoever cancelled first.
+    /// Reason in our CANCELs: that of the first cancellation.
     pub(crate) reason: Option<Reason>,
 }
 

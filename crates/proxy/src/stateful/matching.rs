@@ -60,8 +60,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether an ACK shows for the first time that its sender has received the final response: it
-    /// has the To-tag of that, which nobody else knows.
+    /// Returns whether an ACK shows for the first time that its sender has received the final
+    /// response: it has the To-tag of that, which nobody else knows.
     fn is_evidence(
         &self,
         now: Timestamp,

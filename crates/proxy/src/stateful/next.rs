@@ -13,8 +13,8 @@ use crate::settings::{Choice, Mode};
 use crate::stateful::context::{At, Context, Live};
 
 /// A back end that has answered 503 within this time gets no request that another has refused: a
-/// rejected call is not carried from one saturated server to the next. For a request that another has
-/// left unanswered that counts only if it was for overload, and not for one number.
+/// rejected call is not carried from one saturated server to the next. For a request that another
+/// has left unanswered that counts only if it was for overload, and not for one number.
 const SATURATED: Duration = Duration::from_secs(1);
 
 impl Endpoint {
@@ -48,7 +48,7 @@ impl Endpoint {
         self.try_next(at, context, live)
     }
 
-    /// Whether a request may go to a target that it has not gone to.
+    /// Returns whether a request may go to a target that it has not gone to.
     fn may_try(&self, context: &Context, live: &Live, pool: u16) -> bool {
         let settings = self.pool_settings(pool);
         matches!(settings.choice, Choice::One(_))

@@ -7,7 +7,7 @@ use tidegate_sip::{HeaderName, Message, reason};
 /// Bytes of Reason lines copied from a CANCEL at the most. A line that does not fit is left out.
 const COPIED_MAX: usize = 512;
 
-/// Why branches are cancelled.
+/// The reason for cancelling branches.
 pub(crate) enum Reason {
     /// The header lines of a received CANCEL; empty if it has none.
     Copied(Box<[u8]>),
@@ -18,8 +18,9 @@ pub(crate) enum Reason {
 impl Reason {
     /// Copies the Reason of a received CANCEL.
     ///
-    /// RFC 3326 §2: "Proxies generating a CANCEL request upon reception of a CANCEL from the previous
-    /// hop that contains a Reason header field SHOULD copy it into the new CANCEL request."
+    /// RFC 3326 §2: "Proxies generating a CANCEL request upon reception of a CANCEL from the
+    /// previous hop that contains a Reason header field SHOULD copy it into the new CANCEL
+    /// request."
     pub(crate) fn copied(cancel: &Message<'_>) -> Self {
         let mut lines = Vec::new();
         for field in cancel.fields().filter(|field| field.name == HeaderName::Reason) {

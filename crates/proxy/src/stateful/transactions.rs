@@ -67,24 +67,25 @@ impl Transactions {
         self.bytes_max
     }
 
-    /// Whether there is no room for anything.
+    /// Returns whether there is no room for anything.
     pub(crate) fn is_full(&self) -> bool {
         self.table.is_full() || self.bytes >= self.bytes_max
     }
 
-    /// Whether there is no room for new work: the last eighth is kept for calls in progress.
+    /// Returns whether there is no room for new work: the last eighth is kept for calls in
+    /// progress.
     pub(crate) fn is_full_for_new(&self) -> bool {
         let free = self.free_for_new();
         free.entries == 0 || free.bytes == 0
     }
 
-    /// Whether so little is free that sources have shares.
+    /// Returns whether so little is free that sources have shares.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         is_scarce(self.table.len(), self.length_max) || is_scarce(self.bytes, self.bytes_max)
     }
 
-    /// Whether a source has its share of what there is for new work.
+    /// Returns whether a source has its share of what there is for new work.
     pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
         self.shares.is_exhausted(bucket, self.free_for_new())
     }
@@ -103,8 +104,8 @@ impl Transactions {
 
     /// The context of the request that a CANCEL of this identity is for.
     ///
-    /// RFC 3261 §9.2: "assuming that the request method is anything but CANCEL or ACK". If one branch was used
-    /// for several, it is for the INVITE.
+    /// RFC 3261 §9.2: "assuming that the request method is anything but CANCEL or ACK". If one
+    /// branch was used for several, it is for the INVITE.
     pub(crate) fn find_cancelled(&self, identity: u64) -> Option<Handle> {
         let any = || self.table.find_where(identity, |_| true);
         self.find(Key::cancelled(identity)).or_else(any)

@@ -152,7 +152,8 @@ impl From<Diagnostics> for Refused {
     }
 }
 
-/// What was given to a shard: by [`text`], by [`duty_text`], by [`call_text`], or a configuration as it was read.
+/// Returns what was given to a shard: by [`text`], by [`duty_text`], by [`call_text`], or a
+/// configuration as it was read.
 ///
 /// # Errors
 /// When it is not understood: it was written by another version.

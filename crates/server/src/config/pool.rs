@@ -110,7 +110,7 @@ pub(super) struct BackendDraft {
     name: Option<Spanned<String>>,
     weight: Option<u32>,
     priority: Option<u32>,
-    /// Where a key stands that describes the server, not its place in the pool.
+    /// Place of a key that describes the server and not its place in the pool.
     own_keys: Option<Range<usize>>,
     sources: Option<Vec<IpNet>>,
     q: Option<Spanned<f64>>,

@@ -58,7 +58,7 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.contains_key(knob.name)
     }
 
-    /// Where the first of these keys stands that are given.
+    /// Returns the place of the first of these keys that is given.
     pub fn first_of(&self, keys: &[&str]) -> Option<Range<usize>> {
         let mut given = self.content.iter().map(|(key, _)| key);
         given.find(|key| keys.contains(&&**key.get_ref())).map(Spanned::span)

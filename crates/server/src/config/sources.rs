@@ -44,7 +44,7 @@ pub(super) fn resource_value(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// What the four tables in `[overload]` say; `None` when something was reported. What the
+/// Returns what the four tables in `[overload]` say; `None` when something was reported. What the
 /// proxy tells its gate of limits and priority is not yet in what the gate is told.
 pub(super) fn read(
     overload: &Section<'_, '_>,

@@ -38,7 +38,7 @@ pub struct Head {
     pub configuration: String,
     /// Addresses of the listeners, in the order of the configuration.
     pub listeners: Vec<SocketAddr>,
-    /// What it was built from beside.
+    /// Environment that it was also built from.
     pub environment: Environment,
     /// The seed of all that is random in the core.
     pub seed: Seed,

@@ -93,8 +93,8 @@ pub struct ProxyBook {
     pub overflowed: u64,
     /// Datagrams dropped before the receive buffers, on purpose.
     pub filtered: u64,
-    /// Messages lost at a full queue, or dropped because of a ban, where it is not known whether they
-    /// had been read.
+    /// Messages lost at a full queue, or dropped because of a ban, where it is not known whether
+    /// they had been read.
     pub perhaps_dropped: u64,
     /// Messages sent, but for the ACK and the first CANCEL of one hop.
     pub sent: u64,
@@ -146,7 +146,7 @@ pub struct Held {
     pub learned_cps: Option<f64>,
 }
 
-/// Whether a back end gets new calls.
+/// Availability of a back end for new calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
     /// It does.

@@ -1,11 +1,11 @@
 //! `exclusion`: a back end that answers those who do no harm is not taken from them.
 //!
-//! What strangers' requests come to at a back end (a 503 with a Retry-After of an hour, silence), and
-//! what they forge in its name (ICMP, responses), is their word. The word of
-//! crowds and of probes is heard here beside it, on the wire: a proxy has *evidence* against a back
-//! end when a crowd's request that it has sent there gets a 503 from there, or nothing for a while, or
-//! a probe does; and when a packet between the two is lost. A back end that crowds' requests or probes
-//! were just answered by, and against which there is no evidence, may
+//! What strangers' requests come to at a back end (a 503 with a Retry-After of an hour, silence),
+//! and what they forge in its name (ICMP, responses), is their word. The word of crowds and of
+//! probes is heard here beside it, on the wire: a proxy has *evidence* against a back end when a
+//! crowd's request that it has sent there gets a 503 from there, or nothing for a while, or a probe
+//! does; and when a packet between the two is lost. A back end that crowds' requests or probes were
+//! just answered by, and against which there is no evidence, may
 //!
 //! - not be down or paused for longer than [`OUT_MAX`] in all, in which it can be asked again: where
 //!   half of a pool may be out, forgeries in the name of all have them be so by turns;
@@ -39,13 +39,13 @@ pub const NAME: &str = "exclusion";
 /// learned rate takes to grow again.
 const EVIDENCE_HOLDS: Duration = Duration::from_secs(600);
 
-/// How long ago an answer may be that proves a back end when it is taken out.
+/// Greatest age of an answer that proves a back end when it is excluded.
 const PROOF_HOLDS: Duration = Duration::from_secs(5);
 
 /// Answers that prove a back end.
 const PROOF: usize = 3;
 
-/// How long a back end may be out that answers.
+/// Longest exclusion of a back end that answers.
 const OUT_MAX: Duration = Duration::from_secs(4);
 
 /// The part of the highest rate that was answered that a learned rate may not fall below.
@@ -57,7 +57,7 @@ const RATE_SPAN: Duration = Duration::from_secs(1);
 /// A back end as one proxy sees it.
 #[derive(Debug, Default)]
 struct Witness {
-    /// When there was evidence against it last.
+    /// Time of the last evidence against it.
     evidence: Option<Timestamp>,
     /// The last answers to crowds and probes.
     answers: VecDeque<Timestamp>,
@@ -67,7 +67,7 @@ struct Witness {
     out_for: Duration,
     /// Requests of crowds and probes that wait for a word: branch, method, since when.
     waits: VecDeque<(u64, u32, Timestamp)>,
-    /// When the last INVITEs of crowds had their final answers.
+    /// Times of the last final responses to INVITEs of crowds.
     served: VecDeque<Timestamp>,
     /// The highest rate at which they came since there was evidence.
     served_cps: f64,
@@ -194,7 +194,7 @@ impl Exclusion {
 }
 
 impl Witness {
-    /// What has waited for too long is evidence.
+    /// A request that has waited for too long is evidence.
     fn hear(&mut self, now: Timestamp, silent_after: Duration) {
         while let Some(&(.., since)) = self.waits.front()
             && now > since + silent_after
@@ -246,14 +246,14 @@ mod tests {
         }
     }
 
-    /// What is found of a back end that answers a crowd ten times, each half second, with the
-    /// last `status`, and is then seen like this for ten seconds.
+    /// Returns the findings for a back end that answers a crowd ten times, each half second, with
+    /// the last `status`, and is then seen like this for ten seconds.
     fn found(status: u16, held: &Held) -> usize {
         found_of(500, |n| if n == 9 { status } else { 200 }, |_| held.clone())
     }
 
-    /// What is found of a back end that answers a crowd ten times, so many milliseconds apart, and is
-    /// then seen forty times in ten seconds.
+    /// Returns the findings for a back end that answers a crowd ten times, so many milliseconds
+    /// apart, and is then seen forty times in ten seconds.
     fn found_of(ms: u64, status: impl Fn(u64) -> u16, held: impl Fn(u64) -> Held) -> usize {
         let role = Role::Proxy { stateful: true, sticky: true, roomy: true };
         let node = NodeId::new(1);

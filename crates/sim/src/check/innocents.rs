@@ -47,7 +47,7 @@ pub(super) struct Innocents {
 }
 
 impl Innocents {
-    /// Whether a crowd has begun the call.
+    /// Returns whether a crowd has begun the call.
     pub(super) fn has(&mut self, seen: &Seen) -> bool {
         self.calls.get(seen.now, seen.call).is_some()
     }

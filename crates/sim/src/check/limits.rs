@@ -43,7 +43,7 @@ pub const NAME: &str = "limits";
 /// More than may come at once: what goes on a little later than it was counted.
 const SLACK: f64 = 2.0;
 
-/// What a gate has let in is to be seen within this: at the next reading of the load (2 ms).
+/// Longest time until an admitted message is counted: the next reading of the load (2 ms).
 const SHOWN_WITHIN: Duration = Duration::from_millis(10);
 
 /// A back end as one proxy sees it.
@@ -71,7 +71,7 @@ pub(super) struct Limits {
     /// New INVITEs that a proxy has passed on to any.
     passed: Recent<(NodeId, u64), ()>,
     passed_count: BTreeMap<NodeId, u64>,
-    /// When that was looked at last, and what it was.
+    /// Time and value of the last look.
     looked: BTreeMap<NodeId, (Timestamp, u64)>,
     /// Dialogs that a proxy has seen confirmed: Call-ID, and the tag of the back end.
     dialogs: Recent<(NodeId, u64, u64), ()>,
@@ -82,7 +82,7 @@ pub(super) struct Limits {
     is_over: BTreeMap<Party, bool>,
 }
 
-/// What all copies of one INVITE have in common.
+/// Returns what all copies of one INVITE have in common.
 fn identity(seen: &Seen) -> u64 {
     let from = seen.from_tag.unwrap_or_default().to_le_bytes();
     let (call, cseq, uri) =

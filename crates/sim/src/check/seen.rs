@@ -115,7 +115,7 @@ impl Seen {
         }
     }
 
-    /// Whether it is a proxy's own question to a back end, or the answer (§11).
+    /// Returns whether it is a proxy's own OPTIONS to a back end, or the response (§11).
     pub(super) fn is_probe(&self) -> bool {
         self.method == Method::Options && self.vias.len() == 1 && self.is_of_proxy()
     }

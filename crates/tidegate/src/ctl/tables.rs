@@ -214,7 +214,7 @@ pub(super) fn rejections(kept: &Value) -> String {
     out
 }
 
-/// What is known of a call: its entries in the call tables, and why it was rejected.
+/// Returns what is known of a call: its entries in the call tables, and why it was rejected.
 pub(super) fn call(call: &Value) -> String {
     let mut out: String = items(&call["calls"]).map(entry).collect();
     let is_held = !out.is_empty();

@@ -10,7 +10,7 @@ use crate::swarm::world::{NOISE_LOAD_MAX, Proxy, Setting, World};
 /// Packets of one stranger at the most.
 const PACKETS_MAX: f64 = 12_000.0;
 
-/// How long a flood lasts at the most, in seconds.
+/// Longest flood, in seconds.
 const FLOOD_MAX_S: f64 = 10.0;
 
 /// Adds strangers to every second world.

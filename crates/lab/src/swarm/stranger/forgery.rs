@@ -20,7 +20,7 @@ pub(super) struct Request<'a> {
     pub number: &'a str,
     pub source: SocketAddr,
     pub nonce: u64,
-    /// What the branch begins with.
+    /// Beginning of the branch.
     pub cookie: &'a str,
     /// Lines of Vias below its own.
     pub lower: &'a str,

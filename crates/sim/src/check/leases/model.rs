@@ -26,8 +26,8 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(64);
 /// Transactions of one call that a balancer keeps apart.
 const TRANSACTIONS_MAX: usize = 4;
 
-/// Dialogs of one call that a balancer keeps apart: a request within a further one, which a fork has
-/// set up, goes where its route token says, and is not counted.
+/// Dialogs of one call that a balancer keeps apart: a request within a further one, which a fork
+/// has set up, goes where its route token says, and is not counted.
 const DIALOGS_MAX: usize = 2;
 
 /// What transactions weigh, in hundredths of a BYE: 003 §IV, TLWL-1.75.
@@ -197,7 +197,7 @@ impl Model {
         self.balancer.backends.iter().position(|&backend| backend == address)
     }
 
-    /// What the call of a packet stands under. Either end may have sent it.
+    /// Returns the key of the call of a packet. Either end may have sent it.
     fn key(&self, seen: &Seen) -> (u64, u64) {
         let [from, to] = [seen.from_tag, seen.to_tag].map(Option::unwrap_or_default);
         let is_from_callee = !self.calls.contains_key(&(seen.call, from))
