@@ -145,7 +145,7 @@ impl Answerer {
         let mut call = Call {
             key,
             dialog: self.namer.fingerprint(&[scan.call_id]),
-            path: received.path,
+            flow: received.flow,
             came: received.arrived,
             talk: None,
             cancelled: None,
@@ -279,7 +279,7 @@ impl Answerer {
         // RFC 3261 §9.2: "the To tag of the response to the CANCEL and the To tag in the
         // response to the original request SHOULD be the same."
         let tag = self.tags.of_call(id);
-        let ok = response::to(&cancel, received.path, 200, Some(&tag), &[], &self.pool);
+        let ok = response::to(&cancel, received.flow, 200, Some(&tag), &[], &self.pool);
         self.out.extend(ok);
         let timing = self.config.timing;
         self.calls.change(id, |call| call.on_cancel(now, &timing));

@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 
 use tidegate_sip::{Message, Method, Scan, ScanStart};
 use tidegate_world::{
-    Buffer, Cause, Core, Failure as Undelivered, Path, Pool, Purpose, Received, Seed, Stream,
+    Buffer, Cause, Core, Failure as Undelivered, Flow, Pool, Purpose, Received, Seed, Stream,
     Timestamp, Transmit,
 };
 
@@ -163,8 +163,8 @@ impl Caller {
     fn send(&mut self, hop: Option<SocketAddr>, server: SocketAddr, bytes: Buffer) {
         let local = self.config.local;
         let hop = hop.filter(|hop| hop.is_ipv4() == local.is_ipv4());
-        let path = Path::udp(local, hop.unwrap_or(server));
-        self.out.push_back(Transmit { path, bytes });
+        let flow = Flow::udp(local, hop.unwrap_or(server));
+        self.out.push_back(Transmit { flow, bytes });
     }
 
     fn end(&mut self, id: Id, outcome: Outcome) {
@@ -248,7 +248,7 @@ impl Caller {
         };
         let mut ack = self.pool.take();
         self.requests.ack(&mark, &dialog, &mut ack);
-        let server = self.server_at(received.path.remote);
+        let server = self.server_at(received.flow.remote);
         self.send(dialog.hop(), server, ack);
         let Some(call) = self.calls.get(mark.id) else {
             return self.hang_up_stray(&mark, &dialog, server);
@@ -321,7 +321,7 @@ impl Caller {
                 return;
             }
         };
-        let reply = response::to(&request, received.path, status, None, &[], &self.pool);
+        let reply = response::to(&request, received.flow, status, None, &[], &self.pool);
         self.out.extend(reply);
     }
 }

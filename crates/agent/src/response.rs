@@ -3,22 +3,22 @@
 use std::net::SocketAddr;
 
 use tidegate_sip::{Message, Reply, reason, write_reply};
-use tidegate_world::{Path, Pool, Transmit};
+use tidegate_world::{Flow, Pool, Transmit};
 
 /// The end of a response without a body.
 const NO_BODY: &[u8] = b"Content-Length: 0\r\n\r\n";
 
-/// The response to `request`, which came over `path`. `None` if it has no readable Via to
+/// The response to `request`, which came over `flow`. `None` if it has no readable Via to
 /// send it by, or is too long to be answered.
 pub(crate) fn to(
     request: &Message<'_>,
-    path: Path,
+    flow: Flow,
     status: u16,
     to_tag: Option<&[u8]>,
     headers: &[(&str, &[u8])],
     pool: &Pool,
 ) -> Option<Transmit> {
-    let source = Some(path.remote);
+    let source = Some(flow.remote);
     let reply = Reply { status, reason: reason(status), to_tag, source, headers };
     let mut bytes = pool.take();
     write_reply(request, &reply, &mut bytes).ok()?;
@@ -26,11 +26,11 @@ pub(crate) fn to(
     // RFC 3581 §4: with rport, to the port the request came from. RFC 3261 §18.2.2: else
     // to the port in sent-by, and to the address in `received`, which is the source's.
     let port = match via.rport() {
-        Some(_) => path.remote.port(),
+        Some(_) => flow.remote.port(),
         None => via.port.unwrap_or(5060),
     };
-    let remote = SocketAddr::new(path.remote.ip(), port);
-    Some(Transmit { path: Path::udp(path.local, remote), bytes })
+    let remote = SocketAddr::new(flow.remote.ip(), port);
+    Some(Transmit { flow: Flow::udp(flow.local, remote), bytes })
 }
 
 /// Puts `tail`, which is further headers, an empty line and a body, in the place of a

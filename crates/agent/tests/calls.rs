@@ -292,7 +292,7 @@ fn a_stalled_generator_finds_itself_too_slow() {
             let mut burst = 0;
             while let Some(transmit) = caller.poll_transmit() {
                 invites += u64::from(transmit.bytes.starts_with(b"INVITE"));
-                assert_eq!(transmit.path.remote, uas());
+                assert_eq!(transmit.flow.remote, uas());
                 burst += 1;
             }
             assert!(burst <= 128, "a burst is bounded");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use script::one_call::{calling, config, ok};
 use script::{at, response, uac, uas};
 use tidegate_agent::{Caller, CallerConfig, Impossible, Routing};
-use tidegate_world::{Cause, Core, Failure, Path, Pool, Seed, Timestamp};
+use tidegate_world::{Cause, Core, Failure, Flow, Pool, Seed, Timestamp};
 
 #[test]
 fn an_invite_is_what_8_1_1_demands() {
@@ -205,7 +205,7 @@ fn a_damaged_copy_of_an_answer_does_not_end_the_call() {
 fn an_undelivered_invite_fails_by_its_cause() {
     // §17.1.4, §18.4; UDP: the repetitions go on, for the server may come back.
     let (mut script, _) = calling(config());
-    let failure = Failure::new(Path::udp(uac(), uas()), Cause::Refused, b"");
+    let failure = Failure::new(Flow::udp(uac(), uas()), Cause::Refused, b"");
     let now = script.now();
     script.agent.on_failed(now, failure);
     script.until(32_000);

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_io::{Clock, Counters, Crossings, Drive, Limits, Listen, Shard, Stop, open};
-use tidegate_world::{Core, Failure, Path, Pool, Received, Timestamp, Transmit};
+use tidegate_world::{Core, Failure, Flow, Pool, Received, Timestamp, Transmit};
 
 const USAGE: &str =
     "usage: flood --target ADDR --rate CALLS_A_SECOND --seconds SECONDS [--bind IP]";
@@ -100,8 +100,8 @@ fn flood(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         stop: stop.clone(),
         pool: pool.clone(),
     })?;
-    let path = Path::udp(group.local(), arguments.target);
-    let mut flooder = Flooder::new(arguments, path, clock.now(), stop, pool);
+    let flow = Flow::udp(group.local(), arguments.target);
+    let mut flooder = Flooder::new(arguments, flow, clock.now(), stop, pool);
     drive.run(&mut flooder)?;
     println!(
         "invites {} refused {} others {} behind_s {:.3} socket_drops {} unsent {} cpu_s {:.6}",
@@ -117,7 +117,7 @@ fn flood(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 struct Flooder {
-    path: Path,
+    flow: Flow,
     start: Timestamp,
     interval: Duration,
     calls: u64,
@@ -136,8 +136,8 @@ struct Flooder {
 }
 
 impl Flooder {
-    fn new(arguments: &Arguments, path: Path, start: Timestamp, stop: Stop, pool: Pool) -> Self {
-        let (local, target) = (path.local, path.remote);
+    fn new(arguments: &Arguments, flow: Flow, start: Timestamp, stop: Stop, pool: Pool) -> Self {
+        let (local, target) = (flow.local, flow.remote);
         let gap = "#".repeat(DIGITS);
         let invite = format!(
             "INVITE sip:service@{target} SIP/2.0\r\n\
@@ -156,7 +156,7 @@ impl Flooder {
             gaps: invite.match_indices(&gap).map(|(at, _)| at).collect(),
             invite: invite.into_bytes(),
             ack: format!("ACK sip:service@{target} SIP/2.0\r\n"),
-            path,
+            flow,
             start,
             interval: Duration::from_secs_f64(1.0 / arguments.rate_cps),
             calls: (arguments.rate_cps * arguments.seconds) as u64,
@@ -181,7 +181,7 @@ impl Flooder {
             self.invite[at..at + DIGITS].copy_from_slice(number.as_bytes());
         }
         self.sent += 1;
-        self.out.push_back(Transmit { path: self.path, bytes: self.pool.copy(&self.invite) });
+        self.out.push_back(Transmit { flow: self.flow, bytes: self.pool.copy(&self.invite) });
     }
 
     /// RFC 3261 §17.1.1.3: Via, From and Call-ID as in the INVITE, which the response
@@ -194,7 +194,7 @@ impl Flooder {
         }
         ack.push_str("CSeq: 1 ACK\r\nMax-Forwards: 70\r\nContent-Length: 0\r\n\r\n");
         let bytes = self.pool.copy(ack.as_bytes());
-        self.out.push_back(Transmit { path: self.path, bytes });
+        self.out.push_back(Transmit { flow: self.flow, bytes });
     }
 }
 

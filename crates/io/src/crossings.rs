@@ -3,7 +3,7 @@
 use std::io;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use tidegate_world::{Crossing, Path, Pool, Received, Timestamp};
+use tidegate_world::{Crossing, Flow, Pool, Received, Timestamp};
 
 use crate::Waker;
 
@@ -23,7 +23,7 @@ pub struct Crossings {
 #[derive(Debug)]
 struct Parcel {
     arrived: Timestamp,
-    path: Path,
+    flow: Flow,
     crossed: u8,
     bytes: Box<[u8]>,
 }
@@ -74,9 +74,9 @@ impl Crossings {
         if sender.is_full() {
             return false;
         }
-        let Received { arrived, path, bytes, crossed } = received;
+        let Received { arrived, flow, bytes, crossed } = received;
         let parcel =
-            Parcel { arrived, path, crossed: crossed.saturating_add(1), bytes: (*bytes).into() };
+            Parcel { arrived, flow, crossed: crossed.saturating_add(1), bytes: (*bytes).into() };
         match sender.try_send(parcel) {
             Ok(()) => {
                 waker.wake();
@@ -89,8 +89,8 @@ impl Crossings {
     /// Takes over the next message from another shard, into a buffer of `pool`.
     #[must_use]
     pub fn take(&self, pool: &Pool) -> Option<Received> {
-        let Parcel { arrived, path, crossed, bytes } = self.incoming.try_recv().ok()?;
-        Some(Received { arrived, path, bytes: pool.copy(&bytes), crossed })
+        let Parcel { arrived, flow, crossed, bytes } = self.incoming.try_recv().ok()?;
+        Some(Received { arrived, flow, bytes: pool.copy(&bytes), crossed })
     }
 
     /// Whether no message waits.
@@ -109,8 +109,8 @@ mod tests {
     use super::*;
 
     fn crossing(pool: &Pool, shard: u16, text: &str) -> Crossing {
-        let path = Path::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
-        let received = Received::new(Timestamp::from_nanos(7), path, pool.copy(text.as_bytes()));
+        let flow = Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        let received = Received::new(Timestamp::from_nanos(7), flow, pool.copy(text.as_bytes()));
         Crossing { shard, received }
     }
 

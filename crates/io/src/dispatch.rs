@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_world::{Cause, Failure, Path, Transmit};
+use tidegate_world::{Cause, Failure, Flow, Transmit};
 
 use crate::{Counters, Limits, Listener, Outbox};
 
@@ -32,27 +32,27 @@ impl Dispatch {
         Self { listeners, outbox, failures, counters, wait, saw_report: false }
     }
 
-    /// Sends with the next flush, by the socket that its path's local end names.
+    /// Sends with the next flush, by the socket that its flow's local end names.
     #[inline]
     pub(crate) fn post(&mut self, transmit: Transmit) {
-        let Transmit { path, bytes } = transmit;
-        let home = |(i, l): (usize, &Listener)| Some((i, l.sends_from(path.local)?));
+        let Transmit { flow, bytes } = transmit;
+        let home = |(i, l): (usize, &Listener)| Some((i, l.sends_from(flow.local)?));
         // A listener's own address goes before a wildcard that covers it.
-        let exact = self.listeners.iter().position(|l| l.local() == path.local);
+        let exact = self.listeners.iter().position(|l| l.local() == flow.local);
         let found = match exact {
             Some(i) => Some((i, None)),
             None => self.listeners.iter().enumerate().find_map(home),
         };
         let Some((socket, source)) = found else {
             self.counters.send_homeless.add(1);
-            self.counters.unsent.record(path.remote, "no listener has the address to leave from");
-            self.fail(Failure::new(path, Cause::Other, b""));
+            self.counters.unsent.record(flow.remote, "no listener has the address to leave from");
+            self.fail(Failure::new(flow, Cause::Other, b""));
             return;
         };
         if self.outbox.is_full() {
             self.flush();
         }
-        self.outbox.push(socket, source, path.remote, bytes);
+        self.outbox.push(socket, source, flow.remote, bytes);
     }
 
     /// Sends what is gathered.
@@ -76,7 +76,7 @@ impl Dispatch {
                 let local = listeners[i].local();
                 let local = source.map_or(local, |ip| SocketAddr::new(ip, local.port()));
                 // Of a datagram that was not sent nobody has heard: nothing is to be verified.
-                keep(failures, counters, Failure::new(Path::udp(local, remote), cause, b""));
+                keep(failures, counters, Failure::new(Flow::udp(local, remote), cause, b""));
             },
         );
         *saw_report |= flushed.saw_report;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags};
-use tidegate_world::{Failure, Path, Received, Timestamp};
+use tidegate_world::{Failure, Flow, Received, Timestamp};
 
 use crate::machine::{Kind, Ready};
 use crate::{BATCH, Clock, Counters, ErrorQueue, Inbox, Listener, sockopt};
@@ -183,7 +183,7 @@ impl Reception {
             let taken = self.errors.drain(socket, left, |report| {
                 counters.icmp_reports.add(1);
                 let local = report.to.map_or(local, |ip| SocketAddr::new(ip, local.port()));
-                hand_on(Failure::new(Path::udp(local, report.remote), report.cause, report.quote));
+                hand_on(Failure::new(Flow::udp(local, report.remote), report.cause, report.quote));
             });
             left -= match taken {
                 Ok(taken) => taken,
@@ -272,8 +272,8 @@ fn offer_all(
             continue;
         }
         let local = datagram.to.map_or(local, |ip| SocketAddr::new(ip, local.port()));
-        let path = Path::udp(local, datagram.remote);
-        offer(stamps.now(), Received::new(stamps.arrived(datagram.stamp), path, datagram.bytes));
+        let flow = Flow::udp(local, datagram.remote);
+        offer(stamps.now(), Received::new(stamps.arrived(datagram.stamp), flow, datagram.bytes));
     }
     counters.received_bytes.add(bytes);
     if let Some(drops) = drops {
@@ -364,7 +364,7 @@ mod tests {
         for _ in 0..6 {
             reception.rotate();
             let offer = |_, received: Received| {
-                shares[usize::from(received.path.local == groups[1].local())] += 1;
+                shares[usize::from(received.flow.local == groups[1].local())] += 1;
             };
             let taken = reception.receive(&clock, Kind::Ordinary, Ready::UNKNOWN, 10, offer);
             assert_eq!(taken.unwrap(), 10);

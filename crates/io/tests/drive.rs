@@ -203,8 +203,8 @@ fn a_closed_port_comes_back_as_a_failure() {
                 break failure;
             }
         };
-        let path = Path::udp(group.local(), closed);
-        assert_eq!(failure, Failure::new(path, Cause::Refused, b"BYE"));
+        let flow = Flow::udp(group.local(), closed);
+        assert_eq!(failure, Failure::new(flow, Cause::Refused, b"BYE"));
         let (_, counters) = running.end();
         assert_eq!((counters.icmp_reports.get(), counters.sent.get()), (1, 1));
     }
@@ -239,8 +239,8 @@ fn each_wildcard_datagram_is_answered_from_the_address_it_came_to() {
         let to = SocketAddr::new(host.parse().unwrap(), group.local().port());
         peer.send_to(b"OPTIONS", to).unwrap();
         assert_eq!(received(&peer), (b"OPTIONS".to_vec(), to));
-        let Seen::Offered { path, .. } = next(&sight) else { panic!("offered first") };
-        assert_eq!(path, Path::udp(to, peer.local_addr().unwrap()));
+        let Seen::Offered { flow, .. } = next(&sight) else { panic!("offered first") };
+        assert_eq!(flow, Flow::udp(to, peer.local_addr().unwrap()));
         assert_eq!(next(&sight), Seen::Served);
     }
     running.end();
@@ -419,15 +419,15 @@ fn what_cannot_be_sent_is_counted_and_told() {
     let listeners = vec![group.listener(0)];
     let running = start(core, Clock::start(), Limits::default(), listeners, mesh.remove(0));
 
-    // Echoes of packets that claim to have come by these paths.
+    // Echoes of packets that claim to have come by these flows.
     let local = group.local();
     let elsewhere: SocketAddr = "127.0.0.1:9".parse().unwrap();
-    let homeless = Path::udp("127.0.0.99:5060".parse().unwrap(), elsewhere);
-    let nowhere = Path::udp(local, "127.0.0.1:0".parse().unwrap());
-    let too_large = Path::udp(local, peer("127.0.0.1").local_addr().unwrap());
+    let homeless = Flow::udp("127.0.0.99:5060".parse().unwrap(), elsewhere);
+    let nowhere = Flow::udp(local, "127.0.0.1:0".parse().unwrap());
+    let too_large = Flow::udp(local, peer("127.0.0.1").local_addr().unwrap());
     let pool = Pool::new();
-    for (path, len) in [(homeless, 1), (nowhere, 1), (too_large, 65_508)] {
-        let received = Received::new(Timestamp::ZERO, path, pool.copy(&vec![b'x'; len]));
+    for (flow, len) in [(homeless, 1), (nowhere, 1), (too_large, 65_508)] {
+        let received = Received::new(Timestamp::ZERO, flow, pool.copy(&vec![b'x'; len]));
         assert!(other.send(Crossing { shard: 0, received }));
     }
     let mut failures = Vec::new();
@@ -436,7 +436,7 @@ fn what_cannot_be_sent_is_counted_and_told() {
             failures.push(failure);
         }
     }
-    let failed = |path, cause| Failure::new(path, cause, b"");
+    let failed = |flow, cause| Failure::new(flow, cause, b"");
     for expected in [
         failed(homeless, Cause::Other),
         failed(nowhere, Cause::Other),

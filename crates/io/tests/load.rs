@@ -30,14 +30,14 @@ struct Worker {
     waiting: VecDeque<Received>,
     out: VecDeque<Transmit>,
     /// A packet to be sent, and at which input.
-    report: Option<(Sent, Path)>,
+    report: Option<(Sent, Flow)>,
     pool: Pool,
 }
 
 impl Worker {
     fn send(&mut self, at: Sent) {
-        if let Some((_, path)) = self.report.take_if(|(sent, _)| *sent == at) {
-            self.out.push_back(Transmit { path, bytes: self.pool.copy(b"report") });
+        if let Some((_, flow)) = self.report.take_if(|(sent, _)| *sent == at) {
+            self.out.push_back(Transmit { flow, bytes: self.pool.copy(b"report") });
         }
     }
 }
@@ -48,7 +48,7 @@ impl Core for Worker {
     }
 
     fn serve(&mut self, _: Timestamp) -> bool {
-        let Some(Received { path, bytes, .. }) = self.waiting.pop_front() else {
+        let Some(Received { flow, bytes, .. }) = self.waiting.pop_front() else {
             self.send(Sent::WithNothingToServe);
             return false;
         };
@@ -56,7 +56,7 @@ impl Core for Worker {
         for i in 0..self.work {
             x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005) + u64::from(i));
         }
-        self.out.push_back(Transmit { path, bytes });
+        self.out.push_back(Transmit { flow, bytes });
         true
     }
 
@@ -116,7 +116,7 @@ fn drive(
             work,
             waiting: VecDeque::new(),
             out: VecDeque::new(),
-            report: report.map(|(at, remote)| (at, Path::udp(local, remote))),
+            report: report.map(|(at, remote)| (at, Flow::udp(local, remote))),
             pool: pool.clone(),
         };
         let crossings = Crossings::alone().unwrap();

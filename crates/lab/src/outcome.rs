@@ -55,7 +55,7 @@ pub struct Outcome {
     /// The answerers together, over the whole run: their books.
     pub answerers: Value,
     /// Messages between them, over the whole run; only simulated time sees them.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<MessageCount>,
 }
 
 /// What became of messages at one server.
@@ -104,7 +104,7 @@ pub struct CallersOutcome {
 
 /// Messages of one kind from one to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Flow {
+pub struct MessageCount {
     /// From whom: `callers`, a node, or `answerers`.
     pub from: String,
     /// To whom.

@@ -36,7 +36,7 @@ fn node<'a>(outcome: &'a Outcome, name: &str) -> &'a NodeOutcome {
 /// Messages of a kind from one to another: sent, and lost on the way.
 fn flow(outcome: &Outcome, from: &str, to: &str, message: &str) -> (u64, u64) {
     let flow = |f: &&_| {
-        let tidegate_lab::outcome::Flow { from: a, to: b, message: m, .. } = f;
+        let tidegate_lab::outcome::MessageCount { from: a, to: b, message: m, .. } = f;
         (&**a, &**b, &**m) == (from, to, message)
     };
     outcome.flows.iter().find(flow).map_or((0, 0), |flow| (flow.sent, flow.lost))

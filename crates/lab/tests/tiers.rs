@@ -35,7 +35,7 @@ fn run(mode: &str, law: &str, load: f64) -> Outcome {
 /// The share of the calls that went on with transactions: only these bring a 100.
 fn stateful(outcome: &Outcome) -> f64 {
     let sent = |from: &str, to: &str, message: &str| {
-        let flow = |f: &&tidegate_lab::outcome::Flow| {
+        let flow = |f: &&tidegate_lab::outcome::MessageCount| {
             (&*f.from, &*f.to, &*f.message) == (from, to, message)
         };
         outcome.flows.iter().find(flow).map_or(0, |flow| flow.sent) as f64

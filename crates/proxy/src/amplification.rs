@@ -17,7 +17,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tidegate_world::{Path, Timestamp};
+use tidegate_world::{Flow, Timestamp};
 
 use crate::calls::{Call, CallRef};
 use crate::endpoint::Endpoint;
@@ -123,20 +123,20 @@ pub(crate) fn caller_of(address: IpAddr) -> u64 {
 }
 
 impl Endpoint {
-    /// Returns whether a response of so many bytes may leave by `path`; then it counts as sent.
+    /// Returns whether a response of so many bytes may leave by `flow`; then it counts as sent.
     pub(crate) fn may_send(
         &self,
         now: Timestamp,
         budget: &mut Budget,
-        path: &Path,
+        flow: &Flow,
         status: u16,
         length: usize,
     ) -> bool {
         let ratio = self.amplification_max();
         let may = ratio == 0
             || budget.covers(status, length, ratio)
-            || self.is_verified(now, path)
-            || self.addresses().origin(path) != Origin::Stranger;
+            || self.is_verified(now, flow)
+            || self.addresses().origin(flow) != Origin::Stranger;
         if may {
             budget.on_sent(status, length);
         } else {
@@ -162,14 +162,14 @@ impl Endpoint {
         &mut self,
         now: Timestamp,
         call: CallRef,
-        path: &Path,
+        flow: &Flow,
         status: u16,
         length: usize,
     ) -> bool {
         let Some(mut budget) = self.calls().get(call).map(|entry| entry.budget) else {
             return true;
         };
-        let may = self.may_send(now, &mut budget, path, status, length);
+        let may = self.may_send(now, &mut budget, flow, status, length);
         self.calls_mut().set_budget(call, budget);
         may
     }
@@ -194,22 +194,22 @@ impl Endpoint {
             return true;
         }
         let Some(own) = self.addresses().listener(egress.into()) else { return true };
-        let path = Path::udp(own.local, target);
+        let flow = Flow::udp(own.local, target);
         let may =
-            self.is_verified(now, &path) || self.addresses().origin(&path) != Origin::Stranger;
+            self.is_verified(now, &flow) || self.addresses().origin(&flow) != Origin::Stranger;
         self.counters.requests_withheld.add(u64::from(!may));
         may
     }
 
-    /// Returns whether the other end of `path` has shown lately that it receives what is sent
+    /// Returns whether the other end of `flow` has shown lately that it receives what is sent
     /// there.
-    pub(crate) fn is_verified(&self, now: Timestamp, path: &Path) -> bool {
-        self.verified().contains(now, hash_of(&self.keys().source, path.remote.ip()))
+    pub(crate) fn is_verified(&self, now: Timestamp, flow: &Flow) -> bool {
+        self.verified().contains(now, hash_of(&self.keys().source, flow.remote.ip()))
     }
 
-    /// The other end of `path` has shown that it receives what is sent there.
-    pub(crate) fn on_verified(&mut self, now: Timestamp, path: &Path) {
-        let hash = hash_of(&self.keys().source, path.remote.ip());
+    /// The other end of `flow` has shown that it receives what is sent there.
+    pub(crate) fn on_verified(&mut self, now: Timestamp, flow: &Flow) {
+        let hash = hash_of(&self.keys().source, flow.remote.ip());
         self.verified_mut().insert(now, hash);
     }
 }

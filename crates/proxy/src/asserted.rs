@@ -9,20 +9,20 @@
 //! `Privacy` is a wish of the caller's own, and passes.
 
 use tidegate_sip::{HeaderName, Message, write_without};
-use tidegate_world::{Buffer, Path};
+use tidegate_world::{Buffer, Flow};
 
 use crate::endpoint::Endpoint;
 
 impl Endpoint {
-    /// A request that came on `path` without the identity that it asserts, if it must not go on
+    /// A request that came on `flow` without the identity that it asserts, if it must not go on
     /// with that.
     ///
     /// RFC 3325 §5: "If the proxy received the message from an element that it does not trust and
     /// there is a P-Asserted-Identity header present which contains a SIP or SIPS URI, the proxy
     /// MUST replace that SIP or SIPS URI with a single SIP or SIPS URI or remove this header
     /// field." The next sentence says the same of a tel URI.
-    pub(crate) fn disbelieve(&self, path: &Path, message: &Message<'_>) -> Option<Buffer> {
-        if !message.has_identity() || self.addresses().believes(path) {
+    pub(crate) fn disbelieve(&self, flow: &Flow, message: &Message<'_>) -> Option<Buffer> {
+        if !message.has_identity() || self.addresses().believes(flow) {
             return None;
         }
         let asserts = |name| name == HeaderName::PAssertedIdentity;
@@ -32,7 +32,7 @@ impl Endpoint {
         Some(bytes)
     }
 
-    /// A message about to leave on `path` without the identities that must not be told there.
+    /// A message about to leave on `flow` without the identities that must not be told there.
     ///
     /// RFC 3325 §5: "If it does not trust the element, then the proxy MUST examine the Privacy
     /// header field (if present) to determine if the user requested that asserted identity
@@ -42,8 +42,8 @@ impl Endpoint {
     /// remove the P-Asserted-Identity header fields." Without Privacy it RECOMMENDS the same. §6:
     /// "The proxy MUST remove the user-provided P-Preferred-Identity header from any message it
     /// forwards."
-    pub(crate) fn keep_private(&self, path: &Path, bytes: Buffer) -> Buffer {
-        if self.addresses().believes(path) {
+    pub(crate) fn keep_private(&self, flow: &Flow, bytes: Buffer) -> Buffer {
+        if self.addresses().believes(flow) {
             return bytes;
         }
         let hides = asks_for_privacy(&bytes);
@@ -59,7 +59,7 @@ impl Endpoint {
     }
 
     /// As [`keep_private`](Self::keep_private) of a response that came on `from`.
-    pub(crate) fn filter_response(&self, from: &Path, to: &Path, bytes: Buffer) -> Buffer {
+    pub(crate) fn filter_response(&self, from: &Flow, to: &Flow, bytes: Buffer) -> Buffer {
         if self.addresses().believes(from) {
             return self.keep_private(to, bytes);
         }

@@ -372,7 +372,7 @@ impl Endpoint {
         reason: ReplyReason,
         cause: &'static str,
     ) {
-        let (at, source) = (received.arrived, received.path.remote);
+        let (at, source) = (received.arrived, received.flow.remote);
         self.note_rejection(at, source, &received.bytes, status, reason, cause);
     }
 

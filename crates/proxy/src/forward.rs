@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tidegate_sip::{Method, reply_target};
 use tidegate_transaction::{Key, identity, is_unique};
-use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
+use tidegate_world::{Buffer, Flow, Received, Timestamp, Transmit};
 
 use crate::branch::{Branch, BranchText};
 use crate::calls::{Call, Transaction};
@@ -23,17 +23,17 @@ impl Endpoint {
         request: &Request<'_>,
         hop: Hop,
     ) -> Result<(), Instead> {
-        let ingress = self.addresses().listener_at(received.path.local);
+        let ingress = self.addresses().listener_at(received.flow.local);
         let onward = self.onward(now, ingress, &hop)?;
         let branch = self.branch(received, request, ingress);
         let text = match self.lost_branch(now, received, request, &hop) {
             Some(text) => text,
             None => {
-                let target = reply_target(&request.essentials.via, received.path.remote);
+                let target = reply_target(&request.essentials.via, received.flow.remote);
                 branch.encode(self.keys(), target)
             }
         };
-        let bytes = self.write_request(received.path.remote, request, &onward, text.as_bytes())?;
+        let bytes = self.write_request(received.flow.remote, request, &onward, text.as_bytes())?;
         let transaction = Transaction { identity: branch.identity, method: request.method };
         // An ACK and a CANCEL share the identity of their INVITE.
         let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
@@ -54,7 +54,7 @@ impl Endpoint {
             self.calls_mut().set_budget(hop.call, budget);
         }
         let new = hop.member.filter(|_| alone && hop.choice.is_some() && !is_repeated);
-        let source = received.path.remote.ip();
+        let source = received.flow.remote.ip();
         let parties = new.and_then(|member| self.note_given(now, member, source, request));
         let call = hop.call;
         self.note_request(now, hop, transaction);
@@ -89,8 +89,8 @@ impl Endpoint {
     /// Sends a request that was written for the listener at `egress`.
     pub(crate) fn send_onward(&mut self, egress: u8, target: SocketAddr, bytes: Buffer) {
         let Some(own) = self.addresses().listener(egress.into()) else { return };
-        let path = Path::udp(own.local, target);
-        self.transmit(Transmit { path, bytes });
+        let flow = Flow::udp(own.local, target);
+        self.transmit(Transmit { flow, bytes });
     }
 
     /// Tells the call table of a request that is about to be forwarded.
@@ -112,8 +112,8 @@ impl Endpoint {
         received: &Received,
         request: &Request<'_>,
     ) -> BranchText {
-        let ingress = self.addresses().listener_at(received.path.local);
-        let target = reply_target(&request.essentials.via, received.path.remote);
+        let ingress = self.addresses().listener_at(received.flow.local);
+        let target = reply_target(&request.essentials.via, received.flow.remote);
         self.branch(received, request, ingress).encode(self.keys(), target)
     }
 
@@ -122,7 +122,7 @@ impl Endpoint {
         let is_wildcard = own.is_some_and(|own| own.local.ip().is_unspecified());
         Branch {
             listener: ingress as u8,
-            asked: is_wildcard.then(|| received.path.local.ip()),
+            asked: is_wildcard.then(|| received.flow.local.ip()),
             shard: self.shard() as u8,
             identity: request.identity,
         }

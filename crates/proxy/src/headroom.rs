@@ -6,7 +6,7 @@
 
 use tidegate_balance::Demand;
 use tidegate_control::Headroom;
-use tidegate_world::{Path, Timestamp};
+use tidegate_world::{Flow, Timestamp};
 
 use crate::endpoint::Endpoint;
 use crate::origin::Origin;
@@ -37,7 +37,7 @@ impl Door {
 impl Endpoint {
     /// For which calls from there is there headroom. While nobody is up there is as much as there
     /// may be: that is no matter of limits.
-    pub(crate) fn headroom(&self, now: Timestamp, path: &Path) -> Headroom {
+    pub(crate) fn headroom(&self, now: Timestamp, flow: &Flow) -> Headroom {
         let Door(pools) = self.door();
         let (mut is_any_up, mut left) = (false, Headroom::None);
         for backend in pools.iter().flat_map(|&pool| self.pool_settings(pool).pool.backends()) {
@@ -55,12 +55,12 @@ impl Endpoint {
                 left = Headroom::Priority;
             }
         }
-        if is_any_up && self.is_strangers_call(path) { left } else { Headroom::Any }
+        if is_any_up && self.is_strangers_call(flow) { left } else { Headroom::Any }
     }
 
     /// Whether a call from there can lead to pools alone.
-    fn is_strangers_call(&self, path: &Path) -> bool {
-        self.addresses().origin(path) == Origin::Stranger
+    fn is_strangers_call(&self, flow: &Flow) -> bool {
+        self.addresses().origin(flow) == Origin::Stranger
     }
 }
 

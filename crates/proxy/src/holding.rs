@@ -1,6 +1,6 @@
 //! What is held of a call, and of where it is.
 
-use tidegate_world::{Path, Timestamp};
+use tidegate_world::{Flow, Timestamp};
 
 use crate::calls::{CallRef, Member};
 use crate::endpoint::Endpoint;
@@ -51,31 +51,31 @@ impl Endpoint {
         }
     }
 
-    /// Returns the share of a table that a message on `path` counts in. Back ends and trusted
+    /// Returns the share of a table that a message on `flow` counts in. Back ends and trusted
     /// sources speak for many users, and have no share.
-    pub(crate) fn share_of(&self, path: &Path) -> Option<Bucket> {
-        match self.addresses().origin(path) {
+    pub(crate) fn share_of(&self, flow: &Flow) -> Option<Bucket> {
+        match self.addresses().origin(flow) {
             Origin::Member(_) | Origin::Trusted => None,
-            Origin::Stranger => Some(Bucket::of(&self.keys().source, path.remote.ip())),
+            Origin::Stranger => Some(Bucket::of(&self.keys().source, flow.remote.ip())),
         }
     }
 
     /// Counts a call that has just begun, if it is of a source's share.
-    pub(crate) fn count_in_share(&mut self, call: CallRef, path: &Path) {
+    pub(crate) fn count_in_share(&mut self, call: CallRef, flow: &Flow) {
         if self.calls().is_scarce()
-            && let Some(bucket) = self.share_of(path)
+            && let Some(bucket) = self.share_of(flow)
         {
             self.calls_mut().set_share(call, bucket);
         }
     }
 
-    /// Says whether there is room for a new call of the sender of what came on `path`.
-    pub(crate) fn check_room_for_call(&self, path: &Path) -> Result<(), Instead> {
+    /// Says whether there is room for a new call of the sender of what came on `flow`.
+    pub(crate) fn check_room_for_call(&self, flow: &Flow) -> Result<(), Instead> {
         if !self.calls().has_room() {
             return Err(self.full());
         }
         let has_its_share = self.calls().is_scarce()
-            && self.share_of(path).is_some_and(|bucket| self.calls().is_exhausted(bucket));
+            && self.share_of(flow).is_some_and(|bucket| self.calls().is_exhausted(bucket));
         if has_its_share {
             self.counters.calls_over_share.add(1);
             return Err(Instead::Reply(503, CALL_SHARE_USED));

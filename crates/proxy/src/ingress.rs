@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_control::{
     Backlog, Ban, Bucket, Decide, Gate, Headroom, Reason, Release, Ticket, Values, Verdict,
 };
-use tidegate_world::{Load, Path, Received, Stream, Timestamp, Transmit};
+use tidegate_world::{Flow, Load, Received, Stream, Timestamp, Transmit};
 
 use crate::class::Class;
 use crate::counters::DropReason;
@@ -144,27 +144,27 @@ impl Ingress {
     pub(crate) fn on_shown(
         &mut self,
         now: Timestamp,
-        path: &Path,
+        flow: &Flow,
         shown: Shown,
         is_unverified: bool,
         endpoint: &Endpoint,
     ) {
         match shown {
             Shown::Nothing => {}
-            Shown::Receives => self.watchman.prove(now, path.remote.ip()),
+            Shown::Receives => self.watchman.prove(now, flow.remote.ip()),
             Shown::Stray if is_unverified => {}
             Shown::Stray => {
-                self.on_stray(now, path, endpoint);
+                self.on_stray(now, flow, endpoint);
             }
         }
     }
 
     /// A message claims to belong to something that there is not. Whether its sender is banned for
     /// it.
-    fn on_stray(&mut self, now: Timestamp, path: &Path, endpoint: &Endpoint) -> bool {
+    fn on_stray(&mut self, now: Timestamp, flow: &Flow, endpoint: &Endpoint) -> bool {
         endpoint.counters.strays.add(1);
         self.sifting.on_stray(now);
-        self.watchman.on_message(now, path, endpoint)
+        self.watchman.on_message(now, flow, endpoint)
     }
 
     pub(crate) fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
@@ -229,10 +229,10 @@ impl Ingress {
         endpoint: &Endpoint,
     ) -> Judged {
         self.gate.on_backlog(self.backlog());
-        if let Some(ban) = self.watchman.ban_of(now, &received.path, endpoint)
+        if let Some(ban) = self.watchman.ban_of(now, &received.flow, endpoint)
             && !(may_go_on(&ban, &received) && endpoint.verifies(now, &received))
         {
-            self.watchman.on_banned(now, &received.path, endpoint, &ban);
+            self.watchman.on_banned(now, &received.flow, endpoint, &ban);
             let fate = Fate::Drop(DropReason::Banned);
             return Judged { class: None, read: false, fate };
         }
@@ -334,7 +334,7 @@ impl Ingress {
                 return Judged { class, read: true, fate: Fate::Drop(why) };
             }
             Err(Unread::Malformed(malformed)) => {
-                if self.watchman.on_message(now, &received.path, endpoint) {
+                if self.watchman.on_message(now, &received.flow, endpoint) {
                     let fate = Fate::Drop(DropReason::Banned);
                     return Judged { class: None, read: true, fate };
                 }
@@ -346,7 +346,7 @@ impl Ingress {
         let judged = |fate| Judged { class: Some(class), read: true, fate };
         let is_unverified =
             bucket.is_none() && self.is_unverified(now, &received, &reading, endpoint);
-        if is_unverified && self.on_stray(now, &received.path, endpoint) {
+        if is_unverified && self.on_stray(now, &received.flow, endpoint) {
             return judged(Fate::Drop(DropReason::Banned));
         }
         let ticket = match bucket {
@@ -360,7 +360,7 @@ impl Ingress {
                 return judged(Fate::Shed(self.disposing.reply(&refused, None, endpoint)));
             }
             Some(bucket) => {
-                if self.watchman.on_message(now, &received.path, endpoint) {
+                if self.watchman.on_message(now, &received.flow, endpoint) {
                     return judged(Fate::Drop(DropReason::Banned));
                 }
                 let (mut sender, claim) = self.watchman.sender(&received, class == Class::Invite);
@@ -370,7 +370,7 @@ impl Ingress {
                 sender.has_priority &=
                     has_room(self, Lane::Priority) && self.large.has_room(&received, true);
                 if begins_call {
-                    sender.headroom = endpoint.headroom(now, &received.path);
+                    sender.headroom = endpoint.headroom(now, &received.flow);
                     self.is_full_behind = sender.headroom != Headroom::Any;
                 }
                 let has_room = has_room(self, lane) && self.large.has_room(&received, true);
@@ -379,7 +379,7 @@ impl Ingress {
                     Verdict::Admit(ticket) => Some(ticket),
                     Verdict::Refuse(Reason::SourceLimit)
                         if let Some(limit) = sender.limit
-                            && self.watchman.on_excess(now, &received.path, endpoint, limit)
+                            && self.watchman.on_excess(now, &received.flow, endpoint, limit)
                                 != Excess::Refuse =>
                     {
                         return judged(Fate::Refuse(Reason::SourceLimit, None));

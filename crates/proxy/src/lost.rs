@@ -116,7 +116,7 @@ impl Endpoint {
         if targets.len() > 1 && request.method == Method::Cancel {
             self.ask(now, request.identity, &targets)?;
         }
-        let ingress = self.addresses().listener_at(received.path.local);
+        let ingress = self.addresses().listener_at(received.flow.local);
         for (target, text) in targets {
             let onward = Onward {
                 target,
@@ -129,7 +129,7 @@ impl Endpoint {
                 max_breadth: None,
                 made: self.minutes(now),
             };
-            let remote = received.path.remote;
+            let remote = received.flow.remote;
             let bytes = self.write_request(remote, request, &onward, text.as_bytes())?;
             self.counters.requests_forwarded.add(1);
             self.send_onward(onward.egress, target, bytes);
@@ -250,14 +250,14 @@ impl Endpoint {
     ) -> Option<BranchText> {
         let process = self.process_before(now)?;
         let branch = TransactionBranch {
-            listener: self.addresses().listener_at(received.path.local) as u8,
+            listener: self.addresses().listener_at(received.flow.local) as u8,
             shard: self.shard() as u8,
             process,
             identity: request.identity,
             tag: TargetTag::of(self.keys(), request.identity, target, 0),
             loop_hash: self.loop_hash(received, request),
         };
-        let back = reply_target(&request.essentials.via, received.path.remote);
+        let back = reply_target(&request.essentials.via, received.flow.remote);
         Some(branch.encode(self.keys(), back))
     }
 
@@ -298,7 +298,7 @@ impl Endpoint {
         let identity = identity_of_branch(branch, via.sent_by, Method::Invite, b"", hash);
         let Some(identity) = identity else { return true };
         let text_hash = hash(&[text]);
-        let target = canonical(received.path.remote);
+        let target = canonical(received.flow.remote);
         if is_cancel {
             let asked = self.lost_mut().asked.get_mut(now, identity);
             return asked.is_none_or(|asked| asked.passes(passage.status, (target, text_hash)));

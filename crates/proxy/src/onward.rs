@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use arrayvec::ArrayVec;
 use tidegate_sip::forward as edit;
 use tidegate_sip::{HeaderName, Method, Splice, Uri};
-use tidegate_world::{Buffer, Path};
+use tidegate_world::{Buffer, Flow};
 
 use crate::calls::Member;
 use crate::endpoint::Endpoint;
@@ -103,7 +103,7 @@ impl Endpoint {
         splice.write_to(&mut bytes).map_err(|_| TOO_LONG)?;
         if message.has_identity() {
             let own = self.addresses().listener(onward.egress.into()).ok_or(UNREACHABLE)?;
-            bytes = self.keep_private(&Path::udp(own.local, onward.target), bytes);
+            bytes = self.keep_private(&Flow::udp(own.local, onward.target), bytes);
         }
         Ok(bytes)
     }

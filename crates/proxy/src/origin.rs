@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use ipnet::IpNet;
 use tidegate_balance::{Duty, Named};
 use tidegate_sip::{Host, Uri};
-use tidegate_world::Path;
+use tidegate_world::Flow;
 
 use crate::calls::Member;
 use crate::settings::{EgressRoute, Listener, PoolSettings, Settings, canonical};
@@ -195,16 +195,16 @@ impl Addresses {
         self.members.get(&canonical(address)).copied()
     }
 
-    /// Who is at the other end of `path`.
-    pub(crate) fn origin(&self, path: &Path) -> Origin {
-        if let Some(member) = self.member(path.remote) {
+    /// Who is at the other end of `flow`.
+    pub(crate) fn origin(&self, flow: &Flow) -> Origin {
+        if let Some(member) = self.member(flow.remote) {
             return Origin::Member(member);
         }
-        let ip = canonical(path.remote).ip();
+        let ip = canonical(flow.remote).ip();
         if let Some((_, member)) = self.networks.iter().find(|(net, _)| net.contains(&ip)) {
             return Origin::Member(*member);
         }
-        let listener = &self.listeners[self.listener_at(path.local)].listener;
+        let listener = &self.listeners[self.listener_at(flow.local)].listener;
         if listener.trust.iter().any(|net| net.contains(&ip)) {
             Origin::Trusted
         } else {
@@ -212,14 +212,14 @@ impl Addresses {
         }
     }
 
-    /// Returns whether the peer of `path` is trusted with identities, RFC 3325 §1: back ends, and
+    /// Returns whether the peer of `flow` is trusted with identities, RFC 3325 §1: back ends, and
     /// sources that the listener trusts.
-    pub(crate) fn believes(&self, path: &Path) -> bool {
-        if self.origin(path) != Origin::Stranger {
+    pub(crate) fn believes(&self, flow: &Flow) -> bool {
+        if self.origin(flow) != Origin::Stranger {
             return true;
         }
-        let ip = canonical(path.remote).ip();
-        let listener = &self.listeners[self.listener_at(path.local)].listener;
+        let ip = canonical(flow.remote).ip();
+        let listener = &self.listeners[self.listener_at(flow.local)].listener;
         listener.trust_identity.iter().any(|net| net.contains(&ip))
     }
 

@@ -213,7 +213,7 @@ impl Endpoint {
         passage: &Passage<'_>,
     ) -> Result<ProbeAnswer, DropReason> {
         let text = passage.branch.unwrap_or_default();
-        let branch = ProbeBranch::decode(text, self.keys(), received.path.remote);
+        let branch = ProbeBranch::decode(text, self.keys(), received.flow.remote);
         let branch = branch.ok_or(DropReason::LostResponse)?;
         if u16::from(branch.shard) != self.shard() {
             return Ok(ProbeAnswer::Of(branch.shard));

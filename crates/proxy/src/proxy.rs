@@ -208,7 +208,7 @@ impl Proxy {
             Fate::Serve(received, admitted) => {
                 self.work.served = number;
                 let class = class.unwrap_or(Class::Other);
-                let (path, is_unverified) = (received.path, admitted.is_unverified);
+                let (flow, is_unverified) = (received.flow, admitted.is_unverified);
                 self.endpoint.shown = Shown::Nothing;
                 let sojourn = now.since(received.arrived);
                 self.counters.sojourns(class.is_new_work()).observe(sojourn);
@@ -226,7 +226,7 @@ impl Proxy {
                     if let Some(in_service) = &mut self.in_service {
                         in_service.is_stray |= endpoint.shown == Shown::Stray;
                     }
-                    ingress.on_shown(now, &path, endpoint.shown, is_unverified, endpoint);
+                    ingress.on_shown(now, &flow, endpoint.shown, is_unverified, endpoint);
                 }
             }
         }

@@ -242,7 +242,7 @@ impl Trace {
         let reason = reason.into();
         let rejected = Rejected {
             at: now,
-            source: received.path.remote,
+            source: received.flow.remote,
             bytes: &received.bytes,
             status: self.status,
             reason,
@@ -269,7 +269,7 @@ mod tests {
     use std::time::Duration;
 
     use tidegate_control::{Reason, Settings, registry};
-    use tidegate_world::{Path, Pool, Seed};
+    use tidegate_world::{Flow, Pool, Seed};
 
     use super::*;
 
@@ -295,7 +295,7 @@ mod tests {
             let now = Timestamp::ZERO + Duration::from_millis(at_ms);
             let [remote, local] = ["192.0.2.1:5060", "127.0.0.1:5060"].map(|a| a.parse().unwrap());
             let bytes = Pool::new().copy(text.as_bytes());
-            let received = Received::new(now, Path::udp(local, remote), bytes);
+            let received = Received::new(now, Flow::udp(local, remote), bytes);
             self.trace.note(now, &received, Class::Invite, reason, &self.gate);
         }
 

@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use tidegate_sip::{
     Message, Method, Outline, Reply, ScanStart, reason, reply_target, scan_ack, write_reply,
 };
-use tidegate_world::{Buffer, Path, Pool, Received, Transmit};
+use tidegate_world::{Buffer, Flow, Pool, Received, Transmit};
 
 use crate::secret::Keys;
 use crate::text64::{encode, text_len};
@@ -121,7 +121,7 @@ pub(crate) fn refusal_of(
     if matches!(scan.start, ScanStart::Request { method: Method::Ack, .. }) {
         return None;
     }
-    let source = received.path.remote;
+    let source = received.flow.remote;
     let tag = tag(keys, scan.call_id, scan.branch.unwrap_or_default());
     let mut digits = itoa::Buffer::new();
     let mut headers = hints.headers(&mut digits);
@@ -136,7 +136,7 @@ pub(crate) fn refusal_of(
     let mut bytes: Buffer = pool.take();
     outline.write_reply(&reply, &mut bytes).ok()?;
     let remote = outline.reply_target(source);
-    Some(Transmit { path: Path { remote, ..received.path }, bytes })
+    Some(Transmit { flow: Flow { remote, ..received.flow }, bytes })
 }
 
 /// A reply to `message`, which came as `received`; `None` if it has no usable Via or
@@ -152,7 +152,7 @@ pub(crate) fn reply(
 ) -> Option<Transmit> {
     let via = message.top_via().ok()?;
     let tag = tag(keys, message.call_id().unwrap_or_default(), via.branch().unwrap_or_default());
-    let source = received.path.remote;
+    let source = received.flow.remote;
     let mut all = ArrayVec::<(&str, &[u8]), 6>::new();
     all.extend(headers.iter().copied().take(all.remaining_capacity() - 1));
     all.extend(server(name));
@@ -166,7 +166,7 @@ pub(crate) fn reply(
     let mut bytes: Buffer = pool.take();
     write_reply(message, &reply, &mut bytes).ok()?;
     let remote = reply_target(&via, source);
-    Some(Transmit { path: Path { remote, ..received.path }, bytes })
+    Some(Transmit { flow: Flow { remote, ..received.flow }, bytes })
 }
 
 /// Lengthens a reply of ours, who call ourselves `name`, to `length` bytes, at most [`PAD_MAX`]; one
@@ -228,29 +228,29 @@ mod tests {
 
     fn received(pool: &Pool, text: &str) -> Received {
         let at = |address: &str| address.parse().unwrap();
-        let path = Path::udp(at("192.0.2.9:5060"), at("192.0.2.1:9988"));
-        Received::new(Timestamp::ZERO, path, pool.copy(text.as_bytes()))
+        let flow = Flow::udp(at("192.0.2.9:5060"), at("192.0.2.1:9988"));
+        Received::new(Timestamp::ZERO, flow, pool.copy(text.as_bytes()))
     }
 
-    fn refused(text: &str) -> Option<(Path, String)> {
+    fn refused(text: &str) -> Option<(Flow, String)> {
         let pool = Pool::new();
         let transmit =
             refusal(&keys(), SERVER, &pool, &received(&pool, text), 503, &Hints::default())?;
-        Some((transmit.path, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
+        Some((transmit.flow, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
     }
 
     /// The same by way of the whole message.
-    fn refused_in_full(text: &str) -> Option<(Path, String)> {
+    fn refused_in_full(text: &str) -> Option<(Flow, String)> {
         let pool = Pool::new();
         let message = Message::parse_head(text.as_bytes()).ok()?;
         let transmit = reply(&keys(), SERVER, &pool, &received(&pool, text), &message, 503, &[])?;
-        Some((transmit.path, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
+        Some((transmit.flow, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
     }
 
     #[test]
     fn a_refusal_goes_back_and_says_who_sent_it() {
-        let (path, text) = refused(INVITE).unwrap();
-        assert_eq!(path, received(&Pool::new(), "").path);
+        let (flow, text) = refused(INVITE).unwrap();
+        assert_eq!(flow, received(&Pool::new(), "").flow);
         let tag = tag(&keys(), b"a84b4c76e66710", b"z9hG4bK1");
         let tag = std::str::from_utf8(&tag).unwrap();
         assert_eq!(

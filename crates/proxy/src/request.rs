@@ -106,7 +106,7 @@ impl Endpoint {
                 return Served::Here;
             }
         };
-        let disbelieved = self.disbelieve(&received.path, &message);
+        let disbelieved = self.disbelieve(&received.flow, &message);
         let message = match disbelieved.as_deref().map(Message::parse) {
             None => message,
             Some(Ok(message)) => message,
@@ -176,10 +176,10 @@ impl Endpoint {
         if self.try_match(now, received, &request) {
             return Ok(());
         }
-        self.restore(&mut request, received.path.local)?;
+        self.restore(&mut request, received.flow.local)?;
         request.has_its_share = self.transactions().is_scarce()
             && self
-                .share_of(&received.path)
+                .share_of(&received.flow)
                 .is_some_and(|bucket| self.transactions().is_exhausted(bucket));
         self.decide(now, received, &request)
     }
@@ -231,7 +231,7 @@ impl Endpoint {
         let Request { message, method, uri, max_forwards, .. } = request;
         // Item 3: Max-Forwards. An OPTIONS that has arrived may be answered at zero.
         let arrived =
-            uri.user.is_none() && self.addresses().is_own_target(uri, received.path.local);
+            uri.user.is_none() && self.addresses().is_own_target(uri, received.flow.local);
         if *method == Method::Options && arrived {
             return Err(Instead::Capabilities);
         }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, response_target};
 use tidegate_transaction::Key;
-use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
+use tidegate_world::{Buffer, Flow, Received, Timestamp, Transmit};
 
 use crate::branch::Branch;
 use crate::calls::{Member, Transaction};
@@ -61,14 +61,14 @@ impl Endpoint {
         let asked = self.who_asked(&passage, remote);
         let asked = asked.ok_or(Astray::Drop(DropReason::ForeignResponse))?;
         self.check_shard(asked.shard(), received)?;
-        let member = self.addresses().member(received.path.remote);
+        let member = self.addresses().member(received.flow.remote);
         let is_present =
-            |member: &Member| self.backend(*member).is_present_at(canonical(received.path.remote));
+            |member: &Member| self.backend(*member).is_present_at(canonical(received.flow.remote));
         let present = member.filter(is_present);
         match asked {
             Asked::Transaction(branch) => {
                 self.tiering.note(Tier::Stateful);
-                let (method, remote) = (passage.cseq.method, received.path.remote);
+                let (method, remote) = (passage.cseq.method, received.flow.remote);
                 let owner = self.owner(&branch, method, remote, present);
                 // Nobody knows our branch but who has received the request, and whoever has may tell
                 // others; back ends need no proof.
@@ -117,10 +117,10 @@ impl Endpoint {
                 }
                 if let Some(call) = call.filter(|_| member.is_some()) {
                     let listener = self.addresses().listener(branch.listener.into());
-                    let local = listener.map_or(received.path.local, |listener| listener.local);
-                    let path = Path { local, remote, ..received.path };
+                    let local = listener.map_or(received.flow.local, |listener| listener.local);
+                    let flow = Flow { local, remote, ..received.flow };
                     let length = received.bytes.len();
-                    if !self.may_pass_back(now, call, &path, passage.status, length) {
+                    if !self.may_pass_back(now, call, &flow, passage.status, length) {
                         return Ok(());
                     }
                 }
@@ -229,24 +229,24 @@ impl Endpoint {
         }
         // RFC 3581 §4: "sent from the same address and port that the request was
         // received on".
-        let path = Path { local, remote, ..received.path };
-        let bytes = self.write_upward(received, passage, &path).map_err(Astray::Drop)?;
+        let flow = Flow { local, remote, ..received.flow };
+        let bytes = self.write_upward(received, passage, &flow).map_err(Astray::Drop)?;
         self.counters.responses_forwarded.add(1);
-        self.transmit(Transmit { path, bytes });
+        self.transmit(Transmit { flow, bytes });
         Ok(())
     }
 
-    /// A response as it goes back on `path`: without our Via, RFC 3261 §16.7 item 3.
+    /// A response as it goes back on `flow`: without our Via, RFC 3261 §16.7 item 3.
     pub(crate) fn write_upward(
         &self,
         received: &Received,
         passage: &Passage<'_>,
-        path: &Path,
+        flow: &Flow,
     ) -> Result<Buffer, DropReason> {
         let mut bytes = self.pool().take();
         passage.write_to(&mut bytes).map_err(|_| DropReason::TooLong)?;
         if passage.has_private {
-            bytes = self.filter_response(&received.path, path, bytes);
+            bytes = self.filter_response(&received.flow, flow, bytes);
         }
         Ok(bytes)
     }

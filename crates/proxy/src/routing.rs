@@ -81,11 +81,11 @@ impl Endpoint {
         // Only a token of ours shows that the Routes are what we recorded.
         let egress = routes.egress.filter(|_| routes.token.is_some());
         // A back end that was taken out of the configuration still ends its dialogs, by its token.
-        let remote = canonical(received.path.remote);
+        let remote = canonical(received.flow.remote);
         let is_removed = |token: RouteToken| {
             token.backend == remote && self.addresses().was_removed(token.backend)
         };
-        let (origin, leaves) = match self.addresses().origin(&received.path) {
+        let (origin, leaves) = match self.addresses().origin(&received.flow) {
             Origin::Stranger if routes.token.is_some_and(is_removed) => (Origin::Trusted, true),
             origin => (origin, false),
         };
@@ -94,7 +94,7 @@ impl Endpoint {
         // A token that is too old opens nothing by itself.
         routes.token = routes.token.filter(|token| call.is_some() || self.is_fresh(now, token));
         let in_dialog = essentials.to_tag.is_some();
-        let ours = self.addresses().is_own_target(uri, received.path.local);
+        let ours = self.addresses().is_own_target(uri, received.flow.local);
         // What a back end sends is not counted where it goes to.
         let from_member = matches!(origin, Origin::Member(_));
         let demand = is_new && !from_member;
@@ -125,9 +125,9 @@ impl Endpoint {
             && routes.token.is_some()
             && matches!(method, Method::Ack | Method::Prack)
             && let Some(entry) = call.and_then(|call| self.calls().get(call))
-            && entry.caller == caller_of(received.path.remote.ip())
+            && entry.caller == caller_of(received.flow.remote.ip())
         {
-            self.on_verified(now, &received.path);
+            self.on_verified(now, &received.flow);
         }
         if !outward && !forks {
             if let Some(hop) = self.follow(now, request, &routes, &known)? {
@@ -173,15 +173,15 @@ impl Endpoint {
             // The room is looked for before a back end is chosen, for a choice counts.
             Way::Pool(pool) => {
                 if call.is_none() {
-                    self.check_room_for_call(&received.path)?;
+                    self.check_room_for_call(&received.flow)?;
                 }
                 let chosen = self.assign(now, pool, call, request, fingerprint, demand)?;
                 let Chosen { member, key, call: held } = chosen;
                 let (is_held, begins) = (call.is_some(), is_new && call.is_none());
                 let call = self.hold(now, call, fingerprint, request.identity, member)?;
                 if !is_held {
-                    self.calls_mut().set_caller(call, caller_of(received.path.remote.ip()));
-                    self.count_in_share(call, &received.path);
+                    self.calls_mut().set_caller(call, caller_of(received.flow.remote.ip()));
+                    self.count_in_share(call, &received.flow);
                 }
                 if begins {
                     self.choose_tier(member.pool, call, !request.has_its_share);
@@ -190,7 +190,7 @@ impl Endpoint {
                 Ok(Hop { choice, held, evidence, ..self.toward(member, call, routes.own) })
             }
             Way::Address(target, is_strict) => {
-                if self.addresses().is_own_socket(target, received.path.local) {
+                if self.addresses().is_own_socket(target, received.flow.local) {
                     return Err(Instead::Reply(404, "leads back here"));
                 }
                 let member = match origin {
@@ -240,7 +240,7 @@ impl Endpoint {
         let count = if restored == 0 { usize::MAX } else { message.routes().count() - restored };
         for route in message.routes().take(count) {
             let uri = route?.parse_uri()?;
-            if !self.addresses().is_own_route(&uri, received.path.local) {
+            if !self.addresses().is_own_route(&uri, received.flow.local) {
                 // RFC 3261 §19.1.1: "The lr parameter, when present, indicates that the element
                 // responsible for this resource implements the routing mechanisms specified in
                 // this document."
@@ -274,8 +274,8 @@ impl Endpoint {
     ) -> Option<(u16, u8)> {
         let Request { message, essentials, restored, .. } = request;
         let routes = self.routes(received, message, essentials.call_id, *restored).ok()?;
-        let origin = self.addresses().origin(&received.path);
-        let ours = self.addresses().is_own_target(&request.uri, received.path.local);
+        let origin = self.addresses().origin(&received.flow);
+        let ours = self.addresses().is_own_target(&request.uri, received.flow.local);
         let is_for_us = routes.is_end() && !matches!(origin, Origin::Member(_));
         match self.destination(origin, received, request, ours).ok()? {
             Way::Pool(pool) if is_for_us => Some((pool, routes.own as u8)),
@@ -367,7 +367,7 @@ impl Rule {
             Senders::Any => !matches!(origin, Origin::Member(_)),
             Senders::Trusted => origin != Origin::Stranger,
             Senders::Pool => matches!(origin, Origin::Member(_)),
-            Senders::Net(net) => net.contains(&received.path.remote.ip().to_canonical()),
+            Senders::Net(net) => net.contains(&received.flow.remote.ip().to_canonical()),
         };
         let has = |name: &[u8]| self.methods.iter().any(|m| m.as_bytes() == name);
         // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as their

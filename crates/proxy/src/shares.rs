@@ -7,7 +7,7 @@
 //!
 //! Sources are counted in a fixed number of buckets, by a keyed hash: nobody can choose the bucket
 //! of somebody else. Entries are only counted while the table is fuller than
-//! [a quarter](is_scarce), so that the ordinary path pays a comparison.
+//! [a quarter](is_scarce), so that the ordinary flow pays a comparison.
 
 use std::net::IpAddr;
 

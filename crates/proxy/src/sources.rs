@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use tidegate_control::{
     Ban, BanCause, BanList, BanView, Headroom, Limit, Per, Proofs, Sender, Watch,
 };
-use tidegate_world::{Path, Received, Shedding, Stream, Timestamp};
+use tidegate_world::{Flow, Received, Shedding, Stream, Timestamp};
 
 use crate::endpoint::Endpoint;
 use crate::network::{PREFIXES, network_of, networks_of, source_of};
@@ -199,17 +199,17 @@ impl Watchman {
     pub(crate) fn ban_of(
         &mut self,
         now: Timestamp,
-        path: &Path,
+        flow: &Flow,
         endpoint: &Endpoint,
     ) -> Option<Ban> {
         if self.bans.bans().is_empty() {
             return None;
         }
-        self.find_ban(now, path, endpoint)
+        self.find_ban(now, flow, endpoint)
     }
 
-    fn find_ban(&mut self, now: Timestamp, path: &Path, endpoint: &Endpoint) -> Option<Ban> {
-        let address = path.remote.ip();
+    fn find_ban(&mut self, now: Timestamp, flow: &Flow, endpoint: &Endpoint) -> Option<Ban> {
+        let address = flow.remote.ip();
         let mut networks = networks_of(address);
         let source = networks.next()?;
         let bans = self.bans.bans();
@@ -219,7 +219,7 @@ impl Watchman {
         // Another shard may have banned it, of which only this one knows.
         let is_proven = ban.is_proven || self.is_proven(now, source);
         // What its neighbours send is not held against one who is known.
-        let is_known = own.is_none() && (is_proven || self.is_spared(path, endpoint));
+        let is_known = own.is_none() && (is_proven || self.is_spared(flow, endpoint));
         (!is_known).then_some(Ban { is_proven, ..ban })
     }
 
@@ -239,11 +239,11 @@ impl Watchman {
 
     /// A message asks for new work, makes no sense, or claims to belong to a call and does not.
     /// Whether its sender is banned for it.
-    pub(crate) fn on_message(&mut self, now: Timestamp, path: &Path, endpoint: &Endpoint) -> bool {
+    pub(crate) fn on_message(&mut self, now: Timestamp, flow: &Flow, endpoint: &Endpoint) -> bool {
         let (Some(watches), Some(flood)) = (&mut self.flood, self.sources.flood) else {
             return false;
         };
-        let address = path.remote.ip();
+        let address = flow.remote.ip();
         let weight = weight_of(&self.sources.weights, address);
         let networks = networks_of(address).zip(watches).zip(PREFIXES);
         // What one network is found out by is not held against those around it.
@@ -252,7 +252,7 @@ impl Watchman {
         });
         let Some((network, rate)) = found else { return false };
         let (until, cause) = (now + flood.ban, BanCause::Rate);
-        self.ban(now, path, endpoint, Ban { source: network, until, cause, rate, is_proven: false })
+        self.ban(now, flow, endpoint, Ban { source: network, until, cause, rate, is_proven: false })
     }
 
     /// A banned source has sent a message that is dropped: what it sends now is what it is banned
@@ -260,24 +260,24 @@ impl Watchman {
     pub(crate) fn on_banned(
         &mut self,
         now: Timestamp,
-        path: &Path,
+        flow: &Flow,
         endpoint: &Endpoint,
         ban: &Ban,
     ) {
         let (Some([watch, ..]), Some(flood)) = (&mut self.flood, self.sources.flood) else {
             return;
         };
-        let address = path.remote.ip();
+        let address = flow.remote.ip();
         let weight = weight_of(&self.sources.weights, address);
         let rate = watch.on_message(now, source_of(address), weight);
         if let Some(rate) = rate.filter(|&rate| rate / 2 >= ban.rate) {
-            self.ban(now, path, endpoint, Ban { until: now + flood.ban, rate, ..*ban });
+            self.ban(now, flow, endpoint, Ban { until: now + flood.ban, rate, ..*ban });
         }
     }
 
     /// Whose work an INVITE asks for, or another request, and what it claims.
     pub(crate) fn sender(&self, received: &Received, is_invite: bool) -> (Sender, Claim) {
-        let address = received.path.remote.ip().to_canonical();
+        let address = received.flow.remote.ip().to_canonical();
         let claim = match &self.sources.priority {
             Some(priority) if is_invite => priority.claim(address, &received.bytes),
             _ => Claim::Ordinary,
@@ -297,33 +297,33 @@ impl Watchman {
     pub(crate) fn on_excess(
         &mut self,
         now: Timestamp,
-        path: &Path,
+        flow: &Flow,
         endpoint: &Endpoint,
         limit: usize,
     ) -> Excess {
         let then = self.sources.limits[limit].then;
         if let (Excess::Ban(time), Some(watch)) = (then, &mut self.excess) {
-            let source = source_of(path.remote.ip());
-            let weight = weight_of(&self.sources.weights, path.remote.ip());
+            let source = source_of(flow.remote.ip());
+            let weight = weight_of(&self.sources.weights, flow.remote.ip());
             if let Some(rate) = watch.on_message(now, source, weight) {
                 let (until, cause) = (now + time, BanCause::Limit);
                 let ban = Ban { source, until, cause, rate, is_proven: false };
-                self.ban(now, path, endpoint, ban);
+                self.ban(now, flow, endpoint, ban);
             }
         }
         then
     }
 
     /// Returns whether a source is exempt from limits and bans.
-    fn is_spared(&self, path: &Path, endpoint: &Endpoint) -> bool {
-        let address = path.remote.ip().to_canonical();
-        matches!(endpoint.addresses().origin(path), Origin::Member(_))
+    fn is_spared(&self, flow: &Flow, endpoint: &Endpoint) -> bool {
+        let address = flow.remote.ip().to_canonical();
+        matches!(endpoint.addresses().origin(flow), Origin::Member(_))
             || self.sources.never_ban.iter().any(|net| net.contains(&address))
     }
 
-    fn ban(&self, now: Timestamp, path: &Path, endpoint: &Endpoint, ban: Ban) -> bool {
+    fn ban(&self, now: Timestamp, flow: &Flow, endpoint: &Endpoint, ban: Ban) -> bool {
         let is_proven = self.is_proven(now, ban.source);
-        !self.is_spared(path, endpoint) && self.bans().ban(now, Ban { is_proven, ..ban })
+        !self.is_spared(flow, endpoint) && self.bans().ban(now, Ban { is_proven, ..ban })
     }
 }
 

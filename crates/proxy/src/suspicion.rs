@@ -50,7 +50,7 @@ impl Endpoint {
         if failure.cause != Cause::Refused {
             return;
         }
-        let target = canonical(failure.path.remote);
+        let target = canonical(failure.flow.remote);
         let member = self.addresses().member(target);
         let member = member.filter(|&member| self.backend(member).is_present_at(target));
         match (self.proof_in(failure), member) {
@@ -82,7 +82,7 @@ impl Endpoint {
     }
 
     fn proof_in(&self, failure: &Failure) -> Option<Proof> {
-        let target = canonical(failure.path.remote);
+        let target = canonical(failure.flow.remote);
         let text = branch_in_quote(&failure.quote)?;
         if let Some(probe) = ProbeBranch::decode(text, self.keys(), target) {
             return Some(Proof::Probe(probe));

@@ -141,7 +141,7 @@ impl Endpoint {
                 branch.is_own(self.keys()) && self.is_branch_of(&branch, text)
             }),
             (None, Method::Options) => {
-                ProbeBranch::decode(text, self.keys(), received.path.remote).is_some()
+                ProbeBranch::decode(text, self.keys(), received.flow.remote).is_some()
             }
             (next, _) => next
                 .as_ref()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use script::*;
 use tidegate_balance::{Policy, Pool};
 use tidegate_proxy::{Class, DropReason, Listener, Rule, RuleTarget, Senders};
-use tidegate_world::{Cause, Core, Failure, Path};
+use tidegate_world::{Cause, Core, Failure, Flow};
 
 const CALLEE: &str = "203.0.113.9:5060";
 
@@ -123,8 +123,8 @@ fn only_a_back_ends_own_word_takes_it_down() {
     let mut script = Script::new();
     for cause in [Cause::Unreachable, Cause::Other, Cause::TooLarge] {
         for backend in [BACKEND_A, BACKEND_B] {
-            let path = Path::udp(address(PROXY), address(backend));
-            script.proxy.on_failed(script.now, Failure::new(path, cause, b""));
+            let flow = Flow::udp(address(PROXY), address(backend));
+            script.proxy.on_failed(script.now, Failure::new(flow, cause, b""));
         }
     }
     assert!(script.backends.backends().iter().all(|b| b.is_up(script.now)));

@@ -341,7 +341,7 @@ proptest! {
         while let Some(transmit) = script.proxy.poll_transmit() {
             sent += 1;
             prop_assert!(transmit.bytes.len() <= bytes.len() + 400);
-            let to = transmit.path.remote;
+            let to = transmit.flow.remote;
             let allowed = [BACKEND_A, BACKEND_B].map(address);
             prop_assert!(from_backend || allowed.contains(&to) || to.ip() == address(CALLER).ip());
         }

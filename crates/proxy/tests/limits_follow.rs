@@ -15,7 +15,7 @@ fn again(name: &str, cseq: u32, more: &str) -> String {
     request("INVITE", "sip:bob@192.0.2.1", name, cseq, more)
 }
 
-/// The INVITE of `name` with this CSeq as it comes by another path: under another branch.
+/// The INVITE of `name` with this CSeq as it comes by another flow: under another branch.
 fn copy_of(name: &str, cseq: u32) -> String {
     again(name, cseq, "").replacen("z9hG4bK-", "z9hG4bK-copy-", 1)
 }
@@ -82,7 +82,7 @@ fn an_invite_by_the_token_of_a_call_that_is_over_takes_headroom_or_goes_nowhere(
 }
 
 // RFC 3261 §8.2.2.2: "The same request has arrived at the UAS more than once, following different
-// paths, most likely due to forking."
+// flows, most likely due to forking."
 #[test]
 fn another_copy_of_a_counted_call_is_not_limited_and_does_not_move_it() {
     for mode in MODES {

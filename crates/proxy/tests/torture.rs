@@ -91,7 +91,7 @@ fn offer(script: &mut Script, from: &str, bytes: &[u8]) -> Vec<Sent> {
     script.offer(from, bytes);
     while script.proxy.serve(script.now) {}
     let sent = std::iter::from_fn(|| script.proxy.poll_transmit());
-    sent.map(|t| Sent { to: t.path.remote, bytes: t.bytes.to_vec() }).collect()
+    sent.map(|t| Sent { to: t.flow.remote, bytes: t.bytes.to_vec() }).collect()
 }
 
 fn judge(entry: &Entry, mode: Mode, from: &str, expected: Verdict) {

@@ -10,12 +10,12 @@ mod simulated;
 use std::time::Duration;
 
 use live::{CALLS, Place, Sent, proxy};
-use tidegate_world::{Entry, Input, Path, Pool, Timestamp, replay};
+use tidegate_world::{Entry, Flow, Input, Pool, Timestamp, replay};
 
 fn played(log: &[Entry], place: Place) -> Sent {
     let mut sent = Vec::new();
     replay(log.to_vec(), &mut proxy(place), &Pool::new(), |_, t| {
-        sent.push((t.path, t.bytes.to_vec()));
+        sent.push((t.flow, t.bytes.to_vec()));
     });
     sent
 }
@@ -37,11 +37,11 @@ fn a_real_run_played_back_brings_out_the_same_bytes() {
     assert_ne!(played(&less, place), sent);
 }
 
-/// A datagram, when it arrives and by which path.
+/// A datagram, when it arrives and by which flow.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     at: Timestamp,
-    path: Path,
+    flow: Flow,
     bytes: Vec<u8>,
 }
 
@@ -53,8 +53,8 @@ fn arrivals(log: &[Entry]) -> Vec<Arrival> {
     let mut arrivals: Vec<_> = log
         .iter()
         .filter_map(|entry| match &entry.input {
-            Input::Offer(at, path, bytes, _) => {
-                Some(Arrival { at: *at, path: *path, bytes: bytes.clone() })
+            Input::Offer(at, flow, bytes, _) => {
+                Some(Arrival { at: *at, flow: *flow, bytes: bytes.clone() })
             }
             _ => None,
         })
@@ -68,8 +68,8 @@ fn arrivals(log: &[Entry]) -> Vec<Arrival> {
     arrivals
 }
 
-/// What was sent, when, by which path.
-type Timed = Vec<(Timestamp, Path, Vec<u8>)>;
+/// What was sent, when, by which flow.
+type Timed = Vec<(Timestamp, Flow, Vec<u8>)>;
 
 /// Compares a driver of sockets with simulated time.
 fn assert_alike(place: Place, arrivals: &[Arrival], end: Timestamp) -> Timed {
@@ -93,7 +93,7 @@ fn both_drivers_bring_out_the_same(transactions: bool) {
     // Callees of which nothing is heard: what is sent hangs on timers, for half a minute.
     let silent: Vec<_> = arrivals
         .iter()
-        .filter(|arrival| !place.backends.contains(&arrival.path.remote))
+        .filter(|arrival| !place.backends.contains(&arrival.flow.remote))
         .cloned()
         .collect();
     let unanswered = assert_alike(place, &silent, end);

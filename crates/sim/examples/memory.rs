@@ -85,7 +85,7 @@ fn bring(line: &mut Line, invite: &[u8], stage: Stage) {
         Stage::Refused => line.respond(&forwarded, 486),
         Stage::Acknowledged => {
             line.respond(&forwarded, 486);
-            let refusal = line.sent.iter().find(|t| t.path.remote == address(CALLER));
+            let refusal = line.sent.iter().find(|t| t.flow.remote == address(CALLER));
             let refusal = refusal.expect("the 486 goes up").bytes[..].to_vec();
             line.tell(address(CALLER), &ack(invite, &refusal));
         }

@@ -154,7 +154,7 @@ fn time(line: &mut Line, requests: &[String]) -> f64 {
         line.tell(address(CALLER), request.as_bytes());
         spent += began.elapsed();
         let forwarded = line.sent.last().expect("it is forwarded");
-        let forwarded = (forwarded.path.remote, forwarded.bytes[..].to_vec());
+        let forwarded = (forwarded.flow.remote, forwarded.bytes[..].to_vec());
         assert!(forwarded.1.starts_with(b"INFO"), "and not refused");
         line.respond(&forwarded, 200);
     }

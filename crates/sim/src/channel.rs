@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Path, Stream, Timestamp};
+use tidegate_world::{Flow, Stream, Timestamp};
 
 use crate::link::{Bandwidth, Link, Trip};
 use crate::tap::Loss;
@@ -83,8 +83,8 @@ fn transmit(
 const NANOS: u128 = 1_000_000_000;
 
 /// Bytes of a packet on the wire: a UDP header of 8, an IP header of 20 or 40.
-pub(crate) fn on_the_wire(path: Path, payload: usize) -> usize {
-    payload + if path.remote.is_ipv4() { 28 } else { 48 }
+pub(crate) fn on_the_wire(flow: Flow, payload: usize) -> usize {
+    payload + if flow.remote.is_ipv4() { 28 } else { 48 }
 }
 
 #[cfg(test)]
@@ -183,11 +183,11 @@ mod tests {
 
     #[test]
     fn headers_count_on_the_wire() {
-        let path = |address: &str| {
+        let flow = |address: &str| {
             let address = address.parse().unwrap();
-            Path::udp(address, address)
+            Flow::udp(address, address)
         };
-        assert_eq!(on_the_wire(path("127.0.0.1:1"), 500), 528);
-        assert_eq!(on_the_wire(path("[::1]:1"), 500), 548);
+        assert_eq!(on_the_wire(flow("127.0.0.1:1"), 500), 528);
+        assert_eq!(on_the_wire(flow("[::1]:1"), 500), 548);
     }
 }

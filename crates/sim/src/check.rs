@@ -51,7 +51,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 
-use tidegate_world::{Path, Timestamp};
+use tidegate_world::{Flow, Timestamp};
 
 use crate::network::NodeId;
 use crate::tap::{Loss, Tap};
@@ -256,10 +256,10 @@ pub struct Report {
 }
 
 impl Tap for Checkers {
-    fn sent(&mut self, now: Timestamp, from: NodeId, path: Path, bytes: &[u8]) {
+    fn sent(&mut self, now: Timestamp, from: NodeId, flow: Flow, bytes: &[u8]) {
         let found = &mut self.found;
         found.now = now;
-        self.conservation.on_sent(now, from, path, bytes);
+        self.conservation.on_sent(now, from, flow, bytes);
         let Some(&role) = self.roles.get(&from) else { return };
         let Some(seen) = Seen::read(now, from, role, bytes) else {
             // The rejection of a request with broken Vias copies them, as RFC 3261 §8.2.6.2 has it.
@@ -278,56 +278,56 @@ impl Tap for Checkers {
         self.answers.on_sent(&seen);
         self.hops.on_sent(&seen, origin.copies(), found);
         self.calls.on_sent(&seen);
-        self.leases.on_sent(&seen, path);
+        self.leases.on_sent(&seen, flow);
         self.innocents.on_sent(&seen, &self.fronts);
         let Some(front) = self.fronts.get(&from) else { return };
-        self.limits.on_sent(&seen, path.remote, front, found);
+        self.limits.on_sent(&seen, flow.remote, front, found);
         if self.innocents.has(&seen) || seen.is_probe() {
-            self.exclusion.on_sent(&seen, path.remote, front);
+            self.exclusion.on_sent(&seen, flow.remote, front);
         }
-        if !self.parties.contains(&path.remote) {
-            self.shares.on_sent(&seen, path.remote.ip(), front, found);
+        if !self.parties.contains(&flow.remote) {
+            self.shares.on_sent(&seen, flow.remote.ip(), front, found);
             if front.keeps_accounts {
-                self.amplification.on_sent(&seen, path.remote, bytes.len(), found);
+                self.amplification.on_sent(&seen, flow.remote, bytes.len(), found);
             }
         }
     }
 
-    fn delivered(&mut self, now: Timestamp, to: NodeId, path: Path, bytes: &[u8]) {
+    fn delivered(&mut self, now: Timestamp, to: NodeId, flow: Flow, bytes: &[u8]) {
         let found = &mut self.found;
         found.now = now;
-        self.conservation.on_delivered(now, to, path, bytes, found);
+        self.conservation.on_delivered(now, to, flow, bytes, found);
         let Some(&role) = self.roles.get(&to) else { return };
         let seen = Seen::read(now, to, role, bytes);
-        if self.fronts.contains_key(&to) && !self.parties.contains(&path.remote) {
+        if self.fronts.contains_key(&to) && !self.parties.contains(&flow.remote) {
             let read = (bytes.len(), seen.as_ref());
-            self.amplification.on_delivered(now, to, path.remote, read);
+            self.amplification.on_delivered(now, to, flow.remote, read);
             if let Some(seen) = &seen {
-                self.shares.on_delivered(seen, path.remote.ip());
+                self.shares.on_delivered(seen, flow.remote.ip());
             }
         }
         let Some(seen) = seen else { return };
         self.provenance.on_delivered(&seen);
         self.finals.on_delivered(&seen);
-        self.hops.on_delivered(&seen, path.remote);
+        self.hops.on_delivered(&seen, flow.remote);
         self.calls.on_delivered(&seen, found);
-        self.leases.on_delivered(&seen, path);
+        self.leases.on_delivered(&seen, flow);
         self.innocents.on_delivered(&seen, &self.fronts);
         let Some(front) = self.fronts.get(&to) else { return };
-        self.limits.on_delivered(&seen, path.remote, front, &self.lives, found);
+        self.limits.on_delivered(&seen, flow.remote, front, &self.lives, found);
         if self.innocents.has(&seen) || seen.is_probe() {
-            self.exclusion.on_delivered(&seen, path.remote, front);
+            self.exclusion.on_delivered(&seen, flow.remote, front);
         }
     }
 
-    fn lost(&mut self, now: Timestamp, why: Loss, path: Path, bytes: &[u8]) {
+    fn lost(&mut self, now: Timestamp, why: Loss, flow: Flow, bytes: &[u8]) {
         self.found.now = now;
-        self.conservation.on_lost(now, why, path, bytes, &mut self.found);
-        self.innocents.on_lost(now, why, path, bytes, &mut self.found);
+        self.conservation.on_lost(now, why, flow, bytes, &mut self.found);
+        self.innocents.on_lost(now, why, flow, bytes, &mut self.found);
         for (node, front) in &self.fronts {
             let other = match front.address {
-                address if address == path.local => path.remote,
-                address if address == path.remote => path.local,
+                address if address == flow.local => flow.remote,
+                address if address == flow.remote => flow.local,
                 _ => continue,
             };
             if let Some(backend) = front.backend_at(other) {

@@ -303,7 +303,7 @@ impl<C: Core> Core for Host<C> {
         // No further than the arrival: others that came before `now` may be read next.
         self.advance(arrived);
         // What another shard hands over has passed its gate.
-        let source = received.path.remote.ip();
+        let source = received.flow.remote.ip();
         if received.crossed == 0 && self.shedding.drops(source, &received.bytes) {
             self.filtered.add(1);
         } else if self.buffers.push(arrived, received) {

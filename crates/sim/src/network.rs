@@ -8,7 +8,7 @@ mod ways;
 use std::net::SocketAddr;
 
 use tidegate_world::{
-    Answer, Buffer, Cause, Core, Failure, Path, Query, QueryId, Received, Seed, Timestamp, Transmit,
+    Answer, Buffer, Cause, Core, Failure, Flow, Query, QueryId, Received, Seed, Timestamp, Transmit,
 };
 
 use crate::calendar::Calendar;
@@ -53,10 +53,10 @@ pub struct Network<N, T = ()> {
 }
 
 enum Event {
-    /// A packet comes out of a way. The path is the receiver's.
+    /// A packet comes out of a way. The flow is the receiver's.
     Arrival {
         way: u32,
-        path: Path,
+        flow: Flow,
         bytes: Buffer,
     },
     Timer {
@@ -199,7 +199,7 @@ impl<N: Core, T: Tap> Network<N, T> {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Arrival { way, path, bytes } => self.arrive(way, path, bytes),
+            Event::Arrival { way, flow, bytes } => self.arrive(way, flow, bytes),
             Event::Timer { node } => self.fire(node),
             Event::Failed { node, failure } => self.give(node, Input::Failure(failure)),
             Event::Answered { node, id, answer, .. } => self.give(node, Input::Answer(id, answer)),
@@ -207,29 +207,29 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    fn arrive(&mut self, way: u32, path: Path, bytes: Buffer) {
+    fn arrive(&mut self, way: u32, flow: Flow, bytes: Buffer) {
         self.summary.under_way -= 1;
         let Some(to) = self.ways.way(way).to else {
-            return self.bounce(way, Loss::Nobody, path, &bytes);
+            return self.bounce(way, Loss::Nobody, flow, &bytes);
         };
-        let received = Received::new(self.now, path, bytes);
+        let received = Received::new(self.now, flow, bytes);
         let node = &self.nodes[to.index()];
         let why = match &node.core {
             Err(Silence::Silent) => Loss::Down,
             Err(Silence::Refused) => {
-                return self.bounce(way, Loss::Down, path, &received.bytes);
+                return self.bounce(way, Loss::Down, flow, &received.bytes);
             }
-            Ok(core) if core.poll_shedding().drops(path.remote.ip(), &received.bytes) => {
+            Ok(core) if core.poll_shedding().drops(flow.remote.ip(), &received.bytes) => {
                 Loss::Filtered
             }
             Ok(_) if node.is_full(self.now) => Loss::Stalled,
             Ok(_) => {
                 self.summary.delivered += 1;
-                self.tap.delivered(self.now, to, path, &received.bytes);
+                self.tap.delivered(self.now, to, flow, &received.bytes);
                 return self.offer(to, received);
             }
         };
-        self.lose(why, back(path), &received.bytes);
+        self.lose(why, back(flow), &received.bytes);
     }
 
     /// Gives a node a packet, now or when it goes on.
@@ -319,49 +319,49 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    fn send(&mut self, from: NodeId, Transmit { path, bytes }: Transmit) {
+    fn send(&mut self, from: NodeId, Transmit { flow, bytes }: Transmit) {
         self.summary.sent += 1;
-        self.tap.sent(self.now, from, path, &bytes);
-        let number = self.ways.find(from, path.remote);
+        self.tap.sent(self.now, from, flow, &bytes);
+        let number = self.ways.find(from, flow.remote);
         let Carried { first, copy } =
-            match self.ways.carry(number, self.now, on_the_wire(path, bytes.len())) {
+            match self.ways.carry(number, self.now, on_the_wire(flow, bytes.len())) {
                 Ok(carried) => carried,
-                Err(why) => return self.lose(why, path, &bytes),
+                Err(why) => return self.lose(why, flow, &bytes),
             };
         if let Some(copy) = copy {
             self.summary.copied += 1;
-            self.under_way(number, self.now + copy.after, path, bytes.clone());
+            self.under_way(number, self.now + copy.after, flow, bytes.clone());
         }
-        self.under_way(number, self.now + first.after, path, bytes);
+        self.under_way(number, self.now + first.after, flow, bytes);
     }
 
-    fn under_way(&mut self, way: u32, at: Timestamp, path: Path, bytes: Buffer) {
+    fn under_way(&mut self, way: u32, at: Timestamp, flow: Flow, bytes: Buffer) {
         self.summary.under_way += 1;
-        self.calendar.push(at, Event::Arrival { way, path: back(path), bytes });
+        self.calendar.push(at, Event::Arrival { way, flow: back(flow), bytes });
     }
 
     /// A packet came to where nobody listens: its sender is told so, if the way back lets it.
-    fn bounce(&mut self, way: u32, why: Loss, path: Path, bytes: &[u8]) {
-        let path = back(path);
-        self.lose(why, path, bytes);
+    fn bounce(&mut self, way: u32, why: Loss, flow: Flow, bytes: &[u8]) {
+        let flow = back(flow);
+        self.lose(why, flow, bytes);
         let (from, to) = (self.ways.way(way).from, self.ways.way(way).to);
         let node = from.expect("nobody sends nothing");
         let way_back = self.ways.between(to, from);
         if let Ok(carried) = self.ways.carry(way_back, self.now, ICMP) {
-            let failure = Failure::new(path, Cause::Refused, bytes);
+            let failure = Failure::new(flow, Cause::Refused, bytes);
             self.calendar.push(self.now + carried.first.after, Event::Failed { node, failure });
         }
     }
 
-    fn lose(&mut self, why: Loss, path: Path, bytes: &[u8]) {
+    fn lose(&mut self, why: Loss, flow: Flow, bytes: &[u8]) {
         self.summary.count(why);
-        self.tap.lost(self.now, why, path, bytes);
+        self.tap.lost(self.now, why, flow, bytes);
     }
 }
 
-/// The path as the other end sees it.
-fn back(path: Path) -> Path {
-    Path { local: path.remote, remote: path.local, ..path }
+/// The flow as the other end sees it.
+fn back(flow: Flow) -> Flow {
+    Flow { local: flow.remote, remote: flow.local, ..flow }
 }
 
 #[cfg(test)]

@@ -49,8 +49,8 @@ impl Ping {
         Self { own, to, left, ..Self::default() }
     }
 
-    fn path(&self) -> Path {
-        Path::udp(self.own.unwrap(), self.to.unwrap())
+    fn flow(&self) -> Flow {
+        Flow::udp(self.own.unwrap(), self.to.unwrap())
     }
 
     fn see(&self, now: Timestamp, what: What) {
@@ -60,10 +60,10 @@ impl Ping {
 
 impl Core for Ping {
     fn offer(&mut self, now: Timestamp, received: Received) {
-        assert_eq!(received.path, self.path());
+        assert_eq!(received.flow, self.flow());
         self.see(now, What::Got(received.arrived));
         if self.left == 0 && &received.bytes[..] == b"INVI" {
-            self.out.push_back(Transmit { path: received.path, bytes: self.pool.copy(b"pong") });
+            self.out.push_back(Transmit { flow: received.flow, bytes: self.pool.copy(b"pong") });
         }
     }
     fn serve(&mut self, _: Timestamp) -> bool {
@@ -73,10 +73,10 @@ impl Core for Ping {
         self.see(now, What::Rang);
         self.left -= 1;
         self.next = now + Duration::from_secs(1);
-        self.out.push_back(Transmit { path: self.path(), bytes: self.pool.copy(b"INVI") });
+        self.out.push_back(Transmit { flow: self.flow(), bytes: self.pool.copy(b"INVI") });
     }
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        let failed = [b"INVI", b"pong"].map(|b| Failure::new(self.path(), Cause::Refused, b));
+        let failed = [b"INVI", b"pong"].map(|b| Failure::new(self.flow(), Cause::Refused, b));
         assert!(failed.contains(&failure), "{failure:?}");
         self.see(now, What::Failed);
     }
@@ -365,21 +365,21 @@ enum Who {
 }
 
 impl Noting {
-    fn note(&mut self, now: Timestamp, what: &'static str, who: Who, path: Path) {
-        self.0.push((now, what, who, format!("{}-{}", path.local.port(), path.remote.port())));
+    fn note(&mut self, now: Timestamp, what: &'static str, who: Who, flow: Flow) {
+        self.0.push((now, what, who, format!("{}-{}", flow.local.port(), flow.remote.port())));
     }
 }
 
 impl Tap for Noting {
-    fn sent(&mut self, now: Timestamp, from: NodeId, path: Path, bytes: &[u8]) {
+    fn sent(&mut self, now: Timestamp, from: NodeId, flow: Flow, bytes: &[u8]) {
         assert_eq!(bytes.len(), 4);
-        self.note(now, "sent", Who::Node(from), path);
+        self.note(now, "sent", Who::Node(from), flow);
     }
-    fn delivered(&mut self, now: Timestamp, to: NodeId, path: Path, _: &[u8]) {
-        self.note(now, "delivered", Who::Node(to), path);
+    fn delivered(&mut self, now: Timestamp, to: NodeId, flow: Flow, _: &[u8]) {
+        self.note(now, "delivered", Who::Node(to), flow);
     }
-    fn lost(&mut self, now: Timestamp, why: Loss, path: Path, _: &[u8]) {
-        self.note(now, "lost", Who::Loss(why), path);
+    fn lost(&mut self, now: Timestamp, why: Loss, flow: Flow, _: &[u8]) {
+        self.note(now, "lost", Who::Loss(why), flow);
     }
 }
 

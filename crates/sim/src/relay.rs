@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use tidegate_world::{Buffer, Core, Failure, Path, Purpose, Received, Seed, Timestamp, Transmit};
+use tidegate_world::{Buffer, Core, Failure, Flow, Purpose, Received, Seed, Timestamp, Transmit};
 
 use crate::calendar::Calendar;
 use crate::channel::{Carried, Channel, on_the_wire};
@@ -108,30 +108,30 @@ impl Relay {
     }
 
     /// The way that a packet takes, and where it goes on; `None` if nowhere.
-    fn route(&mut self, path: Path) -> Option<(Direction, Path)> {
+    fn route(&mut self, flow: Flow) -> Option<(Direction, Flow)> {
         let RelaySettings { front, backs, target, .. } = &self.settings;
-        if path.local == *front && path.remote != *target {
-            let known = self.clients.iter().position(|client| *client == path.remote);
+        if flow.local == *front && flow.remote != *target {
+            let known = self.clients.iter().position(|client| *client == flow.remote);
             let client = known.unwrap_or(self.clients.len());
             let Some(&local) = backs.get(client) else {
                 self.counts.no_room += 1;
                 return None;
             };
             if known.is_none() {
-                self.clients.push(path.remote);
+                self.clients.push(flow.remote);
                 self.counts.clients += 1;
             }
-            return Some((Direction::Towards, Path { local, remote: *target, ..path }));
+            return Some((Direction::Towards, Flow { local, remote: *target, ..flow }));
         }
-        let client = backs.iter().position(|&back| back == path.local && path.remote == *target);
+        let client = backs.iter().position(|&back| back == flow.local && flow.remote == *target);
         let Some(&remote) = client.and_then(|client| self.clients.get(client)) else {
             self.counts.strays += 1;
             return None;
         };
-        Some((Direction::Back, Path { local: *front, remote, ..path }))
+        Some((Direction::Back, Flow { local: *front, remote, ..flow }))
     }
 
-    fn carry(&mut self, direction: Direction, at: Timestamp, path: Path, bytes: Buffer) {
+    fn carry(&mut self, direction: Direction, at: Timestamp, flow: Flow, bytes: Buffer) {
         let carriage = self.counts.carriage(direction);
         carriage.received += 1;
         let channel = &mut self.channels[direction as usize];
@@ -139,7 +139,7 @@ impl Relay {
             Direction::Towards => &self.settings.towards,
             Direction::Back => &self.settings.back,
         };
-        let carried = channel.carry(link, at, on_the_wire(path, bytes.len()));
+        let carried = channel.carry(link, at, on_the_wire(flow, bytes.len()));
         let Carried { first, copy } = match carried {
             Ok(carried) => carried,
             Err(Loss::Queue) => {
@@ -153,9 +153,9 @@ impl Relay {
         };
         if let Some(copy) = copy {
             carriage.duplicated += 1;
-            self.send_off(direction, at, copy, path, bytes.clone());
+            self.send_off(direction, at, copy, flow, bytes.clone());
         }
-        self.send_off(direction, at, first, path, bytes);
+        self.send_off(direction, at, first, flow, bytes);
     }
 
     fn send_off(
@@ -163,7 +163,7 @@ impl Relay {
         direction: Direction,
         at: Timestamp,
         trip: Trip,
-        path: Path,
+        flow: Flow,
         bytes: Buffer,
     ) {
         let full = self.under_way.len() >= self.settings.packets_max;
@@ -173,7 +173,7 @@ impl Relay {
             return;
         }
         carriage.overtook += u64::from(trip.overtakes);
-        self.under_way.push(at + trip.after, (direction, Transmit { path, bytes }));
+        self.under_way.push(at + trip.after, (direction, Transmit { flow, bytes }));
     }
 
     /// Sends what has reached its time.
@@ -198,8 +198,8 @@ impl Core for Relay {
     fn offer(&mut self, now: Timestamp, received: Received) {
         if self.draining {
             self.counts.late += 1;
-        } else if let Some((direction, path)) = self.route(received.path) {
-            self.carry(direction, received.arrived, path, received.bytes);
+        } else if let Some((direction, flow)) = self.route(received.flow) {
+            self.carry(direction, received.arrived, flow, received.bytes);
         }
         self.deliver(now);
     }

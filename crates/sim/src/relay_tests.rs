@@ -46,8 +46,8 @@ impl Script {
     }
 
     fn receive(&mut self, local: SocketAddr, remote: SocketAddr, text: &str) {
-        let path = Path::udp(local, remote);
-        let received = Received::new(self.now, path, self.pool.copy(text.as_bytes()));
+        let flow = Flow::udp(local, remote);
+        let received = Received::new(self.now, flow, self.pool.copy(text.as_bytes()));
         self.relay.offer(self.now, received);
     }
 
@@ -60,7 +60,7 @@ impl Script {
     fn sent(&mut self) -> Vec<(SocketAddr, SocketAddr, String)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         std::iter::from_fn(|| self.relay.poll_transmit())
-            .map(|Transmit { path, bytes }| (path.local, path.remote, text(&bytes)))
+            .map(|Transmit { flow, bytes }| (flow.local, flow.remote, text(&bytes)))
             .collect()
     }
 }
@@ -120,8 +120,8 @@ fn a_packet_takes_the_time_of_its_way() {
 #[test]
 fn a_packet_takes_its_time_from_when_it_arrived() {
     let mut script = Script::new(Link::delaying(3 * MS), Link::default(), 10, 1);
-    let path = Path::udp(front(), address("127.0.0.1:100"));
-    let received = Received::new(Timestamp::ZERO, path, script.pool.copy(b"a"));
+    let flow = Flow::udp(front(), address("127.0.0.1:100"));
+    let received = Received::new(Timestamp::ZERO, flow, script.pool.copy(b"a"));
     script.relay.offer(Timestamp::ZERO + 2 * MS, received);
     assert_eq!(script.relay.poll_timeout(), Some(Timestamp::ZERO + 3 * MS));
 }

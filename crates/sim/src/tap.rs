@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
-use tidegate_world::{Path, Timestamp};
+use tidegate_world::{Flow, Timestamp};
 use twox_hash::XxHash3_128 as Hasher;
 
 use crate::network::NodeId;
@@ -29,44 +29,44 @@ pub enum Loss {
 
 /// Sees every packet of a network. `()` sees none, and costs nothing.
 pub trait Tap {
-    /// `from` has sent a packet. `path` is as the sender sees it.
-    fn sent(&mut self, _now: Timestamp, _from: NodeId, _path: Path, _bytes: &[u8]) {}
+    /// `from` has sent a packet. `flow` is as the sender sees it.
+    fn sent(&mut self, _now: Timestamp, _from: NodeId, _path: Flow, _bytes: &[u8]) {}
 
-    /// A packet has come to `to`, which may be stalled. `path` is as the receiver sees it.
-    fn delivered(&mut self, _now: Timestamp, _to: NodeId, _path: Path, _bytes: &[u8]) {}
+    /// A packet has come to `to`, which may be stalled. `flow` is as the receiver sees it.
+    fn delivered(&mut self, _now: Timestamp, _to: NodeId, _path: Flow, _bytes: &[u8]) {}
 
     /// A packet is lost, or a copy of one: when it was sent or when it would have arrived.
-    /// `path` is as the sender sees it.
-    fn lost(&mut self, _now: Timestamp, _why: Loss, _path: Path, _bytes: &[u8]) {}
+    /// `flow` is as the sender sees it.
+    fn lost(&mut self, _now: Timestamp, _why: Loss, _path: Flow, _bytes: &[u8]) {}
 }
 
 impl Tap for () {}
 
 impl<T: Tap> Tap for &mut T {
-    fn sent(&mut self, now: Timestamp, from: NodeId, path: Path, bytes: &[u8]) {
-        (**self).sent(now, from, path, bytes);
+    fn sent(&mut self, now: Timestamp, from: NodeId, flow: Flow, bytes: &[u8]) {
+        (**self).sent(now, from, flow, bytes);
     }
-    fn delivered(&mut self, now: Timestamp, to: NodeId, path: Path, bytes: &[u8]) {
-        (**self).delivered(now, to, path, bytes);
+    fn delivered(&mut self, now: Timestamp, to: NodeId, flow: Flow, bytes: &[u8]) {
+        (**self).delivered(now, to, flow, bytes);
     }
-    fn lost(&mut self, now: Timestamp, why: Loss, path: Path, bytes: &[u8]) {
-        (**self).lost(now, why, path, bytes);
+    fn lost(&mut self, now: Timestamp, why: Loss, flow: Flow, bytes: &[u8]) {
+        (**self).lost(now, why, flow, bytes);
     }
 }
 
 /// Both see everything.
 impl<A: Tap, B: Tap> Tap for (A, B) {
-    fn sent(&mut self, now: Timestamp, from: NodeId, path: Path, bytes: &[u8]) {
-        self.0.sent(now, from, path, bytes);
-        self.1.sent(now, from, path, bytes);
+    fn sent(&mut self, now: Timestamp, from: NodeId, flow: Flow, bytes: &[u8]) {
+        self.0.sent(now, from, flow, bytes);
+        self.1.sent(now, from, flow, bytes);
     }
-    fn delivered(&mut self, now: Timestamp, to: NodeId, path: Path, bytes: &[u8]) {
-        self.0.delivered(now, to, path, bytes);
-        self.1.delivered(now, to, path, bytes);
+    fn delivered(&mut self, now: Timestamp, to: NodeId, flow: Flow, bytes: &[u8]) {
+        self.0.delivered(now, to, flow, bytes);
+        self.1.delivered(now, to, flow, bytes);
     }
-    fn lost(&mut self, now: Timestamp, why: Loss, path: Path, bytes: &[u8]) {
-        self.0.lost(now, why, path, bytes);
-        self.1.lost(now, why, path, bytes);
+    fn lost(&mut self, now: Timestamp, why: Loss, flow: Flow, bytes: &[u8]) {
+        self.0.lost(now, why, flow, bytes);
+        self.1.lost(now, why, flow, bytes);
     }
 }
 
@@ -97,12 +97,12 @@ impl Default for Trace {
 }
 
 impl Tap for Trace {
-    fn sent(&mut self, now: Timestamp, _: NodeId, path: Path, bytes: &[u8]) {
+    fn sent(&mut self, now: Timestamp, _: NodeId, flow: Flow, bytes: &[u8]) {
         // In one piece: of short ones each takes as long.
         let mut head = ArrayVec::<u8, HEAD>::new();
         let mut put = |bytes: &[u8]| head.try_extend_from_slice(bytes).expect("room for both");
         put(&now.as_nanos().to_le_bytes());
-        for address in [path.local, path.remote] {
+        for address in [flow.local, flow.remote] {
             match address.ip() {
                 IpAddr::V4(ip) => put(&ip.octets()),
                 IpAddr::V6(ip) => put(&ip.octets()),
@@ -125,8 +125,8 @@ mod tests {
     fn packet(ns: u64, local: &str, bytes: &[u8]) -> Trace {
         let mut trace = Trace::new();
         let [local, remote] = [local, "127.0.0.1:2"].map(|address| address.parse().unwrap());
-        let path = Path::udp(local, remote);
-        trace.sent(Timestamp::from_nanos(ns), NodeId::new(0), path, bytes);
+        let flow = Flow::udp(local, remote);
+        trace.sent(Timestamp::from_nanos(ns), NodeId::new(0), flow, bytes);
         trace
     }
 
@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn a_hash_is_of_the_order_and_tapped_in_pairs_or_lent_the_same() {
         let send = |tap: &mut dyn Tap, ns: u64| {
-            let path = Path::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
-            tap.sent(Timestamp::from_nanos(ns), NodeId::new(0), path, b"BYE");
+            let flow = Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+            tap.sent(Timestamp::from_nanos(ns), NodeId::new(0), flow, b"BYE");
         };
         let (mut one, mut other, mut pair) = (Trace::new(), Trace::new(), Default::default());
         let both: &mut (Trace, Trace) = &mut pair;

@@ -71,7 +71,7 @@ fn the_proxys_log_played_back_brings_out_the_same_bytes() {
         let mut sent = Vec::new();
         let mut proxy = proxy(Policy::Tlwl, backends());
         replay(log.to_vec(), &mut proxy, &Pool::new(), |now, t| {
-            sent.push((now, t.path, t.bytes.to_vec()))
+            sent.push((now, t.flow, t.bytes.to_vec()))
         });
         assert!(proxy.poll_transmit().is_none());
         sent

@@ -85,7 +85,7 @@ header_names! {
     Organization "Organization",
     PAssertedIdentity "P-Asserted-Identity",
     PPreferredIdentity "P-Preferred-Identity",
-    Path "Path",
+    Flow "Flow",
     Priority "Priority",
     Privacy "Privacy",
     RAck "RAck",

@@ -2,7 +2,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::{
-    Answer, Buffer, Cause, Core, Crossing, Failure, Family, Load, Path, Pool, Query, QueryId,
+    Answer, Buffer, Cause, Core, Crossing, Failure, Family, Flow, Load, Pool, Query, QueryId,
     Question, Received, Shedding, Timestamp, Transmit, Work,
 };
 
@@ -23,9 +23,9 @@ impl Noting {
     }
 }
 
-fn path() -> Path {
+fn flow() -> Flow {
     let address = "127.0.0.1:1".parse().unwrap();
-    Path::udp(address, address)
+    Flow::udp(address, address)
 }
 
 impl Core for Noting {
@@ -58,11 +58,11 @@ impl Core for Noting {
     }
     fn poll_transmit(&mut self) -> Option<Transmit> {
         self.note("poll_transmit");
-        Some(Transmit { path: path(), bytes: self.bytes() })
+        Some(Transmit { flow: flow(), bytes: self.bytes() })
     }
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.note("poll_crossing");
-        let received = Received::new(Timestamp::ZERO, path(), self.bytes());
+        let received = Received::new(Timestamp::ZERO, flow(), self.bytes());
         Some(Crossing { shard: 1, received })
     }
     fn poll_query(&mut self) -> Option<Query> {
@@ -90,10 +90,10 @@ impl Core for Noting {
 /// Calls everything as a driver would that knows no more than the contract.
 fn call_all(core: &mut impl Core) {
     let now = Timestamp::ZERO;
-    core.offer(now, Received::new(now, path(), Pool::new().copy(b"x")));
+    core.offer(now, Received::new(now, flow(), Pool::new().copy(b"x")));
     assert!(core.serve(now));
     core.handle_timeout(now);
-    core.on_failed(now, Failure::new(path(), Cause::Other, b"quote"));
+    core.on_failed(now, Failure::new(flow(), Cause::Other, b"quote"));
     core.on_load(now, Load::default());
     core.on_order(now, b"faster");
     core.on_answer(now, QueryId(7), Answer::NotFound);

@@ -26,7 +26,7 @@ pub use core::{Core, Crossing, ORDER_MAX};
 pub use counter::Counter;
 pub use histogram::Histogram;
 pub use load::{Load, Work};
-pub use packet::{Cause, Failure, Path, QUOTE_MAX, Received, Transmit, Transport};
+pub use packet::{Cause, Failure, Flow, QUOTE_MAX, Received, Transmit, Transport};
 pub use param::{PARAMS_MAX, Param, Tunable, Values, Wrong};
 pub use query::{ADDRESSES_MAX, Answer, Family, Query, QueryId, Question};
 pub use record::{Entry, Input, Log, Memory, Recorder, replay};

@@ -13,7 +13,7 @@ pub enum Transport {
 
 /// Where a packet came from or goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Path {
+pub struct Flow {
     /// Transport of both ends.
     pub transport: Transport,
     /// Our end: of a packet received the address it came to; of one to be sent the
@@ -23,8 +23,8 @@ pub struct Path {
     pub remote: SocketAddr,
 }
 
-impl Path {
-    /// A path over UDP.
+impl Flow {
+    /// A flow over UDP.
     pub const fn udp(local: SocketAddr, remote: SocketAddr) -> Self {
         Self { transport: Transport::Udp, local, remote }
     }
@@ -37,7 +37,7 @@ pub struct Received {
     /// in the socket's queue is part of the sojourn.
     pub arrived: Timestamp,
     /// Where it came from.
-    pub path: Path,
+    pub flow: Flow,
     /// Its bytes.
     pub bytes: Buffer,
     /// How many times it was handed from one shard to another.
@@ -46,8 +46,8 @@ pub struct Received {
 
 impl Received {
     /// A packet that came straight from the outside.
-    pub fn new(arrived: Timestamp, path: Path, bytes: Buffer) -> Self {
-        Self { arrived, path, bytes, crossed: 0 }
+    pub fn new(arrived: Timestamp, flow: Flow, bytes: Buffer) -> Self {
+        Self { arrived, flow, bytes, crossed: 0 }
     }
 }
 
@@ -55,7 +55,7 @@ impl Received {
 #[derive(Debug)]
 pub struct Transmit {
     /// Where from and where to.
-    pub path: Path,
+    pub flow: Flow,
     /// Its bytes.
     pub bytes: Buffer,
 }
@@ -80,8 +80,8 @@ pub const QUOTE_MAX: usize = 576;
 /// A delivery that failed, as far as the transport could tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The path that failed.
-    pub path: Path,
+    /// The flow that failed.
+    pub flow: Flow,
     /// Why.
     pub cause: Cause,
     /// The beginning of the datagram that was lost, as the report quotes it, at most
@@ -91,7 +91,7 @@ pub struct Failure {
 
 impl Failure {
     /// A failure of a datagram with these bytes, of which the beginning is quoted.
-    pub fn new(path: Path, cause: Cause, bytes: &[u8]) -> Self {
-        Self { path, cause, quote: bytes[..bytes.len().min(QUOTE_MAX)].into() }
+    pub fn new(flow: Flow, cause: Cause, bytes: &[u8]) -> Self {
+        Self { flow, cause, quote: bytes[..bytes.len().min(QUOTE_MAX)].into() }
     }
 }

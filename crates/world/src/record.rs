@@ -4,14 +4,14 @@
 //! with their times, fed to a core built alike, brings out the same bytes.
 
 use crate::{
-    Answer, Core, Failure, Load, Path, Pool, QueryId, Received, Timestamp, Transmit, delegate,
+    Answer, Core, Failure, Flow, Load, Pool, QueryId, Received, Timestamp, Transmit, delegate,
 };
 
 /// One input of a core. `B` holds the bytes of a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input<B = Vec<u8>> {
-    /// [`Core::offer`]: the arrival stamp, the path, the bytes, the hand-overs so far.
-    Offer(Timestamp, Path, B, u8),
+    /// [`Core::offer`]: the arrival stamp, the flow, the bytes, the hand-overs so far.
+    Offer(Timestamp, Flow, B, u8),
     /// [`Core::serve`].
     Serve,
     /// [`Core::handle_timeout`].
@@ -42,11 +42,11 @@ impl<B: AsRef<[u8]>> Entry<B> {
     pub fn give(&self, core: &mut impl Core, pool: &Pool) {
         let now = self.now;
         match &self.input {
-            Input::Offer(arrived, path, bytes, crossed) => core.offer(
+            Input::Offer(arrived, flow, bytes, crossed) => core.offer(
                 now,
                 Received {
                     arrived: *arrived,
-                    path: *path,
+                    flow: *flow,
                     bytes: pool.copy(bytes.as_ref()),
                     crossed: *crossed,
                 },
@@ -100,8 +100,8 @@ impl Log for Memory {
             return;
         }
         let input = match input {
-            Input::Offer(arrived, path, bytes, crossed) => {
-                Input::Offer(arrived, path, bytes.to_vec(), crossed)
+            Input::Offer(arrived, flow, bytes, crossed) => {
+                Input::Offer(arrived, flow, bytes.to_vec(), crossed)
             }
             Input::Serve => Input::Serve,
             Input::Timeout => Input::Timeout,
@@ -151,8 +151,8 @@ impl<C: Core, L: Log> Recorder<C, L> {
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core, L: Log> Core for Recorder<C, L> {
     fn offer(&mut self, now: Timestamp, received: Received) {
-        let Received { arrived, path, bytes, crossed } = &received;
-        self.note(now, Input::Offer(*arrived, *path, bytes, *crossed));
+        let Received { arrived, flow, bytes, crossed } = &received;
+        self.note(now, Input::Offer(*arrived, *flow, bytes, *crossed));
         self.core.offer(now, received);
     }
 

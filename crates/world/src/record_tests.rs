@@ -40,7 +40,7 @@ impl Core for Counting {
         }
         let text = format!("{} {:?} {:?}", self.seen, now, received.bytes);
         self.out
-            .push_back(Transmit { path: received.path, bytes: self.pool.copy(text.as_bytes()) });
+            .push_back(Transmit { flow: received.flow, bytes: self.pool.copy(text.as_bytes()) });
         true
     }
     fn handle_timeout(&mut self, _: Timestamp) {
@@ -78,8 +78,8 @@ impl Core for Counting {
     }
 }
 
-fn path() -> Path {
-    Path::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap())
+fn flow() -> Flow {
+    Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap())
 }
 
 fn run(core: &mut impl Core) -> Vec<Vec<u8>> {
@@ -87,9 +87,9 @@ fn run(core: &mut impl Core) -> Vec<Vec<u8>> {
     let mut sent = Vec::new();
     for i in 0..6u64 {
         let now = Timestamp::from_nanos(i * 1000);
-        core.offer(now, Received::new(now, path(), pool.copy(&[i as u8])));
+        core.offer(now, Received::new(now, flow(), pool.copy(&[i as u8])));
         match i {
-            1 => core.on_failed(now, Failure::new(path(), Cause::Refused, b"quote")),
+            1 => core.on_failed(now, Failure::new(flow(), Cause::Refused, b"quote")),
             2 => core
                 .on_load(now, Load { busy: std::time::Duration::from_nanos(9), ..Load::default() }),
             3 => core.on_order(now, b"faster"),
@@ -136,7 +136,7 @@ fn an_idle_poll_counts_once_behind_a_service_whatever_lies_between() {
     let mut recorder = Recorder::new(Counting::new(), Memory::new(1000));
     let now = Timestamp::ZERO;
     assert!(!recorder.serve(now));
-    recorder.offer(now, Received::new(now, path(), Pool::new().copy(b"x")));
+    recorder.offer(now, Received::new(now, flow(), Pool::new().copy(b"x")));
     assert!(recorder.serve(now));
     recorder.on_load(now, Load::default());
     assert!(!recorder.serve(now) && !recorder.serve(now));
@@ -197,7 +197,7 @@ fn what_is_sent_is_noted_with_the_time_of_the_last_input() {
     let pool = Pool::new();
     for at in [7, 9] {
         let now = Timestamp::from_nanos(at);
-        recorder.offer(now, Received::new(now, path(), pool.copy(b"x")));
+        recorder.offer(now, Received::new(now, flow(), pool.copy(b"x")));
         assert!(recorder.serve(now));
         recorder.handle_timeout(now);
     }
@@ -211,7 +211,7 @@ fn what_is_sent_is_noted_with_the_time_of_the_last_input() {
 fn a_driver_cannot_tell_a_recorder_from_its_core() {
     let mut recorder = Recorder::new(Counting::new(), Memory::new(1000));
     let arrived = Timestamp::from_nanos(7);
-    let mut received = Received::new(arrived, path(), Pool::new().copy(b"x"));
+    let mut received = Received::new(arrived, flow(), Pool::new().copy(b"x"));
     received.crossed = 2;
     assert_eq!((recorder.poll_timeout(), recorder.is_drained()), (None, false));
     recorder.offer(arrived, received);

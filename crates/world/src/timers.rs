@@ -1,7 +1,7 @@
 //! Which timer fires next.
 //!
 //! A radix heap: R. K. Ahuja, K. Mehlhorn, J. B. Orlin, R. E. Tarjan, "Faster algorithms for the
-//! shortest path problem", Journal of the ACM 37(2), 1990. Time never goes back, so a timer need
+//! shortest flow problem", Journal of the ACM 37(2), 1990. Time never goes back, so a timer need
 //! only be told from the others as far as it is near. Of 100,000 timers that stand 32 s ahead, as
 //! those of transactions that are over do, a heap ordered by comparison touches a part of each of
 //! its levels to take one out, few of them in the cache; here each timer is moved a few times,

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tidegate_transaction::{Backoff, Firing, InviteServer, OtherClient, Timing};
-use tidegate_world::{Path, Timestamp};
+use tidegate_world::{Flow, Timestamp};
 
 use super::farewell::{Answer, Farewell};
 use super::ringing::{Rang, Ringing};
@@ -62,7 +62,7 @@ pub(crate) struct Call {
     /// Fingerprint of the Call-ID.
     pub dialog: u128,
     /// Where responses go.
-    pub path: Path,
+    pub flow: Flow,
     /// When its first INVITE came.
     pub came: Timestamp,
     /// How long we talk before we hang up, if we do not wait for the caller to.
@@ -196,11 +196,11 @@ impl Call {
     }
 
     /// What is sent again while it is not acknowledged or answered, and where to.
-    pub fn repeated(&self) -> Option<(Path, &[u8])> {
+    pub fn repeated(&self) -> Option<(Flow, &[u8])> {
         match &self.phase {
-            Phase::Answered(.., answer) => Some((self.path, answer.response())),
-            Phase::Refused(_, response) => Some((self.path, response)),
-            Phase::Leaving(_, farewell, _) => Some((farewell.path, &farewell.bytes)),
+            Phase::Answered(.., answer) => Some((self.flow, answer.response())),
+            Phase::Refused(_, response) => Some((self.flow, response)),
+            Phase::Leaving(_, farewell, _) => Some((farewell.flow, &farewell.bytes)),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tidegate_sip::{HeaderName, Message};
 use tidegate_transaction::COOKIE;
-use tidegate_world::{Path, Pool};
+use tidegate_world::{Flow, Pool};
 
 use crate::dialog::{Dialog, TEXT_MAX};
 use crate::identity::{MARK, Mark};
@@ -53,7 +53,7 @@ impl Answer {
 /// A BYE that was sent, to be sent again.
 #[derive(Debug)]
 pub(crate) struct Farewell {
-    pub path: Path,
+    pub flow: Flow,
     pub bytes: Box<[u8]>,
 }
 
@@ -66,9 +66,9 @@ impl Farewells {
         Self(Template::new(BYE, &[("local", &local.to_string())]))
     }
 
-    /// The BYE of a call that came over `path`. `None` if its caller gave no address to send
+    /// The BYE of a call that came over `flow`. `None` if its caller gave no address to send
     /// requests to, or one that does not fit into a datagram.
-    pub fn write(&self, answer: &Answer, mark: &Mark, path: Path, pool: &Pool) -> Option<Farewell> {
+    pub fn write(&self, answer: &Answer, mark: &Mark, flow: Flow, pool: &Pool) -> Option<Farewell> {
         if answer.target().is_empty() {
             return None;
         }
@@ -95,9 +95,9 @@ impl Farewells {
         if !self.0.fill(&values, &mut bytes) {
             return None;
         }
-        let hop = dialog.hop().filter(|hop| hop.is_ipv4() == path.local.is_ipv4());
-        let path = Path::udp(path.local, hop.unwrap_or(path.remote));
-        Some(Farewell { path, bytes: bytes[..].into() })
+        let hop = dialog.hop().filter(|hop| hop.is_ipv4() == flow.local.is_ipv4());
+        let flow = Flow::udp(flow.local, hop.unwrap_or(flow.remote));
+        Some(Farewell { flow, bytes: bytes[..].into() })
     }
 }
 

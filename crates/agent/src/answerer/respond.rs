@@ -58,7 +58,7 @@ impl Answerer {
         };
         let timing = self.config.timing;
         self.calls.change(id, |call| {
-            call.path = response.path;
+            call.flow = response.flow;
             call.phase = match status {
                 // RFC 3261 §13.3.1.4: "it is necessary to periodically pass the response directly
                 // to the transport until the ACK arrives", for 64·T1 at the most.
@@ -80,8 +80,8 @@ impl Answerer {
     /// Sends again what waits for its acknowledgement or its answer.
     pub(super) fn send_again(&mut self, id: Id) {
         let Some(call) = self.calls.get(id) else { return };
-        let Some((path, bytes)) = call.repeated() else { return };
-        let transmit = Transmit { path, bytes: self.pool.copy(bytes) };
+        let Some((flow, bytes)) = call.repeated() else { return };
+        let transmit = Transmit { flow, bytes: self.pool.copy(bytes) };
         self.out.push_back(transmit);
         self.stats.repeated += 1;
     }
@@ -89,11 +89,11 @@ impl Answerer {
     /// Sends a BYE, or lets the call end without one if none can be sent.
     pub(super) fn hang_up(&mut self, now: Timestamp, id: Id, answer: &Answer, ending: Ending) {
         let timing = self.config.timing;
-        let Some(path) = self.calls.get(id).map(|call| call.path) else { return };
-        match self.farewells.write(answer, &self.namer.mark(id), path, &self.pool) {
+        let Some(flow) = self.calls.get(id).map(|call| call.flow) else { return };
+        match self.farewells.write(answer, &self.namer.mark(id), flow, &self.pool) {
             Some(farewell) => {
                 let bytes = self.pool.copy(&farewell.bytes);
-                self.out.push_back(Transmit { path: farewell.path, bytes });
+                self.out.push_back(Transmit { flow: farewell.flow, bytes });
                 let bye = OtherClient::start(now, &timing);
                 self.calls.change(id, |call| call.phase = Phase::Leaving(bye, farewell, ending));
             }
@@ -106,7 +106,7 @@ impl Answerer {
 
     /// A response to the INVITE of a call. `None` if it cannot be answered.
     fn response(&mut self, id: Id, invite: &Message<'_>, status: u16) -> Option<Transmit> {
-        let path = self.calls.get(id)?.path;
+        let flow = self.calls.get(id)?.flow;
         let tag = self.tags.of_call(id);
         let mut headers = ArrayVec::<(&str, &[u8]), { HOPS_MAX + 1 }>::new();
         if matches!(status, 101..300) {
@@ -119,7 +119,7 @@ impl Answerer {
             }
         }
         let tag = (status > 100).then_some(&tag[..]);
-        let mut response = response::to(invite, path, status, tag, &headers, &self.pool)?;
+        let mut response = response::to(invite, flow, status, tag, &headers, &self.pool)?;
         let fits = status != 200 || response::add_body(&mut response, &self.session);
         fits.then_some(response)
     }
@@ -134,7 +134,7 @@ impl Answerer {
     ) {
         let tag = self.tags.of_request(self.key(scan));
         let reply = Message::parse(&received.bytes).ok().and_then(|request| {
-            response::to(&request, received.path, status, Some(&tag), headers, &self.pool)
+            response::to(&request, received.flow, status, Some(&tag), headers, &self.pool)
         });
         match reply {
             Some(reply) => self.out.push_back(reply),

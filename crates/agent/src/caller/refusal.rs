@@ -28,7 +28,7 @@ impl Caller {
         };
         let mut ack = self.pool.take();
         self.requests.ack_refusal(&mark, to, &mut ack);
-        self.send(None, self.server_at(received.path.remote), ack);
+        self.send(None, self.server_at(received.flow.remote), ack);
         match self.calls.get(mark.id) {
             Some(call) => {
                 let act = call.on_refusal(status);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_agent::{
     Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load,
 };
-use tidegate_world::{Core, Path, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit};
+use tidegate_world::{Core, Flow, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit};
 
 pub fn uac() -> SocketAddr {
     "192.0.2.1:5060".parse().unwrap()
@@ -74,7 +74,7 @@ impl Net {
             self.now = self.now.max(next);
             if flight == Some(next) {
                 let Reverse((_, _, from, to, bytes)) = self.flights.pop().unwrap();
-                let received = Received::new(self.now, Path::udp(to, from), self.pool.copy(&bytes));
+                let received = Received::new(self.now, Flow::udp(to, from), self.pool.copy(&bytes));
                 if to == uac() {
                     self.caller.offer(self.now, received);
                 } else if to == uas() {
@@ -102,14 +102,14 @@ impl Net {
         (self.caller.stats().clone(), self.answerer.stats())
     }
 
-    fn fly(&mut self, Transmit { path, bytes }: Transmit) {
+    fn fly(&mut self, Transmit { flow, bytes }: Transmit) {
         self.sent += 1;
         if let Some(trace) = &mut self.trace {
             trace.push((self.now, String::from_utf8_lossy(&bytes).into_owned()));
         }
         if self.link.unit() >= self.loss {
             let at = self.now + self.delay;
-            self.flights.push(Reverse((at, self.sent, path.local, path.remote, bytes.to_vec())));
+            self.flights.push(Reverse((at, self.sent, flow.local, flow.remote, bytes.to_vec())));
         }
     }
 }

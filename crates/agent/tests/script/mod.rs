@@ -8,7 +8,7 @@ pub mod one_call;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_world::{Core, Path, Pool, Received, Timestamp};
+use tidegate_world::{Core, Flow, Pool, Received, Timestamp};
 
 pub fn uac() -> SocketAddr {
     "192.0.2.1:5060".parse().unwrap()
@@ -88,8 +88,8 @@ impl<C: Core> Script<C> {
     }
 
     pub fn tell_bytes(&mut self, remote: SocketAddr, bytes: &[u8]) -> &mut Self {
-        let path = Path::udp(self.local, remote);
-        self.agent.offer(self.now, Received::new(self.now, path, self.pool.copy(bytes)));
+        let flow = Flow::udp(self.local, remote);
+        self.agent.offer(self.now, Received::new(self.now, flow, self.pool.copy(bytes)));
         self.gather();
         self
     }
@@ -117,10 +117,10 @@ impl<C: Core> Script<C> {
 
     fn gather(&mut self) {
         while let Some(transmit) = self.agent.poll_transmit() {
-            assert_eq!(transmit.path.local, self.local);
+            assert_eq!(transmit.flow.local, self.local);
             self.sent.push(Sent {
                 ms: self.now.as_nanos() / 1_000_000,
-                to: transmit.path.remote,
+                to: transmit.flow.remote,
                 text: String::from_utf8_lossy(&transmit.bytes).into_owned(),
             });
         }

@@ -17,7 +17,7 @@ use tidegate_world::*;
 /// What a core was given, as the test sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
-    Offered { bytes: Vec<u8>, path: Path, sojourn: Duration, crossed: u8 },
+    Offered { bytes: Vec<u8>, flow: Flow, sojourn: Duration, crossed: u8 },
     Served,
     Timeout(Timestamp),
     Failed(Failure),
@@ -75,7 +75,7 @@ impl Core for EchoCore {
     fn offer(&mut self, now: Timestamp, received: Received) {
         self.tell(Seen::Offered {
             bytes: received.bytes.to_vec(),
-            path: received.path,
+            flow: received.flow,
             sojourn: now.since(received.arrived),
             crossed: received.crossed,
         });
@@ -92,13 +92,13 @@ impl Core for EchoCore {
     }
 
     fn serve(&mut self, _: Timestamp) -> bool {
-        let Some(Received { path, bytes, .. }) = self.waiting.pop_front() else { return false };
+        let Some(Received { flow, bytes, .. }) = self.waiting.pop_front() else { return false };
         let mut x = 1u64;
         for i in 0..self.echo.work {
             x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005) + u64::from(i));
         }
         self.tell(Seen::Served);
-        self.out.push_back(Transmit { path, bytes });
+        self.out.push_back(Transmit { flow, bytes });
         true
     }
 

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use tidegate_world::{Core, Path, Pool, Received, Timestamp, Transmit};
+use tidegate_world::{Core, Flow, Pool, Received, Timestamp, Transmit};
 
 use super::messages::Parties;
 use super::script::{Passed, Side, Way};
@@ -59,14 +59,14 @@ impl Way for Alone {
             Side::Caller => self.parties.caller,
             Side::Backend => self.parties.backend,
         };
-        let path = Path::udp(self.parties.server, remote);
+        let flow = Flow::udp(self.parties.server, remote);
         let received = batch.iter().zip(1..).map(|(bytes, number)| {
             let arrived = self.now + STEP * number;
-            Received::new(arrived, path, self.pool.copy(bytes))
+            Received::new(arrived, flow, self.pool.copy(bytes))
         });
         let received = received.collect();
         let (ns, sent) = self.turn(received);
-        let side = |transmit: &Transmit| match transmit.path.remote == self.parties.backend {
+        let side = |transmit: &Transmit| match transmit.flow.remote == self.parties.backend {
             true => Side::Backend,
             false => Side::Caller,
         };

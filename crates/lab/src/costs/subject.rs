@@ -11,7 +11,7 @@ use tidegate_proxy::{Disposal, Mode, Secret};
 use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::Config;
 use tidegate_world::{
-    Answer, Core, Failure, Load, Path as Way, Pool, QueryId, Received, Seed, Timestamp, Transmit,
+    Answer, Core, Failure, Flow as Way, Load, Pool, QueryId, Received, Seed, Timestamp, Transmit,
     Work, delegate,
 };
 

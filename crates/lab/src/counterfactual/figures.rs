@@ -108,7 +108,7 @@ pub fn render(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use tidegate_control::registry;
-    use tidegate_world::{Entry, Input, Path};
+    use tidegate_world::{Entry, Flow, Input};
 
     use super::*;
 
@@ -118,7 +118,7 @@ mod tests {
 
     /// Calls by when they begin, the status they get, and when.
     fn seen(calls: &[(u64, Option<(u16, u64)>)]) -> Observer {
-        let path = Path::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        let flow = Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
         let mut observer = Observer::default();
         for (id, (at, decided)) in calls.iter().enumerate() {
             let message = |start: &str| {
@@ -130,12 +130,12 @@ mod tests {
             let invite = message("INVITE sip:b@h SIP/2.0");
             // Every one comes twice.
             for now in [ms(*at), ms(at + 500)] {
-                let input = Input::Offer(now, path, invite.as_bytes(), 0);
+                let input = Input::Offer(now, flow, invite.as_bytes(), 0);
                 observer.see(&Entry { now, input });
             }
             if let Some((status, at)) = decided {
                 let response = message(&format!("SIP/2.0 {status} X"));
-                observer.see_sent(ms(*at), path, response.as_bytes());
+                observer.see_sent(ms(*at), flow, response.as_bytes());
             }
         }
         observer

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_sip::{Method, Scan, ScanStart, scan};
-use tidegate_world::{Entry, Input, Log, Path, Timestamp, Transmit};
+use tidegate_world::{Entry, Flow, Input, Log, Timestamp, Transmit};
 
 /// A call that began.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,11 +66,11 @@ impl Observer {
 
     /// An input.
     pub fn see<B: AsRef<[u8]>>(&mut self, entry: &Entry<B>) {
-        let Input::Offer(arrived, path, bytes, _) = &entry.input else { return };
+        let Input::Offer(arrived, flow, bytes, _) = &entry.input else { return };
         let Ok(scanned) = scan(bytes.as_ref()) else { return };
         match scanned.start {
             ScanStart::Request { method: Method::Invite, uri, .. } if scanned.to_tag.is_none() => {
-                self.invite(*arrived, path, &scanned, uri);
+                self.invite(*arrived, flow, &scanned, uri);
             }
             ScanStart::Request { method: Method::Bye, .. } => {
                 if let Some(call) = self.call(&scanned) {
@@ -95,7 +95,7 @@ impl Observer {
     }
 
     /// A packet that was sent at `now`.
-    pub fn see_sent(&mut self, now: Timestamp, path: Path, bytes: &[u8]) {
+    pub fn see_sent(&mut self, now: Timestamp, flow: Flow, bytes: &[u8]) {
         let Ok(scanned) = scan(bytes) else { return };
         let Some(call) = self.call(&scanned) else { return };
         match scanned.start {
@@ -105,7 +105,7 @@ impl Observer {
             ScanStart::Response { status }
                 if status >= 200
                     && scanned.cseq_method == Method::Invite
-                    && path.remote == call.caller =>
+                    && flow.remote == call.caller =>
             {
                 call.decided.get_or_insert((status, now));
             }
@@ -113,19 +113,19 @@ impl Observer {
         }
     }
 
-    fn invite(&mut self, arrived: Timestamp, path: &Path, scanned: &Scan<'_>, uri: &[u8]) {
+    fn invite(&mut self, arrived: Timestamp, flow: &Flow, scanned: &Scan<'_>, uri: &[u8]) {
         if let Some(call) = self.call(scanned) {
             // A request that was looped back to us is no repetition.
-            call.repeated += u32::from(path.remote == call.caller);
+            call.repeated += u32::from(flow.remote == call.caller);
             return;
         }
         self.by_id.insert(scanned.call_id.into(), self.calls.len());
         let first = || String::from_utf8_lossy(uri).into_owned();
-        self.uris.entry(path.remote).or_insert_with(first);
+        self.uris.entry(flow.remote).or_insert_with(first);
         self.calls.push(Call {
             arrived,
-            caller: path.remote,
-            local: path.local,
+            caller: flow.remote,
+            local: flow.local,
             repeated: 0,
             forwarded: None,
             rang: false,
@@ -147,7 +147,7 @@ impl Log for Observer {
     }
 
     fn sent(&mut self, now: Timestamp, transmit: &Transmit) {
-        self.see_sent(now, transmit.path, &transmit.bytes);
+        self.see_sent(now, transmit.flow, &transmit.bytes);
     }
 }
 
@@ -178,13 +178,13 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    fn path(remote: &str) -> Path {
-        Path::udp(PROXY.parse().unwrap(), remote.parse().unwrap())
+    fn flow(remote: &str) -> Flow {
+        Flow::udp(PROXY.parse().unwrap(), remote.parse().unwrap())
     }
 
     fn arrives(observer: &mut Observer, at: u64, from: &str, text: &str) {
         // Read a millisecond later.
-        let input = Input::Offer(ms(at), path(from), text.as_bytes(), 0);
+        let input = Input::Offer(ms(at), flow(from), text.as_bytes(), 0);
         observer.see(&Entry { now: ms(at + 1), input });
     }
 
@@ -192,13 +192,13 @@ mod tests {
     fn a_call_is_followed_from_its_invite_to_its_bye() {
         let mut observer = Observer::default();
         arrives(&mut observer, 10, CALLER, &invite(""));
-        observer.see_sent(ms(12), path(CALLER), response(100).as_bytes());
-        observer.see_sent(ms(12), path(CALLEE), invite("").as_bytes());
+        observer.see_sent(ms(12), flow(CALLER), response(100).as_bytes());
+        observer.see_sent(ms(12), flow(CALLEE), invite("").as_bytes());
         arrives(&mut observer, 20, CALLER, &invite(""));
         arrives(&mut observer, 21, CALLEE, &response(180));
         arrives(&mut observer, 30, CALLEE, &response(200));
-        observer.see_sent(ms(33), path(CALLER), response(200).as_bytes());
-        observer.see_sent(ms(40), path(CALLER), response(200).as_bytes());
+        observer.see_sent(ms(33), flow(CALLER), response(200).as_bytes());
+        observer.see_sent(ms(40), flow(CALLER), response(200).as_bytes());
         arrives(&mut observer, 45, CALLER, &invite(";tag=2"));
         arrives(&mut observer, 50, CALLER, &message("BYE sip:b@h SIP/2.0", "BYE", ";tag=2"));
         let [call] = observer.calls() else { panic!("{:?}", observer.calls()) };
@@ -224,14 +224,14 @@ mod tests {
     fn a_call_is_refused_if_nobody_was_asked() {
         let mut observer = Observer::default();
         arrives(&mut observer, 10, CALLER, &invite(""));
-        observer.see_sent(ms(11), path(CALLER), response(503).as_bytes());
+        observer.see_sent(ms(11), flow(CALLER), response(503).as_bytes());
         assert!(observer.calls()[0].is_refused());
         assert_eq!(observer.calls()[0].setup(), None);
         let mut busy = Observer::default();
         arrives(&mut busy, 10, CALLER, &invite(""));
-        busy.see_sent(ms(11), path(CALLEE), invite("").as_bytes());
+        busy.see_sent(ms(11), flow(CALLEE), invite("").as_bytes());
         arrives(&mut busy, 12, CALLEE, &response(486));
-        busy.see_sent(ms(13), path(CALLER), response(486).as_bytes());
+        busy.see_sent(ms(13), flow(CALLER), response(486).as_bytes());
         assert!(!busy.calls()[0].is_refused());
     }
 
@@ -252,7 +252,7 @@ mod tests {
         arrives(&mut observer, 1, CALLER, "x");
         arrives(&mut observer, 1, CALLEE, &response(200));
         arrives(&mut observer, 1, CALLER, &invite(";tag=2"));
-        observer.see_sent(ms(2), path(CALLER), response(481).as_bytes());
+        observer.see_sent(ms(2), flow(CALLER), response(481).as_bytes());
         assert!(observer.calls().is_empty());
     }
 }

@@ -216,7 +216,7 @@ fn median(times: impl Iterator<Item = Duration>) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_world::{Entry, Input, Path};
+    use tidegate_world::{Entry, Flow, Input};
 
     use super::*;
 
@@ -241,12 +241,12 @@ mod tests {
     fn seen(passing: &[(u64, bool, &str, String)]) -> Observer {
         let mut observer = Observer::default();
         for (at, comes, remote, text) in passing {
-            let path = Path::udp(PROXY.parse().unwrap(), remote.parse().unwrap());
+            let flow = Flow::udp(PROXY.parse().unwrap(), remote.parse().unwrap());
             if *comes {
-                let input = Input::Offer(ms(*at), path, text.as_bytes(), 0);
+                let input = Input::Offer(ms(*at), flow, text.as_bytes(), 0);
                 observer.see(&Entry { now: ms(*at), input });
             } else {
-                observer.see_sent(ms(*at), path, text.as_bytes());
+                observer.see_sent(ms(*at), flow, text.as_bytes());
             }
         }
         observer

@@ -2,7 +2,7 @@
 
 use tidegate_agent::Answerer;
 use tidegate_sip::{Message, Method, Reply, reason, write_reply};
-use tidegate_world::{Core, Path, Pool, Received, Timestamp, Transmit, delegate};
+use tidegate_world::{Core, Flow, Pool, Received, Timestamp, Transmit, delegate};
 
 use std::collections::VecDeque;
 
@@ -37,13 +37,13 @@ impl Exchange {
             to_tag.iter().copied().filter(u8::is_ascii_alphanumeric).take(32).collect();
         let wait: &[(&str, &[u8])] = &[("Retry-After", b"3600")];
         let headers = if status == 503 { wait } else { &[] };
-        let source = Some(received.path.remote);
+        let source = Some(received.flow.remote);
         let to_tag = Some(&*to_tag);
         let reply = Reply { status, reason: reason(status), to_tag, source, headers };
         let mut bytes = self.pool.take();
         if write_reply(request, &reply, &mut bytes).is_ok() {
-            let path = Path::udp(received.path.local, received.path.remote);
-            self.out.push_back(Transmit { path, bytes });
+            let flow = Flow::udp(received.flow.local, received.flow.remote);
+            self.out.push_back(Transmit { flow, bytes });
         }
     }
 }

@@ -8,7 +8,7 @@ use tidegate_server::assembly::Server;
 use tidegate_sim::check::{Checkers, Report};
 use tidegate_sim::fault::Plan;
 use tidegate_sim::{Fault, Network, NodeId, Summary, Trace};
-use tidegate_world::{Cause, Failure, Path, Seed, Timestamp};
+use tidegate_world::{Cause, Failure, Flow, Seed, Timestamp};
 
 use super::absence::orders;
 use super::configuration::text;
@@ -333,7 +333,7 @@ fn told(world: &World) -> Vec<(Timestamp, usize, Told)> {
             let [local, remote] =
                 [Place::Proxy(door), behind[n as usize % behind.len()]].map(address);
             // Whoever forges it has seen nothing that the proxy has sent.
-            let failure = Failure::new(Path::udp(local, remote), Cause::Refused, b"");
+            let failure = Failure::new(Flow::udp(local, remote), Cause::Refused, b"");
             (stranger.due(n), door, Told::Failure(failure))
         })
     });

@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidegate_sim::{NodeId, Tap};
 use tidegate_world::{
-    Core, Failure, Path, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit,
+    Core, Failure, Flow, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit,
 };
 
 use forgery::{Request, Text};
@@ -156,7 +156,7 @@ impl Wiretap {
 }
 
 impl Tap for Wiretap {
-    fn sent(&mut self, _: Timestamp, from: NodeId, _: Path, bytes: &[u8]) {
+    fn sent(&mut self, _: Timestamp, from: NodeId, _: Flow, bytes: &[u8]) {
         if !self.listens || from.index() >= self.below {
             return;
         }
@@ -254,8 +254,8 @@ impl Hostile {
     }
 
     fn send(&mut self, source: SocketAddr, text: &[u8]) {
-        let path = Path::udp(source, self.target);
-        self.out.push_back(Transmit { path, bytes: self.pool.copy(text) });
+        let flow = Flow::udp(source, self.target);
+        self.out.push_back(Transmit { flow, bytes: self.pool.copy(text) });
     }
 }
 

@@ -40,23 +40,23 @@ impl Core for Disguise {
         if text.starts_with("INVITE sip:closed@") {
             let text = text.replace("sip:closed@", &number(self.count));
             received.bytes = self.pool.copy(text.as_bytes());
-            self.stranger = Some(received.path.remote);
-            received.path.remote.set_ip(address(self.count).into());
+            self.stranger = Some(received.flow.remote);
+            received.flow.remote.set_ip(address(self.count).into());
             self.count += 1;
         }
         self.proxy.offer(now, received);
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
-        let Transmit { mut path, bytes } = self.proxy.poll_transmit()?;
+        let Transmit { mut flow, bytes } = self.proxy.poll_transmit()?;
         let text = String::from_utf8(bytes.to_vec()).expect("agents write text");
         let shown = (0..NUMBERS).fold(text, |text, n| text.replace(&number(n), "sip:closed@"));
         if let Some(stranger) = self.stranger
-            && (0..ADDRESSES).any(|n| path.remote.ip() == address(n))
+            && (0..ADDRESSES).any(|n| flow.remote.ip() == address(n))
         {
-            path.remote = stranger;
+            flow.remote = stranger;
         }
-        Some(Transmit { path, bytes: self.pool.copy(shown.as_bytes()) })
+        Some(Transmit { flow, bytes: self.pool.copy(shown.as_bytes()) })
     }
 
     delegate!(self.proxy, but offer, poll_transmit);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_balance::{Policy, Pool as Backends};
 use tidegate_proxy::{Listener, Mode, PoolSettings, Proxy, Secret, Settings};
-use tidegate_world::{Core, Path, Pool, Received, Timestamp, Transmit};
+use tidegate_world::{Core, Flow, Pool, Received, Timestamp, Transmit};
 
 /// The messages of a call, in their order.
 pub const KINDS: [&str; 6] = ["INVITE", "180", "200 (INVITE)", "ACK", "BYE", "200 (BYE)"];
@@ -77,7 +77,7 @@ impl Bench {
             4 => (CALLER, request("BYE", call, 2, tag, "")),
             _ => (BACKEND, response(&self.forwarded, "200 OK")),
         };
-        Received::new(self.now, Path::udp(PROXY, from), self.pool.copy(text.as_bytes()))
+        Received::new(self.now, Flow::udp(PROXY, from), self.pool.copy(text.as_bytes()))
     }
 
     /// One message in; what the proxy sends goes nowhere, but the last of it is returned.

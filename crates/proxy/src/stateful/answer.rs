@@ -130,7 +130,7 @@ impl Endpoint {
         let now = at.now;
         let status = passage.status;
         let is_invite = context.method == Method::Invite;
-        if status == 503 && self.has_sent(&context.branches[index], answer.received.path.remote) {
+        if status == 503 && self.has_sent(&context.branches[index], answer.received.flow.remote) {
             let parties = self.parties_of(context, live);
             let (branch, pending) = (&context.branches[index], &mut live.pending[index]);
             self.note_refused(now, branch, pending, parties, &answer.received.bytes);

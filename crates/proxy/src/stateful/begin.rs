@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_sip::{Message, Method, Reply, reply_target, write_reply};
 use tidegate_transaction::{Client, Key, Server};
-use tidegate_world::{Buffer, Path, Received, Timestamp, Transmit};
+use tidegate_world::{Buffer, Flow, Received, Timestamp, Transmit};
 
 use crate::amplification::Budget;
 use crate::branch::BranchText;
@@ -40,7 +40,7 @@ impl Endpoint {
         request: &Request<'_>,
         hop: Hop,
     ) -> Result<(), Instead> {
-        let ingress = self.addresses().listener_at(received.path.local);
+        let ingress = self.addresses().listener_at(received.flow.local);
         let onward = self.onward(now, ingress, &hop)?;
         let breadth = self.breadth(request)?;
         let groups = self.fork_groups(now, &hop, breadth)?;
@@ -51,18 +51,18 @@ impl Endpoint {
         if request.essentials.to_tag.is_none() && self.transactions().is_full_for_new() {
             return Err(self.transactions_full());
         }
-        let share = self.transactions().is_scarce().then(|| self.share_of(&received.path));
+        let share = self.transactions().is_scarce().then(|| self.share_of(&received.flow));
         let share = share.flatten();
         let inserted = self.transactions_mut().insert(now, key, share);
         let context = inserted.map_err(|_| self.transactions_full())?;
         let at = At { now, context };
-        let target = reply_target(&request.essentials.via, received.path.remote);
+        let target = reply_target(&request.essentials.via, received.flow.remote);
         let is_invite = request.method == Method::Invite;
         let mut context = Box::new(Context {
             server: if is_invite { Server::invite() } else { Server::other() },
             identity: request.identity,
             method: request.method,
-            back: Path { remote: target, ..received.path },
+            back: Flow { remote: target, ..received.flow },
             call: hop.call,
             branches: SmallVec::new(),
             budget: Budget::default(),
@@ -80,7 +80,7 @@ impl Endpoint {
             pending: SmallVec::new(),
             choice: hop.choice,
             has_priority: request.has_priority,
-            source: received.path.remote.ip(),
+            source: received.flow.remote.ip(),
             is_refused: false,
             trying: (!is_invite).then(|| now + self.transactions().timing.until_t2()),
             groups,
@@ -243,7 +243,7 @@ impl Endpoint {
             && self.may_respond(now, context, 100, bytes.len())
         {
             self.counters.count_reply(100, ReplyReason::None);
-            self.transmit(Transmit { path: context.back, bytes });
+            self.transmit(Transmit { flow: context.back, bytes });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use tidegate_sip::{Message, Method, reply_target};
 use tidegate_transaction::OtherClient;
-use tidegate_world::{Path, Received, Transmit};
+use tidegate_world::{Flow, Received, Transmit};
 
 use crate::endpoint::Endpoint;
 use crate::rejection_reason::ReplyReason;
@@ -19,10 +19,10 @@ impl Endpoint {
         // SHOULD be the same."
         let Ok(via) = message.top_via() else { return };
         let Some(mut context) = self.transactions_mut().lend(at.context) else { return };
-        let back = Path { remote: reply_target(&via, received.path.remote), ..received.path };
+        let back = Flow { remote: reply_target(&via, received.flow.remote), ..received.flow };
         if let Some(bytes) = self.write_own(message, &back, context.identity, 200) {
             self.counters.count_reply(200, ReplyReason::None);
-            self.transmit(Transmit { path: back, bytes });
+            self.transmit(Transmit { flow: back, bytes });
         }
         // "If it has [sent a final response], the CANCEL request has no effect on the processing of
         // the original request", and "no impact on the processing of transactions with any other

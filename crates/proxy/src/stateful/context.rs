@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use smallvec::SmallVec;
 use tidegate_sip::Method;
 use tidegate_transaction::{Client, Handle, OtherClient, Server};
-use tidegate_world::{Path, Timestamp};
+use tidegate_world::{Flow, Timestamp};
 
 use crate::amplification::Budget;
 use crate::calls::{CallRef, Member};
@@ -23,7 +23,7 @@ pub(crate) struct Context {
     pub(crate) identity: u64,
     pub(crate) method: Method,
     /// Where responses leave, and where they go.
-    pub(crate) back: Path,
+    pub(crate) back: Flow,
     pub(crate) call: CallRef,
     pub(crate) branches: SmallVec<[Branch; 1]>,
     /// Whether it goes to a back end, and not from one.

@@ -74,7 +74,7 @@ impl Endpoint {
         if essentials.to_tag.is_some() {
             return NONE;
         }
-        let origin = match self.addresses().origin(&received.path) {
+        let origin = match self.addresses().origin(&received.flow) {
             Origin::Stranger => [0; 5],
             Origin::Trusted => [1; 5],
             Origin::Member(Member { pool, backend }) => {

@@ -72,7 +72,7 @@ impl Endpoint {
         let Some(last) = context.last.as_ref().filter(|_| context.server.awaits_ack()) else {
             return false;
         };
-        if received.path.remote.ip() != context.back.remote.ip()
+        if received.flow.remote.ip() != context.back.remote.ip()
             || self.is_verified(now, &context.back)
         {
             return false;

@@ -2,7 +2,7 @@
 
 use tidegate_sip::{Message, Method, Passage, Reply, reason, write_reply};
 use tidegate_transaction::Dispatch;
-use tidegate_world::{Buffer, Path, Timestamp, Transmit};
+use tidegate_world::{Buffer, Flow, Timestamp, Transmit};
 
 use crate::calls::{Answer, Evidence, Member, Transaction};
 use crate::endpoint::Endpoint;
@@ -40,7 +40,7 @@ impl Endpoint {
         let bytes = self.pool().copy(last);
         if self.may_respond(now, context, status, bytes.len()) {
             self.counters.responses_resent.add(1);
-            self.transmit(Transmit { path: context.back, bytes });
+            self.transmit(Transmit { flow: context.back, bytes });
         }
     }
 
@@ -61,7 +61,7 @@ impl Endpoint {
                 return;
             }
             self.counters.responses_forwarded.add(1);
-            self.transmit(Transmit { path: context.back, bytes });
+            self.transmit(Transmit { flow: context.back, bytes });
         }
     }
 
@@ -97,7 +97,7 @@ impl Endpoint {
             return;
         }
         self.counters.responses_forwarded.add(1);
-        self.transmit(Transmit { path: context.back, bytes });
+        self.transmit(Transmit { flow: context.back, bytes });
     }
 
     /// Sends the final response of a request, but for a 2xx to an INVITE. It has this status, and the
@@ -125,7 +125,7 @@ impl Endpoint {
         context.last = Some(bytes[..].into());
         // The first one is owed, whatever it is.
         context.budget.on_sent(status, bytes.len());
-        self.transmit(Transmit { path: context.back, bytes });
+        self.transmit(Transmit { flow: context.back, bytes });
     }
 
     /// Once no branch is left that could bring something better, the next group of a fork has
@@ -193,7 +193,7 @@ impl Endpoint {
     pub(crate) fn write_own(
         &self,
         message: &Message<'_>,
-        back: &Path,
+        back: &Flow,
         identity: u64,
         status: u16,
     ) -> Option<Buffer> {

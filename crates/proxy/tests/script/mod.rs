@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Choice, Counters, Listener, Mode, PoolSettings, Proxy, Secret, Settings};
-use tidegate_world::{Cause, Core, Failure, Path, Pool, Received, Timestamp};
+use tidegate_world::{Cause, Core, Failure, Flow, Pool, Received, Timestamp};
 
 pub const PROXY: &str = "192.0.2.1:5060";
 pub const CALLER: &str = "198.51.100.7:5060";
@@ -175,8 +175,8 @@ impl Script {
     }
 
     pub fn offer_at(&mut self, local: &str, from: &str, bytes: &[u8], crossed: u8) {
-        let path = Path::udp(address(local), address(from));
-        let mut received = Received::new(self.now, path, self.pool.copy(bytes));
+        let flow = Flow::udp(address(local), address(from));
+        let mut received = Received::new(self.now, flow, self.pool.copy(bytes));
         received.crossed = crossed;
         self.proxy.offer(self.now, received);
     }
@@ -198,11 +198,11 @@ impl Script {
         let (hides, questions) = (self.hides_probes, &mut self.questions);
         sent.for_each(|t| {
             let text = String::from_utf8(t.bytes.to_vec()).unwrap();
-            let sent = Sent { from: t.path.local, to: t.path.remote, text };
+            let sent = Sent { from: t.flow.local, to: t.flow.remote, text };
             if hides && is_probe(&sent) {
                 questions.push(sent);
             } else {
-                last.insert(t.path.remote.to_string(), sent.text.clone());
+                last.insert(t.flow.remote.to_string(), sent.text.clone());
                 carried.push(sent);
             }
         });
@@ -279,8 +279,8 @@ impl Script {
 
     /// A report comes that nobody listens at `backend`, and quotes this.
     pub fn refused_quoting(&mut self, backend: &str, quote: &[u8]) {
-        let path = Path::udp(address(PROXY), address(backend));
-        self.proxy.on_failed(self.now, Failure::new(path, Cause::Refused, quote));
+        let flow = Flow::udp(address(PROXY), address(backend));
+        self.proxy.on_failed(self.now, Failure::new(flow, Cause::Refused, quote));
     }
 }
 

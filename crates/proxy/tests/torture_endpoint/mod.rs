@@ -23,7 +23,7 @@ use tidegate_control::registry;
 use tidegate_proxy::{
     Choice, Counters, Listener, Mode, PoolSettings, Proxy, Queueing, Secret, Settings,
 };
-use tidegate_world::{Cause, Core, Failure, Load, Path, Pool, Received, Timestamp};
+use tidegate_world::{Cause, Core, Failure, Flow, Load, Pool, Received, Timestamp};
 
 /// Where the proxy listens.
 pub const LISTENERS: [&str; 2] = ["192.0.2.1:5060", "[2001:db8::10]:5060"];
@@ -198,10 +198,10 @@ impl World {
                 let remote = self.source(input);
                 let causes = [Cause::Refused, Cause::Unreachable, Cause::TooLarge, Cause::Other];
                 let cause = causes[input.below(causes.len())];
-                let path = Path::udp(local_for(remote), remote);
+                let flow = Flow::udp(local_for(remote), remote);
                 let quote =
                     input.pick(&self.sent).map(|(_, text)| text.to_vec()).unwrap_or_default();
-                self.proxy.on_failed(self.now, Failure::new(path, cause, &quote));
+                self.proxy.on_failed(self.now, Failure::new(flow, cause, &quote));
                 self.drain(Step::Other);
             }
             _ => {
@@ -233,8 +233,8 @@ impl World {
     fn offer(&mut self, from: SocketAddr, bytes: Vec<u8>) {
         self.narrate("from", from, &bytes);
         self.ledger.received(from, &bytes);
-        let path = Path::udp(local_for(from), from);
-        let received = Received::new(self.now, path, self.pool.copy(&bytes));
+        let flow = Flow::udp(local_for(from), from);
+        let received = Received::new(self.now, flow, self.pool.copy(&bytes));
         remember(&mut self.offered, (from, bytes));
         self.proxy.offer(self.now, received);
         self.drain(Step::One);
@@ -251,7 +251,7 @@ impl World {
         let mut count = 0;
         while let Some(transmit) = self.proxy.poll_transmit() {
             count += 1;
-            let (to, bytes) = (transmit.path.remote, transmit.bytes.to_vec());
+            let (to, bytes) = (transmit.flow.remote, transmit.bytes.to_vec());
             self.narrate("to", to, &bytes);
             self.ledger.sent(self.now, to, &bytes);
             remember(&mut self.sent, (to, bytes));

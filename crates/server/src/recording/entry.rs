@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 use tidegate_world::{
-    ADDRESSES_MAX, Answer, Cause, Entry, Failure, Input, LARGE, Load, ORDER_MAX, Path, QUOTE_MAX,
+    ADDRESSES_MAX, Answer, Cause, Entry, Failure, Flow, Input, LARGE, Load, ORDER_MAX, QUOTE_MAX,
     QueryId, Timestamp, Transmit, Transport,
 };
 
@@ -24,18 +24,18 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
         put_time(out, *now);
     };
     match input {
-        Input::Offer(arrived, path, bytes, crossed) => {
+        Input::Offer(arrived, flow, bytes, crossed) => {
             begin(OFFER);
             put_time(out, *arrived);
             out.push(*crossed);
-            put_path(out, *path);
+            put_flow(out, *flow);
             put_bytes(out, bytes);
         }
         Input::Serve => begin(SERVE),
         Input::Timeout => begin(TIMEOUT),
-        Input::Failed(Failure { path, cause, quote }) => {
+        Input::Failed(Failure { flow, cause, quote }) => {
             begin(FAILED);
-            put_path(out, *path);
+            put_flow(out, *flow);
             out.push(match cause {
                 Cause::Refused => 0,
                 Cause::Unreachable => 1,
@@ -68,9 +68,9 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
 }
 
 /// Appends a packet that was sent after an input at `now`.
-pub(super) fn put_sent(out: &mut Vec<u8>, now: Timestamp, Transmit { path, bytes }: &Transmit) {
+pub(super) fn put_sent(out: &mut Vec<u8>, now: Timestamp, Transmit { flow, bytes }: &Transmit) {
     put_time(out, now);
-    put_path(out, *path);
+    put_flow(out, *flow);
     put_bytes(out, bytes);
 }
 
@@ -82,12 +82,12 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
         OFFER => {
             let arrived = take_time(rest)?;
             let crossed = take_u8(rest)?;
-            Input::Offer(arrived, take_path(rest)?, take_bytes(rest, LARGE)?, crossed)
+            Input::Offer(arrived, take_flow(rest)?, take_bytes(rest, LARGE)?, crossed)
         }
         SERVE => Input::Serve,
         TIMEOUT => Input::Timeout,
         FAILED => {
-            let path = take_path(rest)?;
+            let flow = take_flow(rest)?;
             let cause = match take_u8(rest)? {
                 0 => Cause::Refused,
                 1 => Cause::Unreachable,
@@ -96,7 +96,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
                 _ => return None,
             };
             let quote = take_bytes(rest, QUOTE_MAX)?;
-            Input::Failed(Failure { path, cause, quote: quote.into() })
+            Input::Failed(Failure { flow, cause, quote: quote.into() })
         }
         LOAD => {
             let mut time = || take_time(rest).map(|at| Duration::from_nanos(at.as_nanos()));
@@ -121,7 +121,7 @@ fn put_time(out: &mut Vec<u8>, at: Timestamp) {
     out.extend(at.as_nanos().to_le_bytes());
 }
 
-fn put_path(out: &mut Vec<u8>, Path { transport, local, remote }: Path) {
+fn put_flow(out: &mut Vec<u8>, Flow { transport, local, remote }: Flow) {
     out.push(match transport {
         Transport::Udp => 0,
     });
@@ -195,9 +195,9 @@ fn take_time(rest: &mut &[u8]) -> Option<Timestamp> {
     take_array(rest).map(u64::from_le_bytes).map(Timestamp::from_nanos)
 }
 
-fn take_path(rest: &mut &[u8]) -> Option<Path> {
+fn take_flow(rest: &mut &[u8]) -> Option<Flow> {
     let 0 = take_u8(rest)? else { return None };
-    Some(Path::udp(take_address(rest)?, take_address(rest)?))
+    Some(Flow::udp(take_address(rest)?, take_address(rest)?))
 }
 
 fn take_address(rest: &mut &[u8]) -> Option<SocketAddr> {
@@ -259,8 +259,8 @@ mod tests {
         ]
     }
 
-    fn path() -> impl Strategy<Value = Path> {
-        (address(), address()).prop_map(|(local, remote)| Path::udp(local, remote))
+    fn flow() -> impl Strategy<Value = Flow> {
+        (address(), address()).prop_map(|(local, remote)| Flow::udp(local, remote))
     }
 
     fn cause() -> impl Strategy<Value = Cause> {
@@ -291,8 +291,8 @@ mod tests {
     }
 
     fn input() -> impl Strategy<Value = Input> {
-        let offer = |(at, path, bytes, crossed)| {
-            Input::Offer(Timestamp::from_nanos(at), path, bytes, crossed)
+        let offer = |(at, flow, bytes, crossed)| {
+            Input::Offer(Timestamp::from_nanos(at), flow, bytes, crossed)
         };
         let load = |(busy, cpu, socket_fill, filtered, overflow): (u64, u64, u16, u64, u64)| {
             let [busy, cpu] = [busy, cpu].map(Duration::from_nanos);
@@ -300,12 +300,12 @@ mod tests {
             Input::Load(Load { busy, cpu, socket_fill, filtered, overflow })
         };
         prop_oneof![
-            (any::<u64>(), path(), prop::collection::vec(any::<u8>(), 0..3000), any::<u8>())
+            (any::<u64>(), flow(), prop::collection::vec(any::<u8>(), 0..3000), any::<u8>())
                 .prop_map(offer),
             Just(Input::Serve),
             Just(Input::Timeout),
-            (path(), cause(), prop::collection::vec(any::<u8>(), 0..=QUOTE_MAX))
-                .prop_map(|(path, cause, quote)| Input::Failed(Failure::new(path, cause, &quote))),
+            (flow(), cause(), prop::collection::vec(any::<u8>(), 0..=QUOTE_MAX))
+                .prop_map(|(flow, cause, quote)| Input::Failed(Failure::new(flow, cause, &quote))),
             any::<(u64, u64, u16, u64, u64)>().prop_map(load),
             prop::collection::vec(any::<u8>(), 0..300).prop_map(Input::Order),
             (any::<u64>(), answer()).prop_map(|(id, answer)| Input::Answer(QueryId(id), answer)),
@@ -315,8 +315,8 @@ mod tests {
 
     fn borrowed(Entry { now, input }: &Entry) -> Entry<&[u8]> {
         let input = match input {
-            Input::Offer(arrived, path, bytes, crossed) => {
-                Input::Offer(*arrived, *path, &bytes[..], *crossed)
+            Input::Offer(arrived, flow, bytes, crossed) => {
+                Input::Offer(*arrived, *flow, &bytes[..], *crossed)
             }
             Input::Serve => Input::Serve,
             Input::Timeout => Input::Timeout,

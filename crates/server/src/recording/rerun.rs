@@ -1,6 +1,6 @@
 //! Playing a recording back, and comparing what comes of it.
 
-use tidegate_world::{Core, Entry, Input, Path, Pool, Timestamp};
+use tidegate_world::{Core, Entry, Flow, Input, Pool, Timestamp};
 
 use super::Unreadable;
 use super::block::fingerprint;
@@ -88,7 +88,7 @@ pub enum Passing<'b> {
     /// An input.
     In(Entry<&'b [u8]>),
     /// A packet that it wants sent: the time of the input before, where to, what.
-    Out(Timestamp, Path, &'b [u8]),
+    Out(Timestamp, Flow, &'b [u8]),
 }
 
 impl Recording {
@@ -117,7 +117,7 @@ impl Recording {
                 see(Passing::In(entry.clone()));
                 entry.give(core, pool);
                 while let Some(transmit) = core.poll_transmit() {
-                    see(Passing::Out(now, transmit.path, &transmit.bytes));
+                    see(Passing::Out(now, transmit.flow, &transmit.bytes));
                     draft.note_sent(now, &transmit);
                 }
                 // There are no other shards.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 use tidegate_proxy::{Base, EgressRoute, Secret, TokenKey, TokenKeys};
 use tidegate_world::{
-    Core, Entry, Failure, Input, Log, Path, Pool, Received, Seed, Timestamp, Transmit,
+    Core, Entry, Failure, Flow, Input, Log, Pool, Received, Seed, Timestamp, Transmit,
 };
 
 use super::block::{HEADER, Header};
@@ -34,7 +34,7 @@ impl Core for Answering {
     fn offer(&mut self, _: Timestamp, received: Received) {
         self.salt += received.bytes.len() as u64;
         let bytes = self.pool.copy(&self.salt.to_be_bytes());
-        self.out.push_back(Transmit { path: received.path, bytes });
+        self.out.push_back(Transmit { flow: received.flow, bytes });
     }
     fn serve(&mut self, _: Timestamp) -> bool {
         false
@@ -76,8 +76,8 @@ fn head() -> Head {
     }
 }
 
-fn path() -> Path {
-    Path::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap())
+fn flow() -> Flow {
+    Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap())
 }
 
 /// A recording of `inputs` datagrams of `len` bytes, each a tenth of a millisecond after the
@@ -90,7 +90,7 @@ fn record(inputs: u64, len: usize) -> (TempDir, PathBuf) {
     let pool = Pool::new();
     for i in 0..inputs / 2 {
         let now = Timestamp::from_nanos(i * 100_000);
-        core.offer(now, Received::new(now, path(), pool.copy(&vec![i as u8; len])));
+        core.offer(now, Received::new(now, flow(), pool.copy(&vec![i as u8; len])));
         while core.poll_transmit().is_some() {}
         core.handle_timeout(now);
         // Slower than any disk.

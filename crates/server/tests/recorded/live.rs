@@ -9,11 +9,11 @@ use tidegate_balance::{Policy, Pool as Backends};
 use tidegate_control::registry;
 use tidegate_io::{Clock, Crossings, Drive, Group, Limits, Listen, Shard, Stop, open};
 use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
-use tidegate_world::{Core, Entry, Memory, Path, Pool, Recorder, Seed, Transmit, delegate};
+use tidegate_world::{Core, Entry, Flow, Memory, Pool, Recorder, Seed, Transmit, delegate};
 
 pub const CALLS: u32 = 300;
 
-pub type Sent = Vec<(Path, Vec<u8>)>;
+pub type Sent = Vec<(Flow, Vec<u8>)>;
 
 /// A core whose outputs are noted as the driver takes them.
 struct Tapped<C> {
@@ -30,7 +30,7 @@ impl<C: Core> Core for Tapped<C> {
             (self.taken)(&self.core, &self.stop);
             return None;
         };
-        self.sent.push((transmit.path, transmit.bytes.to_vec()));
+        self.sent.push((transmit.flow, transmit.bytes.to_vec()));
         Some(transmit)
     }
 

@@ -87,11 +87,11 @@ impl Machine for Script {
             };
             // Each kind has a socket of its own.
             let next = self.arrivals.iter().position(is_next);
-            let Some(Arrival { at, path, bytes }) = next.and_then(|i| self.arrivals.remove(i))
+            let Some(Arrival { at, flow, bytes }) = next.and_then(|i| self.arrivals.remove(i))
             else {
                 return Ok(taken);
             };
-            let received = Received::new(at, path, self.pool.copy(&bytes));
+            let received = Received::new(at, flow, self.pool.copy(&bytes));
             offer(&mut self.posted, self.now, received);
         }
         Ok(limit)
@@ -112,7 +112,7 @@ impl Machine for Script {
 
     fn flush(&mut self) {
         let now = self.now;
-        self.sent.extend(self.posted.0.drain(..).map(|t| (now, t.path, t.bytes.to_vec())));
+        self.sent.extend(self.posted.0.drain(..).map(|t| (now, t.flow, t.bytes.to_vec())));
     }
 
     fn failures(&self) -> usize {

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use tidegate_proxy::Proxy;
 use tidegate_sim::{Host, HostSettings, Link, Network, NodeId, Tap};
-use tidegate_world::{Core, Failure, Path, Pool, Received, Seed, Timestamp, Transmit};
+use tidegate_world::{Core, Failure, Flow, Pool, Received, Seed, Timestamp, Transmit};
 
 use super::{Arrival, Place, Timed};
 
 /// Gives the arrivals to `proxy`, and asks it to stop at `end`. Returns what it sent.
 pub fn run(proxy: Proxy, place: Place, arrivals: &[Arrival], end: Timestamp) -> Timed {
-    let mut peers: Vec<_> = arrivals.iter().map(|arrival| arrival.path.remote).collect();
+    let mut peers: Vec<_> = arrivals.iter().map(|arrival| arrival.flow.remote).collect();
     peers.extend(place.backends);
     peers.sort_unstable();
     peers.dedup();
@@ -39,9 +39,9 @@ struct Sent {
 }
 
 impl Tap for Sent {
-    fn sent(&mut self, now: Timestamp, from: NodeId, path: Path, bytes: &[u8]) {
+    fn sent(&mut self, now: Timestamp, from: NodeId, flow: Flow, bytes: &[u8]) {
         if self.of == Some(from) {
-            self.packets.push((now, path, bytes.to_vec()));
+            self.packets.push((now, flow, bytes.to_vec()));
         }
     }
 }
@@ -61,11 +61,11 @@ impl Core for Player {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        while let Some(Arrival { path, bytes, .. }) =
+        while let Some(Arrival { flow, bytes, .. }) =
             self.arrivals.pop_front_if(|arrival| arrival.at <= now)
         {
-            let path = Path { local: path.remote, remote: path.local, ..path };
-            self.due.push_back(Transmit { path, bytes: self.pool.copy(&bytes) });
+            let flow = Flow { local: flow.remote, remote: flow.local, ..flow };
+            self.due.push_back(Transmit { flow, bytes: self.pool.copy(&bytes) });
         }
     }
 

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_sip::Method;
-use tidegate_world::{Path, Timestamp};
+use tidegate_world::{Flow, Timestamp};
 
 use super::Findings;
 use super::books::{Book, ProxyBook};
@@ -48,9 +48,9 @@ pub(super) struct Conservation {
 }
 
 impl Conservation {
-    pub(super) fn on_sent(&mut self, now: Timestamp, from: NodeId, path: Path, bytes: &[u8]) {
+    pub(super) fn on_sent(&mut self, now: Timestamp, from: NodeId, flow: Flow, bytes: &[u8]) {
         self.tallies.entry(from).or_default().sent += 1;
-        if let Some(flight) = self.flights.entry(now, key(path, bytes)) {
+        if let Some(flight) = self.flights.entry(now, key(flow, bytes)) {
             flight.sent += 1;
         }
     }
@@ -67,28 +67,28 @@ impl Conservation {
         &mut self,
         now: Timestamp,
         to: NodeId,
-        path: Path,
+        flow: Flow,
         bytes: &[u8],
         found: &mut Findings,
     ) {
         self.tallies.entry(to).or_default().delivered += 1;
-        let path = Path { local: path.remote, remote: path.local, ..path };
-        self.end(now, path, bytes, found);
+        let flow = Flow { local: flow.remote, remote: flow.local, ..flow };
+        self.end(now, flow, bytes, found);
     }
 
     pub(super) fn on_lost(
         &mut self,
         now: Timestamp,
         _: Loss,
-        path: Path,
+        flow: Flow,
         bytes: &[u8],
         found: &mut Findings,
     ) {
-        self.end(now, path, bytes, found);
+        self.end(now, flow, bytes, found);
     }
 
-    fn end(&mut self, now: Timestamp, path: Path, bytes: &[u8], found: &mut Findings) {
-        let Some(flight) = self.flights.entry(now, key(path, bytes)) else { return };
+    fn end(&mut self, now: Timestamp, flow: Flow, bytes: &[u8], found: &mut Findings) {
+        let Some(flight) = self.flights.entry(now, key(flow, bytes)) else { return };
         flight.ended += 1;
         let what = match flight.sent {
             0 => "arrives that was never sent",
@@ -97,7 +97,7 @@ impl Conservation {
             }
             _ => return,
         };
-        found.report(NAME, None, format!("a packet from {} to {} {what}", path.local, path.remote));
+        found.report(NAME, None, format!("a packet from {} to {} {what}", flow.local, flow.remote));
     }
 
     /// The node's counters begin anew.
@@ -142,7 +142,7 @@ impl Conservation {
     }
 }
 
-fn key(path: Path, bytes: &[u8]) -> u64 {
-    let ends = format!("{} {}", path.local, path.remote);
+fn key(flow: Flow, bytes: &[u8]) -> u64 {
+    let ends = format!("{} {}", flow.local, flow.remote);
     hash(&[ends.as_bytes(), bytes])
 }

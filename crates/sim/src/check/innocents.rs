@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_sip::Method;
-use tidegate_world::{Path, Timestamp};
+use tidegate_world::{Flow, Timestamp};
 
 use super::front::Front;
 use super::lives::Lives;
@@ -91,7 +91,7 @@ impl Innocents {
         &mut self,
         now: Timestamp,
         why: Loss,
-        path: Path,
+        flow: Flow,
         bytes: &[u8],
         found: &mut Findings,
     ) {
@@ -104,7 +104,7 @@ impl Innocents {
             ends.into_iter().any(|tag| self.answered.get(now, (seen.call, tag)).is_some());
         if is_verified && seen.method != Method::Invite {
             let Seen { kind, method, cseq, .. } = seen;
-            let from = path.local;
+            let from = flow.local;
             let what =
                 format!("{kind:?} {method:?} {cseq} of a verified call from {from} is dropped");
             found.report(NAME, None, what);

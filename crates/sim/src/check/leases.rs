@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_world::Path;
+use tidegate_world::Flow;
 
 use super::Findings;
 use super::books::{Book, ProxyBook};
@@ -55,15 +55,15 @@ impl Leases {
         self.models.insert(node, Model::new(balancer));
     }
 
-    pub(super) fn on_sent(&mut self, seen: &Seen, path: Path) {
+    pub(super) fn on_sent(&mut self, seen: &Seen, flow: Flow) {
         if let Some(model) = self.models.get_mut(&seen.node) {
-            model.on_sent(seen, path.remote);
+            model.on_sent(seen, flow.remote);
         }
     }
 
-    pub(super) fn on_delivered(&mut self, seen: &Seen, path: Path) {
+    pub(super) fn on_delivered(&mut self, seen: &Seen, flow: Flow) {
         if let Some(model) = self.models.get_mut(&seen.node) {
-            model.on_delivered(seen, path.remote);
+            model.on_delivered(seen, flow.remote);
         }
     }
 

@@ -84,14 +84,14 @@ fn charge(payload: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_world::{Path, Pool};
+    use tidegate_world::{Flow, Pool};
 
     use super::*;
 
     fn datagram(bytes: usize) -> Received {
         let address = "127.0.0.1:1".parse().unwrap();
         let bytes = Pool::new().copy(&vec![b'x'; bytes]);
-        Received::new(Timestamp::ZERO, Path::udp(address, address), bytes)
+        Received::new(Timestamp::ZERO, Flow::udp(address, address), bytes)
     }
 
     #[test]

@@ -80,14 +80,14 @@ impl Buffers {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_world::{Path, Pool};
+    use tidegate_world::{Flow, Pool};
 
     use super::*;
 
     fn datagram(text: &str) -> Received {
         let address = "127.0.0.1:1".parse().unwrap();
         let bytes = Pool::new().copy(text.as_bytes());
-        Received::new(Timestamp::ZERO, Path::udp(address, address), bytes)
+        Received::new(Timestamp::ZERO, Flow::udp(address, address), bytes)
     }
 
     fn at(ns: u64) -> Timestamp {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_sim::{Host, HostSettings};
 use tidegate_world::{Core, Pool, Received, Timestamp};
 
-use crate::echo::{Echo, Seen, path, text};
+use crate::echo::{Echo, Seen, flow, text};
 
 /// What becomes of datagrams that arrive at given times.
 pub struct Run<'a> {
@@ -51,7 +51,7 @@ impl<'a> Run<'a> {
                 break;
             }
             while let Some((at, text)) = datagrams.next_if(|(at, _)| *at <= now) {
-                host.offer(now, Received::new(*at, path(), pool.copy(text.as_bytes())));
+                host.offer(now, Received::new(*at, flow(), pool.copy(text.as_bytes())));
                 drain(&mut host, now, &mut sent);
             }
             if host.poll_timeout().is_some_and(|due| due <= now) {

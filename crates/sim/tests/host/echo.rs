@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use tidegate_world::{
-    Core, Crossing, Failure, Load, Path, Pool, Received, Shedding, Timestamp, Transmit, Work,
+    Core, Crossing, Failure, Flow, Load, Pool, Received, Shedding, Timestamp, Transmit, Work,
 };
 
 /// An input, as the core saw it.
@@ -65,13 +65,13 @@ impl Echo {
     }
 
     fn send(&mut self, text: &str) {
-        self.out.push_back(Transmit { path: path(), bytes: self.pool.copy(text.as_bytes()) });
+        self.out.push_back(Transmit { flow: flow(), bytes: self.pool.copy(text.as_bytes()) });
     }
 }
 
-/// The path of packets that come to the core.
-pub fn path() -> Path {
-    Path::udp("127.0.0.1:2".parse().unwrap(), "127.0.0.1:1".parse().unwrap())
+/// The flow of packets that come to the core.
+pub fn flow() -> Flow {
+    Flow::udp("127.0.0.1:2".parse().unwrap(), "127.0.0.1:1".parse().unwrap())
 }
 
 pub fn text(bytes: &[u8]) -> String {

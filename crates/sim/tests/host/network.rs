@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_sim::{Host, HostSettings, Link, Network, Summary, Trace};
-use tidegate_world::{Core, Failure, Path, Pool, Received, Seed, Timestamp, Transmit};
+use tidegate_world::{Core, Failure, Flow, Pool, Received, Seed, Timestamp, Transmit};
 
 use crate::echo::Echo;
 use crate::{at, fifo};
@@ -43,8 +43,8 @@ impl Core for Source {
     fn on_drain(&mut self, _: Timestamp) {}
     fn poll_transmit(&mut self) -> Option<Transmit> {
         self.due = self.due.checked_sub(1)?;
-        let path = Path::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
-        Some(Transmit { path, bytes: self.pool.copy(self.text.as_bytes()) })
+        let flow = Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        Some(Transmit { flow, bytes: self.pool.copy(self.text.as_bytes()) })
     }
     fn poll_timeout(&self) -> Option<Timestamp> {
         (self.left > 0).then_some(self.next)

@@ -4,7 +4,7 @@ use tidegate_sim::{Host, HostSettings};
 use tidegate_world::{Cause, Core, Failure, Load, Pool, Received, Timestamp, Work};
 
 use crate::driver::{Run, drain};
-use crate::echo::{Echo, Seen, path};
+use crate::echo::{Echo, Seen, flow};
 use crate::{at, fifo, serving, span};
 
 fn datagrams(list: &[(u64, &str)]) -> Vec<(Timestamp, String)> {
@@ -20,7 +20,7 @@ fn served(text: &str) -> Seen {
 }
 
 fn received(us: u64, text: &str) -> Received {
-    Received::new(at(us), path(), Pool::new().copy(text.as_bytes()))
+    Received::new(at(us), flow(), Pool::new().copy(text.as_bytes()))
 }
 
 fn echo(timers: &[u64]) -> Echo {
@@ -147,7 +147,7 @@ fn failures_orders_and_the_end_reach_the_core_at_once_and_what_it_holds_is_not_l
     let mut sent = Vec::new();
     host.offer(at(0), received(0, "A 0"));
     host.offer(at(1), received(1, "B 0"));
-    host.on_failed(at(2), Failure::new(path(), Cause::Refused, b""));
+    host.on_failed(at(2), Failure::new(flow(), Cause::Refused, b""));
     host.on_order(at(3), b"faster");
     host.on_drain(at(3));
     drain(&mut host, at(3), &mut sent);

@@ -3,7 +3,7 @@
 use tidegate_sim::{Host, HostSettings};
 use tidegate_world::{Core, Pool, Received, Shedding, Timestamp};
 
-use crate::echo::{Echo, Seen, path};
+use crate::echo::{Echo, Seen, flow};
 use crate::{at, fifo};
 
 /// A host whose core wants this shed, and is told the load now.
@@ -21,12 +21,12 @@ fn invite(number: u32) -> String {
 }
 
 fn failure() -> tidegate_world::Failure {
-    tidegate_world::Failure::new(path(), tidegate_world::Cause::Other, b"")
+    tidegate_world::Failure::new(flow(), tidegate_world::Cause::Other, b"")
 }
 
 fn offer(host: &mut Host<Echo>, now: Timestamp, text: &str, crossed: u8) {
     let bytes = Pool::new().copy(text.as_bytes());
-    host.offer(now, Received { crossed, ..Received::new(now, path(), bytes) });
+    host.offer(now, Received { crossed, ..Received::new(now, flow(), bytes) });
 }
 
 /// Texts that the core was offered.

@@ -10,7 +10,7 @@ use tidegate_agent::{Caller, CallerConfig, Load, Process};
 use tidegate_balance::Policy;
 use tidegate_proxy::{Counters, Mode, PoolSettings, Proxy};
 use tidegate_sip::{HeaderName, Message, Reply, reason, write_reply};
-use tidegate_world::{Core, Path, Pool, Received, Seed, Timestamp, Transmit};
+use tidegate_world::{Core, Flow, Pool, Received, Seed, Timestamp, Transmit};
 
 use super::topology::{CALLER, PROXY, address, backends, settings};
 
@@ -68,9 +68,9 @@ impl Line {
 
     pub fn tell(&mut self, remote: SocketAddr, bytes: &[u8]) {
         let now = self.now;
-        let path = Path::udp(address(PROXY), remote);
+        let flow = Flow::udp(address(PROXY), remote);
         self.sent.clear();
-        self.proxy.offer(now, Received::new(now, path, self.pool.copy(bytes)));
+        self.proxy.offer(now, Received::new(now, flow, self.pool.copy(bytes)));
         while self.proxy.serve(now) {}
         while let Some(transmit) = self.proxy.poll_transmit() {
             self.sent.push(transmit);
@@ -81,7 +81,7 @@ impl Line {
     pub fn request_sent(&self) -> (SocketAddr, Vec<u8>) {
         let request = self.sent.iter().find(|sent| sent.bytes.starts_with(b"INVITE"));
         let request = request.expect("the INVITE is forwarded");
-        (request.path.remote, request.bytes[..].to_vec())
+        (request.flow.remote, request.bytes[..].to_vec())
     }
 
     pub fn respond(&mut self, (who, request): &(SocketAddr, Vec<u8>), status: u16) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_sim::{Link, Relay, RelayCounts, RelaySettings};
-use tidegate_world::{Core, Path, Pool, Received, Seed, Timestamp};
+use tidegate_world::{Core, Flow, Pool, Received, Seed, Timestamp};
 
 use crate::stage::{Impair, Peer, Stage, run_to_end};
 
@@ -39,7 +39,7 @@ const OPTIONS: [&str; 12] = [
 struct Model {
     relay: Relay,
     pool: Pool,
-    ends: [Path; 2],
+    ends: [Flow; 2],
     now: Timestamp,
 }
 
@@ -58,7 +58,7 @@ impl Model {
         Self {
             relay: Relay::new(settings, Seed(SEED)),
             pool: Pool::new(),
-            ends: [Path::udp(front, client), Path::udp(back, target)],
+            ends: [Flow::udp(front, client), Flow::udp(back, target)],
             now: Timestamp::ZERO,
         }
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tidegate_sim::{Loss, NodeId, Tap};
 use tidegate_sip::{Method, Scan, ScanStart, scan};
-use tidegate_world::{Path, Timestamp};
+use tidegate_world::{Flow, Timestamp};
 
 use super::occupancy::Occupancy;
-use crate::outcome::Flow;
+use crate::outcome::MessageCount;
 
 /// Counts all messages.
 pub(super) struct Traffic {
@@ -116,8 +116,8 @@ impl Traffic {
     }
 
     /// All that was counted.
-    pub fn flows(&self) -> Vec<Flow> {
-        let flow = |(&(from, to, kind), counted): (&(usize, usize, Kind), &Counted)| Flow {
+    pub fn flows(&self) -> Vec<MessageCount> {
+        let flow = |(&(from, to, kind), counted): (&(usize, usize, Kind), &Counted)| MessageCount {
             from: self.parties[from].clone(),
             to: self.parties[to].clone(),
             message: kind.to_string(),
@@ -127,36 +127,36 @@ impl Traffic {
         self.flows.iter().map(flow).collect()
     }
 
-    /// The count for a packet on this path, which is as its sender sees it.
-    fn counted(&mut self, path: Path, kind: Kind) -> Option<&mut Counted> {
-        let from = *self.addresses.get(&path.local)?;
-        let to = *self.addresses.get(&path.remote)?;
+    /// The count for a packet on this flow, which is as its sender sees it.
+    fn counted(&mut self, flow: Flow, kind: Kind) -> Option<&mut Counted> {
+        let from = *self.addresses.get(&flow.local)?;
+        let to = *self.addresses.get(&flow.remote)?;
         Some(self.flows.entry((from, to, kind)).or_default())
     }
 }
 
 impl Tap for Traffic {
-    fn sent(&mut self, now: Timestamp, _: NodeId, path: Path, bytes: &[u8]) {
+    fn sent(&mut self, now: Timestamp, _: NodeId, flow: Flow, bytes: &[u8]) {
         let scan = scan(bytes).ok();
         if let (Some(set_up), Some(scan)) = (&mut self.set_up, &scan)
             && Kind::of(Some(scan)) == Kind::INVITE
-            && self.addresses.get(&path.local) == Some(&set_up.callers)
+            && self.addresses.get(&flow.local) == Some(&set_up.callers)
         {
             set_up.begins(now, scan.call_id);
         }
         if let (Some(scan), Some(&from), Some(&to)) =
-            (&scan, self.addresses.get(&path.local), self.addresses.get(&path.remote))
+            (&scan, self.addresses.get(&flow.local), self.addresses.get(&flow.remote))
         {
             self.occupancy.sent(now, from, to, scan);
         }
-        if let Some(counted) = self.counted(path, Kind::of(scan.as_ref())) {
+        if let Some(counted) = self.counted(flow, Kind::of(scan.as_ref())) {
             counted.sent += 1;
         }
     }
 
-    fn delivered(&mut self, now: Timestamp, _: NodeId, path: Path, bytes: &[u8]) {
+    fn delivered(&mut self, now: Timestamp, _: NodeId, flow: Flow, bytes: &[u8]) {
         let Some(set_up) = &mut self.set_up else { return };
-        if self.addresses.get(&path.local) != Some(&set_up.answerers) {
+        if self.addresses.get(&flow.local) != Some(&set_up.answerers) {
             return;
         }
         // Answerers refuse nothing here: each ACK is that of a 200.
@@ -167,9 +167,9 @@ impl Tap for Traffic {
         }
     }
 
-    fn lost(&mut self, _: Timestamp, _: Loss, path: Path, bytes: &[u8]) {
+    fn lost(&mut self, _: Timestamp, _: Loss, flow: Flow, bytes: &[u8]) {
         let kind = Kind::of(scan(bytes).ok().as_ref());
-        if let Some(counted) = self.counted(path, kind) {
+        if let Some(counted) = self.counted(flow, kind) {
             counted.lost += 1;
         }
     }
@@ -227,8 +227,8 @@ mod tests {
         .into_bytes()
     }
 
-    fn path(from: usize, to: usize) -> Path {
-        Path::udp(AT[from].parse().unwrap(), AT[to].parse().unwrap())
+    fn flow(from: usize, to: usize) -> Flow {
+        Flow::udp(AT[from].parse().unwrap(), AT[to].parse().unwrap())
     }
 
     #[test]
@@ -236,11 +236,11 @@ mod tests {
         let mut traffic = traffic();
         let ring = message("SIP/2.0 180 Ringing", "a", "INVITE");
         let (now, node) = (Timestamp::ZERO, NodeId::new(0));
-        traffic.sent(now, node, path(2, 1), &ring);
-        traffic.sent(now, node, path(2, 1), &ring);
-        traffic.lost(now, Loss::Link, path(2, 1), &ring);
-        traffic.sent(now, node, path(0, 1), b"\r\n\r\n");
-        let shown = |flow: &Flow| {
+        traffic.sent(now, node, flow(2, 1), &ring);
+        traffic.sent(now, node, flow(2, 1), &ring);
+        traffic.lost(now, Loss::Link, flow(2, 1), &ring);
+        traffic.sent(now, node, flow(0, 1), b"\r\n\r\n");
+        let shown = |flow: &MessageCount| {
             format!("{} {} {} {}/{}", flow.from, flow.to, flow.message, flow.sent, flow.lost)
         };
         let flows: Vec<_> = traffic.flows().iter().map(shown).collect();
@@ -257,14 +257,14 @@ mod tests {
                 traffic.delivered(
                     now,
                     node,
-                    path(2, 1),
+                    flow(2, 1),
                     &message("ACK sip:b SIP/2.0", call_id, "ACK"),
                 );
             } else {
                 let invite = message("INVITE sip:b SIP/2.0", call_id, "INVITE");
-                traffic.sent(now, node, path(0, 1), &invite);
+                traffic.sent(now, node, flow(0, 1), &invite);
                 // What the server makes of it does not begin another.
-                traffic.sent(now, node, path(1, 2), &invite);
+                traffic.sent(now, node, flow(1, 2), &invite);
             }
             traffic.good().unwrap()
         };
