@@ -86,15 +86,14 @@ pub static SHARED: Knob<Choice<Sharing>> = Knob {
           INVITEs apart nor drops for us.",
 };
 
+const NETWORKS: List<Text<IpNet>> = List {
+    of: Text { what: "an address or network, such as `\"192.0.2.0/24\"`", parse: address::network },
+    count_max: 1024,
+};
+
 pub static TRUST: Knob<List<Text<IpNet>>> = Knob {
     name: "trust",
-    shape: List {
-        of: Text {
-            what: "an address or network, such as `\"192.0.2.0/24\"`",
-            parse: address::network,
-        },
-        count_max: 1024,
-    },
+    shape: NETWORKS,
     absent: Absent::Default("[]"),
     doc: "Peers whose requests may go where they say themselves (routes `from = \"trusted\"`). \
           Back ends need not be listed.",
@@ -102,13 +101,7 @@ pub static TRUST: Knob<List<Text<IpNet>>> = Knob {
 
 pub static TRUST_IDENTITY: Knob<List<Text<IpNet>>> = Knob {
     name: "trust_identity",
-    shape: List {
-        of: Text {
-            what: "an address or network, such as `\"192.0.2.0/24\"`",
-            parse: address::network,
-        },
-        count_max: 1024,
-    },
+    shape: NETWORKS,
     absent: Absent::Default("[]"),
     doc: "Peers that are trusted to assert who the caller is (RFC 3325), besides back ends and the \
           peers in `trust`. Tidegate removes `P-Asserted-Identity` from messages of any other peer. \
