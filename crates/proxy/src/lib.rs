@@ -1,92 +1,72 @@
 //! The SIP proxy as a sans-IO core.
 //!
-//! A [`Proxy`] is one shard of the element: [`Core::offer`](tidegate_world::Core::offer)
-//! classifies a message and queues it in its class, `serve` routes the next one.
-//! It is *call-aware*: without keeping transactions (RFC 3261 §16.11) it remembers
-//! where each call went, so that a retransmission, a CANCEL, an ACK follow, and
-//! counts what each call weighs on its back end.
+//! A [`Proxy`] is one shard of the element. [`core`] reads from top to bottom as the path of a
+//! message; each folder is a stage, or what several stages stand on:
+//!
+//! | folder | stage |
+//! | --- | --- |
+//! | [`admission`] | classify, admit, queue; reject or drop what is not admitted |
+//! | [`transaction`] | match a message to its transaction; response contexts (RFC 3261 §16) |
+//! | [`routing`] | plan where a request goes, and commit the plan |
+//! | [`dialog`] | the call table |
+//! | [`rewrite`] | write the forwarded message |
+//! | [`stateless`] | forward without transactions (RFC 3261 §16.11) |
+//! | [`backends`] | probes, names and health of back ends |
+//! | [`transport`] | listeners, peers and what may be sent to them |
+//! | [`message`] | requests, branches, tokens and replies |
+//! | [`observe`] | counters, gauges, the sample of rejections |
+//!
+//! A module imports only modules below it; `scripts/structure --check` fails on a cycle.
 //!
 //! What is written into messages and later believed is authenticated: the branch
-//! of a Via ([`branch`]), the To-tag of a reply made without state ([`reply`]), the
-//! token in a Record-Route ([`token`]).
+//! of a Via, the To-tag of a reply made without state, the token in a Record-Route.
 
-mod absence;
+mod admission;
 mod amplification;
-mod asserted;
-mod branch;
-mod callee;
-mod calls;
-mod class;
-mod counters;
-mod disposing;
-mod endpoint;
-mod evidence;
-mod fate;
-mod following;
-mod forward;
-mod gauges;
-mod headroom;
-mod health;
-mod holding;
-mod in_force;
-mod ingress;
-mod instead;
-mod invites;
-mod lane;
-mod large;
-mod lost;
-mod names;
+mod backends;
+mod core;
+mod dialog;
+mod failure;
+mod keys;
+mod message;
 mod network;
-mod onward;
-mod origin;
-mod picking;
-mod priority;
-mod probe_branch;
-mod probes;
-mod proxy;
-mod reading;
-mod recent;
-mod recognition;
-mod reform;
-mod refusals;
-mod rejection_reason;
-mod reply;
+mod observe;
+mod output;
+mod peers;
+mod rejection;
+mod reload;
 mod request;
-mod request_uri;
 mod response;
+mod rewrite;
 mod routing;
-mod secret;
 mod settings;
 mod shares;
-mod sources;
-mod stateful;
-mod suspicion;
-mod text64;
-mod thinning;
-mod tiering;
-mod token;
-mod transaction_branch;
-mod unreachable;
-mod verification;
+mod snapshot;
+mod state;
+mod stateless;
+mod step;
+mod transaction;
+mod transport;
 
-pub use branch::{LISTENERS_MAX, SHARDS_MAX};
-pub use calls::{BackendOfCall, CallAnswer, CallEntry, CallState};
-pub use class::Class;
-pub use counters::{Counters, DropReason, REPLIES};
-pub use gauges::{FlowCounters, Gauges, SojournGauges};
-pub use health::{Accept, Health, Probe};
-pub use in_force::{ComparedCounters, InForce};
-pub use ingress::Queueing;
-pub use names::Moves;
+pub use core::Proxy;
+pub use keys::{Base, Secret, TokenKey, TokenKeys};
+pub use message::branch::{LISTENERS_MAX, SHARDS_MAX};
+pub use message::class::Class;
+pub use message::priority::{NAMESPACES, NoValue, Priority, ResourceValues};
+pub use message::reply::PAD_MAX;
 pub use network::{network_of, networks_of, source_of};
-pub use priority::{NAMESPACES, NoValue, Priority, ResourceValues};
-pub use proxy::Proxy;
-pub use refusals::{LoadThen, Refusal, Refusals, TraceSettings};
-pub use rejection_reason::ReplyReason;
-pub use reply::PAD_MAX;
-pub use secret::{Base, Secret, TokenKey, TokenKeys};
-pub use settings::{
-    Choice, Disposal, EgressRoute, FORK_MAX, Listener, Mode, Overload, PoolSettings, Rule,
-    RuleTarget, Senders, Settings, TRIES_MAX,
+pub use observe::call_entry::{BackendOfCall, CallAnswer, CallEntry, CallState};
+pub use observe::counters::{Counters, REPLIES};
+pub use observe::gauges::{FlowCounters, Gauges, SojournGauges};
+pub use observe::in_force::{ComparedCounters, InForce};
+pub use observe::rejections::{LoadThen, Refusal, Refusals};
+pub use rejection::DropReason;
+pub use rejection::reply_reason::ReplyReason;
+pub use settings::health::{Accept, Health, Probe};
+pub use settings::sources::{
+    BANS_MAX, Excess, Flood, HARM_CPS, SourceLimit, SourceWeight, Sources,
 };
-pub use sources::{BANS_MAX, Excess, Flood, HARM_CPS, SourceLimit, SourceWeight, Sources};
+pub use settings::{
+    Choice, Disposal, EgressRoute, FORK_MAX, Listener, Mode, Moves, Overload, PoolSettings,
+    Queueing, Rule, RuleTarget, Senders, Settings, TRIES_MAX, TraceSettings,
+};

@@ -6,7 +6,7 @@
 //! is a /64, and has wider networks around it. The last 64 bits of such a number say how long its
 //! prefix is: 0 for 64, else the length.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv6Net};
 
@@ -48,6 +48,20 @@ pub fn network_of(source: u128) -> IpNet {
     }
 }
 
+/// The IPv4 address an IPv6 socket shows as `::ffff:a.b.c.d` is that IPv4 address.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V6(_) => SocketAddr::new(address.ip().to_canonical(), address.port()),
+        IpAddr::V4(_) => address,
+    }
+}
+
+/// A source in 64 bits: the /64 of an IPv6 address, or an IPv4 address.
+pub(crate) fn caller_of(address: IpAddr) -> u64 {
+    let source = source_of(address);
+    (source >> 64) as u64 | source as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_caller_of_a_call_is_its_source_in_64_bits() {
-        let of = |text: &str| crate::amplification::caller_of(text.parse().unwrap());
+        let of = |text: &str| super::caller_of(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::2"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_ne!(of("192.0.2.1"), of("192.0.2.2"));

@@ -1,258 +1,291 @@
-//! Responses: back by our Via, RFC 3261 §16.7 and §16.11.
+//! Responses: matched by our Via, and forwarded by the Via below, RFC 3261 §16.7 and §16.11.
 
 use std::net::{IpAddr, SocketAddr};
 
 use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, response_target};
 use tidegate_transaction::Key;
-use tidegate_world::{Buffer, Flow, Received, Timestamp, Transmit};
+use tidegate_world::{Flow, Received, Timestamp, Transmit};
 
-use crate::branch::Branch;
-use crate::calls::{Member, Transaction};
-use crate::counters::DropReason;
-use crate::endpoint::Endpoint;
-use crate::probes::ProbeAnswer;
-use crate::settings::canonical;
-use crate::stateful::Context;
-use crate::transaction_branch::TransactionBranch;
-use crate::verification::Shown;
+use crate::amplification::may_send_back;
+use crate::backends::probes::{ProbeAnswer, Probes};
+use crate::dialog::Transaction;
+use crate::message::branch::Branch;
+use crate::message::transaction_branch::TransactionBranch;
+use crate::network::canonical;
+use crate::rejection::DropReason;
+use crate::rewrite::write_response;
+use crate::settings::Member;
+use crate::snapshot::Snapshot;
+use crate::stateless::lost::Lost;
+use crate::step::{Shown, Step};
+use crate::transaction::branches::is_branch_of;
+use crate::transaction::context::Context;
+use crate::transaction::teach::has_sent;
+use crate::transaction::{Transactions, serve_answer};
 
-impl Endpoint {
-    /// Brings a response back to where its request came from.
-    pub(crate) fn serve_response(&mut self, now: Timestamp, received: Received) {
-        self.tiering.begin();
-        match self.try_response(now, &received) {
-            Ok(()) => {}
-            Err(Astray::Drop(why)) => {
-                let is_ours =
-                    matches!(why, DropReason::StrayResponse | DropReason::RepeatedResponse);
-                if !is_ours && why != DropReason::TooLong {
-                    self.shown = Shown::Stray;
-                }
-                self.drop_counted(why);
+/// What serving a response may change beside the [`Step`].
+pub(crate) struct Awaiting<'a> {
+    pub(crate) transactions: &'a mut Transactions,
+    pub(crate) probes: &'a mut Probes,
+    pub(crate) lost: &'a mut Lost,
+}
+
+/// Brings a response back to where its request came from.
+pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, received: Received) {
+    step.routing.tiering.begin();
+    match try_response(step, awaiting, &received) {
+        Ok(()) => {}
+        Err(Astray::Drop(why)) => {
+            let is_ours = matches!(why, DropReason::StrayResponse | DropReason::RepeatedResponse);
+            if !is_ours && why != DropReason::TooLong {
+                step.shown = Shown::Stray;
             }
-            Err(Astray::Cross(shard)) => self.cross(shard, received),
+            step.output.drop_counted(why);
         }
-    }
-
-    fn try_response(&mut self, now: Timestamp, received: &Received) -> Result<(), Astray> {
-        let passage =
-            Passage::parse(&received.bytes).map_err(|_| Astray::Drop(DropReason::Malformed))?;
-        // RFC 3261 §18.1.2: "If the value of the "sent-by" parameter in that header field value does
-        // not correspond to a value that the client transport is configured to insert into
-        // requests, the response MUST be silently discarded."
-        if !self.addresses().is_own_sent_by(passage.sent_by) {
-            return Err(Astray::Drop(DropReason::ForeignResponse));
-        }
-        // RFC 3261 §16.7 item 3: "If no Via header field values remain in the response, the response was meant for
-        // this element and MUST NOT be forwarded": the response to a CANCEL of ours, or a probe.
-        if passage.next.is_none() && passage.cseq.method == Method::Cancel {
-            return self.try_answer_to_cancel(now, received, &passage);
-        }
-        if passage.next.is_none() && passage.cseq.method == Method::Options {
-            return match self.serve_probe_answer(now, received, &passage) {
-                Ok(ProbeAnswer::Taken) => Ok(()),
-                Ok(ProbeAnswer::Of(shard)) => self.check_shard(shard, received),
-                Err(why) => Err(Astray::Drop(why)),
-            };
-        }
-        let remote = passage.next.as_ref().and_then(response_target);
-        let remote = remote.ok_or(Astray::Drop(DropReason::LostResponse))?;
-        let asked = self.who_asked(&passage, remote);
-        let asked = asked.ok_or(Astray::Drop(DropReason::ForeignResponse))?;
-        self.check_shard(asked.shard(), received)?;
-        let member = self.addresses().member(received.flow.remote);
-        let is_present =
-            |member: &Member| self.backend(*member).is_present_at(canonical(received.flow.remote));
-        let present = member.filter(is_present);
-        match asked {
-            Asked::Transaction(branch) => {
-                self.tiering.note(Tier::Stateful);
-                let (method, remote) = (passage.cseq.method, received.flow.remote);
-                let owner = self.owner(&branch, method, remote, present);
-                // Nobody knows our branch but who has received the request, and whoever has may tell
-                // others; back ends need no proof.
-                let is_success = method == Method::Invite && (200..300).contains(&passage.status);
-                if is_success && member.is_none() && self.was_sent_to(&branch, method, remote) {
-                    self.shown = Shown::Receives;
-                }
-                self.note_alive(now, owner);
-                self.serve_answer(now, received, &passage, &branch).map_err(Astray::Drop)
-            }
-            Asked::Before { listener, .. } => {
-                // Its MAC says that one of us has sent the request, and its source who answers.
-                self.note_alive(now, present);
-                if !self.learn_lost(now, received, &passage) {
-                    return Err(Astray::Drop(DropReason::RepeatedResponse));
-                }
-                self.pass_back(received, &passage, remote, listener, None)
-            }
-            Asked::Stateless(branch) => {
-                self.tiering.note(Tier::Stateless);
-                self.note_alive(now, present);
-                let (method, status) = (passage.cseq.method, passage.status);
-                let transaction = Transaction { identity: branch.identity, method };
-                let fingerprint = self.keys().call.fingerprint(passage.call_id);
-                let call = self.calls().find_of(fingerprint, transaction);
-                if let Some(call) = call {
-                    let answer = self.read_answer(call, &passage, member.is_some());
-                    if status == 503
-                        && let Some(member) = present
-                        && let Some(sent) = self.calls().sent_at(call, transaction)
-                    {
-                        let parties = self.calls().parties(call, transaction);
-                        let backend = self.backend(member);
-                        let sources = self.pool_settings(member.pool).pool.watch(now);
-                        let is_proved = backend.on_refused(now, parties, sources, None);
-                        backend.on_not_taken(sent, is_proved);
-                    }
-                    if let Some(member) = member.filter(|_| status >= 200)
-                        && !self.calls().has_ended(call, transaction)
-                    {
-                        self.backend(member).on_final(method == Method::Invite, status);
-                    }
-                    self.calls_mut().on_response(now, call, transaction, answer);
-                } else if !self.learn_lost(now, received, &passage) {
-                    return Err(Astray::Drop(DropReason::RepeatedResponse));
-                }
-                if let Some(call) = call.filter(|_| member.is_some()) {
-                    let listener = self.addresses().listener(branch.listener.into());
-                    let local = listener.map_or(received.flow.local, |listener| listener.local);
-                    let flow = Flow { local, remote, ..received.flow };
-                    let length = received.bytes.len();
-                    if !self.may_pass_back(now, call, &flow, passage.status, length) {
-                        return Ok(());
-                    }
-                }
-                self.pass_back(received, &passage, remote, branch.listener, branch.asked)
-            }
-        }
-    }
-
-    /// The back end that a response to one of our transactions comes from: the one that is
-    /// `present` at its source, if its branch went there or is over.
-    fn owner(
-        &self,
-        branch: &TransactionBranch,
-        method: Method,
-        remote: SocketAddr,
-        present: Option<Member>,
-    ) -> Option<Member> {
-        let Some(context) = self.find_asking(branch, method) else { return present };
-        let Some(index) = context.branch_at(branch.tag) else { return present };
-        present.filter(|_| self.has_sent(&context.branches[index], remote))
-    }
-
-    /// Returns whether a branch of one of our transactions went to this address.
-    fn was_sent_to(&self, of: &TransactionBranch, method: Method, remote: SocketAddr) -> bool {
-        self.find_asking(of, method).is_some_and(|context| {
-            let index = context.branch_at(of.tag);
-            index.is_some_and(|index| self.has_sent(&context.branches[index], remote))
-        })
-    }
-
-    fn find_asking(&self, branch: &TransactionBranch, method: Method) -> Option<&Context> {
-        let handle = self.transactions().find(Key::new(branch.identity, method))?;
-        self.transactions().get(handle)
-    }
-
-    /// A back end has answered something that was ours.
-    fn note_alive(&self, now: Timestamp, member: Option<Member>) {
-        if let Some(member) = member {
-            self.backend(member).on_answered(now);
-        }
-    }
-
-    fn try_answer_to_cancel(
-        &mut self,
-        now: Timestamp,
-        received: &Received,
-        passage: &Passage<'_>,
-    ) -> Result<(), Astray> {
-        let text = passage.branch.unwrap_or_default();
-        let claimed = TransactionBranch::claimed(text).filter(|branch| branch.is_own(self.keys()));
-        let branch = claimed.ok_or(Astray::Drop(DropReason::LostResponse))?;
-        self.check_shard(branch.shard, received)?;
-        if !self.is_branch_of(&branch, text) {
-            return Err(Astray::Drop(DropReason::ForeignResponse));
-        }
-        self.serve_answer(now, received, passage, &branch).map_err(Astray::Drop)
-    }
-
-    /// Whether a response that a shard can handle belongs to this one.
-    fn check_shard(&self, shard: u8, received: &Received) -> Result<(), Astray> {
-        let shard = u16::from(shard);
-        if shard != self.shard() && shard < self.shards() && received.crossed == 0 {
-            return Err(Astray::Cross(shard));
-        }
-        Ok(())
-    }
-
-    /// Who of us has sent the request of a response that goes to `remote`.
-    ///
-    /// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that header
-    /// field value from the response and forward the result to the location indicated in the next
-    /// Via header field value." The MAC in the branch says more than the address: that this very
-    /// proxy sent the request, and for whom. So does the name of a branch that is waiting: a keyed
-    /// hash of the received request, and another of that with the target. Its response goes where
-    /// the transaction says.
-    pub(crate) fn who_asked(&self, passage: &Passage<'_>, remote: SocketAddr) -> Option<Asked> {
-        let text = passage.branch.unwrap_or_default();
-        let Some(claimed) = TransactionBranch::claimed(text) else {
-            return Branch::decode(text, self.keys(), remote).map(Asked::Stateless);
-        };
-        let is_own = claimed.is_own(self.keys());
-        if is_own
-            && let Some(context) = self.find_asking(&claimed, passage.cseq.method)
-            && context.branch_at(claimed.tag).is_some()
-        {
-            return Some(Asked::Transaction(claimed));
-        }
-        let branch = TransactionBranch::decode(text, self.keys(), remote)?;
-        let TransactionBranch { shard, listener, .. } = branch;
-        Some(if is_own { Asked::Transaction(branch) } else { Asked::Before { shard, listener } })
-    }
-
-    /// Passes a response back to `remote`, by the Via alone.
-    fn pass_back(
-        &mut self,
-        received: &Received,
-        passage: &Passage<'_>,
-        remote: SocketAddr,
-        listener: u8,
-        asked: Option<IpAddr>,
-    ) -> Result<(), Astray> {
-        let listener = self.addresses().listener(listener.into());
-        let mut local = listener.ok_or(Astray::Drop(DropReason::ForeignResponse))?.local;
-        if let Some(asked) = asked {
-            local.set_ip(asked);
-        }
-        // RFC 3581 §4: "sent from the same address and port that the request was
-        // received on".
-        let flow = Flow { local, remote, ..received.flow };
-        let bytes = self.write_upward(received, passage, &flow).map_err(Astray::Drop)?;
-        self.counters.responses_forwarded.add(1);
-        self.transmit(Transmit { flow, bytes });
-        Ok(())
-    }
-
-    /// A response as it goes back on `flow`: without our Via, RFC 3261 §16.7 item 3.
-    pub(crate) fn write_upward(
-        &self,
-        received: &Received,
-        passage: &Passage<'_>,
-        flow: &Flow,
-    ) -> Result<Buffer, DropReason> {
-        let mut bytes = self.pool().take();
-        passage.write_to(&mut bytes).map_err(|_| DropReason::TooLong)?;
-        if passage.has_private {
-            bytes = self.filter_response(&received.flow, flow, bytes);
-        }
-        Ok(bytes)
+        Err(Astray::Redirect(shard)) => step.output.hand_off(shard, received),
     }
 }
 
-/// Who has sent the request that a response is for.
+fn try_response(
+    step: &mut Step<'_>,
+    awaiting: Awaiting<'_>,
+    received: &Received,
+) -> Result<(), Astray> {
+    let Step { now, snapshot, .. } = *step;
+    let Awaiting { transactions, probes, lost } = awaiting;
+    let passage = Passage::parse(&received.bytes).map_err(|_| DropReason::Malformed)?;
+    // RFC 3261 §18.1.2: "If the value of the "sent-by" parameter in that header field value does
+    // not correspond to a value that the client transport is configured to insert into
+    // requests, the response MUST be silently discarded."
+    if !snapshot.addresses.is_own_sent_by(passage.sent_by) {
+        return Err(DropReason::ForeignResponse.into());
+    }
+    // RFC 3261 §16.7 item 3: "If no Via header field values remain in the response, the response was meant for
+    // this element and MUST NOT be forwarded": the response to a CANCEL of ours, or a probe.
+    if passage.next.is_none() && passage.cseq.method == Method::Cancel {
+        return serve_answer_to_cancel(step, transactions, received, &passage);
+    }
+    if passage.next.is_none() && passage.cseq.method == Method::Options {
+        return match probes.on_response(now, snapshot, received, &passage)? {
+            ProbeAnswer::Taken => Ok(()),
+            ProbeAnswer::Of(shard) => check_shard(snapshot, shard, received),
+        };
+    }
+    let remote = passage.next.as_ref().and_then(response_target);
+    let remote = remote.ok_or(DropReason::LostResponse)?;
+    let asked = who_asked(snapshot, transactions, &passage, remote);
+    let asked = asked.ok_or(DropReason::ForeignResponse)?;
+    check_shard(snapshot, asked.shard(), received)?;
+    let member = snapshot.addresses.member(received.flow.remote);
+    let source = canonical(received.flow.remote);
+    let present = member.filter(|&member| snapshot.backend(member).is_present_at(source));
+    match asked {
+        Asked::Transaction(branch) => {
+            step.routing.tiering.note(Tier::Stateful);
+            let method = passage.cseq.method;
+            let sent = find_asking(transactions, &branch, method);
+            record_alive(now, snapshot, owner(snapshot, sent, &branch, source, present));
+            // Nobody knows our branch but who has received the request, and whoever has may tell
+            // others; back ends need no proof.
+            let is_success = method == Method::Invite && (200..300).contains(&passage.status);
+            if is_success
+                && member.is_none()
+                && sent.is_some_and(|context| was_sent_to(snapshot, context, &branch, source))
+            {
+                step.shown = Shown::Receives;
+            }
+            Ok(serve_answer(step, transactions, received, &passage, &branch)?)
+        }
+        Asked::Before { listener, .. } => {
+            // Its MAC says that one of us has sent the request, and its source who answers.
+            record_alive(now, snapshot, present);
+            if !lost.learn(now, snapshot, received, &passage) {
+                return Err(DropReason::RepeatedResponse.into());
+            }
+            pass_back(step, received, &passage, remote, listener, None)
+        }
+        Asked::Stateless(branch) => {
+            record_alive(now, snapshot, present);
+            serve_stateless(step, lost, received, &passage, &branch, remote)
+        }
+    }
+}
+
+/// Passes on a response to a request that was forwarded without a transaction.
+fn serve_stateless(
+    step: &mut Step<'_>,
+    lost: &mut Lost,
+    received: &Received,
+    passage: &Passage<'_>,
+    branch: &Branch,
+    remote: SocketAddr,
+) -> Result<(), Astray> {
+    let Step { now, snapshot, .. } = *step;
+    step.routing.tiering.note(Tier::Stateless);
+    let member = snapshot.addresses.member(received.flow.remote);
+    let source = canonical(received.flow.remote);
+    let present = member.filter(|&member| snapshot.backend(member).is_present_at(source));
+    let (method, status) = (passage.cseq.method, passage.status);
+    let transaction = Transaction { identity: branch.identity, method };
+    let fingerprint = snapshot.keys.call.fingerprint(passage.call_id);
+    let calls = &mut step.routing.calls;
+    let call = calls.find_of(fingerprint, transaction);
+    if let Some(call) = call {
+        let answer = calls.read_answer(&snapshot.keys, call, passage, member.is_some());
+        if status == 503
+            && let Some(member) = present
+            && let Some(sent) = calls.sent_at(call, transaction)
+        {
+            let parties = calls.parties(call, transaction);
+            let backend = snapshot.backend(member);
+            let sources = snapshot.pool(member.pool).pool.watch(now);
+            let is_proved = backend.on_refused(now, parties, sources, None);
+            backend.on_not_taken(sent, is_proved);
+        }
+        if let Some(member) = member.filter(|_| status >= 200)
+            && !calls.has_ended(call, transaction)
+        {
+            snapshot.backend(member).on_final(method == Method::Invite, status);
+        }
+        calls.on_response(now, call, transaction, answer);
+    } else if !lost.learn(now, snapshot, received, passage) {
+        return Err(DropReason::RepeatedResponse.into());
+    }
+    if let Some(call) = call.filter(|_| member.is_some()) {
+        let listener = snapshot.addresses.listener(branch.listener.into());
+        let local = listener.map_or(received.flow.local, |listener| listener.local);
+        let flow = Flow { local, remote, ..received.flow };
+        let length = received.bytes.len();
+        if !may_send_back(step, call, &flow, passage.status, length) {
+            return Ok(());
+        }
+    }
+    pass_back(step, received, passage, remote, branch.listener, branch.asked)
+}
+
+/// Returns the back end that a response to one of our transactions comes from: the one that is
+/// `present` at its source, if its branch went there or is over.
+fn owner(
+    snapshot: &Snapshot,
+    context: Option<&Context>,
+    branch: &TransactionBranch,
+    remote: SocketAddr,
+    present: Option<Member>,
+) -> Option<Member> {
+    let Some(context) = context else { return present };
+    let Some(index) = context.branch_at(branch.tag) else { return present };
+    present.filter(|_| has_sent(snapshot, &context.branches[index], remote))
+}
+
+/// Returns whether a branch of a transaction went to this address.
+fn was_sent_to(
+    snapshot: &Snapshot,
+    context: &Context,
+    of: &TransactionBranch,
+    remote: SocketAddr,
+) -> bool {
+    let index = context.branch_at(of.tag);
+    index.is_some_and(|index| has_sent(snapshot, &context.branches[index], remote))
+}
+
+fn find_asking<'a>(
+    transactions: &'a Transactions,
+    branch: &TransactionBranch,
+    method: Method,
+) -> Option<&'a Context> {
+    let handle = transactions.find(Key::new(branch.identity, method))?;
+    transactions.get(handle)
+}
+
+/// Records that a back end has answered something that was ours.
+fn record_alive(now: Timestamp, snapshot: &Snapshot, member: Option<Member>) {
+    if let Some(member) = member {
+        snapshot.backend(member).on_answered(now);
+    }
+}
+
+fn serve_answer_to_cancel(
+    step: &mut Step<'_>,
+    transactions: &mut Transactions,
+    received: &Received,
+    passage: &Passage<'_>,
+) -> Result<(), Astray> {
+    let snapshot = step.snapshot;
+    let text = passage.branch.unwrap_or_default();
+    let claimed = TransactionBranch::claimed(text).filter(|branch| branch.is_own(&snapshot.keys));
+    let branch = claimed.ok_or(DropReason::LostResponse)?;
+    check_shard(snapshot, branch.shard, received)?;
+    if !is_branch_of(snapshot, transactions, &branch, text) {
+        return Err(DropReason::ForeignResponse.into());
+    }
+    Ok(serve_answer(step, transactions, received, passage, &branch)?)
+}
+
+/// Checks that a response that one shard can handle belongs to this one.
+fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<(), Astray> {
+    let shard = u16::from(shard);
+    if shard != snapshot.shard && shard < snapshot.shards && received.crossed == 0 {
+        return Err(Astray::Redirect(shard));
+    }
+    Ok(())
+}
+
+/// Returns who of us has sent the request of a response that goes to `remote`.
+///
+/// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that header
+/// field value from the response and forward the result to the location indicated in the next
+/// Via header field value." The MAC in the branch says more than the address: that this very
+/// proxy sent the request, and for whom. So does the name of a branch that is waiting: a keyed
+/// hash of the received request, and another of that with the target. Its response goes where
+/// the transaction says.
+pub(crate) fn who_asked(
+    snapshot: &Snapshot,
+    transactions: &Transactions,
+    passage: &Passage<'_>,
+    remote: SocketAddr,
+) -> Option<Asked> {
+    let keys = &snapshot.keys;
+    let text = passage.branch.unwrap_or_default();
+    let Some(claimed) = TransactionBranch::claimed(text) else {
+        return Branch::decode(text, keys, remote).map(Asked::Stateless);
+    };
+    let is_own = claimed.is_own(keys);
+    if is_own
+        && let Some(context) = find_asking(transactions, &claimed, passage.cseq.method)
+        && context.branch_at(claimed.tag).is_some()
+    {
+        return Some(Asked::Transaction(claimed));
+    }
+    let branch = TransactionBranch::decode(text, keys, remote)?;
+    let TransactionBranch { shard, listener, .. } = branch;
+    Some(if is_own { Asked::Transaction(branch) } else { Asked::Before { shard, listener } })
+}
+
+/// Passes a response back to `remote`, by the Via alone.
+fn pass_back(
+    step: &mut Step<'_>,
+    received: &Received,
+    passage: &Passage<'_>,
+    remote: SocketAddr,
+    listener: u8,
+    asked: Option<IpAddr>,
+) -> Result<(), Astray> {
+    let listener = step.snapshot.addresses.listener(listener.into());
+    let mut local = listener.ok_or(DropReason::ForeignResponse)?.local;
+    if let Some(asked) = asked {
+        local.set_ip(asked);
+    }
+    // RFC 3581 §4: "sent from the same address and port that the request was
+    // received on".
+    let flow = Flow { local, remote, ..received.flow };
+    let bytes = write_response(step.snapshot, received, passage, &flow)?;
+    step.counters().responses_forwarded.add(1);
+    step.output.send(Transmit { flow, bytes });
+    Ok(())
+}
+
+/// The sender of the request that a response is for.
 pub(crate) enum Asked {
     /// A transaction of this process.
     Transaction(TransactionBranch),
@@ -278,5 +311,11 @@ impl Asked {
 /// A response that does not simply go back.
 enum Astray {
     Drop(DropReason),
-    Cross(u16),
+    Redirect(u16),
+}
+
+impl From<DropReason> for Astray {
+    fn from(reason: DropReason) -> Self {
+        Self::Drop(reason)
+    }
 }

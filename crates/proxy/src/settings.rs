@@ -1,22 +1,60 @@
-//! What a proxy is told at its start.
+//! The settings of a proxy.
 
-use std::net::{IpAddr, SocketAddr};
+pub(crate) mod health;
+pub(crate) mod sources;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use ::tidegate_control as control;
 use ipnet::IpNet;
 use tidegate_balance::{Pool, Values};
-use tidegate_control as control;
 use tidegate_control::BanList;
 use tidegate_transaction::Timing;
 use tidegate_world::Seed;
 
-use crate::class::Class;
-use crate::health::Health;
-use crate::ingress::Queueing;
-use crate::names::Moves;
-use crate::refusals::TraceSettings;
-use crate::secret::Secret;
-use crate::sources::{BANS_MAX, SourceLimit, Sources};
+use crate::keys::Secret;
+use crate::message::class::Class;
+use health::Health;
+use sources::{BANS_MAX, SourceLimit, Sources};
+
+/// Which back end of which pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Member {
+    pub(crate) pool: u16,
+    pub(crate) backend: u16,
+}
+
+/// How often names of back ends have come to lead elsewhere. All shards of a process share one,
+/// so that each learns that it must look again.
+#[derive(Clone, Debug, Default)]
+pub struct Moves(pub(crate) Arc<AtomicU64>);
+
+/// How messages wait for service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queueing {
+    /// By class: what finishes work before what begins it.
+    Class,
+    /// All in one queue.
+    Fifo,
+}
+
+/// How much of what is refused is kept, by each shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceSettings {
+    /// Refusals a second of each reason; 0: none.
+    pub per_second: u32,
+    /// Refusals kept, the latest.
+    pub kept: usize,
+}
+
+impl Default for TraceSettings {
+    fn default() -> Self {
+        Self { per_second: 5, kept: 256 }
+    }
+}
 
 /// An address where requests arrive.
 #[derive(Clone, Debug)]
@@ -337,7 +375,7 @@ impl Settings {
             overload: Overload::default(),
             bans: BanList::new(BANS_MAX),
             moves: Moves::default(),
-            name: crate::reply::SERVER.to_owned(),
+            name: crate::message::reply::SERVER.to_owned(),
             seed: Seed(0),
             before: None,
             calls_max: 1_000_000,
@@ -352,13 +390,5 @@ impl Settings {
             failure_pause: Duration::from_secs(5),
             start: Duration::ZERO,
         }
-    }
-}
-
-/// The IPv4 address an IPv6 socket shows as `::ffff:a.b.c.d` is that IPv4 address.
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    match address.ip() {
-        IpAddr::V6(_) => SocketAddr::new(address.ip().to_canonical(), address.port()),
-        IpAddr::V4(_) => address,
     }
 }

@@ -11,8 +11,8 @@
 
 use std::net::IpAddr;
 
+use crate::keys::Keyed;
 use crate::network::source_of;
-use crate::secret::Keyed;
 
 /// Buckets; two sources share one by an accident of one in so many.
 const BUCKETS: usize = 1 << 14;

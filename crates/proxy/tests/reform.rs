@@ -46,10 +46,10 @@ impl Reformed {
         self.fleet.enlist(self.s.now, self.orders, musters)
     }
 
-    fn reform(&mut self, musters: &[Muster], to: usize) {
+    fn reload(&mut self, musters: &[Muster], to: usize) {
         let pools = self.enlist(musters);
         let pools = pools.iter().map(|pool| settings_of(pool, self.mode)).collect();
-        assert!(self.s.proxy.reform(self.s.now, pools, rule(to)));
+        assert!(self.s.proxy.reload(self.s.now, pools, rule(to)));
     }
 
     /// The INVITE of a call where it goes.
@@ -98,7 +98,7 @@ fn calls_end_where_they_are_and_new_ones_go_to_who_is_there() {
         assert_eq!(r.set_up("2"), BACKEND_B);
         let ringing = r.invite("3");
         assert_eq!(ringing.to, address(BACKEND_A));
-        r.reform(&[muster("app", &[BACKEND_C, BACKEND_B])], 0);
+        r.reload(&[muster("app", &[BACKEND_C, BACKEND_B])], 0);
         assert_eq!(
             r.calls(),
             [(BACKEND_C.into(), 0), (BACKEND_B.into(), 1), (BACKEND_A.into(), 2)]
@@ -132,7 +132,7 @@ fn the_calls_of_one_that_gets_another_name_are_given_back() {
         let route = format!("Totag\r\nRoute: {}\r\n", invite.header("Record-Route"));
         let mut renamed = muster("app", &[BACKEND_A]);
         renamed.backends[0].name = "renamed".to_owned();
-        r.reform(&[renamed], 0);
+        r.reload(&[renamed], 0);
         let bye = r.s.one(CALLER, &request("BYE", "sip:bob@192.0.2.1", "1", 2, &route));
         assert_eq!(bye.to, address(BACKEND_A));
         r.s.send(BACKEND_A, &bye.answer("200 OK"));
@@ -144,13 +144,13 @@ fn the_calls_of_one_that_gets_another_name_are_given_back() {
 fn a_seat_is_given_on_when_its_calls_are_forgotten_and_not_before() {
     let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     assert_eq!(r.set_up("1"), BACKEND_A);
-    r.reform(&[muster("app", &[BACKEND_B])], 0);
-    r.reform(&[muster("app", &[BACKEND_B, BACKEND_C])], 0);
+    r.reload(&[muster("app", &[BACKEND_B])], 0);
+    r.reload(&[muster("app", &[BACKEND_B, BACKEND_C])], 0);
     assert_eq!(r.hang_up("1"), BACKEND_A, "another would have its seat");
     r.s.pass(Duration::from_secs(40));
     r.s.sent();
     // Nobody is in a seat of another.
-    r.reform(&[muster("app", &[BACKEND_B, BACKEND_C, "10.0.0.4:5070"])], 0);
+    r.reload(&[muster("app", &[BACKEND_B, BACKEND_C, "10.0.0.4:5070"])], 0);
     let mut seen: Vec<_> = ["2", "3", "4"].iter().map(|call| r.set_up(call)).collect();
     seen.sort_unstable();
     assert_eq!(seen, [BACKEND_B, BACKEND_C, "10.0.0.4:5070"]);
@@ -166,10 +166,10 @@ fn who_was_taken_out_is_trusted_as_long_as_it_holds_something() {
     };
     let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     assert_eq!(r.set_up("1"), BACKEND_A);
-    r.reform(&[muster("app", &[BACKEND_B])], 0);
+    r.reload(&[muster("app", &[BACKEND_B])], 0);
     assert!(relayed(&mut r, "2"));
     r.hang_up("1");
-    r.reform(&[muster("app", &[BACKEND_B])], 0);
+    r.reload(&[muster("app", &[BACKEND_B])], 0);
     assert!(!relayed(&mut r, "3"), "its seat may be empty still, but it holds nothing");
 }
 
@@ -178,7 +178,7 @@ fn health_and_duty_stay_with_who_stays() {
     let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     r.fleet.find(BACKEND_A).unwrap().set_duty(r.s.now, Duty::Draining);
     r.s.refused(BACKEND_B);
-    r.reform(&[muster("app", &[BACKEND_C, BACKEND_B, BACKEND_A])], 0);
+    r.reload(&[muster("app", &[BACKEND_C, BACKEND_B, BACKEND_A])], 0);
     for call in ["1", "2", "3"] {
         assert_eq!(r.set_up(call), BACKEND_C);
     }
@@ -188,9 +188,9 @@ fn health_and_duty_stay_with_who_stays() {
 fn pools_come_and_go_and_rules_follow_them() {
     let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A]);
     assert_eq!(r.set_up("1"), BACKEND_A);
-    r.reform(&[muster("new", &[BACKEND_B]), muster("app", &[BACKEND_A])], 0);
+    r.reload(&[muster("new", &[BACKEND_B]), muster("app", &[BACKEND_A])], 0);
     assert_eq!(r.set_up("2"), BACKEND_B);
-    r.reform(&[muster("new", &[BACKEND_B])], 0);
+    r.reload(&[muster("new", &[BACKEND_B])], 0);
     assert_eq!(r.set_up("3"), BACKEND_B);
     assert_eq!((r.hang_up("1"), r.hang_up("2")), (BACKEND_A.to_owned(), BACKEND_B.to_owned()));
 }
@@ -203,12 +203,12 @@ fn a_fork_rings_at_who_is_there_then() {
         vec![PoolSettings { choice, ..PoolSettings::new(pools[0].clone(), Policy::Rr) }]
     };
     let pools = r.enlist(&[muster("app", &[BACKEND_A, BACKEND_B])]);
-    assert!(r.s.proxy.reform(r.s.now, fork(&pools, &[1000, 500]), rule(0)));
+    assert!(r.s.proxy.reload(r.s.now, fork(&pools, &[1000, 500]), rule(0)));
     let first = r.invite("1");
     assert_eq!(first.to, address(BACKEND_A));
     // The second group is gone when its turn comes.
     let pools = r.enlist(&[muster("app", &[BACKEND_A, BACKEND_C])]);
-    assert!(r.s.proxy.reform(r.s.now, fork(&pools, &[500, 1000]), rule(0)));
+    assert!(r.s.proxy.reload(r.s.now, fork(&pools, &[500, 1000]), rule(0)));
     let sent = r.s.send(BACKEND_A, &first.answer("404 Not Found"));
     assert!(sent.iter().all(|sent| !sent.start().starts_with("INVITE")), "{sent:#?}");
     assert_eq!(r.invite("2").to, address(BACKEND_C));
@@ -220,13 +220,13 @@ fn who_is_probed_no_more_comes_back_by_itself() {
     let pools = r.enlist(&[muster("app", &[BACKEND_A])]);
     let health = Health { probe: Some(Probe::default()), ..Health::default() };
     let probed = PoolSettings { health, ..settings_of(&pools[0], r.mode) };
-    assert!(r.s.proxy.reform(r.s.now, vec![probed], rule(0)));
+    assert!(r.s.proxy.reload(r.s.now, vec![probed], rule(0)));
     r.s.refused(BACKEND_A);
     r.s.pass(Duration::from_secs(60));
     assert!(r.s.sent().is_empty() && !r.s.questions.is_empty());
     assert_eq!(r.s.status(CALLER, &invite("1")), 503);
     r.s.questions.clear();
-    r.reform(&[muster("app", &[BACKEND_A])], 0);
+    r.reload(&[muster("app", &[BACKEND_A])], 0);
     assert_eq!(r.s.status(CALLER, &invite("2")), 503);
     r.s.pass(Duration::from_secs(6));
     assert!(r.s.sent().is_empty() && r.s.questions.is_empty());

@@ -44,7 +44,7 @@ impl Steered {
             }
             Order::Reload(config) => {
                 let pools = self.fleet.enlist(now, self.heard, &musters(&config));
-                self.proxy.reform(now, pool_settings(&pools, &config), config.route)
+                self.proxy.reload(now, pool_settings(&pools, &config), config.route)
             }
             Order::Call(call_id) => {
                 self.proxy.look_up(now, call_id.as_bytes());

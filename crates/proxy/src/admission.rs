@@ -1,0 +1,15 @@
+//! Admission: classify a message, decide on it, and keep it in its queue until it is served.
+
+mod classify;
+pub(crate) mod decision;
+mod headroom;
+pub(crate) mod ingress;
+mod invites;
+pub(crate) mod kernel_shed;
+mod large;
+mod queue;
+mod reject;
+pub(crate) mod sifting;
+pub(crate) mod source_policy;
+pub(crate) mod view;
+mod waiting;

@@ -1,0 +1,524 @@
+//! The ingress: what is admitted, and what waits where, decided before anything is parsed
+//! in full.
+//!
+//! [`Queueing::Class`] reads each message as it arrives and queues it in the lane of its
+//! class, so that what finishes work goes first. [`Queueing::Fifo`] is the papers' server: one
+//! bounded queue of whatever arrives, in which a call waits behind all refusals before it.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use tidegate_control::{
+    Backlog, Ban, Bucket, Decide, Gate, Headroom, Reason, Release, Ticket, Values, Verdict,
+};
+use tidegate_world::{Flow, Load, Received, Stream, Timestamp, Transmit};
+
+use super::classify::{Reading, Unread, Wanted, read};
+use super::decision::{Admitted, Decision, Judged};
+use super::headroom::headroom;
+use super::invites::Cancelled;
+use super::large::{LargeBuffers, bytes_of};
+use super::queue::Lanes;
+use super::reject::{Disposing, Refused};
+use super::sifting::{Sifting, Spare};
+use super::source_policy::SourcePolicy;
+use super::view::View;
+use super::waiting::{Lane, Waiting};
+use crate::message::class::Class;
+use crate::message::priority::Claim;
+use crate::observe::sampler::Trace;
+use crate::rejection::DropReason;
+use crate::rejection::reply_reason::ReplyReason;
+use crate::settings::sources::Excess;
+use crate::settings::{Overload, Queueing};
+use crate::snapshot::Snapshot;
+use crate::step::Shown;
+
+/// What waits, and the gate before it.
+pub(crate) struct Ingress {
+    gate: Gate,
+    queueing: Queueing,
+    disposing: Disposing,
+    reinvites: bool,
+    watchman: SourcePolicy,
+    sifting: Sifting,
+    spare: Spare,
+    trace: Trace,
+    lanes: Lanes,
+    fifo: VecDeque<Unsorted>,
+    fifo_max: usize,
+    large: LargeBuffers,
+    /// There was no headroom for the last call that asked for it.
+    is_full_behind: bool,
+}
+
+/// A message in the one queue of all.
+enum Unsorted {
+    Unread(Received),
+    Read(Waiting),
+}
+
+impl Ingress {
+    /// An ingress whose Retry-After is drawn from `waits`, and that shows in `trace` what it
+    /// refuses.
+    pub(crate) fn new(
+        gate: Gate,
+        overload: &Overload,
+        queue_max: usize,
+        queue_bytes_max: usize,
+        waits: Stream,
+        watchman: SourcePolicy,
+        mut trace: Trace,
+    ) -> Self {
+        let disposing = Disposing::new(overload, waits);
+        trace.status = disposing.answers().then_some(503);
+        Self {
+            gate: gate.with_room(queue_max),
+            queueing: overload.queueing,
+            disposing,
+            reinvites: overload.reinvites,
+            watchman,
+            sifting: Sifting::default(),
+            spare: Spare::default(),
+            trace,
+            lanes: Lanes::new(queue_max),
+            fifo: VecDeque::new(),
+            fifo_max: queue_max,
+            large: LargeBuffers::new(queue_bytes_max),
+            is_full_behind: false,
+        }
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Times that a source was not told apart from others, for want of room.
+    pub(crate) fn sources_overflowed(&self) -> u64 {
+        self.gate.sources_overflowed() + self.watchman.overflowed()
+    }
+
+    /// Whose messages need not come here.
+    pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
+        self.watchman.banned(now, banned);
+    }
+
+    /// Messages that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lanes.waiting() + self.fifo.len()
+    }
+
+    /// Puts another law in force, and in the shadow of that.
+    pub(crate) fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
+        self.gate.switch(now, law, shadow);
+    }
+
+    /// Admits no new work from here on.
+    pub(crate) fn close(&mut self) {
+        self.gate.stop();
+    }
+
+    pub(crate) fn on_load(&mut self, now: Timestamp, load: &Load) {
+        self.gate.on_load(now, &self.spare.deduct(load));
+        self.trace.on_load(now, &self.gate);
+    }
+
+    pub(crate) fn on_completion(&mut self, now: Timestamp, class: Class, cost: Duration) {
+        self.gate.on_completion(now, class as u8, cost);
+    }
+
+    /// It has taken so long, if that is known, to serve a message that nothing proves.
+    pub(crate) fn on_stray_served(&mut self, now: Timestamp, cost: Option<Duration>) {
+        let cost = self.spare.add(cost);
+        self.sifting.on_served(now, cost);
+    }
+
+    /// Heeds what the service of a message has shown of its sender; of one that `is_unverified` it
+    /// is known that it is a stray.
+    pub(crate) fn on_shown(
+        &mut self,
+        now: Timestamp,
+        flow: &Flow,
+        shown: Shown,
+        is_unverified: bool,
+        view: View<'_>,
+    ) {
+        match shown {
+            Shown::Nothing => {}
+            Shown::Receives => self.watchman.prove(now, flow.remote.ip()),
+            Shown::Stray if is_unverified => {}
+            Shown::Stray => {
+                self.on_stray(now, flow, view);
+            }
+        }
+    }
+
+    /// A message claims to belong to something that there is not. Whether its sender is banned for
+    /// it.
+    fn on_stray(&mut self, now: Timestamp, flow: &Flow, view: View<'_>) -> bool {
+        view.counters.strays.add(1);
+        self.sifting.on_stray(now);
+        self.watchman.on_message(now, flow, &view.snapshot.addresses)
+    }
+
+    pub(crate) fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
+        self.gate.on_looked(looked, refused, cost);
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        self.gate.handle_timeout(now, self.new_sessions());
+    }
+
+    /// New work could not be begun, and was refused.
+    ///
+    /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method
+    /// would always result in the same response if the requests are identical." A table that is
+    /// full now may have room for the repetition, whose sender has been told to go elsewhere.
+    pub(crate) fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
+        self.gate.on_refused(now, fingerprint);
+    }
+
+    /// New work that was to be served goes to back ends that have no headroom: it is refused as it
+    /// would have been at its arrival. What is sent for it.
+    pub(crate) fn refuse_served(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        class: Class,
+        fingerprint: Option<u64>,
+        snapshot: &Snapshot,
+        pool: Option<&str>,
+    ) -> Option<Transmit> {
+        if let Some(fingerprint) = fingerprint {
+            self.gate.on_full(now, fingerprint);
+        }
+        let reason = Reason::PoolFull;
+        self.trace.note_routed(now, received, class, reason, &self.gate, pool);
+        let refused = Refused { received, class, fingerprint, reason: Some(reason) };
+        self.disposing.reply(&refused, None, snapshot)
+    }
+
+    /// What waits in the queue that the law controls.
+    fn new_sessions(&self) -> usize {
+        let paced = self.lanes.invites();
+        match (self.queueing, self.gate.control().queue.release) {
+            (Queueing::Fifo, Release::Open) => paced + self.fifo.len(),
+            _ => paced,
+        }
+    }
+
+    /// Messages that wait, by what is known of them.
+    fn backlog(&self) -> Backlog {
+        let sessions = self.lanes.invites();
+        // What nothing is known of has nobody wait.
+        let others = self.lanes.waiting() - sessions - self.lanes.unverified();
+        Backlog { sessions, others, unread: self.fifo.len() }
+    }
+
+    /// A message has arrived: it is queued, or something else is to be done with it.
+    pub(crate) fn offer(&mut self, now: Timestamp, received: Received, view: View<'_>) -> Judged {
+        self.gate.on_backlog(self.backlog());
+        if let Some(ban) = self.watchman.ban_of(now, &received.flow, &view.snapshot.addresses)
+            && !(may_go_on(&ban, &received) && view.verifies(now, &received))
+        {
+            self.watchman.on_banned(now, &received.flow, &view.snapshot.addresses, &ban);
+            let fate = Decision::Drop(DropReason::Banned);
+            return Judged { class: None, read: false, fate };
+        }
+        self.gate.on_arrival(now, self.new_sessions());
+        let lag = now.since(received.arrived);
+        let large = bytes_of(&received);
+        let judged = match (self.queueing, self.gate.decide()) {
+            (Queueing::Fifo, Decide::Service) => {
+                let has_room = self.large.has_room(&received, true);
+                let fate = if self.fifo.len() < self.fifo_max && has_room {
+                    self.fifo.push_back(Unsorted::Unread(received));
+                    Decision::Queued
+                } else {
+                    Decision::Drop(DropReason::QueueFull)
+                };
+                Judged { class: None, read: false, fate }
+            }
+            (Queueing::Fifo, Decide::Arrival) => {
+                let push = |ingress: &mut Self, waiting| {
+                    if ingress.fifo.len() >= ingress.fifo_max || !ingress.may_wait(&waiting) {
+                        return Decision::Drop(DropReason::QueueFull);
+                    }
+                    ingress.fifo.push_back(Unsorted::Read(waiting));
+                    Decision::Queued
+                };
+                self.admit(now, received, view, Self::fifo_has_room, push)
+            }
+            (Queueing::Class, _) => {
+                let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
+                self.admit(now, received, view, room, Self::push_to_lane)
+            }
+        };
+        if judged.class == Some(Class::Invite) {
+            self.gate.on_lag(lag);
+        }
+        if matches!(judged.fate, Decision::Queued) {
+            self.large.add(large);
+        }
+        judged
+    }
+
+    /// Whether the one queue has room for a message, and the lane to which a paced one moves
+    /// from there will have.
+    fn fifo_has_room(&self, lane: Lane) -> bool {
+        let is_paced = matches!(lane, Lane::Invites | Lane::Priority);
+        let beside = if is_paced { self.lanes.waiting() } else { 0 };
+        self.fifo.len() + beside < self.fifo_max
+    }
+
+    /// Returns whether there is room for the bytes of a message.
+    fn may_wait(&self, waiting: &Waiting) -> bool {
+        self.large.has_room(&waiting.received, waiting.ticket.is_some())
+    }
+
+    fn push_to_lane(&mut self, waiting: Waiting) -> Decision {
+        if !self.may_wait(&waiting) {
+            return Decision::Drop(DropReason::QueueFull);
+        }
+        match self.keep_with_invite(waiting) {
+            ControlFlow::Break(fate) => fate,
+            ControlFlow::Continue(waiting) if self.lanes.has_room(waiting.lane) => {
+                self.lanes.push(waiting);
+                Decision::Queued
+            }
+            ControlFlow::Continue(Waiting { lane: Lane::Unverified, .. }) => {
+                Decision::Drop(DropReason::Unverified)
+            }
+            ControlFlow::Continue(_) => Decision::Drop(DropReason::QueueFull),
+        }
+    }
+
+    /// Has a CANCEL wait with its INVITE, if that waits in its lane; gives back all else.
+    fn keep_with_invite(&mut self, waiting: Waiting) -> ControlFlow<Decision, Waiting> {
+        let Some(fingerprint) = waiting.cancels else { return ControlFlow::Continue(waiting) };
+        match self.lanes.push_cancel(fingerprint, waiting) {
+            Cancelled::Waits => ControlFlow::Break(Decision::Queued),
+            Cancelled::Repeated => ControlFlow::Break(Decision::Drop(DropReason::Absorbed)),
+            Cancelled::Elsewhere(cancel) => ControlFlow::Continue(cancel),
+        }
+    }
+
+    /// Reads a message, has it judged if it is new work, and queues it by `push`. `has_room` says
+    /// whether that would find room for new work.
+    fn admit(
+        &mut self,
+        now: Timestamp,
+        received: Received,
+        view: View<'_>,
+        has_room: impl Fn(&Self, Lane) -> bool,
+        push: impl FnOnce(&mut Self, Waiting) -> Decision,
+    ) -> Judged {
+        // What is dropped in silence needs no outline.
+        let is_refusing = self.is_full_behind || self.gate.is_refusing();
+        let outline = is_refusing && self.disposing.answers();
+        let wanted = Wanted { outline, reinvites: self.reinvites };
+        let reading = match read(now, &received, view, wanted) {
+            Ok(reading) => reading,
+            Err(Unread::Dropped(class, why)) => {
+                return Judged { class, read: true, fate: Decision::Drop(why) };
+            }
+            Err(Unread::Malformed(malformed)) => {
+                if self.watchman.on_message(now, &received.flow, &view.snapshot.addresses) {
+                    let fate = Decision::Drop(DropReason::Banned);
+                    return Judged { class: None, read: true, fate };
+                }
+                let fate = Decision::Malformed(received, malformed);
+                return Judged { class: None, read: true, fate };
+            }
+        };
+        let Reading { class, lane, bucket, fingerprint, cancels, begins_call, .. } = reading;
+        let judged = |fate| Judged { class: Some(class), read: true, fate };
+        let is_unverified = bucket.is_none() && self.is_unverified(now, &received, &reading, view);
+        if is_unverified && self.on_stray(now, &received.flow, view) {
+            return judged(Decision::Drop(DropReason::Banned));
+        }
+        let ticket = match bucket {
+            // It is no part of what the law sees or decides.
+            None if is_unverified => None,
+            None if self.gate.decide() == Decide::Service => None,
+            None if self.gate.on_ongoing(now, class as u8) => None,
+            None => {
+                let refused = Refused { received: &received, class, fingerprint, reason: None };
+                self.trace.note(now, &received, class, ReplyReason::Shed, &self.gate);
+                return judged(Decision::Shed(self.disposing.reply(&refused, None, view.snapshot)));
+            }
+            Some(bucket) => {
+                if self.watchman.on_message(now, &received.flow, &view.snapshot.addresses) {
+                    return judged(Decision::Drop(DropReason::Banned));
+                }
+                let (mut sender, claim) = self.watchman.sender(&received, class == Class::Invite);
+                if claim == Claim::NotUnderstood {
+                    return judged(Decision::NotUnderstood(received));
+                }
+                sender.has_priority &=
+                    has_room(self, Lane::Priority) && self.large.has_room(&received, true);
+                if begins_call {
+                    sender.headroom = headroom(now, view.snapshot, &received.flow);
+                    self.is_full_behind = sender.headroom != Headroom::Any;
+                }
+                let has_room = has_room(self, lane) && self.large.has_room(&received, true);
+                let number = class as u8;
+                match self.gate.on_new_from(now, &sender, bucket, number, fingerprint, has_room) {
+                    Verdict::Admit(ticket) => Some(ticket),
+                    Verdict::Refuse(Reason::SourceLimit)
+                        if let Some(limit) = sender.limit
+                            && self.watchman.on_excess(
+                                now,
+                                &received.flow,
+                                &view.snapshot.addresses,
+                                limit,
+                            ) != Excess::Refuse =>
+                    {
+                        return judged(Decision::Refuse(Reason::SourceLimit, None));
+                    }
+                    Verdict::Absorb => return judged(Decision::Drop(DropReason::Absorbed)),
+                    Verdict::Refuse(reason) => {
+                        let outline = reading.outline.as_ref();
+                        let refused = Refused {
+                            received: &received,
+                            class,
+                            fingerprint,
+                            reason: Some(reason),
+                        };
+                        self.trace.note(now, &received, class, reason, &self.gate);
+                        let reply = self.disposing.reply(&refused, outline, view.snapshot);
+                        return judged(Decision::Refuse(reason, reply));
+                    }
+                }
+            }
+        };
+        let lane = match &ticket {
+            Some(ticket) if ticket.bucket() == Bucket::Priority => Lane::Priority,
+            _ if is_unverified => Lane::Unverified,
+            _ => lane,
+        };
+        judged(push(self, Waiting { received, class, ticket, cancels, lane }))
+    }
+
+    /// Returns whether a message that claims to belong to a call or transaction belongs to none.
+    /// Checks that only during a flood of such messages.
+    fn is_unverified(
+        &self,
+        now: Timestamp,
+        received: &Received,
+        reading: &Reading<'_>,
+        view: View<'_>,
+    ) -> bool {
+        let waiting = self.lanes.finishing(reading.lane);
+        if reading.class == Class::InDialog
+            || self.queueing == Queueing::Fifo
+            || !self.sifting.is_on(now, waiting)
+        {
+            return false;
+        }
+        let waits_with_invite = |invite| self.lanes.has_invite(invite);
+        !reading.cancels.is_some_and(waits_with_invite) && !view.verifies(now, received)
+    }
+
+    /// The next message whose turn it is; `None` if none is to be served now.
+    pub(crate) fn next(&mut self, now: Timestamp, view: View<'_>) -> Option<Judged> {
+        let may_release = self.gate.may_release();
+        let order = self.gate.control().queue.order;
+        let next = match self.queueing {
+            Queueing::Class => self.lanes.next(order, may_release),
+            Queueing::Fifo => self.lanes.next_invite(order, may_release),
+        };
+        match next {
+            Some(waiting) => {
+                self.large.remove(&waiting.received);
+                Some(self.take(now, waiting, view))
+            }
+            None => self.next_unsorted(now, view),
+        }
+    }
+
+    fn next_unsorted(&mut self, now: Timestamp, view: View<'_>) -> Option<Judged> {
+        let (waiting, read) = match self.fifo.pop_front()? {
+            Unsorted::Read(waiting) => {
+                self.large.remove(&waiting.received);
+                (waiting, false)
+            }
+            Unsorted::Unread(received) => {
+                self.large.remove(&received);
+                let mut read = None;
+                let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
+                let judged = self.admit(now, received, view, room, |_, waiting| {
+                    read = Some(waiting);
+                    Decision::Queued
+                });
+                match read {
+                    Some(waiting) => (waiting, true),
+                    None => return Some(judged),
+                }
+            }
+        };
+        // A law that paces new sessions has them wait apart from all else, each with its CANCEL.
+        let class = Some(waiting.class);
+        let paced = self.gate.control().queue.release != Release::Open;
+        if paced && waiting.lane == Lane::Invites {
+            self.large.add(bytes_of(&waiting.received));
+            self.lanes.push(waiting);
+            return Some(Judged { class, read, fate: Decision::Queued });
+        }
+        let large = bytes_of(&waiting.received);
+        let waiting = match self.keep_with_invite(waiting) {
+            ControlFlow::Continue(waiting) => waiting,
+            ControlFlow::Break(fate) => {
+                self.large.add(if matches!(fate, Decision::Queued) { large } else { 0 });
+                return Some(Judged { class, read, fate });
+            }
+        };
+        Some(Judged { read, ..self.take(now, waiting, view) })
+    }
+
+    /// Serves a message, unless it is judged only now and not admitted.
+    fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Judged {
+        let Waiting { received, class, ticket, lane, .. } = waiting;
+        if lane == Lane::Unverified {
+            let admitted = Admitted { is_unverified: true, ..Admitted::default() };
+            let fate = Decision::Serve(received, admitted);
+            return Judged { class: Some(class), read: false, fate };
+        }
+        let sojourn = now.since(received.arrived);
+        self.gate.on_backlog(self.backlog());
+        self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
+        let fingerprint = ticket.as_ref().and_then(Ticket::fingerprint);
+        let has_priority = ticket.as_ref().map(Ticket::bucket) == Some(Bucket::Priority);
+        let fate = match ticket {
+            Some(ticket) => match self.gate.on_taken(now, ticket) {
+                None => Decision::Serve(
+                    received,
+                    Admitted { fingerprint, has_priority, is_unverified: false },
+                ),
+                Some(reason) => {
+                    let refused =
+                        Refused { received: &received, class, fingerprint, reason: Some(reason) };
+                    self.trace.note(now, &received, class, reason, &self.gate);
+                    Decision::Refuse(reason, self.disposing.reply(&refused, None, view.snapshot))
+                }
+            },
+            None if self.gate.decide() == Decide::Service
+                && !self.gate.on_ongoing(now, class as u8) =>
+            {
+                let refused = Refused { received: &received, class, fingerprint, reason: None };
+                self.trace.note(now, &received, class, ReplyReason::Shed, &self.gate);
+                Decision::Shed(self.disposing.reply(&refused, None, view.snapshot))
+            }
+            None => Decision::Serve(received, Admitted::default()),
+        };
+        Judged { class: Some(class), read: false, fate }
+    }
+}
+
+/// Returns whether a banned source may be in a call for which it sends this: a call that it begins,
+/// it may not, and an INVITE within a call comes from one who has shown that he receives.
+fn may_go_on(ban: &Ban, received: &Received) -> bool {
+    ban.is_proven || !received.bytes.starts_with(b"INVITE")
+}

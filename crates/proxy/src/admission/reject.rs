@@ -1,0 +1,96 @@
+//! What is sent for a message that is not admitted.
+
+use tidegate_control::Reason;
+use tidegate_sip::Outline;
+use tidegate_world::{Received, Stream, Transmit};
+
+use crate::message::class::Class;
+use crate::message::reply::{pad, rejection, rejection_of};
+use crate::rejection::Hints;
+use crate::settings::{Disposal, Overload};
+use crate::snapshot::Snapshot;
+
+/// RFC 3261 §20.43: 399, a text for a person.
+const FULL: &str = "399 tidegate \"every back end is at its limits\"";
+
+/// How what is not admitted is disposed of.
+pub(crate) struct Disposing {
+    disposal: Disposal,
+    /// Bounds of Retry-After, in seconds.
+    retry_after: Option<(u32, u32)>,
+    /// Bytes to which a refusal is lengthened.
+    pad: usize,
+    /// Retry-After of what has no fingerprint.
+    waits: Stream,
+}
+
+/// A message that is not admitted.
+pub(crate) struct Refused<'a> {
+    pub(crate) received: &'a Received,
+    pub(crate) class: Class,
+    /// What its repetitions have in common.
+    pub(crate) fingerprint: Option<u64>,
+    /// Why, if it asked for new work.
+    pub(crate) reason: Option<Reason>,
+}
+
+impl Disposing {
+    /// As `overload` wants it. `waits` draws the Retry-After of what has no fingerprint.
+    pub(crate) fn new(overload: &Overload, waits: Stream) -> Self {
+        Self {
+            disposal: overload.disposal,
+            retry_after: overload.retry_after,
+            pad: overload.pad.unwrap_or(0),
+            waits,
+        }
+    }
+
+    /// Whether anything is answered.
+    pub(crate) fn answers(&self) -> bool {
+        self.disposal != Disposal::Drop
+    }
+
+    /// What is sent for this message, of which an `outline` may be known.
+    pub(crate) fn reply(
+        &mut self,
+        refused: &Refused<'_>,
+        outline: Option<&Outline<'_>>,
+        snapshot: &Snapshot,
+    ) -> Option<Transmit> {
+        let Refused { received, class, fingerprint, reason } = *refused;
+        let Snapshot { keys, name, buffers, .. } = snapshot;
+        match (self.disposal, class) {
+            // Nothing answers a response, or an ACK.
+            (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
+            (Disposal::Reject | Disposal::Kernel, _) => {
+                let hints = Hints {
+                    retry_after_s: self.retry_after_s(fingerprint),
+                    // That it is not we who have too much helps whoever seeks the cause.
+                    warning: (reason == Some(Reason::PoolFull)).then_some(FULL),
+                };
+                let mut reply = match outline {
+                    Some(outline) => {
+                        rejection_of(keys, name, buffers, received, outline, 503, &hints)
+                    }
+                    None => rejection(keys, name, buffers, received, 503, &hints),
+                }?;
+                if self.pad > 0 {
+                    pad(&mut reply.bytes, name, self.pad);
+                }
+                Some(reply)
+            }
+        }
+    }
+
+    /// After how many seconds one may ask again, uniform within the configured bounds: who is
+    /// refused together must not come back together. RFC 3261 §8.2.7 wants the same response to
+    /// the same request, so it is made of the fingerprint, a keyed hash, where there is one.
+    fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
+        let (least, most) = self.retry_after?;
+        let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());
+        // The upper half may rank it.
+        let span = u64::from(most.saturating_sub(least)) + 1;
+        let drawn = ((number & u64::from(u32::MAX)) * span) >> 32;
+        u32::try_from(drawn).ok().map(|drawn| least + drawn)
+    }
+}

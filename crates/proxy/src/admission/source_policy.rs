@@ -1,0 +1,239 @@
+//! Per-source policy (limits, bans, priority), applied before a message is parsed.
+
+use std::net::IpAddr;
+
+use tidegate_control::{Ban, BanCause, BanList, BanView, Headroom, Proofs, Sender, Watch};
+use tidegate_world::{Flow, Received, Shedding, Stream, Timestamp};
+
+use crate::message::priority::Claim;
+use crate::network::{PREFIXES, network_of, networks_of, source_of};
+use crate::settings::sources::{Excess, HARM_CPS, SourceWeight, Sources};
+use crate::transport::addresses::{Addresses, Origin};
+
+/// Holds against a source what it sends.
+pub(crate) struct SourcePolicy {
+    sources: Sources,
+    /// Whether anything depends on who a sender is.
+    tells_apart: bool,
+    /// Of each of the networks around an address.
+    flood: Option<[Watch; PREFIXES.len()]>,
+    /// Watch over messages beyond limits that ban.
+    excess: Option<Watch>,
+    /// Kept while anybody may come to be banned.
+    proofs: Option<Proofs>,
+    bans: BanView,
+    /// The version of the bans that were compared with the proofs.
+    compared: Option<u64>,
+}
+
+impl SourcePolicy {
+    /// Tells up to `sources_max` sources apart. The key of its table is drawn from `stream`.
+    pub(crate) fn new(
+        sources: Sources,
+        is_fair: bool,
+        sources_max: usize,
+        bans: BanList,
+        stream: &mut Stream,
+    ) -> Self {
+        let mut watch = |above: u32, s: u32| Watch::new(above, s, sources_max, stream);
+        let flood =
+            sources.flood.map(|flood| PREFIXES.map(|_| watch(flood.above_cps, flood.after_s)));
+        let bans_excess = sources.limits.iter().any(|limit| matches!(limit.then, Excess::Ban(_)));
+        Self {
+            flood,
+            excess: bans_excess.then(|| watch(HARM_CPS - 1, 1)),
+            proofs: sources.may_ban().then(|| Proofs::new(sources_max, stream)),
+            tells_apart: is_fair || !sources.limits.is_empty(),
+            sources,
+            bans: BanView::new(bans),
+            compared: None,
+        }
+    }
+
+    /// The bans of the process.
+    pub(crate) fn bans(&self) -> &BanList {
+        self.bans.list()
+    }
+
+    /// Times that a source was not watched, for want of room.
+    pub(crate) fn overflowed(&self) -> u64 {
+        let watches = self.flood.iter().flatten().chain(&self.excess);
+        let proofs = self.proofs.as_ref().map_or(0, Proofs::overflowed);
+        watches.map(Watch::overflowed).sum::<u64>() + proofs
+    }
+
+    /// Puts down the addresses whose INVITEs need not come here, as many as a driver can heed.
+    /// Networks are not among them, nor is who receives what is sent to him: he may have calls in
+    /// which he sends an INVITE.
+    pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
+        banned.clear();
+        self.compare(now);
+        let bans = self.bans.bans().each(now).filter(|ban| !ban.is_proven);
+        let addresses = bans.map(|ban| network_of(ban.source).addr());
+        banned.extend(addresses.filter(IpAddr::is_ipv4).take(Shedding::BANNED_MAX));
+    }
+
+    /// Tells the other shards who of those that any of them has banned has proven here to receive
+    /// what is sent to him.
+    fn compare(&mut self, now: Timestamp) {
+        let Some(proofs) = &self.proofs else { return };
+        self.bans.bans();
+        if self.compared.replace(self.bans.version()) == Some(self.bans.version()) {
+            return;
+        }
+        let bans = self.bans.bans().each(now).filter(|ban| !ban.is_proven);
+        let proven: Vec<u128> =
+            bans.map(|ban| ban.source).filter(|source| proofs.holds(now, *source)).collect();
+        for source in proven {
+            self.bans().prove(source);
+        }
+    }
+
+    /// The ban that the sender of a message is under.
+    #[inline]
+    pub(crate) fn ban_of(
+        &mut self,
+        now: Timestamp,
+        flow: &Flow,
+        addresses: &Addresses,
+    ) -> Option<Ban> {
+        if self.bans.bans().is_empty() {
+            return None;
+        }
+        self.find_ban(now, flow, addresses)
+    }
+
+    fn find_ban(&mut self, now: Timestamp, flow: &Flow, addresses: &Addresses) -> Option<Ban> {
+        let address = flow.remote.ip();
+        let mut networks = networks_of(address);
+        let source = networks.next()?;
+        let bans = self.bans.bans();
+        let own = bans.get(now, source).copied();
+        let wide = || networks.find_map(|network| bans.get(now, network)).copied();
+        let ban = own.or_else(wide)?;
+        // Another shard may have banned it, of which only this one knows.
+        let is_proven = ban.is_proven || self.is_proven(now, source);
+        // What its neighbours send is not held against one who is known.
+        let is_known = own.is_none() && (is_proven || self.is_spared(flow, addresses));
+        (!is_known).then_some(Ban { is_proven, ..ban })
+    }
+
+    /// The sender of a message receives what is sent to him.
+    pub(crate) fn prove(&mut self, now: Timestamp, address: IpAddr) {
+        let Some(proofs) = &mut self.proofs else { return };
+        let source = source_of(address);
+        proofs.prove(now, source);
+        if self.bans.bans().get(now, source).is_some_and(|ban| !ban.is_proven) {
+            self.bans().prove(source);
+        }
+    }
+
+    fn is_proven(&self, now: Timestamp, source: u128) -> bool {
+        self.proofs.as_ref().is_some_and(|proofs| proofs.holds(now, source))
+    }
+
+    /// A message asks for new work, makes no sense, or claims to belong to a call and does not.
+    /// Whether its sender is banned for it.
+    pub(crate) fn on_message(
+        &mut self,
+        now: Timestamp,
+        flow: &Flow,
+        addresses: &Addresses,
+    ) -> bool {
+        let (Some(watches), Some(flood)) = (&mut self.flood, self.sources.flood) else {
+            return false;
+        };
+        let address = flow.remote.ip();
+        let weight = weight_of(&self.sources.weights, address);
+        let networks = networks_of(address).zip(watches).zip(PREFIXES);
+        // What one network is found out by is not held against those around it.
+        let found = networks.into_iter().find_map(|((network, watch), (_, times))| {
+            Some((network, watch.on_message(now, network, weight.saturating_mul(times))?))
+        });
+        let Some((network, rate)) = found else { return false };
+        let (until, cause) = (now + flood.ban, BanCause::Rate);
+        self.ban(
+            now,
+            flow,
+            addresses,
+            Ban { source: network, until, cause, rate, is_proven: false },
+        )
+    }
+
+    /// A banned source has sent a message that is dropped: what it sends now is what it is banned
+    /// for, if that is much more than was known.
+    pub(crate) fn on_banned(
+        &mut self,
+        now: Timestamp,
+        flow: &Flow,
+        addresses: &Addresses,
+        ban: &Ban,
+    ) {
+        let (Some([watch, ..]), Some(flood)) = (&mut self.flood, self.sources.flood) else {
+            return;
+        };
+        let address = flow.remote.ip();
+        let weight = weight_of(&self.sources.weights, address);
+        let rate = watch.on_message(now, source_of(address), weight);
+        if let Some(rate) = rate.filter(|&rate| rate / 2 >= ban.rate) {
+            self.ban(now, flow, addresses, Ban { until: now + flood.ban, rate, ..*ban });
+        }
+    }
+
+    /// Whose work an INVITE asks for, or another request, and what it claims.
+    pub(crate) fn sender(&self, received: &Received, is_invite: bool) -> (Sender, Claim) {
+        let address = received.flow.remote.ip().to_canonical();
+        let claim = match &self.sources.priority {
+            Some(priority) if is_invite => priority.claim(address, &received.bytes),
+            _ => Claim::Ordinary,
+        };
+        let mut limits = self.sources.limits.iter();
+        let sender = Sender {
+            source: self.tells_apart.then(|| source_of(address)),
+            weight: weight_of(&self.sources.weights, address),
+            limit: limits.position(|limit| limit.from.contains(&address)),
+            has_priority: claim == Claim::Priority,
+            headroom: Headroom::Any,
+        };
+        (sender, claim)
+    }
+
+    /// A message goes beyond this limit. What becomes of it.
+    pub(crate) fn on_excess(
+        &mut self,
+        now: Timestamp,
+        flow: &Flow,
+        addresses: &Addresses,
+        limit: usize,
+    ) -> Excess {
+        let then = self.sources.limits[limit].then;
+        if let (Excess::Ban(time), Some(watch)) = (then, &mut self.excess) {
+            let source = source_of(flow.remote.ip());
+            let weight = weight_of(&self.sources.weights, flow.remote.ip());
+            if let Some(rate) = watch.on_message(now, source, weight) {
+                let (until, cause) = (now + time, BanCause::Limit);
+                let ban = Ban { source, until, cause, rate, is_proven: false };
+                self.ban(now, flow, addresses, ban);
+            }
+        }
+        then
+    }
+
+    /// Returns whether a source is exempt from limits and bans.
+    fn is_spared(&self, flow: &Flow, addresses: &Addresses) -> bool {
+        let address = flow.remote.ip().to_canonical();
+        matches!(addresses.origin(flow), Origin::Member(_))
+            || self.sources.never_ban.iter().any(|net| net.contains(&address))
+    }
+
+    fn ban(&self, now: Timestamp, flow: &Flow, addresses: &Addresses, ban: Ban) -> bool {
+        let is_proven = self.is_proven(now, ban.source);
+        !self.is_spared(flow, addresses) && self.bans().ban(now, Ban { is_proven, ..ban })
+    }
+}
+
+/// As how many sources one counts.
+fn weight_of(weights: &[SourceWeight], address: IpAddr) -> u32 {
+    let address = address.to_canonical();
+    weights.iter().find(|weight| weight.from.contains(&address)).map_or(1, |weight| weight.weight)
+}

@@ -1,0 +1,152 @@
+//! What classification sees of a shard: whether a message belongs to something that it knows.
+
+use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, response_target, scan};
+use tidegate_transaction::{Key, identity_of_branch, is_unique};
+use tidegate_world::{Received, Timestamp};
+
+use crate::dialog::{Call, Calls, Transaction};
+use crate::message::probe_branch::ProbeBranch;
+use crate::message::reply::is_own_ack;
+use crate::message::transaction_branch::TransactionBranch;
+use crate::observe::counters::Counters;
+use crate::response::who_asked;
+use crate::routing::route_set::has_route_token;
+use crate::snapshot::Snapshot;
+use crate::transaction::Transactions;
+use crate::transaction::branches::is_branch_of;
+
+/// The parts of a shard that admission reads.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) calls: &'a Calls,
+    pub(crate) transactions: &'a Transactions,
+    pub(crate) counters: &'a Counters,
+}
+
+impl View<'_> {
+    /// Whether a scanned request belongs to a call of ours.
+    pub(crate) fn knows(
+        &self,
+        now: Timestamp,
+        method: Method,
+        scan: &Scan<'_>,
+        received: &Received,
+    ) -> bool {
+        let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
+        let branch = scan.branch.unwrap_or_default();
+        let identity = identity_of_branch(branch, scan.sent_by, method, method_name(scan), hash);
+        if identity.is_some_and(|i| self.transactions.find(Key::new(i, method)).is_some()) {
+            return true;
+        }
+        let fingerprint = self.snapshot.keys.call.fingerprint(scan.call_id);
+        match scan.to_tag {
+            // Without a To-tag it is old only if it repeats something: the Call-ID of
+            // a call of ours does not make another INVITE part of it.
+            None => identity.is_some_and(|identity| {
+                let transaction = Transaction { identity, method };
+                self.calls.is_repetition(
+                    &self.snapshot.keys,
+                    fingerprint,
+                    transaction,
+                    scan,
+                    &received.bytes,
+                )
+            }),
+            // Else the call was made before a restart, or at another instance.
+            Some(_) => self
+                .calls
+                .is_within(&self.snapshot.keys, fingerprint, &received.bytes)
+                .unwrap_or_else(|| has_route_token(now, self.snapshot, received, scan.call_id)),
+        }
+    }
+
+    /// Returns what a scanned request has in common with its repetitions and with nothing else, and
+    /// a CANCEL with its INVITE. A client may use one branch for all it sends, so more is part of
+    /// it; where the branch names no transaction (RFC 3261 §17.2.3), the tags too.
+    pub(crate) fn fingerprint(&self, scan: &Scan<'_>, bytes: &[u8]) -> u64 {
+        let Scan { sent_by, call_id, .. } = *scan;
+        let branch = scan.branch.unwrap_or_default();
+        let number = scan.cseq.to_be_bytes();
+        let ScanStart::Request { uri, .. } = scan.start else { return 0 };
+        let name = match method_name(scan) {
+            b"CANCEL" => b"INVITE",
+            name => name,
+        };
+        let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
+        if is_unique(branch) {
+            return hash(&[branch, sent_by, call_id, &number, name, uri]);
+        }
+        let (from, to) = dialog_tags(bytes).unwrap_or_default();
+        hash(&[scan.via, call_id, &number, name, uri, from, to])
+    }
+
+    /// Whether the request that a scanned CANCEL is for has been served.
+    pub(crate) fn has_served(&self, cancel: &Scan<'_>) -> bool {
+        let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
+        let branch = cancel.branch.unwrap_or_default();
+        let fingerprint = self.snapshot.keys.call.fingerprint(cancel.call_id);
+        match identity_of_branch(branch, cancel.sent_by, Method::Cancel, b"", hash) {
+            Some(identity) => {
+                let is_repeated = |call: &Call| call.has_branch(identity);
+                self.transactions.find_cancelled(identity).is_some()
+                    || self.calls.find_where(fingerprint, is_repeated).is_some()
+            }
+            None => self.calls.find(fingerprint).is_some(),
+        }
+    }
+
+    /// Returns whether a message belongs to something that was begun.
+    pub(crate) fn verifies(&self, now: Timestamp, received: &Received) -> bool {
+        match glance(&received.bytes) {
+            Ok(ScanStart::Response { .. }) => self.verifies_response(received),
+            Ok(ScanStart::Request { method, .. }) => scan(&received.bytes)
+                .is_ok_and(|scan| self.verifies_request(now, method, &scan, received)),
+            Err(_) => false,
+        }
+    }
+
+    fn verifies_request(
+        &self,
+        now: Timestamp,
+        method: Method,
+        scan: &Scan<'_>,
+        received: &Received,
+    ) -> bool {
+        match method {
+            Method::Cancel => self.has_served(scan),
+            _ => self.knows(now, method, scan, received),
+        }
+    }
+
+    /// RFC 3261 §16.11 has a response go on by the Via below ours; §18.1.2 lets only pass what
+    /// has our Via on top. What is keyed in its branch says that we wrote it.
+    fn verifies_response(&self, received: &Received) -> bool {
+        let Ok(passage) = Passage::parse(&received.bytes) else { return false };
+        let text = passage.branch.unwrap_or_default();
+        match (&passage.next, passage.cseq.method) {
+            (None, Method::Cancel) => TransactionBranch::claimed(text).is_some_and(|branch| {
+                branch.is_own(&self.snapshot.keys)
+                    && is_branch_of(self.snapshot, self.transactions, &branch, text)
+            }),
+            (None, Method::Options) => {
+                ProbeBranch::decode(text, &self.snapshot.keys, received.flow.remote).is_some()
+            }
+            (next, _) => next.as_ref().and_then(response_target).is_some_and(|remote| {
+                who_asked(self.snapshot, self.transactions, &passage, remote).is_some()
+            }),
+        }
+    }
+
+    /// Whether these bytes are an ACK to a reply that we made ourselves.
+    pub(crate) fn is_ack_of_reply(&self, bytes: &[u8]) -> bool {
+        is_own_ack(&self.snapshot.keys, bytes)
+    }
+}
+
+fn method_name<'a>(scan: &Scan<'a>) -> &'a [u8] {
+    match scan.start {
+        ScanStart::Request { method_name, .. } => method_name,
+        ScanStart::Response { .. } => b"",
+    }
+}

@@ -1,0 +1,66 @@
+//! A message that waits, and the queue in which it does.
+
+use tidegate_control::Ticket;
+use tidegate_world::Received;
+
+use crate::message::class::Class;
+
+/// The queues, in the order in which they are served.
+///
+/// Several classes share one where their order among each other matters: a 180 must
+/// not be overtaken by the 200 behind it, nor an ACK by the BYE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Responses.
+    Responses,
+    /// Requests that belong to a call.
+    InProgress,
+    /// New INVITEs that go before others, each with its CANCEL.
+    Priority,
+    /// New INVITEs, each with its CANCEL.
+    Invites,
+    /// Registrations.
+    Registrations,
+    /// Other new requests.
+    Others,
+    /// Messages that claim to belong to a call or transaction and belong to none.
+    Unverified,
+}
+
+impl Lane {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Responses,
+        Self::InProgress,
+        Self::Priority,
+        Self::Invites,
+        Self::Registrations,
+        Self::Others,
+        Self::Unverified,
+    ];
+
+    /// Where the lanes of new work begin that take turns, and how many they are.
+    pub(super) const NEW_WORK: usize = Self::Invites as usize;
+    pub(super) const NEW_WORK_LANES: usize = Self::Unverified as usize - Self::NEW_WORK;
+
+    pub(crate) fn of(class: Class) -> Self {
+        match class {
+            Class::Final | Class::Provisional => Self::Responses,
+            Class::Ack | Class::Bye | Class::Cancel | Class::InDialog => Self::InProgress,
+            Class::Invite => Self::Invites,
+            Class::Register => Self::Registrations,
+            Class::Other => Self::Others,
+        }
+    }
+}
+
+/// A message that was read at the door and waits.
+pub(crate) struct Waiting {
+    pub(crate) received: Received,
+    pub(crate) class: Class,
+    /// The gate's, if it asks for new work.
+    pub(crate) ticket: Option<Ticket>,
+    /// What it has in common with the INVITE that it cancels, if that has not been served.
+    pub(crate) cancels: Option<u64>,
+    /// Where it waits for its service.
+    pub(crate) lane: Lane,
+}

@@ -1,0 +1,7 @@
+//! Back ends: probes, names, health, and what is answered where none is available.
+
+pub(crate) mod health;
+pub(crate) mod names;
+pub(crate) mod probes;
+pub(crate) mod seats;
+pub(crate) mod unavailable;

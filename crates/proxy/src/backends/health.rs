@@ -1,0 +1,81 @@
+//! What requests teach about the health of back ends, and how many may be excluded for it.
+//!
+//! What requests bring to light costs nothing and takes a request each time; a probe finds a back
+//! end that is gone before a caller does, and one that has returned. The state itself is
+//! [`tidegate_balance::State`].
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tidegate_balance::{Parties, UNTIL_PROBED};
+use tidegate_sip::{Host, Uri};
+use tidegate_world::Timestamp;
+
+use crate::message::request::Request;
+use crate::settings::Member;
+use crate::snapshot::Snapshot;
+
+/// Returns how long a back end of this pool gets no new calls when it has failed, unless it answers.
+pub(crate) fn pause_of(snapshot: &Snapshot, pool: u16) -> Duration {
+    let is_probed = snapshot.pool(pool).health.probe.is_some();
+    if is_probed { UNTIL_PROBED } else { snapshot.failure_pause }
+}
+
+/// Returns the caller and the callee of a request, for the [evidence](Parties) of overload.
+///
+/// The callee is the user of the Request-URI, by which whoever is behind us finds him: a To may
+/// be anything. Of an IPv6 source the /64 counts, which is one subscriber's.
+pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>) -> Parties {
+    let Uri { user, host, text, .. } = request.uri;
+    let user = user.map(|user| user.split(|&b| b == b';').next().unwrap_or(user));
+    let destination = match (user, host) {
+        (Some(user), _) => snapshot.keys.call.hash(&[user]),
+        (None, Some(Host::Name(name))) => snapshot.keys.call.hash(&[b"", name]),
+        (None, _) => snapshot.keys.call.hash(&[b"", text]),
+    };
+    let source = match source.to_canonical() {
+        IpAddr::V4(ip) => snapshot.keys.call.hash(&[&ip.octets()]),
+        IpAddr::V6(ip) => snapshot.keys.call.hash(&[&ip.octets()[..8]]),
+    };
+    Parties::of(source, destination)
+}
+
+/// Records that a new request goes to a back end. Returns who it is from and for, if that matters
+/// there.
+pub(crate) fn record_given(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    member: Member,
+    source: IpAddr,
+    request: &Request<'_>,
+) -> Option<Parties> {
+    let backend = snapshot.backend(member);
+    if !backend.is_watched(now) {
+        return None;
+    }
+    let parties = parties(snapshot, source, request);
+    backend.on_given(now, parties);
+    Some(parties)
+}
+
+/// Spares some back ends of a pool if requests have just excluded too many.
+pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, member: Member) {
+    let backend = snapshot.backend(member);
+    if !backend.is_clear(now) {
+        backend.note_excluded(now);
+        spare(now, snapshot);
+    }
+}
+
+/// Decides anew in each pool who takes calls although requests have shown what excludes it.
+/// Nobody does where a pool stands in that has somebody up. Returns whether anybody does who
+/// did not.
+pub(crate) fn spare(now: Timestamp, snapshot: &Snapshot) -> bool {
+    let mut is_any_new = false;
+    for (pool, settings) in (0..).zip(&snapshot.pools) {
+        let mut backups = snapshot.and_backups(pool).skip(1);
+        let has_other = backups.any(|pool| snapshot.pool(pool).pool.is_up(now));
+        is_any_new |= settings.pool.spare(now, settings.health.eject_max, !has_other);
+    }
+    is_any_new
+}

@@ -1,0 +1,240 @@
+use tidegate_balance::{Location, Lookups, Policy, Pool};
+
+use super::*;
+use crate::keys::Secret;
+use crate::settings::{Listener, PoolSettings};
+
+fn names_of(hosts: &[&str]) -> (Names, Pool) {
+    let named = hosts.iter().map(|&host| (host, Location::Name(Named::new(host, 5070)), 1));
+    let pool = Pool::located("app", named);
+    (Names::new(&settings(&pool)), pool)
+}
+
+fn settings(pool: &Pool) -> Settings {
+    let listener = Listener::new("127.0.0.1:5060".parse().unwrap());
+    let secret = Secret::of([1; 32]);
+    Settings::new(vec![listener], vec![PoolSettings::new(pool.clone(), Policy::Rr)], secret)
+}
+
+fn at(s: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_secs(s)
+}
+
+fn ip(last: u8) -> IpAddr {
+    [192, 0, 2, last].into()
+}
+
+fn found(addresses: &[u8], ttl_s: u64) -> Answer {
+    let addresses = addresses.iter().map(|&last| ip(last)).collect();
+    Answer::Addresses(addresses, Duration::from_secs(ttl_s))
+}
+
+/// What is asked at a time, by host.
+fn asked(names: &mut Names, now: Timestamp) -> Vec<(QueryId, String)> {
+    names.handle_timeout(now);
+    let hosts = std::iter::from_fn(|| names.poll_query()).map(|Query { id, question }| {
+        let Question::Resolve(host, family) = question;
+        assert_eq!(family, Family::V4);
+        (id, host.to_string())
+    });
+    hosts.collect()
+}
+
+fn ask_one(names: &mut Names, now: Timestamp) -> QueryId {
+    let asked = asked(names, now);
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    asked[0].0
+}
+
+fn answer(names: &mut Names, now: Timestamp, id: QueryId, answer: &Answer) {
+    names.on_answer(now, id, answer, |_| true);
+}
+
+fn counts(pool: &Pool) -> [u64; 5] {
+    let lookups = &pool.backends()[0].named().unwrap().lookups;
+    let Lookups { found, not_found, unanswered, unusable, moved } = lookups;
+    [found, not_found, unanswered, unusable, moved].map(|count| count.load(Relaxed))
+}
+
+#[test]
+fn a_name_is_asked_for_at_once_and_again_when_its_time_is_over() {
+    let (mut names, pool) = names_of(&["a.example"]);
+    assert_eq!(names.poll_timeout(), Some(Timestamp::ZERO));
+    let id = ask_one(&mut names, at(0));
+    assert!(!pool.backends()[0].is_up(at(0)), "nobody knows where it is");
+    answer(&mut names, at(1), id, &found(&[1], 60));
+    assert!(pool.backends()[0].is_up(at(1)));
+    assert_eq!(pool.backends()[0].address(), Some("192.0.2.1:5070".parse().unwrap()));
+    assert_eq!(names.poll_timeout(), Some(at(61)));
+    assert!(asked(&mut names, at(60)).is_empty());
+    let id = ask_one(&mut names, at(61));
+    assert!(asked(&mut names, at(61)).is_empty(), "once");
+    // What holds for ever holds for an hour, and what holds not at all for five seconds.
+    answer(&mut names, at(62), id, &found(&[1], 1_000_000));
+    assert_eq!(names.poll_timeout(), Some(at(62 + 3600)));
+    let id = ask_one(&mut names, at(62 + 3600));
+    answer(&mut names, at(4000), id, &found(&[1], 0));
+    assert_eq!(names.poll_timeout(), Some(at(4005)));
+    assert_eq!(counts(&pool), [3, 0, 0, 0, 1]);
+}
+
+#[test]
+fn in_vain_it_is_asked_again_after_pauses_that_double_to_32_seconds() {
+    let (mut names, pool) = names_of(&["a.example"]);
+    let mut now = 0;
+    for (pause, why) in [1, 2, 4, 8, 16, 32, 32, 32].into_iter().zip([
+        Answer::NotFound,
+        Answer::NoAnswer,
+        found(&[], 60),
+        Answer::NotFound,
+        Answer::NoAnswer,
+        Answer::NotFound,
+        Answer::NotFound,
+        Answer::NoAnswer,
+    ]) {
+        let id = ask_one(&mut names, at(now));
+        answer(&mut names, at(now), id, &why);
+        now += pause;
+        assert_eq!(names.poll_timeout(), Some(at(now)));
+    }
+    assert_eq!(counts(&pool), [0, 5, 3, 0, 0]);
+    assert!(!pool.backends()[0].named().unwrap().is_stale(), "there is nothing that could be");
+    let id = ask_one(&mut names, at(now));
+    answer(&mut names, at(now), id, &found(&[1], 5));
+    let id = ask_one(&mut names, at(now + 5));
+    answer(&mut names, at(now + 5), id, &Answer::NoAnswer);
+    assert_eq!(names.poll_timeout(), Some(at(now + 6)), "it begins anew");
+}
+
+#[test]
+fn who_does_not_answer_in_time_is_no_longer_waited_for() {
+    let (mut names, pool) = names_of(&["a.example"]);
+    let late = ask_one(&mut names, at(0));
+    assert_eq!(names.poll_timeout(), Some(at(20)));
+    assert!(asked(&mut names, at(20)).is_empty());
+    assert_eq!(counts(&pool), [0, 0, 1, 0, 0]);
+    answer(&mut names, at(20), late, &found(&[9], 60));
+    let id = ask_one(&mut names, at(21));
+    answer(&mut names, at(22), late, &found(&[9], 60));
+    assert!(pool.backends()[0].address().is_none());
+    answer(&mut names, at(23), id, &found(&[1], 60));
+    answer(&mut names, at(24), id, &found(&[9], 60));
+    assert_eq!(pool.backends()[0].address(), Some("192.0.2.1:5070".parse().unwrap()));
+    for foreign in [QueryId(7), QueryId(u64::MAX)] {
+        answer(&mut names, at(25), foreign, &found(&[9], 60));
+    }
+    assert_eq!(counts(&pool), [1, 0, 1, 0, 1]);
+    assert_eq!(names.poll_timeout(), Some(at(83)));
+}
+
+#[test]
+fn the_last_address_is_used_on_while_asking_again_fails() {
+    let (mut names, pool) = names_of(&["a.example"]);
+    let backend = &pool.backends()[0];
+    let id = ask_one(&mut names, at(0));
+    answer(&mut names, at(0), id, &found(&[1], 60));
+    let id = ask_one(&mut names, at(60));
+    answer(&mut names, at(61), id, &Answer::NotFound);
+    assert!(backend.is_up(at(61)) && backend.named().unwrap().is_stale());
+    assert_eq!(backend.address(), Some("192.0.2.1:5070".parse().unwrap()));
+    let id = ask_one(&mut names, at(62));
+    answer(&mut names, at(62), id, &found(&[1], 60));
+    assert!(!backend.named().unwrap().is_stale());
+}
+
+#[test]
+fn of_several_addresses_the_present_one_is_kept_and_else_the_first_is_taken() {
+    let (mut names, pool) = names_of(&["a.example"]);
+    let mut now = 0;
+    let mut lead = |answered: &Answer| {
+        let id = ask_one(&mut names, at(now));
+        answer(&mut names, at(now), id, answered);
+        now += 60;
+        pool.backends()[0].address().unwrap().ip()
+    };
+    assert_eq!(lead(&found(&[1, 2, 3], 60)), ip(1));
+    assert_eq!(lead(&found(&[2, 3, 1], 60)), ip(1), "it is still among them");
+    assert_eq!(lead(&found(&[3, 2], 60)), ip(3));
+    assert_eq!(counts(&pool)[4], 2);
+}
+
+#[test]
+fn an_address_that_cannot_be_a_back_end_s_is_passed_over() {
+    let (mut names, pool) = names_of(&["a.example"]);
+    let id = ask_one(&mut names, at(0));
+    let is_two = |address: SocketAddr| address == "192.0.2.2:5070".parse().unwrap();
+    names.on_answer(at(0), id, &found(&[1, 2], 5), is_two);
+    assert_eq!(pool.backends()[0].address().unwrap().ip(), ip(2));
+    let id = ask_one(&mut names, at(5));
+    names.on_answer(at(5), id, &found(&[1], 5), is_two);
+    assert_eq!(pool.backends()[0].address().unwrap().ip(), ip(2));
+    assert_eq!((counts(&pool), names.poll_timeout()), ([1, 0, 0, 1, 1], Some(at(6))));
+}
+
+#[test]
+fn there_are_no_more_questions_at_once_than_the_limit() {
+    let hosts: Vec<String> = (0..ASKED_MAX + 3).map(|i| format!("host-{i}.example")).collect();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let (mut names, pool) = names_of(&hosts);
+    let first = asked(&mut names, at(0));
+    assert_eq!(first.len(), ASKED_MAX);
+    assert_eq!(names.poll_timeout(), Some(at(20)), "there is no room before");
+    answer(&mut names, at(1), first[0].0, &found(&[1], 60));
+    let next: Vec<_> = std::iter::from_fn(|| names.poll_query()).collect();
+    assert_eq!(next.len(), 1, "one has gone");
+    // Nobody answers any more: the rest have their turn when these are given up.
+    assert_eq!(asked(&mut names, at(20)).len(), 2);
+    assert!(pool.backends()[0].is_up(at(20)));
+}
+
+#[test]
+fn draining_ends_the_questions() {
+    let (mut names, _pool) = names_of(&["a.example"]);
+    let id = ask_one(&mut names, at(0));
+    names.on_drain();
+    assert_eq!(names.poll_timeout(), None);
+    answer(&mut names, at(1), id, &found(&[1], 5));
+    assert!(names.poll_timeout().is_none() && asked(&mut names, at(100)).is_empty());
+}
+
+#[test]
+fn a_shard_that_does_not_ask_learns_of_moves_all_the_same() {
+    let (asking, pool) = names_of(&["a.example"]);
+    let other = Settings { shard: 1, shards: 2, moves: asking.moves.clone(), ..settings(&pool) };
+    let (mut asking, mut other) = (asking, Names::new(&other));
+    assert!(other.poll_timeout().is_none() && asked(&mut other, at(9)).is_empty());
+    assert!(!other.have_moved());
+    let id = ask_one(&mut asking, at(0));
+    answer(&mut asking, at(0), id, &found(&[1], 5));
+    assert!(other.have_moved() && !other.have_moved());
+    let id = ask_one(&mut asking, at(5));
+    answer(&mut asking, at(5), id, &found(&[1], 5));
+    assert!(!other.have_moved(), "it is where it was");
+}
+
+#[test]
+fn who_stays_when_the_pools_change_is_not_asked_for_anew_and_who_goes_is_asked_for_no_more() {
+    let (mut names, before) = names_of(&["a.example", "b.example"]);
+    let ids = asked(&mut names, at(0));
+    let hosts = |asked: &[(QueryId, String)]| {
+        asked.iter().map(|(_, host)| host.clone()).collect::<Vec<_>>()
+    };
+    let c = Location::Name(Named::new("c.example", 5070));
+    let added = Pool::located("app", [("c", c, 1)]);
+    let kept = &before.backends()[1];
+    let after = Pool::of("app", vec![Arc::clone(&added.backends()[0]), Arc::clone(kept)]);
+    names.enlist(at(1), &settings(&after).pools);
+    assert_eq!(names.poll_timeout(), Some(at(1)));
+    assert_eq!(hosts(&asked(&mut names, at(1))), ["c.example"]);
+    // What was asked before the change is answered to whom it was asked for.
+    answer(&mut names, at(2), ids[0].0, &found(&[1], 60));
+    answer(&mut names, at(2), ids[1].0, &found(&[2], 60));
+    assert!(before.backends()[0].address().is_none() && added.backends()[0].address().is_none());
+    assert_eq!(kept.address().unwrap().ip(), ip(2));
+    // The answer for `c` is overdue, and `b` is due in a minute: nobody waits for `a`.
+    assert_eq!(names.poll_timeout(), Some(at(21)));
+    // The last one with a name may go too.
+    names.enlist(at(3), &settings(&Pool::new("app", &[])).pools);
+    assert!(names.poll_timeout().is_none() && asked(&mut names, at(99)).is_empty());
+    assert_eq!(names.asked, 0);
+}

@@ -1,0 +1,472 @@
+//! Probes: OPTIONS that ask a back end whether it is there.
+//!
+//! Each is a client transaction of our own (RFC 3261 §11.1, §17.1.2), one at a time for each back
+//! end. One shard asks for all: that is the one which the back end's site falls to. What comes
+//! of it all shards see.
+//!
+//! A back end that is suspect is asked out of turn, by the shard that suspects it and in pools
+//! without probes too: `suspicion` says when.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::{HashMap, HashSet};
+use tidegate_balance::{Backend, Duty, Site};
+use tidegate_sip::Passage;
+use tidegate_transaction::{Firing, OtherClient, Timing};
+use tidegate_world::{Buffer, Received, Stream, Timers, Timestamp};
+
+use crate::backends::health::{cap_exclusions, pause_of, spare};
+use crate::message::probe_branch::ProbeBranch;
+use crate::output::Output;
+use crate::rejection::DropReason;
+use crate::settings::Member;
+use crate::settings::health::Probe;
+use crate::snapshot::Snapshot;
+
+/// Back ends handled by one call, so that many that are due together do not hold up the packets
+/// that wait.
+const DUE_MAX: usize = 64;
+
+/// For how long the answer to a probe out of turn is awaited. It is sent twice by then (RFC 3261
+/// §17.1.2.2, Timer E), so that one lost datagram is not taken for a death.
+pub(crate) fn question_wait(timing: &Timing) -> Duration {
+    timing.t1 * 2
+}
+
+/// From one probe of a back end out of turn to the next, of all shards together: strangers can
+/// bring one about.
+const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Who a shard probes, and when.
+pub(crate) struct Probes {
+    /// Every back end that is configured, in the order of their places.
+    targets: Vec<Target>,
+    /// When something is next due of each target, perhaps; what is not in accord with
+    /// [`Target::armed`] was left behind.
+    due: Timers<u32>,
+    stream: Stream,
+    /// Of the last probe.
+    number: u32,
+}
+
+/// A back end that is probed, or may be out of turn.
+struct Target {
+    member: Member,
+    site: Site,
+    /// Time of its next regular probe; never if another shard probes it, or none.
+    next: Timestamp,
+    armed: Timestamp,
+    question: Option<Question>,
+    flight: Option<Flight>,
+}
+
+/// A probe out of turn that is wanted.
+#[derive(Clone, Copy)]
+struct Question {
+    /// Since when the back end is suspect: what it has answered after that clears it.
+    since: Timestamp,
+    /// Time of the probe.
+    due: Timestamp,
+}
+
+/// A probe that has no answer yet.
+#[derive(Clone, Copy)]
+struct Flight {
+    number: u32,
+    address: SocketAddr,
+    client: OtherClient,
+    until: Timestamp,
+    /// Of one out of turn, or that stands in for one: since when the back end is suspect.
+    suspect_since: Option<Timestamp>,
+    /// Drawn for it, for its Call-ID and its tag.
+    drawn: [u64; 2],
+}
+
+impl Target {
+    fn deadline(&self) -> Timestamp {
+        match &self.flight {
+            None => self.question.map_or(self.next, |question| question.due.min(self.next)),
+            Some(Flight { client, until, .. }) => {
+                client.deadline().map_or(*until, |deadline| deadline.min(*until))
+            }
+        }
+    }
+}
+
+impl Probes {
+    /// Nobody is probed yet; what is drawn is drawn from `stream`.
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self { targets: Vec::new(), due: Timers::new(), stream, number: 0 }
+    }
+
+    /// From now on these are probed, by the interval beside each, those without one out of turn
+    /// only. Who was is asked when it would have been; who is new, within its first interval: not
+    /// all at once.
+    pub(crate) fn enlist(&mut self, now: Timestamp, who: Vec<(Member, Site, Option<Duration>)>) {
+        let before = std::mem::take(&mut self.targets).into_iter();
+        let before = before.filter(|target| target.next != Timestamp::NEVER);
+        let before: HashMap<_, _> = before.map(|t| (t.site, t.next)).collect();
+        self.due = Timers::new();
+        for (member, site, interval) in who {
+            let next = interval.map_or(Timestamp::NEVER, |interval| {
+                let first = now + interval.mul_f64(self.stream.unit());
+                before.get(&site).map_or(first, |&next| next.min(now + interval))
+            });
+            if next != Timestamp::NEVER {
+                self.due.push(next, self.targets.len() as u32);
+            }
+            let (question, flight) = (None, None);
+            self.targets.push(Target { member, site, next, armed: next, question, flight });
+        }
+    }
+
+    /// Asks a back end out of turn, as soon as it may be: something speaks against it since
+    /// `since`. A probe that is under way does as well, if its answer is awaited for `wait`.
+    pub(crate) fn question(
+        &mut self,
+        now: Timestamp,
+        member: Member,
+        since: Timestamp,
+        wait: Duration,
+    ) {
+        // A removed one is not there, and it is given nothing new anyway.
+        let Ok(place) = self.targets.binary_search_by_key(&member, |target| target.member) else {
+            return;
+        };
+        let target = &mut self.targets[place];
+        match &mut target.flight {
+            Some(Flight { suspect_since: Some(_), .. }) => return,
+            Some(flight) => {
+                (flight.suspect_since, flight.until) = (Some(since), now + wait);
+            }
+            None => {
+                target.question.get_or_insert(Question { since, due: now });
+            }
+        }
+        self.arm(place);
+    }
+
+    /// When something is next due.
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.due.next()
+    }
+
+    /// The place of a target that has something due.
+    fn next_due(&mut self, now: Timestamp) -> Option<usize> {
+        while let Some((at, place)) = self.due.pop(now) {
+            let target = &mut self.targets[place as usize];
+            if target.armed == at {
+                target.armed = Timestamp::NEVER;
+                return Some(place as usize);
+            }
+        }
+        None
+    }
+
+    fn arm(&mut self, place: usize) {
+        let target = &mut self.targets[place];
+        let deadline = target.deadline();
+        if deadline < target.armed {
+            target.armed = deadline;
+            self.due.push(deadline, place as u32);
+        }
+    }
+
+    /// The interval until the next probe.
+    fn interval(&mut self, probe: &Probe) -> Duration {
+        let stretch = 1.0 + probe.jitter * (2.0 * self.stream.unit() - 1.0);
+        probe.interval.mul_f64(stretch.max(0.0))
+    }
+}
+
+impl Probes {
+    /// Chooses anew which back ends of the snapshot are probed.
+    pub(crate) fn enlist_backends(&mut self, now: Timestamp, snapshot: &Snapshot) {
+        let (mut who, mut seen) = (Vec::new(), HashSet::new());
+        for (member, backend) in snapshot.members() {
+            // A server in several pools is asked once, as the first of them says.
+            if backend.duty() == Duty::Removed || !seen.insert(Arc::as_ptr(backend)) {
+                continue;
+            }
+            let probe = snapshot.pool(member.pool).health.probe.as_ref();
+            let probe = probe.filter(|_| is_ours_to_probe(snapshot, backend));
+            who.push((member, backend.location().site(), probe.map(|probe| probe.interval)));
+        }
+        self.enlist(now, who);
+    }
+
+    /// Sends the probes that are due, and gives up those that have had no answer.
+    pub(crate) fn fire(&mut self, now: Timestamp, snapshot: &Snapshot, output: &mut Output) {
+        for _ in 0..DUE_MAX {
+            let Some(place) = self.next_due(now) else { return };
+            self.probe_due(now, snapshot, output, place);
+            self.arm(place);
+        }
+    }
+
+    /// Takes in the answer to a probe.
+    pub(crate) fn on_response(
+        &mut self,
+        now: Timestamp,
+        snapshot: &Snapshot,
+        received: &Received,
+        passage: &Passage<'_>,
+    ) -> Result<ProbeAnswer, DropReason> {
+        let text = passage.branch.unwrap_or_default();
+        let branch = ProbeBranch::decode(text, &snapshot.keys, received.flow.remote);
+        let branch = branch.ok_or(DropReason::LostResponse)?;
+        if u16::from(branch.shard) != snapshot.shard {
+            return Ok(ProbeAnswer::Of(branch.shard));
+        }
+        let timing = snapshot.timing;
+        let place = branch.place as usize;
+        let target = self.targets.get_mut(place).ok_or(DropReason::StrayResponse)?;
+        let flight = target.flight.as_mut().filter(|flight| flight.number == branch.number);
+        let flight = flight.ok_or(DropReason::StrayResponse)?;
+        (flight.client, _) = flight.client.on_response(now, &timing, passage.status);
+        if passage.status >= 200 {
+            let (member, flight) = (target.member, *flight);
+            target.flight = None;
+            end_probe(snapshot, now, member, &flight, Some(passage.status));
+        }
+        self.arm(place);
+        Ok(ProbeAnswer::Taken)
+    }
+
+    /// The transport says that nobody was there for this probe: if it waits for an answer it has
+    /// failed.
+    pub(crate) fn on_unreachable(
+        &mut self,
+        now: Timestamp,
+        snapshot: &Snapshot,
+        branch: ProbeBranch,
+    ) {
+        if u16::from(branch.shard) != snapshot.shard {
+            return;
+        }
+        let Some(target) = self.targets.get_mut(branch.place as usize) else { return };
+        let member = target.member;
+        if let Some(flight) = target.flight.take_if(|flight| flight.number == branch.number) {
+            end_probe(snapshot, now, member, &flight, None);
+            self.arm(branch.place as usize);
+        }
+    }
+
+    fn probe_due(
+        &mut self,
+        now: Timestamp,
+        snapshot: &Snapshot,
+        output: &mut Output,
+        place: usize,
+    ) {
+        let timing = snapshot.timing;
+        let Target { member, flight, .. } = &self.targets[place];
+        let (member, flight) = (*member, *flight);
+        let Some(mut flight) = flight else {
+            return self.start_probe(now, snapshot, output, place);
+        };
+        let firing;
+        (flight.client, firing) = flight.client.on_timer(now, &timing);
+        let is_over = flight.until <= now || firing == Firing::TimedOut;
+        self.targets[place].flight = (!is_over).then_some(flight);
+        if is_over {
+            end_probe(snapshot, now, member, &flight, None);
+            self.start_probe(now, snapshot, output, place);
+        } else if firing == Firing::Resend {
+            output.counters.requests_resent.add(1);
+            self.send_probe(snapshot, output, place);
+        }
+    }
+
+    /// Sends the probe that is due of a target, if one is.
+    fn start_probe(
+        &mut self,
+        now: Timestamp,
+        snapshot: &Snapshot,
+        output: &mut Output,
+        place: usize,
+    ) {
+        let timing = snapshot.timing;
+        let Target { member, next, question, .. } = &self.targets[place];
+        let (member, next, question) = (*member, *next, *question);
+        if question.is_some_and(|question| question.due <= now) {
+            let since = self.may_question(now, snapshot, place);
+            let until = now + question_wait(&timing);
+            return if since.is_some() {
+                self.send_new_probe(now, snapshot, output, place, until, since)
+            };
+        }
+        // A timer that was armed for something that has come sooner.
+        if next > now {
+            return;
+        }
+        let pools = snapshot.pool(member.pool);
+        let Some(probe) = pools.health.probe.clone() else { return };
+        self.send_new_probe(now, snapshot, output, place, now + probe.timeout, None);
+        let probes = self;
+        probes.targets[place].next = now + probes.interval(&probe);
+    }
+
+    /// Since when the back end is suspect that is to be asked out of turn, if it is still to be and
+    /// may be now.
+    fn may_question(
+        &mut self,
+        now: Timestamp,
+        snapshot: &Snapshot,
+        place: usize,
+    ) -> Option<Timestamp> {
+        let Target { member, question, .. } = &mut self.targets[place];
+        let (member, Question { since, .. }) = (*member, question.take()?);
+        let backend = snapshot.backend(member);
+        if backend.has_answered(since) {
+            return None;
+        }
+        match backend.question(now, QUESTION_INTERVAL) {
+            Ok(()) => Some(since),
+            Err(due) => {
+                self.targets[place].question = Some(Question { since, due });
+                None
+            }
+        }
+    }
+
+    fn send_new_probe(
+        &mut self,
+        now: Timestamp,
+        snapshot: &Snapshot,
+        output: &mut Output,
+        place: usize,
+        until: Timestamp,
+        suspect_since: Option<Timestamp>,
+    ) {
+        let timing = snapshot.timing;
+        let backend = snapshot.backend(self.targets[place].member);
+        // A name that leads nowhere is not asked.
+        let address = backend.address().filter(|_| backend.duty() != Duty::Maintenance);
+        self.number = self.number.wrapping_add(1);
+        let (number, drawn) = (self.number, [self.stream.next_u64(), self.stream.next_u64()]);
+        let Some(address) = address else { return };
+        let client = OtherClient::start(now, &timing);
+        let flight = Flight { number, address, client, until, suspect_since, drawn };
+        self.targets[place].flight = Some(flight);
+        output.counters.probes.add(1);
+        output.counters.questions.add(u64::from(suspect_since.is_some()));
+        self.send_probe(snapshot, output, place);
+    }
+
+    fn send_probe(&self, snapshot: &Snapshot, output: &mut Output, place: usize) {
+        let Target { member, flight: Some(flight), .. } = &self.targets[place] else {
+            return;
+        };
+        let (member, flight) = (*member, *flight);
+        let address = flight.address;
+        // A back end that no listener reaches is refused with its configuration or its name.
+        let Some(egress) = snapshot.addresses.egress(0, None, address) else { return };
+        let mut bytes = snapshot.buffers.take();
+        if write_probe(snapshot, place, member, &flight, egress, &mut bytes).is_ok() {
+            output.send_from(snapshot, egress as u8, address, bytes);
+        }
+    }
+
+    /// Has a back end probed out of turn, because something speaks against it since `since`. One
+    /// that is down is probed in its turn only, if ever.
+    pub(crate) fn suspect(
+        &mut self,
+        now: Timestamp,
+        snapshot: &Snapshot,
+        member: Member,
+        since: Timestamp,
+    ) {
+        if snapshot.backend(member).is_alive(now) {
+            self.question(now, member, since, question_wait(&snapshot.timing));
+        }
+    }
+}
+
+/// Tells a back end what became of a probe.
+fn end_probe(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    member: Member,
+    flight: &Flight,
+    answer: Option<u16>,
+) {
+    let probe = snapshot.pool(member.pool).health.probe.as_ref();
+    let backend = snapshot.backend(member);
+    // Of one that has moved meanwhile it says nothing.
+    if !backend.is_present_at(flight.address) {
+        return;
+    }
+    let was_clear = backend.is_clear(now);
+    match (answer, flight.suspect_since, probe) {
+        // Whatever it answers, it is there, which was the question.
+        (Some(_), Some(_), _) => backend.on_probe_answered(now, 1),
+        (None, Some(since), _) if !backend.has_answered(since) => {
+            let pause = pause_of(snapshot, member.pool);
+            backend.on_question_unanswered(now, pause, probe.is_some());
+            cap_exclusions(now, snapshot, member);
+        }
+        (Some(status), None, Some(probe)) if probe.accept.holds(status) => {
+            backend.on_probe_answered(now, probe.rise);
+        }
+        (_, None, Some(probe)) => backend.on_probe_failed(now, probe.fall),
+        (None, Some(_), _) | (_, None, None) => {}
+    }
+    if backend.is_clear(now) != was_clear || backend.is_spared() {
+        spare(now, snapshot);
+    }
+}
+
+/// RFC 3261 §11.1: "An OPTIONS request is constructed using the standard rules for a SIP
+/// request as discussed in Section 8.1.1." Its Request-URI names the server itself.
+fn write_probe(
+    snapshot: &Snapshot,
+    place: usize,
+    member: Member,
+    flight: &Flight,
+    egress: usize,
+    bytes: &mut Buffer,
+) -> io::Result<()> {
+    let own = snapshot.addresses.listener(egress).ok_or(io::ErrorKind::NotFound)?;
+    let branch =
+        ProbeBranch { shard: snapshot.shard as u8, place: place as u32, number: flight.number };
+    let address = flight.address;
+    let branch = branch.encode(&snapshot.keys, address);
+    let [call, tag] = flight.drawn;
+    let host = &own.advertised;
+    write!(bytes, "OPTIONS sip:{address} SIP/2.0\r\n{}", own.via)?;
+    bytes.write_all(branch.as_bytes())?;
+    let probe = snapshot.pool(member.pool).health.probe.as_ref();
+    match probe.and_then(|probe| probe.from.as_deref()) {
+        Some(from) => write!(bytes, "\r\nMax-Forwards: 70\r\nFrom: <{from}>;tag={tag:016x}"),
+        None => {
+            write!(bytes, "\r\nMax-Forwards: 70\r\nFrom: <sip:tidegate@{host}>;tag={tag:016x}")
+        }
+    }?;
+    write!(
+        bytes,
+        "\r\nTo: <sip:{address}>\r\nCall-ID: {call:016x}@{host}\r\nCSeq: 1 OPTIONS\r\n\
+         Accept: application/sdp\r\n"
+    )?;
+    if !snapshot.name.is_empty() {
+        write!(bytes, "User-Agent: {}\r\n", snapshot.name)?;
+    }
+    bytes.write_all(b"Content-Length: 0\r\n\r\n")
+}
+
+/// Of the shards of a process exactly one says yes.
+fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
+    let site = backend.location().to_string();
+    let hash = snapshot.keys.identity.hash(&[b"probe", site.as_bytes()]);
+    hash % u64::from(snapshot.shards) == u64::from(snapshot.shard)
+}
+
+/// What became of an answer to a probe.
+pub(crate) enum ProbeAnswer {
+    Taken,
+    /// Another shard has asked.
+    Of(u8),
+}

@@ -1,0 +1,109 @@
+//! Builds the 503 for a request whose pools have no available back end.
+
+use tidegate_balance::{State, Unassigned};
+use tidegate_world::Timestamp;
+
+use crate::rejection::{Hints, Rejection};
+use crate::settings::Member;
+use crate::snapshot::Snapshot;
+
+/// Rejects a new request of `pool` for which no back end was selected.
+pub(crate) fn unassigned(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    pool: u16,
+    why: Unassigned,
+) -> Rejection {
+    match why {
+        Unassigned::Down => unavailable(now, snapshot, pool, None),
+        Unassigned::Full => Rejection::PoolFull,
+    }
+}
+
+/// Rejects what no back end of `pool`, or of its backups, may be given; if it
+/// is `from` one of them, that one does not count.
+pub(crate) fn unavailable(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    pool: u16,
+    from: Option<Member>,
+) -> Rejection {
+    let pools = || snapshot.and_backups(pool);
+    let others = pools().flat_map(|pool| {
+        let backends = snapshot.pool(pool).pool.backends();
+        (0..).zip(backends).map(move |(backend, b)| (Member { pool, backend }, b))
+    });
+    let states = others
+        .filter(|(member, _)| Some(*member) != from)
+        .map(|(_, backend)| (backend.state(now).0, backend.address().is_some()));
+    let soonest = pools().filter_map(|pool| snapshot.pool(pool).pool.returns_at()).min();
+    // RFC 3261 §21.5.4: "A client (proxy or UAC) receiving a 503 (Service Unavailable) SHOULD
+    // attempt to forward the request to an alternate server. It SHOULD NOT forward any other
+    // requests to that server for the duration specified in the Retry-After header field, if
+    // present." So it is told only where others would be rejected as well.
+    let is_any_up = snapshot.pools.iter().any(|settings| settings.pool.is_up(now));
+    Rejection::PoolDown(Hints {
+        warning: Some(warning(states)),
+        retry_after_s: soonest.filter(|_| !is_any_up).map(|at| seconds_until(now, at)),
+    })
+}
+
+/// RFC 3261 §20.33: "The value of this field is a positive integer number of seconds (in decimal)
+/// after the time of the response."
+fn seconds_until(now: Timestamp, at: Timestamp) -> u32 {
+    let seconds = at.since(now).as_nanos().div_ceil(1_000_000_000);
+    u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
+}
+
+/// What keeps all of these from being given anything, each with whether its address is known.
+fn warning(states: impl Iterator<Item = (State, bool)>) -> &'static str {
+    let mut whys = states.map(|state| match state {
+        (State::Draining | State::Maintenance | State::Removed, _) => OUT_OF_SERVICE,
+        (State::Busy, _) => PAUSES,
+        (State::Down, false) => NO_ADDRESS,
+        (State::Down, true) => DOWN,
+        // It came back, or was tried in vain, a moment ago.
+        (State::Up | State::Suspect | State::SlowStart | State::Spared, _) => NOBODY,
+    });
+    let Some(first) = whys.next() else { return NO_OTHER };
+    if whys.all(|why| why == first) { first } else { NOBODY }
+}
+
+const OUT_OF_SERVICE: &str = "399 tidegate \"every back end is out of service\"";
+const PAUSES: &str = "399 tidegate \"every back end has asked for a pause\"";
+const NO_ADDRESS: &str = "399 tidegate \"no back end has an address yet\"";
+const DOWN: &str = "399 tidegate \"every back end is down\"";
+const NOBODY: &str = "399 tidegate \"no back end may be given new requests\"";
+const NO_OTHER: &str = "399 tidegate \"no back end but the sender\"";
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_warning_is_true_of_all() {
+        use State::{Busy, Down, Draining, Maintenance, Up};
+        for (states, why) in [
+            (&[(Down, true), (Down, true)][..], DOWN),
+            (&[(Draining, true), (Maintenance, true)], OUT_OF_SERVICE),
+            (&[(Busy, true)], PAUSES),
+            (&[(Down, false)], NO_ADDRESS),
+            (&[(Down, false), (Down, true)], NOBODY),
+            (&[(Draining, true), (Down, true)], NOBODY),
+            (&[(Up, true)], NOBODY),
+            (&[], NO_OTHER),
+        ] {
+            assert_eq!(warning(states.iter().copied()), why, "{states:?}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_whole_and_never_none() {
+        let now = Timestamp::from_nanos(5_000_000_000);
+        for (ms, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (30_000, 30)] {
+            assert_eq!(seconds_until(now, now + Duration::from_millis(ms)), seconds, "{ms}");
+        }
+    }
+}

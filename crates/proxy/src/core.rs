@@ -1,0 +1,502 @@
+//! One shard of the proxy, as its driver sees it.
+//!
+//! A message enters by [`offer`](Core::offer), which classifies it, decides whether it is admitted
+//! and queues it. [`serve`](Core::serve) takes the next one: a [request](crate::request) is matched,
+//! planned, committed and rewritten; a [response](crate::response) is matched and rewritten.
+
+use std::sync::Arc;
+
+use tidegate_control::{Gate, Reason, Values};
+use tidegate_world::{
+    Answer, Core, Crossing, Failure, Load, Pool, Purpose, Query, QueryId, Received, Shedding,
+    Timestamp, Transmit, Work,
+};
+
+use crate::admission::decision::{Admitted, Decision, Judged};
+use crate::admission::ingress::Ingress;
+use crate::admission::kernel_shed::KernelShed;
+use crate::admission::source_policy::SourcePolicy;
+use crate::admission::view::View;
+use crate::backends::names::Names;
+use crate::backends::probes::Probes;
+use crate::failure::{Learning, on_failed};
+use crate::keys::TokenKeys;
+use crate::message::class::Class;
+use crate::observe::call_entry::BackendOfCall;
+use crate::observe::counters::Counters;
+use crate::observe::sampler::Trace;
+use crate::output::{Output, Suspect};
+use crate::peers::Peers;
+use crate::rejection::reply_reason::ReplyReason;
+use crate::reload::{Reloaded, reload};
+use crate::request::{Served, serve_request};
+use crate::response::{Awaiting, serve_response};
+use crate::settings::{Disposal, PoolSettings, Rule, Settings};
+use crate::snapshot::Snapshot;
+use crate::state::RoutingState;
+use crate::stateless::lost::Lost;
+use crate::step::{Shown, Step};
+use crate::transaction::{Transactions, fire_expired};
+
+/// One shard of the proxy: the stages of the pipeline, each with what it owns.
+pub struct Proxy {
+    /// Admission: the queues and the gate before them.
+    ingress: Ingress,
+    /// If the kernel may be asked to drop.
+    kernel_shed: Option<KernelShed>,
+    /// What is to be kept from us.
+    shedding: Shedding,
+    snapshot: Snapshot,
+    transactions: Transactions,
+    routing: RoutingState,
+    /// Calls that this process does not know.
+    lost: Lost,
+    probes: Probes,
+    names: Names,
+    peers: Peers,
+    output: Output,
+    counters: Arc<Counters>,
+    work: Work,
+    /// The message in service: until the next input tells that it is done.
+    in_service: Option<InService>,
+    /// What was looked at since the input before the last, likewise.
+    looks: Looks,
+}
+
+/// A message whose service has begun.
+struct InService {
+    class: Class,
+    since: Timestamp,
+    /// It was found not to belong to anything.
+    is_stray: bool,
+}
+
+/// Messages that were looked at and judged, and since when.
+#[derive(Default)]
+struct Looks {
+    since: Option<Timestamp>,
+    looked: u32,
+    refused: u32,
+}
+
+impl Proxy {
+    /// A proxy with these settings, which counts in `counters` and takes its buffers
+    /// from `pool`.
+    ///
+    /// # Panics
+    /// If there is no listener or no pool, or more of something than a branch can
+    /// name: configuration is checked before it comes here.
+    pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
+        let overload = &settings.overload;
+        let shard = settings.shard.into();
+        let gate = Gate::new(overload.gate(), settings.seed, shard);
+        let waits = settings.seed.stream(Purpose::RetryAfter, shard);
+        let sources = SourcePolicy::new(
+            overload.sources.clone(),
+            overload.gate.sources.fair,
+            overload.gate.sources.sources_max,
+            settings.bans.clone(),
+            &mut settings.seed.stream(Purpose::Floods, shard),
+        );
+        counters.in_force.publish(&gate);
+        counters.in_force.key_version.set(settings.secret.tokens.current.version.into());
+        let trace = Trace::new(settings.trace, Arc::clone(&counters));
+        // The same for all shards: they share a program of the kernel.
+        let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
+        let sheds = overload.disposal == Disposal::Kernel;
+        let Settings { queue_max, queue_bytes_max, .. } = settings;
+        let ingress =
+            Ingress::new(gate, overload, queue_max, queue_bytes_max, waits, sources, trace);
+        for PoolSettings { pool, health, .. } in &settings.pools {
+            pool.backends().iter().for_each(|b| b.set_slow_start(health.slow_start));
+        }
+        let snapshot = Snapshot::new(&settings, pool);
+        let routing = RoutingState::new(&settings);
+        let transactions = Transactions::new(
+            settings.transactions_max,
+            settings.transaction_bytes_max,
+            settings.timing,
+        );
+        counters.overload.publish_tiers(routing.tiering.tiers());
+        counters.transaction_bytes_max.set(transactions.bytes_max() as u64);
+        let mut probes = Probes::new(settings.seed.stream(Purpose::Probes, shard));
+        probes.enlist_backends(Timestamp::ZERO, &snapshot);
+        Self {
+            ingress,
+            kernel_shed: sheds.then(|| KernelShed::new(overload.refusing_max)),
+            shedding: Shedding { key: if sheds { key } else { 0 }, ..Shedding::NONE },
+            names: Names::new(&settings),
+            output: Output::new(settings.trace, Arc::clone(&counters)),
+            snapshot,
+            transactions,
+            routing,
+            lost: Lost::default(),
+            probes,
+            peers: Peers::default(),
+            counters,
+            work: Work::default(),
+            in_service: None,
+            looks: Looks::default(),
+        }
+    }
+
+    /// Puts `law` in force and `shadow` beside it, as [`Gate::switch`] does it: nothing that was
+    /// admitted or waits is lost.
+    pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
+        // The time it takes is that of no message.
+        self.in_service = None;
+        self.looks = Looks::default();
+        self.ingress.switch(now, law, shadow);
+        self.counters.overload.publish(now, self.ingress.gate());
+        self.counters.in_force.publish(self.ingress.gate());
+    }
+
+    /// Goes on with these pools and rules: new calls by them, and calls that are held where they
+    /// are. A back end that stays has to be the same one, as
+    /// [`Fleet::enlist`](tidegate_balance::Fleet::enlist) gives it.
+    ///
+    /// `false` if calls of those that are configured no more hold so many places that there may
+    /// be none for the new ones, 65,535 pools and as many back ends in each: then nothing has
+    /// changed.
+    ///
+    /// # Panics
+    /// If there is no pool, or a rule leads to one that is not there.
+    pub fn reload(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) -> bool {
+        assert!(!pools.is_empty(), "a proxy has somewhere to send to");
+        self.forget_looks();
+        let Self { snapshot, routing, transactions, probes, names, .. } = self;
+        let shard = Reloaded { snapshot, routing, transactions, probes, names };
+        reload(now, shard, pools, rules)
+    }
+
+    /// Makes and verifies route tokens with these keys from now on.
+    pub fn rekey(&mut self, keys: &TokenKeys) {
+        self.forget_looks();
+        self.snapshot.keys.rekey(keys);
+        self.counters.in_force.key_version.set(keys.current.version.into());
+    }
+
+    /// Answers an operator who asks for a call, by [`Counters::call`].
+    pub fn look_up(&mut self, now: Timestamp, call_id: &[u8]) {
+        self.forget_looks();
+        let Self { snapshot, routing, .. } = self;
+        let fingerprint = snapshot.keys.call.fingerprint(call_id);
+        let entries = routing.calls.entries(now, fingerprint, |member, place| BackendOfCall {
+            pool: snapshot.pool(member.pool).pool.name().into(),
+            name: snapshot.backend(member).name().into(),
+            address: snapshot.backend(member).address_at(place),
+        });
+        self.counters.call.put(call_id, entries);
+    }
+
+    /// The time that an order takes is that of no message.
+    fn forget_looks(&mut self) {
+        self.in_service = None;
+        self.looks = Looks::default();
+    }
+
+    /// Something else is done before the message in service is known to be: how long that took is
+    /// not seen.
+    fn interrupt(&mut self, now: Timestamp) {
+        if self.in_service.take().is_some_and(|message| message.is_stray) {
+            self.ingress.on_stray_served(now, None);
+        }
+    }
+
+    /// A driver may look at several messages at one time: what that took is known when time has
+    /// passed.
+    fn tell_looks(&mut self, now: Timestamp) {
+        if let Some(since) = self.looks.since.filter(|&since| since < now) {
+            let Looks { looked, refused, .. } = std::mem::take(&mut self.looks);
+            self.ingress.on_looked(looked, refused, now.since(since));
+        }
+    }
+
+    fn note_look(&mut self, now: Timestamp) {
+        self.looks.since.get_or_insert(now);
+        self.looks.looked += 1;
+        self.looks.refused += u32::from(self.work.refused.is_some());
+    }
+
+    /// Does what is to be done with a message that was looked at, at the door or when its
+    /// turn had come.
+    fn carry_out(&mut self, now: Timestamp, judged: Judged) {
+        let Judged { class, read, fate } = judged;
+        // What has no class was looked at all the same.
+        let number = Some(class.unwrap_or(Class::Other) as u8);
+        self.work = Work { offered: number.filter(|_| read), ..Work::default() };
+        if let Some(class) = class.filter(|_| read) {
+            self.counters.received(class).add(1);
+        }
+        match fate {
+            Decision::Queued => {}
+            Decision::Drop(why) => self.counters.dropped(why).add(1),
+            Decision::Refuse(reason, reply) => {
+                self.work.refused = number;
+                self.routing.tiering.on_refused(reason);
+                if let Some(kernel_shed) = &mut self.kernel_shed {
+                    kernel_shed.on_refused(class);
+                }
+                self.send_refusal(reason, reply);
+            }
+            Decision::Shed(reply) => {
+                self.work.refused = number;
+                self.counters.shed(class.unwrap_or(Class::Other)).add(1);
+                if let Some(reply) = reply {
+                    self.counters.count_reply(503, ReplyReason::Shed);
+                    self.output.send(reply);
+                }
+            }
+            Decision::NotUnderstood(received) => {
+                self.work.refused = number;
+                self.output.reject_unread(&self.snapshot, &received, 417);
+            }
+            Decision::Malformed(received, malformed) => {
+                self.work.refused = number;
+                self.output.reject_malformed(&self.snapshot, &received, malformed);
+            }
+            Decision::Serve(received, admitted) => {
+                self.work.served = number;
+                let class = class.unwrap_or(Class::Other);
+                let sojourn = now.since(received.arrived);
+                self.counters.sojourns(class.is_new_work()).observe(sojourn);
+                let (flow, is_unverified) = (received.flow, admitted.is_unverified);
+                let shown = match class {
+                    Class::Final | Class::Provisional => self.serve_response(now, received),
+                    _ => self.serve_request(now, received, class, admitted),
+                };
+                self.work.stateless = self.routing.tiering.on_served(class);
+                if shown != Shown::Nothing {
+                    if let Some(in_service) = &mut self.in_service {
+                        in_service.is_stray |= shown == Shown::Stray;
+                    }
+                    let (ingress, view) = self.view();
+                    ingress.on_shown(now, &flow, shown, is_unverified, view);
+                }
+            }
+        }
+    }
+
+    /// Takes a request through the pipeline. Returns what it shows of its sender.
+    fn serve_request(
+        &mut self,
+        now: Timestamp,
+        received: Received,
+        class: Class,
+        admitted: Admitted,
+    ) -> Shown {
+        let Admitted { fingerprint, has_priority, .. } = admitted;
+        let Self { snapshot, routing, peers, output, transactions, lost, .. } = self;
+        let mut step = Step::new(now, snapshot, routing, peers, output);
+        let served = serve_request(&mut step, transactions, lost, &received, has_priority);
+        let Step { shown, pool, .. } = step;
+        match served {
+            Served::Here => {}
+            Served::Refused => {
+                if let Some(fingerprint) = fingerprint {
+                    self.ingress.on_refused(now, fingerprint);
+                }
+            }
+            Served::PoolDown => {
+                if let Some(fingerprint) = fingerprint {
+                    self.ingress.on_refused(now, fingerprint);
+                }
+                self.counters.refused(Reason::PoolDown).add(1);
+            }
+            Served::PoolFull => {
+                // A rejection tells nothing of what serving costs, and is none.
+                self.in_service = None;
+                self.work = Work { served: None, refused: self.work.served, ..self.work };
+                let Self { ingress, snapshot, .. } = self;
+                let pool = snapshot.pool_name(pool);
+                let reply =
+                    ingress.refuse_served(now, &received, class, fingerprint, snapshot, pool);
+                self.send_refusal(Reason::PoolFull, reply);
+            }
+            Served::Elsewhere(shard) => self.output.hand_off(shard, received),
+        }
+        shown
+    }
+
+    /// Takes a response through the pipeline. Returns what it shows of its sender.
+    fn serve_response(&mut self, now: Timestamp, received: Received) -> Shown {
+        let Self { snapshot, routing, peers, output, transactions, probes, lost, .. } = self;
+        let mut step = Step::new(now, snapshot, routing, peers, output);
+        serve_response(&mut step, Awaiting { transactions, probes, lost }, received);
+        step.shown
+    }
+
+    /// Returns admission, and what it sees of the shard.
+    fn view(&mut self) -> (&mut Ingress, View<'_>) {
+        let Self { ingress, snapshot, routing, transactions, counters, .. } = self;
+        (ingress, View { snapshot, calls: &routing.calls, transactions, counters })
+    }
+
+    /// Has the back ends probed that the last input made suspect.
+    fn probe_suspects(&mut self, now: Timestamp) {
+        while let Some(Suspect { member, since }) = self.output.next_suspect() {
+            self.probes.suspect(now, &self.snapshot, member, since);
+        }
+    }
+
+    /// Reads again where the back ends are, if a name has come to lead elsewhere.
+    fn follow_names(&mut self) {
+        if self.names.have_moved() {
+            self.snapshot.locate();
+        }
+    }
+
+    fn send_refusal(&mut self, reason: Reason, reply: Option<Transmit>) {
+        self.counters.refused(reason).add(1);
+        if let Some(reply) = reply {
+            self.counters.count_reply(503, reason.into());
+            self.output.send(reply);
+        }
+    }
+
+    fn publish(&self) {
+        let calls = &self.routing.calls;
+        self.counters.calls.set(calls.len() as u64);
+        self.counters.transactions_open.set(calls.open() as u64);
+        self.counters.calls_evicted.set(calls.evicted());
+        self.counters.calls_abandoned.set(calls.abandoned());
+        let transactions = &self.transactions;
+        self.counters.server_transactions.set(transactions.servers() as u64);
+        self.counters.client_transactions.set(transactions.clients() as u64);
+        self.counters.transaction_bytes.set(transactions.bytes() as u64);
+        self.counters.queued.set(self.ingress.waiting() as u64);
+    }
+}
+
+impl Core for Proxy {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        self.interrupt(now);
+        self.tell_looks(now);
+        self.follow_names();
+        let (ingress, view) = self.view();
+        let judged = ingress.offer(now, received, view);
+        self.carry_out(now, judged);
+        self.note_look(now);
+    }
+
+    fn serve(&mut self, now: Timestamp) -> bool {
+        if let Some(InService { class, since, is_stray }) = self.in_service.take() {
+            let cost = now.since(since);
+            if is_stray {
+                self.ingress.on_stray_served(now, Some(cost));
+            } else {
+                self.ingress.on_completion(now, class, cost);
+                self.routing.tiering.on_completion(class, cost);
+                if let Some(kernel_shed) = &mut self.kernel_shed {
+                    kernel_shed.on_completion(cost);
+                }
+            }
+        }
+        self.tell_looks(now);
+        let (ingress, view) = self.view();
+        let Some(judged) = ingress.next(now, view) else {
+            self.work = Work::default();
+            self.counters.overload.publish_flows(self.ingress.gate());
+            return false;
+        };
+        if let (Decision::Serve(_, admitted), Some(class)) = (&judged.fate, judged.class) {
+            let is_stray = admitted.is_unverified;
+            self.in_service = Some(InService { class, since: now, is_stray });
+        }
+        self.carry_out(now, judged);
+        if self.work.refused.is_some() {
+            self.note_look(now);
+        }
+        self.publish();
+        true
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.interrupt(now);
+        self.looks = Looks::default();
+        self.ingress.handle_timeout(now);
+        if let Some(kernel_shed) = &mut self.kernel_shed {
+            kernel_shed.handle_timeout(now);
+            self.shedding.share = kernel_shed.ladder().share();
+        }
+        let Self { snapshot, routing, peers, output, transactions, .. } = self;
+        // What is due of a transaction may keep its call: at Timer B another back end has its turn.
+        fire_expired(&mut Step::new(now, snapshot, routing, peers, output), transactions);
+        self.routing.calls.handle_timeout(now);
+        self.names.handle_timeout(now);
+        self.probe_suspects(now);
+        self.probes.fire(now, &self.snapshot, &mut self.output);
+        self.publish();
+    }
+
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        let Self { snapshot, transactions, probes, peers, output, .. } = self;
+        let learning = Learning { transactions, probes, peers, output };
+        on_failed(now, snapshot, learning, &failure);
+    }
+
+    fn on_load(&mut self, now: Timestamp, load: Load) {
+        self.ingress.on_load(now, &load);
+        let Self { ingress, kernel_shed, shedding, counters, .. } = self;
+        self.routing.tiering.on_reading(ingress.gate());
+        counters.overload.publish(now, ingress.gate());
+        counters.overload.publish_tiers(self.routing.tiering.tiers());
+        counters.overload.sources_overflowed.set(ingress.sources_overflowed());
+        counters.in_force.publish(ingress.gate());
+        if let Some(kernel_shed) = kernel_shed {
+            kernel_shed.on_load(now, &load, ingress.gate(), counters);
+            counters.overload.publish_ladder(kernel_shed.ladder());
+            shedding.share = kernel_shed.ladder().share();
+        }
+        ingress.banned(now, &mut shedding.banned);
+    }
+
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+        let addresses = &self.snapshot.addresses;
+        self.names.on_answer(now, id, &answer, |address| addresses.may_be_backend(address));
+        self.follow_names();
+    }
+
+    fn on_drain(&mut self, _now: Timestamp) {
+        self.ingress.close();
+        self.names.on_drain();
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.output.poll_transmit()
+    }
+
+    fn poll_crossing(&mut self) -> Option<Crossing> {
+        self.output.poll_handoff()
+    }
+
+    fn poll_query(&mut self) -> Option<Query> {
+        self.names.poll_query()
+    }
+
+    fn poll_shedding(&self) -> &Shedding {
+        &self.shedding
+    }
+
+    fn last_work(&self) -> Work {
+        self.work
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        let calls = self.routing.calls.poll_timeout();
+        let transactions = self.transactions.poll_timeout();
+        let tick = self.ingress.gate().poll_timeout();
+        let kernel_shed = self.kernel_shed.as_ref().and_then(|t| t.ladder().poll_timeout());
+        let names = self.names.poll_timeout();
+        let probes = self.probes.poll_timeout();
+        [calls, transactions, tick, kernel_shed, names, probes].into_iter().flatten().min()
+    }
+
+    fn is_drained(&self) -> bool {
+        let calls = &self.routing.calls;
+        self.ingress.waiting() == 0
+            && calls.open() == 0
+            && calls.unacknowledged() == 0
+            && self.transactions.unfinished() == 0
+    }
+}

@@ -1,0 +1,481 @@
+//! The call table: where each call's requests go, and what it weighs there.
+//!
+//! A call is found by the fingerprint of its Call-ID, and where several have one Call-ID, by their
+//! dialogs and transactions. It keeps the choice of its back
+//! end for at least 64·T1 after the last message, so that retransmissions, CANCEL and
+//! ACK follow it; and the leases that count it, each bound to one transaction, so that
+//! no repetition counts twice and no ending counts nothing.
+//!
+//! What 003 §V calls the trigger, which "updates Session State and Load Estimates after a session
+//! has expired", is [`handle_timeout`](Calls::handle_timeout): with an entry go its leases. Its
+//! expired table is [`expired`].
+
+mod call;
+mod dialogs;
+mod entry;
+mod expired;
+mod rate;
+mod transaction;
+
+use std::time::Duration;
+
+use hashbrown::HashTable;
+use tidegate_balance::{Lease, Parties, Picker, Place};
+use tidegate_control::Tier;
+use tidegate_sip::Method;
+use tidegate_world::{Timers, Timestamp};
+
+use crate::settings::Member;
+use crate::shares::{Amount, Bucket, Shares, is_scarce};
+use crate::transport::budget::Budget;
+pub(crate) use call::{Call, Phase};
+use expired::{Expired, Links};
+use rate::Rates;
+use transaction::TRANSACTION_MAX;
+pub(crate) use transaction::{Answer, Evidence, Transaction};
+
+/// Entries handled by one `handle_timeout`, so that many that end together do not
+/// hold up the packets that wait.
+const EXPIRE_MAX: usize = 256;
+
+/// Calls with one Call-ID that are held at the same time. RFC 3261 §8.1.1.4 has a UA choose another
+/// for each call; a proxy before us may fork one call into some with different targets.
+const SAME_MAX: usize = 8;
+
+/// Names an entry as long as it lives; a later entry in the same slot has another
+/// generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallRef {
+    pub(crate) slot: u32,
+    pub(crate) generation: u16,
+}
+
+impl CallRef {
+    /// Names no entry: for requests that belong to no call.
+    pub(crate) const NONE: Self = Self { slot: u32::MAX, generation: 0 };
+}
+
+struct Slot {
+    generation: u16,
+    call: Option<Call>,
+    /// Where it stands in the expired table, if its call is over.
+    links: Option<Links>,
+}
+
+impl Slot {
+    const fn empty() -> Self {
+        Self { generation: 0, call: None, links: None }
+    }
+}
+
+/// Why there is no room for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// A shard's calls.
+pub(crate) struct Calls {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    by_fingerprint: HashTable<u32>,
+    timers: Timers<CallRef>,
+    expired: Expired,
+    shares: Shares,
+    rates: Rates,
+    calls_max: usize,
+    idle_max: Duration,
+    open: usize,
+    unacknowledged: usize,
+    evicted: u64,
+    abandoned: u64,
+}
+
+impl Calls {
+    /// A table of at most `calls_max` entries, which forgets an established call
+    /// after `idle_max` without any message, or when its session timer says so.
+    pub(crate) fn new(calls_max: usize, idle_max: Duration) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_fingerprint: HashTable::new(),
+            timers: Timers::new(),
+            expired: Expired::new(),
+            shares: Shares::default(),
+            rates: Rates::new(),
+            // u32::MAX is CallRef::NONE.
+            calls_max: calls_max.min(u32::MAX as usize - 1),
+            idle_max,
+            open: 0,
+            unacknowledged: 0,
+            evicted: 0,
+            abandoned: 0,
+        }
+    }
+
+    /// Entries held.
+    pub(crate) fn len(&self) -> usize {
+        self.by_fingerprint.len()
+    }
+
+    /// Transactions that wait for their final response.
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Calls that are answered and not acknowledged: they are not set up yet. RFC 3261
+    /// §13.3.1.4: the callee repeats its 2xx until the ACK comes, and after 64·T1 ends
+    /// the call.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        self.unacknowledged
+    }
+
+    /// Finished entries that were given up early to make room.
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// The back end of each entry.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
+        self.slots.iter().filter_map(|slot| slot.call.as_ref().map(|call| call.member))
+    }
+
+    /// Answered calls that nobody has ended: given up when their session expired, or after
+    /// `idle_max`.
+    pub(crate) fn abandoned(&self) -> u64 {
+        self.abandoned
+    }
+
+    /// A call with that fingerprint.
+    pub(crate) fn find(&self, fingerprint: u128) -> Option<CallRef> {
+        self.find_where(fingerprint, |_| true)
+    }
+
+    /// A call with that fingerprint of which `is_it` is true.
+    pub(crate) fn find_where(
+        &self,
+        fingerprint: u128,
+        is_it: impl Fn(&Call) -> bool,
+    ) -> Option<CallRef> {
+        let same = |&slot: &u32| {
+            let call = self.slots[slot as usize].call.as_ref();
+            call.is_some_and(|call| call.fingerprint == fingerprint && is_it(call))
+        };
+        let &slot = self.by_fingerprint.find(fingerprint as u64, same)?;
+        Some(CallRef { slot, generation: self.slots[slot as usize].generation })
+    }
+
+    /// The entry, if it still lives.
+    pub(crate) fn get(&self, call: CallRef) -> Option<&Call> {
+        let slot = self.slots.get(call.slot as usize)?;
+        slot.call.as_ref().filter(|_| slot.generation == call.generation)
+    }
+
+    /// The call with that fingerprint that has this transaction: rather one that it is open in.
+    pub(crate) fn find_of(&self, fingerprint: u128, transaction: Transaction) -> Option<CallRef> {
+        self.find_where(fingerprint, |call| call.awaits(transaction))
+            .or_else(|| self.find_where(fingerprint, |call| call.has_transaction(transaction)))
+    }
+
+    /// A new entry for a call that goes to `member`, beside any others with that fingerprint.
+    ///
+    /// # Errors
+    /// When the table is full of calls that are not over, or there are [`SAME_MAX`] of them.
+    pub(crate) fn insert(
+        &mut self,
+        now: Timestamp,
+        fingerprint: u128,
+        member: Member,
+    ) -> Result<CallRef, Full> {
+        let same = |slot: &&u32| {
+            let call = self.slots[**slot as usize].call.as_ref();
+            call.is_some_and(|call| call.fingerprint == fingerprint)
+        };
+        if self.by_fingerprint.iter_hash(fingerprint as u64).filter(same).count() >= SAME_MAX {
+            return Err(Full);
+        }
+        if self.len() >= self.calls_max && !self.evict() {
+            return Err(Full);
+        }
+        let call = Call::new(now, fingerprint, member);
+        let deadline = call.deadline;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::empty());
+            self.slots.len() as u32 - 1
+        });
+        let generation = self.slots[slot as usize].generation;
+        self.slots[slot as usize].call = Some(call);
+        self.by_fingerprint.insert_unique(fingerprint as u64, slot, |&slot| {
+            self.slots[slot as usize].call.as_ref().map_or(0, |c| c.fingerprint as u64)
+        });
+        self.timers.push(deadline, CallRef { slot, generation });
+        // Until its request is counted nothing of it is lost by giving it up.
+        self.expired.push(&mut self.slots, slot);
+        Ok(CallRef { slot, generation })
+    }
+
+    /// Sends the call elsewhere with its transaction of this identity: another back end is to
+    /// have what one does not serve. What that counted there is given back; what other
+    /// transactions count stays where they are. `false` if it stays: it is there already, or it is
+    /// established and not what another request with its Call-ID is about.
+    pub(crate) fn move_to(&mut self, call: CallRef, identity: u64, member: Member) -> bool {
+        self.change(call, |entry| entry.move_to(identity, member)).unwrap_or(false)
+    }
+
+    /// Whether the call is counted for another INVITE than the one of this identity.
+    pub(crate) fn is_counted_for_another(&self, call: CallRef, identity: u64) -> bool {
+        self.get(call).is_some_and(|entry| entry.is_counted_for_another(identity))
+    }
+
+    /// Serves the call in this tier from now on.
+    pub(crate) fn serve_in(&mut self, call: CallRef, tier: Tier) {
+        self.change(call, |entry| entry.tier = tier);
+    }
+
+    /// The call is at this place of its back end.
+    pub(crate) fn set_place(&mut self, call: CallRef, place: Place) {
+        if let Some(entry) = self.get_mut(call) {
+            entry.place = place;
+        }
+    }
+
+    /// An INVITE of this identity, which begins something, goes before others or does not. Of one
+    /// that is known already it is not known any more: its repetitions are not judged again.
+    pub(crate) fn note_priority(&mut self, call: CallRef, identity: u64, has_priority: bool) {
+        let invite = Transaction { identity, method: Method::Invite };
+        if let Some(entry) = self.get_mut(call).filter(|entry| !entry.is_repeated(invite)) {
+            entry.has_priority = has_priority;
+        }
+    }
+
+    /// Calls that are not over.
+    fn active(&self) -> usize {
+        self.len() - self.expired.len()
+    }
+
+    /// Returns whether the table is so full that sources have shares.
+    #[inline]
+    pub(crate) fn is_scarce(&self) -> bool {
+        is_scarce(self.active(), self.calls_max)
+    }
+
+    /// Returns whether a source has its share of the table.
+    pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
+        let entries = self.calls_max - self.active();
+        self.shares.is_exhausted(bucket, Amount { entries, bytes: usize::MAX })
+    }
+
+    /// Records the source of the first request of a call.
+    pub(crate) fn set_caller(&mut self, call: CallRef, caller: u64) {
+        if let Some(entry) = self.get_mut(call) {
+            entry.caller = caller;
+        }
+    }
+
+    /// Records the bytes received and sent back in a call that is served without transactions.
+    pub(crate) fn set_budget(&mut self, call: CallRef, budget: Budget) {
+        if let Some(entry) = self.get_mut(call) {
+            entry.budget = budget;
+        }
+    }
+
+    /// The call, which has just begun, is of this share as long as it is not over.
+    pub(crate) fn set_share(&mut self, call: CallRef, bucket: Bucket) {
+        if let Some(entry) = self.get_mut(call) {
+            entry.share = Some(bucket);
+        }
+    }
+
+    /// Whether a new call would find room.
+    pub(crate) fn has_room(&self) -> bool {
+        self.len() < self.calls_max || self.expired.first().is_some()
+    }
+
+    /// True if this transaction was seen before: still open, or over.
+    pub(crate) fn is_repeated(&self, call: CallRef, transaction: Transaction) -> bool {
+        self.get(call).is_some_and(|entry| entry.is_repeated(transaction))
+    }
+
+    /// True if this transaction has had its final response.
+    pub(crate) fn has_ended(&self, call: CallRef, transaction: Transaction) -> bool {
+        self.get(call).is_some_and(|entry| entry.has_ended(transaction))
+    }
+
+    /// Returns when a transaction began that waits for its final response. Not for INVITE.
+    pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
+        self.get(call)?.begun_at(transaction)
+    }
+
+    /// When a transaction of a call that is not established was sent to its back end; `None` if
+    /// that has answered it.
+    pub(crate) fn sent_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
+        self.get(call)?.sent_at(transaction)
+    }
+
+    /// Records who a transaction is from and for.
+    pub(crate) fn set_parties(&mut self, call: CallRef, of: Transaction, parties: Parties) {
+        self.change(call, |entry| entry.set_parties(of, parties));
+    }
+
+    /// Returns who a transaction is from and for, if that is known.
+    pub(crate) fn parties(&self, call: CallRef, transaction: Transaction) -> Option<Parties> {
+        self.get(call)?.parties(transaction)
+    }
+
+    /// Returns whether a response with this status to the call's INVITE could tell of another
+    /// dialog.
+    pub(crate) fn wants_dialog(&self, call: CallRef, status: u16) -> bool {
+        self.get(call).is_some_and(|entry| entry.wants_dialog(status))
+    }
+
+    /// Returns whether one more request may pass within a call; if so, it is counted. Where the
+    /// `call` is not known, by its fingerprint.
+    pub(crate) fn take_rate(&mut self, now: Timestamp, call: CallRef, fingerprint: u128) -> bool {
+        match self.get_mut(call) {
+            Some(entry) => entry.take_rate(now),
+            None => self.rates.take(now, fingerprint),
+        }
+    }
+
+    /// A request goes to `member`, which `picker` is for. A call that it begins is counted there as
+    /// what is `held`, if anything is.
+    #[allow(clippy::too_many_arguments, reason = "a request and where it goes")]
+    pub(crate) fn on_request(
+        &mut self,
+        now: Timestamp,
+        call: CallRef,
+        transaction: Transaction,
+        evidence: Evidence,
+        member: Member,
+        picker: &Picker,
+        held: Option<Lease>,
+    ) {
+        let idle_max = self.idle_max;
+        self.change(call, |entry| {
+            // A token may lead elsewhere than the entry: such a request is no part of it.
+            if entry.member == member {
+                entry.on_request(now, transaction, evidence, picker, held, idle_max);
+            }
+        });
+    }
+
+    /// A request comes from the call's back end: it does not weigh there, but it
+    /// keeps the call alive, and a BYE ends it.
+    pub(crate) fn on_request_from_backend(
+        &mut self,
+        now: Timestamp,
+        call: CallRef,
+        transaction: Transaction,
+        evidence: Evidence,
+    ) {
+        let idle_max = self.idle_max;
+        self.change(call, |entry| {
+            entry.on_request_from_backend(now, transaction, evidence, idle_max);
+        });
+    }
+
+    /// A response to `transaction` passed, from the back end or to it.
+    pub(crate) fn on_response(
+        &mut self,
+        now: Timestamp,
+        call: CallRef,
+        transaction: Transaction,
+        answer: Answer,
+    ) {
+        let idle_max = self.idle_max;
+        self.change(call, |entry| entry.on_response(now, transaction, answer, idle_max));
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is next due.
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.timers.next()
+    }
+
+    /// Forgets what is past its deadline.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        for _ in 0..EXPIRE_MAX {
+            let Some((_, reference)) = self.timers.pop(now) else { return };
+            let due = self.change(reference, |call| {
+                call.expire(now);
+                (call.deadline > now).then(|| call.due())
+            });
+            match due {
+                None => {}
+                Some(None) => {
+                    let is_abandoned = self.get(reference).is_some_and(Call::is_abandoned);
+                    self.abandoned += u64::from(is_abandoned);
+                    self.remove(reference);
+                }
+                // Never armed further than a transaction lives and a finished call stays: so what
+                // begins later is due no sooner, and needs no second timer.
+                Some(Some(due)) => {
+                    let at = due.min(now + TRANSACTION_MAX);
+                    self.timers.push(at, reference);
+                }
+            }
+        }
+    }
+
+    /// The entry, to change what nothing is counted by.
+    fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {
+        let slot = self.slots.get_mut(call.slot as usize)?;
+        slot.call.as_mut().filter(|_| slot.generation == call.generation)
+    }
+
+    /// Changes an entry, if it still lives, and counts anew what it has open and whether it is
+    /// over.
+    fn change<R>(&mut self, call: CallRef, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
+        let slot = self.slots.get_mut(call.slot as usize)?;
+        let entry = slot.call.as_mut().filter(|_| slot.generation == call.generation)?;
+        let held = |entry: &Call| (entry.open(), usize::from(entry.is_unacknowledged()));
+        let before = held(entry);
+        let result = change(entry);
+        let after = held(entry);
+        self.open = self.open - before.0 + after.0;
+        self.unacknowledged = self.unacknowledged - before.1 + after.1;
+        let is_over = entry.is_over();
+        match (slot.links, is_over) {
+            (None, true) => {
+                if let Some(bucket) = entry.share {
+                    self.shares.remove_entry(bucket, 0);
+                }
+                self.expired.push(&mut self.slots, call.slot);
+            }
+            (Some(_), false) => {
+                if let Some(bucket) = entry.share {
+                    self.shares.add_entry(bucket);
+                }
+                self.expired.take(&mut self.slots, call.slot);
+            }
+            _ => {}
+        }
+        Some(result)
+    }
+
+    fn remove(&mut self, call: CallRef) {
+        let Some(slot) = self.slots.get_mut(call.slot as usize) else { return };
+        let Some(entry) = slot.call.take() else { return };
+        slot.generation = slot.generation.wrapping_add(1);
+        let hash = entry.fingerprint as u64;
+        if let Ok(found) = self.by_fingerprint.find_entry(hash, |&s| s == call.slot) {
+            found.remove();
+        }
+        self.free.push(call.slot);
+        self.open -= entry.open();
+        self.unacknowledged -= usize::from(entry.is_unacknowledged());
+        if let Some(bucket) = entry.share.filter(|_| slot.links.is_none()) {
+            self.shares.remove_entry(bucket, 0);
+        }
+        self.expired.take(&mut self.slots, call.slot);
+    }
+
+    /// Makes room by giving up one entry that is over, ahead of its time.
+    fn evict(&mut self) -> bool {
+        let Some(slot) = self.expired.first() else { return false };
+        let generation = self.slots[slot as usize].generation;
+        self.remove(CallRef { slot, generation });
+        self.evicted += 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,531 @@
+//! One call: how far it has come, which of its transactions are open, and how long it is kept.
+//!
+//! What 003's session automaton (its fig. 4) miscounts is settled by two rules: a
+//! transaction is known by the identity of its branch, and one that is over stays over.
+
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tidegate_balance::{Lease, Parties, Picker, Place};
+use tidegate_control::Tier;
+use tidegate_sip::Method;
+use tidegate_world::Timestamp;
+
+use super::dialogs::Dialogs;
+use super::rate::Rate;
+use super::transaction::{
+    Answer, Evidence, Open, TRANSACTION_MAX, Transaction, sets_session, work_of,
+};
+use crate::settings::Member;
+use crate::shares::Bucket;
+use crate::transport::budget::Budget;
+
+/// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
+pub(super) const TIMER_C: Duration = Duration::from_secs(190);
+
+/// How long an answered call without ACK is kept. RFC 3261 §13.3.1.4: "If the server retransmits
+/// the 2xx response for 64*T1 seconds without receiving an ACK, the dialog is confirmed, but the
+/// session SHOULD be terminated. This is accomplished with a BYE", which has as long to be
+/// answered.
+pub(super) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2 * TRANSACTION_MAX.as_secs());
+
+/// RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90 seconds."
+const SESSION_MIN: Duration = Duration::from_secs(90);
+
+/// What a longer session interval counts as: as long as the configuration lets a call be idle.
+const SESSION_MAX: Duration = Duration::from_secs(86_400);
+
+/// Transactions of one call counted at the same time.
+pub(super) const OPEN_MAX: usize = 4;
+
+/// Transactions of one call remembered after they are over.
+const CLOSED_MAX: usize = 4;
+
+/// The seconds until `now`.
+pub(super) fn second(now: Timestamp) -> u32 {
+    (now.as_nanos() / 1_000_000_000) as u32
+}
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// A request outside any call (OPTIONS, MESSAGE, REGISTER …).
+    Single,
+    /// INVITE forwarded, no final response yet.
+    Trying,
+    /// INVITE answered by a 2xx.
+    Established,
+    /// Over; kept for retransmissions.
+    Finished,
+}
+
+impl Phase {
+    /// Whether a call is being set up or up.
+    pub(crate) fn goes_on(self) -> bool {
+        matches!(self, Self::Trying | Self::Established)
+    }
+}
+
+/// One call, or one request outside any.
+pub(crate) struct Call {
+    pub(super) fingerprint: u128,
+    pub(crate) member: Member,
+    /// Where that back end was when the call came to it.
+    pub(crate) place: Place,
+    pub(crate) phase: Phase,
+    /// The back end has answered something in this call.
+    pub(crate) answered: bool,
+    /// How its requests are served.
+    pub(crate) tier: Tier,
+    /// What began it last went before others.
+    pub(crate) has_priority: bool,
+    /// Source of its first request, or 0 if that is not known.
+    pub(crate) caller: u64,
+    /// Bytes received and sent back, without transactions.
+    pub(crate) budget: Budget,
+    /// Share of the table that it counts in, if it was counted when it began.
+    pub(super) share: Option<Bucket>,
+    /// The second in which the entry was made.
+    pub(super) began_s: u32,
+    pub(super) deadline: Timestamp,
+    /// Expiry of the session unless it is refreshed; `NEVER` without a session timer.
+    expires: Timestamp,
+    /// Its dialogs, by which in-dialog requests are known.
+    dialogs: Dialogs,
+    /// Keyed hash that its INVITE and the copies of that have in common.
+    copy: u32,
+    /// Rate limit of requests within it.
+    rate: Rate,
+    /// Both ends have shown that they take it for set up.
+    is_acknowledged: bool,
+    /// The [marks](Transaction::mark) of the last transactions that are over.
+    closed: ArrayVec<u64, CLOSED_MAX>,
+    /// Until when the ACK is awaited of the 2xx that set the call up; `NEVER` if none is.
+    ack_due: Timestamp,
+    /// Kept while the call counts, with the identity of the INVITE that it is counted for.
+    counted: Option<(u64, Lease)>,
+    open: ArrayVec<Open, OPEN_MAX>,
+}
+
+impl Call {
+    /// A call that goes to `member`, of which nothing has passed yet.
+    pub(super) fn new(now: Timestamp, fingerprint: u128, member: Member) -> Self {
+        Self {
+            fingerprint,
+            member,
+            place: Place::default(),
+            phase: Phase::Single,
+            answered: false,
+            tier: Tier::default(),
+            has_priority: false,
+            caller: 0,
+            budget: Budget::default(),
+            share: None,
+            began_s: second(now),
+            deadline: now + TRANSACTION_MAX,
+            expires: Timestamp::NEVER,
+            dialogs: Dialogs::default(),
+            copy: 0,
+            rate: Rate::default(),
+            is_acknowledged: false,
+            closed: ArrayVec::new(),
+            ack_due: Timestamp::NEVER,
+            counted: None,
+            open: ArrayVec::new(),
+        }
+    }
+
+    /// Transactions that wait for their final response.
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether it is counted at its back end.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.counted.is_some()
+    }
+
+    /// Whether it is counted for another INVITE than the one of this identity.
+    pub(super) fn is_counted_for_another(&self, identity: u64) -> bool {
+        self.counted.as_ref().is_some_and(|(invite, _)| *invite != identity)
+    }
+
+    /// Whether it is answered and not acknowledged.
+    pub(super) fn is_unacknowledged(&self) -> bool {
+        self.ack_due != Timestamp::NEVER
+    }
+
+    /// Whether nothing is to come but repetitions.
+    pub(super) fn is_over(&self) -> bool {
+        !self.phase.goes_on() && self.open.is_empty()
+    }
+
+    /// Whether it is answered and nobody ends it.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.phase == Phase::Established && !self.dialogs.are_leaving()
+    }
+
+    /// When there is something to [give up](Self::expire), or it is to be forgotten.
+    pub(super) fn due(&self) -> Timestamp {
+        let open = self.open.iter().map(|open| open.until);
+        open.fold(self.deadline.min(self.ack_due), Timestamp::min)
+    }
+
+    /// True if this transaction was seen before: still open, or over.
+    pub(crate) fn is_repeated(&self, transaction: Transaction) -> bool {
+        let mark = transaction.mark();
+        self.has_ended(transaction) || self.open.iter().any(|open| open.transaction.mark() == mark)
+    }
+
+    /// True if a request with this identity was seen before, of whatever method: a CANCEL has the
+    /// identity of what it cancels.
+    pub(crate) fn has_branch(&self, identity: u64) -> bool {
+        let is_closed = |closed: &u64| closed.wrapping_sub(identity) < Transaction::MARKS;
+        self.closed.iter().any(is_closed)
+            || self.open.iter().any(|open| open.transaction.identity == identity)
+    }
+
+    /// True if a request that is within no dialog repeats one that was seen before. With the branch
+    /// of an INVITE but for another Request-URI it is another request: it would be to a back end
+    /// that keeps no transactions.
+    pub(crate) fn is_repetition(&self, transaction: Transaction, copy: u32) -> bool {
+        self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
+    }
+
+    /// True for another copy of the INVITE that the call waits to be answered.
+    ///
+    /// RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with
+    /// an ongoing transaction, but the request does not match that transaction [...]. The same
+    /// request has arrived at the UAS more than once, following different paths, most likely due to
+    /// forking." The UAS answers it with 482 where it knows the first, which is at the same back
+    /// end. No more of them are taken for copies than transactions of a call are kept apart.
+    pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
+        copy != 0 && self.phase == Phase::Trying && self.copy == copy && !self.open.is_full()
+    }
+
+    /// Returns whether a new INVITE may be the next of this entry: nothing is counted for another
+    /// one.
+    pub(crate) fn may_begin(&self) -> bool {
+        !self.phase.goes_on() || !self.is_counted()
+    }
+
+    /// Returns whether the call has the dialog with this hash.
+    pub(crate) fn has_dialog(&self, dialog: u32) -> bool {
+        self.dialogs.contains(dialog)
+    }
+
+    /// Returns whether a response to an INVITE with this status could tell of another dialog.
+    pub(super) fn wants_dialog(&self, status: u16) -> bool {
+        let may_create = status >= 200 || self.phase == Phase::Trying;
+        may_create && self.dialogs.want(status)
+    }
+
+    /// Returns whether one more request may pass within the call; if so, it is counted.
+    pub(super) fn take_rate(&mut self, now: Timestamp) -> bool {
+        self.rate.take(now)
+    }
+
+    /// True if this transaction waits for its final response.
+    pub(super) fn awaits(&self, transaction: Transaction) -> bool {
+        self.open.iter().any(|open| open.transaction == transaction)
+    }
+
+    /// True if this transaction is one of the call's.
+    pub(super) fn has_transaction(&self, transaction: Transaction) -> bool {
+        let counted = self.counted.as_ref().map(|(invite, _)| *invite);
+        self.is_repeated(transaction) || counted == Some(transaction.identity)
+    }
+
+    /// True if this transaction has had its final response.
+    pub(super) fn has_ended(&self, transaction: Transaction) -> bool {
+        self.closed.contains(&transaction.mark())
+    }
+
+    /// Goes elsewhere with one transaction, and gives back what it and the call counted. `false`
+    /// if it is there, or established, and stays.
+    pub(super) fn move_to(&mut self, identity: u64, member: Member) -> bool {
+        if self.phase == Phase::Established || self.member == member {
+            return false;
+        }
+        self.member = member;
+        self.counted = None;
+        self.open.retain(|open| open.transaction.identity != identity);
+        // There it begins again, if it was over.
+        self.closed.retain(|closed| closed.wrapping_sub(identity) >= Transaction::MARKS);
+        true
+    }
+
+    /// Returns when a transaction began that waits for its final response.
+    pub(super) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
+        self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
+    }
+
+    /// When a transaction was sent to its back end, unless it is established or answered.
+    pub(super) fn sent_at(&self, transaction: Transaction) -> Option<Timestamp> {
+        let mut open = self.open.iter().filter(|_| self.phase != Phase::Established);
+        open.find(|open| open.transaction == transaction)?.lease.as_ref()?.sent_at()
+    }
+
+    pub(super) fn set_parties(&mut self, of: Transaction, parties: Parties) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.transaction == of) {
+            open.parties = Some(parties);
+        }
+    }
+
+    pub(super) fn parties(&self, transaction: Transaction) -> Option<Parties> {
+        self.open.iter().find(|open| open.transaction == transaction)?.parties
+    }
+
+    /// A request goes to its back end, which `picker` counts, and `held` if it begins the call.
+    pub(super) fn on_request(
+        &mut self,
+        now: Timestamp,
+        transaction: Transaction,
+        evidence: Evidence,
+        picker: &Picker,
+        held: Option<Lease>,
+        idle_max: Duration,
+    ) {
+        if transaction.stands_alone() && !self.is_repeated(transaction) {
+            let backend = self.member.backend.into();
+            let begins = self.begins(transaction, evidence);
+            if begins {
+                self.try_anew(evidence);
+                self.answered = false;
+            }
+            if self.counted.is_none() {
+                // One that is established and holds something leads back to who has made the call.
+                let held = held.or_else(|| begins.then(|| picker.call_lease(backend)));
+                self.counted = held.map(|held| (transaction.identity, held));
+            }
+            let lease = picker.transaction_lease(now, backend, work_of(transaction.method));
+            self.begin(now, transaction, Some(lease));
+        }
+        self.touch(now, transaction, evidence, idle_max);
+    }
+
+    /// A request comes from its back end.
+    pub(super) fn on_request_from_backend(
+        &mut self,
+        now: Timestamp,
+        transaction: Transaction,
+        evidence: Evidence,
+        idle_max: Duration,
+    ) {
+        if transaction.stands_alone() && !self.is_repeated(transaction) {
+            if self.begins(transaction, evidence) {
+                self.try_anew(evidence);
+            }
+            self.begin(now, transaction, None);
+        }
+        self.touch(now, transaction, evidence, idle_max);
+    }
+
+    /// Returns whether a request that is not known begins to set up the call.
+    fn begins(&self, transaction: Transaction, evidence: Evidence) -> bool {
+        transaction.method == Method::Invite
+            && evidence.dialog == 0
+            && self.phase != Phase::Established
+    }
+
+    /// An INVITE begins to set up the call. What was before it is another call.
+    fn try_anew(&mut self, evidence: Evidence) {
+        if self.phase != Phase::Trying {
+            self.dialogs = Dialogs::default();
+        }
+        self.phase = Phase::Trying;
+        if evidence.copy != 0 {
+            self.copy = evidence.copy;
+        }
+    }
+
+    /// A response to `transaction` passes.
+    pub(super) fn on_response(
+        &mut self,
+        now: Timestamp,
+        transaction: Transaction,
+        answer: Answer,
+        idle_max: Duration,
+    ) {
+        let Answer { status, from_backend, session, dialog } = answer;
+        let method = transaction.method;
+        let position = self.open.iter().position(|open| open.transaction == transaction);
+        // Somebody may answer an INVITE after all when nobody waits for it any more, or, behind a
+        // fork, after somebody else. A response to anything else that is not waited for says nothing.
+        if position.is_none() && (method != Method::Invite || !self.has_transaction(transaction)) {
+            return;
+        }
+        self.answered |= from_backend;
+        if status < 300 {
+            self.dialogs.note(dialog, status >= 200);
+        }
+        if let Some(i) = position.filter(|_| from_backend) {
+            self.open[i].on_response(now, status);
+        }
+        if status < 200 {
+            if let (Some(i), Method::Invite) = (position, method) {
+                // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
+                self.open[i].until = now + TIMER_C;
+                self.deadline = self.deadline.max(now + TIMER_C);
+            }
+            return;
+        }
+        if self.has_ended(transaction) {
+            return;
+        }
+        let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
+        if let Some(i) = position {
+            self.close(i);
+        }
+        let was_established = self.phase == Phase::Established;
+        match (method, self.phase) {
+            (Method::Invite, Phase::Trying) if status < 300 => {
+                (self.phase, self.is_acknowledged) = (Phase::Established, false);
+                self.ack_due = now + TRANSACTION_MAX;
+                self.deadline = now + UNACKNOWLEDGED_MAX;
+            }
+            // A forked INVITE may be refused on one branch and ring on another.
+            (Method::Invite, Phase::Trying) if !self.invites() => self.finish(now),
+            (Method::Bye, Phase::Established) => {
+                // The back end alone can say that its end of the call is over.
+                let is_by_peer = from_backend || !is_toward_backend;
+                self.on_bye_answered(now, status, is_by_peer, idle_max);
+            }
+            _ => {}
+        }
+        if sets_session(method, status) && self.phase == Phase::Established {
+            // Who refreshes a session has it.
+            self.is_acknowledged |= was_established;
+            // RFC 4028 §8.2: "The proxy computes the session expiration as the time when the 2xx
+            // response is forwarded upstream, plus the session interval. This session expiration
+            // MUST update any existing session expiration for the session." §9: "If the most
+            // recent 2xx response had no Session-Expires header field, there is no session
+            // expiration".
+            let expires = |interval: Duration| now + interval.clamp(SESSION_MIN, SESSION_MAX);
+            self.expires = session.map_or(Timestamp::NEVER, expires);
+            if self.is_acknowledged && !self.dialogs.are_leaving() {
+                self.deadline = self.established_until(now, idle_max);
+            }
+        }
+    }
+
+    /// A BYE within the call has its final response.
+    fn on_bye_answered(
+        &mut self,
+        now: Timestamp,
+        status: u16,
+        is_by_peer: bool,
+        idle_max: Duration,
+    ) {
+        match status {
+            // That nobody has answered in time we say ourselves.
+            _ if !is_by_peer && status != 408 => {}
+            // RFC 3261 §15.1.1: "If the response for the BYE is a 481 (Call/Transaction Does Not
+            // Exist) or a 408 (Request Timeout) or no response at all is received for the BYE
+            // [...], the UAC MUST consider the session and the dialog terminated."
+            200..=299 | 408 | 481 => {
+                if self.dialogs.on_bye_answered() {
+                    self.finish(now);
+                    // Whoever ends a call does not wait for its ACK.
+                    self.ack_due = Timestamp::NEVER;
+                }
+            }
+            // Whoever has too much to do answers nothing: as if no response had come, the call ends
+            // by its timer.
+            501..=599 => {}
+            // What the other end does not accept does not end its dialog: a challenged BYE comes
+            // again with credentials, and one whose CSeq is too low (§12.2.2) or that wants an
+            // unknown extension changes nothing there.
+            _ => {
+                self.dialogs.on_bye_failed();
+                if self.is_acknowledged {
+                    self.deadline = self.established_until(now, idle_max);
+                }
+            }
+        }
+    }
+
+    /// Gives up what has waited too long.
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        self.open.retain(|open| open.until > now);
+        if self.ack_due <= now {
+            self.ack_due = Timestamp::NEVER;
+        }
+    }
+
+    fn touch(
+        &mut self,
+        now: Timestamp,
+        transaction: Transaction,
+        evidence: Evidence,
+        idle_max: Duration,
+    ) {
+        let is_within = evidence.dialog != 0;
+        if !transaction.stands_alone() && !is_within && !self.has_branch(transaction.identity) {
+            return;
+        }
+        if self.phase == Phase::Established && is_within {
+            match transaction.method {
+                // RFC 3261 §15.1.1: whoever sends a BYE considers the session ended, answered or
+                // not. So nothing that comes after it keeps the call for longer.
+                Method::Bye if self.has_ended(transaction) => {}
+                Method::Bye => self.dialogs.on_bye(evidence.dialog),
+                Method::Ack => {
+                    self.is_acknowledged = true;
+                    self.ack_due = Timestamp::NEVER;
+                }
+                _ => {}
+            }
+        }
+        match self.phase {
+            Phase::Established if self.dialogs.are_leaving() => {
+                self.deadline = now + TRANSACTION_MAX;
+            }
+            // What only has its Call-ID is no sign of its life, nor what one end alone sends.
+            Phase::Established if is_within && self.is_acknowledged => {
+                self.deadline = self.established_until(now, idle_max);
+            }
+            Phase::Established => {}
+            Phase::Trying if self.answered => self.deadline = now + TIMER_C,
+            _ => self.deadline = now + TRANSACTION_MAX,
+        }
+    }
+
+    /// Until when an established call of which something passes now is kept.
+    ///
+    /// RFC 4028 §8.3: "When the current time equals or passes the session expiration for a
+    /// session, the proxy MAY remove associated call state, and MAY free any resources associated
+    /// with the call." We do so 64·T1 later, for a refresh that was sent in time may be answered
+    /// as late as that; and §10: "only a 2xx response to a session refresh request extends the
+    /// session expiration", so that nothing else keeps the call.
+    fn established_until(&self, now: Timestamp, idle_max: Duration) -> Timestamp {
+        match self.expires {
+            Timestamp::NEVER => now + idle_max,
+            expires => expires.max(now) + TRANSACTION_MAX,
+        }
+    }
+
+    /// A peer that opens more at once than is counted is counted low, and only it.
+    fn begin(&mut self, now: Timestamp, transaction: Transaction, lease: Option<Lease>) {
+        let open = Open { transaction, until: now + TRANSACTION_MAX, lease, parties: None };
+        let _ = self.open.try_push(open);
+    }
+
+    fn close(&mut self, position: usize) {
+        if self.closed.is_full() {
+            self.closed.remove(0);
+        }
+        self.closed.push(self.open.swap_remove(position).transaction.mark());
+    }
+
+    /// Whether an INVITE waits for its final response.
+    fn invites(&self) -> bool {
+        self.open.iter().any(|open| open.transaction.method == Method::Invite)
+    }
+
+    fn finish(&mut self, now: Timestamp) {
+        self.phase = Phase::Finished;
+        self.counted = None;
+        self.deadline = now + TRANSACTION_MAX;
+    }
+}

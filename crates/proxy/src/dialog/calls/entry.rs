@@ -1,0 +1,70 @@
+//! Entries of the call table, written for operators.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tidegate_balance::Place;
+use tidegate_world::Timestamp;
+
+use super::call::{Call, Phase, second};
+use super::{Calls, SAME_MAX};
+use crate::network::network_of;
+use crate::observe::call_entry::{BackendOfCall, CallEntry, CallState};
+use crate::settings::Member;
+
+impl Calls {
+    /// Returns the entries with a fingerprint, whose back ends `backend_of` names.
+    pub(crate) fn entries(
+        &self,
+        now: Timestamp,
+        fingerprint: u128,
+        backend_of: impl Fn(Member, Place) -> BackendOfCall,
+    ) -> Vec<CallEntry> {
+        let slots = self.by_fingerprint.iter_hash(fingerprint as u64);
+        let calls = slots.filter_map(|&slot| self.slots[slot as usize].call.as_ref());
+        let entry = |call: &Call| CallEntry {
+            backend: backend_of(call.member, call.place),
+            state: state_of(call),
+            age: Duration::from_secs(second(now).saturating_sub(call.began_s).into()),
+            left: call.deadline.since(now),
+            source: source_of_caller(call.caller),
+            tier: call.tier,
+            is_counted: call.is_counted(),
+        };
+        calls.filter(|call| call.fingerprint == fingerprint).take(SAME_MAX).map(entry).collect()
+    }
+}
+
+/// Returns the network that [`caller_of`](crate::transport::amplification::caller_of) has made a number.
+fn source_of_caller(caller: u64) -> Option<IpNet> {
+    let is_ipv4 = caller >> 32 == 0xffff;
+    let number = if is_ipv4 { caller.into() } else { u128::from(caller) << 64 };
+    (caller != 0).then(|| network_of(number))
+}
+
+fn state_of(call: &Call) -> CallState {
+    match call.phase {
+        Phase::Single => CallState::Single,
+        Phase::Trying => CallState::Trying,
+        Phase::Established if !call.is_abandoned() => CallState::Ending,
+        Phase::Established if call.is_unacknowledged() => CallState::Unacknowledged,
+        Phase::Established => CallState::Established,
+        Phase::Finished => CallState::Ended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::caller_of;
+
+    #[test]
+    fn the_number_of_a_caller_leads_back_to_its_network() {
+        let source = |address: &str| source_of_caller(caller_of(address.parse().unwrap()));
+        let network = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(source("198.51.100.7"), network("198.51.100.7/32"));
+        assert_eq!(source("0.0.0.1"), network("0.0.0.1/32"));
+        assert_eq!(source("2001:db8:1:2:3::4"), network("2001:db8:1:2::/64"));
+        assert_eq!(source_of_caller(0), None);
+    }
+}

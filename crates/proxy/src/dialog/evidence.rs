@@ -1,0 +1,160 @@
+//! Evidence that a request belongs to a call, and which call that is.
+//!
+//! A Call-ID is no secret, so it proves nothing. A request is within a dialog if the call table
+//! knows the dialog by both tags, or if its route token verifies; it repeats what was served before
+//! if its transaction is known. Everything else with a Call-ID of the table is as new as with
+//! another one.
+
+use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags};
+
+use super::calls::{Answer, Call, CallRef, Calls, Evidence, Phase, Transaction};
+use crate::keys::Keys;
+use crate::message::request::Request;
+
+/// The result of looking a request up in the call table.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Known {
+    /// Of its Call-ID.
+    pub(crate) fingerprint: u128,
+    /// The call that it belongs to, or that it may begin anew.
+    pub(crate) call: Option<CallRef>,
+    pub(crate) evidence: Evidence,
+    /// It belongs to no dialog, and is no ACK and no CANCEL.
+    pub(crate) is_new: bool,
+    /// It is an INVITE with the To-tag of a dialog that no call with its Call-ID has. An element
+    /// may take it for a new call: RFC 3261 §12.2.2, "Based on the To tag, the UAS MAY either
+    /// accept or reject the request."
+    pub(crate) is_invented: bool,
+    /// It is an ACK or a CANCEL that has nothing but the Call-ID in common with the call.
+    pub(crate) is_stray: bool,
+}
+
+/// The hash of the dialog with these tags, the same from both ends; never 0.
+pub(crate) fn dialog_hash(keys: &Keys, one: &[u8], other: &[u8]) -> u32 {
+    let tags = if one <= other { [one, other] } else { [other, one] };
+    keys.dialog.hash(&tags) as u32 | 1
+}
+
+/// The hash of what the copies of an INVITE have in common; never 0.
+fn copy_hash(keys: &Keys, from_tag: &[u8], cseq: u32, uri: &[u8]) -> u32 {
+    keys.dialog.hash(&[from_tag, &cseq.to_be_bytes(), uri]) as u32 | 1
+}
+
+impl Calls {
+    /// Looks a request up in the call table; `from_backend` if a back end has sent it.
+    pub(crate) fn look_up(&self, keys: &Keys, request: &Request<'_>, from_backend: bool) -> Known {
+        let Request { method, identity, uri_text, essentials, .. } = *request;
+        let (from, to) = (essentials.from_tag.unwrap_or_default(), essentials.to_tag);
+        let fingerprint = keys.call.fingerprint(essentials.call_id);
+        let any = self.find(fingerprint);
+        let transaction = Transaction { identity, method };
+        let is_hop_by_hop = matches!(method, Method::Ack | Method::Cancel);
+        let is_outside = to.is_none() && !is_hop_by_hop;
+        let copy = if is_outside && method == Method::Invite {
+            copy_hash(keys, from, essentials.cseq.number, uri_text)
+        } else {
+            0
+        };
+        let mut known = Known {
+            fingerprint,
+            call: None,
+            evidence: Evidence { dialog: 0, copy },
+            is_new: is_outside,
+            is_invented: false,
+            is_stray: false,
+        };
+        if any.is_none() {
+            return known;
+        }
+        let find = |is_it: &dyn Fn(&Call) -> bool| self.find_where(fingerprint, is_it);
+        if method != Method::Cancel {
+            let dialog = dialog_hash(keys, from, to.unwrap_or_default());
+            known.call = find(&|call| call.has_dialog(dialog));
+            if known.call.is_some() {
+                // RFC 2543 knew no tags: then there are none on either side.
+                (known.evidence.dialog, known.is_new) = (dialog, false);
+                return known;
+            }
+        }
+        if is_hop_by_hop {
+            // RFC 3261 §16.10: "If a response context is not found, the element does not have any
+            // knowledge of the request to apply the CANCEL to. It MUST statelessly forward the
+            // CANCEL request". So it goes where its Call-ID leads, and does nothing to the call.
+            known.call = find(&|call| call.has_branch(identity));
+            known.is_stray = known.call.is_none();
+            known.call = known.call.or(any);
+            return known;
+        }
+        if to.is_some() {
+            let is_dialog = |call: &Call| call.phase != Phase::Single;
+            known.is_invented = method == Method::Invite && find(&is_dialog).is_some();
+            return known;
+        }
+        let repeated = find(&|call| call.is_repetition(transaction, copy));
+        known.call = match method {
+            _ if repeated.is_some() => repeated,
+            // Two legs of a call that goes through a back end are one call.
+            Method::Invite if !from_backend => {
+                find(&|call| call.is_copied_by(copy)).or_else(|| find(&Call::may_begin))
+            }
+            _ => any,
+        };
+        known
+    }
+
+    /// Returns whether a request outside any dialog repeats one that was served, as far as it was
+    /// scanned.
+    pub(crate) fn is_repetition(
+        &self,
+        keys: &Keys,
+        fingerprint: u128,
+        transaction: Transaction,
+        scan: &Scan<'_>,
+        bytes: &[u8],
+    ) -> bool {
+        let is_repeated = |call: &Call| call.is_repeated(transaction);
+        if self.find_where(fingerprint, is_repeated).is_none() {
+            return false;
+        }
+        let copy = match scan.start {
+            ScanStart::Request { method: Method::Invite, uri, .. } => {
+                let Some((from, _)) = dialog_tags(bytes) else { return false };
+                copy_hash(keys, from, scan.cseq, uri)
+            }
+            _ => 0,
+        };
+        let is_repetition = |call: &Call| call.is_repetition(transaction, copy);
+        self.find_where(fingerprint, is_repetition).is_some()
+    }
+
+    /// Returns whether a scanned request is within a dialog of a call with this fingerprint; `None`
+    /// if there is no such call that could have one.
+    pub(crate) fn is_within(&self, keys: &Keys, fingerprint: u128, bytes: &[u8]) -> Option<bool> {
+        // A request outside any call begins no dialog that another could be in.
+        let may_have_dialogs = |call: &Call| call.phase != Phase::Single;
+        self.find_where(fingerprint, may_have_dialogs)?;
+        let (from, to) = dialog_tags(bytes)?;
+        let dialog = dialog_hash(keys, from, to);
+        Some(self.find_where(fingerprint, |call| call.has_dialog(dialog)).is_some())
+    }
+
+    /// Reads a response for the call table.
+    pub(crate) fn read_answer(
+        &self,
+        keys: &Keys,
+        call: CallRef,
+        passage: &Passage<'_>,
+        from_backend: bool,
+    ) -> Answer {
+        let status = passage.status;
+        let mut answer = Answer::read(passage, from_backend);
+        if passage.cseq.method == Method::Invite
+            && self.wants_dialog(call, status)
+            && let Some((from, to)) = passage.dialog_tags()
+            && (status >= 200 || !to.is_empty())
+        {
+            answer.dialog = dialog_hash(keys, from, to);
+        }
+        answer
+    }
+}

@@ -1,0 +1,107 @@
+//! What speaks against a back end, and how much of it is believed.
+//!
+//! A request that stays unanswered, and an ICMP error, can be the doing of a stranger: there are
+//! requests that a server drops without a word, and the source of an ICMP error can be forged.
+//! Either makes a back end suspect, and a probe out of turn decides (`probes`): if it stays
+//! unanswered the back end is down, if it is answered nothing has happened.
+//!
+//! An ICMP error that quotes a datagram of ours proves more. RFC 1122 §3.2.2: "Every ICMP error
+//! message includes the Internet header and at least the first 8 data octets of the datagram that
+//! triggered the error; more than 8 octets MAY be sent"; RFC 1812 §4.3.2.3 asks for as much as
+//! fits into 576. So the branch of our Via is quoted, which only our key can have made. That alone
+//! is not enough: whoever receives a request behind the back end reads our Via too. The branch has
+//! to be that of a request which this back end has not answered, or of a probe, which nobody sees
+//! but the back end.
+
+use tidegate_sip::{ScanStart, branch_in_quote, glance};
+use tidegate_transaction::{Handle, Key};
+use tidegate_world::{Cause, Failure, Timestamp};
+
+use crate::backends::health::{cap_exclusions, pause_of};
+use crate::backends::probes::Probes;
+use crate::message::probe_branch::ProbeBranch;
+use crate::message::transaction_branch::TransactionBranch;
+use crate::network::canonical;
+use crate::output::Output;
+use crate::peers::Peers;
+use crate::snapshot::Snapshot;
+use crate::transaction::Transactions;
+use crate::transaction::branches::branch_of;
+
+/// Proof that a datagram of ours has not arrived.
+enum Proof {
+    /// The report quotes a probe of the back end.
+    Probe(ProbeBranch),
+    /// The report quotes a request that has had no answer: its context, and which of the branches.
+    Request(Handle, usize),
+}
+
+/// The parts of a shard that learn from a failed delivery.
+pub(crate) struct Learning<'a> {
+    pub(crate) transactions: &'a mut Transactions,
+    pub(crate) probes: &'a mut Probes,
+    pub(crate) peers: &'a mut Peers,
+    pub(crate) output: &'a mut Output,
+}
+
+/// Takes in a failed delivery. If that is proven of one to a back end, it gets no new calls for a
+/// while, and repetitions of those it has not answered go elsewhere.
+pub(crate) fn on_failed(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    learning: Learning<'_>,
+    failure: &Failure,
+) {
+    let Learning { transactions, probes, peers, output } = learning;
+    // Only its own word that nobody listens counts: what a router on the way says,
+    // or a local error, may be about us and not about it.
+    if failure.cause != Cause::Refused {
+        return;
+    }
+    let target = canonical(failure.flow.remote);
+    let member = snapshot.addresses.member(target);
+    let member = member.filter(|&member| snapshot.backend(member).is_present_at(target));
+    match (proof_in(snapshot, transactions, failure), member) {
+        (Some(proof), Some(member)) => {
+            if let Proof::Probe(probe) = proof {
+                probes.on_unreachable(now, snapshot, probe);
+            } else {
+                // Should a server behind it have made up the report, from our Via that it has
+                // read, the answer to a probe undoes it.
+                probes.suspect(now, snapshot, member, now);
+            }
+            snapshot.backend(member).on_failed(now, pause_of(snapshot, member.pool));
+            cap_exclusions(now, snapshot, member);
+            peers.record_unreachable(now, target);
+        }
+        // Nothing is kept of it but in the transaction itself.
+        (Some(Proof::Request(context, index)), None) => {
+            if let Some(context) = transactions.get_mut(context)
+                && let Some(live) = &mut context.live
+                && let Some(pending) = live.pending.get_mut(index)
+            {
+                pending.is_unreachable = true;
+            }
+        }
+        (None, Some(member)) => probes.suspect(now, snapshot, member, now),
+        (Some(Proof::Probe(_)) | None, None) => {}
+    }
+    probes.fire(now, snapshot, output);
+}
+
+fn proof_in(snapshot: &Snapshot, transactions: &Transactions, failure: &Failure) -> Option<Proof> {
+    let target = canonical(failure.flow.remote);
+    let text = branch_in_quote(&failure.quote)?;
+    if let Some(probe) = ProbeBranch::decode(text, &snapshot.keys, target) {
+        return Some(Proof::Probe(probe));
+    }
+    let branch = TransactionBranch::claimed(text)?;
+    let Ok(ScanStart::Request { method, .. }) = glance(&failure.quote) else { return None };
+    let handle = transactions.find(Key::new(branch.identity, method))?;
+    let context = transactions.get(handle)?;
+    let index = context.branch_at(branch.tag)?;
+    let sent = &context.branches[index];
+    let waits = canonical(sent.target) == target && sent.client.is_unanswered();
+    let is_ours = || branch_of(snapshot, context, index, branch.listener).as_bytes() == text;
+    (waits && is_ours()).then_some(Proof::Request(handle, index))
+}

@@ -1,0 +1,307 @@
+//! The secret of an address, and the keyed functions made from it.
+//!
+//! All that a proxy writes into messages and later believes (branch, To-tag, route
+//! token), and every map keyed by what a peer chooses, goes through SipHash-2-4
+//! under a key of its own, derived from one secret.
+
+pub(crate) mod text64;
+
+use std::fmt;
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24Wide};
+
+/// The secret shared by all instances that answer for one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secret {
+    /// Of all that lives no longer than a transaction, and of what is compared within it: branch,
+    /// To-tag, the hashes of tables. It stays as long as the address: another one in the middle
+    /// of a transaction would make its repetition another request (RFC 3261 §16.11).
+    pub base: Base,
+    /// Of what lives as long as a call.
+    pub tokens: TokenKeys,
+}
+
+/// The part of a secret that does not rotate.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Base(pub [u8; 32]);
+
+/// The keys of route tokens at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenKeys {
+    /// Makes tokens, and verifies them.
+    pub current: TokenKey,
+    /// Verify tokens: those of before, and the one that is to be next, which another instance
+    /// may have begun to use. No two of all these keys have a [mark](TokenKey::mark) in common.
+    pub others: Vec<TokenKey>,
+}
+
+/// One key of route tokens.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenKey {
+    /// Which one it is: all instances call it so.
+    pub version: u32,
+    /// The key.
+    pub key: [u8; 32],
+}
+
+impl TokenKey {
+    /// What a token says of its version.
+    pub fn mark(&self) -> u8 {
+        self.version as u8
+    }
+}
+
+impl Secret {
+    /// A secret that was never rotated.
+    pub fn of(key: [u8; 32]) -> Self {
+        let current = TokenKey { version: 1, key };
+        Self { base: Base(key), tokens: TokenKeys { current, others: Vec::new() } }
+    }
+}
+
+impl fmt::Debug for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Base(secret)")
+    }
+}
+
+impl fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenKey({}, secret)", self.version)
+    }
+}
+
+/// A keyed pseudo-random function for one purpose.
+#[derive(Clone)]
+pub(crate) struct Keyed([u8; 16]);
+
+impl Keyed {
+    /// The function for `purpose` under `secret`. SipHash being a pseudo-random
+    /// function, functions for different purposes are independent.
+    pub(crate) fn derive(secret: &[u8; 32], purpose: &str) -> Self {
+        let (key, salt) = secret.split_first_chunk::<16>().expect("32 is more than 16");
+        let mut hasher = SipHasher24Wide::new_with_key(key);
+        hasher.write(salt);
+        hasher.write(purpose.as_bytes());
+        Self(hasher.finish128().as_bytes())
+    }
+
+    /// Hides `bytes` from whoever has no key, or shows them again. `mac` is the keyed hash of what
+    /// is hidden and of all that goes with it.
+    ///
+    /// This is the construction of RFC 5297 (SIV): the bytes are combined with the key stream that
+    /// belongs to the MAC as its initial value, so nothing has to be drawn, the same content gives
+    /// the same text, and different contents have streams that have nothing to do with each other.
+    /// That two of n contents have one MAC of 64 bits has a probability of n²/2^65, and shows no
+    /// more than how they differ.
+    pub(crate) fn veil(&self, mac: u64, bytes: &mut [u8]) {
+        for (number, block) in (0u64..).zip(bytes.chunks_mut(16)) {
+            let mut hasher = SipHasher24Wide::new_with_key(&self.0);
+            hasher.write(&(u128::from(mac) << 64 | u128::from(number)).to_le_bytes());
+            let stream = hasher.finish128().as_bytes();
+            block.iter_mut().zip(stream).for_each(|(byte, key)| *byte ^= key);
+        }
+    }
+
+    /// 64 bits from `parts`; each is preceded by its length, so that no two
+    /// different lists of parts are the same input.
+    #[inline]
+    pub(crate) fn hash(&self, parts: &[&[u8]]) -> u64 {
+        // Hashing in one piece costs half of hashing piece by piece.
+        let mut whole = [0; 256];
+        let mut free = &mut whole[..];
+        for part in parts {
+            let Some((length, rest)) = free.split_first_chunk_mut() else {
+                return self.hash_by_pieces(parts);
+            };
+            *length = (part.len() as u32).to_le_bytes();
+            let Some((place, rest)) = rest.split_at_mut_checked(part.len()) else {
+                return self.hash_by_pieces(parts);
+            };
+            place.copy_from_slice(part);
+            free = rest;
+        }
+        let length = 256 - free.len();
+        SipHasher24::new_with_key(&self.0).hash(&whole[..length])
+    }
+
+    #[cold]
+    fn hash_by_pieces(&self, parts: &[&[u8]]) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        for part in parts {
+            hasher.write(&(part.len() as u32).to_le_bytes());
+            hasher.write(part);
+        }
+        hasher.finish()
+    }
+
+    /// 64 bits from a number of 128.
+    #[inline]
+    pub(crate) fn hash_number(&self, number: u128) -> u64 {
+        SipHasher24::new_with_key(&self.0).hash(&number.to_le_bytes())
+    }
+
+    /// 128 bits from `bytes`: enough that a table may take it for the text itself.
+    #[inline]
+    pub(crate) fn fingerprint(&self, bytes: &[u8]) -> u128 {
+        SipHasher24Wide::new_with_key(&self.0).hash(bytes).as_u128()
+    }
+}
+
+/// The mark of the process that made a branch.
+pub(crate) type ProcessMark = [u8; 3];
+
+/// A proxy's keyed functions.
+pub(crate) struct Keys {
+    /// Fingerprint of a Call-ID.
+    pub(crate) call: Keyed,
+    /// Identity of a received branch, RFC 3261 §16.11.
+    pub(crate) identity: Keyed,
+    /// MAC of our own branches.
+    pub(crate) branch: Keyed,
+    /// Differs from process to process.
+    pub(crate) process: ProcessMark,
+    /// That of the process before this one, if it is known.
+    pub(crate) before: Option<ProcessMark>,
+    /// Hash for the detection of loops.
+    pub(crate) loops: Keyed,
+    /// Sources of messages.
+    pub(crate) source: Keyed,
+    /// Hash of the tags of a dialog, and of what copies of an INVITE have in common.
+    pub(crate) dialog: Keyed,
+    /// To-tags of replies made without state.
+    pub(crate) tag: Keyed,
+    /// Hides addresses in branches.
+    pub(crate) veil: Keyed,
+    tokens: TokenMacs,
+}
+
+/// The MACs of route tokens.
+struct TokenMacs {
+    /// The mark of the key that makes tokens.
+    current: u8,
+    /// The current one first.
+    macs: Vec<TokenFunctions>,
+    /// By mark, where its MAC stands: from 1, and 0 if there is none. It is looked up for each
+    /// request within a call, and for whatever is said to be one.
+    places: [u8; 256],
+}
+
+/// The functions of one key of route tokens.
+pub(crate) struct TokenFunctions {
+    /// Makes the MAC.
+    pub(crate) mac: Keyed,
+    /// Hides the content.
+    pub(crate) veil: Keyed,
+}
+
+impl Keys {
+    /// The functions of a process that drew the number `process`.
+    pub(crate) fn new(secret: &Secret, process: u64) -> Self {
+        let of = |purpose| Keyed::derive(&secret.base.0, purpose);
+        Self {
+            call: of("call"),
+            identity: of("identity"),
+            branch: of("branch"),
+            process: Self::mark(secret, process),
+            before: None,
+            loops: of("loops"),
+            source: of("source"),
+            dialog: of("dialog"),
+            veil: of("veil"),
+            tag: of("tag"),
+            tokens: TokenMacs::new(&secret.tokens),
+        }
+    }
+
+    /// The same, of a process that came after one that drew the number `before`.
+    pub(crate) fn after(self, secret: &Secret, before: Option<u64>) -> Self {
+        Self { before: before.map(|before| Self::mark(secret, before)), ..self }
+    }
+
+    /// Returns the mark in branches of the process that drew this number.
+    fn mark(secret: &Secret, process: u64) -> ProcessMark {
+        let hash = Keyed::derive(&secret.base.0, "process").hash(&[&process.to_be_bytes()]);
+        let [a, b, c, ..] = hash.to_be_bytes();
+        [a, b, c]
+    }
+
+    /// Takes other keys for route tokens.
+    pub(crate) fn rekey(&mut self, tokens: &TokenKeys) {
+        self.tokens = TokenMacs::new(tokens);
+    }
+
+    /// Returns the functions that make tokens, and the mark of their key.
+    pub(crate) fn token(&self) -> (u8, &TokenFunctions) {
+        (self.tokens.current, self.tokens.macs.first().expect("there is a current key"))
+    }
+
+    /// Returns the functions of the key with this mark: no more than one is tried on a forged
+    /// token.
+    pub(crate) fn token_of(&self, mark: u8) -> Option<&TokenFunctions> {
+        let place = self.tokens.places[usize::from(mark)];
+        self.tokens.macs.get(usize::from(place).checked_sub(1)?)
+    }
+}
+
+impl TokenMacs {
+    fn new(keys: &TokenKeys) -> Self {
+        let mut places = [0; 256];
+        let all = || std::iter::once(&keys.current).chain(&keys.others).take(u8::MAX.into());
+        for (place, key) in (1..).zip(all()) {
+            places[usize::from(key.mark())] = place;
+        }
+        let functions = |key: &TokenKey| {
+            let of = |purpose| Keyed::derive(&key.key, purpose);
+            TokenFunctions { mac: of("token"), veil: of("token veil") }
+        };
+        let macs = all().map(functions).collect();
+        Self { current: keys.current.mark(), macs, places }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn purposes_and_secrets_give_unrelated_functions() {
+        let a = Keyed::derive(&[1; 32], "tag");
+        assert_eq!(a.hash(&[b"x"]), Keyed::derive(&[1; 32], "tag").hash(&[b"x"]));
+        assert_ne!(a.hash(&[b"x"]), Keyed::derive(&[1; 32], "call").hash(&[b"x"]));
+        let mut other = [1; 32];
+        other[31] = 2;
+        assert_ne!(a.hash(&[b"x"]), Keyed::derive(&other, "tag").hash(&[b"x"]));
+        assert_ne!(a.fingerprint(b"x"), a.fingerprint(b"y"));
+    }
+
+    #[test]
+    fn what_is_printed_of_a_secret_is_none() {
+        let shown = format!("{:?}", Secret::of([7; 32]));
+        let tokens = "TokenKeys { current: TokenKey(1, secret), others: [] }";
+        assert_eq!(shown, format!("Secret {{ base: Base(secret), tokens: {tokens} }}"));
+    }
+
+    #[test]
+    fn one_piece_or_several_is_one_hash() {
+        let a = Keyed::derive(&[1; 32], "tag");
+        for len in [0, 1, 247, 248, 249, 300] {
+            let long = vec![7; len];
+            let mut expected = SipHasher24::new_with_key(&a.0);
+            expected.write(&(len as u32).to_le_bytes());
+            expected.write(&long);
+            expected.write(&1u32.to_le_bytes());
+            expected.write(b"x");
+            assert_eq!(a.hash(&[&long, b"x"]), expected.finish(), "{len}");
+        }
+    }
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        let a = Keyed::derive(&[1; 32], "tag");
+        assert_ne!(a.hash(&[b"ab", b"c"]), a.hash(&[b"a", b"bc"]));
+        assert_ne!(a.hash(&[b"ab"]), a.hash(&[b"ab", b""]));
+    }
+}

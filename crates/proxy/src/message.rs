@@ -1,0 +1,11 @@
+//! Messages as the proxy reads and names them: requests, branches, route tokens, replies.
+
+pub(crate) mod branch;
+pub(crate) mod class;
+pub(crate) mod priority;
+pub(crate) mod probe_branch;
+pub(crate) mod reply;
+pub(crate) mod request;
+pub(crate) mod request_uri;
+pub(crate) mod token;
+pub(crate) mod transaction_branch;

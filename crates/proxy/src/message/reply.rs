@@ -1,0 +1,332 @@
+//! Replies that the proxy makes itself, without keeping any state.
+
+use arrayvec::ArrayVec;
+use tidegate_sip::{
+    Message, Method, Outline, Reply, ScanStart, reason, reply_target, scan_ack, write_reply,
+};
+use tidegate_world::{Buffer, Flow, Pool, Received, Transmit};
+
+use crate::keys::Keys;
+use crate::keys::text64::{encode, text_len};
+use crate::rejection::Hints;
+
+/// Begins every To-tag of ours, so that an ACK to a back end's response costs no hash.
+const PREFIX: &[u8] = b"tg";
+const TAG: usize = PREFIX.len() + text_len(size_of::<u64>());
+
+/// The To-tag of our reply to a request with this branch and Call-ID: a keyed hash,
+/// so that we know its ACK without having kept anything. RFC 3261 §8.2.7: "To header tags
+/// MUST be generated for responses in a stateless manner - in a manner that will generate
+/// the same tag for the same request consistently."
+pub(crate) fn tag(keys: &Keys, call_id: &[u8], branch: &[u8]) -> [u8; TAG] {
+    let mut text = [0; TAG];
+    text[..PREFIX.len()].copy_from_slice(PREFIX);
+    let hash = keys.tag.hash(&[call_id, branch]).to_be_bytes();
+    encode(&hash, &mut text[PREFIX.len()..]);
+    text
+}
+
+/// The To-tag of our final reply in the transaction with this identity. Another than of a
+/// stateless reply: its ACK is for the transaction.
+pub(crate) fn transaction_tag(keys: &Keys, identity: u64) -> [u8; TAG] {
+    let mut text = [0; TAG];
+    text[..PREFIX.len()].copy_from_slice(b"tx");
+    let hash = keys.tag.hash(&[b"transaction", &identity.to_be_bytes()]).to_be_bytes();
+    encode(&hash, &mut text[PREFIX.len()..]);
+    text
+}
+
+/// Whether an ACK with this To-tag acknowledges a reply of ours.
+pub(crate) fn is_own_tag(keys: &Keys, to_tag: &[u8], call_id: &[u8], branch: &[u8]) -> bool {
+    to_tag.starts_with(PREFIX) && to_tag == tag(keys, call_id, branch)
+}
+
+/// Whether `bytes` are an ACK to a reply of ours, which ends here.
+pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
+    scan_ack(bytes).is_some_and(|ack| {
+        is_own_tag(keys, ack.to_tag, ack.call_id, ack.branch.unwrap_or_default())
+    })
+}
+
+/// RFC 3261 §20.35: the Server header of a reply by a proxy that calls itself `name`, if it does. "The
+/// Server header field contains information about the software used by the UAS to handle the request.
+/// Revealing the specific software version of the server might allow the server to become more
+/// vulnerable to attacks".
+pub(crate) fn server(name: &str) -> Option<(&'static str, &[u8])> {
+    (!name.is_empty()).then_some(("Server", name.as_bytes()))
+}
+
+/// Writes a rejection of `received`, made of as little of it as will do, by a proxy that calls itself `name`;
+/// `None` if it is no request that can be answered.
+pub(crate) fn rejection(
+    keys: &Keys,
+    name: &str,
+    pool: &Pool,
+    received: &Received,
+    status: u16,
+    hints: &Hints,
+) -> Option<Transmit> {
+    if let Some(outline) = Outline::of(&received.bytes) {
+        return rejection_of(keys, name, pool, received, &outline, status, hints);
+    }
+    // The head alone, so that a wrong Content-Length is answered too.
+    let message = Message::parse_head(&received.bytes).ok()?;
+    let may_be_answered = message.is_request() && message.method() != Some(Method::Ack);
+    if !may_be_answered {
+        return None;
+    }
+    let mut digits = itoa::Buffer::new();
+    reply(keys, name, pool, received, &message, status, &hints.headers(&mut digits))
+}
+
+/// Does the same as [`rejection`] for the request with this outline.
+pub(crate) fn rejection_of(
+    keys: &Keys,
+    name: &str,
+    pool: &Pool,
+    received: &Received,
+    outline: &Outline<'_>,
+    status: u16,
+    hints: &Hints,
+) -> Option<Transmit> {
+    let scan = &outline.scan;
+    // RFC 3261 §17.1.1.3: nothing answers an ACK.
+    if matches!(scan.start, ScanStart::Request { method: Method::Ack, .. }) {
+        return None;
+    }
+    let source = received.flow.remote;
+    let tag = tag(keys, scan.call_id, scan.branch.unwrap_or_default());
+    let mut digits = itoa::Buffer::new();
+    let mut headers = hints.headers(&mut digits);
+    headers.extend(server(name));
+    let reply = Reply {
+        status,
+        reason: reason(status),
+        to_tag: Some(&tag),
+        source: Some(source),
+        headers: &headers,
+    };
+    let mut bytes: Buffer = pool.take();
+    outline.write_reply(&reply, &mut bytes).ok()?;
+    let remote = outline.reply_target(source);
+    Some(Transmit { flow: Flow { remote, ..received.flow }, bytes })
+}
+
+/// Writes a reply to `message`, which came as `received`; `None` if it has no usable Via or
+/// would not fit into a datagram.
+pub(crate) fn reply(
+    keys: &Keys,
+    name: &str,
+    pool: &Pool,
+    received: &Received,
+    message: &Message<'_>,
+    status: u16,
+    headers: &[(&str, &[u8])],
+) -> Option<Transmit> {
+    let via = message.top_via().ok()?;
+    let tag = tag(keys, message.call_id().unwrap_or_default(), via.branch().unwrap_or_default());
+    let source = received.flow.remote;
+    let mut all = ArrayVec::<(&str, &[u8]), 6>::new();
+    all.extend(headers.iter().copied().take(all.remaining_capacity() - 1));
+    all.extend(server(name));
+    let reply = Reply {
+        status,
+        reason: reason(status),
+        to_tag: Some(&tag),
+        source: Some(source),
+        headers: &all,
+    };
+    let mut bytes: Buffer = pool.take();
+    write_reply(message, &reply, &mut bytes).ok()?;
+    let remote = reply_target(&via, source);
+    Some(Transmit { flow: Flow { remote, ..received.flow }, bytes })
+}
+
+/// Lengthens a reply of ours, who call ourselves `name`, to `length` bytes, at most [`PAD_MAX`]; one
+/// that is as long already stays as it is.
+///
+/// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary
+/// amount of whitespace on either side of the colon". It stands before the value of Server,
+/// which nobody acts upon; without a name before that of Content-Length.
+pub(crate) fn pad(reply: &mut Buffer, name: &str, length: usize) {
+    let missing = length.min(PAD_MAX).saturating_sub(reply.len());
+    let after = if name.is_empty() { LENGTH } else { END };
+    let value = name.len() + after.len();
+    let Some(at) = reply.len().checked_sub(value).filter(|_| reply.ends_with(after)) else {
+        debug_assert!(false, "every reply ends as this one does not");
+        return;
+    };
+    if missing > 0 {
+        reply.set_len(at);
+        let pushed = reply.push(&SPACES[..missing]).and_then(|()| reply.push(name.as_bytes()));
+        let written = pushed.and_then(|()| reply.push(after));
+        debug_assert!(written.is_ok(), "a buffer holds more than PAD_MAX");
+    }
+}
+
+/// Bytes to which a reply can be lengthened: what an Ethernet frame carries over IPv6.
+pub const PAD_MAX: usize = 1452;
+
+static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
+
+/// The end of every reply of ours, behind the value of Server.
+const END: &[u8] = b"\r\nContent-Length: 0\r\n\r\n";
+
+/// The end of every reply of ours, from the value of Content-Length on.
+const LENGTH: &[u8] = b"0\r\n\r\n";
+
+/// What the proxy calls itself, unless it is told otherwise.
+pub(crate) const SERVER: &str = concat!("Tidegate/", env!("CARGO_PKG_VERSION"));
+
+#[cfg(test)]
+mod tests {
+    use tidegate_sip::HeaderName;
+    use tidegate_world::Timestamp;
+
+    use super::*;
+    use crate::keys::Secret;
+
+    const INVITE: &str = "INVITE sip:bob@biloxi.example SIP/2.0\r\n\
+        Via: SIP/2.0/UDP 10.1.1.1:4540;rport;branch=z9hG4bK1\r\n\
+        Max-Forwards: 70\r\n\
+        To: Bob <sip:bob@biloxi.example>\r\n\
+        From: Alice <sip:alice@atlanta.example>;tag=1\r\n\
+        Call-ID: a84b4c76e66710\r\n\
+        CSeq: 1 INVITE\r\n\
+        Content-Length: 4\r\n\r\nbody";
+
+    fn keys() -> Keys {
+        Keys::new(&Secret::of([1; 32]), 0)
+    }
+
+    fn received(pool: &Pool, text: &str) -> Received {
+        let at = |address: &str| address.parse().unwrap();
+        let flow = Flow::udp(at("192.0.2.9:5060"), at("192.0.2.1:9988"));
+        Received::new(Timestamp::ZERO, flow, pool.copy(text.as_bytes()))
+    }
+
+    fn refused(text: &str) -> Option<(Flow, String)> {
+        let pool = Pool::new();
+        let transmit =
+            rejection(&keys(), SERVER, &pool, &received(&pool, text), 503, &Hints::default())?;
+        Some((transmit.flow, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
+    }
+
+    /// The same by way of the whole message.
+    fn refused_in_full(text: &str) -> Option<(Flow, String)> {
+        let pool = Pool::new();
+        let message = Message::parse_head(text.as_bytes()).ok()?;
+        let transmit = reply(&keys(), SERVER, &pool, &received(&pool, text), &message, 503, &[])?;
+        Some((transmit.flow, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
+    }
+
+    #[test]
+    fn a_refusal_goes_back_and_says_who_sent_it() {
+        let (flow, text) = refused(INVITE).unwrap();
+        assert_eq!(flow, received(&Pool::new(), "").flow);
+        let tag = tag(&keys(), b"a84b4c76e66710", b"z9hG4bK1");
+        let tag = std::str::from_utf8(&tag).unwrap();
+        assert_eq!(
+            text,
+            format!(
+                "SIP/2.0 503 Service Unavailable\r\n\
+                 Via: SIP/2.0/UDP 10.1.1.1:4540;rport=9988;branch=z9hG4bK1;received=192.0.2.1\r\n\
+                 To: Bob <sip:bob@biloxi.example>;tag={tag}\r\n\
+                 From: Alice <sip:alice@atlanta.example>;tag=1\r\n\
+                 Call-ID: a84b4c76e66710\r\n\
+                 CSeq: 1 INVITE\r\n\
+                 Server: {SERVER}\r\n\
+                 Content-Length: 0\r\n\r\n"
+            )
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_the_same_with_and_without_an_outline() {
+        for (from, to, outlined) in [
+            ("", "", true),
+            ("Content-Length: 4", "Content-Length: 400", true),
+            (";branch=z9hG4bK1", "", true),
+            (";rport", "", true),
+            ("From: Alice <sip:alice@atlanta.example>;tag=1\r\n", "", true),
+            ("To: Bob", "To: \"Bob", false),
+            ("Call-ID: a84b4c76e66710\r\n", "", false),
+            ("CSeq: 1 INVITE", "CSeq: 4294967296 INVITE", false),
+        ] {
+            let text = INVITE.replacen(from, to, 1);
+            assert_eq!(Outline::of(text.as_bytes()).is_some(), outlined, "{to:?}");
+            let answer = refused(&text);
+            assert!(answer.is_some(), "{to:?}");
+            assert_eq!(answer, refused_in_full(&text), "{to:?}");
+        }
+    }
+
+    #[test]
+    fn what_must_not_or_cannot_be_answered_is_not() {
+        for (from, to) in [
+            ("INVITE ", "ACK "),
+            ("INVITE sip:bob@biloxi.example SIP/2.0", "SIP/2.0 200 OK"),
+            ("10.1.1.1:4540", "10.1.1.1:x"),
+            ("Via:", "X:"),
+            ("Max-Forwards:", "Max-Forwards"),
+        ] {
+            assert_eq!(refused(&INVITE.replacen(from, to, 1)), None, "{to:?}");
+        }
+        // Without what an outline needs, an ACK is still an ACK.
+        let ack = INVITE.replacen("INVITE ", "ACK ", 1).replacen("Call-ID", "X", 1);
+        assert_eq!(refused(&ack), None);
+    }
+
+    #[test]
+    fn a_refusal_is_padded_to_a_length_and_says_the_same() {
+        let pool = Pool::new();
+        let bare = |name, retry_after_s| {
+            let hints = Hints { retry_after_s, warning: None };
+            rejection(&keys(), name, &pool, &received(&pool, INVITE), 503, &hints).unwrap()
+        };
+        for (name, wait, at) in [
+            (SERVER, None, "Server:"),
+            (SERVER, Some(1), "Server:"),
+            ("edge", Some(3600), "Server:"),
+            ("", Some(3600), "Content-Length:"),
+        ] {
+            let plain = bare(name, wait).bytes;
+            for length in [plain.len() + 1, 700, PAD_MAX] {
+                let mut padded = bare(name, wait).bytes;
+                pad(&mut padded, name, length);
+                assert_eq!(padded.len(), length);
+                let text = String::from_utf8(padded.to_vec()).unwrap();
+                let (before, after) = text.split_once(at).unwrap();
+                let told = format!("{before}{at} {}", after.trim_start_matches(' '));
+                assert_eq!(told.as_bytes(), &plain[..]);
+                let message = Message::parse(&padded).unwrap();
+                let server = message.field(HeaderName::Server).map(|field| field.value);
+                assert_eq!(server.unwrap_or_default(), name.as_bytes());
+            }
+            for length in [0, plain.len() - 1, plain.len()] {
+                let mut same = bare(name, wait).bytes;
+                pad(&mut same, name, length);
+                assert_eq!(same[..], plain[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_ack_of_a_refusal_is_known_and_no_other() {
+        let tag = tag(&keys(), b"a84b4c76e66710", b"z9hG4bK1");
+        let to = format!("biloxi.example>;tag={}", std::str::from_utf8(&tag).unwrap());
+        let ack = INVITE.replace("INVITE", "ACK").replacen("biloxi.example>", &to, 1);
+        assert!(is_own_ack(&keys(), ack.as_bytes()));
+        for (from, to) in [
+            ("ACK ", "BYE "),
+            ("z9hG4bK1", "z9hG4bK2"),
+            ("a84b4c76e66710", "a84b4c76e66711"),
+            (";tag=tg", ";tag=gt"),
+            (";tag=tg", ";gat=tg"),
+        ] {
+            assert!(!is_own_ack(&keys(), ack.replacen(from, to, 1).as_bytes()), "{to:?}");
+        }
+        let others = Keys::new(&Secret::of([2; 32]), 0);
+        assert!(!is_own_ack(&others, ack.as_bytes()));
+    }
+}

@@ -1,0 +1,77 @@
+//! What a Request-URI must not say when it goes on: RFC 3261 §16.4 and §16.6 item 2.
+
+use tidegate_sip::{Scheme, Uri};
+
+/// The port of a SIP URI without one, RFC 3261 §19.1.2.
+pub(crate) const PORT: u16 = 5060;
+
+/// The Request-URI as it goes on, if that is not as it came. `is_own_maddr` says that its `maddr`
+/// names us.
+pub(crate) fn cleaned(uri: &Uri<'_>, is_own_maddr: bool) -> Option<Vec<u8>> {
+    let params = uri.params.text();
+    if uri.scheme != Scheme::Sip {
+        return None;
+    }
+    let goes = |name: &[u8]| {
+        // RFC 3261 §16.6 item 2: "If the URI contains any parameters not allowed in a Request-URI,
+        // they MUST be removed." By table 1 of §19.1.1 that is `method`.
+        name.eq_ignore_ascii_case(b"method") || is_own_maddr && name.eq_ignore_ascii_case(b"maddr")
+    };
+    // By the same table headers are not allowed either. The Request-URI of a request that comes is
+    // rejected for them; that from the Route of a strict router loses them.
+    if uri.headers.is_none() && !uri.params.iter().any(|param| goes(param.name)) {
+        return None;
+    }
+    let tail = params.len() + uri.headers.map_or(0, |headers| headers.len() + 1);
+    let mut base = &uri.text[..uri.text.len() - tail];
+    // §16.4: "the proxy MUST strip the maddr and any non-default port or transport parameter".
+    // The transport was UDP, which is the default.
+    if is_own_maddr
+        && uri.port.is_some_and(|port| port != PORT)
+        && let Some(colon) = base.iter().rposition(|&b| b == b':')
+    {
+        base = &base[..colon];
+    }
+    let mut text = base.to_vec();
+    for param in uri.params.iter().filter(|param| !goes(param.name)) {
+        text.push(b';');
+        text.extend_from_slice(param.text);
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clean(text: &str, is_own_maddr: bool) -> Option<String> {
+        let uri = Uri::parse(text.as_bytes()).unwrap();
+        cleaned(&uri, is_own_maddr).map(|text| String::from_utf8(text).unwrap())
+    }
+
+    #[test]
+    fn what_does_not_belong_there_goes() {
+        for (text, left) in [
+            ("sip:b@h;method=REGISTER", "sip:b@h"),
+            ("sip:b@h:5070;x=1;METHOD=a;user=phone;method", "sip:b@h:5070;x=1;user=phone"),
+            ("sip:b@h;method=INVITE;lr?Subject=x&a=b", "sip:b@h;lr"),
+            ("sip:b@h?Subject=x", "sip:b@h"),
+        ] {
+            assert_eq!(clean(text, false).as_deref(), Some(left));
+        }
+        for (text, left) in [
+            ("sip:b@h:5070;maddr=192.0.2.1;lr", "sip:b@h;lr"),
+            ("sip:b@h:5060;Maddr=192.0.2.1", "sip:b@h:5060"),
+            ("sip:b@[2001:db8::1]:5070;maddr=a;method=b", "sip:b@[2001:db8::1]"),
+        ] {
+            assert_eq!(clean(text, true).as_deref(), Some(left));
+        }
+    }
+
+    #[test]
+    fn what_may_stay_stays() {
+        assert_eq!(clean("sip:b;method=x@h;methods=1;user=phone;maddr=192.0.2.1", false), None);
+        assert_eq!(clean("sip:b@h", true), None);
+        assert_eq!(clean("tel:+1;method=x", false), None);
+    }
+}

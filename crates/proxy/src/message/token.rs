@@ -1,0 +1,290 @@
+//! The route token: the user part of our Record-Route URI.
+//!
+//! It names the back end of a dialog by address, the shard that counts the call, and the minute
+//! when it was made, under a MAC that covers the Call-ID; and which of our keys made that, for they
+//! are rotated. A mid-dialog request carries it back in its Route (RFC 3261 §12.2.1.1), so it finds
+//! its back end after a restart, or at another instance with the same secret. Bound to the Call-ID,
+//! a token taken from one call opens no other; and [after a day](AGE_MAX) it opens nothing by
+//! itself, for its call may be over. It is a hint where to go, not a permission to go anywhere:
+//! only configured back ends are honoured. All but version and key is encrypted ([`Keyed::veil`]):
+//! the addresses behind us are nobody else's business.
+//!
+//! [`Keyed::veil`]: crate::keys::Keyed::veil
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tidegate_world::Timestamp;
+
+use crate::keys::Keys;
+use crate::keys::text64::{decode, encode, text_len};
+
+const VERSION: u8 = 3;
+/// Version of tokens that are not encrypted and have no age.
+const VERSION_BEFORE: u8 = 2;
+/// Version, and mark of the key.
+const HEAD: usize = 2;
+/// Shard, and minute.
+const FIXED: usize = 1 + 4;
+const MAC: usize = 8;
+const RAW_MAX: usize = HEAD + FIXED + 16 + 2 + MAC;
+const ENCODED_MAX: usize = text_len(RAW_MAX);
+
+/// How long a token opens something by itself: as long as the longest [session](crate::dialog::calls), and
+/// as keys are kept after their use. A call that the table still knows by its dialog goes on.
+const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// The beginning of 2025, in minutes of Unix time. A clock that shows less was not set.
+const SET_SINCE: u32 = 28_928_160;
+
+/// A time in tokens: minutes of Unix time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Minutes(pub(crate) u32);
+
+impl Minutes {
+    /// The time at `now`, if it was `start` of Unix time at [`Timestamp::ZERO`].
+    pub(crate) fn at(start: Duration, now: Timestamp) -> Self {
+        let minutes = (start + now.since(Timestamp::ZERO)).as_secs() / 60;
+        Self(u32::try_from(minutes).unwrap_or(u32::MAX))
+    }
+}
+
+/// A token's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RouteToken {
+    /// The shard that holds the call.
+    pub(crate) shard: u8,
+    /// The back end of the dialog.
+    pub(crate) backend: SocketAddr,
+    /// Time at which it was made.
+    pub(crate) made: Minutes,
+}
+
+/// A token as it stands in a URI.
+pub(crate) type TokenText = ArrayVec<u8, ENCODED_MAX>;
+
+impl RouteToken {
+    pub(crate) fn encode(&self, keys: &Keys, call_id: &[u8]) -> TokenText {
+        let mut raw = ArrayVec::<u8, RAW_MAX>::new();
+        let (mark, key) = keys.token();
+        raw.extend([VERSION, mark, self.shard]);
+        raw.extend(self.made.0.to_be_bytes());
+        match self.backend.ip() {
+            IpAddr::V4(ip) => raw.extend(ip.octets()),
+            IpAddr::V6(ip) => raw.extend(ip.octets()),
+        }
+        raw.extend(self.backend.port().to_be_bytes());
+        let mac = key.mac.hash(&[&raw, call_id]);
+        key.veil.veil(mac, &mut raw[HEAD..]);
+        raw.extend(mac.to_be_bytes());
+
+        let mut text = TokenText::from([0; ENCODED_MAX]);
+        let length = encode(&raw, &mut text);
+        text.truncate(length);
+        text
+    }
+
+    /// The token in `text`, if one of our keys made it for this Call-ID.
+    pub(crate) fn decode(text: &[u8], keys: &Keys, call_id: &[u8]) -> Option<Self> {
+        let mut raw = [0; RAW_MAX];
+        let len = decode(text, &mut raw)?;
+        let (content, mac) = raw[..len].split_last_chunk_mut::<MAC>()?;
+        let mac = u64::from_be_bytes(*mac);
+        let &mut [version, mark, ..] = content else { return None };
+        let key = keys.token_of(mark)?;
+        if version == VERSION {
+            key.veil.veil(mac, &mut content[HEAD..]);
+        }
+        let content = &*content;
+        if key.mac.hash(&[content, call_id]) != mac {
+            return None;
+        }
+        let (shard, made, address) = match (version, content) {
+            (VERSION, [_, _, shard, m0, m1, m2, m3, address @ ..]) => {
+                (shard, u32::from_be_bytes([*m0, *m1, *m2, *m3]), address)
+            }
+            // Its age is not known.
+            (VERSION_BEFORE, [_, _, shard, address @ ..]) => (shard, 0, address),
+            _ => return None,
+        };
+        let (ip, port) = address.split_last_chunk::<2>()?;
+        let ip = match ip.len() {
+            4 => IpAddr::from(<[u8; 4]>::try_from(ip).ok()?),
+            16 => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
+            _ => return None,
+        };
+        let backend = (ip, u16::from_be_bytes(*port)).into();
+        Some(Self { shard: *shard, backend, made: Minutes(made) })
+    }
+
+    /// Returns whether it alone proves that a request belongs to a call. A token made by a clock
+    /// that was not set, or that is ahead of ours, counts as fresh.
+    pub(crate) fn is_fresh(&self, now: Minutes) -> bool {
+        let Minutes(made) = self.made;
+        let age = Duration::from_secs(u64::from(now.0.saturating_sub(made)) * 60);
+        made < SET_SINCE || age <= AGE_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::{Secret, TokenKey, TokenKeys};
+
+    /// Keys whose versions are their bytes.
+    fn keys(current: u8, others: &[u8]) -> Keys {
+        let key = |byte: u8| TokenKey { version: byte.into(), key: [byte; 32] };
+        let others = others.iter().map(|&byte| key(byte)).collect();
+        let tokens = TokenKeys { current: key(current), others };
+        Keys::new(&Secret { tokens, ..Secret::of([9; 32]) }, 0)
+    }
+
+    const MADE: Minutes = Minutes(30_000_000);
+
+    fn tokens() -> [RouteToken; 2] {
+        ["10.1.2.3:5070", "[2001:db8::1]:5070"].map(|a| RouteToken {
+            shard: 7,
+            backend: a.parse().unwrap(),
+            made: MADE,
+        })
+    }
+
+    #[test]
+    fn decodes_for_its_own_call_only() {
+        for token in tokens() {
+            let text = token.encode(&keys(1, &[]), b"call-1");
+            assert_eq!(RouteToken::decode(&text, &keys(1, &[]), b"call-1"), Some(token));
+            assert_eq!(RouteToken::decode(&text, &keys(1, &[]), b"call-2"), None);
+            assert_eq!(RouteToken::decode(&text, &keys(2, &[]), b"call-1"), None);
+        }
+    }
+
+    #[test]
+    fn a_rotated_key_is_still_read_and_no_longer_written() {
+        for token in tokens() {
+            let old = token.encode(&keys(1, &[]), b"c");
+            let rotated = keys(2, &[1]);
+            assert_eq!(RouteToken::decode(&old, &rotated, b"c"), Some(token));
+            assert_eq!(token.encode(&rotated, b"c"), token.encode(&keys(2, &[]), b"c"));
+        }
+    }
+
+    #[test]
+    fn a_key_is_read_before_it_is_written_and_after() {
+        let mut instance = keys(1, &[2]);
+        for token in tokens() {
+            let early = token.encode(&keys(2, &[1]), b"c");
+            assert_eq!(RouteToken::decode(&early, &instance, b"c"), Some(token), "the next one");
+        }
+        let before = tokens().map(|token| token.encode(&instance, b"c"));
+        instance.rekey(&TokenKeys {
+            current: TokenKey { version: 2, key: [2; 32] },
+            others: vec![TokenKey { version: 1, key: [1; 32] }],
+        });
+        for (token, before) in tokens().into_iter().zip(before) {
+            assert_eq!(token.encode(&instance, b"c"), token.encode(&keys(2, &[]), b"c"));
+            assert_eq!(RouteToken::decode(&before, &instance, b"c"), Some(token));
+            assert_eq!(RouteToken::decode(&before, &keys(2, &[3]), b"c"), None, "it is gone");
+        }
+    }
+
+    #[test]
+    fn a_key_of_the_same_mark_is_another_key() {
+        for token in tokens() {
+            let text = token.encode(&keys(1, &[]), b"c");
+            let mut other = keys(1, &[]);
+            let key = TokenKey { version: 1 + 256, key: [3; 32] };
+            other.rekey(&TokenKeys { current: key, others: Vec::new() });
+            assert_eq!(RouteToken::decode(&text, &other, b"c"), None);
+        }
+    }
+
+    #[test]
+    fn each_of_several_keys_is_found_by_its_mark() {
+        const ALL: [u8; 8] = [0, 1, 7, 8, 9, 200, 254, 255];
+        let instance = keys(200, &[255, 254, 9, 8, 7, 1, 0]);
+        for token in tokens() {
+            for made_by in 0..=255 {
+                let text = token.encode(&keys(made_by, &[]), b"c");
+                let known = ALL.contains(&made_by).then_some(token);
+                assert_eq!(RouteToken::decode(&text, &instance, b"c"), known, "{made_by}");
+            }
+            assert_eq!(token.encode(&instance, b"c"), token.encode(&keys(200, &[]), b"c"));
+        }
+    }
+
+    #[test]
+    fn a_forged_token_is_none() {
+        for token in tokens() {
+            let text = token.encode(&keys(1, &[]), b"c");
+            for i in 0..text.len() {
+                let mut forged = text.clone();
+                forged[i] = if forged[i] == b'A' { b'B' } else { b'A' };
+                assert_eq!(RouteToken::decode(&forged, &keys(1, &[]), b"c"), None);
+                assert_eq!(RouteToken::decode(&text[..i], &keys(1, &[]), b"c"), None);
+            }
+            let long = [&text[..], b"AAAAAAAAAAAAAAAAAAAAAAAA"].concat();
+            assert_eq!(RouteToken::decode(&long, &keys(1, &[]), b"c"), None);
+        }
+    }
+
+    #[test]
+    fn the_longest_token_fills_its_text() {
+        let [_, longest] = tokens();
+        let text = longest.encode(&keys(1, &[]), b"c");
+        assert_eq!(text.len(), text.capacity());
+    }
+
+    #[test]
+    fn the_wire_shows_neither_address_nor_shard_nor_time() {
+        let [token, _] = tokens();
+        let raw = |token: &RouteToken, call: &[u8]| {
+            let text = token.encode(&keys(1, &[]), call);
+            let mut raw = [0; RAW_MAX];
+            let len = decode(&text, &mut raw).unwrap();
+            raw[..len].to_vec()
+        };
+        let shown = raw(&token, b"c");
+        assert_eq!(shown, raw(&token, b"c"), "the same for a repetition");
+        assert_eq!(shown[..HEAD], [VERSION, 1]);
+        let content =
+            [&[7][..], &MADE.0.to_be_bytes(), &[10, 1, 2, 3], &5070u16.to_be_bytes()].concat();
+        for other in [
+            raw(&token, b"d"),
+            raw(&RouteToken { shard: 8, ..token }, b"c"),
+            [&[VERSION, 1], &content[..], &[0; MAC]].concat(),
+        ] {
+            assert_eq!(other.len(), shown.len());
+            let same = (HEAD..HEAD + content.len()).filter(|&i| other[i] == shown[i]).count();
+            assert!(same <= 2, "{same} bytes of {} in common", content.len());
+        }
+    }
+
+    #[test]
+    fn a_token_of_a_day_ago_is_too_old_and_one_of_tomorrow_is_not() {
+        let [token, _] = tokens();
+        let is_fresh = |now: u32| token.is_fresh(Minutes(now));
+        assert!(is_fresh(MADE.0) && is_fresh(MADE.0 + 24 * 60) && !is_fresh(MADE.0 + 24 * 60 + 1));
+        assert!(is_fresh(MADE.0 - 1_000_000) && is_fresh(0), "our clock was set back, or never");
+        let unset = RouteToken { made: Minutes(5), ..token };
+        assert!(unset.is_fresh(MADE), "the clock of whoever made it was not set");
+        let start = Duration::from_secs(u64::from(MADE.0) * 60 + 59);
+        assert_eq!(Minutes::at(start, Timestamp::ZERO), MADE);
+        assert_eq!(Minutes::at(start, Timestamp::from_nanos(1_000_000_000)).0, MADE.0 + 1);
+    }
+
+    #[test]
+    fn a_token_of_the_version_before_is_still_read() {
+        let [token, _] = tokens();
+        let keys = keys(1, &[]);
+        let mut raw = vec![VERSION_BEFORE, 1, 7, 10, 1, 2, 3, 0x13, 0xce];
+        raw.extend(keys.token().1.mac.hash(&[&raw, b"c"]).to_be_bytes());
+        let mut text = [0; ENCODED_MAX];
+        let len = encode(&raw, &mut text);
+        let text = &text[..len];
+        let read = RouteToken::decode(text, &keys, b"c");
+        assert_eq!(read, Some(RouteToken { made: Minutes(0), ..token }));
+        assert_eq!(RouteToken::decode(text, &keys, b"d"), None);
+    }
+}

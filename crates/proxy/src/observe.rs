@@ -1,0 +1,8 @@
+//! What operators see of a shard: counters, gauges, a sample of rejections, calls in progress.
+
+pub(crate) mod call_entry;
+pub(crate) mod counters;
+pub(crate) mod gauges;
+pub(crate) mod in_force;
+pub(crate) mod rejections;
+pub(crate) mod sampler;

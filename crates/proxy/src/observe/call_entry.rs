@@ -1,0 +1,110 @@
+//! Entries of the call table as operators see them.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tidegate_control::Tier;
+
+/// An entry of a shard's call table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallEntry {
+    /// The back end.
+    pub backend: BackendOfCall,
+    /// The state.
+    pub state: CallState,
+    /// The time since the entry was made, in whole seconds.
+    pub age: Duration,
+    /// The time after which the entry is removed if no further message of the call comes.
+    pub left: Duration,
+    /// The network that the first request came from: one IPv4 address, or the /64 of an IPv6
+    /// address; `None` if it is not known.
+    pub source: Option<IpNet>,
+    /// The tier of service.
+    pub tier: Tier,
+    /// Whether the call counts in `calls_max` of its back end.
+    pub is_counted: bool,
+}
+
+/// The back end of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendOfCall {
+    /// The name of the pool.
+    pub pool: Box<str>,
+    /// The name of the back end.
+    pub name: Box<str>,
+    /// The address to which the requests of the call go, if one is known.
+    pub address: Option<SocketAddr>,
+}
+
+/// The state of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallState {
+    /// A request that begins no call, such as REGISTER or OPTIONS.
+    Single,
+    /// The INVITE was forwarded and has no final response.
+    Trying,
+    /// The INVITE has a 2xx, and no ACK came.
+    Unacknowledged,
+    /// The call is established.
+    Established,
+    /// A BYE was forwarded and has no final response.
+    Ending,
+    /// The call is over; the entry is kept for repetitions.
+    Ended,
+}
+
+impl CallState {
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Trying => "trying",
+            Self::Unacknowledged => "unacknowledged",
+            Self::Established => "established",
+            Self::Ending => "ending",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// The answer of a shard to the last question for a call, until it is taken.
+#[derive(Debug, Default)]
+pub struct CallAnswer(Mutex<Option<Answered>>);
+
+#[derive(Debug)]
+struct Answered {
+    call_id: Box<[u8]>,
+    entries: Vec<CallEntry>,
+}
+
+impl CallAnswer {
+    /// Takes the entries of the call with this Call-ID; `None` if the shard has not answered.
+    pub fn take(&self, call_id: &[u8]) -> Option<Vec<CallEntry>> {
+        let mut answer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        answer.take_if(|answer| *answer.call_id == *call_id).map(|answer| answer.entries)
+    }
+
+    /// Puts an answer in the place of the last one. The shard waits for no reader: an answer that
+    /// comes while one reads is lost.
+    pub(crate) fn put(&self, call_id: &[u8], entries: Vec<CallEntry>) {
+        if let Ok(mut answer) = self.0.try_lock() {
+            *answer = Some(Answered { call_id: call_id.into(), entries });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_taken_once_and_by_who_asked() {
+        let answer = CallAnswer::default();
+        assert_eq!(answer.take(b"a"), None);
+        answer.put(b"a", Vec::new());
+        assert_eq!((answer.take(b"b"), answer.take(b"a")), (None, Some(Vec::new())));
+        assert_eq!(answer.take(b"a"), None);
+    }
+}

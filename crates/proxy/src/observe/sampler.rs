@@ -1,0 +1,270 @@
+//! Samples rejections for operators: the first of each reason in every second.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tidegate_control::{Bucket, Gate};
+use tidegate_sip::{HeaderName, Message, scan};
+use tidegate_world::{Received, Timestamp};
+
+use super::counters::Counters;
+use super::in_force::RecentOccupancy;
+use super::rejections::{ADDRESS_MAX, CALL_ID_MAX, LoadThen, METHOD_MAX, Refusal};
+use crate::message::class::Class;
+use crate::rejection::reply_reason::ReplyReason;
+use crate::settings::TraceSettings;
+
+/// A request that is rejected, of which nothing was read for the trace yet.
+pub(crate) struct Rejected<'a> {
+    pub(crate) at: Timestamp,
+    pub(crate) source: SocketAddr,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) status: Option<u16>,
+    pub(crate) reason: ReplyReason,
+    pub(crate) cause: &'static str,
+    /// The name of the pool.
+    pub(crate) pool: Option<&'a str>,
+}
+
+/// Selects the rejections that are kept: the first of each reason in every second.
+pub(crate) struct Sampler {
+    settings: TraceSettings,
+    counters: Arc<Counters>,
+    /// By reason: the second, and how many were kept in it.
+    kept: [(u64, u32); ReplyReason::ALL.len()],
+}
+
+impl Sampler {
+    /// A sampler that keeps what it selects in `counters`.
+    pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
+        Self { settings, counters, kept: Default::default() }
+    }
+
+    /// Keeps a rejection if it is selected. Reads the headers only then, and asks for the class and
+    /// the `load` only then.
+    pub(crate) fn note(
+        &mut self,
+        rejected: &Rejected<'_>,
+        load: impl FnOnce() -> Option<(Class, LoadThen)>,
+    ) {
+        let &Rejected { at, source, bytes, status, reason, cause, pool } = rejected;
+        if !self.is_wanted(at, reason) {
+            return;
+        }
+        let load = load();
+        // The head alone: a wrong Content-Length is a reason to be here.
+        let message = Message::parse_head(bytes).ok();
+        let value = |name| message.as_ref().and_then(|message| Some(message.field(name)?.value));
+        let uri = message.as_ref().and_then(Message::request_uri);
+        let method = bytes.split(|&byte| byte == b' ').next().unwrap_or_default();
+        let call_id = value(HeaderName::CallId);
+        let call_id =
+            call_id.or_else(|| scan(bytes).ok().map(|scan| scan.call_id)).unwrap_or_default();
+        let cut = |text: Option<&[u8]>| {
+            let text = text.unwrap_or_default();
+            Box::from(&text[..text.len().min(ADDRESS_MAX)])
+        };
+        let refusal = Refusal {
+            at,
+            source,
+            class: load.map(|(class, _)| class),
+            status,
+            method: method.iter().copied().take(METHOD_MAX).collect(),
+            call_id: call_id.iter().copied().take(CALL_ID_MAX).collect(),
+            from: cut(value(HeaderName::From)),
+            to: cut(value(HeaderName::To)),
+            uri: cut(uri),
+            reason,
+            cause,
+            pool: pool.map(Box::from),
+            load: load.map(|(_, load)| load),
+        };
+        self.counters.refusals.keep(refusal, self.settings.kept);
+    }
+
+    fn is_wanted(&mut self, now: Timestamp, reason: ReplyReason) -> bool {
+        let second = now.as_nanos() / 1_000_000_000;
+        let (then, count) = &mut self.kept[reason.index()];
+        if *then != second {
+            (*then, *count) = (second, 0);
+        }
+        let wanted = *count < self.settings.per_second;
+        *count += u32::from(wanted);
+        wanted
+    }
+}
+
+/// Keeps what the gate rejects, with the load that it saw.
+pub(crate) struct Trace {
+    sampler: Sampler,
+    occupancy: RecentOccupancy,
+    /// The status of the responses; `None` if what is rejected is dropped in silence.
+    pub(crate) status: Option<u16>,
+}
+
+impl Trace {
+    /// A trace that keeps what it selects in `counters`.
+    pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
+        let sampler = Sampler::new(settings, counters);
+        Self { sampler, occupancy: RecentOccupancy::default(), status: Some(503) }
+    }
+
+    /// The processor was read.
+    pub(crate) fn on_load(&mut self, now: Timestamp, gate: &Gate) {
+        let occupancy = self.occupancy.update(now, gate.signals().processor);
+        self.sampler.counters.in_force.occupancy.set((occupancy * 1e6) as u64);
+    }
+
+    /// Records a message that was rejected, if it is selected.
+    pub(crate) fn note(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        class: Class,
+        reason: impl Into<ReplyReason>,
+        gate: &Gate,
+    ) {
+        self.note_routed(now, received, class, reason, gate, None);
+    }
+
+    /// Records the same of a message that was routed to the pool of this name.
+    pub(crate) fn note_routed(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        class: Class,
+        reason: impl Into<ReplyReason>,
+        gate: &Gate,
+        pool: Option<&str>,
+    ) {
+        let reason = reason.into();
+        let rejected = Rejected {
+            at: now,
+            source: received.flow.remote,
+            bytes: &received.bytes,
+            status: self.status,
+            reason,
+            cause: reason.doc(),
+            pool,
+        };
+        let occupancy = self.occupancy.last();
+        self.sampler.note(&rejected, || {
+            let bucket = class.bucket().unwrap_or(Bucket::Session);
+            let p99 = gate.signals().sojourn.of_new().p99;
+            let load = LoadThen {
+                allowance: gate.share(bucket),
+                occupancy,
+                sojourn_p99_ns: u64::try_from(p99.as_nanos()).unwrap_or(u64::MAX),
+                waiting: gate.signals().queue.waiting,
+            };
+            Some((class, load))
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_control::{Reason, Settings, registry};
+    use tidegate_world::{Flow, Pool, Seed};
+
+    use super::*;
+
+    struct Bench {
+        trace: Trace,
+        gate: Gate,
+        counters: Arc<Counters>,
+    }
+
+    impl Bench {
+        fn new(per_second: u32, kept: usize) -> Self {
+            let law = registry::find("none").unwrap().defaults();
+            let counters = Arc::new(Counters::default());
+            let settings = TraceSettings { per_second, kept };
+            Self {
+                trace: Trace::new(settings, Arc::clone(&counters)),
+                gate: Gate::new(Settings::new(law), Seed(1), 0),
+                counters,
+            }
+        }
+
+        fn refuse(&mut self, at_ms: u64, reason: Reason, text: &str) {
+            let now = Timestamp::ZERO + Duration::from_millis(at_ms);
+            let [remote, local] = ["192.0.2.1:5060", "127.0.0.1:5060"].map(|a| a.parse().unwrap());
+            let bytes = Pool::new().copy(text.as_bytes());
+            let received = Received::new(now, Flow::udp(local, remote), bytes);
+            self.trace.note(now, &received, Class::Invite, reason, &self.gate);
+        }
+
+        fn kept(&self) -> Vec<Refusal> {
+            self.counters.refusals.list()
+        }
+
+        fn times(&self) -> Vec<u64> {
+            self.kept().iter().map(|r| r.at.as_nanos() / 1_000_000).collect()
+        }
+    }
+
+    fn invite(call_id: &str) -> String {
+        format!(
+            "INVITE sip:b@a SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bKx\r\nFrom: <sip:a@a>;tag=1\r\n\
+             To: <sip:b@a>\r\nCall-ID: {call_id}\r\nCSeq: 1 INVITE\r\n\r\n"
+        )
+    }
+
+    #[test]
+    fn a_few_of_each_reason_are_kept_in_each_second() {
+        let mut bench = Bench::new(2, 100);
+        for at in 0..30 {
+            bench.refuse(at * 100, Reason::Law, &invite("a"));
+        }
+        assert_eq!(bench.times(), [0, 100, 1000, 1100, 2000, 2100]);
+        bench.refuse(2900, Reason::QueueFull, &invite("a"));
+        assert_eq!(bench.times().last(), Some(&2900), "another reason has its own part");
+        let mut none = Bench::new(0, 100);
+        none.refuse(0, Reason::Law, &invite("a"));
+        assert!(none.times().is_empty());
+    }
+
+    #[test]
+    fn the_latest_are_kept_and_what_is_long_is_cut() {
+        let mut bench = Bench::new(1000, 3);
+        for at in 0..5 {
+            bench.refuse(at, Reason::Law, &invite(&"c".repeat(200)));
+        }
+        assert_eq!(bench.times(), [2, 3, 4]);
+        let refusal = &bench.kept()[0];
+        assert_eq!(refusal.call_id[..], [b'c'; CALL_ID_MAX]);
+        assert_eq!((&refusal.method[..], refusal.source.port()), (&b"INVITE"[..], 5060));
+        assert_eq!(refusal.load.map(|load| load.allowance), Some(1.0));
+        assert!(refusal.is_of(&[b'c'; 200]) && !refusal.is_of(b"c"));
+        bench.refuse(9, Reason::Law, &"X".repeat(500));
+        assert_eq!(bench.kept()[2].method[..], [b'X'; METHOD_MAX]);
+    }
+
+    #[test]
+    fn a_rejection_says_who_called_whom() {
+        let mut bench = Bench::new(1, 3);
+        bench.refuse(0, Reason::Law, &invite("a"));
+        let kept = &bench.kept()[0];
+        let texts = [&kept.from, &kept.to, &kept.uri].map(|text| String::from_utf8_lossy(text));
+        assert_eq!(texts, ["<sip:a@a>;tag=1", "<sip:b@a>", "sip:b@a"]);
+        assert_eq!((kept.status, kept.class), (Some(503), Some(Class::Invite)));
+        assert_eq!((kept.cause, kept.reason), (Reason::Law.doc(), Reason::Law.into()));
+        bench.refuse(1000, Reason::Law, "INVITE");
+        assert!(bench.kept()[1].from.is_empty(), "what cannot be read is kept all the same");
+    }
+
+    #[test]
+    fn a_reader_holds_up_nobody() {
+        let mut bench = Bench::new(5, 3);
+        bench.refuse(0, Reason::Law, &invite("a"));
+        let counters = Arc::clone(&bench.counters);
+        let reading = counters.refusals.kept.lock().unwrap();
+        bench.refuse(1, Reason::Law, &invite("a"));
+        drop(reading);
+        bench.refuse(2, Reason::Law, &invite("a"));
+        assert_eq!((bench.times(), counters.refusals.missed.get()), (vec![0, 2], 1));
+    }
+}

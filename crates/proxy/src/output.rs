@@ -1,0 +1,174 @@
+//! The output of a shard: packets, handoffs, counters, and the back ends that it suspects.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tidegate_sip::{Malformed, Message};
+use tidegate_world::{Buffer, Crossing, Flow, Received, Timestamp, Transmit};
+
+use crate::message::reply::{rejection, reply};
+use crate::observe::counters::Counters;
+use crate::observe::sampler::{Rejected, Sampler};
+use crate::rejection::reply_reason::ReplyReason;
+use crate::rejection::{DropReason, Hints, status_of};
+use crate::settings::{Member, TraceSettings};
+use crate::snapshot::Snapshot;
+
+/// What the stages of a shard write to.
+pub(crate) struct Output {
+    transmits: VecDeque<Transmit>,
+    handoffs: VecDeque<Crossing>,
+    suspects: VecDeque<Suspect>,
+    rejections: Sampler,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// A back end that may be gone: something speaks against it since `since`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Suspect {
+    pub(crate) member: Member,
+    pub(crate) since: Timestamp,
+}
+
+/// A rejection of a request that was read, as operators see it.
+pub(crate) struct Cause {
+    pub(crate) reason: ReplyReason,
+    /// The reason in words.
+    pub(crate) text: &'static str,
+    /// The pool to which the request was routed.
+    pub(crate) pool: Option<u16>,
+}
+
+impl Output {
+    /// Creates an empty output that counts in `counters`.
+    pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
+        Self {
+            transmits: VecDeque::new(),
+            handoffs: VecDeque::new(),
+            suspects: VecDeque::new(),
+            rejections: Sampler::new(settings, Arc::clone(&counters)),
+            counters,
+        }
+    }
+
+    /// Sends a packet.
+    pub(crate) fn send(&mut self, transmit: Transmit) {
+        self.transmits.push_back(transmit);
+    }
+
+    /// Sends a request that was written for the listener at `egress`.
+    pub(crate) fn send_from(
+        &mut self,
+        snapshot: &Snapshot,
+        egress: u8,
+        target: SocketAddr,
+        bytes: Buffer,
+    ) {
+        let Some(own) = snapshot.addresses.listener(egress.into()) else { return };
+        self.send(Transmit { flow: Flow::udp(own.local, target), bytes });
+    }
+
+    /// Returns the number of packets that wait to be sent.
+    pub(crate) fn waiting(&self) -> usize {
+        self.transmits.len()
+    }
+
+    /// Returns the next packet to be sent.
+    pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// Hands a message to another shard.
+    pub(crate) fn hand_off(&mut self, shard: u16, received: Received) {
+        self.counters.crossings.add(1);
+        self.handoffs.push_back(Crossing { shard, received });
+    }
+
+    /// Returns the next message for another shard.
+    pub(crate) fn poll_handoff(&mut self) -> Option<Crossing> {
+        self.handoffs.pop_front()
+    }
+
+    /// Has a back end probed out of turn, because something speaks against it since `since`.
+    pub(crate) fn suspect(&mut self, member: Member, since: Timestamp) {
+        self.suspects.push_back(Suspect { member, since });
+    }
+
+    /// Returns the next back end to be probed out of turn.
+    pub(crate) fn next_suspect(&mut self) -> Option<Suspect> {
+        self.suspects.pop_front()
+    }
+
+    /// Counts a dropped message.
+    pub(crate) fn drop_counted(&self, reason: DropReason) {
+        self.counters.dropped(reason).add(1);
+    }
+
+    /// Sends a reply to `message`, which came as `received`.
+    pub(crate) fn reply(
+        &mut self,
+        snapshot: &Snapshot,
+        received: &Received,
+        message: &Message<'_>,
+        status: u16,
+        cause: &Cause,
+        headers: &[(&str, &[u8])],
+    ) {
+        let Snapshot { keys, name, buffers, .. } = snapshot;
+        match reply(keys, name, buffers, received, message, status, headers) {
+            Some(transmit) => {
+                self.counters.count_reply(status, cause.reason);
+                self.send(transmit);
+                let (at, source) = (received.arrived, received.flow.remote);
+                self.record_rejection(snapshot, at, source, &received.bytes, status, cause);
+            }
+            None => self.drop_counted(DropReason::Malformed),
+        }
+    }
+
+    /// Rejects a request that breaks the grammar, as far as it can be read.
+    pub(crate) fn reject_malformed(
+        &mut self,
+        snapshot: &Snapshot,
+        received: &Received,
+        malformed: Malformed,
+    ) {
+        self.reject_unread(snapshot, received, status_of(malformed));
+    }
+
+    /// Rejects a request that is not looked into further, as far as it can be read.
+    pub(crate) fn reject_unread(&mut self, snapshot: &Snapshot, received: &Received, status: u16) {
+        let Snapshot { keys, name, buffers, .. } = snapshot;
+        match rejection(keys, name, buffers, received, status, &Hints::default()) {
+            Some(transmit) => {
+                let reason = ReplyReason::usual(status);
+                self.counters.count_reply(status, reason);
+                self.send(transmit);
+                let (at, source) = (received.arrived, received.flow.remote);
+                let cause = Cause { reason, text: reason.doc(), pool: None };
+                self.record_rejection(snapshot, at, source, &received.bytes, status, &cause);
+            }
+            None => self.drop_counted(DropReason::Malformed),
+        }
+    }
+
+    /// Records a rejection for operators, if it is selected.
+    pub(crate) fn record_rejection(
+        &mut self,
+        snapshot: &Snapshot,
+        at: Timestamp,
+        source: SocketAddr,
+        bytes: &[u8],
+        status: u16,
+        cause: &Cause,
+    ) {
+        let &Cause { reason, text, pool } = cause;
+        if reason == ReplyReason::None {
+            return;
+        }
+        let (status, pool) = (Some(status), snapshot.pool_name(pool));
+        let rejected = Rejected { at, source, bytes, status, reason, cause: text, pool };
+        self.rejections.note(&rejected, || None);
+    }
+}

@@ -1,0 +1,140 @@
+//! What is known of peers: who receives what is sent there, and where nobody listens.
+
+use std::net::SocketAddr;
+
+use arrayvec::ArrayVec;
+use tidegate_world::{Flow, Timestamp};
+
+use crate::keys::Keys;
+use crate::shares::hash_of;
+
+/// Peers of a shard, two bounded tables.
+#[derive(Default)]
+pub(crate) struct Peers {
+    verified: Verified,
+    unreachable: Unreachable,
+}
+
+impl Peers {
+    /// Returns whether the other end of `flow` has shown lately that it receives what is sent
+    /// there.
+    pub(crate) fn is_verified(&self, now: Timestamp, keys: &Keys, flow: &Flow) -> bool {
+        self.verified.contains(now, hash_of(&keys.source, flow.remote.ip()))
+    }
+
+    /// Records that the other end of `flow` receives what is sent there.
+    pub(crate) fn verify(&mut self, now: Timestamp, keys: &Keys, flow: &Flow) {
+        self.verified.insert(now, hash_of(&keys.source, flow.remote.ip()));
+    }
+
+    /// Returns whether the transport has said, at `since` or later, that nobody listens at
+    /// `address`.
+    ///
+    /// That is the transport's word (RFC 3261 §16.9). A target that is merely silent may have more
+    /// to do than it can, and its time-outs decide.
+    pub(crate) fn is_unreachable(&self, address: SocketAddr, since: Timestamp) -> bool {
+        self.unreachable.holds(address, since)
+    }
+
+    /// Records that nobody listens at `address`, where a back end is to be.
+    pub(crate) fn record_unreachable(&mut self, now: Timestamp, address: SocketAddr) {
+        self.unreachable.record(now, address);
+    }
+}
+
+/// Addresses that are remembered as verified.
+const PLACES: usize = 1 << 14;
+
+/// Seconds for which an address is.
+const VERIFIED_S: u32 = 3600;
+
+/// The addresses that have shown lately that they receive what is sent to them: a table of a fixed
+/// size, in which the newer takes the place of the older.
+#[derive(Default)]
+struct Verified {
+    /// Part of a keyed hash, and the second at which it stops to count. Empty until there is one.
+    places: Vec<(u32, u32)>,
+}
+
+impl Verified {
+    fn insert(&mut self, now: Timestamp, hash: u64) {
+        if self.places.is_empty() {
+            self.places.resize(PLACES, (0, 0));
+        }
+        self.places[hash as usize % PLACES] = ((hash >> 32) as u32, second(now) + VERIFIED_S);
+    }
+
+    fn contains(&self, now: Timestamp, hash: u64) -> bool {
+        let place = self.places.get(hash as usize % PLACES);
+        place.is_some_and(|&(part, until)| part == (hash >> 32) as u32 && second(now) < until)
+    }
+}
+
+fn second(now: Timestamp) -> u32 {
+    (now.as_nanos() / 1_000_000_000) as u32
+}
+
+/// Unreachable addresses that are remembered: the last.
+const ADDRESSES_MAX: usize = 64;
+
+/// Targets of which the transport has said that nobody is there.
+#[derive(Debug, Default)]
+struct Unreachable {
+    addresses: ArrayVec<(SocketAddr, Timestamp), ADDRESSES_MAX>,
+}
+
+impl Unreachable {
+    fn record(&mut self, now: Timestamp, address: SocketAddr) {
+        self.addresses.retain(|(known, _)| *known != address);
+        if self.addresses.is_full() {
+            self.addresses.remove(0);
+        }
+        self.addresses.push((address, now));
+    }
+
+    /// Whether it was said of `address` at `since` or later.
+    fn holds(&self, address: SocketAddr, since: Timestamp) -> bool {
+        self.addresses.iter().any(|&(known, at)| known == address && at >= since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_verified_for_an_hour_and_the_newer_takes_the_place() {
+        let mut verified = Verified::default();
+        let at = |s| Timestamp::ZERO + Duration::from_secs(s);
+        let hash = |part: u64, place: u64| part << 32 | place;
+        assert!(!verified.contains(at(0), 0), "nobody is at first");
+        verified.insert(at(5), hash(7, 3));
+        assert!(
+            verified.contains(at(3604), hash(7, 3)) && !verified.contains(at(3605), hash(7, 3))
+        );
+        assert!(!verified.contains(at(5), hash(8, 3)) && !verified.contains(at(5), hash(7, 4)));
+        verified.insert(at(6), hash(8, 3));
+        assert!(!verified.contains(at(6), hash(7, 3)) && verified.contains(at(6), hash(8, 3)));
+    }
+
+    fn address(i: usize) -> SocketAddr {
+        ([192, 0, 2, 1], 5000 + i as u16).into()
+    }
+
+    #[test]
+    fn the_last_are_remembered() {
+        let mut unreachable = Unreachable::default();
+        let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
+        for i in 0..=ADDRESSES_MAX {
+            unreachable.record(at(10), address(i));
+        }
+        assert!(!unreachable.holds(address(0), at(0)), "the first had to go");
+        assert!(unreachable.holds(address(1), at(10)));
+        assert!(!unreachable.holds(address(1), at(11)), "that was of another request");
+        unreachable.record(at(20), address(1));
+        assert!(unreachable.holds(address(1), at(20)), "it was noted again");
+        assert_eq!(unreachable.addresses.len(), ADDRESSES_MAX);
+    }
+}

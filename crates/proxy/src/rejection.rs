@@ -1,0 +1,88 @@
+//! Rejections: what is done with a request instead of forwarding it.
+
+mod drop_reason;
+pub(crate) mod reply_reason;
+
+use arrayvec::ArrayVec;
+use tidegate_sip::Malformed;
+
+pub use drop_reason::DropReason;
+use reply_reason::{NO_ADDRESS, TRANSACTION_SHARE_USED, TRANSACTION_TABLE_FULL};
+
+/// The fate of a request that is not forwarded.
+pub(crate) enum Rejection {
+    /// A response with this status, and why.
+    Reply(u16, &'static str),
+    /// 420 to a Proxy-Require.
+    BadExtension,
+    /// 200 to an OPTIONS for ourselves.
+    Capabilities,
+    /// Nothing.
+    Drop(DropReason),
+    /// A refusal: all back ends that it could go to are at their limits.
+    PoolFull,
+    /// 503: no back end that it could go to may be given anything new.
+    PoolDown(Hints),
+    /// A handoff to another shard, which knows more.
+    Redirect(u16),
+}
+
+impl Rejection {
+    /// RFC 3261 §21.4.19.
+    pub(crate) const UNKNOWN_CALL: Self = Self::Reply(481, "no such call");
+    /// Strangers reach pools only.
+    pub(crate) const RELAYING: Self = Self::Reply(403, "relaying is not allowed");
+    /// The name of a back end has not been resolved yet.
+    pub(crate) const NO_ADDRESS: Self = Self::Reply(503, NO_ADDRESS);
+    pub(crate) const UNREACHABLE: Self = Self::Reply(404, "no listener reaches that address");
+    /// There is no room for another response context.
+    pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);
+    /// Nor is there for another one of this source.
+    pub(crate) const TRANSACTION_SHARE_USED: Self = Self::Reply(503, TRANSACTION_SHARE_USED);
+}
+
+impl From<Malformed> for Rejection {
+    fn from(malformed: Malformed) -> Self {
+        Self::Reply(status_of(malformed), "malformed")
+    }
+}
+
+/// The status that answers a malformed request.
+pub(crate) fn status_of(malformed: Malformed) -> u16 {
+    match malformed {
+        // RFC 3261 §21.5.6.
+        Malformed::Version => 505,
+        // RFC 3261 §21.5.7: "The server was unable to process the request since the message length
+        // exceeded its capabilities."
+        Malformed::TooManyHeaders => 513,
+        _ => 400,
+    }
+}
+
+/// What a refusal says beside its status.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hints {
+    /// RFC 3261 §20.33: after how many seconds one may ask again.
+    pub(crate) retry_after_s: Option<u32>,
+    /// RFC 3261 §20.43: the value of Warning.
+    pub(crate) warning: Option<&'static str>,
+}
+
+impl Hints {
+    /// Its headers.
+    pub(crate) fn headers<'a>(
+        &self,
+        digits: &'a mut itoa::Buffer,
+    ) -> ArrayVec<(&'static str, &'a [u8]), 3> {
+        let wait = self.retry_after_s.map(|seconds| digits.format(seconds).as_bytes());
+        let wait = wait.map(|seconds| ("Retry-After", seconds));
+        let warning = self.warning.map(|text| ("Warning", text.as_bytes()));
+        wait.into_iter().chain(warning).collect()
+    }
+}
+
+/// Returns the text of a Warning that Tidegate writes.
+pub(crate) fn text_of(warning: Option<&'static str>) -> &'static str {
+    let warning = warning.unwrap_or_default();
+    warning.split('"').nth(1).unwrap_or(warning)
+}

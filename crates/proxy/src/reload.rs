@@ -1,0 +1,88 @@
+//! A reload: other pools and rules while calls go on.
+//!
+//! Calls and transactions know their back end by its seat ([`seats`](crate::backends::seats)): who
+//! stays keeps it.
+
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use tidegate_balance::Backend;
+use tidegate_world::Timestamp;
+
+use crate::backends::health::spare;
+use crate::backends::names::Names;
+use crate::backends::probes::Probes;
+use crate::backends::seats::{ANY, Seated, have_seats, seat_pools};
+use crate::settings::{Member, PoolSettings, Rule, RuleTarget};
+use crate::snapshot::Snapshot;
+use crate::state::RoutingState;
+use crate::state::pickers::{picker_of, policy_of};
+use crate::transaction::Transactions;
+
+/// The parts of a shard that a reload changes.
+pub(crate) struct Reloaded<'a> {
+    pub(crate) snapshot: &'a mut Snapshot,
+    pub(crate) routing: &'a mut RoutingState,
+    pub(crate) transactions: &'a Transactions,
+    pub(crate) probes: &'a mut Probes,
+    pub(crate) names: &'a mut Names,
+}
+
+/// Goes on with these pools and rules, which refer to the pools by their places in the list.
+/// Returns `false` if there may not be seats for all: then they are as they were.
+pub(crate) fn reload(
+    now: Timestamp,
+    shard: Reloaded<'_>,
+    pools: Vec<PoolSettings>,
+    rules: Vec<Rule>,
+) -> bool {
+    let Reloaded { snapshot, routing, transactions, probes, names } = shard;
+    if !have_seats(&snapshot.pools, &pools) {
+        return false;
+    }
+    let held = held(routing, transactions);
+    let was_probed: Vec<Arc<Backend>> = probed(snapshot).cloned().collect();
+    let before = std::mem::take(&mut snapshot.pools);
+    let Seated { pools, places } = seat_pools(before, pools, |seat| held.contains(&seat));
+    let mut pickers: Vec<_> = std::mem::take(&mut routing.pickers).into_iter().map(Some).collect();
+    pickers.resize_with(pools.len(), || None);
+    let pickers = (0..).zip(pools.iter().zip(pickers)).map(|(place, (settings, old))| {
+        let old = old.filter(|old| old.serves(policy_of(settings), &settings.pool));
+        old.unwrap_or_else(|| picker_of(snapshot.seed, snapshot.shard, place, settings))
+    });
+    routing.pickers = pickers.collect();
+    let rules = rules.into_iter().map(|rule| match rule.to {
+        RuleTarget::Pool(pool) => Rule { to: RuleTarget::Pool(places[pool].into()), ..rule },
+        RuleTarget::RequestUri => rule,
+    });
+    let rules = rules.collect();
+    names.enlist(now, &pools);
+    routing.tiering.enlist(&pools);
+    snapshot.set_pools(pools, rules);
+    // Of other pools other shares may be excluded.
+    spare(now, snapshot);
+    let is_probed: HashSet<_> = probed(snapshot).map(Arc::as_ptr).collect();
+    let unprobed = was_probed.iter().filter(|b| !is_probed.contains(&Arc::as_ptr(b)));
+    unprobed.for_each(|backend| backend.on_unprobed(now, snapshot.failure_pause));
+    probes.enlist_backends(now, snapshot);
+    true
+}
+
+fn probed(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Backend>> {
+    let is_probed = |(member, _): &(Member, _)| snapshot.pool(member.pool).health.probe.is_some();
+    snapshot.members().filter(is_probed).map(|(_, backend)| backend)
+}
+
+/// Returns the seats that something refers to.
+fn held(routing: &RoutingState, transactions: &Transactions) -> HashSet<(u16, u16)> {
+    let seat = |member: Member| [(member.pool, member.backend), (member.pool, ANY)];
+    let mut held: HashSet<_> = routing.calls.members().flat_map(seat).collect();
+    for context in transactions.contexts() {
+        held.extend(context.branches.iter().filter_map(|branch| branch.member).flat_map(seat));
+        let Some(live) = &context.live else { continue };
+        let Some((pool, _)) = live.choice else { continue };
+        held.insert((pool, ANY));
+        held.extend(live.groups.iter().flatten().map(|&backend| (pool, backend)));
+    }
+    held
+}

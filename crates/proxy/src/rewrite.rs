@@ -1,0 +1,205 @@
+//! Rewrites a message for its next hop: RFC 3261 §16.6 by cutting and inserting.
+//!
+//! What is written is a function of the received bytes and of an [`ForwardPlan`]: so a request that
+//! has to be sent again is written again, and no second copy of it is kept.
+
+pub(crate) mod privacy;
+pub(crate) mod restore;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+
+use arrayvec::ArrayVec;
+use tidegate_sip::{HeaderName, Method, Passage, Splice, Uri, forward as edit};
+use tidegate_world::{Buffer, Flow, Received};
+
+use crate::message::request::Request;
+use crate::message::request_uri::cleaned;
+use crate::message::token::{Minutes, RouteToken};
+use crate::network::canonical;
+use crate::rejection::{DropReason, Rejection};
+use crate::settings::Member;
+use crate::snapshot::Snapshot;
+use crate::transport::addresses::Own;
+use privacy::{filter_response, keep_private};
+
+/// What we insert on top: a Via and up to two Record-Routes, with host names of up
+/// to 255 characters each.
+const HEAD_MAX: usize = 1024;
+
+/// RFC 3261 §16.6 item 3: a request without Max-Forwards gets 70.
+pub(crate) const MAX_FORWARDS: u32 = 70;
+
+/// Route lines of a request that passes a strict router, at the most: each is one edit.
+const STRICT_LINES_MAX: usize = 6;
+
+/// Where a request goes on, and what that changes in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ForwardPlan {
+    pub(crate) target: SocketAddr,
+    /// The back end whose dialog it may begin.
+    pub(crate) member: Option<Member>,
+    /// Whether it goes to that back end, and not from it.
+    pub(crate) toward_backend: bool,
+    /// The listener where it came in, and the one where it leaves.
+    pub(crate) ingress: u8,
+    pub(crate) egress: u8,
+    /// Leading Route values that named us and are taken off.
+    pub(crate) own_routes: u8,
+    /// The next hop is a strict router: RFC 3261 §16.6 item 6.
+    pub(crate) is_strict: bool,
+    /// What is written as Max-Breadth, RFC 5393 §5.3.3.
+    pub(crate) max_breadth: Option<u32>,
+    /// Time of its arrival, as its token says it: the same whenever it is written again.
+    pub(crate) made: Minutes,
+}
+
+/// Writes a request as it goes on under `branch`; it came from `source`.
+pub(crate) fn write_request(
+    snapshot: &Snapshot,
+    source: SocketAddr,
+    request: &Request<'_>,
+    onward: &ForwardPlan,
+    branch: &[u8],
+) -> Result<Buffer, Rejection> {
+    let Request { message, max_forwards, essentials, .. } = request;
+    let head = head(snapshot, source, request, onward, branch)?;
+    let source = edit::Source::new(source);
+    let max_forwards = max_forwards.map_or(MAX_FORWARDS, |n| n.saturating_sub(1));
+    let (mut digits, mut breadth_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let around = around_strict_routers(request, onward)?;
+
+    let mut splice = Splice::new(message);
+    splice.insert(edit::top_of_headers(message), &head);
+    edit::note_source(&mut splice, message, &essentials.via, &source);
+    edit::set_max_forwards(&mut splice, message, digits.format(max_forwards).as_bytes());
+    if let Some(breadth) = onward.max_breadth {
+        let breadth = breadth_digits.format(breadth).as_bytes();
+        edit::set_max_breadth(&mut splice, message, breadth);
+    }
+    match &around {
+        None => {
+            edit::remove_first_route(&mut splice, message, onward.own_routes.into());
+            if let Some(uri) = &request.cleaned {
+                edit::set_request_uri(&mut splice, message, uri);
+            }
+        }
+        Some(Around { uri, routes }) => {
+            edit::set_request_uri(&mut splice, message, uri);
+            edit::replace_routes(&mut splice, message, routes);
+        }
+    }
+    let mut bytes = snapshot.buffers.take();
+    splice.write_to(&mut bytes).map_err(|_| TOO_LONG)?;
+    if message.has_identity() {
+        let own =
+            snapshot.addresses.listener(onward.egress.into()).ok_or(Rejection::UNREACHABLE)?;
+        bytes = keep_private(snapshot, &Flow::udp(own.local, onward.target), bytes);
+    }
+    Ok(bytes)
+}
+
+/// Writes our Via, and our Record-Route where the request may begin a dialog.
+fn head(
+    snapshot: &Snapshot,
+    source: SocketAddr,
+    request: &Request<'_>,
+    onward: &ForwardPlan,
+    branch: &[u8],
+) -> Result<ArrayVec<u8, HEAD_MAX>, Rejection> {
+    let mut head = ArrayVec::new();
+    let ForwardPlan { ingress, egress, .. } = *onward;
+    // RFC 3261 §16.6 item 8.
+    let own = snapshot.addresses.listener(egress.into()).ok_or(Rejection::UNREACHABLE)?;
+    write_all(&mut head, &[own.via.as_bytes(), branch, b"\r\n"])?;
+    // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
+    if let (Method::Invite | Method::Subscribe | Method::Refer | Method::Notify, Some(member)) =
+        (request.method, onward.member)
+    {
+        let backend = match (snapshot.backend(member).named(), onward.toward_backend) {
+            // One that moves is where this request is or was.
+            (Some(_), true) => onward.target,
+            (Some(_), false) => canonical(source),
+            (None, _) => snapshot.backend(member).address().unwrap_or(onward.target),
+        };
+        let token = RouteToken { shard: snapshot.shard as u8, backend, made: onward.made };
+        let token = token.encode(&snapshot.keys, request.essentials.call_id);
+        // Both sides see us by the listener on their own: the nearer one is on top. But an
+        // address of this instance alone goes with it, and the dialog shall not.
+        let shared = snapshot.addresses.listener(ingress.into()).is_some_and(Own::is_shared);
+        let listeners: &[u8] =
+            if egress == ingress || shared { &[ingress] } else { &[egress, ingress] };
+        for listener in listeners {
+            let Some(own) = snapshot.addresses.listener((*listener).into()) else { continue };
+            let parts: [&[u8]; 5] =
+                [b"Record-Route: <sip:", &token, b"@", own.advertised.as_bytes(), b";lr>\r\n"];
+            write_all(&mut head, &parts)?;
+        }
+    }
+    Ok(head)
+}
+
+/// Returns Request-URI and Route where a strict router is before or behind us; `None` where none is.
+fn around_strict_routers(
+    request: &Request<'_>,
+    onward: &ForwardPlan,
+) -> Result<Option<Around>, Rejection> {
+    if request.restored == 0 && !onward.is_strict {
+        return Ok(None);
+    }
+    let message = request.message;
+    if message.fields().filter(|f| f.name == HeaderName::Route).count() > STRICT_LINES_MAX {
+        return Err(Rejection::Reply(400, "too many Route lines"));
+    }
+    let mut routes = message.routes().collect::<Result<Vec<_>, _>>()?;
+    routes.truncate(routes.len() - request.restored);
+    let mut left = routes.into_iter().skip(onward.own_routes.into());
+    // RFC 3261 §16.6 item 6: "The proxy MUST place the Request-URI into the Route header
+    // field as the last value." "The proxy MUST then place the first Route header field value
+    // into the Request-URI and remove that value from the Route header field."
+    let (uri, last) = match onward.is_strict.then(|| left.next()).flatten() {
+        Some(first) => (first.uri, [b"<", request.uri_as_sent(), b">"].concat()),
+        None => (request.uri_as_sent(), Vec::new()),
+    };
+    let mut values: Vec<&[u8]> = left.map(|route| route.element).collect();
+    values.extend((!last.is_empty()).then_some(&*last));
+    let routes = match values.join(&b", "[..]) {
+        values if values.is_empty() => values,
+        values => [b"Route: ", &*values, b"\r\n"].concat(),
+    };
+    // §16.6 item 2: "If the URI contains any parameters not allowed in a Request-URI, they MUST
+    // be removed": of a URI that stood in a Route, too.
+    let cleaned = Uri::parse(uri).ok().and_then(|uri| cleaned(&uri, false));
+    Ok(Some(Around { uri: cleaned.unwrap_or_else(|| uri.to_vec()), routes }))
+}
+
+/// Writes a response as it goes back on `flow`: without our Via, RFC 3261 §16.7 item 3.
+pub(crate) fn write_response(
+    snapshot: &Snapshot,
+    received: &Received,
+    passage: &Passage<'_>,
+    flow: &Flow,
+) -> Result<Buffer, DropReason> {
+    let mut bytes = snapshot.buffers.take();
+    passage.write_to(&mut bytes).map_err(|_| DropReason::TooLong)?;
+    if passage.has_private {
+        bytes = filter_response(snapshot, &received.flow, flow, bytes);
+    }
+    Ok(bytes)
+}
+
+/// Request-URI and Route line of a request that passes a strict router.
+struct Around {
+    uri: Vec<u8>,
+    routes: Vec<u8>,
+}
+
+/// RFC 3261 §21.5.7. Silence would bring it here again.
+const TOO_LONG: Rejection = Rejection::Reply(513, "longer than a datagram on its way out");
+
+fn write_all(head: &mut ArrayVec<u8, HEAD_MAX>, parts: &[&[u8]]) -> Result<(), Rejection> {
+    for part in parts {
+        head.write_all(part).map_err(|_| TOO_LONG)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Who is believed to say who the caller is: RFC 3325.
+//!
+//! The trust domain (§1) is Tidegate, the back ends and the sources of `trust` and
+//! `trust_identity`. Tidegate authenticates nobody, so it asserts nothing itself.
+//!
+//! `P-Preferred-Identity` is a hint for the proxy that authenticates the caller. §6 has this proxy
+//! remove it "from any message it forwards"; here it is a back end. So Tidegate passes the hint of
+//! any source to back ends, and removes it from what it sends to elements that are not trusted.
+//! `Privacy` is a wish of the caller's own, and passes.
+
+use tidegate_sip::{HeaderName, Message, write_without};
+use tidegate_world::{Buffer, Flow};
+
+use crate::snapshot::Snapshot;
+
+/// Returns a request that came on `flow` without the identity that it asserts, if it must not go on
+/// with that.
+///
+/// RFC 3325 §5: "If the proxy received the message from an element that it does not trust and
+/// there is a P-Asserted-Identity header present which contains a SIP or SIPS URI, the proxy
+/// MUST replace that SIP or SIPS URI with a single SIP or SIPS URI or remove this header
+/// field." The next sentence says the same of a tel URI.
+pub(crate) fn disbelieve(
+    snapshot: &Snapshot,
+    flow: &Flow,
+    message: &Message<'_>,
+) -> Option<Buffer> {
+    if !message.has_identity() || snapshot.addresses.believes(flow) {
+        return None;
+    }
+    let asserts = |name| name == HeaderName::PAssertedIdentity;
+    message.field(HeaderName::PAssertedIdentity)?;
+    let mut bytes = snapshot.buffers.take();
+    write_without(message.bytes(), asserts, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Returns a message about to leave on `flow` without the identities that must not be told there.
+///
+/// RFC 3325 §5: "If it does not trust the element, then the proxy MUST examine the Privacy
+/// header field (if present) to determine if the user requested that asserted identity
+/// information be kept private." §7 of its value `id`: "If this token is present, proxies MUST
+/// remove all the P-Asserted-Identity header fields before forwarding messages to elements that
+/// are not trusted. If the Privacy header field value is set to "none" then the proxy MUST NOT
+/// remove the P-Asserted-Identity header fields." Without Privacy it RECOMMENDS the same. §6:
+/// "The proxy MUST remove the user-provided P-Preferred-Identity header from any message it
+/// forwards."
+pub(crate) fn keep_private(snapshot: &Snapshot, flow: &Flow, bytes: Buffer) -> Buffer {
+    if snapshot.addresses.believes(flow) {
+        return bytes;
+    }
+    let hides = asks_for_privacy(&bytes);
+    let goes = |name| match name {
+        HeaderName::PAssertedIdentity => hides,
+        HeaderName::PPreferredIdentity => true,
+        _ => false,
+    };
+    let mut left = snapshot.buffers.take();
+    let written = write_without(&bytes, goes, &mut left);
+    debug_assert!(written.is_ok(), "what is left is no longer than what there was");
+    left
+}
+
+/// Does the same with a response that came on `from`.
+pub(crate) fn filter_response(
+    snapshot: &Snapshot,
+    from: &Flow,
+    to: &Flow,
+    bytes: Buffer,
+) -> Buffer {
+    if snapshot.addresses.believes(from) {
+        return keep_private(snapshot, to, bytes);
+    }
+    let mut left = snapshot.buffers.take();
+    let asserts = |name| name == HeaderName::PAssertedIdentity;
+    let written = write_without(&bytes, asserts, &mut left);
+    debug_assert!(written.is_ok(), "what is left is no longer than what there was");
+    keep_private(snapshot, to, left)
+}
+
+/// Returns whether the caller has asked that nobody outside learns who he is: RFC 3325 §9.3. A
+/// message that cannot be read counts as one that asks.
+fn asks_for_privacy(bytes: &[u8]) -> bool {
+    let Ok(message) = Message::parse_head(bytes) else { return true };
+    // RFC 3323 §4.2: `Privacy-hdr = "Privacy" HCOLON priv-value *(";" priv-value)`. Some write commas.
+    let mut lines = message.fields().filter(|field| field.name == HeaderName::Privacy);
+    lines.any(|field| {
+        let mut values = field.value.split(|b| matches!(b, b';' | b','));
+        values.any(|value| value.trim_ascii().eq_ignore_ascii_case(b"id"))
+    })
+}

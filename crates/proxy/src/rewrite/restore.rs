@@ -1,0 +1,48 @@
+//! The Request-URI of a request that has passed a strict router, or that has our maddr.
+
+use std::net::SocketAddr;
+
+use crate::message::request::Request;
+use crate::message::request_uri::cleaned;
+use crate::message::token::RouteToken;
+use crate::rejection::Rejection;
+use crate::snapshot::Snapshot;
+
+/// Reads the Request-URI as RFC 3261 §16.4 wants it.
+///
+/// "If the Request-URI of the request contains a value this proxy previously
+/// placed into a Record-Route header field (see Section 16.6 item 4), the proxy MUST replace
+/// the Request-URI in the request with the last value from the Route header field, and remove
+/// that value from the Route header field." A strict router before us has done that.
+pub(crate) fn restore(
+    snapshot: &Snapshot,
+    request: &mut Request<'_>,
+    local: SocketAddr,
+) -> Result<(), Rejection> {
+    let user = request.uri.user.unwrap_or_default();
+    let token = RouteToken::decode(user, &snapshot.keys, request.essentials.call_id);
+    if token.is_some()
+        && snapshot.addresses.is_own_route(&request.uri, local)
+        && let Some(last) = request.message.routes().last().transpose()?
+    {
+        request.uri_text = last.uri;
+        request.uri = last.parse_uri()?;
+        request.check_uri()?;
+        (request.token, request.restored) = (token, 1);
+    }
+    if !request.uri.params.text().is_empty() {
+        clean(snapshot, request, local);
+    }
+    Ok(())
+}
+
+/// Removes from the Request-URI what must not stay there.
+fn clean(snapshot: &Snapshot, request: &mut Request<'_>, local: SocketAddr) {
+    let is_own_maddr = snapshot.addresses.is_own_maddr(&request.uri, local);
+    request.cleaned = cleaned(&request.uri, is_own_maddr).map(Into::into);
+    if is_own_maddr {
+        // RFC 3261 §16.4: "and continue processing as if those values had not been present in
+        // the request."
+        request.uri = request.uri.without_params();
+    }
+}

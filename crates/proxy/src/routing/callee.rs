@@ -1,0 +1,66 @@
+//! Who is called, for the policy that divides calls by it.
+
+use arrayvec::ArrayVec;
+use tidegate_sip::{Host, NameAddr};
+
+use crate::keys::Keyed;
+
+/// A hash of the user and host in a To: what 003 §II calls the receiver of the call.
+///
+/// RFC 3261 §19.1.4: the user is compared with regard to case, the host without. Port and
+/// parameters do not tell one user from another. A URI without a host (`tel:`) counts by its
+/// number, another one as it is written.
+pub(crate) fn callee(keyed: &Keyed, to: &NameAddr<'_>) -> u64 {
+    let Ok(uri) = to.parse_uri() else { return keyed.hash(&[to.uri]) };
+    let user = uri.user.unwrap_or_default();
+    match uri.host {
+        Some(Host::Name(name)) => {
+            let lower: ArrayVec<u8, NAME_MAX> =
+                name.iter().take(NAME_MAX).map(u8::to_ascii_lowercase).collect();
+            keyed.hash(&[user, &lower])
+        }
+        Some(Host::V4(ip)) => keyed.hash(&[user, &ip.octets()]),
+        Some(Host::V6(ip)) => keyed.hash(&[user, &ip.octets()]),
+        None if uri.user.is_some() => keyed.hash(&[user]),
+        None => keyed.hash(&[to.uri]),
+    }
+}
+
+/// RFC 1035 §2.3.4: names have 255 octets or less.
+const NAME_MAX: usize = 255;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(to: &str) -> u64 {
+        callee(&Keyed::derive(&[7; 32], "call"), &NameAddr::parse(to.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn one_user_is_one_callee_however_he_is_written() {
+        let alice = hash("<sip:alice@example.com>");
+        for same in [
+            "\"Alice\" <sip:alice@EXAMPLE.com>",
+            "<sip:alice@example.com:5070;transport=udp>",
+            "sip:alice@example.com;tag=1",
+            "<sips:alice@example.com>",
+        ] {
+            assert_eq!(hash(same), alice, "{same}");
+        }
+        for other in [
+            "<sip:Alice@example.com>",
+            "<sip:bob@example.com>",
+            "<sip:alice@example.org>",
+            "<sip:alice@192.0.2.1>",
+            "<sip:alice@[2001:db8::1]>",
+            "<sip:example.com>",
+            "<urn:service:sos>",
+            "<tel:+15551234>",
+        ] {
+            assert_ne!(hash(other), alice, "{other}");
+        }
+        assert_ne!(hash("<urn:service:sos>"), hash("<urn:service:other>"));
+        assert_ne!(hash("<tel:+15551234>"), hash("<tel:+15551235>"));
+    }
+}

@@ -1,0 +1,293 @@
+//! Commits a plan: the one place where routing changes state.
+//!
+//! It selects the back end, takes leases, makes or moves the call entry, chooses the tier, and
+//! counts. It may fail where a plan did not: a pool or a table may have filled meanwhile.
+
+use tidegate_balance::{Assigned, Demand, Lease};
+use tidegate_sip::Method;
+use tidegate_world::{Flow, Received};
+
+use crate::backends::unavailable::unassigned;
+use crate::dialog::evidence::Known;
+use crate::dialog::{Answer, CallRef, Evidence, Transaction};
+use crate::message::request::Request;
+use crate::network::caller_of;
+use crate::rejection::reply_reason::{CALL_SHARE_USED, CALL_TABLE_FULL};
+use crate::rejection::{DropReason, Rejection};
+use crate::routing::next_hop::{NextHop, toward};
+use crate::routing::plan::Plan;
+use crate::routing::select::{Selected, check_room, demand_of, select};
+use crate::routing::tier::{choose_tier, tier};
+use crate::routing::way::Way;
+use crate::settings::Member;
+use crate::state::{Room, RoutingState};
+use crate::step::Step;
+
+/// Carries out a plan.
+pub(crate) fn commit(
+    step: &mut Step<'_>,
+    room: Room,
+    received: &Received,
+    request: &Request<'_>,
+    plan: Plan,
+) -> Result<NextHop, Rejection> {
+    let Plan { way, known, own_routes, egress, is_rated, proves_receipt } = plan;
+    if proves_receipt {
+        step.peers.verify(step.now, &step.snapshot.keys, &received.flow);
+    }
+    if is_rated && !take_rate(step, request, &known) {
+        return Err(Rejection::Drop(DropReason::CallFlood));
+    }
+    let Known { fingerprint, call, evidence, .. } = known;
+    let hop = match way {
+        Way::Reject(rejection) => return Err(rejection),
+        Way::Stay { member, target, key } => {
+            let stays = toward(step, member, call.unwrap_or(CallRef::NONE));
+            let choice = key.map(|key| (member.pool, key));
+            NextHop { choice, target: target.unwrap_or(stays.target), ..stays }
+        }
+        Way::BeginAt { member, target } => {
+            let (call, held) = begin_at(step, room, member, call, request, fingerprint)?;
+            let begun = toward(step, member, call);
+            NextHop { held, target: target.unwrap_or(begun.target), ..begun }
+        }
+        Way::BeginWithin { member, key, demand, goes_on } => {
+            check_room(step, room, member.pool, call)?;
+            let picker = step.routing.picker(member.pool);
+            match picker.assign_to(step.now, member.backend.into(), demand) {
+                Ok(Assigned { call: held, .. }) => {
+                    let choice = (!goes_on).then_some((member.pool, key));
+                    NextHop { choice, held, ..toward(step, member, call.unwrap_or(CallRef::NONE)) }
+                }
+                Err(why) if goes_on => {
+                    return Err(unassigned(step.now, step.snapshot, member.pool, why));
+                }
+                Err(_) => move_elsewhere(step, room, member.pool, demand, request, &known)?,
+            }
+        }
+        Way::Move { pool, demand } => move_elsewhere(step, room, pool, demand, request, &known)?,
+        Way::Removed(target) => NextHop::to(target, step.snapshot.tier_elsewhere()),
+        Way::Between(to) => {
+            let target = step.snapshot.backend(to).address().ok_or(Rejection::NO_ADDRESS)?;
+            NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
+        }
+        Way::Select { pool, demand } => {
+            step.pool = Some(pool);
+            // The room is looked for before a back end is chosen, for a choice counts.
+            if call.is_none() {
+                check_room_for_call(step, &received.flow)?;
+            }
+            let selected = select(step, room, pool, call, request, fingerprint, demand)?;
+            let Selected { member, key, call: held } = selected;
+            let entry = hold(step, call, fingerprint, request.identity, member)?;
+            if call.is_none() {
+                let caller = caller_of(received.flow.remote.ip());
+                step.routing.calls.set_caller(entry, caller);
+                count_in_share(step, entry, &received.flow);
+                if known.is_new {
+                    choose_tier(step, room, member.pool, entry);
+                }
+            }
+            let choice = known.is_new.then_some((member.pool, key));
+            NextHop { choice, held, ..toward(step, member, entry) }
+        }
+        Way::Outside { target, is_strict, from } => {
+            let call = enter_outward_call(step, room, call, request, fingerprint, from)?;
+            let tier = from.map_or(step.snapshot.tier_elsewhere(), |member| {
+                tier(step.snapshot, &step.routing.calls, member.pool, call)
+            });
+            NextHop { member: from, call, is_strict, ..NextHop::to(target, tier) }
+        }
+    };
+    Ok(NextHop { own_routes, egress, evidence, ..hop })
+}
+
+/// Returns whether the rate of the call lets a request within it, or another copy of its
+/// INVITE, pass: one call is no way around the limits for new work. A repetition does not
+/// count; with transactions it is absorbed before.
+fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
+    let calls = &mut step.routing.calls;
+    // Nobody uses up what a call may send who has nothing but its Call-ID.
+    let call = known.call.filter(|_| !known.is_stray).unwrap_or(CallRef::NONE);
+    let Request { identity, method, .. } = *request;
+    let is_repeated =
+        method != Method::Ack && calls.is_repeated(call, Transaction { identity, method });
+    is_repeated || calls.take_rate(step.now, call, known.fingerprint)
+}
+
+/// Begins a call at the back end that is named in its Route: none stands in for it there. Returns
+/// its entry, and what it holds.
+fn begin_at(
+    step: &mut Step<'_>,
+    room: Room,
+    member: Member,
+    call: Option<CallRef>,
+    request: &Request<'_>,
+    fingerprint: u128,
+) -> Result<(CallRef, Option<Lease>), Rejection> {
+    if call.is_none() && !step.routing.calls.has_room() {
+        return Err(call_table_full(step));
+    }
+    check_room(step, room, member.pool, call)?;
+    let demand = demand_of(request.method, request.has_priority);
+    let picker = step.routing.picker(member.pool);
+    let assigned = picker.assign_to(step.now, member.backend.into(), demand);
+    let held = assigned.map_err(|why| unassigned(step.now, step.snapshot, member.pool, why))?.call;
+    let entry = call.and_then(|call| step.routing.calls.get(call));
+    let call = match call.filter(|_| entry.is_some_and(|entry| entry.phase.goes_on())) {
+        Some(call) => call,
+        None => {
+            let entry = hold(step, call, fingerprint, request.identity, member)?;
+            if call.is_none() {
+                choose_tier(step, room, member.pool, entry);
+            }
+            entry
+        }
+    };
+    Ok((call, held))
+}
+
+/// Selects another back end of a pool for a call that is held.
+fn move_elsewhere(
+    step: &mut Step<'_>,
+    room: Room,
+    pool: u16,
+    demand: Demand,
+    request: &Request<'_>,
+    known: &Known,
+) -> Result<NextHop, Rejection> {
+    let Known { call, fingerprint, .. } = *known;
+    let entry = call.unwrap_or(CallRef::NONE);
+    let Request { identity, method, .. } = *request;
+    match select(step, room, pool, call, request, fingerprint, Some(demand)) {
+        Ok(Selected { member, key, call: held }) => {
+            move_call(step, entry, identity, member);
+            let choice = Some((member.pool, key));
+            Ok(NextHop { choice, held, ..toward(step, member, entry) })
+        }
+        Err(rejection) => {
+            // What we reply to ourselves is over, wherever it was sent before.
+            let transaction = Transaction { identity, method };
+            let answer = Answer::new(503, false);
+            step.routing.calls.on_response(step.now, entry, transaction, answer);
+            Err(rejection)
+        }
+    }
+}
+
+/// Returns the entry of what goes outside. The dialog of a call that a back end makes is entered
+/// like that of one it receives, for callees that ignore Record-Route.
+fn enter_outward_call(
+    step: &mut Step<'_>,
+    room: Room,
+    call: Option<CallRef>,
+    request: &Request<'_>,
+    fingerprint: u128,
+    from: Option<Member>,
+) -> Result<CallRef, Rejection> {
+    match (call, from) {
+        (Some(call), _) => Ok(call),
+        (None, Some(member)) if request.method == Method::Invite => {
+            let call = hold(step, None, fingerprint, request.identity, member)?;
+            choose_tier(step, room, member.pool, call);
+            Ok(call)
+        }
+        (None, _) => Ok(CallRef::NONE),
+    }
+}
+
+/// Returns the entry of a call, made if there is none.
+fn hold(
+    step: &mut Step<'_>,
+    call: Option<CallRef>,
+    fingerprint: u128,
+    identity: u64,
+    member: Member,
+) -> Result<CallRef, Rejection> {
+    match call {
+        Some(call) => {
+            move_call(step, call, identity, member);
+            Ok(call)
+        }
+        None => {
+            let inserted = step.routing.calls.insert(step.now, fingerprint, member);
+            let call = inserted.map_err(|_| call_table_full(step))?;
+            record_place(step, call, member);
+            Ok(call)
+        }
+    }
+}
+
+/// Moves a call to another back end.
+pub(crate) fn move_call(step: &mut Step<'_>, call: CallRef, identity: u64, member: Member) {
+    let has_moved = step.routing.calls.move_to(call, identity, member);
+    step.counters().moved.add(has_moved.into());
+    if has_moved {
+        record_place(step, call, member);
+    }
+}
+
+/// Records that a call is where its back end is now, and stays there.
+pub(crate) fn record_place(step: &mut Step<'_>, call: CallRef, member: Member) {
+    let backend = step.snapshot.backend(member);
+    if backend.named().is_some() {
+        step.routing.calls.set_place(call, backend.place());
+    }
+}
+
+/// Counts a call that has just begun, if it is of a source's share.
+fn count_in_share(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
+    if step.routing.calls.is_scarce()
+        && let Some(bucket) = step.snapshot.share_of(flow)
+    {
+        step.routing.calls.set_share(call, bucket);
+    }
+}
+
+/// Checks that there is room for a new call of the sender of what came on `flow`.
+fn check_room_for_call(step: &Step<'_>, flow: &Flow) -> Result<(), Rejection> {
+    let calls = &step.routing.calls;
+    if !calls.has_room() {
+        return Err(call_table_full(step));
+    }
+    let has_its_share = calls.is_scarce()
+        && step.snapshot.share_of(flow).is_some_and(|bucket| calls.is_exhausted(bucket));
+    if has_its_share {
+        step.counters().calls_over_share.add(1);
+        return Err(Rejection::Reply(503, CALL_SHARE_USED));
+    }
+    Ok(())
+}
+
+/// Rejects a call for which the table has no room.
+fn call_table_full(step: &Step<'_>) -> Rejection {
+    step.counters().calls_refused.add(1);
+    Rejection::Reply(503, CALL_TABLE_FULL)
+}
+
+/// Records in the call table a request that is about to be forwarded.
+pub(crate) fn record_request(step: &mut Step<'_>, hop: NextHop, transaction: Transaction) {
+    let NextHop { call, evidence, held, member, .. } = hop;
+    match member.filter(|_| hop.toward_backend) {
+        Some(member) => count_request(step, call, member, transaction, evidence, held),
+        None => {
+            let calls = &mut step.routing.calls;
+            calls.on_request_from_backend(step.now, call, transaction, evidence);
+        }
+    }
+}
+
+/// Counts a request on the back end that it goes to, and a call that it begins as what is
+/// `held` there.
+pub(crate) fn count_request(
+    step: &mut Step<'_>,
+    call: CallRef,
+    member: Member,
+    transaction: Transaction,
+    evidence: Evidence,
+    held: Option<Lease>,
+) {
+    let RoutingState { calls, pickers, .. } = &mut *step.routing;
+    let picker = &pickers[usize::from(member.pool)];
+    calls.on_request(step.now, call, transaction, evidence, member, picker, held);
+}

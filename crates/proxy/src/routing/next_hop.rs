@@ -1,0 +1,94 @@
+//! The next hop of a request, as the commit of its plan found it.
+
+use std::net::SocketAddr;
+
+use tidegate_balance::Lease;
+use tidegate_control::Tier;
+use tidegate_world::Timestamp;
+
+use crate::dialog::{CallRef, Evidence};
+use crate::rejection::Rejection;
+use crate::rewrite::ForwardPlan;
+use crate::routing::tier::tier;
+use crate::settings::Member;
+use crate::snapshot::Snapshot;
+use crate::step::Step;
+
+/// The next hop of a request.
+pub(crate) struct NextHop {
+    pub(crate) target: SocketAddr,
+    /// The back end of its call, if it belongs to one.
+    pub(crate) member: Option<Member>,
+    pub(crate) call: CallRef,
+    /// Whether it goes to that back end, and not from it.
+    pub(crate) toward_backend: bool,
+    /// Leading Route values that named us and are taken off.
+    pub(crate) own_routes: usize,
+    /// The target is a strict router.
+    pub(crate) is_strict: bool,
+    /// Whether transactions are kept of it.
+    pub(crate) tier: Tier,
+    /// The pool in which another target may stand in for this one, and what its policy chooses by.
+    pub(crate) choice: Option<(u16, u64)>,
+    /// What the call holds there of the headroom.
+    pub(crate) held: Option<Lease>,
+    /// The listener that our Record-Route names for the other side of the dialog.
+    pub(crate) egress: Option<u8>,
+    /// Evidence in the request that it belongs to the call.
+    pub(crate) evidence: Evidence,
+}
+
+impl NextHop {
+    /// A hop to an address, as part of no call.
+    pub(crate) fn to(target: SocketAddr, tier: Tier) -> Self {
+        Self {
+            target,
+            member: None,
+            call: CallRef::NONE,
+            toward_backend: false,
+            own_routes: 0,
+            is_strict: false,
+            tier,
+            choice: None,
+            held: None,
+            egress: None,
+            evidence: Evidence::default(),
+        }
+    }
+
+    /// Plans how a request that came in at the listener `ingress` is written for this hop.
+    pub(crate) fn forward_plan(
+        &self,
+        now: Timestamp,
+        snapshot: &Snapshot,
+        ingress: usize,
+    ) -> Result<ForwardPlan, Rejection> {
+        Ok(ForwardPlan {
+            target: self.target,
+            member: self.member,
+            toward_backend: self.toward_backend,
+            ingress: ingress as u8,
+            egress: snapshot.egress(ingress, self.egress, self.target)?,
+            own_routes: self.own_routes as u8,
+            is_strict: self.is_strict,
+            max_breadth: None,
+            made: snapshot.minutes(now),
+        })
+    }
+}
+
+/// Returns the hop to the back end of a call.
+pub(crate) fn toward(step: &Step<'_>, member: Member, call: CallRef) -> NextHop {
+    let Step { snapshot, routing, .. } = step;
+    let backend = snapshot.backend(member);
+    let target = match backend.named() {
+        None => backend.address(),
+        Some(_) => {
+            let held = routing.calls.get(call).filter(|entry| entry.member == member);
+            backend.address_at(held.map_or_else(|| backend.place(), |entry| entry.place))
+        }
+    };
+    let target = target.expect("who was chosen was up, and has an address ever since");
+    let tier = tier(snapshot, &routing.calls, member.pool, call);
+    NextHop { member: Some(member), call, toward_backend: true, ..NextHop::to(target, tier) }
+}

@@ -1,0 +1,207 @@
+//! The plan for a request: where it goes, who may send it there, and what it is part of.
+//!
+//! A plan changes nothing. It is made of the request, the snapshot and a view of the call table;
+//! [`commit`](super::commit) selects the back end, takes leases and enters the call.
+//!
+//! Strangers reach pools only. Pool members and trusted sources reach Route sets
+//! and addresses. A request belongs to a dialog if its route token verifies or the
+//! call table knows the dialog by its tags; a To-tag alone proves nothing.
+
+use tidegate_sip::Method;
+use tidegate_world::{Received, Timestamp};
+
+use crate::dialog::evidence::Known;
+use crate::message::request::Request;
+use crate::network::{caller_of, canonical};
+use crate::rejection::Rejection;
+use crate::routing::in_dialog::in_dialog;
+use crate::routing::route_set::{Next, RouteSet};
+use crate::routing::rules::{Destination, NAME, destination};
+use crate::routing::select::{demand_of, select_by_call};
+use crate::routing::way::Way;
+use crate::settings::Choice;
+use crate::snapshot::Snapshot;
+use crate::state::RoutingState;
+use crate::transport::addresses::Origin;
+
+/// Where a request goes, as far as that is known before anything is changed for it.
+pub(crate) struct Plan {
+    pub(crate) way: Way,
+    pub(crate) known: Known,
+    /// Leading Route values that name us and are taken off.
+    pub(crate) own_routes: usize,
+    /// The listener that our Record-Route names for the other side of the dialog.
+    pub(crate) egress: Option<u8>,
+    /// Whether the request counts in the rate of its call.
+    pub(crate) is_rated: bool,
+    /// Whether the request proves that its sender receives what is sent there.
+    pub(crate) proves_receipt: bool,
+}
+
+/// Plans where `request` goes.
+pub(crate) fn plan(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    state: &RoutingState,
+    received: &Received,
+    request: &Request<'_>,
+) -> Result<Plan, Rejection> {
+    let Request { message, method, essentials, restored, .. } = request;
+    let local = received.flow.local;
+    let mut routes = RouteSet::read(snapshot, local, message, essentials.call_id, *restored)?;
+    // A strict router before us has brought the token back in the Request-URI.
+    routes.token = routes.token.or(request.token);
+    let mut plan = Plan {
+        way: Way::Reject(NAME),
+        known: Known::default(),
+        own_routes: routes.own,
+        // Only a token of ours shows that the Routes are what we recorded.
+        egress: routes.egress.filter(|_| routes.token.is_some()),
+        is_rated: false,
+        proves_receipt: false,
+    };
+    let (origin, is_removed) = sender(snapshot, received, &routes);
+    let from_member = matches!(origin, Origin::Member(_));
+    plan.known = state.calls.look_up(&snapshot.keys, request, from_member);
+    let Known { call, is_new, .. } = plan.known;
+    // A token that is too old opens nothing by itself.
+    let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, token);
+    routes.token = routes.token.filter(is_fresh);
+    if let Some(token) = routes.token {
+        let shard = u16::from(token.shard);
+        let elsewhere = shard != snapshot.shard && shard < snapshot.shards;
+        if elsewhere && call.is_none() && received.crossed == 0 {
+            return Err(Rejection::Redirect(shard));
+        }
+    }
+    plan.proves_receipt = proves_receipt(state, received, request, &routes, &plan.known);
+
+    let outward = match origin {
+        Origin::Member(_) => true,
+        Origin::Trusted => {
+            is_removed || routes.token.is_none() && call.is_none() && !routes.is_end()
+        }
+        Origin::Stranger => false,
+    };
+    let ours = snapshot.addresses.is_own_target(&request.uri, local);
+    if !outward && !forks_anew(snapshot, state, &routes, &plan.known) {
+        let is_judged = is_new && (call.is_none() || *method != Method::Invite);
+        plan.is_rated = (call.is_some() || routes.token.is_some()) && !is_judged;
+        if let Some(way) = in_dialog(now, snapshot, state, request, &routes, &plan.known) {
+            return Ok(Plan { way, ..plan });
+        }
+        if !is_new && (origin == Origin::Stranger || ours) {
+            return Err(unknown(snapshot, received, *method));
+        }
+    }
+    let destination = match (&routes.next, origin) {
+        (Next::None, _) => destination(snapshot, origin, received, request, ours)?,
+        // RFC 3261 §16.12 lets a client preload a Route; we are nobody's relay.
+        (_, Origin::Stranger) => return Err(Rejection::RELAYING),
+        (Next::Address(address, is_strict), _) => Destination::Address(*address, *is_strict),
+        (Next::Name, _) => return Err(NAME),
+    };
+    let way = match (destination, origin) {
+        (Destination::Pool(pool), Origin::Member(from)) => {
+            Way::Between(select_by_call(now, snapshot, state, pool, plan.known.fingerprint, from)?)
+        }
+        // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as
+        // their associated INVITE": another one would be made now.
+        (Destination::Pool(_), _) if matches!(method, Method::Ack | Method::Cancel) => {
+            return Err(unknown(snapshot, received, *method));
+        }
+        (Destination::Pool(pool), _) => {
+            let demand = is_new.then(|| demand_of(*method, request.has_priority));
+            Way::Select { pool, demand }
+        }
+        (Destination::Address(target, _), _) if snapshot.addresses.is_own_socket(target, local) => {
+            return Err(Rejection::Reply(404, "leads back here"));
+        }
+        (Destination::Address(target, is_strict), origin) => {
+            let from = match origin {
+                Origin::Member(member) => Some(member),
+                _ => None,
+            };
+            Way::Outside { target, is_strict, from }
+        }
+    };
+    Ok(Plan { way, ..plan })
+}
+
+/// Returns who sent a request; `true` if it is a back end that was removed, which ends its dialogs
+/// by their token.
+fn sender(snapshot: &Snapshot, received: &Received, routes: &RouteSet) -> (Origin, bool) {
+    let remote = canonical(received.flow.remote);
+    let is_removed = || {
+        routes.token.is_some_and(|token| {
+            token.backend == remote && snapshot.addresses.was_removed(token.backend)
+        })
+    };
+    match snapshot.addresses.origin(&received.flow) {
+        Origin::Stranger if is_removed() => (Origin::Trusted, true),
+        origin => (origin, false),
+    }
+}
+
+/// Returns whether a request shows that its sender receives what is sent there: whoever has called
+/// from there and knows the token has had a response with it.
+fn proves_receipt(
+    state: &RoutingState,
+    received: &Received,
+    request: &Request<'_>,
+    routes: &RouteSet,
+    known: &Known,
+) -> bool {
+    request.essentials.to_tag.is_some()
+        && routes.token.is_some()
+        && matches!(request.method, Method::Ack | Method::Prack)
+        && known
+            .call
+            .and_then(|call| state.calls.get(call))
+            .is_some_and(|entry| entry.caller == caller_of(received.flow.remote.ip()))
+}
+
+/// Returns whether a request goes to all back ends of the pool that has its call, as each time that
+/// something begins there.
+fn forks_anew(snapshot: &Snapshot, state: &RoutingState, routes: &RouteSet, known: &Known) -> bool {
+    let entry = || known.call.and_then(|call| state.calls.get(call));
+    known.is_new
+        && routes.token.is_none()
+        && entry()
+            .is_some_and(|entry| matches!(snapshot.pool(entry.member.pool).choice, Choice::All(_)))
+}
+
+/// Returns the pool to which rules lead the INVITE of a CANCEL or ACK, and how many of its Routes
+/// name us; `None` if they lead elsewhere.
+pub(crate) fn pool_by_rules(
+    snapshot: &Snapshot,
+    received: &Received,
+    request: &Request<'_>,
+) -> Option<(u16, u8)> {
+    let Request { message, essentials, restored, .. } = request;
+    let local = received.flow.local;
+    let routes = RouteSet::read(snapshot, local, message, essentials.call_id, *restored).ok()?;
+    let origin = snapshot.addresses.origin(&received.flow);
+    let ours = snapshot.addresses.is_own_target(&request.uri, local);
+    let is_for_us = routes.is_end() && !matches!(origin, Origin::Member(_));
+    match destination(snapshot, origin, received, request, ours).ok()? {
+        Destination::Pool(pool) if is_for_us => Some((pool, routes.own as u8)),
+        _ => None,
+    }
+}
+
+/// Rejects a request within a dialog that this shard does not know. With several shards the
+/// others are asked in turn: a client that ignores Record-Route and changes its
+/// port between requests is found again that way.
+///
+/// A CANCEL or ACK comes home in the end: its INVITE was sent by the shard where it arrived.
+fn unknown(snapshot: &Snapshot, received: &Received, method: Method) -> Rejection {
+    let shards = snapshot.shards;
+    let comes_home =
+        matches!(method, Method::Ack | Method::Cancel) && (2..u16::from(u8::MAX)).contains(&shards);
+    let turns = shards + u16::from(comes_home);
+    if u16::from(received.crossed) + 1 < turns {
+        return Rejection::Redirect((snapshot.shard + 1) % shards);
+    }
+    Rejection::UNKNOWN_CALL
+}

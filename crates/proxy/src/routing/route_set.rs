@@ -1,0 +1,97 @@
+//! The Route header fields of a request: those that name us, the token in them, what follows.
+
+use std::net::SocketAddr;
+
+use tidegate_sip::Message;
+use tidegate_world::{Received, Timestamp};
+
+use crate::message::token::RouteToken;
+use crate::rejection::Rejection;
+use crate::snapshot::Snapshot;
+use crate::transport::addresses::address_of;
+
+/// Route values that name us: one, or two where we stand between two listeners, and
+/// as many again when a request passes us twice.
+const OWN_ROUTES_MAX: usize = 4;
+
+/// The leading Route values that name us, and what follows them.
+pub(crate) struct RouteSet {
+    /// Number of values that name us.
+    pub(crate) own: usize,
+    pub(crate) token: Option<RouteToken>,
+    /// The listener that the last of several own values names: that of the other side.
+    pub(crate) egress: Option<u8>,
+    pub(crate) next: Next,
+}
+
+/// The first Route value that does not name us.
+pub(crate) enum Next {
+    /// No further Route.
+    None,
+    /// A Route to an address; `true` if a strict router is there.
+    Address(SocketAddr, bool),
+    /// A Route to a name, which would have to be resolved.
+    Name,
+}
+
+impl RouteSet {
+    /// Reads the Route header fields of a request that came to `local`; the last `restored` values
+    /// stand in the Request-URI.
+    ///
+    /// RFC 3261 §16.4: "If the first value in the Route header field indicates this
+    /// proxy, the proxy MUST remove that value from the request." Where we stand
+    /// between two listeners there are two.
+    pub(crate) fn read(
+        snapshot: &Snapshot,
+        local: SocketAddr,
+        message: &Message<'_>,
+        call_id: &[u8],
+        restored: usize,
+    ) -> Result<Self, Rejection> {
+        let mut found = Self { own: 0, token: None, egress: None, next: Next::None };
+        let count = if restored == 0 { usize::MAX } else { message.routes().count() - restored };
+        for route in message.routes().take(count) {
+            let uri = route?.parse_uri()?;
+            if !snapshot.addresses.is_own_route(&uri, local) {
+                // RFC 3261 §19.1.1: "The lr parameter, when present, indicates that the element
+                // responsible for this resource implements the routing mechanisms specified in
+                // this document."
+                let is_strict = !uri.lr();
+                found.next = address_of(&uri).map_or(Next::Name, |at| Next::Address(at, is_strict));
+                break;
+            }
+            found.own += 1;
+            if found.own > OWN_ROUTES_MAX {
+                return Err(Rejection::Reply(400, "too many Routes lead here"));
+            }
+            // RFC 5658 §5: "a proxy MAY remove two Route headers instead of one when using the double
+            // Record-Routing." The one that is taken off last names the interface toward the next hop.
+            if found.own > 1 {
+                found.egress = snapshot.addresses.named(&uri);
+            }
+            if found.token.is_none() {
+                let text = uri.user.unwrap_or_default();
+                found.token = RouteToken::decode(text, &snapshot.keys, call_id);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns whether no Route follows those that name us.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self.next, Next::None)
+    }
+}
+
+/// Returns whether the Route set of a request shows that it belongs to a dialog of ours.
+pub(crate) fn has_route_token(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    received: &Received,
+    call_id: &[u8],
+) -> bool {
+    let Ok(message) = Message::parse(&received.bytes) else { return false };
+    let routes = RouteSet::read(snapshot, received.flow.local, &message, call_id, 0);
+    let token = routes.ok().and_then(|routes| routes.token);
+    token.is_some_and(|token| token.is_fresh(snapshot.minutes(now)))
+}

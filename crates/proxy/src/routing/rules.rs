@@ -1,0 +1,85 @@
+//! The rules for requests that no Route and no dialog leads: `[[route]]`.
+
+use std::net::SocketAddr;
+
+use tidegate_sip::Method;
+use tidegate_world::Received;
+
+use crate::message::request::Request;
+use crate::rejection::Rejection;
+use crate::settings::{Rule, RuleTarget, Senders};
+use crate::snapshot::Snapshot;
+use crate::transport::addresses::{Origin, address_of, is_host};
+
+/// Where a request goes that belongs to no dialog.
+pub(crate) enum Destination {
+    /// To a back end of this pool.
+    Pool(u16),
+    /// To an address; `true` if a strict router is there.
+    Address(SocketAddr, bool),
+}
+
+/// This version resolves no names of messages and speaks UDP alone.
+pub(crate) const NAME: Rejection = Rejection::Reply(404, "not an IP address over UDP");
+
+/// Returns where a request without a further Route goes: by the first rule that matches. `ours`
+/// says that its Request-URI names us.
+pub(crate) fn destination(
+    snapshot: &Snapshot,
+    origin: Origin,
+    received: &Received,
+    request: &Request<'_>,
+    ours: bool,
+) -> Result<Destination, Rejection> {
+    let uri = &request.uri;
+    // An maddr overrides the host (RFC 3261 §19.1.1).
+    let by_number = uri.maddr().is_some() || uri.host.is_some_and(|host| host.ip().is_some());
+    // An address that is not ours asks to be relayed there; a name may be a
+    // domain that the pool serves.
+    let elsewhere = by_number && !ours;
+    let may_leave = origin != Origin::Stranger;
+    let matches = |rule: &&Rule| rule.matches(origin, received, request, elsewhere);
+    let to = match snapshot.rules.iter().find(matches) {
+        Some(rule) => rule.to,
+        None if may_leave && !ours => RuleTarget::RequestUri,
+        None if elsewhere => return Err(Rejection::RELAYING),
+        None => return Err(Rejection::Reply(404, "no route")),
+    };
+    match to {
+        RuleTarget::Pool(index) => Ok(Destination::Pool(index as u16)),
+        RuleTarget::RequestUri if may_leave => {
+            address_of(uri).map(|at| Destination::Address(at, false)).ok_or(NAME)
+        }
+        RuleTarget::RequestUri => Err(Rejection::RELAYING),
+    }
+}
+
+impl Rule {
+    fn matches(
+        &self,
+        origin: Origin,
+        received: &Received,
+        request: &Request<'_>,
+        elsewhere: bool,
+    ) -> bool {
+        let Request { method_name: name, uri, .. } = request;
+        let from = match self.from {
+            Senders::Any => !matches!(origin, Origin::Member(_)),
+            Senders::Trusted => origin != Origin::Stranger,
+            Senders::Pool => matches!(origin, Origin::Member(_)),
+            Senders::Net(net) => net.contains(&received.flow.remote.ip().to_canonical()),
+        };
+        let has = |name: &[u8]| self.methods.iter().any(|m| m.as_bytes() == name);
+        // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as their
+        // associated INVITE."
+        let is_invites =
+            || matches!(request.method, Method::Ack | Method::Cancel) && has(b"INVITE");
+        let method = self.methods.is_empty() || has(name) || is_invites();
+        let domain = if self.domains.is_empty() {
+            !elsewhere
+        } else {
+            uri.host.is_some_and(|host| self.domains.iter().any(|domain| is_host(&host, domain)))
+        };
+        from && method && domain
+    }
+}

@@ -1,0 +1,181 @@
+//! Selects the back end for a new request, falling back to backup pools.
+
+use smallvec::SmallVec;
+use tidegate_balance::{Assigned, Backend, Demand, Key, Lease, Pool, Unassigned, fnv1a};
+use tidegate_control::Tier;
+use tidegate_sip::Method;
+use tidegate_world::Timestamp;
+
+use crate::backends::health::spare;
+use crate::backends::unavailable::{unassigned, unavailable};
+use crate::dialog::CallRef;
+use crate::message::request::Request;
+use crate::rejection::Rejection;
+use crate::routing::callee::callee;
+use crate::routing::fork::groups;
+use crate::routing::tier::tier;
+use crate::settings::{Member, Mode};
+use crate::snapshot::Snapshot;
+use crate::state::{Room, RoutingState};
+use crate::step::Step;
+
+/// A back end that was selected for a new request.
+pub(crate) struct Selected {
+    pub(crate) member: Member,
+    /// What the policy selected it by.
+    pub(crate) key: u64,
+    /// What a call holds of its headroom.
+    pub(crate) call: Option<Lease>,
+}
+
+/// Returns what the policy of a pool selects by, of a request whose Call-ID has that fingerprint.
+pub(crate) fn choice_key(
+    snapshot: &Snapshot,
+    state: &RoutingState,
+    pool: u16,
+    request: &Request<'_>,
+    fingerprint: u128,
+) -> u64 {
+    match state.picker(pool).key() {
+        Key::Call => fingerprint as u64,
+        Key::CallId => fnv1a(request.essentials.call_id),
+        Key::Callee => callee(&snapshot.keys.call, &request.essentials.to),
+    }
+}
+
+/// Selects a back end of `pool`, or of the first of its backups that can take the request. `call` is
+/// what is held of its Call-ID.
+///
+/// With a `demand` it is something new, and goes to a back end with headroom; else to one that is
+/// up.
+pub(crate) fn select(
+    step: &mut Step<'_>,
+    room: Room,
+    pool: u16,
+    call: Option<CallRef>,
+    request: &Request<'_>,
+    fingerprint: u128,
+    demand: Option<Demand>,
+) -> Result<Selected, Rejection> {
+    step.routing.picker_mut(pool).retries().earn();
+    let Step { now, snapshot, .. } = *step;
+    let mut again = || try_select(step, room, pool, call, request, fingerprint, demand);
+    match again() {
+        // Rather than to none it goes to one of which requests alone have said that it is down.
+        Err(Rejection::PoolDown(_)) if spare(now, snapshot) => again(),
+        selected => selected,
+    }
+}
+
+fn try_select(
+    step: &mut Step<'_>,
+    room: Room,
+    pool: u16,
+    call: Option<CallRef>,
+    request: &Request<'_>,
+    fingerprint: u128,
+    demand: Option<Demand>,
+) -> Result<Selected, Rejection> {
+    let Step { now, snapshot, .. } = *step;
+    let pools: SmallVec<[u16; 4]> = snapshot.and_backups(pool).collect();
+    let may_have = |pool: &Pool| match demand {
+        Some(demand) => pool.has_headroom(now, demand),
+        None => pool.is_up(now),
+    };
+    let mut is_any_up = false;
+    for &pool in &pools {
+        // To choose among none would still move what a policy draws and whose turn it is.
+        let backends = &snapshot.pool(pool).pool;
+        if pools.len() > 1 && !may_have(backends) {
+            is_any_up |= backends.is_up(now);
+            continue;
+        }
+        if demand.is_some() {
+            check_room(step, room, pool, call)?;
+        }
+        let key = choice_key(snapshot, step.routing, pool, request, fingerprint);
+        if let Some(group) = groups(now, snapshot, pool).front() {
+            let member = Member { pool, backend: group[0] };
+            return Ok(Selected { member, key, call: None });
+        }
+        match select_in(step, pool, key, demand, |_, _| true) {
+            Ok(selected) => return Ok(selected),
+            // Perhaps another shard has taken what was left here a moment ago.
+            Err(Unassigned::Full) => is_any_up = true,
+            Err(Unassigned::Down) => {}
+        }
+    }
+    let why = if is_any_up { Unassigned::Full } else { Unassigned::Down };
+    Err(unassigned(now, snapshot, pool, why))
+}
+
+/// Checks that there is room for the transaction that something new would have in `pool`:
+/// before a back end is selected, for a selection counts.
+pub(crate) fn check_room(
+    step: &Step<'_>,
+    room: Room,
+    pool: u16,
+    call: Option<CallRef>,
+) -> Result<(), Rejection> {
+    let is_stateful = match call {
+        Some(call) => tier(step.snapshot, &step.routing.calls, pool, call) == Tier::Stateful,
+        // Where that is left open, a call that finds no room has none.
+        None => step.snapshot.pool(pool).mode == Mode::Transaction,
+    };
+    if is_stateful && room.is_full_for_new {
+        step.counters().transactions_refused.add(1);
+        Err(Rejection::TRANSACTIONS_FULL)
+    } else if is_stateful && room.has_its_share {
+        step.counters().transactions_over_share.add(1);
+        Err(Rejection::TRANSACTION_SHARE_USED)
+    } else {
+        Ok(())
+    }
+}
+
+/// Selects a back end of one pool for a new request by its [`choice_key`], among those
+/// that `may_have` it and have headroom for it, if it demands any.
+pub(crate) fn select_in(
+    step: &mut Step<'_>,
+    pool: u16,
+    key: u64,
+    demand: Option<Demand>,
+    may_have: impl Fn(usize, &Backend) -> bool,
+) -> Result<Selected, Unassigned> {
+    let picker = step.routing.picker_mut(pool);
+    let (index, call) = match demand {
+        Some(demand) => {
+            let Assigned { index, call } = picker.assign(step.now, key, demand, may_have)?;
+            (index, call)
+        }
+        None => (picker.pick_where(step.now, key, may_have).ok_or(Unassigned::Down)?, None),
+    };
+    Ok(Selected { member: Member { pool, backend: index as u16 }, key, call })
+}
+
+/// Selects a back end for what another back end sends to a pool, or to one of its backups. RFC 3261
+/// §16.11: by the message alone, so that repetitions, CANCEL and ACK get the same choice.
+pub(crate) fn select_by_call(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    state: &RoutingState,
+    pool: u16,
+    fingerprint: u128,
+    from: Member,
+) -> Result<Member, Rejection> {
+    let is_up = |&pool: &u16| snapshot.pool(pool).pool.is_up(now);
+    let pool = snapshot.and_backups(pool).find(is_up).unwrap_or(pool);
+    let not = (from.pool == pool).then(|| usize::from(from.backend));
+    let selected = state.picker(pool).pick_by_call(now, fingerprint as u64, not);
+    let member = selected.map(|backend| Member { pool, backend: backend as u16 });
+    member.ok_or_else(|| unavailable(now, snapshot, pool, Some(from)))
+}
+
+/// Returns what a request of this method that begins something asks of its back end.
+pub(crate) fn demand_of(method: Method, has_priority: bool) -> Demand {
+    match method {
+        Method::Invite if has_priority => Demand::Priority,
+        Method::Invite => Demand::Call,
+        _ => Demand::Single,
+    }
+}

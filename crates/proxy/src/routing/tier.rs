@@ -1,0 +1,43 @@
+//! The tier of a call: whether transactions are kept of it.
+
+use tidegate_control::Tier;
+
+use crate::dialog::{CallRef, Calls};
+use crate::settings::Mode;
+use crate::snapshot::Snapshot;
+use crate::state::Room;
+use crate::step::Step;
+
+/// Returns the tier in which what goes to or comes from `pool` is served, as part of `call`.
+///
+/// It is that of the call's first request as long as the call is held. So a repetition
+/// finds the transaction that has its original, or goes on as that did:
+///
+/// RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the same
+/// destination each time it is processed. Furthermore, CANCEL and non-Routed ACK requests
+/// MUST generate the same choice as their associated INVITE."
+pub(crate) fn tier(snapshot: &Snapshot, calls: &Calls, pool: u16, call: CallRef) -> Tier {
+    match snapshot.pool(pool).mode {
+        Mode::Transaction => Tier::Stateful,
+        Mode::Stateless => Tier::Stateless,
+        // A call that is not held any more, or was before a restart, may have been served
+        // with transactions, and these are the ones that repeat what is lost.
+        Mode::Adaptive => calls.get(call).map_or(Tier::Stateful, |call| call.tier),
+    }
+}
+
+/// Chooses the tier of a call that has just begun in `pool`.
+///
+/// RFC 3261 §16.1: "A stateful proxy MAY transition to stateless operation at any time during
+/// the processing of a request, so long as it did not do anything that would otherwise
+/// prevent it from being stateless initially (forking, for example, or generation of a 100
+/// response)." It is chosen before either, and for the whole call.
+pub(crate) fn choose_tier(step: &mut Step<'_>, room: Room, pool: u16, call: CallRef) {
+    let has_room = !room.has_its_share && !room.is_full_for_new;
+    if step.snapshot.pool(pool).mode == Mode::Adaptive
+        && let Some(tier) = step.routing.tiering.choose(has_room)
+    {
+        step.routing.calls.serve_in(call, tier);
+    }
+    step.counters().served(tier(step.snapshot, &step.routing.calls, pool, call)).add(1);
+}

@@ -1,0 +1,218 @@
+//! The configuration, pools, addresses and keys that the stages of a shard see.
+//!
+//! No stage changes a snapshot. A reload, a new key, and a back end's name that leads elsewhere
+//! make another one between two inputs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_balance::{Backend, Duty};
+use tidegate_control::Tier;
+use tidegate_transaction::Timing;
+use tidegate_world::{Flow, Pool, Seed, Timestamp};
+
+use crate::keys::Keys;
+use crate::message::branch::{LISTENERS_MAX, SHARDS_MAX};
+use crate::message::token::{Minutes, RouteToken};
+use crate::rejection::Rejection;
+use crate::settings::{Member, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
+use crate::shares::Bucket;
+use crate::transport::addresses::{Addresses, Origin};
+
+/// Pools that are followed from one to its backup at the most. A configuration with a circle is
+/// rejected; one that came here would end all the same.
+const BACKUPS_MAX: usize = 256;
+
+/// The immutable view of a shard's configuration.
+pub(crate) struct Snapshot {
+    pub(crate) shard: u16,
+    pub(crate) shards: u16,
+    pub(crate) seed: Seed,
+    /// The product name in Server and User-Agent; empty for none.
+    pub(crate) name: Box<str>,
+    pub(crate) keys: Keys,
+    pub(crate) addresses: Addresses,
+    pub(crate) pools: Vec<PoolSettings>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) timing: Timing,
+    /// How long a back end that failed gets no new calls, if it is not probed.
+    pub(crate) failure_pause: Duration,
+    /// Times the bytes received that an unverified address is sent; 0 for any number.
+    pub(crate) amplification_max: u32,
+    /// The pools that calls of strangers can reach, each once; empty if none of them has limits.
+    pub(crate) limited_pools: Box<[u16]>,
+    /// Unix time at [`Timestamp::ZERO`].
+    start: Duration,
+    /// Buffers for the messages that are written.
+    pub(crate) buffers: Pool,
+}
+
+impl Snapshot {
+    /// Creates the snapshot of a shard at its start.
+    ///
+    /// # Panics
+    /// If there is no listener or no pool, or more of something than a branch can name.
+    pub(crate) fn new(settings: &Settings, buffers: Pool) -> Self {
+        assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
+        assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
+        assert!(!settings.pools.is_empty(), "a proxy has somewhere to send to");
+        Self {
+            shard: settings.shard,
+            shards: settings.shards,
+            seed: settings.seed,
+            name: settings.name.as_str().into(),
+            // The process id in the keys distinguishes this process from the one before it.
+            keys: Keys::new(&settings.secret, settings.seed.0)
+                .after(&settings.secret, settings.before.map(|seed| seed.0)),
+            addresses: Addresses::new(settings),
+            limited_pools: limited_pools(&settings.pools, &settings.rules),
+            pools: settings.pools.clone(),
+            rules: settings.rules.clone(),
+            timing: settings.timing,
+            failure_pause: settings.failure_pause,
+            amplification_max: settings.amplification_max,
+            start: settings.start,
+            buffers,
+        }
+    }
+
+    /// Replaces pools and rules.
+    pub(crate) fn set_pools(&mut self, pools: Vec<PoolSettings>, rules: Vec<Rule>) {
+        self.limited_pools = limited_pools(&pools, &rules);
+        (self.pools, self.rules) = (pools, rules);
+        self.locate();
+    }
+
+    /// Reads the addresses of the back ends again.
+    pub(crate) fn locate(&mut self) {
+        self.addresses.locate(&self.pools);
+    }
+
+    /// Returns the settings of a pool.
+    pub(crate) fn pool(&self, pool: u16) -> &PoolSettings {
+        &self.pools[usize::from(pool)]
+    }
+
+    /// Returns the name of a pool, if there is such a pool.
+    pub(crate) fn pool_name(&self, pool: Option<u16>) -> Option<&str> {
+        pool.and_then(|pool| Some(self.pools.get(usize::from(pool))?.pool.name()))
+    }
+
+    /// Returns a back end.
+    pub(crate) fn backend(&self, member: Member) -> &Backend {
+        &self.pool(member.pool).pool.backends()[usize::from(member.backend)]
+    }
+
+    /// Returns every back end of every pool.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (Member, &Arc<Backend>)> {
+        (0..).zip(&self.pools).flat_map(|(pool, settings)| {
+            let backends = (0..).zip(settings.pool.backends());
+            backends.map(move |(backend, b)| (Member { pool, backend }, b))
+        })
+    }
+
+    /// Returns a pool and its backup pools, in their order.
+    pub(crate) fn and_backups(&self, pool: u16) -> impl Iterator<Item = u16> {
+        let next = |&pool: &u16| self.pool(pool).backup;
+        std::iter::successors(Some(pool), next).take(BACKUPS_MAX)
+    }
+
+    /// Returns the tier of requests that concern no pool: stateless only if every pool is.
+    pub(crate) fn tier_elsewhere(&self) -> Tier {
+        let is_stateless = |pool: &PoolSettings| pool.mode == Mode::Stateless;
+        if self.pools.iter().all(is_stateless) { Tier::Stateless } else { Tier::Stateful }
+    }
+
+    /// Returns the present time in the unit of route tokens.
+    pub(crate) fn minutes(&self, now: Timestamp) -> Minutes {
+        Minutes::at(self.start, now)
+    }
+
+    /// Returns whether a token alone proves that a request belongs to a call.
+    pub(crate) fn is_fresh(&self, now: Timestamp, token: &RouteToken) -> bool {
+        token.is_fresh(self.minutes(now))
+    }
+
+    /// Returns whether the name of a back end has not been resolved yet.
+    pub(crate) fn has_unresolved(&self) -> bool {
+        let is_unresolved = |backend: &Backend| {
+            backend.duty() != Duty::Removed
+                && backend.named().is_some_and(|named| !named.is_known())
+        };
+        self.members().any(|(_, backend)| is_unresolved(backend))
+    }
+
+    /// Selects the listener from which a request that came in at `ingress` leaves for `target`, in
+    /// a dialog that has `recorded` a listener for that side.
+    pub(crate) fn egress(
+        &self,
+        ingress: usize,
+        recorded: Option<u8>,
+        target: SocketAddr,
+    ) -> Result<u8, Rejection> {
+        let egress = self.addresses.egress(ingress, recorded, target);
+        egress.map(|egress| egress as u8).ok_or(Rejection::UNREACHABLE)
+    }
+
+    /// Returns the share of a table that a message on `flow` counts in. Back ends and trusted
+    /// sources speak for many users, and have no share.
+    pub(crate) fn share_of(&self, flow: &Flow) -> Option<Bucket> {
+        match self.addresses.origin(flow) {
+            Origin::Member(_) | Origin::Trusted => None,
+            Origin::Stranger => Some(Bucket::of(&self.keys.source, flow.remote.ip())),
+        }
+    }
+}
+
+/// Returns the pools to which rules lead calls of strangers, and their backups; none if none of
+/// them has limits.
+fn limited_pools(pools: &[PoolSettings], rules: &[Rule]) -> Box<[u16]> {
+    let mut reached = vec![false; pools.len()];
+    for rule in rules.iter().filter(|rule| rule.from != Senders::Pool) {
+        let RuleTarget::Pool(pool) = rule.to else { continue };
+        let mut next = Some(pool);
+        while let Some(pool) = next.filter(|&pool| !reached[pool]) {
+            reached[pool] = true;
+            next = pools[pool].backup.map(usize::from);
+        }
+    }
+    let is_limited = pools.iter().zip(&reached).any(|(p, reached)| *reached && p.pool.is_limited());
+    let reached = (0..).zip(reached).filter(|(_, reached)| *reached && is_limited);
+    reached.map(|(pool, _)| pool).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_balance::{Limits, Policy, Pool};
+
+    use super::*;
+
+    fn pools(limited: &[bool], backups: &[Option<u16>]) -> Vec<PoolSettings> {
+        let pool = |(&is_limited, &backup): (&bool, _)| {
+            let pool = Pool::new("p", &[("b", ([127, 0, 0, 1], 5070).into(), 1)]);
+            let calls_max = is_limited.then_some(1);
+            pool.backends()[0].set_limits(&Limits { calls_max, ..Limits::default() });
+            PoolSettings { backup, ..PoolSettings::new(pool, Policy::Rr) }
+        };
+        limited.iter().zip(backups).map(pool).collect()
+    }
+
+    fn rule(from: Senders, to: RuleTarget) -> Rule {
+        Rule { from, methods: Vec::new(), domains: Vec::new(), to }
+    }
+
+    #[test]
+    fn it_leads_to_each_pool_once_and_to_none_where_none_has_limits() {
+        let to = |pool| rule(Senders::Any, RuleTarget::Pool(pool));
+        let others =
+            [rule(Senders::Pool, RuleTarget::Pool(0)), rule(Senders::Any, RuleTarget::RequestUri)];
+        let rules = [&[to(3), to(1), to(3)], &others[..]].concat();
+        let backups = [None, Some(2), None, Some(2)];
+        let of = |limited: [bool; 4]| limited_pools(&pools(&limited, &backups), &rules);
+        assert_eq!(of([true, false, true, false])[..], [1, 2, 3]);
+        assert_eq!(of([true, false, false, false])[..], [0; 0]);
+        let circle = pools(&[true, false], &[Some(1), Some(0)]);
+        assert_eq!(limited_pools(&circle, &[to(0)])[..], [0, 1]);
+    }
+}

@@ -1,0 +1,49 @@
+//! The state that routing changes: calls, the selectors of the pools, the tiers.
+
+pub(crate) mod pickers;
+pub(crate) mod tiering;
+
+use tidegate_balance::Picker;
+
+use crate::dialog::Calls;
+use crate::settings::Settings;
+use pickers::pickers;
+use tiering::Tiering;
+
+/// The call table, the leases behind it, and what selects back ends.
+pub(crate) struct RoutingState {
+    pub(crate) calls: Calls,
+    /// One for each pool, in their order.
+    pub(crate) pickers: Vec<Picker>,
+    pub(crate) tiering: Tiering,
+}
+
+impl RoutingState {
+    /// Creates the state of a shard at its start.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            calls: Calls::new(settings.calls_max, settings.idle_max),
+            pickers: pickers(settings.seed, settings.shard, &settings.pools),
+            tiering: Tiering::new(settings),
+        }
+    }
+
+    /// Returns the selector of a pool.
+    pub(crate) fn picker(&self, pool: u16) -> &Picker {
+        &self.pickers[usize::from(pool)]
+    }
+
+    /// Returns the selector of a pool, to select by it.
+    pub(crate) fn picker_mut(&mut self, pool: u16) -> &mut Picker {
+        &mut self.pickers[usize::from(pool)]
+    }
+}
+
+/// The room that the table of transactions has for a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) is_full: bool,
+    pub(crate) is_full_for_new: bool,
+    /// The source of the request has used its share.
+    pub(crate) has_its_share: bool,
+}

@@ -1,0 +1,26 @@
+//! The selectors of the pools.
+
+use tidegate_balance::{Picker, Policy, Values};
+use tidegate_world::{Purpose, Seed};
+
+use crate::settings::{Choice, PoolSettings};
+
+/// Creates the selector of each of these pools.
+pub(crate) fn pickers(seed: Seed, shard: u16, pools: &[PoolSettings]) -> Vec<Picker> {
+    (0..).zip(pools).map(|(place, settings)| picker_of(seed, shard, place, settings)).collect()
+}
+
+/// Creates the selector of the pool at `place`.
+pub(crate) fn picker_of(seed: Seed, shard: u16, place: u16, settings: &PoolSettings) -> Picker {
+    let draws = seed.stream(Purpose::Balance, u32::from(shard) << 16 | u32::from(place));
+    Picker::new(settings.pool.clone(), policy_of(settings), draws)
+}
+
+/// Returns the policy by which a pool selects one of its back ends.
+pub(crate) fn policy_of(settings: &PoolSettings) -> Values {
+    match settings.choice {
+        Choice::One(policy) => policy,
+        // All are chosen; what one back end sends to another is divided by its Call-ID.
+        Choice::All(_) => Policy::Hash.into(),
+    }
+}

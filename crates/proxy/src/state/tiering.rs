@@ -1,0 +1,95 @@
+//! Which calls keep transactions, where the mode of their pool leaves that open.
+
+use std::time::Duration;
+
+use tidegate_control::{Gate, Reason, Tier, TierSettings, Tiers};
+
+use crate::message::class::Class;
+use crate::settings::{Mode, PoolSettings, Settings};
+
+/// The tiers of service of a shard, and in which of them its last message was served.
+pub(crate) struct Tiering {
+    settings: TierSettings,
+    /// If any pool leaves the choice.
+    tiers: Option<Tiers>,
+    /// That of the message in service, or served last; `None` if it was not forwarded.
+    served: Option<Tier>,
+}
+
+impl Tiering {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let occupancy_max = settings.overload.stateful_max;
+        let tiers = TierSettings { occupancy_max, ..TierSettings::default() };
+        let mut tiering = Self { settings: tiers, tiers: None, served: None };
+        tiering.enlist(&settings.pools);
+        tiering
+    }
+
+    /// From now on these are the pools. What was learned stays, if there is still a choice.
+    pub(crate) fn enlist(&mut self, pools: &[PoolSettings]) {
+        let is_adaptive = pools.iter().any(|pool| pool.mode == Mode::Adaptive);
+        let tiers = self.tiers.take().filter(|_| is_adaptive);
+        self.tiers = tiers.or_else(|| is_adaptive.then(|| Tiers::new(self.settings)));
+    }
+
+    /// Chooses the tier of a call, if the choice is open.
+    pub(crate) fn choose(&mut self, has_room: bool) -> Option<Tier> {
+        Some(self.tiers.as_mut()?.choose(has_room))
+    }
+
+    pub(crate) fn tiers(&self) -> Option<&Tiers> {
+        self.tiers.as_ref()
+    }
+
+    /// The service of a message begins.
+    pub(crate) fn begin(&mut self) {
+        self.served = None;
+    }
+
+    /// It is found to belong to `tier`.
+    pub(crate) fn note(&mut self, tier: Tier) {
+        self.served = Some(tier);
+    }
+
+    /// It was served. `true` if nothing is kept of it.
+    pub(crate) fn on_served(&mut self, class: Class) -> bool {
+        if let (Some(tiers), Some(_)) = (&mut self.tiers, self.served) {
+            tiers.on_served(class as u8);
+        }
+        self.served == Some(Tier::Stateless)
+    }
+
+    /// The service of the last message took `cost`.
+    pub(crate) fn on_completion(&mut self, class: Class, cost: Duration) {
+        if let (Some(tiers), Some(tier)) = (&mut self.tiers, self.served) {
+            tiers.on_completion(class as u8, tier, cost);
+        }
+    }
+
+    /// New work was refused.
+    pub(crate) fn on_refused(&mut self, reason: Reason) {
+        let Some(tiers) = &mut self.tiers else { return };
+        match reason {
+            // A share is that of what the law admits.
+            Reason::Law
+            | Reason::Rank
+            | Reason::Stale
+            | Reason::QueueFull
+            | Reason::SourceShare => tiers.on_refused(),
+            // More processor would not have it admitted.
+            Reason::Again
+            | Reason::PoolFull
+            | Reason::PoolDown
+            | Reason::Stopping
+            | Reason::SourceLimit => {}
+        }
+    }
+
+    /// The processor was read.
+    pub(crate) fn on_reading(&mut self, gate: &Gate) {
+        if let Some(tiers) = &mut self.tiers {
+            let signals = gate.signals();
+            tiers.on_reading(signals.processor, signals.queue.waiting, gate.occupancy_aimed_at());
+        }
+    }
+}

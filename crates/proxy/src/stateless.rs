@@ -1,0 +1,7 @@
+//! Forwarding without transactions, RFC 3261 §16.11; and CANCELs and ACKs of calls that this
+//! process does not know.
+
+mod branch;
+pub(crate) mod forward;
+pub(crate) mod lost;
+mod recent;

@@ -1,0 +1,71 @@
+//! Forwarding without state: RFC 3261 §16.11.
+
+use tidegate_sip::{Method, reply_target};
+use tidegate_world::{Flow, Received};
+
+use crate::amplification::may_repeat;
+use crate::backends::health::record_given;
+use crate::dialog::Transaction;
+use crate::message::request::Request;
+use crate::rejection::Rejection;
+use crate::rewrite::write_request;
+use crate::routing::commit::record_request;
+use crate::routing::next_hop::NextHop;
+use crate::stateless::branch::branch_of;
+use crate::stateless::lost::{Lost, lost_branch};
+use crate::step::Step;
+
+/// Forwards `request` to `hop` and records what its call needs.
+pub(crate) fn forward(
+    step: &mut Step<'_>,
+    lost: &Lost,
+    received: &Received,
+    request: &Request<'_>,
+    hop: NextHop,
+) -> Result<(), Rejection> {
+    let Step { now, snapshot, .. } = *step;
+    let ingress = snapshot.addresses.listener_at(received.flow.local);
+    let plan = hop.forward_plan(now, snapshot, ingress)?;
+    let branch = branch_of(snapshot, received, request, ingress);
+    let text = match lost_branch(step, lost, received, request, &hop) {
+        Some(text) => text,
+        None => {
+            let target = reply_target(&request.essentials.via, received.flow.remote);
+            branch.encode(&snapshot.keys, target)
+        }
+    };
+    let source = received.flow.remote;
+    let bytes = write_request(snapshot, source, request, &plan, text.as_bytes())?;
+    let transaction = Transaction { identity: branch.identity, method: request.method };
+    // An ACK and a CANCEL share the identity of their INVITE.
+    let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
+    let is_repeated = step.routing.calls.is_repeated(hop.call, transaction);
+    if alone && is_repeated {
+        step.counters().retransmissions.add(1);
+        if !hop.toward_backend
+            && let Some(since) = step.routing.calls.begun_at(hop.call, transaction)
+            && let Some(own) = snapshot.addresses.listener(plan.egress.into())
+            && !may_repeat(step, since, hop.call, &Flow::udp(own.local, plan.target))
+        {
+            return Ok(());
+        }
+    }
+    let calls = &mut step.routing.calls;
+    if hop.toward_backend
+        && let Some(mut budget) = calls.get(hop.call).map(|entry| entry.budget)
+    {
+        budget.on_request(received.bytes.len(), is_repeated || !alone);
+        calls.set_budget(hop.call, budget);
+    }
+    let new = hop.member.filter(|_| alone && hop.choice.is_some() && !is_repeated);
+    let given = |member| record_given(now, snapshot, member, source.ip(), request);
+    let parties = new.and_then(given);
+    let call = hop.call;
+    record_request(step, hop, transaction);
+    if let Some(parties) = parties {
+        step.routing.calls.set_parties(call, transaction, parties);
+    }
+    step.counters().requests_forwarded.add(1);
+    step.output.send_from(snapshot, plan.egress, plan.target, bytes);
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! One step of the pipeline: a message or a timer, and the parts of the shard that serve it.
+
+use tidegate_world::Timestamp;
+
+use crate::observe::counters::Counters;
+use crate::output::Output;
+use crate::peers::Peers;
+use crate::snapshot::Snapshot;
+use crate::state::RoutingState;
+
+/// The arguments of a stage that serves a message, and what it found.
+pub(crate) struct Step<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) routing: &'a mut RoutingState,
+    pub(crate) peers: &'a mut Peers,
+    pub(crate) output: &'a mut Output,
+    /// Evidence about the sender of the message.
+    pub(crate) shown: Shown,
+    /// The pool to which the message was routed.
+    pub(crate) pool: Option<u16>,
+}
+
+impl<'a> Step<'a> {
+    /// Begins a step.
+    pub(crate) fn new(
+        now: Timestamp,
+        snapshot: &'a Snapshot,
+        routing: &'a mut RoutingState,
+        peers: &'a mut Peers,
+        output: &'a mut Output,
+    ) -> Self {
+        Self { now, snapshot, routing, peers, output, shown: Shown::Nothing, pool: None }
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.output.counters
+    }
+}
+
+/// Evidence about the sender of a message, found while serving it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Nothing of interest.
+    #[default]
+    Nothing,
+    /// The message claimed to belong to something that does not exist.
+    Stray,
+    /// The sender receives what is sent to it: the message holds what it could know from nowhere
+    /// else.
+    Receives,
+}

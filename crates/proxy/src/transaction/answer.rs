@@ -1,0 +1,213 @@
+//! Responses to a transaction: RFC 3261 §16.7.
+
+use tidegate_sip::{Method, Passage};
+use tidegate_transaction::{Arrival, Key};
+use tidegate_world::{Buffer, Received};
+
+use crate::message::transaction_branch::TransactionBranch;
+use crate::rejection::DropReason;
+use crate::rewrite::write_response;
+use crate::step::Step;
+use crate::transaction::Transactions;
+use crate::transaction::best::Best;
+use crate::transaction::branches::TIMER_C;
+use crate::transaction::cancel::{cancel_all, cancel_branch};
+use crate::transaction::context::{Cancel, Context, Live};
+use crate::transaction::failover::try_after_refusal;
+use crate::transaction::hop_by_hop::{record_hop, send_ack};
+use crate::transaction::reason::Reason;
+use crate::transaction::respond::{
+    conclude, pass_final, pass_provisional, pass_success, record_answer,
+};
+use crate::transaction::teach::{has_sent, parties_of, record_refused};
+
+/// A response on its way, and to what.
+struct Answer<'a> {
+    /// Which of the context's branches.
+    index: usize,
+    received: &'a Received,
+    passage: &'a Passage<'a>,
+}
+
+/// Takes in a response to one of our transactions.
+pub(crate) fn serve_answer(
+    step: &mut Step<'_>,
+    table: &mut Transactions,
+    received: &Received,
+    passage: &Passage<'_>,
+    branch: &TransactionBranch,
+) -> Result<(), DropReason> {
+    // RFC 6026 §8.9 (for RFC 3261 §16.7 item 1): a response that matches no client
+    // transaction is not forwarded.
+    let method = match passage.cseq.method {
+        Method::Cancel => Method::Invite,
+        method => method,
+    };
+    let handle = table.find(Key::new(branch.identity, method));
+    let handle = handle.ok_or(DropReason::StrayResponse)?;
+    let mut context = table.lend(handle).ok_or(DropReason::StrayResponse)?;
+    let Some(index) = context.branch_at(branch.tag) else {
+        table.settle(step.now, handle, context);
+        return Err(DropReason::StrayResponse);
+    };
+    let answer = Answer { index, received, passage };
+    let done = take(step, &answer, &mut context);
+    table.settle(step.now, handle, context);
+    done
+}
+
+fn take(step: &mut Step<'_>, answer: &Answer<'_>, context: &mut Context) -> Result<(), DropReason> {
+    let Answer { index, passage, .. } = *answer;
+    let timing = step.snapshot.timing;
+    let branch = context.branches.get_mut(index).ok_or(DropReason::StrayResponse)?;
+    // RFC 3261 §17.1.3: "If the method parameter in the CSeq header field matches the method
+    // of the request that created the transaction. The method is needed since a CANCEL
+    // request constitutes a different transaction, but shares the same value of the branch
+    // parameter."
+    match passage.cseq.method {
+        method if method == context.method => {}
+        Method::Cancel if context.method == Method::Invite => {
+            return take_answer_to_cancel(step, answer, context);
+        }
+        _ => return Err(DropReason::StrayResponse),
+    }
+    let is_first = branch.client.is_pending() && passage.status >= 200;
+    let (client, arrival) = branch.client.on_response(step.now, &timing, passage.status);
+    branch.client = client;
+    if let Some(member) = branch.member.filter(|_| is_first && context.toward_backend) {
+        step.snapshot.backend(member).on_final(context.method == Method::Invite, passage.status);
+    }
+    match arrival {
+        Arrival::Absorb => return Err(DropReason::RepeatedResponse),
+        Arrival::Acknowledge => {
+            acknowledge_answer(step, answer, context);
+            return Err(DropReason::RepeatedResponse);
+        }
+        Arrival::DeliverAndAcknowledge => {
+            record_hop(step.snapshot, context, index);
+            acknowledge_answer(step, answer, context);
+        }
+        Arrival::Deliver => {}
+    }
+    let bytes = write_response(step.snapshot, answer.received, passage, &context.back)?;
+    let Some(mut live) = context.live.take() else {
+        // Of an INVITE that is answered only a 2xx is delivered.
+        pass_success(step, context, index, passage, bytes);
+        return Ok(());
+    };
+    deliver(step, answer, context, &mut live, bytes);
+    context.live = Some(live);
+    Ok(())
+}
+
+fn take_answer_to_cancel(
+    step: &mut Step<'_>,
+    answer: &Answer<'_>,
+    context: &mut Context,
+) -> Result<(), DropReason> {
+    let timing = step.snapshot.timing;
+    let pending = context.live.as_mut().and_then(|live| live.pending.get_mut(answer.index));
+    let Some(Cancel::Sent { client, .. }) = pending.map(|pending| &mut pending.cancel) else {
+        return Err(DropReason::StrayResponse);
+    };
+    let (next, arrival) = client.on_response(step.now, &timing, answer.passage.status);
+    *client = next;
+    match arrival {
+        Arrival::Absorb => Err(DropReason::RepeatedResponse),
+        _ => Ok(()),
+    }
+}
+
+/// Acknowledges a final response hop by hop.
+fn acknowledge_answer(step: &mut Step<'_>, answer: &Answer<'_>, context: &Context) {
+    let Answer { index, received, .. } = *answer;
+    send_ack(step, context, index, &received.bytes);
+}
+
+fn deliver(
+    step: &mut Step<'_>,
+    answer: &Answer<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    bytes: Buffer,
+) {
+    let Answer { index, passage, .. } = *answer;
+    let status = passage.status;
+    let is_invite = context.method == Method::Invite;
+    if status == 503
+        && has_sent(step.snapshot, &context.branches[index], answer.received.flow.remote)
+    {
+        let parties = parties_of(step.snapshot, context, live);
+        let (branch, pending) = (&context.branches[index], &mut live.pending[index]);
+        record_refused(step.now, step.snapshot, branch, pending, parties, &answer.received.bytes);
+    }
+    match status {
+        ..200 => deliver_provisional(step, answer, context, live, bytes),
+        200..300 if is_invite => {
+            pass_success(step, context, index, passage, bytes);
+            // RFC 3261 §16.7 item 10: "If the forwarded response was a final response, the
+            // proxy MUST generate a CANCEL request for all pending client transactions
+            // associated with this response context."
+            cancel_all(step, context, live, Reason::Answered(status));
+        }
+        200..300 => {
+            let answer =
+                step.routing.calls.read_answer(&step.snapshot.keys, context.call, passage, true);
+            pass_final(step, context, answer, status, bytes);
+        }
+        _ if live.pending[index].is_abandoned => {}
+        _ => {
+            if status == 503 && try_after_refusal(step, context, live) {
+                return;
+            }
+            // RFC 4320 §4.2: a 408 to any other request could not be sent on.
+            if is_invite || status != 408 {
+                live.consider(Best::received(status, &bytes));
+            }
+            if status >= 600 {
+                // RFC 3261 §16.7 item 5: "If a 6xx response is received, it is not
+                // immediately forwarded, but the stateful proxy SHOULD cancel all client
+                // pending transactions as described in Section 10, and it MUST NOT create any
+                // new branches in this context."
+                cancel_all(step, context, live, Reason::Answered(status));
+            }
+            conclude(step, context, live);
+        }
+    }
+}
+
+fn deliver_provisional(
+    step: &mut Step<'_>,
+    answer: &Answer<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    bytes: Buffer,
+) {
+    let Answer { index, passage, .. } = *answer;
+    let status = passage.status;
+    let pending = &mut live.pending[index];
+    pending.failover = None;
+    // What the transport has said before does not count any more.
+    pending.since = step.now;
+    // RFC 3261 §16.7 item 2: "For an INVITE transaction, if the response is a provisional
+    // response with status codes 101 to 199 inclusive (i.e., anything but 100), the proxy
+    // MUST reset timer C for that client transaction."
+    if status > 100 && pending.timer_c.is_some() {
+        pending.timer_c = Some(step.now + TIMER_C);
+    }
+    let (is_abandoned, cancel) = (pending.is_abandoned, pending.cancel);
+    if is_abandoned || matches!(cancel, Cancel::Wanted { .. }) {
+        cancel_branch(step, context, live, index);
+    }
+    if is_abandoned {
+        return;
+    }
+    let answer = step.routing.calls.read_answer(&step.snapshot.keys, context.call, passage, true);
+    record_answer(step, context, answer);
+    // RFC 3261 §16.7 item 5: "Any provisional response other than 100 (Trying)". RFC 4320
+    // §4.1: "An SIP element MUST NOT send any provisional response with a Status-Code other
+    // than 100 to a non-INVITE request."
+    if status > 100 && context.method == Method::Invite && context.server.is_pending() {
+        pass_provisional(step, context, status, bytes);
+    }
+}

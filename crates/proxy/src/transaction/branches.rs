@@ -1,0 +1,229 @@
+//! The branches of a context: each sends the request to one target, under a name of its own.
+
+use std::time::Duration;
+
+use tidegate_sip::{Message, Method};
+use tidegate_transaction::{Client, Key};
+use tidegate_world::Buffer;
+
+use crate::backends::health::record_given;
+use crate::backends::unavailable::unavailable;
+use crate::dialog::Transaction;
+use crate::message::branch::BranchText;
+use crate::message::request::Request;
+use crate::message::transaction_branch::{TargetTag, TransactionBranch};
+use crate::rejection::Rejection;
+use crate::rewrite::restore::restore;
+use crate::rewrite::{ForwardPlan, write_request};
+use crate::routing::commit::record_request;
+use crate::routing::fork::BREADTH_MAX;
+use crate::routing::next_hop::{NextHop, toward};
+use crate::settings::{Choice, Member};
+use crate::snapshot::Snapshot;
+use crate::step::Step;
+use crate::transaction::Transactions;
+use crate::transaction::context::{Branch, Cancel, Context, Live, Pending};
+
+/// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
+pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
+
+/// Sends the request to one more target, and a client transaction begins.
+pub(super) fn start(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    request: &Request<'_>,
+    hop: NextHop,
+    breadth: u32,
+) -> Result<(), Rejection> {
+    let timing = step.snapshot.timing;
+    let egress = step.snapshot.egress(live.plan.ingress.into(), hop.egress, hop.target)?;
+    let index = context.branches.len();
+    let same = context.branches.iter().filter(|branch| branch.target == hop.target).count();
+    context.branches.push(Branch {
+        tag: TargetTag::of(&step.snapshot.keys, context.identity, hop.target, same as u8),
+        client: match request.method {
+            Method::Invite => Client::invite(step.now, &timing),
+            _ => Client::other(step.now, &timing),
+        },
+        target: hop.target,
+        member: hop.member,
+        egress,
+        hop: None,
+    });
+    let others = hop.choice.and_then(|(pool, _)| failover_after(step.snapshot, pool));
+    live.pending.push(Pending {
+        since: step.now,
+        failover: others.map(|after| step.now + after),
+        timer_c: (request.method == Method::Invite).then(|| step.now + TIMER_C),
+        cancel: Cancel::No,
+        breadth,
+        is_unreachable: false,
+        is_abandoned: false,
+        may_teach: hop.choice.is_some(),
+    });
+    let bytes = match write_branch(step.snapshot, context, live, request, index) {
+        Ok(bytes) => bytes,
+        Err(rejection) => {
+            context.branches.pop();
+            live.pending.pop();
+            return Err(rejection);
+        }
+    };
+    let transaction = Transaction { identity: context.identity, method: request.method };
+    let target = hop.target;
+    if let Some(member) = hop.member.filter(|_| hop.choice.is_some()) {
+        record_given(step.now, step.snapshot, member, live.source, request);
+    }
+    record_request(step, hop, transaction);
+    step.counters().requests_forwarded.add(1);
+    step.output.send_from(step.snapshot, egress, target, bytes);
+    Ok(())
+}
+
+/// Sends the request to all of a group at once.
+///
+/// # Errors
+/// If none of them could be sent to.
+pub(super) fn start_group(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    request: &Request<'_>,
+    group: &[u16],
+) -> Result<(), Rejection> {
+    let Some((pool, _)) = live.choice else { return Ok(()) };
+    // RFC 5393 §5.3.3: "SIP proxies MUST NOT allow the Outgoing Max-Breadth to exceed the
+    // Incoming Max-Breadth". Those of earlier groups have their final response.
+    let incoming = live.plan.max_breadth.unwrap_or(BREADTH_MAX);
+    let count = group.len() as u32;
+    let mut outcome = Err(unavailable(step.now, step.snapshot, pool, None));
+    for (i, &backend) in (0u32..).zip(group) {
+        let member = Member { pool, backend };
+        // Its turn may have come long after the groups were made.
+        if !step.snapshot.backend(member).is_up(step.now) {
+            continue;
+        }
+        let hop = NextHop { choice: None, ..toward(step, member, context.call) };
+        let share = incoming / count + u32::from(i < incoming % count);
+        let started = start(step, context, live, request, hop, share);
+        outcome = outcome.or(started);
+    }
+    outcome
+}
+
+/// Sends the request of a context to the next group of its fork; `false` if to none of it.
+pub(super) fn start_next_group(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    group: &[u16],
+) -> bool {
+    let bytes = std::mem::take(&mut live.request);
+    let started = Message::parse(&bytes).ok().and_then(|message| {
+        let request = read_again(step.snapshot, &message, context)?;
+        start_group(step, context, live, &request, group).ok()
+    });
+    live.request = bytes;
+    started.is_some()
+}
+
+/// Sends the request of a context to one more target.
+pub(super) fn start_again(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    hop: NextHop,
+) -> bool {
+    let bytes = std::mem::take(&mut live.request);
+    let started = Message::parse(&bytes).ok().and_then(|message| {
+        let request = read_again(step.snapshot, &message, context)?;
+        let breadth = live.plan.max_breadth.unwrap_or_default();
+        start(step, context, live, &request, hop, breadth).ok()
+    });
+    live.request = bytes;
+    started.is_some()
+}
+
+/// Returns how long a target of this pool may be silent before another is tried.
+pub(crate) fn failover_after(snapshot: &Snapshot, pool: u16) -> Option<Duration> {
+    let settings = snapshot.pool(pool);
+    matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)
+}
+
+/// Writes the request as the branch at `index` has it.
+fn write_branch(
+    snapshot: &Snapshot,
+    context: &Context,
+    live: &Live,
+    request: &Request<'_>,
+    index: usize,
+) -> Result<Buffer, Rejection> {
+    let branch = &context.branches[index];
+    let plan = ForwardPlan {
+        target: branch.target,
+        member: branch.member,
+        egress: branch.egress,
+        max_breadth: Some(live.pending[index].breadth),
+        ..live.plan
+    };
+    let text = branch_of(snapshot, context, index, live.plan.ingress);
+    write_request(snapshot, context.back.remote, request, &plan, text.as_bytes())
+}
+
+/// Writes the request once more as the branch at `index` has sent it.
+pub(crate) fn write_again(
+    snapshot: &Snapshot,
+    context: &Context,
+    live: &Live,
+    index: usize,
+) -> Option<Buffer> {
+    let message = Message::parse(&live.request).ok()?;
+    let request = read_again(snapshot, &message, context)?;
+    write_branch(snapshot, context, live, &request, index).ok()
+}
+
+/// Reads the request of a context once more.
+pub(crate) fn read_again<'a>(
+    snapshot: &Snapshot,
+    message: &'a Message<'a>,
+    context: &Context,
+) -> Option<Request<'a>> {
+    let mut request = Request::read(message).ok()?;
+    request.identity = context.identity;
+    restore(snapshot, &mut request, context.back.local).ok()?;
+    Some(request)
+}
+
+/// Returns the text of the branch at `index` of a context, whose request came in at `listener`.
+pub(crate) fn branch_of(
+    snapshot: &Snapshot,
+    context: &Context,
+    index: usize,
+    listener: u8,
+) -> BranchText {
+    let branch = TransactionBranch {
+        listener,
+        shard: snapshot.shard as u8,
+        process: snapshot.keys.process,
+        identity: context.identity,
+        tag: context.branches[index].tag,
+        loop_hash: context.loop_hash,
+    };
+    branch.encode(&snapshot.keys, context.back.remote)
+}
+
+/// Returns whether `text` is the branch of the context that it names.
+pub(crate) fn is_branch_of(
+    snapshot: &Snapshot,
+    table: &Transactions,
+    branch: &TransactionBranch,
+    text: &[u8],
+) -> bool {
+    let context = table.find(Key::cancelled(branch.identity));
+    context.and_then(|context| table.get(context)).is_some_and(|context| {
+        context.branch_at(branch.tag).is_some_and(|index| {
+            branch_of(snapshot, context, index, branch.listener).as_bytes() == text
+        })
+    })
+}

@@ -1,0 +1,102 @@
+//! CANCEL, the caller's and our own: RFC 3261 §9, §16.10.
+
+use tidegate_sip::{Message, Method, reply_target};
+use tidegate_transaction::{Handle, OtherClient};
+use tidegate_world::{Flow, Received, Transmit};
+
+use crate::rejection::reply_reason::ReplyReason;
+use crate::step::Step;
+use crate::transaction::Transactions;
+use crate::transaction::context::{Cancel, Context, Live};
+use crate::transaction::hop_by_hop::send_cancel;
+use crate::transaction::reason::Reason;
+use crate::transaction::respond::{conclude, write_own};
+
+/// The caller cancels the INVITE of a context.
+pub(crate) fn cancel_request(
+    step: &mut Step<'_>,
+    table: &mut Transactions,
+    handle: Handle,
+    received: &Received,
+    message: &Message<'_>,
+) {
+    // RFC 3261 §9.2: "Regardless of the method of the original request, as long as the CANCEL
+    // matched an existing transaction, the UAS answers the CANCEL request itself with a 200
+    // (OK) response." The same one each time, so no transaction is kept for it. "[T]he To tag
+    // of the response to the CANCEL and the To tag in the response to the original request
+    // SHOULD be the same."
+    let Ok(via) = message.top_via() else { return };
+    let Some(mut context) = table.lend(handle) else { return };
+    let back = Flow { remote: reply_target(&via, received.flow.remote), ..received.flow };
+    if let Some(bytes) = write_own(step.snapshot, message, &back, context.identity, 200) {
+        step.counters().count_reply(200, ReplyReason::None);
+        step.output.send(Transmit { flow: back, bytes });
+    }
+    // "If it has [sent a final response], the CANCEL request has no effect on the processing of
+    // the original request", and "no impact on the processing of transactions with any other
+    // method".
+    if context.method == Method::Invite
+        && context.server.is_pending()
+        && let Some(mut live) = context.live.take()
+    {
+        // §16.10: "If a matching response context is found, the element MUST immediately
+        // return a 200 (OK) response to the CANCEL request. [...] the element MUST generate
+        // CANCEL requests for all pending client transactions in the context".
+        let reason = Reason::copied(message);
+        cancel_all(step, &mut context, &mut live, reason);
+        conclude(step, &mut context, &mut live);
+        context.live = Some(live);
+    }
+    table.settle(step.now, handle, context);
+}
+
+/// Cancels what waits for a final response, and begins nothing more.
+pub(crate) fn cancel_all(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    reason: Reason,
+) {
+    live.is_cancelled = true;
+    // The copies of a CANCEL are the same each time, so the first reason stays.
+    live.reason.get_or_insert(reason);
+    live.groups.clear();
+    for index in 0..context.branches.len() {
+        cancel_branch(step, context, live, index);
+    }
+}
+
+/// Cancels one branch of an INVITE: now if something has come from there, else as soon as it
+/// does.
+pub(crate) fn cancel_branch(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    index: usize,
+) {
+    // RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than
+    // INVITE."
+    if context.method != Method::Invite {
+        return;
+    }
+    let timing = step.snapshot.timing;
+    let client = context.branches[index].client;
+    let pending = &mut live.pending[index];
+    if !client.is_pending() || matches!(pending.cancel, Cancel::Sent { .. }) {
+        return;
+    }
+    // RFC 3261 §9.1: "If there is no final response for the original request in 64*T1 seconds
+    // [...], the client SHOULD then consider the original transaction cancelled and SHOULD
+    // destroy the client transaction handling the original request."
+    let until = pending.cancel.until().unwrap_or(step.now + timing.patience());
+    // What is cancelled goes nowhere else.
+    pending.failover = None;
+    if client.is_unanswered() {
+        pending.cancel = Cancel::Wanted { until };
+        return;
+    }
+    let (client, has_reason) = (OtherClient::start(step.now, &timing), live.reason.is_some());
+    pending.cancel = Cancel::Sent { client, until, has_reason };
+    step.counters().cancels.add(1);
+    send_cancel(step, context, live, index);
+}

@@ -1,0 +1,117 @@
+//! Failover: another target for a request whose present one does not serve it.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_sip::Message;
+
+use crate::routing::commit::move_call;
+use crate::routing::next_hop::{NextHop, toward};
+use crate::routing::select::{Selected, choice_key, demand_of, select_in};
+use crate::settings::{Choice, Member, Mode};
+use crate::snapshot::Snapshot;
+use crate::step::Step;
+use crate::transaction::branches::{read_again, start_again};
+use crate::transaction::context::{Context, Live};
+
+/// A back end that has answered 503 within this time gets no request that another has refused: a
+/// rejected call is not carried from one saturated server to the next. For a request that another
+/// has left unanswered that counts only if it was for overload, and not for one number.
+const SATURATED: Duration = Duration::from_secs(1);
+
+/// Does the same as [`try_next`] because a target has answered 503. That may be about the
+/// callee and not about the target: so a request is carried on once, and then as far as the
+/// budget of its pool has something left.
+pub(crate) fn try_after_refusal(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+) -> bool {
+    let is_first = !std::mem::replace(&mut live.is_refused, true);
+    if is_first {
+        return try_next(step, context, live);
+    }
+    let Some((pool, _)) = live.choice else { return false };
+    if !may_try(step.snapshot, context, live, pool) {
+        return false;
+    }
+    if !step.routing.picker_mut(pool).retries().take() {
+        step.counters().failovers_denied.add(1);
+        return false;
+    }
+    try_next(step, context, live)
+}
+
+/// Returns whether a request may go to a target that it has not gone to.
+fn may_try(snapshot: &Snapshot, context: &Context, live: &Live, pool: u16) -> bool {
+    let settings = snapshot.pool(pool);
+    matches!(settings.choice, Choice::One(_))
+        && context.branches.len() < usize::from(settings.tries_max)
+        && context.server.is_pending()
+        && !live.is_cancelled
+        // Once it rings somewhere it stays there.
+        && context.last.is_none()
+}
+
+/// Sends the request to another back end of its pool, if there is one that may have it and has
+/// headroom for it. Those that had it are abandoned.
+pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> bool {
+    let Some((pool, _)) = live.choice else { return false };
+    if !may_try(step.snapshot, context, live, pool) {
+        return false;
+    }
+    let had = |pool: u16, i: usize| {
+        let member = Some(Member { pool, backend: i as u16 });
+        context.branches.iter().any(|branch| branch.member == member)
+    };
+    let pools = step.snapshot.and_backups(pool).filter(|&pool| stands_in(step.snapshot, pool));
+    let pools: SmallVec<[u16; 4]> = pools.collect();
+    let is_refused = live.is_refused;
+    let demand = Some(demand_of(context.method, live.has_priority));
+    let now = step.now;
+    let other = pools.into_iter().find_map(|pool| {
+        let key = key_in(step, pool, context, live)?;
+        let chosen = select_in(step, pool, key, demand, |i, backend| {
+            let is_saturated = match is_refused {
+                true => backend.has_refused(now, SATURATED),
+                false => backend.was_overloaded(now, SATURATED),
+            };
+            !had(pool, i) && !is_saturated
+        });
+        chosen.ok()
+    });
+    let Some(Selected { member, call: held, .. }) = other else { return false };
+    // A copy of its INVITE does not take the call along.
+    if !step.routing.calls.is_counted_for_another(context.call, context.identity) {
+        move_call(step, context.call, context.identity, member);
+    }
+    let hop = NextHop { choice: live.choice, held, ..toward(step, member, context.call) };
+    let before = context.branches.len();
+    if !start_again(step, context, live, hop) {
+        return false;
+    }
+    for (branch, pending) in context.branches.iter_mut().zip(&mut live.pending).take(before) {
+        pending.is_abandoned = true;
+        pending.failover = None;
+        branch.client = branch.client.hush();
+    }
+    true
+}
+
+/// Returns what the policy of a pool chooses by of the request of a context.
+fn key_in(step: &Step<'_>, pool: u16, context: &Context, live: &Live) -> Option<u64> {
+    let (first, key) = live.choice?;
+    if step.routing.picker(pool).key() == step.routing.picker(first).key() {
+        return Some(key);
+    }
+    let message = Message::parse(&live.request).ok()?;
+    let request = read_again(step.snapshot, &message, context)?;
+    let fingerprint = step.snapshot.keys.call.fingerprint(request.essentials.call_id);
+    Some(choice_key(step.snapshot, step.routing, pool, &request, fingerprint))
+}
+
+/// Returns whether a pool takes a request of which there are transactions, and sends it to one.
+fn stands_in(snapshot: &Snapshot, pool: u16) -> bool {
+    let settings = snapshot.pool(pool);
+    settings.mode != Mode::Stateless && matches!(settings.choice, Choice::One(_))
+}

@@ -1,0 +1,122 @@
+//! What goes one hop only: the ACK to a final response other than 2xx (RFC 3261 §17.1.1.3) and
+//! our CANCEL (§9.1).
+
+use std::io::Write as _;
+
+use tidegate_sip::{HeaderName, Message};
+use tidegate_world::Buffer;
+
+use crate::rewrite::MAX_FORWARDS;
+use crate::snapshot::Snapshot;
+use crate::step::Step;
+use crate::transaction::branches::{branch_of, write_again};
+use crate::transaction::context::{Cancel, Context, Live};
+use crate::transaction::reason::Reason;
+
+/// Keeps what the ACK of a branch has in common with its INVITE.
+pub(crate) fn record_hop(snapshot: &Snapshot, context: &mut Context, index: usize) {
+    let Some(live) = &context.live else { return };
+    context.branches[index].hop = hop_of(snapshot, context, live, index);
+}
+
+/// Request-URI and Route of what a branch has sent.
+fn hop_of(snapshot: &Snapshot, context: &Context, live: &Live, index: usize) -> Option<Box<[u8]>> {
+    let bytes = write_again(snapshot, context, live, index)?;
+    let message = Message::parse(&bytes).ok()?;
+    let mut hop = [message.request_uri()?, b" SIP/2.0\r\n"].concat();
+    // RFC 3261 §17.1.1.3: "If the INVITE request whose response is being acknowledged had
+    // Route header fields, those header fields MUST appear in the ACK." §9.1 likewise.
+    for route in message.fields().filter(|field| field.name == HeaderName::Route) {
+        hop.extend_from_slice(route.line);
+    }
+    Some(hop.into())
+}
+
+/// Acknowledges the final response in `bytes` to a branch of an INVITE.
+pub(crate) fn send_ack(step: &mut Step<'_>, context: &Context, index: usize, bytes: &[u8]) {
+    let Ok(response) = Message::parse_head(bytes) else { return };
+    let Some(hop) = &context.branches[index].hop else { return };
+    // RFC 3261 §17.1.1.3: "The ACK request constructed by the client transaction MUST contain values
+    // for the Call-ID, From, and Request-URI that are equal to the values of those header
+    // fields in the request passed to the transport by the client transaction [...].
+    // The To header field in the ACK MUST equal the To header field in the response being
+    // acknowledged".
+    send_hop(step, context, index, "ACK", hop, &response, b"");
+}
+
+/// Sends the CANCEL of a branch.
+pub(crate) fn send_cancel(step: &mut Step<'_>, context: &Context, live: &Live, index: usize) {
+    let Some(hop) = hop_of(step.snapshot, context, live, index) else { return };
+    let Ok(request) = Message::parse_head(&live.request) else { return };
+    // RFC 3261 §9.1: "The Request-URI, Call-ID, To, the numeric part of CSeq, and From header
+    // fields in the CANCEL request MUST be identical to those in the request being cancelled,
+    // including tags."
+    let says_why = matches!(live.pending[index].cancel, Cancel::Sent { has_reason: true, .. });
+    let reason = live.reason.as_ref().filter(|_| says_why).map(Reason::lines);
+    let reason = reason.unwrap_or_default();
+    send_hop(step, context, index, "CANCEL", &hop, &request, &reason);
+}
+
+/// Sends a request without body on the hop of a branch, with the identity that `model`
+/// has: a response to the branch, or its request. `more` are further header lines.
+fn send_hop(
+    step: &mut Step<'_>,
+    context: &Context,
+    index: usize,
+    method: &str,
+    hop: &[u8],
+    model: &Message<'_>,
+    more: &[u8],
+) {
+    let branch = &context.branches[index];
+    let (egress, target) = (branch.egress, branch.target);
+    let Some(own) = step.snapshot.addresses.listener(egress.into()) else { return };
+    let ingress = step.snapshot.addresses.listener_at(context.back.local) as u8;
+    let text = branch_of(step.snapshot, context, index, ingress);
+    let top = [own.via.as_bytes(), text.as_bytes()];
+    let Some(bytes) = write_hop(step.snapshot, method, hop, top, model, more) else { return };
+    step.output.send_from(step.snapshot, egress, target, bytes);
+}
+
+fn write_hop(
+    snapshot: &Snapshot,
+    method: &str,
+    hop: &[u8],
+    [via, branch]: [&[u8]; 2],
+    model: &Message<'_>,
+    more: &[u8],
+) -> Option<Buffer> {
+    let (uri, routes) = hop.split_at(hop.iter().position(|&b| b == b'\n')? + 1);
+    let number = model.cseq().ok()?.number;
+    let mut out = snapshot.buffers.take();
+    let mut write = |part: &[u8]| out.write_all(part).ok();
+    write(method.as_bytes())?;
+    write(b" ")?;
+    write(uri)?;
+    // RFC 3261 §17.1.1.3: "The ACK MUST contain a single Via header field, and this MUST be
+    // equal to the top Via header field of the original request." §9.1: "A CANCEL constructed
+    // by a client MUST have only a single Via header field value matching the top Via value in
+    // the request being cancelled."
+    write(via)?;
+    write(branch)?;
+    write(b"\r\n")?;
+    write(routes)?;
+    for name in [HeaderName::From, HeaderName::To, HeaderName::CallId] {
+        let field = model.field(name)?;
+        write(name.text().as_bytes())?;
+        write(b": ")?;
+        write(field.value)?;
+        write(b"\r\n")?;
+    }
+    let mut digits = itoa::Buffer::new();
+    write(b"CSeq: ")?;
+    write(digits.format(number).as_bytes())?;
+    write(b" ")?;
+    write(method.as_bytes())?;
+    write(b"\r\n")?;
+    write(more)?;
+    write(b"Max-Forwards: ")?;
+    write(digits.format(MAX_FORWARDS).as_bytes())?;
+    write(b"\r\nContent-Length: 0\r\n\r\n")?;
+    Some(out)
+}

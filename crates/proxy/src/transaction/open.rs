@@ -1,0 +1,100 @@
+//! Opens a response context for a request, and sends the request to its first targets.
+
+use smallvec::SmallVec;
+use tidegate_sip::{Method, reply_target};
+use tidegate_transaction::{Key, Server};
+use tidegate_world::{Flow, Received};
+
+use crate::message::request::Request;
+use crate::rejection::Rejection;
+use crate::rewrite::ForwardPlan;
+use crate::routing::fork::{breadth, fork_groups};
+use crate::routing::loops::loop_hash;
+use crate::routing::next_hop::NextHop;
+use crate::step::Step;
+use crate::transaction::Transactions;
+use crate::transaction::branches::{start, start_group};
+use crate::transaction::context::{Context, Counted, Live};
+use crate::transaction::respond::send_trying;
+use crate::transport::budget::Budget;
+
+/// Forwards a request of which there is no transaction, and keeps one from now on.
+pub(crate) fn open(
+    step: &mut Step<'_>,
+    table: &mut Transactions,
+    received: &Received,
+    request: &Request<'_>,
+    hop: NextHop,
+) -> Result<(), Rejection> {
+    let ingress = step.snapshot.addresses.listener_at(received.flow.local);
+    let plan = hop.forward_plan(step.now, step.snapshot, ingress)?;
+    let breadth = breadth(request)?;
+    let groups = fork_groups(step.now, step.snapshot, &hop, breadth)?;
+
+    let key = Key::new(request.identity, request.method);
+    // RFC 3261 §12.2: a request within a dialog has a To-tag; what has none is new, whoever sent
+    // it, and leaves the reserve alone.
+    if request.essentials.to_tag.is_none() && table.is_full_for_new() {
+        return Err(transactions_full(step));
+    }
+    let share = table.is_scarce().then(|| step.snapshot.share_of(&received.flow));
+    let share = share.flatten();
+    let inserted = table.insert(step.now, key, share);
+    let handle = inserted.map_err(|_| transactions_full(step))?;
+    let target = reply_target(&request.essentials.via, received.flow.remote);
+    let is_invite = request.method == Method::Invite;
+    let mut context = Box::new(Context {
+        server: if is_invite { Server::invite() } else { Server::other() },
+        identity: request.identity,
+        method: request.method,
+        back: Flow { remote: target, ..received.flow },
+        call: hop.call,
+        branches: SmallVec::new(),
+        budget: Budget::default(),
+        toward_backend: plan.toward_backend,
+        last: None,
+        live: None,
+        share,
+        loop_hash: loop_hash(step.snapshot, received, request),
+        counted: Counted::default(),
+    });
+    context.budget.on_request(received.bytes.len(), false);
+    let mut live = Box::new(Live {
+        request: request.message.bytes().into(),
+        plan: ForwardPlan { max_breadth: Some(breadth), ..plan },
+        pending: SmallVec::new(),
+        choice: hop.choice,
+        has_priority: request.has_priority,
+        source: received.flow.remote.ip(),
+        is_refused: false,
+        trying: (!is_invite).then(|| step.now + step.snapshot.timing.until_t2()),
+        groups,
+        best: None,
+        is_cancelled: false,
+        reason: None,
+    });
+    if is_invite {
+        // RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response
+        // unless it knows that the TU will generate a provisional or final response within
+        // 200 ms".
+        send_trying(step, &mut context, request.message);
+    }
+    let started = match live.groups.pop_front() {
+        None => start(step, &mut context, &mut live, request, hop, breadth),
+        Some(group) => start_group(step, &mut context, &mut live, request, &group),
+    };
+    if let Err(rejection) = started {
+        // Nothing has gone on; whoever sent it gets the reason without a transaction.
+        table.discard(handle, share);
+        return Err(rejection);
+    }
+    context.live = Some(live);
+    table.settle(step.now, handle, context);
+    Ok(())
+}
+
+/// Rejects a request for which the table has no room.
+fn transactions_full(step: &Step<'_>) -> Rejection {
+    step.counters().transactions_refused.add(1);
+    Rejection::TRANSACTIONS_FULL
+}

@@ -1,0 +1,256 @@
+//! Responses on their way up: RFC 3261 §16.7 items 5 to 9.
+
+use tidegate_sip::{Message, Method, Passage, Reply, reason, write_reply};
+use tidegate_transaction::Dispatch;
+use tidegate_world::{Buffer, Flow, Transmit};
+
+use crate::amplification::may_send;
+use crate::dialog::{Answer, Evidence, Transaction};
+use crate::message::reply::{server, transaction_tag};
+use crate::output::Cause;
+use crate::rejection::reply_reason::ReplyReason;
+use crate::routing::commit::{count_request, record_place};
+use crate::settings::Member;
+use crate::snapshot::Snapshot;
+use crate::step::Step;
+use crate::transaction::best::Best;
+use crate::transaction::branches::start_next_group;
+use crate::transaction::context::{Branch, Context, Live};
+
+/// Statuses of responses that are sent again, by class: that it is one is all that counts.
+const PROVISIONAL: u16 = 199;
+const FINAL: u16 = 200;
+
+impl Live {
+    /// Another final response that may be the one that is sent.
+    pub(crate) fn consider(&mut self, response: Best) {
+        self.best = Some(Box::new(match self.best.take() {
+            Some(best) => best.or(response),
+            None => response,
+        }));
+    }
+
+    /// Whether a branch may still bring the final response.
+    fn waits(&self, branches: &[Branch]) -> bool {
+        let mut branches = branches.iter().zip(&self.pending);
+        branches.any(|(branch, pending)| branch.client.is_pending() && !pending.is_abandoned)
+    }
+}
+
+/// Returns whether a response of `length` bytes may be sent to the caller; then it counts as sent.
+fn may_respond(step: &Step<'_>, context: &mut Context, status: u16, length: usize) -> bool {
+    let Context { budget, back, .. } = context;
+    may_send(step, budget, back, status, length)
+}
+
+/// Sends the last response once more, if there was one.
+pub(crate) fn send_last(step: &mut Step<'_>, context: &mut Context) {
+    let Some(last) = &context.last else { return };
+    // What is answered has not got a final response by a provisional one.
+    let status = if context.server.is_pending() { PROVISIONAL } else { FINAL };
+    let bytes = step.snapshot.buffers.copy(last);
+    if may_respond(step, context, status, bytes.len()) {
+        step.counters().responses_resent.add(1);
+        step.output.send(Transmit { flow: context.back, bytes });
+    }
+}
+
+/// Passes on a provisional response, and keeps it for repetitions of the request.
+pub(crate) fn pass_provisional(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    status: u16,
+    bytes: Buffer,
+) {
+    let timing = step.snapshot.timing;
+    let (server, dispatch) = context.server.on_sending(step.now, &timing, status);
+    context.server = server;
+    if dispatch == Dispatch::Send {
+        context.last = Some(bytes[..].into());
+        if !may_respond(step, context, status, bytes.len()) {
+            return;
+        }
+        step.counters().responses_forwarded.add(1);
+        step.output.send(Transmit { flow: context.back, bytes });
+    }
+}
+
+/// Passes on a 2xx to an INVITE, whatever has been sent before.
+///
+/// RFC 3261 §16.7 item 5: "After a final response has been sent on the server transaction,
+/// the following responses MUST be forwarded immediately: [...] Any 2xx response to an
+/// INVITE request".
+pub(crate) fn pass_success(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    index: usize,
+    passage: &Passage<'_>,
+    bytes: Buffer,
+) {
+    let timing = step.snapshot.timing;
+    let status = passage.status;
+    let is_first = context.server.is_pending();
+    (context.server, _) = context.server.on_sending(step.now, &timing, status);
+    if is_first {
+        settle_call(step, context, context.branches[index].member);
+        let answer =
+            step.routing.calls.read_answer(&step.snapshot.keys, context.call, passage, true);
+        record_answer(step, context, answer);
+    } else if step.routing.calls.get(context.call).map(|call| call.member)
+        == context.branches[index].member
+    {
+        // Somebody behind it has forked the INVITE, and several have taken it.
+        let answer =
+            step.routing.calls.read_answer(&step.snapshot.keys, context.call, passage, true);
+        record_answer(step, context, Answer { session: None, ..answer });
+    }
+    if !may_respond(step, context, status, bytes.len()) {
+        return;
+    }
+    step.counters().responses_forwarded.add(1);
+    step.output.send(Transmit { flow: context.back, bytes });
+}
+
+/// Sends the final response of a request, but for a 2xx to an INVITE. It has this status, and the
+/// call table is told this `answer`.
+pub(crate) fn pass_final(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    answer: Answer,
+    status: u16,
+    bytes: Buffer,
+) {
+    let timing = step.snapshot.timing;
+    if context.server.is_pending() {
+        record_answer(step, context, answer);
+    }
+    let (server, dispatch) = context.server.on_sending(step.now, &timing, status);
+    context.server = server;
+    if dispatch == Dispatch::Discard {
+        return;
+    }
+    if answer.from_backend {
+        step.counters().responses_forwarded.add(1);
+    }
+    context.last = Some(bytes[..].into());
+    // The first one is owed, whatever it is.
+    context.budget.on_sent(status, bytes.len());
+    step.output.send(Transmit { flow: context.back, bytes });
+}
+
+/// Once no branch is left that could bring something better, the next group of a fork has
+/// its turn, or the best response is sent.
+pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Live) {
+    if !context.server.is_pending() || live.waits(&context.branches) {
+        return;
+    }
+    while let Some(group) = live.groups.pop_front() {
+        if start_next_group(step, context, live, &group) {
+            return;
+        }
+    }
+    match live.best.take().map(|best| *best) {
+        // RFC 3261 §16.7 item 6: "A proxy which receives a 503 (Service Unavailable) response
+        // SHOULD NOT forward it upstream unless it can determine that any subsequent requests
+        // it might proxy will also generate a 503. [...] If the only response that was
+        // received is a 503, the proxy SHOULD generate a 500 response and forward that
+        // upstream."
+        Some(Best { status: 503, .. }) => respond(step, context, live, 500),
+        Some(best) if best.bytes.is_empty() => respond(step, context, live, best.status),
+        Some(best) => {
+            let status = best.status;
+            let bytes = step.snapshot.buffers.copy(&best.into_bytes());
+            pass_final(step, context, Answer::new(status, true), status, bytes);
+        }
+        // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with
+        // Status-Code of 408 to a non-INVITE request. As a consequence, an element that cannot
+        // respond before the transaction expires will not send a final response at all."
+        None if context.method != Method::Invite => {
+            end_unanswered(step, context, 408);
+        }
+        None => respond(step, context, live, 408),
+    }
+}
+
+/// Answers the request ourselves.
+fn respond(step: &mut Step<'_>, context: &mut Context, live: &Live, status: u16) {
+    let message = Message::parse(&live.request).ok();
+    let write =
+        |message| write_own(step.snapshot, &message, &context.back, context.identity, status);
+    match message.and_then(write) {
+        Some(bytes) => {
+            let reason = ReplyReason::usual(status);
+            step.counters().count_reply(status, reason);
+            let member = context.branches.last().and_then(|branch| branch.member);
+            let pool = member.map(|member| member.pool);
+            let (source, request) = (context.back.remote, &live.request);
+            let cause = Cause { reason, text: reason.doc(), pool };
+            let Step { now, snapshot, .. } = *step;
+            step.output.record_rejection(snapshot, now, source, request, status, &cause);
+            // It says nothing of the other end but that it serves nobody now.
+            let answer = Answer::new(status.max(503), false);
+            pass_final(step, context, answer, status, bytes);
+        }
+        // The lines that it would repeat have no room in a datagram.
+        None => end_unanswered(step, context, status),
+    }
+}
+
+/// Ends a request that gets no final response; `status` is what it would have been.
+fn end_unanswered(step: &mut Step<'_>, context: &mut Context, status: u16) {
+    record_answer(step, context, Answer::new(status, false));
+    context.server = context.server.end();
+}
+
+/// A response of our own in the transaction with this identity.
+pub(crate) fn write_own(
+    snapshot: &Snapshot,
+    message: &Message<'_>,
+    back: &Flow,
+    identity: u64,
+    status: u16,
+) -> Option<Buffer> {
+    let tag = transaction_tag(&snapshot.keys, identity);
+    let server = server(&snapshot.name);
+    let reply = Reply {
+        status,
+        reason: reason(status),
+        to_tag: Some(&tag),
+        source: Some(back.remote),
+        headers: server.as_slice(),
+    };
+    let mut bytes = snapshot.buffers.take();
+    write_reply(message, &reply, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The call is its back end's who has answered.
+fn settle_call(step: &mut Step<'_>, context: &Context, member: Option<Member>) {
+    let Some(member) = member else { return };
+    let Some(call) = step.routing.calls.get(context.call) else { return };
+    if call.member != member {
+        let Context { identity, method, .. } = *context;
+        step.routing.calls.move_to(context.call, identity, member);
+        record_place(step, context.call, member);
+        let (transaction, evidence) = (Transaction { identity, method }, Evidence::default());
+        count_request(step, context.call, member, transaction, evidence, None);
+    }
+}
+
+/// Tells the call table of a response.
+pub(crate) fn record_answer(step: &mut Step<'_>, context: &Context, answer: Answer) {
+    let Context { identity, method, call, .. } = *context;
+    step.routing.calls.on_response(step.now, call, Transaction { identity, method }, answer);
+}
+
+/// Tells the caller that his INVITE has come.
+pub(crate) fn send_trying(step: &mut Step<'_>, context: &mut Context, message: &Message<'_>) {
+    let mut bytes = step.snapshot.buffers.take();
+    let reply = Reply { source: Some(context.back.remote), ..Reply::new(100) };
+    if write_reply(message, &reply, &mut bytes).is_ok()
+        && may_respond(step, context, 100, bytes.len())
+    {
+        step.counters().count_reply(100, ReplyReason::None);
+        step.output.send(Transmit { flow: context.back, bytes });
+    }
+}

@@ -1,0 +1,191 @@
+//! The contexts of a shard, how many there are, and how much memory they take.
+
+use tidegate_transaction::{Full, Handle, Key, Table, Timing};
+use tidegate_world::Timestamp;
+
+use crate::shares::{Amount, Bucket, Shares, for_new_work, is_scarce};
+use crate::transaction::context::{Context, Counted};
+
+/// A shard's response contexts, bounded.
+pub(crate) struct Transactions {
+    table: Table<Box<Context>>,
+    pub(crate) timing: Timing,
+    clients: usize,
+    servers: usize,
+    unfinished: usize,
+    /// Of the messages that contexts hold, and of themselves.
+    bytes: usize,
+    length_max: usize,
+    bytes_max: usize,
+    shares: Shares,
+}
+
+impl Transactions {
+    /// A table of up to `length_max` contexts that take up to `bytes_max`. Peers choose how long
+    /// messages are: by their number alone contexts could take 64 KiB each and more.
+    pub(crate) fn new(length_max: usize, bytes_max: usize, timing: Timing) -> Self {
+        Self {
+            table: Table::new(length_max),
+            timing,
+            clients: 0,
+            servers: 0,
+            unfinished: 0,
+            bytes: 0,
+            length_max,
+            bytes_max,
+            shares: Shares::default(),
+        }
+    }
+
+    /// Client transactions that live.
+    pub(crate) fn clients(&self) -> usize {
+        self.clients
+    }
+
+    /// Server transactions that live.
+    pub(crate) fn servers(&self) -> usize {
+        self.servers
+    }
+
+    /// Requests without a final response, or whose final response waits for its ACK.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    /// Bytes that contexts take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes that they may take.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Returns whether there is no room for anything.
+    pub(crate) fn is_full(&self) -> bool {
+        self.table.is_full() || self.bytes >= self.bytes_max
+    }
+
+    /// Returns whether there is no room for new work: the last eighth is kept for calls in
+    /// progress.
+    pub(crate) fn is_full_for_new(&self) -> bool {
+        let free = self.free_for_new();
+        free.entries == 0 || free.bytes == 0
+    }
+
+    /// Returns whether so little is free that sources have shares.
+    #[inline]
+    pub(crate) fn is_scarce(&self) -> bool {
+        is_scarce(self.table.len(), self.length_max) || is_scarce(self.bytes, self.bytes_max)
+    }
+
+    /// Returns whether a source has its share of what there is for new work.
+    pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
+        self.shares.is_exhausted(bucket, self.free_for_new())
+    }
+
+    fn free_for_new(&self) -> Amount {
+        Amount {
+            entries: for_new_work(self.length_max).saturating_sub(self.table.len()),
+            bytes: for_new_work(self.bytes_max).saturating_sub(self.bytes),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, key: Key) -> Option<Handle> {
+        self.table.find(key)
+    }
+
+    /// The context of the request that a CANCEL of this identity is for.
+    ///
+    /// RFC 3261 §9.2: "assuming that the request method is anything but CANCEL or ACK". If one
+    /// branch was used for several, it is for the INVITE.
+    pub(crate) fn find_cancelled(&self, identity: u64) -> Option<Handle> {
+        let any = || self.table.find_where(identity, |_| true);
+        self.find(Key::cancelled(identity)).or_else(any)
+    }
+
+    /// A new context of a request that has just come, of the share of a source if shares are
+    /// counted.
+    pub(crate) fn insert(
+        &mut self,
+        now: Timestamp,
+        key: Key,
+        share: Option<Bucket>,
+    ) -> Result<Handle, Full> {
+        if self.is_full() {
+            return Err(Full);
+        }
+        let handle = self.table.reserve(key, now + self.timing.t1)?;
+        if let Some(bucket) = share {
+            self.shares.add_entry(bucket);
+        }
+        Ok(handle)
+    }
+
+    /// Every context.
+    pub(crate) fn contexts(&self) -> impl Iterator<Item = &Context> {
+        self.table.values().map(|context| &**context)
+    }
+
+    pub(crate) fn get(&self, handle: Handle) -> Option<&Context> {
+        self.table.get(handle).map(|context| &**context)
+    }
+
+    pub(crate) fn get_mut(&mut self, handle: Handle) -> Option<&mut Context> {
+        self.table.get_mut(handle).map(|context| &mut **context)
+    }
+
+    /// Takes a context to work on; it must be [settled](Self::settle) afterwards.
+    pub(crate) fn lend(&mut self, handle: Handle) -> Option<Box<Context>> {
+        self.table.lend(handle)
+    }
+
+    /// Puts a context back after something has happened to it, or forgets it if it is over.
+    pub(crate) fn settle(&mut self, now: Timestamp, handle: Handle, mut context: Box<Context>) {
+        context.shed();
+        let is_over = context.is_over();
+        let counted = if is_over { Counted::default() } else { context.count() };
+        let before = std::mem::replace(&mut context.counted, counted);
+        self.clients = self.clients + usize::from(counted.clients) - usize::from(before.clients);
+        self.servers = self.servers + usize::from(counted.server) - usize::from(before.server);
+        self.unfinished += usize::from(counted.unfinished);
+        self.unfinished -= usize::from(before.unfinished);
+        self.bytes = self.bytes + counted.bytes as usize - before.bytes as usize;
+        if let Some(bucket) = context.share {
+            self.shares.resize_entry(bucket, before.bytes as usize, counted.bytes as usize);
+        }
+        if is_over {
+            if let Some(bucket) = context.share {
+                self.shares.remove_entry(bucket, 0);
+            }
+            self.table.remove(handle);
+            return;
+        }
+        // Never armed further than an ended one stays: so a deadline that comes nearer seldom
+        // needs a second timer.
+        let horizon = now + self.timing.patience();
+        let deadline = context.deadline().map_or(horizon, |deadline| deadline.min(horizon));
+        self.table.restore(handle, context);
+        self.table.arm(handle, deadline);
+    }
+
+    /// Forgets a context that has come to nothing.
+    pub(crate) fn discard(&mut self, handle: Handle, share: Option<Bucket>) {
+        if let Some(bucket) = share {
+            self.shares.remove_entry(bucket, 0);
+        }
+        self.table.remove(handle);
+    }
+
+    /// When [`next_due`](Self::next_due) next yields one.
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.table.poll_timeout()
+    }
+
+    /// A context that has something due; it must be lent and settled.
+    pub(crate) fn next_due(&mut self, now: Timestamp) -> Option<Handle> {
+        self.table.next_due(now)
+    }
+}

@@ -1,0 +1,89 @@
+//! What the targets of a request teach about their health.
+
+use std::mem;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_balance::Parties;
+use tidegate_sip::Message;
+use tidegate_world::Timestamp;
+
+use super::branches::read_again;
+use super::context::{Branch, Context, Live, Pending};
+use crate::backends::health::{cap_exclusions, parties};
+use crate::network::canonical;
+use crate::settings::Member;
+use crate::snapshot::Snapshot;
+use crate::step::Step;
+
+/// Returns whether the target of a branch has sent a response that came from `remote`. Another
+/// party that has seen our Via, such as the phone behind it, may answer as well: that says
+/// nothing of it.
+pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr) -> bool {
+    branch.target == canonical(remote)
+        || branch.member.is_some() && branch.member == snapshot.addresses.member(remote)
+}
+
+/// Records that the target of a branch has rejected its request for overload, by the 503 in
+/// `answer`.
+pub(super) fn record_refused(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    branch: &Branch,
+    pending: &mut Pending,
+    parties: Option<Parties>,
+    answer: &[u8],
+) {
+    let Some(member) = target_of(snapshot, branch) else { return };
+    let max = snapshot.pool(member.pool).health.retry_after_max;
+    // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the
+    // duration specified in the Retry-After header field, if present." The server that asks for
+    // it may be any behind this one, such as the phone of one callee: so it is honoured once
+    // several callers are refused for several callees.
+    let asked = || Message::parse(answer).ok()?.retry_after().ok()?;
+    let wait = if max.is_zero() { None } else { asked() };
+    let wait = wait.map(|seconds| Duration::from_secs(seconds.into()).min(max));
+    let backend = snapshot.backend(member);
+    let sources = snapshot.pool(member.pool).pool.watch(now);
+    let teaches = backend.on_refused(now, parties, sources, wait);
+    cap_exclusions(now, snapshot, member);
+    if mem::take(&mut pending.may_teach) {
+        backend.on_not_taken(pending.since, teaches);
+    }
+}
+
+/// Records that the target of a branch has been silent since that was sent. That is so at the end of
+/// `failover_after_ms`, and again at Timer B, if there was nobody else; but it teaches once.
+pub(super) fn record_silent(
+    step: &mut Step<'_>,
+    branch: &Branch,
+    pending: &mut Pending,
+    parties: Option<Parties>,
+) {
+    let Step { now, snapshot, .. } = *step;
+    let Some(member) = target_of(snapshot, branch) else { return };
+    let (backend, since) = (snapshot.backend(member), pending.since);
+    let silences = backend.on_silent(now, since);
+    if silences == 0 {
+        return;
+    }
+    if mem::take(&mut pending.may_teach) {
+        let sources = snapshot.pool(member.pool).pool.watch(now);
+        let is_proved = backend.on_unserved(now, parties, sources);
+        backend.on_not_taken(since, is_proved);
+    }
+    if silences >= snapshot.pool(member.pool).health.error_limit {
+        step.output.suspect(member, since);
+    }
+}
+
+/// Returns the parties of a request that is held.
+pub(super) fn parties_of(snapshot: &Snapshot, context: &Context, live: &Live) -> Option<Parties> {
+    let message = Message::parse(&live.request).ok()?;
+    Some(parties(snapshot, live.source, &read_again(snapshot, &message, context)?))
+}
+
+/// Returns the back end that a branch goes to. A request that comes from one goes elsewhere.
+fn target_of(snapshot: &Snapshot, branch: &Branch) -> Option<Member> {
+    branch.member.filter(|&member| snapshot.backend(member).address() == Some(branch.target))
+}

@@ -1,0 +1,186 @@
+//! What happens to a context as time passes: RFC 3261 §16.8, §16.9, §17.
+
+use tidegate_sip::{Message, Method};
+use tidegate_transaction::{Client, Firing};
+use tidegate_world::Flow;
+
+use crate::amplification::may_repeat;
+use crate::step::Step;
+use crate::transaction::Transactions;
+use crate::transaction::best::Best;
+use crate::transaction::branches::write_again;
+use crate::transaction::cancel::cancel_branch;
+use crate::transaction::context::{Cancel, Context, Live};
+use crate::transaction::failover::try_next;
+use crate::transaction::hop_by_hop::send_cancel;
+use crate::transaction::respond::{conclude, send_last, send_trying};
+use crate::transaction::teach::{parties_of, record_silent};
+
+/// Contexts handled by one call, so that many that are due together do not hold up the packets
+/// that wait.
+const DUE_MAX: usize = 256;
+
+/// Packets that wait to be sent while one call goes on.
+const TRANSMITS_MAX: usize = 256;
+
+/// Fires expired timers of transactions.
+pub(crate) fn fire_expired(step: &mut Step<'_>, table: &mut Transactions) {
+    for _ in 0..DUE_MAX {
+        if step.output.waiting() >= TRANSMITS_MAX {
+            return;
+        }
+        let Some(handle) = table.next_due(step.now) else { return };
+        let Some(mut context) = table.lend(handle) else { continue };
+        server_due(step, &mut context);
+        match context.live.take() {
+            Some(mut live) => {
+                trying_due(step, &mut context, &mut live);
+                for index in 0..context.branches.len() {
+                    branch_due(step, &mut context, &mut live, index);
+                }
+                conclude(step, &mut context, &mut live);
+                context.live = Some(live);
+            }
+            None => {
+                let timing = step.snapshot.timing;
+                for branch in &mut context.branches {
+                    // It only absorbs; there is nothing to be sent again.
+                    (branch.client, _) = branch.client.on_timer(step.now, &timing);
+                }
+            }
+        }
+        table.settle(step.now, handle, context);
+    }
+}
+
+fn server_due(step: &mut Step<'_>, context: &mut Context) {
+    let timing = step.snapshot.timing;
+    let (server, firing) = context.server.on_timer(step.now, &timing);
+    context.server = server;
+    match firing {
+        Firing::Resend => send_last(step, context),
+        Firing::TimedOut => step.counters().timeouts.add(1),
+        Firing::Silent => {}
+    }
+}
+
+/// RFC 4320 §4.1: "Without regard to transport, an SIP element MUST respond to a non-INVITE
+/// request with a Status-Code of 100 if it has not otherwise responded after the amount of
+/// time it takes a client transaction's Timer E to be reset to T2."
+fn trying_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live) {
+    let is_due = live.trying.take_if(|due| *due <= step.now).is_some();
+    if !is_due || !context.server.is_pending() {
+        return;
+    }
+    let timing = step.snapshot.timing;
+    (context.server, _) = context.server.on_sending(step.now, &timing, 100);
+    if let Ok(message) = Message::parse(&live.request) {
+        send_trying(step, context, &message);
+    }
+}
+
+fn branch_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
+    let timing = step.snapshot.timing;
+    let branch = &mut context.branches[index];
+    let target = branch.target;
+    let (client, firing) = branch.client.on_timer(step.now, &timing);
+    branch.client = client;
+    match firing {
+        Firing::Silent => {}
+        Firing::Resend
+            if live.pending[index].is_unreachable
+                || step.peers.is_unreachable(target, live.pending[index].since) =>
+        {
+            branch_unreachable(step, context, live, index);
+        }
+        Firing::Resend => resend(step, context, live, index),
+        Firing::TimedOut => branch_timed_out(step, context, live, index),
+    }
+    cancel_due(step, context, live, index);
+    if context.branches[index].client.is_pending() {
+        limits_due(step, context, live, index);
+    }
+}
+
+fn resend(step: &mut Step<'_>, context: &Context, live: &Live, index: usize) {
+    let branch = &context.branches[index];
+    let (egress, target, since) = (branch.egress, branch.target, live.pending[index].since);
+    if !context.toward_backend
+        && let Some(own) = step.snapshot.addresses.listener(egress.into())
+        && !may_repeat(step, since, context.call, &Flow::udp(own.local, target))
+    {
+        return;
+    }
+    let Some(bytes) = write_again(step.snapshot, context, live, index) else { return };
+    step.counters().requests_resent.add(1);
+    step.output.send_from(step.snapshot, egress, target, bytes);
+}
+
+/// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to
+/// forward a request (see Section 18.4), the proxy MUST behave as if the forwarded request
+/// received a 503 (Service Unavailable) response."
+fn branch_unreachable(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
+    if try_next(step, context, live) {
+        return;
+    }
+    let client = &mut context.branches[index].client;
+    *client = client.end();
+    live.consider(Best::own(503));
+}
+
+/// RFC 3261 §16.8, and the time-outs of the client transaction itself.
+fn branch_timed_out(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
+    if live.pending[index].is_abandoned {
+        return;
+    }
+    step.counters().timeouts.add(1);
+    let parties = parties_of(step.snapshot, context, live);
+    record_silent(step, &context.branches[index], &mut live.pending[index], parties);
+    if !try_next(step, context, live) && context.method == Method::Invite {
+        live.consider(Best::own(408));
+    }
+}
+
+fn cancel_due(step: &mut Step<'_>, context: &Context, live: &mut Live, index: usize) {
+    let timing = step.snapshot.timing;
+    let Cancel::Sent { client, until, has_reason } = live.pending[index].cancel else { return };
+    let (client, firing) = client.on_timer(step.now, &timing);
+    live.pending[index].cancel = Cancel::Sent { client, until, has_reason };
+    if firing == Firing::Resend {
+        step.counters().requests_resent.add(1);
+        send_cancel(step, context, live, index);
+    }
+}
+
+/// What limits a branch beyond its client transaction.
+fn limits_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
+    let client: Client = context.branches[index].client;
+    let pending = &mut live.pending[index];
+    if pending.failover.take_if(|due| *due <= step.now).is_some() && client.is_unanswered() {
+        let parties = parties_of(step.snapshot, context, live);
+        record_silent(step, &context.branches[index], &mut live.pending[index], parties);
+        try_next(step, context, live);
+    }
+    let pending = &mut live.pending[index];
+    if pending.timer_c.take_if(|due| *due <= step.now).is_some() {
+        // RFC 3261 §16.8: "If the client transaction has received a provisional response, the
+        // proxy MUST generate a CANCEL request matching that transaction. If the client
+        // transaction has not received a provisional response, the proxy MUST behave as if
+        // the transaction received a 408 (Request Timeout) response."
+        let was_abandoned = std::mem::replace(&mut pending.is_abandoned, true);
+        step.counters().timeouts.add(1);
+        cancel_branch(step, context, live, index);
+        if !was_abandoned {
+            live.consider(Best::own(408));
+        }
+    }
+    let pending = &live.pending[index];
+    if pending.cancel.until().is_some_and(|until| until <= step.now) {
+        let is_abandoned = pending.is_abandoned;
+        let client = &mut context.branches[index].client;
+        *client = client.end();
+        if !is_abandoned {
+            live.consider(Best::own(487));
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Who sent a message, and which addresses are ours.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use hashbrown::HashMap;
+use ipnet::IpNet;
+use tidegate_balance::{Duty, Named};
+use tidegate_sip::{Host, Uri};
+use tidegate_world::Flow;
+
+use crate::message::request_uri::PORT;
+use crate::network::canonical;
+use crate::settings::{EgressRoute, Listener, Member, PoolSettings, Settings};
+
+/// Addresses of removed back ends that are remembered.
+const REMOVED_MAX: usize = 4096;
+
+/// What a source may do follows from what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A back end: may reach Route sets and other addresses.
+    Member(Member),
+    /// Configured as trusted: likewise.
+    Trusted,
+    /// Anybody else: reaches pools only.
+    Stranger,
+}
+
+/// The addresses a proxy knows.
+pub(crate) struct Addresses {
+    listeners: Vec<Own>,
+    members: HashMap<SocketAddr, Member>,
+    /// Networks from which back ends send, beside their addresses.
+    networks: Vec<(IpNet, Member)>,
+    /// The longest prefix first.
+    routes: Vec<EgressRoute>,
+    /// Addresses of back ends that were removed from the configuration, the latest last.
+    removed: VecDeque<SocketAddr>,
+    /// By pool, the listener from which requests go there, where one is configured.
+    pool_listeners: Vec<Option<usize>>,
+}
+
+/// A listener, with what is compared and written at each message made ready.
+pub(crate) struct Own {
+    pub(crate) local: SocketAddr,
+    pub(crate) advertised: Box<str>,
+    /// `Via: SIP/2.0/UDP host:port;rport;branch=`
+    pub(crate) via: Box<str>,
+    host: Box<str>,
+    port: u16,
+    ip: Option<IpAddr>,
+    listener: Listener,
+}
+
+impl Own {
+    fn new(listener: &Listener) -> Self {
+        let advertised = listener.advertised.as_str();
+        let (host, port) = match advertised.parse::<SocketAddr>() {
+            Ok(address) => (address.ip().to_string(), address.port()),
+            Err(_) => match advertised.rsplit_once(':') {
+                Some((host, port)) => (host.to_owned(), port.parse().unwrap_or(PORT)),
+                None => (advertised.to_owned(), PORT),
+            },
+        };
+        Self {
+            local: listener.local,
+            // RFC 3581 §3: a client that wants the response at its source port puts
+            // an rport into its Via; behind address translation we do.
+            via: format!("Via: SIP/2.0/UDP {advertised};rport;branch=").into(),
+            ip: host.parse().ok(),
+            advertised: advertised.into(),
+            host: host.into(),
+            port,
+            listener: listener.clone(),
+        }
+    }
+
+    fn is_host(&self, uri: &Uri<'_>) -> bool {
+        let Some(host) = uri.host else { return false };
+        match host.ip() {
+            Some(ip) => self.is_ip(ip),
+            None => is_host(&host, &self.host),
+        }
+    }
+
+    fn is_ip(&self, ip: IpAddr) -> bool {
+        self.ip == Some(ip) || self.local.ip() == ip
+    }
+
+    /// Whether other instances have the address too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.listener.shared
+    }
+
+    /// Whether a packet may leave from here for `target`: what is bound to a loopback
+    /// address reaches this machine only.
+    fn reaches(&self, target: SocketAddr) -> bool {
+        let own = self.local.ip();
+        own.is_ipv4() == target.is_ipv4() && (!own.is_loopback() || target.ip().is_loopback())
+    }
+
+    fn is_port(&self, port: u16) -> bool {
+        port == self.port || port == self.local.port()
+    }
+}
+
+impl Addresses {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let mut addresses = Self {
+            listeners: settings.listeners.iter().map(Own::new).collect(),
+            members: HashMap::new(),
+            networks: Vec::new(),
+            routes: settings.egress_routes.clone(),
+            pool_listeners: Vec::new(),
+            removed: settings.removed.iter().copied().take(REMOVED_MAX).collect(),
+        };
+        addresses.locate(&settings.pools);
+        addresses
+    }
+
+    /// Learns who is where in these pools. Where two are found at one address it is the first. Who
+    /// is there comes before who was, and who is configured comes before who is no more: that one
+    /// is known if it still holds something.
+    pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
+        let before = std::mem::take(&mut self.members);
+        self.networks.clear();
+        for (pool, settings) in (0..).zip(pools) {
+            for (backend, networks) in (0..).zip(&settings.sources) {
+                let member = Member { pool, backend };
+                self.networks.extend(networks.iter().map(|net| (*net, member)));
+            }
+        }
+        self.pool_listeners = pools.iter().map(|pool| pool.listener).collect();
+        let members = || {
+            pools.iter().enumerate().flat_map(|(p, pool)| {
+                let backends = pool.pool.backends().iter().enumerate();
+                backends.map(move |(b, backend)| {
+                    (Member { pool: p as u16, backend: b as u16 }, backend)
+                })
+            })
+        };
+        let of = |is_removed: bool| {
+            let all = members().filter(move |(_, b)| (b.duty() == Duty::Removed) == is_removed);
+            all.filter(move |(_, b)| !is_removed || !b.is_idle())
+        };
+        for (member, backend) in of(false).chain(of(true)) {
+            if let Some(address) = backend.address() {
+                self.members.entry(canonical(address)).or_insert(member);
+            }
+        }
+        for (member, backend) in of(false).chain(of(true)) {
+            let addresses = backend.named().map(Named::addresses).unwrap_or_default();
+            for address in addresses.into_iter().skip(1) {
+                self.members.entry(canonical(address)).or_insert(member);
+            }
+        }
+        self.remember_removed(before);
+    }
+
+    /// Remembers the addresses where a back end was before, and none is now.
+    fn remember_removed(&mut self, before: HashMap<SocketAddr, Member>) {
+        let mut gone: Vec<_> =
+            before.into_keys().filter(|address| !self.members.contains_key(address)).collect();
+        gone.sort_unstable();
+        self.removed.retain(|address| !gone.contains(address));
+        self.removed.extend(gone);
+        let excess = self.removed.len().saturating_sub(REMOVED_MAX);
+        self.removed.drain(..excess);
+    }
+
+    /// Returns whether a back end was at `address` that is configured no more. Its dialogs go on.
+    pub(crate) fn was_removed(&self, address: SocketAddr) -> bool {
+        self.removed.contains(&canonical(address))
+    }
+
+    /// Whether a back end may be at an address that somebody else has named.
+    pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
+        let ip = address.ip();
+        let is_group = ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let is_own = |l: &Own| {
+            let here = l.is_ip(ip) || l.local.ip().is_unspecified() && ip.is_loopback();
+            here && l.is_port(address.port())
+        };
+        !ip.is_unspecified()
+            && !is_group
+            && !self.listeners.iter().any(is_own)
+            && self.egress(0, None, address).is_some()
+    }
+
+    /// The back end at `address`.
+    pub(crate) fn member(&self, address: SocketAddr) -> Option<Member> {
+        self.members.get(&canonical(address)).copied()
+    }
+
+    /// Who is at the other end of `flow`.
+    pub(crate) fn origin(&self, flow: &Flow) -> Origin {
+        if let Some(member) = self.member(flow.remote) {
+            return Origin::Member(member);
+        }
+        let ip = canonical(flow.remote).ip();
+        if let Some((_, member)) = self.networks.iter().find(|(net, _)| net.contains(&ip)) {
+            return Origin::Member(*member);
+        }
+        let listener = &self.listeners[self.listener_at(flow.local)].listener;
+        if listener.trust.iter().any(|net| net.contains(&ip)) {
+            Origin::Trusted
+        } else {
+            Origin::Stranger
+        }
+    }
+
+    /// Returns whether the peer of `flow` is trusted with identities, RFC 3325 §1: back ends, and
+    /// sources that the listener trusts.
+    pub(crate) fn believes(&self, flow: &Flow) -> bool {
+        if self.origin(flow) != Origin::Stranger {
+            return true;
+        }
+        let ip = canonical(flow.remote).ip();
+        let listener = &self.listeners[self.listener_at(flow.local)].listener;
+        listener.trust_identity.iter().any(|net| net.contains(&ip))
+    }
+
+    /// Returns whether `sent_by` is what our Vias have.
+    pub(crate) fn is_own_sent_by(&self, sent_by: &[u8]) -> bool {
+        self.listeners.iter().any(|l| l.advertised.as_bytes() == sent_by)
+            || self.is_own_sent_by_other(sent_by)
+    }
+
+    /// The same, where it is not written as we write it.
+    fn is_own_sent_by_other(&self, sent_by: &[u8]) -> bool {
+        let Some((host, port)) = Host::parse_with_port(sent_by) else { return false };
+        let is_host = |l: &Own| match l.ip {
+            Some(ip) => host.ip() == Some(ip),
+            None => is_host(&host, &l.host),
+        };
+        self.listeners.iter().any(|l| is_host(l) && port.unwrap_or(PORT) == l.port)
+    }
+
+    /// Returns whether the `maddr` of the Request-URI of a packet to `local` names us, with the
+    /// port at which it came.
+    ///
+    /// RFC 3261 §16.4: "If the Request-URI has a maddr parameter with a value the proxy is
+    /// responsible for, and the request was received using the port and transport indicated
+    /// (explicitly or by default) in the Request-URI".
+    pub(crate) fn is_own_maddr(&self, uri: &Uri<'_>, local: SocketAddr) -> bool {
+        let Some(host) = uri.maddr().and_then(Host::parse) else { return false };
+        if uri.transport().is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
+            return false;
+        }
+        let at = &self.listeners[self.listener_at(local)];
+        let is_here = match host.ip() {
+            Some(ip) => ip == local.ip() || self.listeners.iter().any(|l| l.is_ip(ip)),
+            None => self.listeners.iter().any(|l| is_host(&host, &l.host)),
+        };
+        let port = uri.port.unwrap_or(PORT);
+        is_here && (at.is_port(port) || port == local.port())
+    }
+
+    /// The index of the listener where a packet to `local` arrived: the one bound to
+    /// that address, or to every address with that port.
+    pub(crate) fn listener_at(&self, local: SocketAddr) -> usize {
+        let covers = |l: &Own| {
+            l.local.ip().is_unspecified()
+                && l.local.port() == local.port()
+                && l.local.is_ipv4() == local.is_ipv4()
+        };
+        let exact = self.listeners.iter().position(|l| l.local == local);
+        exact.or_else(|| self.listeners.iter().position(covers)).unwrap_or(0)
+    }
+
+    /// The listener at `index`.
+    pub(crate) fn listener(&self, index: usize) -> Option<&Own> {
+        self.listeners.get(index)
+    }
+
+    /// Selects the listener from which a request that came in at `ingress` leaves for `target`.
+    ///
+    /// The pool of a back end may name it. Else it is `recorded`, the one that the dialog's own
+    /// Record-Route names; else the one whose address the kernel would use as source (a socket that
+    /// is bound to another address may not reach the target at all); else `ingress`. Of several
+    /// instances with one address, the answers of a back end must find the one that asked, so a
+    /// listener that no other instance has comes first.
+    pub(crate) fn egress(
+        &self,
+        ingress: usize,
+        recorded: Option<u8>,
+        target: SocketAddr,
+    ) -> Option<usize> {
+        let reaches = |&i: &usize| self.listeners.get(i).is_some_and(|own| own.reaches(target));
+        if let [only] = &*self.listeners {
+            return only.reaches(target).then_some(0);
+        }
+        let member = self.member(target);
+        let configured =
+            member.and_then(|member| *self.pool_listeners.get(usize::from(member.pool))?);
+        if let Some(configured) = configured.filter(reaches) {
+            return Some(configured);
+        }
+        let recorded = recorded.map(usize::from);
+        let wanted = [recorded, self.routed(ingress, target), Some(ingress)];
+        let mut ranked =
+            wanted.into_iter().flatten().chain(0..self.listeners.len()).filter(reaches);
+        if member.is_some() && self.listeners[ingress].is_shared() {
+            let own = ranked.clone().find(|&i| !self.listeners[i].is_shared());
+            return own.or_else(|| ranked.next());
+        }
+        ranked.next()
+    }
+
+    /// The listener at the address that the kernel uses as source toward `target`: `ingress` if it
+    /// is one of those.
+    fn routed(&self, ingress: usize, target: SocketAddr) -> Option<usize> {
+        let target = canonical(target).ip();
+        // Routes of other machines do not lead to this one.
+        if target.is_loopback() || self.listeners[ingress].local.ip().is_unspecified() {
+            return None;
+        }
+        let route = self.routes.iter().find(|route| route.to.contains(&target))?;
+        let at = |i: usize| self.listeners.get(i).map(|own| own.local.ip());
+        if at(route.listener) == at(ingress) { Some(ingress) } else { Some(route.listener) }
+    }
+
+    /// The index of the listener that `uri`, a Route of our own, names.
+    pub(crate) fn named(&self, uri: &Uri<'_>) -> Option<u8> {
+        let port = uri.port.unwrap_or(PORT);
+        let index = self.listeners.iter().position(|own| own.is_host(uri) && own.is_port(port))?;
+        u8::try_from(index).ok()
+    }
+
+    /// Whether `uri`, a Route of a packet to `local`, names us: our own Record-Route, or
+    /// what the client has for its outbound proxy.
+    pub(crate) fn is_own_route(&self, uri: &Uri<'_>, local: SocketAddr) -> bool {
+        let port = uri.port.unwrap_or(PORT);
+        self.is_own(uri, local, |l| l.is_port(port))
+    }
+
+    /// Whether the Request-URI of a packet to `local` is addressed to us. One without
+    /// port means whoever is responsible for that host, and the request has come here.
+    pub(crate) fn is_own_target(&self, uri: &Uri<'_>, local: SocketAddr) -> bool {
+        // RFC 3261 §16.4: an maddr must be one that we are responsible for.
+        let elsewhere = |at: SocketAddr| {
+            at.ip() != local.ip() && self.listeners.iter().all(|l| !l.is_ip(at.ip()))
+        };
+        if uri.maddr().is_some() && address_of(uri).is_none_or(elsewhere) {
+            return false;
+        }
+        self.is_own(uri, local, |l| uri.port.is_none_or(|port| l.is_port(port)))
+    }
+
+    /// Whether `uri` has a host of ours and a port that suits it. Where a listener is
+    /// bound to every address, the one that the packet came to is ours too.
+    fn is_own(&self, uri: &Uri<'_>, local: SocketAddr, suits: impl Fn(&Own) -> bool) -> bool {
+        let arrived = uri.host.and_then(|host| host.ip()) == Some(local.ip());
+        self.listeners.iter().any(|l| l.is_host(uri) && suits(l))
+            || arrived && suits(&self.listeners[self.listener_at(local)])
+    }
+
+    /// Whether `target` is one of our own sockets, or where the packet to `local` came.
+    pub(crate) fn is_own_socket(&self, target: SocketAddr, local: SocketAddr) -> bool {
+        let arrived = |l: &Own| l.local.ip().is_unspecified() && local.ip() == target.ip();
+        let own = |l: &Own| l.is_port(target.port()) && (l.is_ip(target.ip()) || arrived(l));
+        target == local || self.listeners.iter().any(own)
+    }
+}
+
+/// The address a URI names, if it names one by number, to be reached over UDP.
+pub(crate) fn address_of(uri: &Uri<'_>) -> Option<SocketAddr> {
+    if uri.transport().is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
+        return None;
+    }
+    // RFC 3261 §19.1.1: "The maddr parameter indicates the server address to be
+    // contacted for this user, overriding any address derived from the host field."
+    let ip = match uri.maddr() {
+        Some(maddr) => Host::parse(maddr)?.ip()?,
+        None => uri.host?.ip()?,
+    };
+    Some(SocketAddr::new(ip, uri.port.unwrap_or(PORT)))
+}
+
+/// Whether `host` is the one configured as `name`.
+pub(crate) fn is_host(host: &Host<'_>, name: &str) -> bool {
+    Host::parse(name.as_bytes()).is_some_and(|named| named.eq_ignore_case(host))
+}

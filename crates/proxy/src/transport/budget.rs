@@ -1,0 +1,80 @@
+//! The bytes that a transaction, or a call without one, has received and sent back.
+
+/// Times that a final response is sent in any case.
+const FINALS: u8 = 2;
+
+/// The bytes of a transaction, or of a call that is served without one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Budget {
+    received: u32,
+    sent: u32,
+    /// Kinds of provisional responses that were sent.
+    kinds: u8,
+    finals: u8,
+}
+
+impl Budget {
+    /// A request has come, or has come again.
+    pub(crate) fn on_request(&mut self, length: usize, is_repeated: bool) {
+        self.received = self.received.saturating_add(length as u32);
+        if !is_repeated {
+            (self.kinds, self.finals) = (0, 0);
+        }
+    }
+
+    /// A response with this status is sent.
+    pub(crate) fn on_sent(&mut self, status: u16, length: usize) {
+        self.sent = self.sent.saturating_add(length as u32);
+        match status {
+            ..200 => self.kinds |= kind_of(status),
+            _ => self.finals = self.finals.saturating_add(1),
+        }
+    }
+
+    /// Returns whether a response may be sent to an address that is not verified. `ratio` is how
+    /// many times the bytes received.
+    pub(crate) fn covers(&self, status: u16, length: usize, ratio: u32) -> bool {
+        let is_owed = match status {
+            ..200 => self.kinds & kind_of(status) == 0,
+            _ => self.finals < FINALS,
+        };
+        is_owed || self.sent as usize + length <= self.received as usize * ratio as usize
+    }
+}
+
+/// The bit of a kind of provisional responses.
+fn kind_of(status: u16) -> u8 {
+    match status {
+        100 => 1,
+        180 => 2,
+        181 => 4,
+        182 => 8,
+        183 => 16,
+        _ => 32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_owed_is_sent_and_the_rest_within_the_ratio() {
+        let mut budget = Budget::default();
+        budget.on_request(100, false);
+        let mut send = |status, length| {
+            let may = budget.covers(status, length, 3);
+            if may {
+                budget.on_sent(status, length);
+            }
+            may
+        };
+        assert!(send(100, 150) && send(180, 150), "300 of 300");
+        assert!(!send(180, 1) && send(183, 1000) && !send(183, 1000));
+        assert!(send(200, 1000) && send(200, 1000) && !send(200, 1000));
+        budget.on_request(1000, true);
+        assert!(!budget.covers(200, 1000, 3) && budget.covers(200, 0, 3));
+        budget.on_request(100, false);
+        assert!(budget.covers(200, 1000, 3), "that of another request");
+    }
+}
