@@ -29,12 +29,14 @@ run: build ## run Tidegate with two back ends and a trickle of calls, until Ctrl
 test: ## formatting, lints and all tests, the end-to-end ones with real peers included
 	@scripts/setup test
 	$(CARGO) fmt --check
+	@scripts/structure --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	tests/sipp/pairs
 	$(CARGO) test --workspace
 
 check: ## the fast part of `make test`, for every commit
-	@scripts/setup build
+	@scripts/setup check
+	@scripts/structure --check
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace --lib

@@ -62,6 +62,18 @@ pub(crate) fn caller_of(address: IpAddr) -> u64 {
     (source >> 64) as u64 | source as u64
 }
 
+/// Returns whether an address is one that only its own network routes: of RFC 1918, RFC 6598,
+/// RFC 3927 or RFC 4193, a loopback or link-local one.
+pub(crate) fn is_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            let is_shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xc0 == 64;
+            ip.is_private() || is_shared || ip.is_link_local() || ip.is_loopback()
+        }
+        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_unicast_link_local() || ip.is_loopback(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +96,16 @@ mod tests {
         assert_eq!(of("2001:db8::1"), of("2001:db8::2"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
+
+    #[test]
+    fn local_addresses_are_those_that_are_not_routed_everywhere() {
+        let local = ["10.1.2.3", "172.31.0.1", "192.168.0.1", "100.64.0.1", "100.127.255.255"];
+        let local = local.iter().chain(&["169.254.1.1", "127.0.0.1", "fd00::1", "fe80::1", "::1"]);
+        local.for_each(|text| assert!(is_local(text.parse().unwrap()), "{text}"));
+        for text in ["172.32.0.1", "100.63.0.1", "100.128.0.1", "192.0.2.1", "2001:db8::1"] {
+            assert!(!is_local(text.parse().unwrap()), "{text}");
+        }
     }
 
     #[test]

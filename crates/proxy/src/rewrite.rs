@@ -10,12 +10,12 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
-use tidegate_sip::{HeaderName, Method, Passage, Splice, Uri, forward as edit};
+use tidegate_sip::{HeaderName, Method, Passage, Splice, Uri, forward as edit, reply_target};
 use tidegate_world::{Buffer, Flow, Received};
 
 use crate::message::request::Request;
 use crate::message::request_uri::cleaned;
-use crate::message::token::{Minutes, RouteToken};
+use crate::message::token::{Minutes, PeerFlow, RouteToken};
 use crate::network::canonical;
 use crate::rejection::{DropReason, Rejection};
 use crate::settings::Member;
@@ -59,27 +59,27 @@ pub(crate) fn write_request(
     snapshot: &Snapshot,
     source: SocketAddr,
     request: &Request<'_>,
-    onward: &ForwardPlan,
+    plan: &ForwardPlan,
     branch: &[u8],
 ) -> Result<Buffer, Rejection> {
     let Request { message, max_forwards, essentials, .. } = request;
-    let head = head(snapshot, source, request, onward, branch)?;
+    let head = head(snapshot, source, request, plan, branch)?;
     let source = edit::Source::new(source);
     let max_forwards = max_forwards.map_or(MAX_FORWARDS, |n| n.saturating_sub(1));
     let (mut digits, mut breadth_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
-    let around = around_strict_routers(request, onward)?;
+    let around = around_strict_routers(request, plan)?;
 
     let mut splice = Splice::new(message);
     splice.insert(edit::top_of_headers(message), &head);
     edit::note_source(&mut splice, message, &essentials.via, &source);
     edit::set_max_forwards(&mut splice, message, digits.format(max_forwards).as_bytes());
-    if let Some(breadth) = onward.max_breadth {
+    if let Some(breadth) = plan.max_breadth {
         let breadth = breadth_digits.format(breadth).as_bytes();
         edit::set_max_breadth(&mut splice, message, breadth);
     }
     match &around {
         None => {
-            edit::remove_first_route(&mut splice, message, onward.own_routes.into());
+            edit::remove_first_route(&mut splice, message, plan.own_routes.into());
             if let Some(uri) = &request.cleaned {
                 edit::set_request_uri(&mut splice, message, uri);
             }
@@ -92,9 +92,8 @@ pub(crate) fn write_request(
     let mut bytes = snapshot.buffers.take();
     splice.write_to(&mut bytes).map_err(|_| TOO_LONG)?;
     if message.has_identity() {
-        let own =
-            snapshot.addresses.listener(onward.egress.into()).ok_or(Rejection::UNREACHABLE)?;
-        bytes = keep_private(snapshot, &Flow::udp(own.local, onward.target), bytes);
+        let own = snapshot.addresses.listener(plan.egress.into()).ok_or(Rejection::UNREACHABLE)?;
+        bytes = keep_private(snapshot, &Flow::udp(own.local, plan.target), bytes);
     }
     Ok(bytes)
 }
@@ -104,25 +103,30 @@ fn head(
     snapshot: &Snapshot,
     source: SocketAddr,
     request: &Request<'_>,
-    onward: &ForwardPlan,
+    plan: &ForwardPlan,
     branch: &[u8],
 ) -> Result<ArrayVec<u8, HEAD_MAX>, Rejection> {
     let mut head = ArrayVec::new();
-    let ForwardPlan { ingress, egress, .. } = *onward;
+    let ForwardPlan { ingress, egress, .. } = *plan;
     // RFC 3261 §16.6 item 8.
     let own = snapshot.addresses.listener(egress.into()).ok_or(Rejection::UNREACHABLE)?;
     write_all(&mut head, &[own.via.as_bytes(), branch, b"\r\n"])?;
     // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
     if let (Method::Invite | Method::Subscribe | Method::Refer | Method::Notify, Some(member)) =
-        (request.method, onward.member)
+        (request.method, plan.member)
     {
-        let backend = match (snapshot.backend(member).named(), onward.toward_backend) {
+        let backend = match (snapshot.backend(member).named(), plan.toward_backend) {
             // One that moves is where this request is or was.
-            (Some(_), true) => onward.target,
+            (Some(_), true) => plan.target,
             (Some(_), false) => canonical(source),
-            (None, _) => snapshot.backend(member).address().unwrap_or(onward.target),
+            (None, _) => snapshot.backend(member).address().unwrap_or(plan.target),
         };
-        let token = RouteToken { shard: snapshot.shard as u8, backend, made: onward.made };
+        let token = RouteToken {
+            shard: snapshot.shard as u8,
+            backend,
+            made: plan.made,
+            peer: Some(peer_of(source, request, plan)),
+        };
         let token = token.encode(&snapshot.keys, request.essentials.call_id);
         // Both sides see us by the listener on their own: the nearer one is on top. But an
         // address of this instance alone goes with it, and the dialog shall not.
@@ -139,12 +143,25 @@ fn head(
     Ok(head)
 }
 
+/// Returns the flow of the party of a dialog that is no back end: the sender of the request, or its
+/// target if a back end sends it.
+fn peer_of(source: SocketAddr, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
+    let ForwardPlan { ingress, egress, target, .. } = *plan;
+    if !plan.toward_backend {
+        return PeerFlow { listener: egress, remote: canonical(target), is_translated: false };
+    }
+    let via = &request.essentials.via;
+    // RFC 3261 §18.2.1: a sender is found by its Via only if that names the address it sent from.
+    let is_translated = via.host.ip().is_some_and(|ip| ip != source.ip().to_canonical());
+    PeerFlow { listener: ingress, remote: reply_target(via, source), is_translated }
+}
+
 /// Returns Request-URI and Route where a strict router is before or behind us; `None` where none is.
 fn around_strict_routers(
     request: &Request<'_>,
-    onward: &ForwardPlan,
+    plan: &ForwardPlan,
 ) -> Result<Option<Around>, Rejection> {
-    if request.restored == 0 && !onward.is_strict {
+    if request.restored == 0 && !plan.is_strict {
         return Ok(None);
     }
     let message = request.message;
@@ -153,11 +170,11 @@ fn around_strict_routers(
     }
     let mut routes = message.routes().collect::<Result<Vec<_>, _>>()?;
     routes.truncate(routes.len() - request.restored);
-    let mut left = routes.into_iter().skip(onward.own_routes.into());
+    let mut left = routes.into_iter().skip(plan.own_routes.into());
     // RFC 3261 §16.6 item 6: "The proxy MUST place the Request-URI into the Route header
     // field as the last value." "The proxy MUST then place the first Route header field value
     // into the Request-URI and remove that value from the Route header field."
-    let (uri, last) = match onward.is_strict.then(|| left.next()).flatten() {
+    let (uri, last) = match plan.is_strict.then(|| left.next()).flatten() {
         Some(first) => (first.uri, [b"<", request.uri_as_sent(), b">"].concat()),
         None => (request.uri_as_sent(), Vec::new()),
     };

@@ -1,7 +1,7 @@
 //! The route token: the user part of our Record-Route URI.
 //!
-//! It names the back end of a dialog by address, the shard that counts the call, and the minute
-//! when it was made, under a MAC that covers the Call-ID; and which of our keys made that, for they
+//! It names the back end of a dialog by address, the shard that counts the call, the minute
+//! when it was made, and the flow of the other party (RFC 5626 §5.2), under a MAC that covers the Call-ID; and which of our keys made that, for they
 //! are rotated. A mid-dialog request carries it back in its Route (RFC 3261 §12.2.1.1), so it finds
 //! its back end after a restart, or at another instance with the same secret. Bound to the Call-ID,
 //! a token taken from one call opens no other; and [after a day](AGE_MAX) it opens nothing by
@@ -20,15 +20,25 @@ use tidegate_world::Timestamp;
 use crate::keys::Keys;
 use crate::keys::text64::{decode, encode, text_len};
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
+/// Version of tokens without the flow of the other party.
+const VERSION_WITHOUT_PEER: u8 = 3;
 /// Version of tokens that are not encrypted and have no age.
-const VERSION_BEFORE: u8 = 2;
+const VERSION_WITHOUT_AGE: u8 = 2;
 /// Version, and mark of the key.
 const HEAD: usize = 2;
-/// Shard, and minute.
-const FIXED: usize = 1 + 4;
+/// Shard, minute, kind, and listener.
+const FIXED: usize = 1 + 4 + 1 + 1;
+/// IPv6 address, and port.
+const ADDRESS_MAX: usize = 16 + 2;
 const MAC: usize = 8;
-const RAW_MAX: usize = HEAD + FIXED + 16 + 2 + MAC;
+const RAW_MAX: usize = HEAD + FIXED + 2 * ADDRESS_MAX + MAC;
+
+/// Bits of the kind: the address of the back end, or of the peer, is one of IPv6.
+const BACKEND_V6: u8 = 1;
+const PEER_V6: u8 = 2;
+/// The peer is behind address translation.
+const IS_TRANSLATED: u8 = 4;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
 
 /// How long a token opens something by itself: as long as the longest [session](crate::dialog::calls), and
@@ -59,6 +69,20 @@ pub(crate) struct RouteToken {
     pub(crate) backend: SocketAddr,
     /// Time at which it was made.
     pub(crate) made: Minutes,
+    /// The other party of the dialog; `None` in a token of an earlier version.
+    pub(crate) peer: Option<PeerFlow>,
+}
+
+/// The flow of the party that is no back end: where it sent its request from, or where a request
+/// was sent to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PeerFlow {
+    /// The listener on its side.
+    pub(crate) listener: u8,
+    /// Its address, as responses go there.
+    pub(crate) remote: SocketAddr,
+    /// Whether its Via named another address than the one it sent from.
+    pub(crate) is_translated: bool,
 }
 
 /// A token as it stands in a URI.
@@ -70,11 +94,21 @@ impl RouteToken {
         let (mark, key) = keys.token();
         raw.extend([VERSION, mark, self.shard]);
         raw.extend(self.made.0.to_be_bytes());
-        match self.backend.ip() {
-            IpAddr::V4(ip) => raw.extend(ip.octets()),
-            IpAddr::V6(ip) => raw.extend(ip.octets()),
+        match self.peer {
+            Some(PeerFlow { listener, remote, is_translated }) => {
+                let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+                let kind = flag(self.backend.is_ipv6(), BACKEND_V6)
+                    | flag(remote.is_ipv6(), PEER_V6)
+                    | flag(is_translated, IS_TRANSLATED);
+                raw.extend([kind, listener]);
+                put_address(&mut raw, self.backend);
+                put_address(&mut raw, remote);
+            }
+            None => {
+                raw[0] = VERSION_WITHOUT_PEER;
+                put_address(&mut raw, self.backend);
+            }
         }
-        raw.extend(self.backend.port().to_be_bytes());
         let mac = key.mac.hash(&[&raw, call_id]);
         key.veil.veil(mac, &mut raw[HEAD..]);
         raw.extend(mac.to_be_bytes());
@@ -93,29 +127,38 @@ impl RouteToken {
         let mac = u64::from_be_bytes(*mac);
         let &mut [version, mark, ..] = content else { return None };
         let key = keys.token_of(mark)?;
-        if version == VERSION {
+        if version != VERSION_WITHOUT_AGE {
             key.veil.veil(mac, &mut content[HEAD..]);
         }
         let content = &*content;
         if key.mac.hash(&[content, call_id]) != mac {
             return None;
         }
-        let (shard, made, address) = match (version, content) {
-            (VERSION, [_, _, shard, m0, m1, m2, m3, address @ ..]) => {
-                (shard, u32::from_be_bytes([*m0, *m1, *m2, *m3]), address)
-            }
+        let (&shard, rest) = content[HEAD..].split_first()?;
+        let (made, rest) = match version {
             // Its age is not known.
-            (VERSION_BEFORE, [_, _, shard, address @ ..]) => (shard, 0, address),
+            VERSION_WITHOUT_AGE => (0, rest),
+            VERSION | VERSION_WITHOUT_PEER => {
+                let (made, rest) = rest.split_first_chunk()?;
+                (u32::from_be_bytes(*made), rest)
+            }
             _ => return None,
         };
-        let (ip, port) = address.split_last_chunk::<2>()?;
-        let ip = match ip.len() {
-            4 => IpAddr::from(<[u8; 4]>::try_from(ip).ok()?),
-            16 => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
-            _ => return None,
+        let (backend, peer) = match (version, rest) {
+            (VERSION, [kind, listener, rest @ ..]) => {
+                let at = if kind & BACKEND_V6 == 0 { 6 } else { ADDRESS_MAX };
+                let (backend, remote) = rest.split_at_checked(at)?;
+                let is_translated = kind & IS_TRANSLATED != 0;
+                let remote = address(remote)?;
+                if remote.is_ipv6() != (kind & PEER_V6 != 0) {
+                    return None;
+                }
+                (backend, Some(PeerFlow { listener: *listener, remote, is_translated }))
+            }
+            (VERSION, _) => return None,
+            (_, backend) => (backend, None),
         };
-        let backend = (ip, u16::from_be_bytes(*port)).into();
-        Some(Self { shard: *shard, backend, made: Minutes(made) })
+        Some(Self { shard, backend: address(backend)?, made: Minutes(made), peer })
     }
 
     /// Returns whether it alone proves that a request belongs to a call. A token made by a clock
@@ -125,6 +168,25 @@ impl RouteToken {
         let age = Duration::from_secs(u64::from(now.0.saturating_sub(made)) * 60);
         made < SET_SINCE || age <= AGE_MAX
     }
+}
+
+fn put_address(raw: &mut ArrayVec<u8, RAW_MAX>, address: SocketAddr) {
+    match address.ip() {
+        IpAddr::V4(ip) => raw.extend(ip.octets()),
+        IpAddr::V6(ip) => raw.extend(ip.octets()),
+    }
+    raw.extend(address.port().to_be_bytes());
+}
+
+/// Reads an address of 6 or 18 bytes.
+fn address(bytes: &[u8]) -> Option<SocketAddr> {
+    let (ip, port) = bytes.split_last_chunk::<2>()?;
+    let ip = match ip.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(ip).ok()?),
+        16 => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
+        _ => return None,
+    };
+    Some((ip, u16::from_be_bytes(*port)).into())
 }
 
 #[cfg(test)]
@@ -142,12 +204,31 @@ mod tests {
 
     const MADE: Minutes = Minutes(30_000_000);
 
-    fn tokens() -> [RouteToken; 2] {
-        ["10.1.2.3:5070", "[2001:db8::1]:5070"].map(|a| RouteToken {
+    fn tokens() -> [RouteToken; 3] {
+        let token = |backend: &str, peer: Option<&str>| RouteToken {
             shard: 7,
-            backend: a.parse().unwrap(),
+            backend: backend.parse().unwrap(),
             made: MADE,
-        })
+            peer: peer.map(|peer| PeerFlow {
+                listener: 3,
+                remote: peer.parse().unwrap(),
+                is_translated: true,
+            }),
+        };
+        [
+            token("10.1.2.3:5070", Some("192.0.2.4:1027")),
+            token("10.1.2.3:5070", None),
+            token("[2001:db8::1]:5070", Some("[2001:db8::2]:1028")),
+        ]
+    }
+
+    #[test]
+    fn back_end_and_peer_may_be_of_either_family() {
+        let [v4, _, v6] = tokens();
+        for token in [RouteToken { peer: v6.peer, ..v4 }, RouteToken { peer: v4.peer, ..v6 }] {
+            let text = token.encode(&keys(1, &[]), b"c");
+            assert_eq!(RouteToken::decode(&text, &keys(1, &[]), b"c"), Some(token));
+        }
     }
 
     #[test]
@@ -231,14 +312,17 @@ mod tests {
 
     #[test]
     fn the_longest_token_fills_its_text() {
-        let [_, longest] = tokens();
+        let [.., longest] = tokens();
         let text = longest.encode(&keys(1, &[]), b"c");
         assert_eq!(text.len(), text.capacity());
     }
 
+    /// 10.1.2.3:5070 and 192.0.2.4:1027.
+    const ADDRESSES: [u8; 12] = [10, 1, 2, 3, 0x13, 0xce, 192, 0, 2, 4, 4, 3];
+
     #[test]
     fn the_wire_shows_neither_address_nor_shard_nor_time() {
-        let [token, _] = tokens();
+        let [token, ..] = tokens();
         let raw = |token: &RouteToken, call: &[u8]| {
             let text = token.encode(&keys(1, &[]), call);
             let mut raw = [0; RAW_MAX];
@@ -248,8 +332,7 @@ mod tests {
         let shown = raw(&token, b"c");
         assert_eq!(shown, raw(&token, b"c"), "the same for a repetition");
         assert_eq!(shown[..HEAD], [VERSION, 1]);
-        let content =
-            [&[7][..], &MADE.0.to_be_bytes(), &[10, 1, 2, 3], &5070u16.to_be_bytes()].concat();
+        let content = [&[7][..], &MADE.0.to_be_bytes(), &[IS_TRANSLATED, 3], &ADDRESSES].concat();
         for other in [
             raw(&token, b"d"),
             raw(&RouteToken { shard: 8, ..token }, b"c"),
@@ -257,13 +340,13 @@ mod tests {
         ] {
             assert_eq!(other.len(), shown.len());
             let same = (HEAD..HEAD + content.len()).filter(|&i| other[i] == shown[i]).count();
-            assert!(same <= 2, "{same} bytes of {} in common", content.len());
+            assert!(same <= 3, "{same} bytes of {} in common", content.len());
         }
     }
 
     #[test]
     fn a_token_of_a_day_ago_is_too_old_and_one_of_tomorrow_is_not() {
-        let [token, _] = tokens();
+        let [token, ..] = tokens();
         let is_fresh = |now: u32| token.is_fresh(Minutes(now));
         assert!(is_fresh(MADE.0) && is_fresh(MADE.0 + 24 * 60) && !is_fresh(MADE.0 + 24 * 60 + 1));
         assert!(is_fresh(MADE.0 - 1_000_000) && is_fresh(0), "our clock was set back, or never");
@@ -276,15 +359,15 @@ mod tests {
 
     #[test]
     fn a_token_of_the_version_before_is_still_read() {
-        let [token, _] = tokens();
+        let [token, ..] = tokens();
         let keys = keys(1, &[]);
-        let mut raw = vec![VERSION_BEFORE, 1, 7, 10, 1, 2, 3, 0x13, 0xce];
+        let mut raw = vec![VERSION_WITHOUT_AGE, 1, 7, 10, 1, 2, 3, 0x13, 0xce];
         raw.extend(keys.token().1.mac.hash(&[&raw, b"c"]).to_be_bytes());
         let mut text = [0; ENCODED_MAX];
         let len = encode(&raw, &mut text);
         let text = &text[..len];
         let read = RouteToken::decode(text, &keys, b"c");
-        assert_eq!(read, Some(RouteToken { made: Minutes(0), ..token }));
+        assert_eq!(read, Some(RouteToken { made: Minutes(0), peer: None, ..token }));
         assert_eq!(RouteToken::decode(text, &keys, b"d"), None);
     }
 }

@@ -12,7 +12,8 @@ use tidegate_world::{Received, Timestamp};
 
 use crate::dialog::evidence::Known;
 use crate::message::request::Request;
-use crate::network::{caller_of, canonical};
+use crate::message::token::PeerFlow;
+use crate::network::{caller_of, canonical, is_local};
 use crate::rejection::Rejection;
 use crate::routing::in_dialog::in_dialog;
 use crate::routing::route_set::{Next, RouteSet};
@@ -22,7 +23,7 @@ use crate::routing::way::Way;
 use crate::settings::Choice;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
-use crate::transport::addresses::Origin;
+use crate::transport::addresses::{Origin, address_of};
 
 /// Where a request goes, as far as that is known before anything is changed for it.
 pub(crate) struct Plan {
@@ -95,6 +96,13 @@ pub(crate) fn plan(
         }
     }
     let destination = match (&routes.next, origin) {
+        (Next::None, Origin::Member(_))
+            if let Some(peer) = flow_of_peer(request, &routes)
+                && !ours =>
+        {
+            plan.egress = plan.egress.or(Some(peer.listener));
+            Destination::Address(peer.remote, false)
+        }
         (Next::None, _) => destination(snapshot, origin, received, request, ours)?,
         // RFC 3261 §16.12 lets a client preload a Route; we are nobody's relay.
         (_, Origin::Stranger) => return Err(Rejection::RELAYING),
@@ -169,6 +177,25 @@ fn forks_anew(snapshot: &Snapshot, state: &RoutingState, routes: &RouteSet, know
         && routes.token.is_none()
         && entry()
             .is_some_and(|entry| matches!(snapshot.pool(entry.member.pool).choice, Choice::All(_)))
+}
+
+/// Returns the flow on which a request within a dialog reaches the other party, where its Contact
+/// does not lead there: a name, an address that this network does not route, or the address of a
+/// phone behind address translation.
+///
+/// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
+/// the 'logical flow' identified by the flow token, that is known to deliver data to the specific
+/// target UA instance."
+fn flow_of_peer(request: &Request<'_>, routes: &RouteSet) -> Option<PeerFlow> {
+    request.essentials.to_tag?;
+    let peer = routes.token?.peer?;
+    let contact = match address_of(&request.uri) {
+        None => return Some(peer),
+        Some(contact) => contact.ip().to_canonical(),
+    };
+    let remote = peer.remote.ip();
+    let leads_nowhere = is_local(contact) && !is_local(remote);
+    (contact != remote && (peer.is_translated || leads_nowhere)).then_some(peer)
 }
 
 /// Returns the pool to which rules lead the INVITE of a CANCEL or ACK, and how many of its Routes
