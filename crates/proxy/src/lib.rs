@@ -53,6 +53,7 @@ mod rejection_reason;
 mod reply;
 mod request;
 mod request_uri;
+pub mod resolution;
 mod response;
 mod routing;
 mod secret;

@@ -123,8 +123,8 @@ impl Zone {
         self.instead = resolution;
     }
 
-    /// What is answered to a question, and after how long; `None` if nothing is.
-    pub(crate) fn answer(&mut self, question: &Question) -> Option<(Duration, QueryAnswer)> {
+    /// Answers a question: what, and after how long; `None` if it is never answered.
+    pub fn answer(&mut self, question: &Question) -> Option<(Duration, QueryAnswer)> {
         let Resolution { delay, jitter, fails, lost } = self.instead.unwrap_or(self.usual);
         // Three draws for each question, whatever comes of it: a share that is changed changes
         // no other fate.
