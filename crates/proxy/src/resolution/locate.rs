@@ -202,7 +202,8 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
         for choice in choices {
             let Some(service) = &choice.service else { continue };
             match self.resolution.ask(self.now, RecordType::Srv, service.as_str()) {
-                Asked::Known(Records::Servers(servers)) if self.found.waits.is_none() => {
+                // If a preferred service is still unknown, the request waits for that all the same.
+                Asked::Known(Records::Servers(servers)) => {
                     return self.servers(choice.transport, &servers);
                 }
                 // RFC 2782: "A Target of "." means that the service is decidedly not available at

@@ -194,3 +194,44 @@ fn a_domain_that_withdraws_security_is_counted() {
     scene.locate("sip:example.com");
     assert_eq!(scene.counters.security_withdrawn.get(), 1);
 }
+
+#[test]
+fn after_a_failure_nobody_waits_for_a_newer_answer() {
+    let mut scene = Scene::new(&[Udp]).a("a.example.", &["192.0.2.1"]);
+    let known = scene.locate("sip:a.example:5060");
+    let mut scene = scene.broken(RecordType::A, "a.example.");
+    scene.pass(600_000);
+    assert_eq!(scene.locate("sip:a.example:5060"), known, "the failure came at once");
+    scene.pass(1000);
+    assert_eq!(scene.try_locate("sip:a.example:5060", 0), known);
+    assert_eq!(scene.answer().len(), 1, "it is asked for again");
+    assert_eq!(scene.counters.failed.get(), 2);
+}
+
+#[test]
+fn a_late_failure_is_not_a_second_one() {
+    let mut scene = Scene::new(&[Udp]);
+    scene.try_locate("sip:a.example:5060", 0);
+    let query = scene.resolution.poll_query().unwrap();
+    scene.pass(8_000);
+    scene.resolution.handle_timeout(scene.now);
+    assert_eq!(scene.resolution.on_answer(scene.now, query.id, &QueryAnswer::NoAnswer), None);
+    // The pause is that of the first failure.
+    scene.pass(1000);
+    scene.try_locate("sip:a.example:5060", 0);
+    assert!(scene.resolution.poll_query().is_some());
+}
+
+// RFC 3263 §4.1: "The client MAY use any transport protocol it desires which is supported by the
+// server": the preferred one, also when another one is known earlier.
+#[test]
+fn the_preferred_service_is_waited_for() {
+    let one = |port| [srv(0, 0, port, "s.example.")];
+    let mut scene = Scene::new(&[Udp, Tcp])
+        .srv("_sip._udp.a.example.", &one(5070))
+        .srv("_sip._tcp.a.example.", &one(5071))
+        .a("s.example.", &["192.0.2.1"]);
+    let tcp = scene.locate("sip:a.example;transport=tcp");
+    assert_eq!(tcp, at(&[(Tcp, "192.0.2.1:5071")]));
+    assert_eq!(scene.locate("sip:a.example"), at(&[(Udp, "192.0.2.1:5070")]));
+}
