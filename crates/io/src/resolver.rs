@@ -6,7 +6,8 @@
 //! read at the start.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,11 +16,15 @@ use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
+use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
-use hickory_resolver::proto::rr::{RData, RecordType};
-use tidegate_world::{ADDRESSES_MAX, Answer, Family, Query, QueryId, Question};
+use hickory_resolver::proto::rr::{Name, RData};
+use tidegate_world::{
+    NAME_MAX, NaptrRecord, Query, QueryAnswer, QueryId, Question, RECORDS_MAX, RecordType,
+    SrvRecord,
+};
 use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -47,7 +52,7 @@ pub struct Resolver(mpsc::Sender<Asked>);
 #[derive(Debug)]
 struct Asked {
     query: Query,
-    answers: Sender<(QueryId, Answer)>,
+    answers: Sender<(QueryId, QueryAnswer)>,
     waker: Waker,
 }
 
@@ -77,8 +82,8 @@ impl Resolver {
 #[derive(Debug)]
 pub(crate) struct Desk {
     questions: Option<(mpsc::Sender<Asked>, Waker)>,
-    give: Sender<(QueryId, Answer)>,
-    answers: Receiver<(QueryId, Answer)>,
+    give: Sender<(QueryId, QueryAnswer)>,
+    answers: Receiver<(QueryId, QueryAnswer)>,
 }
 
 impl Desk {
@@ -97,13 +102,13 @@ impl Desk {
         });
         if !is_asked {
             // If there is no room for that either, the core's patience ends it.
-            let _ = self.give.try_send((id, Answer::NoAnswer));
+            let _ = self.give.try_send((id, QueryAnswer::NoAnswer));
         }
         is_asked
     }
 
     /// The next answer.
-    pub(crate) fn take(&self) -> Option<(QueryId, Answer)> {
+    pub(crate) fn take(&self) -> Option<(QueryId, QueryAnswer)> {
         self.answers.try_recv().ok()
     }
 
@@ -153,35 +158,96 @@ async fn serve(resolver: &TokioResolver, mut asked: mpsc::Receiver<Asked>) {
         tasks.spawn(async move {
             let answer = tokio::time::timeout(PATIENCE, answer(&resolver, query.question)).await;
             // A shard that has ended, or that has no room, goes without.
-            let _ = answers.try_send((query.id, answer.unwrap_or(Answer::NoAnswer)));
+            let _ = answers.try_send((query.id, answer.unwrap_or(QueryAnswer::NoAnswer)));
             waker.wake();
         });
     }
 }
 
-async fn answer(resolver: &TokioResolver, question: Question) -> Answer {
-    let Question::Resolve(host, family) = question;
-    let kind = match family {
-        Family::V4 => RecordType::A,
-        Family::V6 => RecordType::AAAA,
-    };
-    match resolver.lookup(&*host, kind).await {
-        Ok(found) => {
-            let ip = |data: &RData| match data {
-                RData::A(a) => Some(IpAddr::V4(a.0)),
-                RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0)),
-                _ => None,
-            };
-            let addresses = found.answers().iter().filter_map(|record| ip(&record.data));
-            let holds = found.valid_until().saturating_duration_since(Instant::now());
-            Answer::Addresses(addresses.take(ADDRESSES_MAX).collect(), holds)
+async fn answer(resolver: &TokioResolver, question: Question) -> QueryAnswer {
+    match question {
+        Question::Resolve { name, record } => match resolver.lookup(&*name, wire(record)).await {
+            Ok(found) => records(&found, record),
+            Err(error) => in_vain(error),
+        },
+        // The DNS has no such store.
+        Question::Lookup { .. } => QueryAnswer::NoAnswer,
+    }
+}
+
+/// Returns the type as the library names it.
+fn wire(record: RecordType) -> hickory_resolver::proto::rr::RecordType {
+    use hickory_resolver::proto::rr::RecordType as Wire;
+    match record {
+        RecordType::A => Wire::A,
+        RecordType::Aaaa => Wire::AAAA,
+        RecordType::Srv => Wire::SRV,
+        RecordType::Naptr => Wire::NAPTR,
+    }
+}
+
+/// Returns the records of a type that were found, which may follow aliases.
+fn records(found: &Lookup, record: RecordType) -> QueryAnswer {
+    let ttl = found.valid_until().saturating_duration_since(Instant::now());
+    let data = || found.answers().iter().map(|record| &record.data);
+    match record {
+        RecordType::A | RecordType::Aaaa => {
+            some(data().filter_map(RData::ip_addr), |ips| QueryAnswer::Addresses(ips, ttl))
         }
-        Err(NetError::Dns(DnsError::NoRecordsFound(none)))
+        RecordType::Srv => some(data().filter_map(srv), |all| QueryAnswer::Srv(all, ttl)),
+        RecordType::Naptr => some(data().filter_map(naptr), |all| QueryAnswer::Naptr(all, ttl)),
+    }
+}
+
+/// Makes an answer of the first records, if there are any.
+fn some<R>(
+    records: impl Iterator<Item = R>,
+    answer: impl FnOnce(Arc<[R]>) -> QueryAnswer,
+) -> QueryAnswer {
+    let records: Arc<[R]> = records.take(RECORDS_MAX).collect();
+    if records.is_empty() { QueryAnswer::NotFound(None) } else { answer(records) }
+}
+
+fn srv(data: &RData) -> Option<SrvRecord> {
+    let RData::SRV(srv) = data else { return None };
+    let target = name(&srv.target)?;
+    Some(SrvRecord { priority: srv.priority, weight: srv.weight, port: srv.port, target })
+}
+
+fn naptr(data: &RData) -> Option<NaptrRecord> {
+    let RData::NAPTR(naptr) = data else { return None };
+    let text = |bytes: &[u8]| {
+        let text = str::from_utf8(bytes).ok().filter(|text| text.len() <= NAME_MAX);
+        text.map(Arc::from)
+    };
+    Some(NaptrRecord {
+        order: naptr.order,
+        preference: naptr.preference,
+        flags: text(&naptr.flags)?,
+        service: text(&naptr.services)?,
+        replacement: name(&naptr.replacement)?,
+    })
+}
+
+/// Returns a name as text, absolute; `None` if escapes make it too long.
+fn name(name: &Name) -> Option<Arc<str>> {
+    let mut text = name.to_ascii();
+    if !text.ends_with('.') {
+        text.push('.');
+    }
+    (text.len() <= NAME_MAX).then(|| text.into())
+}
+
+/// Returns the answer for a question to which no records were found.
+fn in_vain(error: NetError) -> QueryAnswer {
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(none))
             if matches!(none.response_code, ResponseCode::NXDomain | ResponseCode::NoError) =>
         {
-            Answer::NotFound
+            // RFC 2308 §5: the lesser of the SOA record's own time to live and its MINIMUM.
+            QueryAnswer::NotFound(none.negative_ttl.map(|s| Duration::from_secs(s.into())))
         }
-        Err(_) => Answer::NoAnswer,
+        _ => QueryAnswer::NoAnswer,
     }
 }
 

@@ -1,8 +1,7 @@
-use std::net::UdpSocket;
-use std::sync::Arc;
+use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use tidegate_world::{Family, Question};
+use tidegate_world::LookupKind;
 
 use super::*;
 
@@ -29,33 +28,65 @@ fn name_server() -> (SocketAddr, Arc<AtomicU32>) {
 fn response(request: &[u8]) -> Option<Vec<u8>> {
     let label = &request[13..13 + usize::from(request[12])];
     let end = 12 + request[12..].iter().position(|&byte| byte == 0)? + 5;
-    let is_a = request[end - 3] == 1;
-    let (code, records): (u8, Vec<[u8; 4]>) = match label {
-        b"two" if is_a => (0, vec![[192, 0, 2, 2], [192, 0, 2, 1]]),
-        b"many" if is_a => (0, (0..ADDRESSES_MAX as u8 + 3).map(|i| [192, 0, 2, i]).collect()),
-        b"two" | b"many" => (0, Vec::new()),
-        b"broken" => (2, Vec::new()),
-        b"silent" => return None,
+    let asked = u16::from_be_bytes([request[end - 4], request[end - 3]]);
+    let a = |last: u8| vec![192, 0, 2, last];
+    let (code, records): (u8, Vec<Vec<u8>>) = match (label, asked) {
+        (b"two", A) => (0, vec![a(2), a(1)]),
+        (b"many", A) => (0, (0..RECORDS_MAX as u8 + 3).map(a).collect()),
+        (b"_sip", SRV) => (0, vec![srv_data(10, b"\x02s1"), srv_data(20, b"")]),
+        (b"domain", NAPTR) => (0, vec![naptr_data(b"SIP+D2U"), naptr_data(b"\xff")]),
+        (b"two" | b"many" | b"domain", _) => (0, Vec::new()),
+        (b"broken", _) => (2, Vec::new()),
+        (b"silent", _) => return None,
         _ => (3, Vec::new()),
     };
+    let negative = label == b"gone";
     let mut bytes = request[..2].to_vec();
-    bytes.extend([0x81, 0x80 | code, 0, 1, 0, records.len() as u8, 0, 0, 0, 0]);
+    bytes.extend([0x81, 0x80 | code, 0, 1, 0, records.len() as u8, 0, negative.into(), 0, 0]);
     bytes.extend(&request[12..end]);
-    for record in records {
-        // The name as in the question, A, IN, 77 seconds, four bytes.
-        bytes.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 77, 0, 4]);
-        bytes.extend(record);
+    for data in records {
+        put_record(&mut bytes, asked, 77, &data);
+    }
+    if negative {
+        // Root as primary server and as mailbox, four numbers, and MINIMUM.
+        let mut soa = vec![0; 2 + 4 * 4];
+        soa.extend(33u32.to_be_bytes());
+        put_record(&mut bytes, 6, 44, &soa);
     }
     Some(bytes)
 }
 
-fn query(id: u64, host: &str, family: Family) -> Query {
-    Query { id: QueryId(id), question: Question::Resolve(host.into(), family) }
+const A: u16 = 1;
+const SRV: u16 = 33;
+const NAPTR: u16 = 35;
+
+/// The name as in the question, type, IN, time to live, length, data.
+fn put_record(bytes: &mut Vec<u8>, kind: u16, ttl: u32, data: &[u8]) {
+    bytes.extend([0xc0, 12]);
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend([0, 1]);
+    bytes.extend(ttl.to_be_bytes());
+    bytes.extend((data.len() as u16).to_be_bytes());
+    bytes.extend(data);
 }
 
-fn ask(resolver: &Resolver, host: &str, family: Family) -> Answer {
+/// RFC 2782: priority, weight 5, port 5062, target.
+fn srv_data(priority: u8, target: &[u8]) -> Vec<u8> {
+    [&[0, priority, 0, 5, 0x13, 0xc6], target, &[0]].concat()
+}
+
+/// RFC 3403 §4.1: order 9, preference 8, flags, services, no regular expression, replacement.
+fn naptr_data(service: &[u8]) -> Vec<u8> {
+    [&[0, 9, 0, 8, 1, b'S', service.len() as u8], service, b"\0\x01U\0"].concat()
+}
+
+fn query(id: u64, host: &str, record: RecordType) -> Query {
+    Query { id: QueryId(id), question: Question::Resolve { name: host.into(), record } }
+}
+
+fn ask(resolver: &Resolver, host: &str, record: RecordType) -> QueryAnswer {
     let desk = resolver.join(Waker::new().unwrap());
-    assert!(desk.ask(query(7, host, family)));
+    assert!(desk.ask(query(7, host, record)));
     let (id, answer) = desk.answers.recv_timeout(PATIENCE * 2).unwrap();
     assert_eq!(id, QueryId(7));
     assert!(desk.is_empty());
@@ -66,28 +97,79 @@ fn ask(resolver: &Resolver, host: &str, family: Family) -> Answer {
 fn names_are_resolved_by_the_servers_given() {
     let (server, questions) = name_server();
     let resolver = Resolver::start(&[server]).unwrap();
-    let Answer::Addresses(addresses, holds) = ask(&resolver, "two.example", Family::V4) else {
+    let QueryAnswer::Addresses(addresses, holds) = ask(&resolver, "two.example", RecordType::A)
+    else {
         panic!("it has two");
     };
     assert_eq!(*addresses, ["192.0.2.2", "192.0.2.1"].map(|ip| ip.parse::<IpAddr>().unwrap()));
     assert!(holds > Duration::from_secs(60) && holds <= Duration::from_secs(77), "{holds:?}");
-    assert_eq!(ask(&resolver, "two.example", Family::V6), Answer::NotFound, "it has no such");
-    assert_eq!(ask(&resolver, "none.example", Family::V4), Answer::NotFound);
-    assert_eq!(ask(&resolver, "broken.example", Family::V4), Answer::NoAnswer);
-    let Answer::Addresses(addresses, _) = ask(&resolver, "many.example", Family::V4) else {
+    assert_eq!(
+        ask(&resolver, "two.example", RecordType::Aaaa),
+        QueryAnswer::NotFound(None),
+        "it has no such"
+    );
+    assert_eq!(ask(&resolver, "none.example", RecordType::A), QueryAnswer::NotFound(None));
+    assert_eq!(ask(&resolver, "broken.example", RecordType::A), QueryAnswer::NoAnswer);
+    let QueryAnswer::Addresses(addresses, _) = ask(&resolver, "many.example", RecordType::A) else {
         panic!("it has many");
     };
-    assert!(addresses.len() <= ADDRESSES_MAX);
+    assert!(addresses.len() <= RECORDS_MAX);
     let before = questions.load(SeqCst);
-    ask(&resolver, "two.example", Family::V4);
+    ask(&resolver, "two.example", RecordType::A);
     assert!(questions.load(SeqCst) > before, "nothing is answered from a cache");
+}
+
+#[test]
+fn servers_and_services_are_resolved() {
+    let (server, _) = name_server();
+    let resolver = Resolver::start(&[server]).unwrap();
+    let QueryAnswer::Srv(records, holds) = ask(&resolver, "_sip._udp.example", RecordType::Srv)
+    else {
+        panic!("it has two");
+    };
+    let server = |priority, target: &str| SrvRecord {
+        priority,
+        weight: 5,
+        port: 5062,
+        target: target.into(),
+    };
+    assert_eq!(*records, [server(10, "s1."), server(20, ".")]);
+    assert!(holds > Duration::from_secs(60) && holds <= Duration::from_secs(77), "{holds:?}");
+    let QueryAnswer::Naptr(records, _) = ask(&resolver, "domain.example", RecordType::Naptr) else {
+        panic!("it has one that can be read");
+    };
+    let [flags, service, replacement] = ["S", "SIP+D2U", "U."].map(Arc::from);
+    assert_eq!(*records, [NaptrRecord { order: 9, preference: 8, flags, service, replacement }]);
+    let none = ask(&resolver, "domain.example", RecordType::Srv);
+    assert_eq!(none, QueryAnswer::NotFound(None));
+}
+
+// RFC 2308 §5: "its TTL is taken from the minimum of the SOA.MINIMUM field and SOA's TTL".
+#[test]
+fn an_answer_that_there_is_none_says_for_how_long() {
+    let (server, _) = name_server();
+    let resolver = Resolver::start(&[server]).unwrap();
+    let gone = ask(&resolver, "gone.example", RecordType::Naptr);
+    assert_eq!(gone, QueryAnswer::NotFound(Some(Duration::from_secs(33))));
+}
+
+#[test]
+fn the_dns_knows_no_users() {
+    let (server, questions) = name_server();
+    let resolver = Resolver::start(&[server]).unwrap();
+    let desk = resolver.join(Waker::new().unwrap());
+    let question = Question::Lookup { kind: LookupKind::User, key: b"sip:a@b".as_slice().into() };
+    assert!(desk.ask(Query { id: QueryId(1), question }));
+    let answer = desk.answers.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(answer, (QueryId(1), QueryAnswer::NoAnswer));
+    assert_eq!(questions.load(SeqCst), 0);
 }
 
 #[test]
 fn the_hosts_file_comes_before_the_servers() {
     let (server, questions) = name_server();
     let resolver = Resolver::start(&[server]).unwrap();
-    let Answer::Addresses(addresses, _) = ask(&resolver, "localhost", Family::V4) else {
+    let QueryAnswer::Addresses(addresses, _) = ask(&resolver, "localhost", RecordType::A) else {
         panic!("every machine has it");
     };
     assert_eq!(*addresses, [IpAddr::from([127, 0, 0, 1])]);
@@ -97,13 +179,13 @@ fn the_hosts_file_comes_before_the_servers() {
 #[test]
 fn a_question_for_which_there_is_no_room_is_answered_in_vain() {
     let alone = Desk::closed();
-    assert!(!alone.ask(query(1, "a.example", Family::V4)));
-    assert_eq!(alone.take(), Some((QueryId(1), Answer::NoAnswer)));
+    assert!(!alone.ask(query(1, "a.example", RecordType::A)));
+    assert_eq!(alone.take(), Some((QueryId(1), QueryAnswer::NoAnswer)));
     assert!(alone.is_empty() && alone.take().is_none());
 
     let (questions, _kept) = mpsc::channel(1);
     let desk = Resolver(questions).join(Waker::new().unwrap());
-    assert!(desk.ask(query(1, "a.example", Family::V4)));
-    assert!(!desk.ask(query(2, "a.example", Family::V4)));
-    assert_eq!(desk.take(), Some((QueryId(2), Answer::NoAnswer)));
+    assert!(desk.ask(query(1, "a.example", RecordType::A)));
+    assert!(!desk.ask(query(2, "a.example", RecordType::A)));
+    assert_eq!(desk.take(), Some((QueryId(2), QueryAnswer::NoAnswer)));
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidegate_control::{Gate, Reason, Values};
 use tidegate_world::{
-    Answer, Core, Crossing, Failure, Load, Pool, Purpose, Query, QueryId, Received, Shedding,
+    Core, Crossing, Failure, Load, Pool, Purpose, Query, QueryAnswer, QueryId, Received, Shedding,
     Timestamp, Transmit, Work,
 };
 
@@ -451,7 +451,7 @@ impl Core for Proxy {
         ingress.banned(now, &mut shedding.banned);
     }
 
-    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
         let addresses = &self.snapshot.addresses;
         self.names.on_answer(now, id, &answer, |address| addresses.may_be_backend(address));
         self.follow_names();

@@ -36,6 +36,7 @@ mod peers;
 mod rejection;
 mod reload;
 mod request;
+pub mod resolution;
 mod response;
 mod rewrite;
 mod routing;

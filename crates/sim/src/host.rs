@@ -82,8 +82,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_world::{
-    Answer, Core, Counter, Crossing, Failure, Load, Query, QueryId, Received, Shedding, Timestamp,
-    Transmit, Work,
+    Core, Counter, Crossing, Failure, Load, Query, QueryAnswer, QueryId, Received, Shedding,
+    Timestamp, Transmit, Work,
 };
 
 use buffers::Buffers;
@@ -344,7 +344,7 @@ impl<C: Core> Core for Host<C> {
         self.advance(now);
     }
 
-    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
         self.advance(now);
         self.give(now, |core, now| core.on_answer(now, id, answer));
         self.advance(now);

@@ -8,7 +8,8 @@ mod ways;
 use std::net::SocketAddr;
 
 use tidegate_world::{
-    Answer, Buffer, Cause, Core, Failure, Flow, Query, QueryId, Received, Seed, Timestamp, Transmit,
+    Buffer, Cause, Core, Failure, Flow, Query, QueryAnswer, QueryId, Received, Seed, Timestamp,
+    Transmit,
 };
 
 use crate::calendar::Calendar;
@@ -72,7 +73,7 @@ enum Event {
         node: NodeId,
         life: u32,
         id: QueryId,
-        answer: Answer,
+        answer: QueryAnswer,
     },
     /// A stalled node goes on.
     Resumed {

@@ -1,11 +1,15 @@
-//! The host names of a simulated network, and whoever resolves them.
+//! The host names and stores of a simulated network, and the answers to questions for them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate_world::{ADDRESSES_MAX, Answer, Family, Purpose, Question, Seed, Stream};
+use tidegate_world::{
+    KEY_MAX, LookupKind, NAME_MAX, NaptrRecord, Purpose, QueryAnswer, Question, RECORDS_MAX,
+    RecordType, Seed, SrvRecord, Stream, VALUE_MAX,
+};
 
 use crate::micros;
 
@@ -27,36 +31,86 @@ pub struct Resolution {
     pub lost: f64,
 }
 
-/// The names that there are, and how questions for them are answered.
+/// The names and keys that exist, and how questions for them are answered.
 ///
-/// What an answer says is settled when the question is asked. Any other name is not found.
+/// The content of an answer is settled when the question is asked. Any other name or key is not
+/// found. Names are the same in upper and lower case, and with or without a final dot.
 pub struct Zone {
-    records: BTreeMap<Box<str>, (Vec<IpAddr>, Duration)>,
+    records: BTreeMap<(Box<str>, RecordType), QueryAnswer>,
+    stores: BTreeMap<LookupKind, Store>,
+    negative_ttl: Option<Duration>,
     usual: Resolution,
     /// In place of what is usual, for a while.
     instead: Option<Resolution>,
     stream: Stream,
 }
 
+/// The values of one store.
+type Store = BTreeMap<Box<[u8]>, Arc<[u8]>>;
+
 impl Zone {
     /// No names, and answers that take no time. What is drawn is drawn from `seed`.
     pub fn new(seed: Seed) -> Self {
         Self {
             records: BTreeMap::new(),
+            stores: BTreeMap::new(),
+            negative_ttl: None,
             usual: Resolution::default(),
             instead: None,
             stream: seed.stream(Purpose::Resolution, 0),
         }
     }
 
-    /// A name leads to these addresses from now on, for as long at a time as `ttl`.
+    /// Makes a name lead to these addresses from now on, for as long at a time as `ttl`.
     pub fn set(&mut self, host: &str, addresses: &[IpAddr], ttl: Duration) {
-        self.records.insert(host.into(), (addresses.to_vec(), ttl));
+        for record in [RecordType::A, RecordType::Aaaa] {
+            let of_type = addresses.iter().copied().filter(|ip| RecordType::of(*ip) == record);
+            self.put(host, record, of_type, |all| QueryAnswer::Addresses(all, ttl));
+        }
     }
 
-    /// There is no such name any more.
+    /// Gives a name these SRV records from now on, for as long at a time as `ttl`.
+    pub fn set_srv(&mut self, name: &str, records: &[SrvRecord], ttl: Duration) {
+        let fits = |record: &&SrvRecord| record.target.len() <= NAME_MAX;
+        let records = records.iter().filter(fits).cloned();
+        self.put(name, RecordType::Srv, records, |all| QueryAnswer::Srv(all, ttl));
+    }
+
+    /// Gives a name these NAPTR records from now on, for as long at a time as `ttl`.
+    pub fn set_naptr(&mut self, name: &str, records: &[NaptrRecord], ttl: Duration) {
+        let fits = |NaptrRecord { flags, service, replacement, .. }: &&NaptrRecord| {
+            [flags, service, replacement].iter().all(|text| text.len() <= NAME_MAX)
+        };
+        let records = records.iter().filter(fits).cloned();
+        self.put(name, RecordType::Naptr, records, |all| QueryAnswer::Naptr(all, ttl));
+    }
+
+    /// Removes a name with all its records.
     pub fn remove(&mut self, host: &str) {
-        self.records.remove(host);
+        let host = canonical(host);
+        self.records.retain(|(name, _), _| *name != host);
+    }
+
+    /// Sets how long an answer says that there is no such name or key; `None`: it does not say.
+    pub fn set_negative_ttl(&mut self, ttl: Option<Duration>) {
+        self.negative_ttl = ttl;
+    }
+
+    /// Makes look-ups of a key find this value from now on. One that is longer than
+    /// [`VALUE_MAX`], or has a key longer than [`KEY_MAX`], is not found.
+    pub fn set_value(&mut self, kind: LookupKind, key: &[u8], value: &[u8]) {
+        if key.len() <= KEY_MAX && value.len() <= VALUE_MAX {
+            self.stores.entry(kind).or_default().insert(key.into(), value.into());
+        } else {
+            self.remove_value(kind, key);
+        }
+    }
+
+    /// Removes a key with its value.
+    pub fn remove_value(&mut self, kind: LookupKind, key: &[u8]) {
+        if let Some(store) = self.stores.get_mut(&kind) {
+            store.remove(key);
+        }
     }
 
     /// How questions are answered from now on, while nothing is wrong.
@@ -69,8 +123,8 @@ impl Zone {
         self.instead = resolution;
     }
 
-    /// What is answered to a question, and after how long; `None` if nothing is.
-    pub(crate) fn answer(&mut self, question: &Question) -> Option<(Duration, Answer)> {
+    /// Answers a question: what, and after how long; `None` if it is never answered.
+    pub fn answer(&mut self, question: &Question) -> Option<(Duration, QueryAnswer)> {
         let Resolution { delay, jitter, fails, lost } = self.instead.unwrap_or(self.usual);
         // Three draws for each question, whatever comes of it: a share that is changed changes
         // no other fate.
@@ -79,27 +133,52 @@ impl Zone {
             return None;
         }
         let after = delay + jitter.mul_f64(later);
-        let answer = if has_failed < fails { Answer::NoAnswer } else { self.found(question) };
+        let answer = if has_failed < fails { QueryAnswer::NoAnswer } else { self.found(question) };
         Some((after, answer))
     }
 
-    fn found(&self, Question::Resolve(host, family): &Question) -> Answer {
-        let Some((addresses, ttl)) = self.records.get(&**host) else { return Answer::NotFound };
-        let of_family = addresses.iter().copied().filter(|ip| Family::of(*ip) == *family);
-        let addresses: Vec<_> = of_family.take(ADDRESSES_MAX).collect();
-        match addresses.is_empty() {
-            true => Answer::NotFound,
-            false => Answer::Addresses(addresses.into(), *ttl),
+    fn found(&self, question: &Question) -> QueryAnswer {
+        let found = match question {
+            Question::Resolve { name, record } => {
+                self.records.get(&(canonical(name), *record)).cloned()
+            }
+            Question::Lookup { kind, key } => {
+                let value = self.stores.get(kind).and_then(|store| store.get(&**key));
+                value.map(|value| QueryAnswer::Found(Arc::clone(value)))
+            }
+        };
+        found.unwrap_or(QueryAnswer::NotFound(self.negative_ttl))
+    }
+
+    fn put<R>(
+        &mut self,
+        name: &str,
+        record: RecordType,
+        records: impl Iterator<Item = R>,
+        answer: impl FnOnce(Arc<[R]>) -> QueryAnswer,
+    ) {
+        let (key, records) = ((canonical(name), record), records.take(RECORDS_MAX));
+        let records: Arc<[R]> = records.collect();
+        if records.is_empty() {
+            self.records.remove(&key);
+        } else {
+            self.records.insert(key, answer(records));
         }
     }
+}
+
+/// Returns a name in the one spelling in which it is kept.
+fn canonical(name: &str) -> Box<str> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name.to_ascii_lowercase().into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ask(zone: &mut Zone, host: &str, family: Family) -> Option<(Duration, Answer)> {
-        zone.answer(&Question::Resolve(host.into(), family))
+    fn ask(zone: &mut Zone, host: &str, record: RecordType) -> Option<(Duration, QueryAnswer)> {
+        zone.answer(&Question::Resolve { name: host.into(), record })
     }
 
     #[test]
@@ -109,13 +188,55 @@ mod tests {
         let ttl = Duration::from_secs(9);
         zone.set("both.example", &[four, six], ttl);
         let now = |answer| Some((Duration::ZERO, answer));
-        let found = |ip| now(Answer::Addresses([ip].into(), ttl));
-        assert_eq!(ask(&mut zone, "both.example", Family::V4), found(four));
-        assert_eq!(ask(&mut zone, "both.example", Family::V6), found(six));
+        let found = |ip| now(QueryAnswer::Addresses([ip].into(), ttl));
+        assert_eq!(ask(&mut zone, "both.example", RecordType::A), found(four));
+        assert_eq!(ask(&mut zone, "both.example", RecordType::Aaaa), found(six));
         zone.set("both.example", &[six], ttl);
-        assert_eq!(ask(&mut zone, "both.example", Family::V4), now(Answer::NotFound));
+        assert_eq!(ask(&mut zone, "both.example", RecordType::A), now(QueryAnswer::NotFound(None)));
         zone.remove("both.example");
-        assert_eq!(ask(&mut zone, "both.example", Family::V6), now(Answer::NotFound));
+        assert_eq!(
+            ask(&mut zone, "both.example", RecordType::Aaaa),
+            now(QueryAnswer::NotFound(None))
+        );
+    }
+
+    #[test]
+    fn a_name_has_servers_and_services_and_a_store_has_values() {
+        let (mut zone, ttl) = (Zone::new(Seed(1)), Duration::from_secs(9));
+        let server =
+            |target: &str| SrvRecord { priority: 1, weight: 2, port: 3, target: target.into() };
+        let long = server(&"a".repeat(NAME_MAX + 1));
+        zone.set_srv("_SIP._udp.a.example", &[server("b.example."), long], ttl);
+        let service = NaptrRecord {
+            order: 1,
+            preference: 2,
+            flags: "s".into(),
+            service: "SIP+D2U".into(),
+            replacement: "_sip._udp.a.example.".into(),
+        };
+        zone.set_naptr("a.example", std::slice::from_ref(&service), ttl);
+        let now = |answer| Some((Duration::ZERO, answer));
+        let servers = now(QueryAnswer::Srv([server("b.example.")].into(), ttl));
+        assert_eq!(ask(&mut zone, "_sip._UDP.a.example.", RecordType::Srv), servers);
+        let services = now(QueryAnswer::Naptr([service].into(), ttl));
+        assert_eq!(ask(&mut zone, "A.example.", RecordType::Naptr), services);
+        zone.set_negative_ttl(Some(ttl));
+        let none = now(QueryAnswer::NotFound(Some(ttl)));
+        assert_eq!(ask(&mut zone, "a.example", RecordType::A), none);
+        zone.set_srv("_sip._udp.a.example", &[], ttl);
+        assert_eq!(ask(&mut zone, "_sip._udp.a.example", RecordType::Srv), none);
+
+        let look_up = |zone: &mut Zone, key: &[u8]| {
+            zone.answer(&Question::Lookup { kind: LookupKind::User, key: key.into() })
+        };
+        zone.set_value(LookupKind::User, b"sip:a@example", b"value");
+        let found = now(QueryAnswer::Found(b"value".as_slice().into()));
+        assert_eq!(look_up(&mut zone, b"sip:a@example"), found);
+        assert_eq!(look_up(&mut zone, b"sip:b@example"), none);
+        zone.set_value(LookupKind::User, b"sip:a@example", &[0; VALUE_MAX + 1]);
+        assert_eq!(look_up(&mut zone, b"sip:a@example"), none, "it is too long");
+        zone.resolve_by(Resolution { fails: 1.0, ..Resolution::default() });
+        assert_eq!(look_up(&mut zone, b"sip:a@example"), now(QueryAnswer::NoAnswer));
     }
 
     #[test]
@@ -124,9 +245,10 @@ mod tests {
         zone.set("a.example", &["10.0.0.1".parse().unwrap()], Duration::from_secs(9));
         let [delay, jitter] = [2, 3].map(Duration::from_secs);
         zone.resolve_by(Resolution { delay, jitter, fails: 0.25, lost: 0.1 });
-        let answers: Vec<_> = (0..2000).map(|_| ask(&mut zone, "a.example", Family::V4)).collect();
+        let answers: Vec<_> =
+            (0..2000).map(|_| ask(&mut zone, "a.example", RecordType::A)).collect();
         let given: Vec<_> = answers.iter().flatten().collect();
-        let failed = given.iter().filter(|(_, answer)| *answer == Answer::NoAnswer).count();
+        let failed = given.iter().filter(|(_, answer)| *answer == QueryAnswer::NoAnswer).count();
         // Binomial: five standard deviations are 67 and 97.
         assert!((answers.len() - given.len()).abs_diff(200) < 67);
         assert!(failed.abs_diff(450) < 97, "{failed}");
@@ -135,9 +257,9 @@ mod tests {
         assert!(latest <= delay + jitter);
 
         zone.resolve_instead_by(Some(Resolution { lost: 1.0, ..Resolution::default() }));
-        assert_eq!(ask(&mut zone, "a.example", Family::V4), None);
+        assert_eq!(ask(&mut zone, "a.example", RecordType::A), None);
         zone.resolve_instead_by(None);
-        let usual = (0..100).filter(|_| ask(&mut zone, "a.example", Family::V4).is_some());
+        let usual = (0..100).filter(|_| ask(&mut zone, "a.example", RecordType::A).is_some());
         assert!(usual.count() > 50);
     }
 }

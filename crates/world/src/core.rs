@@ -1,6 +1,8 @@
 //! The contract between a core and its driver.
 
-use crate::{Answer, Failure, Load, Query, QueryId, Received, Shedding, Timestamp, Transmit, Work};
+use crate::{
+    Failure, Load, Query, QueryAnswer, QueryId, Received, Shedding, Timestamp, Transmit, Work,
+};
 
 /// Bytes of an order at the most: a configuration of about 10,000 back ends. An order is recorded whole,
 /// in one block of a recording.
@@ -62,7 +64,7 @@ pub trait Core {
 
     /// What became of a [query](Self::poll_query). One that is not waited for, or no more, changes
     /// nothing.
-    fn on_answer(&mut self, _now: Timestamp, _id: QueryId, _answer: Answer) {}
+    fn on_answer(&mut self, _now: Timestamp, _id: QueryId, _answer: QueryAnswer) {}
 
     /// The process is to stop: admit no new work, finish what is held.
     fn on_drain(&mut self, now: Timestamp);

@@ -127,7 +127,7 @@ macro_rules! delegate {
     (@name on_answer $to:tt) => {
         $crate::delegate! {
             @write $to mut on_answer(
-                now: $crate::Timestamp, id: $crate::QueryId, answer: $crate::Answer
+                now: $crate::Timestamp, id: $crate::QueryId, answer: $crate::QueryAnswer
             ) (now, id, answer)
         }
     };

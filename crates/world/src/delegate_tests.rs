@@ -2,8 +2,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::{
-    Answer, Buffer, Cause, Core, Crossing, Failure, Family, Flow, Load, Pool, Query, QueryId,
-    Question, Received, Shedding, Timestamp, Transmit, Work,
+    Buffer, Cause, Core, Crossing, Failure, Flow, Load, Pool, Query, QueryAnswer, QueryId,
+    Question, Received, RecordType, Shedding, Timestamp, Transmit, Work,
 };
 
 /// Notes which of its functions was called, and answers none of them by default.
@@ -49,8 +49,8 @@ impl Core for Noting {
         assert_eq!(order, b"faster");
         self.note("on_order");
     }
-    fn on_answer(&mut self, _: Timestamp, id: QueryId, answer: Answer) {
-        assert_eq!((id, answer), (QueryId(7), Answer::NotFound));
+    fn on_answer(&mut self, _: Timestamp, id: QueryId, answer: QueryAnswer) {
+        assert_eq!((id, answer), (QueryId(7), QueryAnswer::NotFound(None)));
         self.note("on_answer");
     }
     fn on_drain(&mut self, _: Timestamp) {
@@ -67,7 +67,10 @@ impl Core for Noting {
     }
     fn poll_query(&mut self) -> Option<Query> {
         self.note("poll_query");
-        Some(Query { id: QueryId(7), question: Question::Resolve("a".into(), Family::V4) })
+        Some(Query {
+            id: QueryId(7),
+            question: Question::Resolve { name: "a".into(), record: RecordType::A },
+        })
     }
     fn poll_shedding(&self) -> &Shedding {
         self.note("poll_shedding");
@@ -96,7 +99,7 @@ fn call_all(core: &mut impl Core) {
     core.on_failed(now, Failure::new(flow(), Cause::Other, b"quote"));
     core.on_load(now, Load::default());
     core.on_order(now, b"faster");
-    core.on_answer(now, QueryId(7), Answer::NotFound);
+    core.on_answer(now, QueryId(7), QueryAnswer::NotFound(None));
     core.on_drain(now);
     assert!(core.poll_transmit().is_some() && core.poll_crossing().is_some());
     assert!(core.poll_query().is_some());

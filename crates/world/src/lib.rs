@@ -28,7 +28,10 @@ pub use histogram::Histogram;
 pub use load::{Load, Work};
 pub use packet::{Cause, Failure, Flow, QUOTE_MAX, Received, Transmit, Transport};
 pub use param::{PARAMS_MAX, Param, Tunable, Values, Wrong};
-pub use query::{ADDRESSES_MAX, Answer, Family, Query, QueryId, Question};
+pub use query::{
+    KEY_MAX, LookupKind, NAME_MAX, NaptrRecord, Query, QueryAnswer, QueryId, Question, RECORDS_MAX,
+    RecordType, SrvRecord, VALUE_MAX,
+};
 pub use record::{Entry, Input, Log, Memory, Recorder, replay};
 pub use shedding::Shedding;
 pub use stream::{Purpose, Seed, Stream};

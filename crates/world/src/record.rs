@@ -4,7 +4,7 @@
 //! with their times, fed to a core built alike, brings out the same bytes.
 
 use crate::{
-    Answer, Core, Failure, Flow, Load, Pool, QueryId, Received, Timestamp, Transmit, delegate,
+    Core, Failure, Flow, Load, Pool, QueryAnswer, QueryId, Received, Timestamp, Transmit, delegate,
 };
 
 /// One input of a core. `B` holds the bytes of a packet.
@@ -23,7 +23,7 @@ pub enum Input<B = Vec<u8>> {
     /// [`Core::on_order`]: the text.
     Order(B),
     /// [`Core::on_answer`].
-    Answer(QueryId, Answer),
+    Answer(QueryId, QueryAnswer),
     /// [`Core::on_drain`].
     Drain,
 }
@@ -189,7 +189,7 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         self.core.on_order(now, order);
     }
 
-    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
         self.note(now, Input::Answer(id, answer.clone()));
         self.core.on_answer(now, id, answer);
     }

@@ -55,8 +55,8 @@ impl Core for Counting {
     fn on_order(&mut self, _: Timestamp, order: &[u8]) {
         self.seen += order.len() as u32;
     }
-    fn on_answer(&mut self, _: Timestamp, id: QueryId, answer: Answer) {
-        if let Answer::Addresses(addresses, ttl) = answer {
+    fn on_answer(&mut self, _: Timestamp, id: QueryId, answer: QueryAnswer) {
+        if let QueryAnswer::Addresses(addresses, ttl) = answer {
             self.seen += id.0 as u32 + addresses.len() as u32 + ttl.as_secs() as u32;
         }
     }
@@ -97,7 +97,7 @@ fn run(core: &mut impl Core) -> Vec<Vec<u8>> {
             5 => {
                 let addresses = [std::net::IpAddr::from([127, 0, 0, 1])].into();
                 let ttl = std::time::Duration::from_secs(60);
-                core.on_answer(now, QueryId(3), Answer::Addresses(addresses, ttl));
+                core.on_answer(now, QueryId(3), QueryAnswer::Addresses(addresses, ttl));
             }
             _ => core.handle_timeout(now),
         }

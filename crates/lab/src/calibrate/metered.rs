@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use tidegate_world::{
-    Answer, Core, Failure, Load, QueryId, Received, Timestamp, Transmit, Work, delegate,
+    Core, Failure, Load, QueryAnswer, QueryId, Received, Timestamp, Transmit, Work, delegate,
 };
 
 use super::slices::Slices;
@@ -203,7 +203,7 @@ impl<C: Core> Core for Metered<C> {
         self.rest(|core| core.on_order(now, order));
     }
 
-    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
         self.rest(|core| core.on_answer(now, id, answer));
     }
 

@@ -11,8 +11,8 @@ use tidegate_proxy::{Disposal, Mode, Secret};
 use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::Config;
 use tidegate_world::{
-    Answer, Core, Failure, Flow as Way, Load, Pool, QueryId, Received, Seed, Timestamp, Transmit,
-    Work, delegate,
+    Core, Failure, Flow as Way, Load, Pool, QueryAnswer, QueryId, Received, Seed, Timestamp,
+    Transmit, Work, delegate,
 };
 
 use super::messages::Parties;
@@ -216,7 +216,7 @@ impl Core for Subject {
         self.core.on_order(now, order);
     }
 
-    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: Answer) {
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
         let now = self.at(now);
         self.core.on_answer(now, id, answer);
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use hashbrown::HashSet;
 use tidegate_balance::{Backend, Duty, Named};
-use tidegate_world::{Answer, Family, Query, QueryId, Question, Timestamp};
+use tidegate_world::{Query, QueryAnswer, QueryId, Question, RecordType, Timestamp};
 
 use crate::settings::{Moves, PoolSettings, Settings};
 
@@ -41,7 +41,7 @@ const ASKED_MAX: usize = 64;
 
 /// The names of a shard's back ends.
 pub(crate) struct Names {
-    family: Family,
+    record: RecordType,
     entries: Vec<Entry>,
     /// Whether it is this shard that asks, and goes on asking.
     asks: bool,
@@ -75,10 +75,10 @@ impl Names {
     /// The names in these settings.
     pub(crate) fn new(settings: &Settings) -> Self {
         let mut names = Self {
-            family: settings
+            record: settings
                 .listeners
                 .first()
-                .map_or(Family::V4, |listener| Family::of(listener.local.ip())),
+                .map_or(RecordType::A, |listener| RecordType::of(listener.local.ip())),
             entries: Vec::new(),
             asks: settings.shard == 0,
             asked: 0,
@@ -135,7 +135,7 @@ impl Names {
         &mut self,
         now: Timestamp,
         id: QueryId,
-        answer: &Answer,
+        answer: &QueryAnswer,
         may_be: impl Fn(SocketAddr) -> bool,
     ) {
         // An answer to a question that was given up is to none of these.
@@ -145,7 +145,7 @@ impl Names {
         let named = entry.named();
         let lookups = &named.lookups;
         let failure = match answer {
-            Answer::Addresses(addresses, ttl) if !addresses.is_empty() => {
+            QueryAnswer::Addresses(addresses, ttl) if !addresses.is_empty() => {
                 match choose(named, addresses, may_be) {
                     Some(ip) => {
                         lookups.found.fetch_add(1, Relaxed);
@@ -161,8 +161,8 @@ impl Names {
                     None => &lookups.unusable,
                 }
             }
-            Answer::Addresses(..) | Answer::NotFound => &lookups.not_found,
-            Answer::NoAnswer => &lookups.unanswered,
+            QueryAnswer::NoAnswer => &lookups.unanswered,
+            _ => &lookups.not_found,
         };
         failure.fetch_add(1, Relaxed);
         entry.on_failure(now);
@@ -204,7 +204,8 @@ impl Names {
                 let id = QueryId(self.questions);
                 entry.state = State::Asked(id, now + ANSWERS_WITHIN);
                 self.asked += 1;
-                let question = Question::Resolve(Arc::clone(entry.named().host()), self.family);
+                let name = Arc::clone(entry.named().host());
+                let question = Question::Resolve { name, record: self.record };
                 self.queries.push_back(Query { id, question });
             }
         }

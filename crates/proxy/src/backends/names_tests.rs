@@ -24,17 +24,18 @@ fn ip(last: u8) -> IpAddr {
     [192, 0, 2, last].into()
 }
 
-fn found(addresses: &[u8], ttl_s: u64) -> Answer {
+fn found(addresses: &[u8], ttl_s: u64) -> QueryAnswer {
     let addresses = addresses.iter().map(|&last| ip(last)).collect();
-    Answer::Addresses(addresses, Duration::from_secs(ttl_s))
+    QueryAnswer::Addresses(addresses, Duration::from_secs(ttl_s))
 }
 
 /// What is asked at a time, by host.
 fn asked(names: &mut Names, now: Timestamp) -> Vec<(QueryId, String)> {
     names.handle_timeout(now);
     let hosts = std::iter::from_fn(|| names.poll_query()).map(|Query { id, question }| {
-        let Question::Resolve(host, family) = question;
-        assert_eq!(family, Family::V4);
+        let Question::Resolve { name: host, record: RecordType::A } = question else {
+            panic!("{question:?}");
+        };
         (id, host.to_string())
     });
     hosts.collect()
@@ -46,7 +47,7 @@ fn ask_one(names: &mut Names, now: Timestamp) -> QueryId {
     asked[0].0
 }
 
-fn answer(names: &mut Names, now: Timestamp, id: QueryId, answer: &Answer) {
+fn answer(names: &mut Names, now: Timestamp, id: QueryId, answer: &QueryAnswer) {
     names.on_answer(now, id, answer, |_| true);
 }
 
@@ -83,14 +84,14 @@ fn in_vain_it_is_asked_again_after_pauses_that_double_to_32_seconds() {
     let (mut names, pool) = names_of(&["a.example"]);
     let mut now = 0;
     for (pause, why) in [1, 2, 4, 8, 16, 32, 32, 32].into_iter().zip([
-        Answer::NotFound,
-        Answer::NoAnswer,
+        QueryAnswer::NotFound(None),
+        QueryAnswer::NoAnswer,
         found(&[], 60),
-        Answer::NotFound,
-        Answer::NoAnswer,
-        Answer::NotFound,
-        Answer::NotFound,
-        Answer::NoAnswer,
+        QueryAnswer::NotFound(None),
+        QueryAnswer::NoAnswer,
+        QueryAnswer::NotFound(None),
+        QueryAnswer::NotFound(None),
+        QueryAnswer::NoAnswer,
     ]) {
         let id = ask_one(&mut names, at(now));
         answer(&mut names, at(now), id, &why);
@@ -102,7 +103,7 @@ fn in_vain_it_is_asked_again_after_pauses_that_double_to_32_seconds() {
     let id = ask_one(&mut names, at(now));
     answer(&mut names, at(now), id, &found(&[1], 5));
     let id = ask_one(&mut names, at(now + 5));
-    answer(&mut names, at(now + 5), id, &Answer::NoAnswer);
+    answer(&mut names, at(now + 5), id, &QueryAnswer::NoAnswer);
     assert_eq!(names.poll_timeout(), Some(at(now + 6)), "it begins anew");
 }
 
@@ -134,7 +135,7 @@ fn the_last_address_is_used_on_while_asking_again_fails() {
     let id = ask_one(&mut names, at(0));
     answer(&mut names, at(0), id, &found(&[1], 60));
     let id = ask_one(&mut names, at(60));
-    answer(&mut names, at(61), id, &Answer::NotFound);
+    answer(&mut names, at(61), id, &QueryAnswer::NotFound(None));
     assert!(backend.is_up(at(61)) && backend.named().unwrap().is_stale());
     assert_eq!(backend.address(), Some("192.0.2.1:5070".parse().unwrap()));
     let id = ask_one(&mut names, at(62));
@@ -146,7 +147,7 @@ fn the_last_address_is_used_on_while_asking_again_fails() {
 fn of_several_addresses_the_present_one_is_kept_and_else_the_first_is_taken() {
     let (mut names, pool) = names_of(&["a.example"]);
     let mut now = 0;
-    let mut lead = |answered: &Answer| {
+    let mut lead = |answered: &QueryAnswer| {
         let id = ask_one(&mut names, at(now));
         answer(&mut names, at(now), id, answered);
         now += 60;

@@ -1,11 +1,12 @@
 //! Inputs and packets as bytes. All numbers are little-endian.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_world::{
-    ADDRESSES_MAX, Answer, Cause, Entry, Failure, Flow, Input, LARGE, Load, ORDER_MAX, QUOTE_MAX,
-    QueryId, Timestamp, Transmit, Transport,
+    Cause, Entry, Failure, Flow, Input, LARGE, Load, NAME_MAX, NaptrRecord, ORDER_MAX, QUOTE_MAX,
+    QueryAnswer, QueryId, RECORDS_MAX, SrvRecord, Timestamp, Transmit, Transport, VALUE_MAX,
 };
 
 const OFFER: u8 = 0;
@@ -99,7 +100,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
             Input::Failed(Failure { flow, cause, quote: quote.into() })
         }
         LOAD => {
-            let mut time = || take_time(rest).map(|at| Duration::from_nanos(at.as_nanos()));
+            let mut time = || take_duration(rest);
             let (busy, cpu) = (time()?, time()?);
             let socket_fill = f32::from_le_bytes(take_array(rest)?);
             let mut count = || take_array(rest).map(u64::from_le_bytes);
@@ -142,20 +143,71 @@ fn put_flow(out: &mut Vec<u8>, Flow { transport, local, remote }: Flow) {
     }
 }
 
-fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
+// An answer's kinds are never renumbered: recordings of earlier versions have the first three.
+const ADDRESSES: u8 = 0;
+const NOT_FOUND: u8 = 1;
+const NO_ANSWER: u8 = 2;
+const NOT_FOUND_FOR: u8 = 3;
+const SRV: u8 = 4;
+const NAPTR: u8 = 5;
+const FOUND: u8 = 6;
+
+fn put_answer(out: &mut Vec<u8>, answer: &QueryAnswer) {
     match answer {
-        Answer::Addresses(addresses, ttl) => {
-            let addresses = &addresses[..addresses.len().min(ADDRESSES_MAX)];
-            out.push(0);
+        QueryAnswer::Addresses(addresses, ttl) => {
+            out.push(ADDRESSES);
             put_time(out, Timestamp::ZERO + *ttl);
-            out.push(addresses.len() as u8);
-            for ip in addresses {
+            for ip in put_count(out, addresses) {
                 put_ip(out, *ip);
             }
         }
-        Answer::NotFound => out.push(1),
-        Answer::NoAnswer => out.push(2),
+        QueryAnswer::NotFound(None) => out.push(NOT_FOUND),
+        QueryAnswer::NoAnswer => out.push(NO_ANSWER),
+        QueryAnswer::NotFound(Some(ttl)) => {
+            out.push(NOT_FOUND_FOR);
+            put_time(out, Timestamp::ZERO + *ttl);
+        }
+        QueryAnswer::Srv(records, ttl) => {
+            out.push(SRV);
+            put_time(out, Timestamp::ZERO + *ttl);
+            for SrvRecord { priority, weight, port, target } in put_count(out, records) {
+                for number in [priority, weight, port] {
+                    out.extend(number.to_le_bytes());
+                }
+                put_text(out, target);
+            }
+        }
+        QueryAnswer::Naptr(records, ttl) => {
+            out.push(NAPTR);
+            put_time(out, Timestamp::ZERO + *ttl);
+            for record in put_count(out, records) {
+                let NaptrRecord { order, preference, flags, service, replacement } = record;
+                for number in [order, preference] {
+                    out.extend(number.to_le_bytes());
+                }
+                for text in [flags, service, replacement] {
+                    put_text(out, text);
+                }
+            }
+        }
+        QueryAnswer::Found(value) => {
+            out.push(FOUND);
+            put_bytes(out, &value[..value.len().min(VALUE_MAX)]);
+        }
     }
+}
+
+/// Appends how many records follow, and returns them.
+fn put_count<'r, R>(out: &mut Vec<u8>, records: &'r [R]) -> &'r [R] {
+    let records = &records[..records.len().min(RECORDS_MAX)];
+    out.push(records.len() as u8);
+    records
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let text = &text[..text.floor_char_boundary(NAME_MAX)];
+    out.push(text.len() as u8);
+    out.extend(text.as_bytes());
 }
 
 fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
@@ -216,18 +268,59 @@ fn take_address(rest: &mut &[u8]) -> Option<SocketAddr> {
     }
 }
 
-fn take_answer(rest: &mut &[u8]) -> Option<Answer> {
+fn take_answer(rest: &mut &[u8]) -> Option<QueryAnswer> {
     match take_u8(rest)? {
-        0 => {
-            let ttl = Duration::from_nanos(take_time(rest)?.as_nanos());
-            let count = usize::from(take_u8(rest)?);
-            let addresses = (0..count).map(|_| take_ip(rest)).collect::<Option<_>>()?;
-            (count <= ADDRESSES_MAX).then_some(Answer::Addresses(addresses, ttl))
+        ADDRESSES => {
+            let ttl = take_duration(rest)?;
+            Some(QueryAnswer::Addresses(take_records(rest, take_ip)?, ttl))
         }
-        1 => Some(Answer::NotFound),
-        2 => Some(Answer::NoAnswer),
+        NOT_FOUND => Some(QueryAnswer::NotFound(None)),
+        NO_ANSWER => Some(QueryAnswer::NoAnswer),
+        NOT_FOUND_FOR => Some(QueryAnswer::NotFound(Some(take_duration(rest)?))),
+        SRV => {
+            let ttl = take_duration(rest)?;
+            Some(QueryAnswer::Srv(take_records(rest, take_srv)?, ttl))
+        }
+        NAPTR => {
+            let ttl = take_duration(rest)?;
+            Some(QueryAnswer::Naptr(take_records(rest, take_naptr)?, ttl))
+        }
+        FOUND => Some(QueryAnswer::Found(take_bytes(rest, VALUE_MAX)?.into())),
         _ => None,
     }
+}
+
+fn take_duration(rest: &mut &[u8]) -> Option<Duration> {
+    take_time(rest).map(|at| Duration::from_nanos(at.as_nanos()))
+}
+
+fn take_records<R>(rest: &mut &[u8], take: fn(&mut &[u8]) -> Option<R>) -> Option<Arc<[R]>> {
+    let count = usize::from(take_u8(rest)?);
+    (count <= RECORDS_MAX).then(|| (0..count).map(|_| take(rest)).collect()).flatten()
+}
+
+fn take_srv(rest: &mut &[u8]) -> Option<SrvRecord> {
+    let [priority, weight, port] = take_numbers(rest)?;
+    Some(SrvRecord { priority, weight, port, target: take_text(rest)? })
+}
+
+fn take_naptr(rest: &mut &[u8]) -> Option<NaptrRecord> {
+    let [order, preference] = take_numbers(rest)?;
+    let [flags, service, replacement] = [take_text(rest)?, take_text(rest)?, take_text(rest)?];
+    Some(NaptrRecord { order, preference, flags, service, replacement })
+}
+
+fn take_numbers<const N: usize>(rest: &mut &[u8]) -> Option<[u16; N]> {
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        *number = u16::from_le_bytes(take_array(rest)?);
+    }
+    Some(numbers)
+}
+
+fn take_text(rest: &mut &[u8]) -> Option<Arc<str>> {
+    let len = take_u8(rest)?;
+    str::from_utf8(take_slice(rest, len.into())?).ok().map(Arc::from)
 }
 
 fn take_ip(rest: &mut &[u8]) -> Option<IpAddr> {
@@ -279,14 +372,50 @@ mod tests {
         ]
     }
 
-    fn answer() -> impl Strategy<Value = Answer> {
-        let found = |(addresses, ttl): (Vec<_>, u64)| {
-            Answer::Addresses(addresses.into(), Duration::from_nanos(ttl))
-        };
+    fn text() -> impl Strategy<Value = Arc<str>> {
+        prop_oneof!["[a-z.\u{e4}]{0,20}", "[a-z]{255}"].prop_map(Arc::from)
+    }
+
+    fn srv() -> impl Strategy<Value = SrvRecord> {
+        (any::<[u16; 3]>(), text()).prop_map(|([priority, weight, port], target)| SrvRecord {
+            priority,
+            weight,
+            port,
+            target,
+        })
+    }
+
+    fn naptr() -> impl Strategy<Value = NaptrRecord> {
+        (any::<[u16; 2]>(), [text(), text(), text()]).prop_map(
+            |([order, preference], [flags, service, replacement])| NaptrRecord {
+                order,
+                preference,
+                flags,
+                service,
+                replacement,
+            },
+        )
+    }
+
+    fn records<R: std::fmt::Debug + 'static>(
+        record: impl Strategy<Value = R> + 'static,
+        answer: fn(Arc<[R]>, Duration) -> QueryAnswer,
+    ) -> BoxedStrategy<QueryAnswer> {
+        (prop::collection::vec(record, 0..=RECORDS_MAX), any::<u64>())
+            .prop_map(move |(records, ttl)| answer(records.into(), Duration::from_nanos(ttl)))
+            .boxed()
+    }
+
+    fn answer() -> impl Strategy<Value = QueryAnswer> {
         prop_oneof![
-            (prop::collection::vec(ip(), 0..=ADDRESSES_MAX), any::<u64>()).prop_map(found),
-            Just(Answer::NotFound),
-            Just(Answer::NoAnswer),
+            records(ip(), QueryAnswer::Addresses),
+            records(srv(), QueryAnswer::Srv),
+            records(naptr(), QueryAnswer::Naptr),
+            prop::collection::vec(any::<u8>(), 0..300)
+                .prop_map(|value| QueryAnswer::Found(value.into())),
+            prop::option::of(any::<u64>())
+                .prop_map(|ttl| QueryAnswer::NotFound(ttl.map(Duration::from_nanos))),
+            Just(QueryAnswer::NoAnswer),
         ]
     }
 
@@ -327,6 +456,46 @@ mod tests {
             Input::Drain => Input::Drain,
         };
         Entry { now: *now, input }
+    }
+
+    // Recordings of earlier versions have these bytes; a change of them would need a new version
+    // of the format.
+    #[test]
+    fn answers_of_earlier_versions_are_read() {
+        let ttl = Duration::from_nanos(0x0201);
+        let addresses = [IpAddr::from([192, 0, 2, 1])].into();
+        for (bytes, answer) in [
+            (
+                &[0, 1, 2, 0, 0, 0, 0, 0, 0, 1, 4, 192, 0, 2, 1][..],
+                QueryAnswer::Addresses(addresses, ttl),
+            ),
+            (&[1], QueryAnswer::NotFound(None)),
+            (&[2], QueryAnswer::NoAnswer),
+        ] {
+            let mut rest = bytes;
+            assert_eq!(take_answer(&mut rest), Some(answer.clone()));
+            assert!(rest.is_empty());
+            let mut written = Vec::new();
+            put_answer(&mut written, &answer);
+            assert_eq!(written, bytes);
+        }
+    }
+
+    #[test]
+    fn an_answer_is_never_longer_than_may_be() {
+        let long: Arc<str> = "\u{e4}".repeat(NAME_MAX).into();
+        let record = SrvRecord { priority: 0, weight: 0, port: 0, target: long };
+        let records = vec![record; RECORDS_MAX + 1].into();
+        let mut bytes = Vec::new();
+        put_answer(&mut bytes, &QueryAnswer::Srv(records, Duration::ZERO));
+        let Some(QueryAnswer::Srv(read, _)) = take_answer(&mut &bytes[..]) else {
+            panic!("they are read");
+        };
+        assert_eq!((read.len(), read[0].target.len()), (RECORDS_MAX, NAME_MAX - 1));
+        bytes.clear();
+        put_answer(&mut bytes, &QueryAnswer::Found(vec![0; VALUE_MAX + 1].into()));
+        let read = take_answer(&mut &bytes[..]);
+        assert_eq!(read, Some(QueryAnswer::Found(vec![0; VALUE_MAX].into())));
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_world::{Answer, Failure, QueryId, Received, Timestamp};
+use tidegate_world::{Failure, QueryAnswer, QueryId, Received, Timestamp};
 
 /// A node of a network: the number of its [`add`](super::Network::add), from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ pub(super) enum Input {
     Packet(Received),
     Failure(Failure),
     Order(Box<[u8]>),
-    Answer(QueryId, Answer),
+    Answer(QueryId, QueryAnswer),
     Drain,
 }
 

@@ -1,0 +1,295 @@
+//! Names in URIs: where their requests are sent (RFC 3263).
+//!
+//! [`Resolution`] is a pure state machine. [`locate`](Resolution::locate) answers at once when the
+//! records that it needs are remembered; else it asks for them
+//! ([`poll_query`](Resolution::poll_query)) and returns a [`Ticket`], with which the caller parks
+//! the request. When an answer comes ([`on_answer`](Resolution::on_answer)) or is given up
+//! ([`handle_timeout`](Resolution::handle_timeout)), the tickets are returned whose requests
+//! should be located again. All requests that wait for one question have the same ticket. The
+//! caller bounds how many it parks and how long.
+//!
+//! A DNS that does not answer delays no request to a name that is known: an answer is asked for
+//! ahead of its end, an ended one is used while there is no newer one, and after a failure nothing
+//! waits for another attempt unless there is no other way. How much is asked and remembered is
+//! bounded.
+//!
+//! The result of a walk holds for one request: "The procedures here MUST be done exactly once per
+//! transaction" (RFC 3263 §4). Which targets have failed is for the caller to know.
+
+mod cache;
+mod locate;
+mod name;
+mod questions;
+mod records;
+mod select;
+mod transport;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use tidegate_world::{Counter, Query, QueryAnswer, QueryId, RecordType, Timestamp};
+
+pub use locate::{Located, TARGETS_MAX, Target, Targets, Wanted};
+pub use transport::{SipTransport, Transports};
+
+use cache::{Age, Cache, View};
+use locate::{Found, Walk};
+use questions::{Closed, Due, Open, Questions};
+use records::Records;
+
+/// The least number of answers to remember: more than one request needs.
+pub const ANSWERS_MIN: usize = 256;
+
+/// Limits and abilities of a [`Resolution`].
+#[derive(Clone, Debug)]
+pub struct ResolutionSettings {
+    /// Transports that the client supports, the preferred one first.
+    pub transports: Transports,
+    /// Families of the addresses that targets may have.
+    pub families: Families,
+    /// The largest number of answers that are remembered, at least [`ANSWERS_MIN`].
+    pub answers_max: usize,
+    /// The largest number of questions that wait for answers; a quarter is kept for names that are
+    /// known.
+    pub questions_max: usize,
+}
+
+/// The families of addresses that can be reached, the preferred one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Families {
+    /// IPv4 alone.
+    V4,
+    /// IPv6 alone.
+    V6,
+    /// IPv4 before IPv6.
+    V4V6,
+    /// IPv6 before IPv4.
+    V6V4,
+}
+
+/// Counts of a [`Resolution`], for others to read.
+#[derive(Debug, Default)]
+pub struct ResolutionCounters {
+    /// Questions asked.
+    pub asked: Counter,
+    /// Answers with records.
+    pub found: Counter,
+    /// Answers that there are no records.
+    pub not_found: Counter,
+    /// Questions that could not be answered.
+    pub failed: Counter,
+    /// Questions given up because no answer came.
+    pub given_up: Counter,
+    /// Answers to questions that had been given up.
+    pub late: Counter,
+    /// Names not asked for because too many questions were outstanding.
+    pub refused: Counter,
+    /// Names not asked for because they had failed a short time before.
+    pub paused: Counter,
+    /// Uses of an answer that had ended.
+    pub stale: Counter,
+    /// Answers forgotten to make room for others.
+    pub evicted: Counter,
+    /// Addresses that no request may be sent to.
+    pub unusable: Counter,
+    /// URIs with a transport that the client does not support.
+    pub unsupported: Counter,
+    /// Domains that offered SIP over TLS before and no longer do.
+    pub security_withdrawn: Counter,
+    /// Answers that are remembered now.
+    pub answers: Counter,
+    /// Questions that are outstanding now.
+    pub outstanding: Counter,
+}
+
+/// The question that a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(QueryId);
+
+/// The names that are known and the questions for others.
+pub struct Resolution {
+    transports: Transports,
+    families: ArrayVec<RecordType, 2>,
+    cache: Cache,
+    questions: Questions,
+    counters: Arc<ResolutionCounters>,
+}
+
+/// The outcome of asking for records.
+enum Asked {
+    /// They are known, or known not to exist.
+    Known(Records),
+    /// They are unknown until an answer comes.
+    Waits(Ticket),
+    /// They could not be found out a while ago, and are asked for again.
+    Retried(Ticket),
+    /// They cannot be found out now.
+    Failed,
+}
+
+impl Resolution {
+    /// Makes one that knows nothing yet.
+    pub fn new(settings: ResolutionSettings, counters: Arc<ResolutionCounters>) -> Self {
+        let ResolutionSettings { transports, families, answers_max, questions_max } = settings;
+        Self {
+            transports,
+            families: families.records(),
+            cache: Cache::new(answers_max.max(ANSWERS_MIN)),
+            questions: Questions::new(questions_max),
+            counters,
+        }
+    }
+
+    /// Finds where to send a request.
+    ///
+    /// `hash` is the identity of the request: the same for its retransmissions, its CANCEL and its
+    /// ACK, and not to be foreseen by who sends them. Requests with the same hash get the same
+    /// targets as long as the records are the same (RFC 3263 §4.4). Only addresses that `may_be`
+    /// targets are returned.
+    pub fn locate(
+        &mut self,
+        now: Timestamp,
+        wanted: &Wanted<'_>,
+        hash: u64,
+        may_be: impl Fn(SocketAddr) -> bool,
+    ) -> Located {
+        let found = Found::default();
+        let located = Walk { resolution: self, now, hash, may_be, found }.locate(wanted);
+        self.gauge();
+        located
+    }
+
+    /// Takes the answer to a question; returns the ticket that may go on.
+    ///
+    /// Answers to other questions of the same core change nothing.
+    pub fn on_answer(
+        &mut self,
+        now: Timestamp,
+        id: QueryId,
+        answer: &QueryAnswer,
+    ) -> Option<Ticket> {
+        let (key, in_time) = match self.questions.close(id)? {
+            Closed::InTime(key) => (key, true),
+            Closed::Late(key) => (key, false),
+        };
+        if !in_time {
+            self.counters.late.add(1);
+        }
+        match Records::of(key.0, answer) {
+            Some((records, ttl)) => {
+                let is_absent = records == Records::Absent;
+                let outcome =
+                    if is_absent { &self.counters.not_found } else { &self.counters.found };
+                outcome.add(1);
+                self.questions.on_heard(now);
+                let is_secure = records.offers_security();
+                let before = self.cache.learn(now, &key, records, ttl);
+                // RFC 3263 §7: "A client which frequently contacts the same domain SHOULD cache
+                // whether or not its NAPTR records contain SIPS in the services field. If such
+                // records were present, but in later queries cease to appear, it is a sign of a
+                // potential attack. In this case, the client SHOULD generate some kind of alert".
+                if before.is_some_and(|before| before.offers_security()) && !is_secure {
+                    self.counters.security_withdrawn.add(1);
+                }
+            }
+            None => {
+                self.counters.failed.add(1);
+                if in_time {
+                    self.cache.fail(now, &key);
+                }
+            }
+        }
+        self.gauge();
+        in_time.then_some(Ticket(id))
+    }
+
+    /// Gives up questions that are overdue; returns the tickets that may go on.
+    pub fn handle_timeout(&mut self, now: Timestamp) -> Vec<Ticket> {
+        let mut tickets = Vec::new();
+        while let Some(due) = self.questions.pop_due(now) {
+            match due {
+                Due::Overdue(id, key) if self.cache.is_known(now, &key) => tickets.push(Ticket(id)),
+                Due::Overdue(..) => {}
+                Due::GivenUp(id, key) => {
+                    self.counters.given_up.add(1);
+                    self.cache.fail(now, &key);
+                    tickets.push(Ticket(id));
+                }
+            }
+        }
+        self.gauge();
+        tickets
+    }
+
+    /// Returns the next question for the world.
+    pub fn poll_query(&mut self) -> Option<Query> {
+        self.questions.poll_query()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        self.questions.poll_timeout()
+    }
+
+    /// Returns the records of a name, or asks for them.
+    fn ask(&mut self, now: Timestamp, record: RecordType, name: &str) -> Asked {
+        let View { records, age, failing, paused } = self.cache.touch(now, record, name);
+        let records = match records {
+            Some(records) if age == Age::Fresh => return Asked::Known(records),
+            records => records,
+        };
+        let open = self.questions.find(record, name).or_else(|| {
+            let is_known = records.is_some();
+            let may_ask = !paused;
+            let open =
+                may_ask.then(|| self.questions.ask(now, record, name, is_known)).flatten()?;
+            self.counters.asked.add(1);
+            Some(open)
+        });
+        let Some(records) = records else {
+            return match open {
+                // Nothing waits for a DNS that has been silent before; the question goes on.
+                Some(_) if failing && self.questions.is_silent() => Asked::Failed,
+                Some(Open { id, .. }) if failing => Asked::Retried(Ticket(id)),
+                Some(Open { id, .. }) => Asked::Waits(Ticket(id)),
+                None => {
+                    let why = if paused { &self.counters.paused } else { &self.counters.refused };
+                    why.add(1);
+                    Asked::Failed
+                }
+            };
+        };
+        if age == Age::Stale {
+            match open {
+                Some(Open { id, is_overdue: false }) if !failing && !self.questions.is_silent() => {
+                    return Asked::Waits(Ticket(id));
+                }
+                _ => self.counters.stale.add(1),
+            }
+        }
+        Asked::Known(records)
+    }
+
+    fn gauge(&self) {
+        self.counters.answers.set(self.cache.len() as u64);
+        self.counters.outstanding.set(self.questions.len() as u64);
+        self.counters.evicted.set(self.cache.evicted());
+    }
+}
+
+impl Families {
+    /// Returns the types of record that are asked for, in this order.
+    fn records(self) -> ArrayVec<RecordType, 2> {
+        let (v4, v6) = (RecordType::A, RecordType::Aaaa);
+        match self {
+            Self::V4 => ArrayVec::from_iter([v4]),
+            Self::V6 => ArrayVec::from_iter([v6]),
+            Self::V4V6 => ArrayVec::from([v4, v6]),
+            Self::V6V4 => ArrayVec::from([v6, v4]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,335 @@
+//! Answers of the DNS that are remembered, and for how long.
+//!
+//! An answer is used while it holds. When it has ended, it is asked for again, and if that fails,
+//! the ended answer is used on for a day at most (RFC 8767).
+//!
+//! A name to which the DNS fails to answer is asked for again after pauses that grow, whether an
+//! older answer is known or not, so that failing servers are left in peace.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_world::{RecordType, Timestamp};
+
+use super::records::Records;
+
+/// The shortest and the longest time for which an answer holds, whatever it says. The shortest
+/// keeps a record without any from being asked for with each request; the longest bounds how long
+/// a change is overlooked.
+pub(super) const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
+
+/// The same for the answer that there is no such record.
+///
+/// RFC 2308 §5: "it is sensible for a resolver to limit for how long it will cache a negative
+/// response". A number that was just taken into service should soon be reached.
+pub(super) const ABSENT_HOLDS: (Duration, Duration) =
+    (Duration::from_secs(5), Duration::from_secs(300));
+
+/// How long that answer holds when it does not say.
+pub(super) const ABSENT_HOLDS_USUALLY: Duration = Duration::from_secs(30);
+
+/// An answer is asked for ahead of its end when at most this part of its time is left, so that a
+/// name in use never runs out.
+const AHEAD_PART: u32 = 10;
+
+/// An answer is asked for ahead of its end at least this long before.
+const AHEAD_MIN: Duration = Duration::from_secs(2);
+
+/// How long after its end an answer is used for want of a newer one.
+///
+/// RFC 8767 §5 suggests between one and three days.
+pub(super) const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// The pause after the first failure; each further one doubles it.
+pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// How often it is doubled: to 32 s. RFC 2308 §7 forbids more than 5 minutes.
+const DOUBLINGS_MAX: u32 = 5;
+
+/// How exactly the order of use is kept. An entry in use moves only so often.
+const USE_GRAIN: Duration = Duration::from_secs(1);
+
+/// A type of record and a name.
+pub(super) type Key = (RecordType, Arc<str>);
+
+/// A bounded map of answers; the least recently used is evicted.
+pub(super) struct Cache {
+    by_name: BTreeMap<RecordType, BTreeMap<Arc<str>, Entry>>,
+    /// The least recently used first.
+    by_use: BTreeMap<Used, Key>,
+    entries_max: usize,
+    /// Number of uses, to tell apart those of one time.
+    uses: u64,
+    evicted: u64,
+}
+
+/// Time of a use, and its number.
+type Used = (Timestamp, u64);
+
+struct Entry {
+    known: Option<Known>,
+    /// Failures since the last answer.
+    failures: u32,
+    /// After a failure it is not asked for again until then.
+    paused_until: Timestamp,
+    used: Used,
+}
+
+struct Known {
+    records: Records,
+    /// It is asked for again from then on.
+    ahead_from: Timestamp,
+    until: Timestamp,
+}
+
+/// What is known of a name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct View {
+    /// The last answer, unless it ended too long ago.
+    pub(super) records: Option<Records>,
+    pub(super) age: Age,
+    /// Whether the last question has failed.
+    pub(super) failing: bool,
+    /// Whether it must not be asked for now.
+    pub(super) paused: bool,
+}
+
+/// The age of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Age {
+    /// It holds.
+    #[default]
+    Fresh,
+    /// It holds, and its end is near.
+    Ending,
+    /// It has ended.
+    Stale,
+}
+
+impl Cache {
+    /// Makes room for `entries_max` answers.
+    pub(super) fn new(entries_max: usize) -> Self {
+        let (by_name, by_use) = Default::default();
+        Self { by_name, by_use, entries_max, uses: 0, evicted: 0 }
+    }
+
+    /// Returns what is known of a name, and counts that as a use of it.
+    pub(super) fn touch(&mut self, now: Timestamp, record: RecordType, name: &str) -> View {
+        let Some(all) = self.by_name.get_mut(&record) else { return View::default() };
+        let Some(entry) = all.get_mut(name) else { return View::default() };
+        let view = entry.view(now);
+        if now >= entry.used.0 + USE_GRAIN
+            && let Some(key) = self.by_use.remove(&entry.used)
+        {
+            self.uses += 1;
+            entry.used = (now, self.uses);
+            self.by_use.insert(entry.used, key);
+        }
+        view
+    }
+
+    /// Whether an answer is known that may be used for want of a newer one.
+    pub(super) fn is_known(&self, now: Timestamp, (record, name): &Key) -> bool {
+        let entry = self.by_name.get(record).and_then(|all| all.get(name));
+        entry.is_some_and(|entry| entry.view(now).records.is_some())
+    }
+
+    /// Remembers an answer for as long as it says, within limits; returns the one before.
+    pub(super) fn learn(
+        &mut self,
+        now: Timestamp,
+        key: &Key,
+        records: Records,
+        ttl: Option<Duration>,
+    ) -> Option<Records> {
+        let holds = match (&records, ttl) {
+            (Records::Absent, None) => ABSENT_HOLDS_USUALLY,
+            (Records::Absent, Some(ttl)) => ttl.clamp(ABSENT_HOLDS.0, ABSENT_HOLDS.1),
+            (_, ttl) => ttl.unwrap_or_default().clamp(HOLDS.0, HOLDS.1),
+        };
+        let until = now + holds;
+        let ahead_from = now + (holds - (holds / AHEAD_PART).max(AHEAD_MIN));
+        let entry = self.entry(now, key);
+        entry.failures = 0;
+        entry.paused_until = now;
+        let known = entry.known.replace(Known { records, ahead_from, until });
+        known.map(|known| known.records)
+    }
+
+    /// Remembers that a question has failed.
+    pub(super) fn fail(&mut self, now: Timestamp, key: &Key) {
+        let entry = self.entry(now, key);
+        // RFC 2308 §7 allows to remember failures, here so that a failing server is not asked with
+        // each request.
+        entry.paused_until = now + PAUSE_MIN * (1 << entry.failures.min(DOUBLINGS_MAX));
+        entry.failures = entry.failures.saturating_add(1);
+    }
+
+    /// Number of answers that are remembered, failures included.
+    pub(super) fn len(&self) -> usize {
+        self.by_use.len()
+    }
+
+    /// Number of answers that were evicted for others.
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Returns the entry of a name, or a new one in place of the least recently used.
+    fn entry(&mut self, now: Timestamp, (record, name): &Key) -> &mut Entry {
+        let all = self.by_name.entry(*record).or_default();
+        if !all.contains_key(name) {
+            self.uses += 1;
+            let used = (now, self.uses);
+            let entry = Entry { known: None, failures: 0, paused_until: now, used };
+            all.insert(Arc::clone(name), entry);
+            self.by_use.insert(used, (*record, Arc::clone(name)));
+            if self.by_use.len() > self.entries_max {
+                self.evict();
+            }
+        }
+        self.by_name.get_mut(record).and_then(|all| all.get_mut(name)).expect("it was just found")
+    }
+
+    fn evict(&mut self) {
+        if let Some((_, (record, name))) = self.by_use.pop_first() {
+            self.evicted += 1;
+            self.by_name.get_mut(&record).and_then(|all| all.remove(&name));
+        }
+    }
+}
+
+impl Entry {
+    fn view(&self, now: Timestamp) -> View {
+        let known = self.known.as_ref().filter(|known| now < known.until + STALE_MAX);
+        let age = match known {
+            Some(known) if now >= known.until => Age::Stale,
+            Some(known) if now >= known.ahead_from => Age::Ending,
+            _ => Age::Fresh,
+        };
+        View {
+            records: known.map(|known| known.records.clone()),
+            age,
+            failing: self.failures > 0,
+            paused: now < self.paused_until,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(s: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(s)
+    }
+
+    fn key(name: &str) -> Key {
+        (RecordType::A, name.into())
+    }
+
+    fn records(last: u8) -> Records {
+        Records::Addresses([IpAddr::from([192, 0, 2, last])].into())
+    }
+
+    /// Returns the age of what is known, its records, and the state of failures.
+    fn seen(cache: &mut Cache, s: u64, name: &str) -> (Option<(Records, Age)>, [bool; 2]) {
+        let View { records, age, failing, paused } = cache.touch(at(s), RecordType::A, name);
+        (records.map(|records| (records, age)), [failing, paused])
+    }
+
+    #[test]
+    fn an_answer_holds_then_ends_and_is_used_for_a_day_more() {
+        let mut cache = Cache::new(9);
+        assert_eq!(seen(&mut cache, 0, "a."), (None, [false, false]));
+        assert_eq!(cache.learn(at(0), &key("a."), records(1), Some(Duration::from_secs(60))), None);
+        let fine = [false, false];
+        assert_eq!(seen(&mut cache, 53, "a."), (Some((records(1), Age::Fresh)), fine));
+        assert_eq!(seen(&mut cache, 54, "a."), (Some((records(1), Age::Ending)), fine));
+        assert_eq!(seen(&mut cache, 60, "a."), (Some((records(1), Age::Stale)), fine));
+        let day = STALE_MAX.as_secs();
+        assert_eq!(seen(&mut cache, 59 + day, "a.").0, Some((records(1), Age::Stale)));
+        assert!(
+            cache.is_known(at(59 + day), &key("a.")) && !cache.is_known(at(60 + day), &key("a."))
+        );
+        assert_eq!(seen(&mut cache, 60 + day, "a."), (None, fine));
+        assert_eq!(cache.touch(at(1), RecordType::Aaaa, "a."), View::default());
+        let before = cache.learn(at(70), &key("a."), Records::Absent, None);
+        assert_eq!(before, Some(records(1)));
+    }
+
+    #[test]
+    fn how_long_an_answer_holds_is_bounded() {
+        let mut cache = Cache::new(9);
+        let mut ends = |records: Records, ttl: Option<u64>| {
+            cache.learn(at(0), &key("a."), records, ttl.map(Duration::from_secs));
+            let view = |cache: &mut Cache, s| cache.touch(at(s), RecordType::A, "a.").age;
+            (0..10_000).find(|s| view(&mut cache, *s) == Age::Stale)
+        };
+        assert_eq!(ends(records(1), Some(0)), Some(5));
+        assert_eq!(ends(records(1), Some(1_000_000)), Some(3600));
+        assert_eq!(ends(Records::Declined, Some(60)), Some(60));
+        assert_eq!(ends(Records::Absent, Some(0)), Some(5));
+        assert_eq!(ends(Records::Absent, Some(60)), Some(60));
+        assert_eq!(ends(Records::Absent, Some(1_000_000)), Some(300));
+        assert_eq!(ends(Records::Absent, None), Some(30));
+    }
+
+    #[test]
+    fn failures_make_pauses_that_double_to_32_seconds() {
+        let mut cache = Cache::new(9);
+        let mut now = 0;
+        for pause in [1, 2, 4, 8, 16, 32, 32] {
+            cache.fail(at(now), &key("a."));
+            assert_eq!(seen(&mut cache, now, "a."), (None, [true, true]));
+            now += pause;
+            assert_eq!(seen(&mut cache, now - 1, "a.").1, [true, true]);
+            assert_eq!(seen(&mut cache, now, "a.").1, [true, false]);
+        }
+        cache.learn(at(now), &key("a."), records(1), None);
+        assert_eq!(seen(&mut cache, now, "a."), (Some((records(1), Age::Fresh)), [false, false]));
+        cache.fail(at(now + 5), &key("a."));
+        let known = Some((records(1), Age::Stale));
+        assert_eq!(seen(&mut cache, now + 5, "a."), (known, [true, true]), "the answer stays");
+        assert!(!seen(&mut cache, now + 6, "a.").1[1], "pauses begin anew");
+    }
+
+    proptest! {
+        // The reference: a list, the least recently used first.
+        #[test]
+        fn the_least_recently_used_is_evicted(
+            steps in prop::collection::vec((0..12u8, any::<bool>()), 0..200),
+            entries_max in 1..8usize,
+        ) {
+            let mut cache = Cache::new(entries_max);
+            let mut list: Vec<String> = Vec::new();
+            let mut evicted = 0;
+            for (s, (name, is_answer)) in (0..).zip(steps) {
+                let name = format!("{name}.");
+                let known = list.iter().position(|other| *other == name);
+                let view = cache.touch(at(s), RecordType::A, &name);
+                prop_assert_eq!(view.records.is_some(), known.is_some());
+                if let Some(known) = known {
+                    list.remove(known);
+                    list.push(name.clone());
+                }
+                if is_answer {
+                    cache.learn(at(s), &key(&name), records(1), Some(Duration::from_secs(3600)));
+                    if known.is_none() {
+                        list.push(name);
+                        if list.len() > entries_max {
+                            list.remove(0);
+                            evicted += 1;
+                        }
+                    }
+                }
+                prop_assert_eq!((cache.len(), cache.evicted()), (list.len(), evicted));
+            }
+        }
+    }
+}

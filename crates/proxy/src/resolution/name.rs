@@ -1,0 +1,94 @@
+//! Domain names in one spelling.
+
+use arrayvec::ArrayString;
+use tidegate_world::NAME_MAX;
+
+/// The longest name without its final dot (RFC 1035 §2.3.4: 255 octets, of which the lengths of
+/// the labels and the root take two more than the dots).
+const TEXT_MAX: usize = 253;
+
+/// The longest label of a name (RFC 1035 §2.3.4).
+const LABEL_MAX: usize = 63;
+
+/// A domain name in lower case: absolute, with a final dot, unless it is a single label that came
+/// without one, which the search list of the machine may complete.
+///
+/// A name of several labels is never completed, so that a missing name costs one question, and a
+/// name out of a message cannot end up in a domain that its sender did not name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name(ArrayString<NAME_MAX>);
+
+impl Name {
+    /// Reads a name; `None` if it cannot stand in the DNS, or has characters that SIP allows in no
+    /// host name (RFC 3261 §25.1; `_` is allowed, as for services and in practice for hosts).
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let bare = text.strip_suffix('.').unwrap_or(text);
+        let is_label = |label: &str| {
+            (1..=LABEL_MAX).contains(&label.len())
+                && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        };
+        if bare.len() > TEXT_MAX || !bare.split('.').all(is_label) {
+            return None;
+        }
+        let mut name = ArrayString::from(bare).ok()?;
+        name.make_ascii_lowercase();
+        if text.contains('.') {
+            name.try_push('.').ok()?;
+        }
+        Some(Self(name))
+    }
+
+    /// Returns the name of a service in this domain, such as `_sip._udp.example.com.`; `None` if
+    /// it is too long to exist.
+    pub(super) fn service(&self, prefix: &str) -> Option<Self> {
+        let mut name = ArrayString::from(prefix).ok()?;
+        name.try_push_str(&self.0).ok()?;
+        (name.trim_end_matches('.').len() <= TEXT_MAX).then_some(Self(name))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Option<String> {
+        Name::parse(text).map(|name| name.as_str().to_owned())
+    }
+
+    #[test]
+    fn names_have_one_spelling() {
+        for (text, name) in [
+            ("Example.COM", "example.com."),
+            ("example.com.", "example.com."),
+            ("localhost", "localhost"),
+            ("localhost.", "localhost."),
+            ("_sip._udp.a-b.c", "_sip._udp.a-b.c."),
+        ] {
+            assert_eq!(parsed(text).as_deref(), Some(name));
+        }
+        for bad in ["", ".", "..", "a..b", ".a", "a b", "a/b", "h\u{f6}st", "a\\046b", "*"] {
+            assert_eq!(parsed(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        let label = "a".repeat(LABEL_MAX);
+        assert!(parsed(&label).is_some() && parsed(&format!("{label}a.b")).is_none());
+        let longest = format!("{label}.{label}.{label}.{}", "a".repeat(61));
+        assert_eq!(longest.len(), TEXT_MAX);
+        let name = Name::parse(&longest).unwrap();
+        assert!(parsed(&format!("a{longest}")).is_none());
+        assert_eq!(name.service("_sip._udp."), None);
+        let short = Name::parse("a.example").unwrap();
+        assert_eq!(short.service("_sip._udp.").unwrap().as_str(), "_sip._udp.a.example.");
+        assert_eq!(
+            Name::parse("a").unwrap().service("_sip._udp.").unwrap().as_str(),
+            "_sip._udp.a"
+        );
+    }
+}

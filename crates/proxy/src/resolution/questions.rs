@@ -1,0 +1,286 @@
+//! Questions to the DNS that wait for their answers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_world::{Query, QueryId, Question, RecordType, Timestamp};
+
+use super::cache::Key;
+
+/// How long requests wait for a newer answer when an ended one is known.
+///
+/// RFC 8767 §5 calls this the client response timer and recommends 1.8 s. Here a caller waits, who
+/// hears nothing before.
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Time after which a question is given up.
+///
+/// It is longer than a resolver needs that tries a second server after 5 s of silence.
+pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
+
+/// One part in so many of the questions is kept for names that are known.
+const KEPT_PART: usize = 4;
+
+/// Ids from here on are those of these questions, so that another part of the core can ask as
+/// well.
+const IDS_FROM: u64 = 1 << 63;
+
+/// A bounded set of outstanding questions, each name once.
+pub(super) struct Questions {
+    /// By rising id, so also by the time at which they were asked.
+    outstanding: BTreeMap<u64, Asked>,
+    by_name: BTreeMap<RecordType, BTreeMap<Arc<str>, u64>>,
+    /// Given up, the oldest first: their answers are still worth remembering.
+    given_up: VecDeque<(u64, Key)>,
+    outgoing: VecDeque<Query>,
+    outstanding_max: usize,
+    next: u64,
+    /// Questions before this one have waited longer than [`PATIENCE`].
+    overdue_before: u64,
+    /// When an answer last came.
+    heard: Option<Timestamp>,
+    is_silent: bool,
+}
+
+struct Asked {
+    key: Key,
+    at: Timestamp,
+}
+
+/// An outstanding question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Open {
+    pub(super) id: QueryId,
+    /// Whether it has waited longer than a request waits for a newer answer.
+    pub(super) is_overdue: bool,
+}
+
+/// A change that time has brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Nobody who has an older answer should wait for this question any more.
+    Overdue(QueryId, Key),
+    /// The question is given up.
+    GivenUp(QueryId, Key),
+}
+
+/// A question whose answer has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// It was waited for.
+    InTime(Key),
+    /// It had been given up.
+    Late(Key),
+}
+
+impl Questions {
+    /// Makes room for `outstanding_max` questions.
+    pub(super) fn new(outstanding_max: usize) -> Self {
+        Self {
+            outstanding: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            given_up: VecDeque::new(),
+            outgoing: VecDeque::new(),
+            outstanding_max,
+            next: IDS_FROM,
+            overdue_before: IDS_FROM,
+            heard: None,
+            is_silent: false,
+        }
+    }
+
+    /// Returns the outstanding question for a name.
+    pub(super) fn find(&self, record: RecordType, name: &str) -> Option<Open> {
+        let id = *self.by_name.get(&record)?.get(name)?;
+        Some(Open { id: QueryId(id), is_overdue: id < self.overdue_before })
+    }
+
+    /// Asks for a name that is not asked for yet; `None` if there is no room. A part of the room is
+    /// kept for names that are known, so that a flood of others does not let them run out.
+    pub(super) fn ask(
+        &mut self,
+        now: Timestamp,
+        record: RecordType,
+        name: &str,
+        is_known: bool,
+    ) -> Option<Open> {
+        let kept = if is_known { 0 } else { self.outstanding_max / KEPT_PART };
+        if self.outstanding.len() >= self.outstanding_max - kept {
+            return None;
+        }
+        let (id, name) = (self.next, Arc::<str>::from(name));
+        self.next += 1;
+        self.by_name.entry(record).or_default().insert(Arc::clone(&name), id);
+        self.outstanding.insert(id, Asked { key: (record, Arc::clone(&name)), at: now });
+        let question = Question::Resolve { name, record };
+        self.outgoing.push_back(Query { id: QueryId(id), question });
+        Some(Open { id: QueryId(id), is_overdue: false })
+    }
+
+    /// Closes a question whose answer has come; `None` if it is none of these.
+    pub(super) fn close(&mut self, id: QueryId) -> Option<Closed> {
+        if let Some(asked) = self.remove(id.0) {
+            return Some(Closed::InTime(asked.key));
+        }
+        let place = self.given_up.iter().position(|(given_up, _)| *given_up == id.0)?;
+        self.given_up.remove(place).map(|(_, key)| Closed::Late(key))
+    }
+
+    /// Records that the DNS has answered something.
+    pub(super) fn on_heard(&mut self, now: Timestamp) {
+        self.heard = Some(now);
+        self.is_silent = false;
+    }
+
+    /// Whether the DNS has answered nothing for as long as a question is overdue.
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    /// Returns the next change that is due.
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Due> {
+        let (&first, asked) = self.outstanding.first_key_value()?;
+        if asked.at + ANSWERS_WITHIN <= now {
+            let Asked { key, at } = self.remove(first)?;
+            self.is_silent |= self.heard.is_none_or(|heard| heard < at);
+            if self.given_up.len() == self.outstanding_max {
+                self.given_up.pop_front();
+            }
+            self.given_up.push_back((first, key.clone()));
+            return Some(Due::GivenUp(QueryId(first), key));
+        }
+        let (&id, asked) = self.outstanding.range(self.overdue_before..).next()?;
+        if asked.at + PATIENCE > now {
+            return None;
+        }
+        self.overdue_before = id + 1;
+        self.is_silent |= self.heard.is_none_or(|heard| heard < asked.at);
+        Some(Due::Overdue(QueryId(id), asked.key.clone()))
+    }
+
+    /// Returns when the next change is due.
+    pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
+        let (_, first) = self.outstanding.first_key_value()?;
+        let overdue = self.outstanding.range(self.overdue_before..).next();
+        let overdue = overdue.map(|(_, asked)| asked.at + PATIENCE);
+        Some(overdue.into_iter().fold(first.at + ANSWERS_WITHIN, Timestamp::min))
+    }
+
+    /// Returns the next question for the world.
+    pub(super) fn poll_query(&mut self) -> Option<Query> {
+        self.outgoing.pop_front()
+    }
+
+    /// Number of outstanding questions.
+    pub(super) fn len(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Asked> {
+        let asked = self.outstanding.remove(&id)?;
+        let (record, name) = &asked.key;
+        self.by_name.get_mut(record).and_then(|all| all.remove(name));
+        Some(asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    fn ask(questions: &mut Questions, ms: u64, name: &str) -> Option<QueryId> {
+        questions.ask(at(ms), RecordType::A, name, true).map(|open| open.id)
+    }
+
+    fn key(name: &str) -> Key {
+        (RecordType::A, name.into())
+    }
+
+    #[test]
+    fn a_name_is_asked_for_once_and_closed_by_its_answer() {
+        let mut questions = Questions::new(2);
+        let a = ask(&mut questions, 0, "a.").unwrap();
+        let question = Question::Resolve { name: "a.".into(), record: RecordType::A };
+        assert_eq!(questions.poll_query(), Some(Query { id: a, question }));
+        assert_eq!(questions.poll_query(), None);
+        let open = Open { id: a, is_overdue: false };
+        assert_eq!(questions.find(RecordType::A, "a."), Some(open));
+        assert_eq!(questions.find(RecordType::Aaaa, "a."), None);
+        assert!(ask(&mut questions, 0, "b.").is_some());
+        assert_eq!((ask(&mut questions, 0, "c."), questions.len()), (None, 2));
+        assert_eq!(questions.close(a), Some(Closed::InTime(key("a."))));
+        assert_eq!(questions.close(a), None);
+        assert_eq!(questions.find(RecordType::A, "a."), None);
+        assert!(ask(&mut questions, 0, "a.").is_some_and(|again| again != a));
+        assert_eq!(questions.close(QueryId(1)), None, "another part's");
+    }
+
+    #[test]
+    fn a_question_is_overdue_and_then_given_up_and_may_be_answered_late() {
+        let mut questions = Questions::new(2);
+        assert_eq!((questions.poll_timeout(), questions.pop_due(at(9000))), (None, None));
+        let a = ask(&mut questions, 0, "a.").unwrap();
+        let b = ask(&mut questions, 100, "b.").unwrap();
+        assert_eq!(questions.poll_timeout(), Some(at(500)));
+        assert_eq!(questions.pop_due(at(499)), None);
+        assert_eq!(questions.pop_due(at(500)), Some(Due::Overdue(a, key("a."))));
+        assert!(questions.find(RecordType::A, "a.").unwrap().is_overdue);
+        assert_eq!((questions.pop_due(at(500)), questions.poll_timeout()), (None, Some(at(600))));
+        assert_eq!(questions.pop_due(at(600)), Some(Due::Overdue(b, key("b."))));
+        assert_eq!((questions.pop_due(at(600)), questions.poll_timeout()), (None, Some(at(8000))));
+        assert_eq!(questions.pop_due(at(8000)), Some(Due::GivenUp(a, key("a."))));
+        assert_eq!((questions.len(), questions.find(RecordType::A, "a.")), (1, None));
+        assert_eq!(questions.close(a), Some(Closed::Late(key("a."))));
+        assert_eq!(questions.close(a), None);
+        assert_eq!(questions.poll_timeout(), Some(at(8100)));
+    }
+
+    #[test]
+    fn the_dns_is_silent_when_it_answers_nothing_for_a_while() {
+        let mut questions = Questions::new(9);
+        ask(&mut questions, 0, "a.");
+        let b = ask(&mut questions, 100, "b.").unwrap();
+        questions.close(b);
+        questions.on_heard(at(110));
+        assert!(questions.pop_due(at(600)).is_some() && !questions.is_silent(), "one is slow");
+        ask(&mut questions, 1000, "c.");
+        assert!(questions.pop_due(at(1500)).is_some() && questions.is_silent());
+        questions.on_heard(at(1600));
+        assert!(!questions.is_silent());
+        // One that was asked before it was heard says nothing.
+        assert!(matches!(questions.pop_due(at(8000)), Some(Due::GivenUp(..))));
+        assert!(!questions.is_silent());
+    }
+
+    #[test]
+    fn a_part_of_the_questions_is_kept_for_known_names() {
+        for (outstanding_max, unknown_max) in [(0, 0), (1, 1), (3, 3), (4, 3), (64, 48)] {
+            let mut questions = Questions::new(outstanding_max);
+            let mut ask = |is_known| {
+                let name = |i| format!("{is_known}-{i}.");
+                let asked = |i| questions.ask(at(0), RecordType::A, &name(i), is_known);
+                (0..100).map_while(asked).count()
+            };
+            assert_eq!(ask(false), unknown_max);
+            assert_eq!(ask(true), outstanding_max - unknown_max);
+        }
+    }
+
+    #[test]
+    fn questions_given_up_are_bounded() {
+        let mut questions = Questions::new(2);
+        let mut ids = Vec::new();
+        for round in 0..2 {
+            let now = round * 20_000;
+            ids.extend(["a.", "b."].map(|name| ask(&mut questions, now, name).unwrap()));
+            while questions.pop_due(at(now + 10_000)).is_some() {}
+        }
+        let late = ids.into_iter().filter(|id| questions.close(*id).is_some());
+        assert_eq!(late.count(), 2);
+    }
+}

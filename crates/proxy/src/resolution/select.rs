@@ -1,0 +1,262 @@
+//! The order in which servers and addresses are tried: RFC 2782, the same for the same request.
+//!
+//! RFC 2782 draws servers of one priority at random by their weights. RFC 3263 §4.4: "The
+//! stateless proxy MUST define a deterministic order to the records in that case, using any
+//! algorithm at its disposal." Here each server has a draw of its own from the hash of the request
+//! and the server's name: the time at which an exponential clock with the server's weight as its
+//! rate rings first. The clock of a server rings first with a probability of its share in the
+//! weights, the next one with its share in the rest, and so on, as RFC 2782 wants it. Unlike draws
+//! in a row the order of two servers does not depend on which others there are: a server that is
+//! added or removed moves no request between the others.
+
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+use siphasher::sip::SipHasher13;
+use smallvec::SmallVec;
+
+use super::records::{Server, Service};
+use super::transport::Transports;
+
+/// Returns servers in the order in which the request with this hash tries them.
+pub(super) fn order_servers(servers: &[Server], hash: u64) -> SmallVec<[&Server; 8]> {
+    let mut rung: SmallVec<[(f64, &Server); 8]> = SmallVec::new();
+    for group in servers.chunk_by(|a, b| a.priority == b.priority) {
+        let rates = Rates::of(group);
+        rung.extend(group.iter().map(|server| (rates.rings_at(server, hash), server)));
+    }
+    rung.sort_by(|(a_at, a), (b_at, b)| {
+        a.priority.cmp(&b.priority).then(a_at.total_cmp(b_at)).then_with(|| {
+            let name = |server: &Server| (server.port, server.target.clone());
+            name(a).cmp(&name(b))
+        })
+    });
+    rung.into_iter().map(|(_, server)| server).collect()
+}
+
+/// The rates of the clocks of one priority.
+struct Rates {
+    /// That of a server with weight 0.
+    of_zero: f64,
+}
+
+impl Rates {
+    fn of(group: &[Server]) -> Self {
+        // RFC 2782: "In the presence of records containing weights greater than 0, records with
+        // weight 0 should have a very small chance of being selected." Its algorithm draws a number
+        // from 0 to the sum of the weights, and selects one of them for 0: all together have the
+        // share of a weight of 1.
+        let zeros = group.iter().filter(|server| server.weight == 0).count();
+        Self { of_zero: 1.0 / zeros.max(1) as f64 }
+    }
+
+    fn rings_at(&self, server: &Server, hash: u64) -> f64 {
+        let rate = if server.weight == 0 { self.of_zero } else { f64::from(server.weight) };
+        // Uniform in (0, 1), both ends excluded, so that the logarithm is finite and not zero.
+        let draw = draw(hash, &[server.target.as_bytes(), &server.port.to_le_bytes()]);
+        let unit = ((draw >> 12) as f64 + 0.5) / (1u64 << 52) as f64;
+        -unit.ln() / rate
+    }
+}
+
+/// Returns addresses of one server in the order in which the request with this hash tries them.
+///
+/// RFC 3263 §4.2: "The client SHOULD try the first record." Servers of the DNS give them in turn,
+/// to share the load; the hash shares it as well, and stays when the answer is asked for again.
+pub(super) fn order_addresses(addresses: &[IpAddr], hash: u64) -> SmallVec<[IpAddr; 8]> {
+    let mut drawn: SmallVec<[(u64, IpAddr); 8]> = addresses
+        .iter()
+        .map(|ip| match ip {
+            IpAddr::V4(v4) => (draw(hash, &[&v4.octets()]), *ip),
+            IpAddr::V6(v6) => (draw(hash, &[&v6.octets()]), *ip),
+        })
+        .collect();
+    drawn.sort_unstable();
+    drawn.dedup();
+    drawn.into_iter().map(|(_, ip)| ip).collect()
+}
+
+/// Returns the services that the client can use, in the order in which it tries them.
+pub(super) fn order_services<'s>(
+    services: &'s [Service],
+    transports: &Transports,
+    secure: bool,
+) -> SmallVec<[&'s Service; 4]> {
+    // RFC 3263 §4.1: "First, a client resolving a SIPS URI MUST discard any services that do not
+    // contain "SIPS" as the protocol in the service field. The converse is not true, however. A
+    // client resolving a SIP URI SHOULD retain records with "SIPS" as the protocol, if the client
+    // supports TLS. Second, a client MUST discard any service fields that identify a resolution
+    // service whose value is not "D2X", for values of X that indicate transport protocols supported
+    // by the client."
+    let usable = |service: &&Service| {
+        transports.supports(service.transport) && (!secure || service.transport.is_secure())
+    };
+    // RFC 3403 §4.1: "once a match is found the client MUST NOT consider records with a different
+    // Order but they MAY process records with the same Order but different Preferences."
+    let order = services.iter().find(usable).map(|service| service.order);
+    let same = |service: &&Service| Some(service.order) == order;
+    let mut all: SmallVec<[_; 4]> = services.iter().filter(usable).filter(same).collect();
+    all.sort_by_key(|service| (service.preference, transports.rank(service.transport)));
+    all
+}
+
+fn draw(hash: u64, parts: &[&[u8]]) -> u64 {
+    let mut hasher = SipHasher13::new_with_keys(hash, 0);
+    for part in parts {
+        hasher.write(part);
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::resolution::SipTransport;
+
+    fn server(priority: u16, weight: u16, number: u16) -> Server {
+        Server { priority, weight, port: 5060, target: format!("server-{number}.example.").into() }
+    }
+
+    fn firsts(servers: &[Server], draws: u64) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        for hash in 0..draws {
+            *counts.entry(order_servers(servers, hash)[0].target.to_string()).or_default() += 1;
+        }
+        counts
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        // RFC 2782: "Larger weights SHOULD be given a proportionately higher probability of being
+        // selected."
+        #[test]
+        fn servers_are_first_and_second_by_their_weights(
+            weights in prop::collection::vec(0..100u16, 2..6),
+            seed in any::<u32>(),
+        ) {
+            const DRAWS: u64 = 6000;
+            let group: Vec<_> =
+                (0..).zip(&weights).map(|(number, weight)| server(7, *weight, number)).collect();
+            let zeros = weights.iter().filter(|weight| **weight == 0).count() as f64;
+            let rate = |server: &Server| match server.weight {
+                0 => 1.0 / zeros,
+                weight => f64::from(weight),
+            };
+            let sum: f64 = group.iter().map(rate).sum();
+            let mut first = vec![0.0; group.len()];
+            let mut behind = vec![0.0; group.len()];
+            let place = |server: &Server| group.iter().position(|s| s == server).unwrap();
+            for hash in 0..DRAWS {
+                let order = order_servers(&group, hash + (u64::from(seed) << 20));
+                prop_assert_eq!(order.len(), group.len());
+                first[place(order[0])] += 1.0;
+                if place(order[0]) == 0 {
+                    behind[place(order[1])] += 1.0;
+                }
+            }
+            // Six standard deviations of a binomial distribution.
+            let near = |count: f64, draws: f64, share: f64| {
+                (count - draws * share).abs() <= 6.0 * (draws * share * (1.0 - share)).sqrt() + 1.0
+            };
+            for (server, count) in group.iter().zip(&first) {
+                prop_assert!(near(*count, DRAWS as f64, rate(server) / sum), "{server:?} {count}");
+            }
+            for (server, count) in group.iter().zip(&behind).skip(1) {
+                let share = rate(server) / (sum - rate(&group[0]));
+                prop_assert!(near(*count, first[0], share), "{server:?} {count} {}", first[0]);
+            }
+        }
+
+        // RFC 3263 §4.4: "The stateless proxy MUST define a deterministic order".
+        #[test]
+        fn the_order_is_a_permutation_by_priority_that_others_do_not_change(
+            numbers in prop::collection::btree_map(0..200u16, (0..3u16, 0..5u16), 1..20),
+            hash: u64,
+            removed: prop::sample::Index,
+        ) {
+            let mut servers: Vec<_> =
+                numbers.iter().map(|(number, (p, w))| server(*p, *w, *number)).collect();
+            servers.sort_by_key(|server| server.priority);
+            let all: Vec<_> = order_servers(&servers, hash).into_iter().cloned().collect();
+            prop_assert!(all.is_sorted_by_key(|server| server.priority));
+            let mut names: Vec<_> = all.iter().map(|server| &server.target).collect();
+            names.sort();
+            names.dedup();
+            prop_assert_eq!(names.len(), servers.len());
+            // A server of weight above 0: the share of a weight of 0 depends on how many there are.
+            let gone = servers.remove(removed.index(servers.len()));
+            if gone.weight > 0 {
+                let rest: Vec<_> = order_servers(&servers, hash).into_iter().cloned().collect();
+                let before: Vec<_> = all.into_iter().filter(|server| *server != gone).collect();
+                prop_assert_eq!(rest, before);
+            }
+        }
+
+        #[test]
+        fn addresses_are_in_an_order_of_the_request(
+            addresses in prop::collection::vec(any::<[u8; 4]>().prop_map(IpAddr::from), 0..9),
+            hash: u64,
+        ) {
+            let order = order_addresses(&addresses, hash);
+            let mut turned = addresses.clone();
+            turned.reverse();
+            prop_assert_eq!(&order, &order_addresses(&turned, hash));
+            let mut sorted: Vec<_> = order.to_vec();
+            sorted.sort();
+            turned.sort();
+            turned.dedup();
+            prop_assert_eq!(sorted, turned);
+        }
+    }
+
+    #[test]
+    fn a_weight_of_zero_has_a_small_chance_and_equal_ones_have_equal_chances() {
+        let counts = firsts(&[server(0, 0, 1), server(0, 0, 2), server(0, 999, 3)], 100_000);
+        let zeros = ["server-1.example.", "server-2.example."].map(|name| counts[name]);
+        assert!(zeros.iter().all(|count| (20..90).contains(count)), "{zeros:?}");
+        let counts = firsts(&[server(0, 0, 1), server(0, 0, 2)], 10_000);
+        assert!(counts.values().all(|count| count.abs_diff(5000) < 300), "{counts:?}");
+    }
+
+    #[test]
+    fn addresses_share_the_requests() {
+        let addresses: Vec<IpAddr> = (1..=4).map(|last| [192, 0, 2, last].into()).collect();
+        let mut counts = BTreeMap::<_, u64>::new();
+        for hash in 0..8000 {
+            *counts.entry(order_addresses(&addresses, hash)[0]).or_default() += 1;
+        }
+        assert!(counts.values().all(|count| count.abs_diff(2000) < 240), "{counts:?}");
+    }
+
+    #[test]
+    fn services_are_of_one_order_and_the_clients_transports() {
+        use SipTransport::{Tcp, Tls, Udp};
+        let service = |order, preference, transport: SipTransport| Service {
+            order,
+            preference,
+            transport,
+            name: transport.service_prefix().into(),
+        };
+        // The example of RFC 3263 §4.1.
+        let services = [service(50, 50, Tls), service(90, 50, Tcp), service(100, 50, Udp)];
+        let select = |services: &[Service], supported: &[SipTransport], secure| {
+            let transports = Transports::new(supported.iter().copied());
+            let all = order_services(services, &transports, secure);
+            all.iter().map(|service| service.transport).collect::<Vec<_>>()
+        };
+        // "Since the client supports TCP and UDP, TCP will be used".
+        assert_eq!(select(&services, &[Udp, Tcp], false), [Tcp]);
+        assert_eq!(select(&services, &[Udp], false), [Udp]);
+        assert_eq!(select(&services, &[Udp, Tls], false), [Tls]);
+        assert_eq!(select(&services, &[Udp, Tls], true), [Tls]);
+        assert_eq!(select(&services[1..], &[Udp, Tcp, Tls], true), []);
+        let equal = [service(1, 2, Udp), service(1, 2, Tcp), service(1, 1, Tls)];
+        assert_eq!(select(&equal, &[Tcp, Udp, Tls], false), [Tls, Tcp, Udp]);
+        assert_eq!(select(&equal, &[Udp, Tcp], false), [Udp, Tcp]);
+    }
+}

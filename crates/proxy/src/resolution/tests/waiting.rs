@@ -1,0 +1,237 @@
+//! Waiting for the DNS, and doing without it.
+
+use std::net::IpAddr;
+
+use super::*;
+
+// RFC 2308 §5: "Like normal answers negative answers have a time to live (TTL)."
+#[test]
+fn that_there_is_no_such_name_is_remembered_for_its_time() {
+    let mut scene = Scene::new(&[Udp]);
+    let none = QueryAnswer::NotFound(Some(Duration::from_secs(20)));
+    scene.answers.insert((RecordType::A, "a.example.".to_owned()), none);
+    assert_eq!(scene.locate("sip:a.example:5060"), Located::NotFound);
+    scene.pass(17_000);
+    assert_eq!(scene.try_locate("sip:a.example:5060", 0), Located::NotFound);
+    assert_eq!(scene.asked().len(), 1);
+    scene.pass(3_000);
+    assert!(matches!(scene.try_locate("sip:a.example:5060", 0), Located::Pending(_)));
+}
+
+// The lack of an answer is not the answer that there are no SRV records: the host of the domain's
+// name may be another server.
+#[test]
+fn a_failure_is_not_taken_for_an_absence() {
+    let mut scene = Scene::new(&[Udp])
+        .broken(RecordType::Srv, "_sip._udp.a.example.")
+        .a("a.example.", &["192.0.2.1"]);
+    assert_eq!(scene.locate("sip:a.example"), Located::Unavailable);
+    assert_eq!(scene.asked(), ["Naptr a.example.", "Srv _sip._udp.a.example."]);
+    assert_eq!(scene.locate("sip:a.example"), Located::Unavailable);
+    assert_eq!((scene.asked().len(), scene.counters.paused.get()), (0, 2), "it is left in peace");
+    scene.pass(1000);
+    scene.locate("sip:a.example");
+    assert_eq!(scene.asked(), ["Srv _sip._udp.a.example."], "and asked again");
+}
+
+#[test]
+fn a_dns_that_fails_for_naptr_records_alone_cuts_off_nobody() {
+    let mut scene = Scene::new(&[Udp])
+        .broken(RecordType::Naptr, "a.example.")
+        .srv("_sip._udp.a.example.", &[srv(0, 0, 5070, "s.example.")])
+        .a("s.example.", &["192.0.2.1"]);
+    assert_eq!(scene.locate("sip:a.example"), at(&[(Udp, "192.0.2.1:5070")]));
+    scene.pass(2000);
+    let located = scene.try_locate("sip:a.example", 0);
+    assert_eq!(located, at(&[(Udp, "192.0.2.1:5070")]), "nor makes anybody wait again");
+}
+
+#[test]
+fn a_target_for_failover_that_is_not_known_delays_nothing() {
+    let mut scene = Scene::new(&[Udp])
+        .srv("_sip._udp.a.example.", &[srv(1, 0, 5071, "a."), srv(2, 0, 5072, "b.")])
+        .a("a.", &["192.0.2.1"])
+        .a("b.", &["192.0.2.2"]);
+    scene.try_locate("sip:a.example", 0);
+    scene.answer();
+    scene.try_locate("sip:a.example", 0);
+    scene.answer();
+    let Located::Pending(ticket) = scene.try_locate("sip:a.example", 0) else {
+        panic!("no address is known");
+    };
+    let queries: Vec<_> = std::iter::from_fn(|| scene.resolution.poll_query()).collect();
+    let names: Vec<_> = queries.iter().map(|query| query.question.clone()).collect();
+    let question = |name: &str| Question::Resolve { name: name.into(), record: RecordType::A };
+    assert_eq!(names, [question("a."), question("b.")], "both are asked for at once");
+    let address = |last| QueryAnswer::Addresses([IpAddr::from([192, 0, 2, last])].into(), TTL);
+    let goes_on = scene.resolution.on_answer(scene.now, queries[0].id, &address(1));
+    assert_eq!(goes_on, Some(ticket));
+    assert_eq!(scene.try_locate("sip:a.example", 0), at(&[(Udp, "192.0.2.1:5071")]));
+    scene.resolution.on_answer(scene.now, queries[1].id, &address(2));
+    let both = at(&[(Udp, "192.0.2.1:5071"), (Udp, "192.0.2.2:5072")]);
+    assert_eq!(scene.try_locate("sip:a.example", 0), both);
+}
+
+#[test]
+fn a_dead_dns_never_delays_requests_to_a_name_in_use() {
+    let mut scene = example();
+    let before = scene.locate("sip:user@example.com");
+    // For two hours no answer comes any more.
+    for _ in 0..72_000 {
+        scene.pass(100);
+        scene.resolution.handle_timeout(scene.now);
+        assert_eq!(scene.try_locate("sip:user@example.com", 0), before);
+        scene.lose();
+    }
+    let asked = scene.counters.asked.get();
+    // Four names, each in steps of 8 s until it is given up and a pause of 32 s.
+    assert!(asked < 4 * 7200 / 40 + 40, "{asked}");
+    assert!(scene.counters.stale.get() > 0 && scene.counters.given_up.get() > 600);
+    // It is back.
+    scene.pass(40_000);
+    scene.resolution.handle_timeout(scene.now);
+    scene.try_locate("sip:user@example.com", 0);
+    scene.answer();
+    let stale = scene.counters.stale.get();
+    assert_eq!(scene.locate("sip:user@example.com"), before);
+    assert_eq!(scene.counters.stale.get(), stale);
+}
+
+#[test]
+fn an_ended_answer_is_used_when_a_newer_one_takes_too_long() {
+    let mut scene = Scene::new(&[Udp]).a("a.example.", &["192.0.2.1"]);
+    let known = scene.locate("sip:a.example:5060");
+    scene.pass(600_000);
+    let Located::Pending(ticket) = scene.try_locate("sip:a.example:5060", 0) else {
+        panic!("it has ended and the DNS works");
+    };
+    scene.lose();
+    assert_eq!(scene.resolution.poll_timeout(), Some(scene.now + Duration::from_millis(500)));
+    scene.pass(499);
+    assert_eq!(scene.resolution.handle_timeout(scene.now), []);
+    scene.pass(1);
+    assert_eq!(scene.resolution.handle_timeout(scene.now), [ticket]);
+    assert_eq!(scene.try_locate("sip:a.example:5060", 0), known);
+    assert_eq!(scene.counters.stale.get(), 1);
+}
+
+#[test]
+fn while_the_dns_is_silent_ended_answers_are_used_at_once() {
+    let mut scene = Scene::new(&[Udp]).a("a.example.", &["192.0.2.1"]);
+    let known = scene.locate("sip:a.example:5060");
+    scene.pass(600_000);
+    scene.try_locate("sip:b.example:5060", 0);
+    scene.lose();
+    scene.pass(500);
+    assert_eq!(scene.resolution.handle_timeout(scene.now), [], "of b nothing is known");
+    assert_eq!(scene.try_locate("sip:a.example:5060", 0), known);
+}
+
+#[test]
+fn a_question_without_an_answer_is_given_up_and_remembered() {
+    let mut scene = Scene::new(&[Udp]);
+    let uri = "sip:a.example:5060";
+    let Located::Pending(ticket) = scene.try_locate(uri, 0) else { panic!("it is not known") };
+    let query = scene.resolution.poll_query().unwrap();
+    assert_eq!(scene.try_locate(uri, 1), Located::Pending(ticket), "they wait for the same");
+    assert_eq!(scene.resolution.poll_query(), None);
+    scene.pass(7_999);
+    assert_eq!(scene.resolution.handle_timeout(scene.now), []);
+    scene.pass(1);
+    assert_eq!(scene.resolution.handle_timeout(scene.now), [ticket]);
+    assert_eq!(scene.try_locate(uri, 0), Located::Unavailable);
+    assert_eq!(scene.resolution.poll_query(), None, "it is left in peace");
+    // After the pause it is asked for again, but nobody waits for a DNS that is silent.
+    scene.pass(1000);
+    assert_eq!(scene.try_locate(uri, 0), Located::Unavailable);
+    assert!(scene.resolution.poll_query().is_some());
+    // What comes late is not lost.
+    let answer = QueryAnswer::Addresses([IpAddr::from([192, 0, 2, 1])].into(), TTL);
+    assert_eq!(scene.resolution.on_answer(scene.now, query.id, &answer), None);
+    assert_eq!(scene.try_locate(uri, 0), at(&[(Udp, "192.0.2.1:5060")]));
+    let counters = &scene.counters;
+    assert_eq!((counters.given_up.get(), counters.late.get(), counters.asked.get()), (1, 1, 2));
+}
+
+#[test]
+fn outstanding_questions_are_bounded_and_known_names_are_found_meanwhile() {
+    let mut scene = Scene::with(&[Udp], Families::V4, 3).a("a.example.", &["192.0.2.1"]);
+    let known = scene.locate("sip:a.example:5060");
+    for i in 0..10 {
+        let located = scene.try_locate(&format!("sip:unknown-{i}.example:5060"), 0);
+        assert_eq!(matches!(located, Located::Pending(_)), i < 3);
+        assert_eq!(located == Located::Unavailable, i >= 3);
+        assert_eq!(scene.try_locate("sip:a.example:5060", 0), known);
+    }
+    assert_eq!((scene.counters.refused.get(), scene.counters.outstanding.get()), (7, 3));
+    assert_eq!(scene.answer().len(), 3);
+    assert!(matches!(scene.try_locate("sip:unknown-9.example:5060", 0), Located::Pending(_)));
+}
+
+#[test]
+fn answers_that_are_remembered_are_bounded() {
+    let mut scene = Scene::new(&[Udp]).a("a.example.", &["192.0.2.1"]);
+    let known = scene.locate("sip:a.example:5060");
+    for i in 0..2 * ANSWERS_MIN {
+        scene.pass(1000);
+        scene.locate(&format!("sip:unknown-{i}.example:5060"));
+        assert_eq!(scene.try_locate("sip:a.example:5060", 0), known, "it is in use");
+        scene.answer();
+    }
+    let (answers, evicted) = (scene.counters.answers.get(), scene.counters.evicted.get());
+    assert_eq!((answers, evicted), (ANSWERS_MIN as u64, ANSWERS_MIN as u64 + 1));
+}
+
+// RFC 3263 §7: "If such records were present, but in later queries cease to appear, it is a sign of
+// a potential attack. In this case, the client SHOULD generate some kind of alert or alarm".
+#[test]
+fn a_domain_that_withdraws_security_is_counted() {
+    let mut scene = example();
+    scene.locate("sip:example.com");
+    assert_eq!(scene.counters.security_withdrawn.get(), 0);
+    let mut scene = scene.naptr("example.com.", &[naptr(9, "s", "SIP+D2U", "_sip._udp.a.")]);
+    scene.pass(60_000);
+    scene.locate("sip:example.com");
+    assert_eq!(scene.counters.security_withdrawn.get(), 1);
+}
+
+#[test]
+fn after_a_failure_nobody_waits_for_a_newer_answer() {
+    let mut scene = Scene::new(&[Udp]).a("a.example.", &["192.0.2.1"]);
+    let known = scene.locate("sip:a.example:5060");
+    let mut scene = scene.broken(RecordType::A, "a.example.");
+    scene.pass(600_000);
+    assert_eq!(scene.locate("sip:a.example:5060"), known, "the failure came at once");
+    scene.pass(1000);
+    assert_eq!(scene.try_locate("sip:a.example:5060", 0), known);
+    assert_eq!(scene.answer().len(), 1, "it is asked for again");
+    assert_eq!(scene.counters.failed.get(), 2);
+}
+
+#[test]
+fn a_late_failure_is_not_a_second_one() {
+    let mut scene = Scene::new(&[Udp]);
+    scene.try_locate("sip:a.example:5060", 0);
+    let query = scene.resolution.poll_query().unwrap();
+    scene.pass(8_000);
+    scene.resolution.handle_timeout(scene.now);
+    assert_eq!(scene.resolution.on_answer(scene.now, query.id, &QueryAnswer::NoAnswer), None);
+    // The pause is that of the first failure.
+    scene.pass(1000);
+    scene.try_locate("sip:a.example:5060", 0);
+    assert!(scene.resolution.poll_query().is_some());
+}
+
+// RFC 3263 §4.1: "The client MAY use any transport protocol it desires which is supported by the
+// server": the preferred one, also when another one is known earlier.
+#[test]
+fn the_preferred_service_is_waited_for() {
+    let one = |port| [srv(0, 0, port, "s.example.")];
+    let mut scene = Scene::new(&[Udp, Tcp])
+        .srv("_sip._udp.a.example.", &one(5070))
+        .srv("_sip._tcp.a.example.", &one(5071))
+        .a("s.example.", &["192.0.2.1"]);
+    let tcp = scene.locate("sip:a.example;transport=tcp");
+    assert_eq!(tcp, at(&[(Tcp, "192.0.2.1:5071")]));
+    assert_eq!(scene.locate("sip:a.example"), at(&[(Udp, "192.0.2.1:5070")]));
+}
