@@ -26,12 +26,14 @@ use crate::observe::call_entry::BackendOfCall;
 use crate::observe::counters::Counters;
 use crate::observe::sampler::Trace;
 use crate::output::{Output, Suspect};
+use crate::parked::{Parked, Waiting};
 use crate::peers::Peers;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::reload::{Reloaded, reload};
-use crate::request::{Served, serve_request};
+use crate::request::{Served, Stages, Standing, send_trying, serve_request};
+use crate::resolution::{Families, Resolution, ResolutionSettings, SipTransport, Transports};
 use crate::response::{Awaiting, serve_response};
-use crate::settings::{Disposal, PoolSettings, Rule, Settings};
+use crate::settings::{Disposal, Listener, PoolSettings, Rule, Settings};
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 use crate::stateless::lost::Lost;
@@ -51,6 +53,10 @@ pub struct Proxy {
     routing: RoutingState,
     /// Calls that this process does not know.
     lost: Lost,
+    /// Requests that wait for a name.
+    parked: Parked,
+    /// The names in requests.
+    resolution: Resolution,
     probes: Probes,
     names: Names,
     peers: Peers,
@@ -110,6 +116,7 @@ impl Proxy {
         for PoolSettings { pool, health, .. } in &settings.pools {
             pool.backends().iter().for_each(|b| b.set_slow_start(health.slow_start));
         }
+        let resolution = resolution_of(&settings.listeners);
         let snapshot = Snapshot::new(&settings, pool);
         let routing = RoutingState::new(&settings);
         let transactions = Transactions::new(
@@ -131,6 +138,8 @@ impl Proxy {
             transactions,
             routing,
             lost: Lost::default(),
+            parked: Parked::default(),
+            resolution: Resolution::new(resolution, Arc::clone(&counters.resolution)),
             probes,
             peers: Peers::default(),
             counters,
@@ -285,10 +294,13 @@ impl Proxy {
         class: Class,
         admitted: Admitted,
     ) -> Shown {
-        let Admitted { fingerprint, has_priority, .. } = admitted;
+        let Admitted { fingerprint, has_priority, is_overdue, .. } = admitted;
         let Self { snapshot, routing, peers, output, transactions, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
-        let served = serve_request(&mut step, transactions, lost, &received, has_priority);
+        let Self { resolution, parked, .. } = self;
+        let mut stages = Stages { transactions, lost, resolution, parked };
+        let standing = Standing { has_priority, is_overdue };
+        let served = serve_request(&mut step, &mut stages, &received, standing);
         let Step { shown, pool, .. } = step;
         match served {
             Served::Here => {}
@@ -314,6 +326,11 @@ impl Proxy {
                 self.send_refusal(Reason::PoolFull, reply);
             }
             Served::Elsewhere(shard) => self.output.hand_off(shard, received),
+            Served::Parked(ticket, key) => {
+                self.counters.parked_all.add(1);
+                let waiting = Waiting::new(received, class, fingerprint, has_priority, key);
+                self.parked.park(ticket, waiting);
+            }
         }
         shown
     }
@@ -365,6 +382,7 @@ impl Proxy {
         self.counters.client_transactions.set(transactions.clients() as u64);
         self.counters.transaction_bytes.set(transactions.bytes() as u64);
         self.counters.queued.set(self.ingress.waiting() as u64);
+        self.counters.parked.set(self.parked.len() as u64);
     }
 }
 
@@ -393,8 +411,9 @@ impl Core for Proxy {
             }
         }
         self.tell_looks(now);
+        let resumed = self.parked.next().map(resumed);
         let (ingress, view) = self.view();
-        let Some(judged) = ingress.next(now, view) else {
+        let Some(judged) = resumed.or_else(|| ingress.next(now, view)) else {
             self.work = Work::default();
             self.counters.overload.publish_flows(self.ingress.gate());
             return false;
@@ -424,6 +443,12 @@ impl Core for Proxy {
         fire_expired(&mut Step::new(now, snapshot, routing, peers, output), transactions);
         self.routing.calls.handle_timeout(now);
         self.names.handle_timeout(now);
+        for ticket in self.resolution.handle_timeout(now) {
+            self.parked.resume(ticket);
+        }
+        while let Some(waiting) = self.parked.handle_timeout(now) {
+            send_trying(&self.snapshot, &mut self.output, &waiting.received);
+        }
         self.probe_suspects(now);
         self.probes.fire(now, &self.snapshot, &mut self.output);
         self.publish();
@@ -455,6 +480,9 @@ impl Core for Proxy {
         let addresses = &self.snapshot.addresses;
         self.names.on_answer(now, id, &answer, |address| addresses.may_be_backend(address));
         self.follow_names();
+        if let Some(ticket) = self.resolution.on_answer(now, id, &answer) {
+            self.parked.resume(ticket);
+        }
     }
 
     fn on_drain(&mut self, _now: Timestamp) {
@@ -471,7 +499,7 @@ impl Core for Proxy {
     }
 
     fn poll_query(&mut self) -> Option<Query> {
-        self.names.poll_query()
+        self.names.poll_query().or_else(|| self.resolution.poll_query())
     }
 
     fn poll_shedding(&self) -> &Shedding {
@@ -489,14 +517,48 @@ impl Core for Proxy {
         let kernel_shed = self.kernel_shed.as_ref().and_then(|t| t.ladder().poll_timeout());
         let names = self.names.poll_timeout();
         let probes = self.probes.poll_timeout();
-        [calls, transactions, tick, kernel_shed, names, probes].into_iter().flatten().min()
+        let resolution = self.resolution.poll_timeout();
+        let parked = self.parked.poll_timeout();
+        [calls, transactions, tick, kernel_shed, names, probes, resolution, parked]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn is_drained(&self) -> bool {
         let calls = &self.routing.calls;
         self.ingress.waiting() == 0
+            && self.parked.len() == 0
             && calls.open() == 0
             && calls.unacknowledged() == 0
             && self.transactions.unfinished() == 0
+    }
+}
+
+/// Returns the decision on a parked request that may go on: it was admitted before.
+fn resumed(waiting: Waiting) -> Judged {
+    let Waiting { received, class, fingerprint, has_priority, is_overdue, .. } = waiting;
+    let admitted = Admitted { fingerprint, has_priority, is_overdue, is_unverified: false };
+    let fate = Decision::Serve(received, admitted);
+    Judged { class: Some(class), read: false, fate }
+}
+
+/// Answers of the DNS that a shard remembers, and questions that wait for one at the same time.
+const ANSWERS_MAX: usize = 4096;
+const QUESTIONS_MAX: usize = 64;
+
+/// Returns how names in requests are resolved, to leave from these listeners.
+fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
+    let has = |is_v6: bool| listeners.iter().any(|listener| listener.local.is_ipv6() == is_v6);
+    let families = match (has(false), has(true)) {
+        (_, false) => Families::V4,
+        (false, true) => Families::V6,
+        (true, true) => Families::V4V6,
+    };
+    ResolutionSettings {
+        transports: Transports::new([SipTransport::Udp]),
+        families,
+        answers_max: ANSWERS_MAX,
+        questions_max: QUESTIONS_MAX,
     }
 }

@@ -32,6 +32,7 @@ mod message;
 mod network;
 mod observe;
 mod output;
+mod parked;
 mod peers;
 mod rejection;
 mod reload;

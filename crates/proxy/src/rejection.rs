@@ -6,8 +6,9 @@ pub(crate) mod reply_reason;
 use arrayvec::ArrayVec;
 use tidegate_sip::Malformed;
 
+use crate::resolution::Ticket;
 pub use drop_reason::DropReason;
-use reply_reason::{NO_ADDRESS, TRANSACTION_SHARE_USED, TRANSACTION_TABLE_FULL};
+use reply_reason::{NO_ADDRESS, PARKED_FULL, TRANSACTION_SHARE_USED, TRANSACTION_TABLE_FULL};
 
 /// The fate of a request that is not forwarded.
 pub(crate) enum Rejection {
@@ -25,6 +26,8 @@ pub(crate) enum Rejection {
     PoolDown(Hints),
     /// A handoff to another shard, which knows more.
     Redirect(u16),
+    /// Nothing yet: the request waits until this ticket may go on.
+    Park(Ticket),
 }
 
 impl Rejection {
@@ -35,6 +38,13 @@ impl Rejection {
     /// The name of a back end has not been resolved yet.
     pub(crate) const NO_ADDRESS: Self = Self::Reply(503, NO_ADDRESS);
     pub(crate) const UNREACHABLE: Self = Self::Reply(404, "no listener reaches that address");
+    /// RFC 3261 §21.5.5: "The server did not receive a timely response from an external server it
+    /// accessed in attempting to process the request."
+    pub(crate) const UNRESOLVED: Self = Self::Reply(504, "the DNS does not answer");
+    /// The DNS says that there is no such host, or none that may be reached.
+    pub(crate) const NO_HOST: Self = Self::Reply(404, "no such host");
+    /// No more requests may wait for names.
+    pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
     /// There is no room for another response context.
     pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);
     /// Nor is there for another one of this source.

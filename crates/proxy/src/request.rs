@@ -1,19 +1,23 @@
 //! The path of a request: read, match, plan, commit, forward or reply.
 
 use tidegate_control::{Reason, Tier};
-use tidegate_sip::{HeaderName, Message, Method};
-use tidegate_world::Received;
+use tidegate_sip::{HeaderName, Message, Method, Reply, reply_target, write_reply};
+use tidegate_transaction::Key;
+use tidegate_world::{Flow, Received, Transmit};
 
 use crate::message::request::Request;
-use crate::output::Cause;
+use crate::output::{Cause, Output};
+use crate::parked::Parked;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::rejection::{DropReason, Rejection, text_of};
+use crate::resolution::{Located, Resolution, Ticket};
 use crate::rewrite::privacy::disbelieve;
 use crate::rewrite::restore::restore;
 use crate::routing::commit::commit;
 use crate::routing::fork::breadth;
 use crate::routing::loops::check_loop;
-use crate::routing::plan::plan;
+use crate::routing::plan::{Plan, Planned, plan};
+use crate::snapshot::Snapshot;
 use crate::state::Room;
 use crate::stateless::forward::forward;
 use crate::stateless::lost::{Lost, forward_lost};
@@ -34,15 +38,33 @@ pub(crate) enum Served {
     PoolDown,
     /// Nothing was done: another shard knows more.
     Elsewhere(u16),
+    /// Nothing was done: the request waits until this ticket may go on.
+    Parked(Ticket, Key),
+}
+
+/// The stages that keep requests.
+pub(crate) struct Stages<'a> {
+    pub(crate) transactions: &'a mut Transactions,
+    pub(crate) lost: &'a mut Lost,
+    pub(crate) resolution: &'a mut Resolution,
+    pub(crate) parked: &'a mut Parked,
+}
+
+/// What admission has decided of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Standing {
+    /// It goes before others.
+    pub(crate) has_priority: bool,
+    /// It has waited as long as it may.
+    pub(crate) is_overdue: bool,
 }
 
 /// Forwards or answers a request, or says what else is to be done.
 pub(crate) fn serve_request(
     step: &mut Step<'_>,
-    transactions: &mut Transactions,
-    lost: &mut Lost,
+    stages: &mut Stages<'_>,
     received: &Received,
-    has_priority: bool,
+    standing: Standing,
 ) -> Served {
     step.routing.tiering.begin();
     let snapshot = step.snapshot;
@@ -62,35 +84,43 @@ pub(crate) fn serve_request(
             return Served::Here;
         }
     };
-    match process(step, transactions, lost, received, &message, has_priority) {
+    let mut request = match Request::read(&message) {
+        Ok(request) => Request { has_priority: standing.has_priority, ..request },
+        Err(rejection) => return reject(step, received, &message, rejection),
+    };
+    request.identity = identity(step, stages.transactions, &request);
+    match process(step, stages, received, &mut request, standing) {
         Ok(()) => Served::Here,
+        Err(Rejection::Park(ticket)) => {
+            Served::Parked(ticket, Key::new(request.identity, request.method))
+        }
         Err(rejection) => reject(step, received, &message, rejection),
     }
 }
 
 /// Takes a request through the stages.
-fn process(
+fn process<'a>(
     step: &mut Step<'_>,
-    transactions: &mut Transactions,
-    lost: &mut Lost,
+    stages: &mut Stages<'_>,
     received: &Received,
-    message: &Message<'_>,
-    has_priority: bool,
+    request: &mut Request<'a>,
+    standing: Standing,
 ) -> Result<(), Rejection> {
-    let mut request = Request { has_priority, ..Request::read(message)? };
-    request.identity = identity(step, transactions, &request);
-    if try_match(step, transactions, received, &request) {
+    if try_match(step, stages.transactions, received, request)
+        || try_match_parked(step, stages.parked, received, request)
+    {
         return Ok(());
     }
-    restore(step.snapshot, &mut request, received.flow.local)?;
-    check(step, received, &request)?;
-    let room = room(step, transactions, received);
+    restore(step.snapshot, request, received.flow.local)?;
+    check(step, received, request)?;
+    let room = room(step, stages.transactions, received);
     let has_transaction = has_transaction(request.method);
-    let planned = plan(step.now, step.snapshot, step.routing, received, &request);
-    let committed = planned.and_then(|plan| commit(step, room, received, &request, plan));
+    let planned = plan_resolved(step, stages, received, request, standing);
+    let committed = planned.and_then(|plan| commit(step, room, received, request, plan));
+    let Stages { transactions, lost, .. } = stages;
     let hop = match committed {
         Err(Rejection::Reply(481, _)) if !has_transaction => {
-            return forward_lost(step, lost, received, &request);
+            return forward_lost(step, lost, received, request);
         }
         hop => hop?,
     };
@@ -108,10 +138,93 @@ fn process(
         // §16.10: a CANCEL that matches nothing goes on without state; §13.2.2.4: the ACK to
         // a 2xx is a transaction of its own that has no answer.
         Tier::Stateful if has_transaction && !goes_alone => {
-            open(step, transactions, received, &request, hop)
+            open(step, transactions, received, request, hop)
         }
-        _ => forward(step, lost, received, &request, hop),
+        _ => forward(step, lost, received, request, hop),
     }
+}
+
+/// Plans where a request goes, as far as the names in it are known. One whose name is not known is to
+/// be parked.
+fn plan_resolved(
+    step: &mut Step<'_>,
+    stages: &mut Stages<'_>,
+    received: &Received,
+    request: &mut Request<'_>,
+    standing: Standing,
+) -> Result<Plan, Rejection> {
+    let Step { now, snapshot, .. } = *step;
+    let wanted = match plan(now, snapshot, step.routing, received, request)? {
+        Planned::Plan(plan) => return Ok(plan),
+        Planned::Pending(wanted) => wanted,
+    };
+    let may_be = |address| snapshot.addresses.may_be_backend(address);
+    // RFC 3263 §4.4: a CANCEL and an ACK find the target of their INVITE, which has the same identity.
+    match stages.resolution.locate(now, &wanted, request.identity, may_be) {
+        Located::Targets(targets) => {
+            request.targets = targets.iter().map(|target| target.address).collect();
+        }
+        Located::Pending(_) if standing.is_overdue => return Err(Rejection::UNRESOLVED),
+        Located::Pending(_) if !stages.parked.has_room() => return Err(Rejection::PARKED_FULL),
+        Located::Pending(ticket) => return Err(Rejection::Park(ticket)),
+        Located::NotFound => return Err(Rejection::NO_HOST),
+        Located::Unavailable => return Err(Rejection::UNRESOLVED),
+    }
+    match plan(now, snapshot, step.routing, received, request)? {
+        Planned::Plan(plan) => Ok(plan),
+        Planned::Pending(_) => Err(Rejection::NO_HOST),
+    }
+}
+
+/// Tells the sender of an INVITE that it has come, unless it may be forwarded without state.
+///
+/// RFC 3261 §16.1: a proxy may be stateless only "so long as it did not do anything that would
+/// otherwise prevent it from being stateless initially (forking, for example, or generation of a 100
+/// response)".
+pub(crate) fn send_trying(snapshot: &Snapshot, output: &mut Output, received: &Received) {
+    let Ok(message) = Message::parse(&received.bytes) else { return };
+    let Ok(via) = message.top_via() else { return };
+    if message.method() != Some(Method::Invite) || snapshot.tier_elsewhere() == Tier::Stateless {
+        return;
+    }
+    let source = received.flow.remote;
+    let trying = Reply { source: Some(source), ..Reply::new(100) };
+    let mut bytes = snapshot.buffers.take();
+    if write_reply(&message, &trying, &mut bytes).is_ok() {
+        output.counters.count_reply(100, ReplyReason::None);
+        let remote = reply_target(&via, source);
+        output.send(Transmit { flow: Flow { remote, ..received.flow }, bytes });
+    }
+}
+
+/// Does what a request does to a parked one; `false` if there is none that it belongs to.
+///
+/// RFC 3261 §9.2 of the CANCEL: "If the transaction for the original request still exists, [...] if it
+/// has not, its behavior depends on the method of the original request. If the original request was
+/// an INVITE, the UAS SHOULD immediately respond to the INVITE with a 487 (Request Terminated)."
+fn try_match_parked(
+    step: &mut Step<'_>,
+    parked: &mut Parked,
+    received: &Received,
+    request: &Request<'_>,
+) -> bool {
+    if request.method == Method::Cancel {
+        let Some(invite) = parked.take(Key::cancelled(request.identity)) else { return false };
+        let none = (ReplyReason::None, ReplyReason::None.doc());
+        reply(step, received, request.message, 200, none, &[]);
+        if let Ok(message) = Message::parse(&invite.received.bytes) {
+            reply(step, &invite.received, &message, 487, none, &[]);
+        }
+        return true;
+    }
+    let key = Key::new(request.identity, request.method);
+    let is_parked = parked.contains(key);
+    if is_parked {
+        step.counters().retransmissions.add(1);
+        send_trying(step.snapshot, step.output, received);
+        parked.on_trying(key);
+    }
+    is_parked
 }
 
 /// RFC 3261 §16.3: the checks that come before routing.
@@ -167,6 +280,8 @@ fn reject(
     let is_ack = message.method() == Some(Method::Ack);
     match rejection {
         Rejection::Redirect(shard) => return Served::Elsewhere(shard),
+        // It is parked before it comes here.
+        Rejection::Park(_) => {}
         Rejection::PoolFull => return Served::PoolFull,
         Rejection::Drop(why) => step.output.drop_counted(why),
         // RFC 3261 §17.1.1.3: nothing answers an ACK.

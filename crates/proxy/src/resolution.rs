@@ -107,6 +107,14 @@ pub struct ResolutionCounters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(QueryId);
 
+#[cfg(test)]
+impl Ticket {
+    /// A ticket for tests of those who keep tickets.
+    pub(crate) fn of(number: u64) -> Self {
+        Self(QueryId(number))
+    }
+}
+
 /// The names that are known and the questions for others.
 pub struct Resolution {
     transports: Transports,

@@ -48,7 +48,8 @@ fn rfc3261_17_2_1_timer_g_repeats_little_to_who_never_acknowledges() {
     assert_eq!(finals, 2, "the response, and once more");
     assert_eq!(s.counters.responses_withheld.get(), 9);
     let factor = bytes_to(&sent, VICTIM) as f64 / text.len() as f64;
-    assert!(factor < 6.0, "{factor}");
+    // The responses repeat our Record-Route, of which the request had nothing.
+    assert!(factor < 6.5, "{factor}");
     assert_eq!(s.live(), (0, 0));
 }
 

@@ -350,6 +350,7 @@ proptest! {
         let replied: u64 = tidegate_proxy::REPLIES.iter().map(|&r| c.replied(r).get()).sum();
         let forwarded = c.requests_forwarded.get() + c.responses_forwarded.get();
         prop_assert_eq!(forwarded + replied, sent);
-        prop_assert_eq!(sent + dropped, 1, "forwarded, answered or dropped, and counted once");
+        let handled = sent + dropped + c.parked_all.get();
+        prop_assert_eq!(handled, 1, "forwarded, answered, dropped or parked, and counted once");
     }
 }

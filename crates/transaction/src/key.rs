@@ -10,7 +10,7 @@ pub const COOKIE: &[u8] = b"z9hG4bK";
 ///
 /// The identity is a keyed hash, so that no peer can make two requests one; 64 bits of it meet
 /// once among a million live transactions with a probability of 3·10⁻⁸.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// [`identity`] of the request.
     pub identity: u64,

@@ -34,6 +34,8 @@ pub(crate) struct Admitted {
     pub(crate) has_priority: bool,
     /// It claims to belong to a call, and was not found to at the door.
     pub(crate) is_unverified: bool,
+    /// It has waited for a name as long as it may.
+    pub(crate) is_overdue: bool,
 }
 
 /// A message's fate.

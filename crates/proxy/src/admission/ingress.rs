@@ -495,7 +495,7 @@ impl Ingress {
             Some(ticket) => match self.gate.on_taken(now, ticket) {
                 None => Decision::Serve(
                     received,
-                    Admitted { fingerprint, has_priority, is_unverified: false },
+                    Admitted { fingerprint, has_priority, ..Admitted::default() },
                 ),
                 Some(reason) => {
                     let refused =

@@ -1,5 +1,7 @@
 //! A request, read once.
 
+use std::net::SocketAddr;
+
 use tidegate_sip::{Essentials, Message, Method, Scheme, StartLine, Uri};
 
 use crate::message::token::RouteToken;
@@ -23,6 +25,9 @@ pub(crate) struct Request<'a> {
     pub(crate) restored: usize,
     /// The route token that stood in the Request-URI then.
     pub(crate) token: Option<RouteToken>,
+    /// The targets that the name in its Request-URI or Route leads to, the first to be tried first,
+    /// once they are known.
+    pub(crate) targets: Vec<SocketAddr>,
     /// The Request-URI as it goes on, if that is not as it came.
     pub(crate) cleaned: Option<Box<[u8]>>,
 }
@@ -49,6 +54,7 @@ impl<'a> Request<'a> {
             has_priority: false,
             restored: 0,
             token: None,
+            targets: Vec::new(),
             cleaned: None,
         };
         request.check_uri()?;

@@ -1,5 +1,7 @@
 //! What a shard counts. One writer, many readers.
 
+use std::sync::Arc;
+
 use tidegate_control::{Reason, Tier};
 use tidegate_world::{Counter, Histogram};
 
@@ -10,10 +12,11 @@ use crate::observe::in_force::InForce;
 use crate::observe::rejections::Refusals;
 use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
+use crate::resolution::ResolutionCounters;
 
 /// Statuses that the proxy itself answers with.
-pub const REPLIES: [u16; 18] =
-    [100, 200, 400, 403, 404, 408, 416, 417, 420, 440, 481, 482, 483, 487, 500, 503, 505, 513];
+pub const REPLIES: [u16; 19] =
+    [100, 200, 400, 403, 404, 408, 416, 417, 420, 440, 481, 482, 483, 487, 500, 503, 504, 505, 513];
 
 /// A shard's counters.
 #[derive(Debug, Default)]
@@ -94,6 +97,12 @@ pub struct Counters {
     pub transaction_bytes_max: Counter,
     /// Messages waiting in the class queues now.
     pub queued: Counter,
+    /// Requests that wait for a name now.
+    pub parked: Counter,
+    /// Times that requests were parked until a name was known.
+    pub parked_all: Counter,
+    /// Names in requests, and what became of them.
+    pub resolution: Arc<ResolutionCounters>,
 }
 
 impl Counters {

@@ -10,6 +10,8 @@ pub(crate) const TRANSACTION_TABLE_FULL: &str = "transaction table is full";
 pub(crate) const CALL_SHARE_USED: &str = "this source has used its share of the call table";
 pub(crate) const TRANSACTION_SHARE_USED: &str =
     "this source has used its share of the transaction table";
+/// The text of the 503 when no more requests may wait for names.
+pub(crate) const PARKED_FULL: &str = "too many requests wait for names";
 /// The text of the 503 when the name of a back end has no address yet.
 pub(crate) const NO_ADDRESS: &str = "a back end has no address yet";
 
@@ -51,6 +53,10 @@ pub enum ReplyReason {
     TransactionTable,
     /// The name of a back end has no address yet.
     NoAddress,
+    /// The name in the request could not be resolved.
+    Unresolved,
+    /// No more requests may wait for names.
+    Parked,
     /// The request belongs to a call, and overload control sheds those as well.
     Shed,
     /// Any other.
@@ -60,7 +66,7 @@ pub enum ReplyReason {
 }
 
 /// Reasons beside those of the gate.
-const OWN: usize = 19;
+const OWN: usize = 21;
 
 impl ReplyReason {
     /// All of them.
@@ -84,6 +90,8 @@ impl ReplyReason {
             Self::CallTable,
             Self::TransactionTable,
             Self::NoAddress,
+            Self::Unresolved,
+            Self::Parked,
             Self::Shed,
             Self::Other,
         ];
@@ -115,8 +123,10 @@ impl ReplyReason {
             Self::CallTable => 14,
             Self::TransactionTable => 15,
             Self::NoAddress => 16,
-            Self::Shed => 17,
-            Self::Other => 18,
+            Self::Unresolved => 17,
+            Self::Parked => 18,
+            Self::Shed => 19,
+            Self::Other => 20,
             Self::Work(reason) => OWN + reason as usize,
         }
     }
@@ -126,6 +136,7 @@ impl ReplyReason {
         match (status, text) {
             (503, CALL_TABLE_FULL | CALL_SHARE_USED) => Self::CallTable,
             (503, TRANSACTION_TABLE_FULL | TRANSACTION_SHARE_USED) => Self::TransactionTable,
+            (503, PARKED_FULL) => Self::Parked,
             (503, NO_ADDRESS) => Self::NoAddress,
             _ => Self::usual(status),
         }
@@ -147,6 +158,7 @@ impl ReplyReason {
             482 => Self::Loop,
             483 => Self::Hops,
             500 => Self::Failed,
+            504 => Self::Unresolved,
             513 => Self::TooLong,
             _ => Self::Other,
         }
@@ -172,6 +184,8 @@ impl ReplyReason {
             Self::CallTable => "call_table",
             Self::TransactionTable => "transaction_table",
             Self::NoAddress => "no_address",
+            Self::Unresolved => "unresolved",
+            Self::Parked => "parked",
             Self::Shed => "shed",
             Self::Other => "other",
             Self::Work(reason) => reason.name(),
@@ -198,6 +212,8 @@ impl ReplyReason {
             Self::CallTable => "The call table is full of calls that are not over.",
             Self::TransactionTable => "The transaction table is full.",
             Self::NoAddress => "The name of a back end has no address yet.",
+            Self::Unresolved => "The DNS did not answer in time for the name in the request.",
+            Self::Parked => "Too many requests wait for the DNS.",
             Self::Shed => {
                 "The request belongs to a call, and overload control rejects those as well."
             }

@@ -91,12 +91,14 @@ pub(crate) fn commit(
             let choice = known.is_new.then_some((member.pool, key));
             NextHop { choice, held, ..toward(step, member, entry) }
         }
-        Way::Outside { target, is_strict, from } => {
+        Way::Outside { target, is_strict, from, is_named } => {
             let call = enter_outward_call(step, room, call, request, fingerprint, from)?;
             let tier = from.map_or(step.snapshot.tier_elsewhere(), |member| {
                 tier(step.snapshot, &step.routing.calls, member.pool, call)
             });
-            NextHop { member: from, call, is_strict, ..NextHop::to(target, tier) }
+            let named = if is_named { &request.targets[..] } else { &[] };
+            let others = named.iter().skip(1).copied().collect();
+            NextHop { member: from, call, is_strict, others, ..NextHop::to(target, tier) }
         }
     };
     Ok(NextHop { own_routes, egress, evidence, ..hop })

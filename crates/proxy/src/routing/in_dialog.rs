@@ -30,7 +30,7 @@ pub(super) fn in_dialog(
     snapshot: &Snapshot,
     state: &RoutingState,
     request: &Request<'_>,
-    routes: &RouteSet,
+    routes: &RouteSet<'_>,
     known: &Known,
 ) -> Option<Way> {
     if let Some(token) = routes.token

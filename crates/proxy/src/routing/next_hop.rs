@@ -30,6 +30,8 @@ pub(crate) struct NextHop {
     pub(crate) tier: Tier,
     /// The pool in which another target may stand in for this one, and what its policy chooses by.
     pub(crate) choice: Option<(u16, u64)>,
+    /// Further targets of the name that led here, the first to be tried first.
+    pub(crate) others: Vec<SocketAddr>,
     /// What the call holds there of the headroom.
     pub(crate) held: Option<Lease>,
     /// The listener that our Record-Route names for the other side of the dialog.
@@ -50,6 +52,7 @@ impl NextHop {
             is_strict: false,
             tier,
             choice: None,
+            others: Vec::new(),
             held: None,
             egress: None,
             evidence: Evidence::default(),

@@ -15,9 +15,10 @@ use crate::message::request::Request;
 use crate::message::token::PeerFlow;
 use crate::network::{caller_of, canonical, is_local};
 use crate::rejection::Rejection;
+use crate::resolution::Wanted;
 use crate::routing::in_dialog::in_dialog;
 use crate::routing::route_set::{Next, RouteSet};
-use crate::routing::rules::{Destination, NAME, destination};
+use crate::routing::rules::{Destination, destination};
 use crate::routing::select::{demand_of, select_by_call};
 use crate::routing::way::Way;
 use crate::settings::Choice;
@@ -39,21 +40,28 @@ pub(crate) struct Plan {
     pub(crate) proves_receipt: bool,
 }
 
+/// The result of planning.
+pub(crate) enum Planned<'a> {
+    Plan(Plan),
+    /// Where this leads has to be known first; then the [targets](Request::targets) are.
+    Pending(Wanted<'a>),
+}
+
 /// Plans where `request` goes.
-pub(crate) fn plan(
+pub(crate) fn plan<'a>(
     now: Timestamp,
     snapshot: &Snapshot,
     state: &RoutingState,
     received: &Received,
-    request: &Request<'_>,
-) -> Result<Plan, Rejection> {
+    request: &Request<'a>,
+) -> Result<Planned<'a>, Rejection> {
     let Request { message, method, essentials, restored, .. } = request;
     let local = received.flow.local;
     let mut routes = RouteSet::read(snapshot, local, message, essentials.call_id, *restored)?;
     // A strict router before us has brought the token back in the Request-URI.
     routes.token = routes.token.or(request.token);
     let mut plan = Plan {
-        way: Way::Reject(NAME),
+        way: Way::Reject(Rejection::NO_HOST),
         known: Known::default(),
         own_routes: routes.own,
         // Only a token of ours shows that the Routes are what we recorded.
@@ -89,7 +97,7 @@ pub(crate) fn plan(
         let is_judged = is_new && (call.is_none() || *method != Method::Invite);
         plan.is_rated = (call.is_some() || routes.token.is_some()) && !is_judged;
         if let Some(way) = in_dialog(now, snapshot, state, request, &routes, &plan.known) {
-            return Ok(Plan { way, ..plan });
+            return Ok(Planned::Plan(Plan { way, ..plan }));
         }
         if !is_new && (origin == Origin::Stranger || ours) {
             return Err(unknown(snapshot, received, *method));
@@ -107,7 +115,15 @@ pub(crate) fn plan(
         // RFC 3261 §16.12 lets a client preload a Route; we are nobody's relay.
         (_, Origin::Stranger) => return Err(Rejection::RELAYING),
         (Next::Address(address, is_strict), _) => Destination::Address(*address, *is_strict),
-        (Next::Name, _) => return Err(NAME),
+        (Next::Name(uri, is_strict), _) => Destination::Name(*uri, *is_strict),
+    };
+    let is_named = matches!(destination, Destination::Name(..));
+    let destination = match destination {
+        Destination::Name(uri, is_strict) => match request.targets.first() {
+            Some(target) => Destination::Address(*target, is_strict),
+            None => return Ok(Planned::Pending(Wanted::of(&uri).ok_or(Rejection::NO_HOST)?)),
+        },
+        other => other,
     };
     let way = match (destination, origin) {
         (Destination::Pool(pool), Origin::Member(from)) => {
@@ -130,15 +146,16 @@ pub(crate) fn plan(
                 Origin::Member(member) => Some(member),
                 _ => None,
             };
-            Way::Outside { target, is_strict, from }
+            Way::Outside { target, is_strict, from, is_named }
         }
+        (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
     };
-    Ok(Plan { way, ..plan })
+    Ok(Planned::Plan(Plan { way, ..plan }))
 }
 
 /// Returns who sent a request; `true` if it is a back end that was removed, which ends its dialogs
 /// by their token.
-fn sender(snapshot: &Snapshot, received: &Received, routes: &RouteSet) -> (Origin, bool) {
+fn sender(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> (Origin, bool) {
     let remote = canonical(received.flow.remote);
     let is_removed = || {
         routes.token.is_some_and(|token| {
@@ -157,7 +174,7 @@ fn proves_receipt(
     state: &RoutingState,
     received: &Received,
     request: &Request<'_>,
-    routes: &RouteSet,
+    routes: &RouteSet<'_>,
     known: &Known,
 ) -> bool {
     request.essentials.to_tag.is_some()
@@ -171,7 +188,12 @@ fn proves_receipt(
 
 /// Returns whether a request goes to all back ends of the pool that has its call, as each time that
 /// something begins there.
-fn forks_anew(snapshot: &Snapshot, state: &RoutingState, routes: &RouteSet, known: &Known) -> bool {
+fn forks_anew(
+    snapshot: &Snapshot,
+    state: &RoutingState,
+    routes: &RouteSet<'_>,
+    known: &Known,
+) -> bool {
     let entry = || known.call.and_then(|call| state.calls.get(call));
     known.is_new
         && routes.token.is_none()
@@ -186,7 +208,7 @@ fn forks_anew(snapshot: &Snapshot, state: &RoutingState, routes: &RouteSet, know
 /// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
 /// the 'logical flow' identified by the flow token, that is known to deliver data to the specific
 /// target UA instance."
-fn flow_of_peer(request: &Request<'_>, routes: &RouteSet) -> Option<PeerFlow> {
+fn flow_of_peer(request: &Request<'_>, routes: &RouteSet<'_>) -> Option<PeerFlow> {
     request.essentials.to_tag?;
     let peer = routes.token?.peer?;
     let contact = match address_of(&request.uri) {

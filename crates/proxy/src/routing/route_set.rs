@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tidegate_sip::Message;
+use tidegate_sip::{Message, Uri};
 use tidegate_world::{Received, Timestamp};
 
 use crate::message::token::RouteToken;
@@ -15,26 +15,26 @@ use crate::transport::addresses::address_of;
 const OWN_ROUTES_MAX: usize = 4;
 
 /// The leading Route values that name us, and what follows them.
-pub(crate) struct RouteSet {
+pub(crate) struct RouteSet<'a> {
     /// Number of values that name us.
     pub(crate) own: usize,
     pub(crate) token: Option<RouteToken>,
     /// The listener that the last of several own values names: that of the other side.
     pub(crate) egress: Option<u8>,
-    pub(crate) next: Next,
+    pub(crate) next: Next<'a>,
 }
 
 /// The first Route value that does not name us.
-pub(crate) enum Next {
+pub(crate) enum Next<'a> {
     /// No further Route.
     None,
     /// A Route to an address; `true` if a strict router is there.
     Address(SocketAddr, bool),
-    /// A Route to a name, which would have to be resolved.
-    Name,
+    /// A Route to a name; `true` if a strict router is there.
+    Name(Uri<'a>, bool),
 }
 
-impl RouteSet {
+impl<'a> RouteSet<'a> {
     /// Reads the Route header fields of a request that came to `local`; the last `restored` values
     /// stand in the Request-URI.
     ///
@@ -44,7 +44,7 @@ impl RouteSet {
     pub(crate) fn read(
         snapshot: &Snapshot,
         local: SocketAddr,
-        message: &Message<'_>,
+        message: &'a Message<'_>,
         call_id: &[u8],
         restored: usize,
     ) -> Result<Self, Rejection> {
@@ -57,7 +57,10 @@ impl RouteSet {
                 // responsible for this resource implements the routing mechanisms specified in
                 // this document."
                 let is_strict = !uri.lr();
-                found.next = address_of(&uri).map_or(Next::Name, |at| Next::Address(at, is_strict));
+                found.next = match address_of(&uri) {
+                    Some(address) => Next::Address(address, is_strict),
+                    None => Next::Name(uri, is_strict),
+                };
                 break;
             }
             found.own += 1;

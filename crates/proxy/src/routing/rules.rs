@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tidegate_sip::Method;
+use tidegate_sip::{Method, Uri};
 use tidegate_world::Received;
 
 use crate::message::request::Request;
@@ -12,25 +12,24 @@ use crate::snapshot::Snapshot;
 use crate::transport::addresses::{Origin, address_of, is_host};
 
 /// Where a request goes that belongs to no dialog.
-pub(crate) enum Destination {
+pub(crate) enum Destination<'a> {
     /// To a back end of this pool.
     Pool(u16),
     /// To an address; `true` if a strict router is there.
     Address(SocketAddr, bool),
+    /// To where the name in this URI leads, likewise.
+    Name(Uri<'a>, bool),
 }
-
-/// This version resolves no names of messages and speaks UDP alone.
-pub(crate) const NAME: Rejection = Rejection::Reply(404, "not an IP address over UDP");
 
 /// Returns where a request without a further Route goes: by the first rule that matches. `ours`
 /// says that its Request-URI names us.
-pub(crate) fn destination(
+pub(crate) fn destination<'a>(
     snapshot: &Snapshot,
     origin: Origin,
     received: &Received,
-    request: &Request<'_>,
+    request: &Request<'a>,
     ours: bool,
-) -> Result<Destination, Rejection> {
+) -> Result<Destination<'a>, Rejection> {
     let uri = &request.uri;
     // An maddr overrides the host (RFC 3261 §19.1.1).
     let by_number = uri.maddr().is_some() || uri.host.is_some_and(|host| host.ip().is_some());
@@ -48,7 +47,8 @@ pub(crate) fn destination(
     match to {
         RuleTarget::Pool(index) => Ok(Destination::Pool(index as u16)),
         RuleTarget::RequestUri if may_leave => {
-            address_of(uri).map(|at| Destination::Address(at, false)).ok_or(NAME)
+            let by_name = Destination::Name(*uri, false);
+            Ok(address_of(uri).map_or(by_name, |at| Destination::Address(at, false)))
         }
         RuleTarget::RequestUri => Err(Rejection::RELAYING),
     }

@@ -36,6 +36,8 @@ pub(crate) enum Way {
         is_strict: bool,
         /// The back end that sent it.
         from: Option<Member>,
+        /// Whether a name led there, which may have further targets.
+        is_named: bool,
     },
     /// Reject it, after it has counted in the rate of its call.
     Reject(Rejection),

@@ -27,6 +27,10 @@ use crate::transaction::context::{Branch, Cancel, Context, Live, Pending};
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
+/// How long a target of a name may be silent before the next one is tried. By RFC 3263 §4.3 that is
+/// until "timer B or timer F in RFC 3261 [1] fires"; 32 s are more than a caller waits.
+const NAMED_FAILOVER_AFTER: Duration = Duration::from_secs(4);
+
 /// Sends the request to one more target, and a client transaction begins.
 pub(super) fn start(
     step: &mut Step<'_>,
@@ -51,7 +55,10 @@ pub(super) fn start(
         egress,
         hop: None,
     });
-    let others = hop.choice.and_then(|(pool, _)| failover_after(step.snapshot, pool));
+    let others = match hop.choice {
+        Some((pool, _)) => failover_after(step.snapshot, pool),
+        None => (!live.others.is_empty()).then_some(NAMED_FAILOVER_AFTER),
+    };
     live.pending.push(Pending {
         since: step.now,
         failover: others.map(|after| step.now + after),

@@ -81,6 +81,8 @@ pub(crate) struct Live {
     pub(crate) pending: SmallVec<[Pending; 1]>,
     /// Where another target may come from: the pool, and what its policy chooses by.
     pub(crate) choice: Option<(u16, u64)>,
+    /// Targets of the name in the request that were not tried, the first to be tried first.
+    pub(crate) others: Vec<SocketAddr>,
     /// It goes before others.
     pub(crate) has_priority: bool,
     /// Source of the request.

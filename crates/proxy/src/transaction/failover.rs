@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_control::Tier;
 use tidegate_sip::Message;
 
 use crate::routing::commit::move_call;
@@ -28,10 +29,9 @@ pub(crate) fn try_after_refusal(
     live: &mut Live,
 ) -> bool {
     let is_first = !std::mem::replace(&mut live.is_refused, true);
-    if is_first {
+    let Some((pool, _)) = live.choice.filter(|_| !is_first) else {
         return try_next(step, context, live);
-    }
-    let Some((pool, _)) = live.choice else { return false };
+    };
     if !may_try(step.snapshot, context, live, pool) {
         return false;
     }
@@ -47,16 +47,54 @@ fn may_try(snapshot: &Snapshot, context: &Context, live: &Live, pool: u16) -> bo
     let settings = snapshot.pool(pool);
     matches!(settings.choice, Choice::One(_))
         && context.branches.len() < usize::from(settings.tries_max)
-        && context.server.is_pending()
-        && !live.is_cancelled
-        // Once it rings somewhere it stays there.
-        && context.last.is_none()
+        && is_undecided(context, live)
+}
+
+/// Returns whether a request may go to another target at all.
+fn is_undecided(context: &Context, live: &Live) -> bool {
+    // Once it rings somewhere it stays there.
+    context.server.is_pending() && !live.is_cancelled && context.last.is_none()
+}
+
+/// Sends the request to another target, if there is one that may have it. Those that had it are
+/// abandoned.
+pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> bool {
+    let before = context.branches.len();
+    let is_started = match live.choice {
+        Some((pool, _)) => try_in_pool(step, context, live, pool),
+        None => try_named(step, context, live),
+    };
+    if is_started {
+        for (branch, pending) in context.branches.iter_mut().zip(&mut live.pending).take(before) {
+            pending.is_abandoned = true;
+            pending.failover = None;
+            branch.client = branch.client.hush();
+        }
+    }
+    is_started
+}
+
+/// Sends the request to the next target of the name in it.
+///
+/// RFC 3263 §4.3: "For SIP requests, failure occurs if the transaction layer reports a 503 error
+/// response or a transport failure of some sort (generally, due to fatal ICMP errors in UDP or
+/// connection failures in TCP). Failure also occurs if the transaction layer times out without ever
+/// having received any response, provisional or final".
+fn try_named(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> bool {
+    while is_undecided(context, live) && !live.others.is_empty() {
+        let target = live.others.remove(0);
+        let (member, call) = (live.plan.member, context.call);
+        let hop = NextHop { member, call, ..NextHop::to(target, Tier::Stateful) };
+        if start_again(step, context, live, hop) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Sends the request to another back end of its pool, if there is one that may have it and has
-/// headroom for it. Those that had it are abandoned.
-pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> bool {
-    let Some((pool, _)) = live.choice else { return false };
+/// headroom for it.
+fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool: u16) -> bool {
     if !may_try(step.snapshot, context, live, pool) {
         return false;
     }
@@ -86,16 +124,7 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
         move_call(step, context.call, context.identity, member);
     }
     let hop = NextHop { choice: live.choice, held, ..toward(step, member, context.call) };
-    let before = context.branches.len();
-    if !start_again(step, context, live, hop) {
-        return false;
-    }
-    for (branch, pending) in context.branches.iter_mut().zip(&mut live.pending).take(before) {
-        pending.is_abandoned = true;
-        pending.failover = None;
-        branch.client = branch.client.hush();
-    }
-    true
+    start_again(step, context, live, hop)
 }
 
 /// Returns what the policy of a pool chooses by of the request of a context.

@@ -64,6 +64,7 @@ pub(crate) fn open(
         plan: ForwardPlan { max_breadth: Some(breadth), ..plan },
         pending: SmallVec::new(),
         choice: hop.choice,
+        others: hop.others.clone(),
         has_priority: request.has_priority,
         source: received.flow.remote.ip(),
         is_refused: false,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_world::{Core as _, Timestamp};
+use tidegate_world::{Core as _, Query, QueryAnswer, Timestamp};
 
 use super::compare::{Names, Pair, compare};
 use super::message::{Message, Packet, parameter};
@@ -323,7 +323,12 @@ impl Driver {
     }
 
     fn core_sent(&mut self) -> Vec<Packet> {
-        let sent = self.script.serve();
+        let mut sent = self.script.serve();
+        // The DNS of the reference knows no names.
+        while let Some(Query { id, .. }) = self.script.proxy.poll_query() {
+            self.script.proxy.on_answer(self.script.now, id, QueryAnswer::NotFound(None));
+            sent.extend(self.script.serve());
+        }
         let packet = |s: super::script::Sent| Packet {
             from: s.from,
             to: s.to,

@@ -1,0 +1,254 @@
+//! Requests that wait for an answer from outside, such as the address of a name.
+//!
+//! A request is planned, its plan says what it has to know, and it is parked as it was received.
+//! When the answer comes it is served once more, from the beginning: a plan changes nothing, so
+//! nothing has to be undone, and this time the answer is known. Parked requests are bounded in
+//! number and time. A copy of one is absorbed, and its CANCEL ends it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tidegate_sip::Method;
+use tidegate_transaction::Key;
+use tidegate_world::{Received, Timestamp};
+
+use crate::message::class::Class;
+use crate::resolution::Ticket;
+
+/// Parked requests of a shard at the most.
+const PARKED_MAX: usize = 1024;
+
+/// How long a request is parked at the most: longer than the DNS is asked, shorter than a client
+/// without a provisional response waits.
+const PARKED_FOR: Duration = Duration::from_secs(10);
+
+/// RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response unless it knows that
+/// the TU will generate a provisional or final response within 200 ms".
+const TRYING_AFTER: Duration = Duration::from_millis(200);
+
+/// A request that waits.
+pub(crate) struct Waiting {
+    pub(crate) received: Received,
+    pub(crate) class: Class,
+    /// What its repetitions have in common with it, if it is new work.
+    pub(crate) fingerprint: Option<u64>,
+    pub(crate) has_priority: bool,
+    /// Identity and method of its transaction.
+    pub(crate) key: Key,
+    /// Whether the time is over in which it could have gone on.
+    pub(crate) is_overdue: bool,
+    /// When its sender is told that it has come.
+    trying: Option<Timestamp>,
+    until: Timestamp,
+}
+
+/// The number of a parked request: of two, the greater was parked later.
+type Number = u64;
+
+/// The parked requests of a shard.
+#[derive(Default)]
+pub(crate) struct Parked {
+    /// By number.
+    waiting: BTreeMap<Number, Waiting>,
+    by_ticket: BTreeMap<Ticket, Vec<Number>>,
+    by_key: HashMap<Key, Number>,
+    /// When they are overdue, the first first.
+    deadlines: BTreeSet<(Timestamp, Number)>,
+    /// Those that may go on, the first to be served first.
+    resumed: VecDeque<Number>,
+    numbers: Number,
+}
+
+impl Waiting {
+    /// Creates a request that waits, as long as it may since it arrived.
+    pub(crate) fn new(
+        received: Received,
+        class: Class,
+        fingerprint: Option<u64>,
+        has_priority: bool,
+        key: Key,
+    ) -> Self {
+        let until = received.arrived + PARKED_FOR;
+        let trying = (key.method == Method::Invite).then(|| received.arrived + TRYING_AFTER);
+        Self { received, class, fingerprint, has_priority, key, is_overdue: false, trying, until }
+    }
+}
+
+impl Parked {
+    /// Returns the number of parked requests.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Returns whether another request can be parked.
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting.len() < PARKED_MAX
+    }
+
+    /// Parks a request until this ticket may go on. There must be [room](Self::has_room).
+    pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
+        debug_assert!(self.has_room(), "the caller looks first");
+        self.numbers += 1;
+        self.by_key.insert(waiting.key, self.numbers);
+        self.deadlines.insert((waiting.until, self.numbers));
+        self.deadlines.extend(waiting.trying.map(|trying| (trying, self.numbers)));
+        self.waiting.insert(self.numbers, waiting);
+        self.by_ticket.entry(ticket).or_default().push(self.numbers);
+    }
+
+    /// Returns whether the request of this transaction is parked.
+    pub(crate) fn contains(&self, key: Key) -> bool {
+        self.by_key.contains_key(&key)
+    }
+
+    /// Takes out the request of a transaction.
+    pub(crate) fn take(&mut self, key: Key) -> Option<Waiting> {
+        let number = self.by_key.get(&key).copied()?;
+        self.remove(number)
+    }
+
+    /// Takes note that the sender of a request knows that it has come.
+    pub(crate) fn on_trying(&mut self, key: Key) {
+        let waiting = self.by_key.get(&key).and_then(|number| self.waiting.get_mut(number));
+        if let Some(waiting) = waiting {
+            waiting.trying = None;
+        }
+    }
+
+    fn remove(&mut self, number: Number) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&number)?;
+        self.by_key.remove(&waiting.key);
+        self.deadlines.remove(&(waiting.until, number));
+        waiting.trying.map(|trying| self.deadlines.remove(&(trying, number)));
+        Some(waiting)
+    }
+
+    /// Lets the requests of a ticket go on.
+    pub(crate) fn resume(&mut self, ticket: Ticket) {
+        let numbers = self.by_ticket.remove(&ticket).unwrap_or_default();
+        self.resumed.extend(numbers.into_iter().filter(|number| self.waiting.contains_key(number)));
+    }
+
+    /// Takes out the next request that may go on.
+    pub(crate) fn next(&mut self) -> Option<Waiting> {
+        while let Some(number) = self.resumed.pop_front() {
+            let waiting = self.remove(number);
+            if waiting.is_some() {
+                return waiting;
+            }
+        }
+        None
+    }
+
+    /// Lets the requests go on whose time is over, marked so. Returns a request whose sender is to be
+    /// told that it has come; more may be due.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> Option<&Waiting> {
+        while let Some(&(until, number)) = self.deadlines.first()
+            && until <= now
+        {
+            self.deadlines.pop_first();
+            let Some(waiting) = self.waiting.get_mut(&number) else { continue };
+            if until == waiting.until {
+                waiting.is_overdue = true;
+                self.resumed.push_back(number);
+            } else if waiting.trying.take().is_some() {
+                return self.waiting.get(&number);
+            }
+        }
+        if self.waiting.is_empty() {
+            self.by_ticket.clear();
+        }
+        None
+    }
+
+    /// Returns when the next request is overdue.
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|(until, _)| *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{Flow, Pool};
+
+    use super::*;
+
+    fn at(s: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(s)
+    }
+
+    fn waiting(s: u64, identity: u64) -> Waiting {
+        let address = ([127, 0, 0, 1], 5060).into();
+        let received = Received::new(at(s), Flow::udp(address, address), Pool::new().take());
+        let key = Key::new(identity, Method::Invite);
+        Waiting::new(received, Class::Invite, None, false, key)
+    }
+
+    fn identities(parked: &mut Parked) -> Vec<(Key, bool)> {
+        std::iter::from_fn(|| parked.next()).map(|w| (w.key, w.is_overdue)).collect()
+    }
+
+    fn key(identity: u64) -> Key {
+        Key::new(identity, Method::Invite)
+    }
+
+    #[test]
+    fn requests_of_one_ticket_go_on_in_their_order() {
+        let mut parked = Parked::default();
+        for (identity, ticket) in [(1, 7), (2, 8), (3, 7)] {
+            parked.park(Ticket::of(ticket), waiting(0, identity));
+        }
+        parked.resume(Ticket::of(7));
+        assert_eq!(identities(&mut parked), [(key(1), false), (key(3), false)]);
+        assert_eq!(
+            (parked.len(), parked.contains(key(1)), parked.contains(key(2))),
+            (1, false, true)
+        );
+        parked.resume(Ticket::of(7));
+        assert!(parked.next().is_none());
+    }
+
+    #[test]
+    fn a_request_that_is_taken_out_does_not_go_on() {
+        let mut parked = Parked::default();
+        parked.park(Ticket::of(7), waiting(0, 1));
+        parked.park(Ticket::of(7), waiting(0, 2));
+        assert!(parked.take(key(1)).is_some() && parked.take(key(1)).is_none());
+        parked.resume(Ticket::of(7));
+        assert!(parked.take(key(2)).is_some());
+        assert!(parked.next().is_none() && parked.len() == 0);
+    }
+
+    #[test]
+    fn a_request_whose_time_is_over_goes_on_once_and_is_marked() {
+        let mut parked = Parked::default();
+        parked.park(Ticket::of(7), waiting(0, 1));
+        parked.park(Ticket::of(8), waiting(1, 2));
+        assert_eq!(parked.poll_timeout(), Some(at(0) + TRYING_AFTER));
+        let told = |parked: &mut Parked, s| parked.handle_timeout(at(s)).map(|w| w.key);
+        assert_eq!(told(&mut parked, 1), Some(key(1)));
+        assert_eq!(told(&mut parked, 1), None);
+        parked.on_trying(key(2));
+        assert_eq!(told(&mut parked, 10), None);
+        assert_eq!(parked.poll_timeout(), Some(at(11)));
+        parked.resume(Ticket::of(7));
+        assert_eq!(identities(&mut parked), [(key(1), true)]);
+        assert_eq!(told(&mut parked, 11), None);
+        assert_eq!(identities(&mut parked), [(key(2), true)]);
+        assert_eq!(parked.poll_timeout(), None);
+    }
+
+    #[test]
+    fn no_more_are_parked_than_there_may_be() {
+        let mut parked = Parked::default();
+        for identity in 0..PARKED_MAX as u64 {
+            assert!(parked.has_room());
+            parked.park(Ticket::of(7), waiting(0, identity));
+        }
+        assert!(!parked.has_room());
+        parked.resume(Ticket::of(7));
+        assert_eq!(identities(&mut parked).len(), PARKED_MAX);
+        assert!(parked.has_room() && parked.by_key.is_empty());
+    }
+}
