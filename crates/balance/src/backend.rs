@@ -8,9 +8,9 @@ use tidegate_world::{Histogram, Timestamp};
 
 use crate::finals::Finals;
 use crate::health::{Duty, Evidence, Health, Parties, Sources, State};
-use crate::lease::Weighs;
 use crate::limit::Allowance;
 use crate::response_time::ResponseTimes;
+use crate::work::Weighs;
 use crate::{Location, Named, Place};
 
 /// A pause that only answered probes end.
@@ -498,6 +498,13 @@ impl Backend {
 
     pub(crate) fn is_limited(&self) -> bool {
         self.load.is_limited.load(Relaxed)
+    }
+
+    /// Nothing that was learned holds any more.
+    fn forget_learned(&self) {
+        if self.is_limited() {
+            self.allowance.forget_learned();
+        }
     }
 
     pub(crate) fn set_limited(&self, is_limited: bool) {

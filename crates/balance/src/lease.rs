@@ -1,57 +1,13 @@
-//! What a call or a transaction weighs on its back end while it lasts.
+//! The count that a call or a transaction holds on its back end while it lasts.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tidegate_world::Timestamp;
 
-use crate::Backend;
 use crate::response_time::{Waiting, Watch};
-
-/// The kinds of transaction a policy may weigh differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// The request that begins a call (INVITE).
-    CallStart,
-    /// The request that ends one (BYE).
-    CallEnd,
-    /// INFO.
-    Info,
-    /// MESSAGE.
-    Message,
-    /// NOTIFY.
-    Notify,
-    /// OPTIONS.
-    Options,
-    /// PRACK.
-    Prack,
-    /// PUBLISH.
-    Publish,
-    /// REFER.
-    Refer,
-    /// REGISTER.
-    Register,
-    /// SUBSCRIBE.
-    Subscribe,
-    /// UPDATE.
-    Update,
-    /// Any other request.
-    Other,
-}
-
-impl Work {
-    /// How many kinds there are.
-    pub(crate) const COUNT: usize = 13;
-}
-
-/// What a lease counts.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weighs {
-    pub(crate) calls: u32,
-    pub(crate) transactions: u32,
-    /// In hundredths of a BYE.
-    pub(crate) work: u32,
-}
+use crate::work::Weighs;
+use crate::{Backend, Work};
 
 const CALL: Weighs = Weighs { calls: 1, transactions: 0, work: 0 };
 

@@ -12,12 +12,10 @@ mod aimd;
 mod gcra;
 mod learned;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tidegate_world::Timestamp;
 
-use crate::{Backend, Lease};
 pub use aimd::{DOUBLING_S, Learning};
 use gcra::Gcra;
 pub use gcra::{BURST_S, RESERVE_S};
@@ -92,104 +90,76 @@ impl Demand {
     }
 }
 
-impl Backend {
-    /// Gives it other limits. What is held and what was learned stays.
-    pub fn set_limits(&self, limits: &Limits) {
-        let Allowance { calls_max, cps_max, gcra, learned } = self.allowance();
-        calls_max.store(limits.calls_max.unwrap_or(0), Relaxed);
-        cps_max.set(limits.cps_max.unwrap_or(f64::INFINITY));
-        learned.set(limits.learning, |rate| gcra.set_rate(rate.min(cps_max.get())));
-        self.set_limited(*limits != Limits::default());
+impl Allowance {
+    /// Sets other limits. What was learned stays.
+    pub(crate) fn set(&self, limits: &Limits) {
+        self.calls_max.store(limits.calls_max.unwrap_or(0), Relaxed);
+        self.cps_max.set(limits.cps_max.unwrap_or(f64::INFINITY));
+        self.learned.set(limits.learning, |rate| self.set_rate(rate));
     }
 
-    /// Whether it may be given what is demanded. If its rate is what keeps it from that, a rate that
-    /// is learned takes note.
-    pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
-        if !self.is_limited() {
-            return true;
-        }
-        if demand != Demand::Single && self.free_calls(demand) == Some(0) {
-            return false;
-        }
-        let Allowance { gcra, learned, .. } = self.allowance();
-        let conforms = gcra.conforms(now, demand == Demand::Priority);
+    /// Returns the calls that may be held at once, but for the reserve; `None` for any number.
+    pub(crate) fn calls_max(&self) -> Option<u64> {
+        Some(self.calls_max.load(Relaxed)).filter(|&calls_max| calls_max > 0)
+    }
+
+    /// Returns the calls that may be held at once with one that is demanded so; `None` for any
+    /// number.
+    pub(crate) fn calls_max_of(&self, demand: Demand) -> Option<u64> {
+        self.calls_max().map(|calls_max| demand.calls_max(calls_max))
+    }
+
+    /// Returns the configured rate; infinite for none.
+    pub(crate) fn cps_max(&self) -> f64 {
+        self.cps_max.get()
+    }
+
+    /// Returns the lower of the configured rate and the one learned; infinite for none.
+    pub(crate) fn rate_max_cps(&self) -> f64 {
+        self.gcra.rate()
+    }
+
+    /// Returns the learned rate; infinite if it is not known.
+    pub(crate) fn learned_cps(&self) -> f64 {
+        self.learned.rate()
+    }
+
+    /// Whether the rate is learned.
+    pub(crate) fn learns(&self) -> bool {
+        self.learned.is_on()
+    }
+
+    /// Returns whether the rate lets a request pass. If it does not, a rate that is learned takes
+    /// note.
+    pub(crate) fn conforms(&self, now: Timestamp, demand: Demand) -> bool {
+        let conforms = self.gcra.conforms(now, demand == Demand::Priority);
         if !conforms {
-            learned.on_wanted();
+            self.learned.on_wanted();
         }
         conforms
     }
 
-    /// Calls that it may hold beyond those that it holds; `None` for any number.
-    pub fn free_calls(&self, demand: Demand) -> Option<u64> {
-        let calls_max = self.calls_max()?;
-        Some(demand.calls_max(calls_max).saturating_sub(self.calls()))
-    }
-
-    /// Calls that it may hold at once, but for the reserve; `None` for any number.
-    pub fn calls_max(&self) -> Option<u64> {
-        Some(self.allowance().calls_max.load(Relaxed)).filter(|&calls_max| calls_max > 0)
-    }
-
-    /// Requests a second that it may be given, as it is configured; `None` for any number.
-    pub fn cps_max(&self) -> Option<f64> {
-        Some(self.allowance().cps_max.get()).filter(|rate| rate.is_finite())
-    }
-
-    /// Requests a second that it may be given: the lower of what is configured and what was
-    /// learned; `None` for any number.
-    pub fn rate_max_cps(&self) -> Option<f64> {
-        Some(self.allowance().gcra.rate()).filter(|rate| rate.is_finite())
-    }
-
-    /// Requests a second that it takes, as was learned; `None` if that is not known.
-    pub fn learned_cps(&self) -> Option<f64> {
-        Some(self.allowance().learned.rate()).filter(|rate| rate.is_finite())
-    }
-
-    /// Whether its rate is learned.
-    pub fn learns(&self) -> bool {
-        self.is_limited() && self.allowance().learned.is_on()
-    }
-
-    /// It has refused a request that it was sent at `sent`, or has left it unanswered; whether that
-    /// `is_proved` to be a sign of load.
-    pub fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
-        if self.is_limited() {
-            self.allowance().learned.on_refused(sent, is_proved);
+    /// Takes a request of the rate; whether there was one left.
+    pub(crate) fn take(&self, now: Timestamp, demand: Demand) -> bool {
+        let is_taken = self.gcra.take(now, demand == Demand::Priority);
+        if is_taken && self.learned.is_on() {
+            self.learned.on_given(now, self.cps_max.get(), |rate| self.set_rate(rate));
         }
+        is_taken
     }
 
-    /// Nothing that was learned holds any more.
+    /// Records that a request sent at `sent` was rejected or not answered; whether that `is_proved`
+    /// to be a sign of load.
+    pub(crate) fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
+        self.learned.on_refused(sent, is_proved);
+    }
+
+    /// Forgets the learned rate.
     pub(crate) fn forget_learned(&self) {
-        if self.is_limited() {
-            let Allowance { cps_max, gcra, learned, .. } = self.allowance();
-            learned.forget(|rate| gcra.set_rate(rate.min(cps_max.get())));
-        }
+        self.learned.forget(|rate| self.set_rate(rate));
     }
 
-    /// Takes what is demanded, a call as a lease; `None` if there is no headroom.
-    pub(crate) fn allot(self: &Arc<Self>, now: Timestamp, demand: Demand) -> Option<Allotment> {
-        let is_call = demand != Demand::Single;
-        if !self.is_limited() {
-            return Some(Allotment(is_call.then(|| Lease::call(self))));
-        }
-        let Allowance { cps_max, gcra, learned, .. } = self.allowance();
-        let calls_max = self.calls_max().map_or(u64::MAX, |max| demand.calls_max(max));
-        // If the rate has nothing left, it gives back what it took.
-        let call = if is_call { Some(Lease::call_within(self, calls_max)?) } else { None };
-        if !gcra.take(now, demand == Demand::Priority) {
-            return None;
-        }
-        if learned.is_on() {
-            learned.on_given(now, cps_max.get(), |rate| gcra.set_rate(rate.min(cps_max.get())));
-        }
-        Some(Allotment(call))
+    fn set_rate(&self, learned_cps: f64) {
+        self.gcra.set_rate(learned_cps.min(self.cps_max.get()));
     }
 }
-
-/// What was taken of a back end's headroom: the call, if one was demanded.
-#[must_use = "a call that is not kept is given back"]
-pub(crate) struct Allotment(pub(crate) Option<Lease>);
-
-#[cfg(test)]
-mod tests;

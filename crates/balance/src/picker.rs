@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_world::{Stream, Timestamp};
 
 use crate::group::Groups;
-use crate::limit::Allotment;
+use crate::headroom::Allotment;
 use crate::policy::{Candidates, Choose, hash, peak_ewma, tlwl};
 use crate::registry::Values;
 use crate::response_time::Watch;

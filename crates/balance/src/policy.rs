@@ -2,6 +2,7 @@
 //! ties, its cold start, its known bias, and its source.
 
 pub(crate) mod cjsq;
+mod entry;
 pub(crate) mod fnv;
 pub(crate) mod hash;
 pub(crate) mod hash_to;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use tidegate_world::{Stream, Timestamp};
 
 use crate::Backend;
-use crate::registry::{Entry, POLICIES};
+pub use entry::{Entry, Values};
 
 /// How the back end of a new call is chosen. What each does says its [`entry`](Self::entry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All of them, in the order of the [registry](POLICIES).
+    /// All of them, in the order of the [registry](crate::registry::POLICIES).
     pub const ALL: [Self; 11] = [
         Self::Rr,
         Self::Hash,
@@ -56,16 +57,6 @@ impl Policy {
         Self::PeakEwma,
         Self::Rendezvous,
     ];
-
-    /// What there is to know about it.
-    pub fn entry(self) -> &'static Entry {
-        POLICIES[self as usize]
-    }
-
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        self.entry().name
-    }
 }
 
 /// What of a request a policy chooses by: what its caller is to give it as the key of the call.

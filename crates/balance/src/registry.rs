@@ -1,16 +1,11 @@
 //! Every policy by name, with its parameters: configuration, documentation and the command
 //! line are made from this list.
 
-use std::fmt;
-use std::sync::Arc;
-
-use tidegate_world::Tunable;
 pub use tidegate_world::{Param, Wrong};
 
-use crate::policy::{
-    Choose, cjsq, fnv, hash, hash_to, p2c, peak_ewma, rendezvous, rr, rwma, tjsq, tlwl,
-};
-use crate::{Backend, Key, Policy};
+use crate::Policy;
+pub use crate::policy::{Entry, Values};
+use crate::policy::{cjsq, fnv, hash, hash_to, p2c, peak_ewma, rendezvous, rr, rwma, tjsq, tlwl};
 
 /// All policies: those of 003 and of the paper it draws on, then those of today's practice.
 pub static POLICIES: [&Entry; 11] = [
@@ -27,68 +22,20 @@ pub static POLICIES: [&Entry; 11] = [
     &rendezvous::ENTRY,
 ];
 
-/// The values of a policy's parameters, each within its bounds: a policy, ready to be used.
-pub type Values = tidegate_world::Values<Entry>;
-
 /// The policy of this name.
 pub fn find(name: &str) -> Option<&'static Entry> {
     POLICIES.into_iter().find(|entry| entry.name == name)
 }
 
-/// A policy, as one chooses it.
-pub struct Entry {
-    /// Which it is.
-    pub policy: Policy,
-    /// Its name in configurations.
-    pub name: &'static str,
-    /// What it does, in a phrase.
-    pub summary: &'static str,
-    /// Where it comes from: papers by number (000 to 004) and section.
-    pub source: &'static str,
-    /// What it does, in Markdown.
-    pub doc: &'static str,
-    /// What of a request it chooses by.
-    pub key: Key,
-    /// Its parameters.
-    pub params: &'static [&'static Param],
-    /// Checks values that are each within their bounds; an error says what must hold.
-    pub check: fn(&Values) -> Result<(), &'static str>,
-    /// The policy with these values, which were checked, over these back ends.
-    pub(crate) build: fn(&Values, &[Arc<Backend>]) -> Box<dyn Choose>,
-}
-
-impl Entry {
-    /// The default of every parameter.
-    pub fn defaults(&'static self) -> Values {
-        Values::defaults(self)
+impl Policy {
+    /// What there is to know about it.
+    pub fn entry(self) -> &'static Entry {
+        POLICIES[self as usize]
     }
 
-    /// The defaults, but for what is `given` by name.
-    ///
-    /// # Errors
-    /// With the first value that is [`Wrong`].
-    pub fn values(&'static self, given: &[(&str, f64)]) -> Result<Values, Wrong> {
-        Values::given(self, given)
-    }
-}
-
-impl Tunable for Entry {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn params(&self) -> &'static [&'static Param] {
-        self.params
-    }
-
-    fn check(&self, values: &Values) -> Result<(), &'static str> {
-        (self.check)(values)
-    }
-}
-
-impl fmt::Debug for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry").field("name", &self.name).finish_non_exhaustive()
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        self.entry().name
     }
 }
 

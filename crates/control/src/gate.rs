@@ -16,8 +16,6 @@ use crate::{
     Settings, Shadow, Signals, Throttle, Values,
 };
 
-pub(crate) use judging::rank_of;
-
 /// One server's gate.
 pub struct Gate {
     law: Box<dyn Law>,

@@ -6,9 +6,11 @@ pub(crate) mod aro;
 #[cfg(test)]
 mod bench;
 pub(crate) mod breakwater;
+mod cadence;
 pub(crate) mod clearwater;
 pub(crate) mod codel;
 pub(crate) mod dagor;
+mod entry;
 pub(crate) mod gradient2;
 pub(crate) mod kamailio_feedback;
 pub(crate) mod none;
@@ -24,6 +26,7 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::{Control, Signals};
+pub use entry::{Entry, Values};
 
 /// A law decides, from what a server sees of itself, how much new work it admits.
 ///

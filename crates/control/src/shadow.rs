@@ -16,7 +16,7 @@ use std::fmt;
 
 use tidegate_world::{Stream, Timestamp};
 
-use crate::gate::rank_of;
+use crate::rank::rank;
 use crate::signals::BUCKETS;
 use crate::{Allowance, Bucket, Control, Law, Signals, Throttle, Values};
 
@@ -128,8 +128,8 @@ impl Shadow {
         if bucket != Bucket::Session {
             return true;
         }
-        let mut rank = || fingerprint.map_or_else(|| self.ranks.unit(), rank_of);
-        waiting < queue.waiting_max && (*rank_floor <= 0.0 || *rank_floor <= rank())
+        waiting < queue.waiting_max
+            && (*rank_floor <= 0.0 || *rank_floor <= rank(fingerprint, &mut self.ranks))
     }
 
     /// Whether the law wants the next message admitted, whatever its throttle says.

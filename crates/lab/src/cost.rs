@@ -7,7 +7,6 @@ use tidegate_control::bound;
 use tidegate_proxy::{Class, Disposal, Mode};
 use tidegate_server::config::Emulate;
 
-use crate::scenario::Conditions;
 use crate::topology::Topology;
 
 /// The messages of a call that a server without transactions handles before answerers: INVITE, 180,
@@ -87,11 +86,6 @@ impl Capacity {
         };
         let tested = nodes.filter(|(_, node)| node.under_test).map(|(place, _)| one(place));
         tested.min_by(|a, b| a.cps.total_cmp(&b.cps)).expect("a server is under test")
-    }
-
-    /// The capacity under `conditions`.
-    pub fn under(conditions: &Conditions) -> Self {
-        Self::of(&conditions.topology, &conditions.emulate, conditions.trying)
     }
 
     /// r/s.

@@ -2,6 +2,7 @@
 //!
 //! [`overload`] makes the figures of an overload experiment; what stands here draws any lines.
 
+mod dots;
 mod draw;
 mod head;
 mod ink;

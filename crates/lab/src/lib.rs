@@ -40,4 +40,5 @@ pub mod timeline;
 pub mod topology;
 pub mod tune;
 pub mod verdict;
+mod world_kind;
 pub mod worlds;

@@ -19,7 +19,7 @@ use crate::cost::Capacity;
 use crate::network::Fault;
 use crate::scenario::{Axis, Conditions, Scenario, Variant};
 use crate::topology::Node;
-use crate::worlds::Kind;
+use crate::world_kind::Kind;
 
 /// Changed when results of older versions do not compare any more.
 const FORMAT: u32 = 2;

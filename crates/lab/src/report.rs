@@ -4,6 +4,7 @@
 mod comparison;
 mod page;
 mod results;
+mod sign;
 mod table;
 mod timeline;
 

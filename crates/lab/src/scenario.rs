@@ -7,6 +7,7 @@ mod conditions;
 mod farm;
 mod read;
 mod tables;
+mod workload;
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,9 +17,10 @@ use tidegate_server::config::{Diagnostics, decide_word, queue_word, schema};
 
 use crate::balancing::Balancing;
 
-pub use conditions::{Axis, Conditions, Goodput, Hold};
+pub use conditions::{Axis, Conditions};
 pub use farm::Farm;
 pub use tables::reference;
+pub use workload::{Goodput, Hold};
 
 /// A scenario that was found right.
 #[derive(Clone, Debug)]

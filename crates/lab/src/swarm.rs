@@ -12,6 +12,7 @@ pub mod draw;
 mod exchange;
 pub mod hunt;
 mod node;
+mod orders;
 pub mod run;
 pub mod shrink;
 pub mod stranger;

@@ -9,42 +9,13 @@ mod simulated;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use serde::{Deserialize, Serialize};
-
 use crate::outcome::Outcome;
 use crate::point::Point;
 
+pub use crate::world_kind::Kind;
 pub(crate) use agents::{lasts, load};
 pub use loopback::Loopback;
 pub use simulated::{Simulated, Speed};
-
-/// The kind of a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Simulated time. What comes of a point depends on its inputs and on nothing else.
-    Sim,
-    /// Real sockets and the clock of this machine.
-    Real,
-}
-
-impl Kind {
-    /// Its name in files and on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sim => "sim",
-            Self::Real => "real",
-        }
-    }
-
-    /// What people call it.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Sim => "simulated time",
-            Self::Real => "real sockets",
-        }
-    }
-}
 
 /// Where points are run.
 pub trait World: Sync {

@@ -5,9 +5,11 @@
 mod backends;
 mod calls;
 mod connection;
+mod controls;
 mod keys;
 mod origin;
 mod overload;
+mod page;
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -28,11 +30,8 @@ use crate::StartError;
 use crate::metrics::{Family, Metrics};
 use crate::phase::{Life, Phase};
 use crate::policies;
-pub use overload::Controls;
-
-/// The members of the JSON object that `/status` shows; `version` and `phase` are
-/// added.
-pub type Status = serde_json::Map<String, serde_json::Value>;
+pub use crate::status::Status;
+pub use controls::Controls;
 
 /// What the pages show.
 pub struct Pages {

@@ -5,40 +5,24 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_balance as balance;
-use tidegate_balance::{Fleet, Muster, Post};
+use tidegate_balance::Fleet;
 use tidegate_control::BanList;
 use tidegate_io::Orders;
 use tidegate_proxy as proxy;
-use tidegate_proxy::{EgressRoute, Proxy, Secret};
+use tidegate_proxy::{Proxy, Secret};
 use tidegate_sim::{Costs, Host, HostSettings};
 use tidegate_world::{Core, Pool, Seed, delegate};
 
-use crate::config::{self, Config, Emulate, HostPort, Listen, Location, Selection, Sharing};
+use crate::config::{Config, Emulate, Listen, Sharing};
+pub use crate::environment::{Environment, MESSAGE_MEMORY_MAX};
+use crate::pools::{musters, pool_settings};
 use crate::refusals::Refusals;
 use crate::sources::ShardCounters;
 use crate::status::Instruments;
 use crate::steered::Steered;
 use crate::steering::Steering;
-
-/// Facts about the machine and the past that a core is built from, beside its configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Environment {
-    /// The networks that each listener reaches.
-    pub egress_routes: Vec<EgressRoute>,
-    /// The seed of the process before this one at the same address, if that is known.
-    pub before: Option<Seed>,
-    /// Bytes of the machine's memory that messages which are held may take, unless the configuration
-    /// says how many; `None`: [`MESSAGE_MEMORY_MAX`].
-    pub message_memory: Option<usize>,
-    /// Unix time when the clock of the cores began: other instances tell the age of a route token by
-    /// it. Zero in a run that is to be the same each time.
-    pub start: Duration,
-    /// Addresses of back ends that were configured until lately.
-    pub removed: Vec<SocketAddr>,
-}
 
 /// What all shards of a process share.
 pub struct Assembly<'a> {
@@ -53,10 +37,6 @@ pub struct Assembly<'a> {
     moves: proxy::Moves,
     seed: Seed,
 }
-
-/// Bytes that messages may take where neither the configuration nor the machine says otherwise: in
-/// simulated time and in replays, which must not depend on the machine.
-pub const MESSAGE_MEMORY_MAX: usize = 1 << 30;
 
 impl<'a> Assembly<'a> {
     /// The process that `config` describes, whose listeners are at `locals`, in the order of the
@@ -241,60 +221,6 @@ impl Core for Server {
         Self::Plain(core) => core,
         Self::Emulated(core) => core,
     });
-}
-
-/// The back ends of a configuration.
-pub(crate) fn musters(config: &Config) -> Vec<Muster> {
-    let post = |backend: &config::Backend, learning| Post {
-        name: backend.name.clone(),
-        site: site(&backend.location),
-        weight: backend.weight,
-        priority: backend.priority,
-        limits: balance::Limits {
-            calls_max: backend.calls_max,
-            cps_max: backend.cps_max,
-            learning,
-        },
-    };
-    let muster = |pool: &config::Pool| Muster {
-        name: pool.name.clone(),
-        slow_start: pool.health.slow_start,
-        backends: pool.backends.iter().map(|b| post(b, pool.learning)).collect(),
-    };
-    config.pool.iter().map(muster).collect()
-}
-
-fn site(location: &Location) -> balance::Site {
-    match location {
-        Location::Address(address) => balance::Site::Address(*address),
-        Location::Name(HostPort { host, port }) => balance::Site::Name(host.as_str().into(), *port),
-    }
-}
-
-/// How the pools of a configuration are used, whose back ends are these.
-pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<proxy::PoolSettings> {
-    let place = |name: &String| config.pool.iter().position(|pool| pool.name == *name);
-    let settings = |(pool, config): (&balance::Pool, &config::Pool)| {
-        let choice = match config.policy {
-            Selection::One(policy) => proxy::Choice::One(policy),
-            Selection::Fork => {
-                let thousandths = |backend: &config::Backend| (backend.q * 1000.0).round() as u16;
-                proxy::Choice::All(config.backends.iter().map(thousandths).collect())
-            }
-        };
-        proxy::PoolSettings {
-            pool: pool.clone(),
-            choice,
-            mode: config.mode,
-            failover_after: config.failover_after,
-            tries_max: config.tries_max,
-            health: config.health.clone(),
-            backup: config.backup.as_ref().and_then(place).map(|place| place as u16),
-            listener: config.listener,
-            sources: config.backends.iter().map(|backend| backend.sources.clone()).collect(),
-        }
-    };
-    pools.iter().zip(&config.pool).map(settings).collect()
 }
 
 fn overload(config: &Config, shards: usize) -> proxy::Overload {

@@ -5,6 +5,7 @@
 //! them at once as can be told apart, and no [`Config`] comes out.
 
 mod address;
+mod backup;
 mod by_class;
 mod changes;
 mod diagnostic;
@@ -40,7 +41,7 @@ use toml::Spanned;
 pub use address::HostPort;
 pub use changes::needs_restart;
 pub use diagnostic::Diagnostics;
-pub use listen::{Listen, Sharing};
+pub use listen::Listen;
 pub use location::Location;
 pub use overload::Emulate;
 pub use pool::{Backend, Pool, Selection};
@@ -48,6 +49,7 @@ pub use reference::reference;
 pub use resolved::{
     decide_word, emulate_toml, learning_toml, overload_toml, queue_word, selection_toml,
 };
+pub use tables::Sharing;
 
 use crate::key::{KEYS_MAX, Rotation};
 use diagnostic::Report;
@@ -194,8 +196,8 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     listen::check_sharing(&listeners, overload.as_ref(), report);
     pool::check_distinct(&pools, report);
     pool::check_forks(&pools, report);
-    limit::check(&pools, report);
-    health::check_backups(&pools, report);
+    pool::check_limits(&pools, report);
+    backup::check(&pools, report);
     route::check(&routes, &pools, &listeners, report);
     reach::check(&listeners, &pools, report);
     if !report.is_empty() {

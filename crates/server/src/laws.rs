@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tidegate_control::registry::LAWS;
 use tidegate_control::{Entry, Values};
-use tidegate_world::Param;
+use tidegate_world::{Counter, Param};
 
 /// All laws.
 pub fn all() -> Value {
@@ -49,4 +49,10 @@ pub(crate) fn with_values(values: &Values) -> Value {
         "summary": entry.summary,
         "params": values.each().map(|(known, value)| with_value((known, value))).collect::<Value>(),
     })
+}
+
+/// The name of the law at this place of the registry, from 1.
+pub(crate) fn name_at(place: &Counter) -> Option<&'static str> {
+    let index = usize::try_from(place.get()).ok()?.checked_sub(1)?;
+    LAWS.get(index).map(|entry: &&Entry| entry.name)
 }

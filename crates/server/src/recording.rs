@@ -28,22 +28,25 @@ mod block;
 mod entry;
 mod head;
 mod journal;
+mod layout;
 mod reader;
 mod rerun;
 mod ring;
+mod tally;
 mod writer;
 
 use std::fmt;
 use std::path::PathBuf;
 
 pub use head::{Head, VERSION};
+pub use layout::{SIZE_MIN, SLOTS};
 pub use reader::{Checked, Recording};
 pub use rerun::{Difference, Inputs, Passing, Verdict};
-pub use ring::{SIZE_MIN, SLOTS};
 pub use writer::{Recorded, WAITING_MAX};
 
 pub(crate) use journal::Journal;
-pub(crate) use writer::{Recorder, Tally};
+pub(crate) use tally::Tally;
+pub(crate) use writer::Recorder;
 
 /// Where to record to.
 #[derive(Clone, Debug)]

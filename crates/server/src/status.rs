@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tidegate_balance as balance;
 use tidegate_control::{Bucket, Reason};
 use tidegate_proxy::{CallEntry, Class, Counters, DropReason, Gauges, REPLIES};
 use tidegate_world::{Counter, Timestamp};
 
-use crate::admin::Status;
+use crate::laws::name_at;
 use crate::sources::{ShardCounters, sojourns};
-use crate::steering::name_at;
+
+/// The members of the JSON object that `/status` shows; `version` and `phase` are
+/// added.
+pub type Status = Map<String, Value>;
 
 /// What a process measures of itself.
 #[derive(Clone)]

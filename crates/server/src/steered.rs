@@ -6,9 +6,9 @@ use tidegate_balance::Fleet;
 use tidegate_proxy::{Counters, Proxy};
 use tidegate_world::{Core, Timestamp, delegate};
 
-use crate::assembly::{musters, pool_settings};
 use crate::config::order::{Laws, Order, given};
 use crate::key;
+use crate::pools::{musters, pool_settings};
 
 /// A proxy, and who translates its orders: it knows no configuration.
 pub struct Steered {

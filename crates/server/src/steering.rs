@@ -5,14 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
 use tidegate_balance::Fleet;
-use tidegate_control::registry::LAWS;
-use tidegate_control::{Bucket, Compared, Entry, Tier};
+use tidegate_control::{Bucket, Compared, Tier};
 use tidegate_io::{NotGiven, Orders};
 use tidegate_proxy::{Class, Counters, Overload};
 use tidegate_world::{Counter, ORDER_MAX, Timestamp};
 
 use crate::config::order::{self, Refused};
 use crate::config::{Config, Diagnostics, needs_restart, overload_toml};
+use crate::laws::name_at;
 use crate::removed::RemovedBackends;
 use crate::sources::{ShardCounters, sojourns};
 use crate::{key, laws, status};
@@ -310,12 +310,6 @@ fn shadow(counters: &Counters) -> Value {
         "allowance": by_bucket(allowance),
         "compared": by_bucket(compared),
     })
-}
-
-/// The name of the law at this place of the registry, from 1.
-pub(crate) fn name_at(place: &Counter) -> Option<&'static str> {
-    let index = usize::try_from(place.get()).ok()?.checked_sub(1)?;
-    LAWS.get(index).map(|entry: &&Entry| entry.name)
 }
 
 fn by_bucket(of: impl Fn(usize) -> Value) -> Map<String, Value> {

@@ -19,8 +19,8 @@ use tidegate_proxy::{DropReason, ReplyReason};
 use tidegate_world::Timestamp;
 
 use crate::bans;
+use crate::laws::name_at;
 use crate::sources::ShardCounters;
-use crate::steering::name_at;
 use crate::wall::{rfc3339, wall_now};
 use follow::{Edge, Episodes, Followed};
 

@@ -13,8 +13,7 @@
 use tidegate_world::Stream;
 
 use super::least::Least;
-use super::{Candidates, Choose};
-use crate::registry::Entry;
+use super::{Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use tidegate_world::Stream;
 
 use super::score::Scores;
-use super::{Candidates, Choose};
-use crate::registry::Entry;
+use super::{Candidates, Choose, Entry};
 use crate::{Backend, Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {

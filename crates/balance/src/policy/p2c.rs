@@ -13,11 +13,10 @@
 //! Source: Mitzenmacher: The Power of Two Choices in Randomized Load Balancing, IEEE TPDS 12(10),
 //! 2001; as `least_conn`/`random two` in nginx and `LEAST_REQUEST` in Envoy.
 
-use tidegate_world::Stream;
+use tidegate_world::{Param, Stream};
 
 use super::sample::{CHOICES_MAX, Sample};
-use super::{Candidates, Choose};
-use crate::registry::{Entry, Param, Values};
+use super::{Candidates, Choose, Entry, Values};
 use crate::{Key, Policy};
 
 pub(super) static CHOICES: Param = Param {

@@ -15,12 +15,11 @@
 
 use std::time::Duration;
 
-use tidegate_world::Stream;
+use tidegate_world::{Param, Stream};
 
 use super::p2c::{self, CHOICES};
 use super::sample::Sample;
-use super::{Candidates, Choose};
-use crate::registry::{Entry, Param, Values};
+use super::{Candidates, Choose, Entry, Values};
 use crate::{Key, Policy};
 
 static DECAY: Param = Param {

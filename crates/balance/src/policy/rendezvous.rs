@@ -11,11 +11,10 @@
 //! Source: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA 2018, over
 //! rendezvous instead of a ring; ε as HAProxy's `hash-balance-factor`.
 
-use tidegate_world::Stream;
+use tidegate_world::{Param, Stream};
 
 use super::score::Scores;
-use super::{Candidates, Choose};
-use crate::registry::{Entry, Param};
+use super::{Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
 static EPSILON: Param = Param {

@@ -19,11 +19,10 @@
 
 use std::time::Duration;
 
-use tidegate_world::Stream;
+use tidegate_world::{Param, Stream};
 
 use super::least::Least;
-use super::{Candidates, Choose};
-use crate::registry::{Entry, Param};
+use super::{Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
 static FORGET: Param = Param {

@@ -13,11 +13,10 @@
 //!
 //! Source: 003 §IV.A.3.
 
-use tidegate_world::Stream;
+use tidegate_world::{Param, Stream};
 
 use super::least::Least;
-use super::{Candidates, Choose};
-use crate::registry::{Entry, Param, Values};
+use super::{Candidates, Choose, Entry, Values};
 use crate::{Backend, Key, Policy, Work};
 
 macro_rules! weights {

@@ -4,6 +4,7 @@
 use tidegate_world::Timestamp;
 
 use super::Gate;
+use crate::rank::rank;
 use crate::{
     Allowance, Bucket, Decide, Decision, Headroom, Pass, Reason, Sender, Shadow, Source, Ticket,
     Verdict,
@@ -216,7 +217,7 @@ impl Gate {
             Bucket::Session => self.control.rank_floor.clamp(0.0, 1.0),
             _ => 0.0,
         };
-        let reason = if floor > 0.0 && self.rank(fingerprint) < floor {
+        let reason = if floor > 0.0 && rank(fingerprint, &mut self.ranks) < floor {
             Some(Reason::Rank)
         } else {
             (!self.passes(now, Some(bucket), class) && !exempt).then_some(Reason::Law)
@@ -294,11 +295,6 @@ impl Gate {
         self.signals.sessions.on_class(class);
     }
 
-    /// Uniform in 0 to 1.
-    fn rank(&mut self, fingerprint: Option<u64>) -> f64 {
-        fingerprint.map_or_else(|| self.ranks.unit(), rank_of)
-    }
-
     fn refuse(
         &mut self,
         now: Timestamp,
@@ -325,9 +321,4 @@ impl Gate {
             self.memory.remember(now, fingerprint, decision);
         }
     }
-}
-
-/// The rank of what has this fingerprint, which is a keyed hash.
-pub(crate) fn rank_of(fingerprint: u64) -> f64 {
-    (fingerprint >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -1,8 +1,7 @@
 use super::*;
-use crate::registry::{Entry, Param};
 use crate::{
-    Allowance, Estimation, Flow, Reason, Release, Scheme, SessionCheck, ShedOrder, ThrottleKind,
-    Ticket, Values, Verdict, Weight,
+    Allowance, Entry, Estimation, Flow, Param, Reason, Release, Scheme, SessionCheck, ShedOrder,
+    ThrottleKind, Ticket, Values, Verdict, Weight,
 };
 
 mod accounts;

@@ -29,11 +29,10 @@
 
 use tidegate_world::Timestamp;
 
+use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
 use super::occupancy::{FLOOR, K};
-use crate::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
-use crate::registry::{Entry, Param};
 use crate::trail::Trail;
-use crate::{Allowance, Bucket, Control, Signals, Values};
+use crate::{Allowance, Bucket, Control, Entry, Param, Signals, Values};
 
 pub(super) static TARGET: Param = Param {
     name: "alpha_targ",

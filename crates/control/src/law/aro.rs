@@ -23,10 +23,9 @@
 
 use tidegate_world::Timestamp;
 
+use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
 use super::{acceptance, occupancy};
-use crate::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
-use crate::registry::Entry;
-use crate::{Allowance, Control, Signals, Values};
+use crate::{Allowance, Control, Entry, Signals, Values};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "aro",

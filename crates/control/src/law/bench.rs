@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::registry::Entry;
-use crate::{Allowance, Bucket, Control, Law, Signals};
+use crate::{Allowance, Bucket, Control, Entry, Law, Signals};
 
 /// A law, what it is given, and what it sets.
 pub(super) struct Bench {

@@ -25,8 +25,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::registry::{Entry, Param};
-use crate::{Allowance, Control, Law, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
 static TARGET: Param = Param {
     name: "d_t",

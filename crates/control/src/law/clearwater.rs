@@ -28,8 +28,7 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::ewma::Ewma;
-use crate::registry::{Entry, Param};
-use crate::{Allowance, Bucket, Control, Law, Signals, Values};
+use crate::{Allowance, Bucket, Control, Entry, Law, Param, Signals, Values};
 
 static TARGET: Param = Param {
     name: "target",

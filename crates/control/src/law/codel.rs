@@ -25,8 +25,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::registry::{Entry, Param};
-use crate::{Control, Law, Order, Signals, Values};
+use crate::{Control, Entry, Law, Order, Param, Signals, Values};
 
 static TARGET: Param = Param {
     name: "target",

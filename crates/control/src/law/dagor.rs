@@ -24,8 +24,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::registry::{Entry, Param};
-use crate::{Control, Law, Signals, Values};
+use crate::{Control, Entry, Law, Param, Signals, Values};
 
 static WAIT_MAX: Param = Param {
     name: "wait_max",

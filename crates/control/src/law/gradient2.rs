@@ -22,8 +22,7 @@
 use tidegate_world::Timestamp;
 
 use crate::ewma::Ewma;
-use crate::registry::{Entry, Param};
-use crate::{Allowance, Bucket, Control, Law, Signals, Values};
+use crate::{Allowance, Bucket, Control, Entry, Law, Param, Signals, Values};
 
 static LIMIT_START: Param = Param {
     name: "limit_start",

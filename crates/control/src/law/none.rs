@@ -7,8 +7,7 @@
 //!
 //! Source: 000 §2 ("basic"), 001 §4.2, 002 §2.1 (simple drop).
 
-use crate::registry::Entry;
-use crate::{Law, Values};
+use crate::{Entry, Law, Values};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "none",

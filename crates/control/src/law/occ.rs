@@ -18,9 +18,8 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::registry::{Entry, Param};
 use crate::signals::Reading;
-use crate::{Allowance, Control, Law, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
 static CONTROL: Param = Param {
     name: "t_c",

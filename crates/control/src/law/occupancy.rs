@@ -19,12 +19,11 @@
 
 use tidegate_world::Timestamp;
 
-use crate::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
+use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
 use crate::ewma::Ewma;
-use crate::registry::{Entry, Param};
 use crate::signals::Reading;
 use crate::trail::Trail;
-use crate::{Allowance, Control, Signals, Values};
+use crate::{Allowance, Control, Entry, Param, Signals, Values};
 
 pub(super) static K: Param = Param {
     name: "k",

@@ -13,8 +13,7 @@
 
 use tidegate_world::Timestamp;
 
-use crate::registry::{Entry, Param};
-use crate::{Allowance, Control, Law, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
 static BUFFER: Param = Param {
     name: "buffer",

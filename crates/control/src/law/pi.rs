@@ -46,9 +46,8 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::filter::LowPass;
-use crate::registry::{Entry, Param};
 use crate::signals::Reading;
-use crate::{Allowance, Bucket, Control, Flow, Law, Release, Signals, Values};
+use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Release, Signals, Values};
 
 static CPU_TARGET: Param = Param {
     name: "c_t",

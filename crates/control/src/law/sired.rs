@@ -19,11 +19,10 @@
 
 use tidegate_world::Timestamp;
 
+use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
 use super::occupancy::FLOOR;
-use crate::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
 use crate::ewma::Ewma;
-use crate::registry::{Entry, Param};
-use crate::{Allowance, Control, Signals, Values};
+use crate::{Allowance, Control, Entry, Param, Signals, Values};
 
 static Q_MIN: Param = Param {
     name: "q_min",

@@ -7,10 +7,10 @@ use plotters::prelude::DrawingBackend;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, RGBColor, ShapeStyle, TextStyle, WHITE};
 
+use super::dots::DOTS;
 use super::head::{BODY, Head, TITLE, font};
 use super::ink::{BLACK, GREY, PALE, colour};
 use super::labels::spread;
-use super::raster::DOTS;
 use super::{Figure, Line, Panel, Point, Stroke};
 
 /// Lengths in units of the SVG.

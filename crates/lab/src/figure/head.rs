@@ -3,8 +3,8 @@
 use plotters::style::{FontDesc, FontStyle};
 
 use super::Figure;
+use super::dots::DOTS;
 use super::ink::family;
-use super::raster::DOTS;
 
 /// Sizes of letters, in units of the SVG.
 pub(super) const TITLE: f64 = 21.0;

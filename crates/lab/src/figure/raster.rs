@@ -1,14 +1,12 @@
-//! From a drawing to bytes. Both kinds are drawn on a grid finer than a unit of the SVG:
-//! its numbers are whole, and the bitmap needs it to smooth its edges.
+//! From a drawing to bytes.
 
 use plotters::backend::{BitMapBackend, SVGBackend};
 use plotters::drawing::IntoDrawingArea;
 
 use super::Figure;
+use super::dots::DOTS;
 use super::draw::{Medium, draw, size};
 
-/// Drawn dots to a unit of the SVG.
-pub(super) const DOTS: i32 = 4;
 /// Drawn dots to a pixel of the PNG, in each direction.
 const DOTS_PER_PIXEL: usize = 2;
 

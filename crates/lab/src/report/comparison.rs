@@ -8,7 +8,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, LineStyle, Table};
 
 use super::results::{Row, Spread, Swept, bound};
-use super::table::with_sign;
+use super::sign::with_sign;
 use super::{Experiment, Source};
 use crate::figure::overload::{self, Facet, Heading, Series};
 use crate::figure::{Figure, Point, Stroke};

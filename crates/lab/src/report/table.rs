@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::comparison::{Compared, Comparison, Pair};
 use super::results::{Row, Spread, Swept};
+use super::sign::with_sign;
 use super::{Experiment, Source};
 
 /// A table that can be sorted by each of its columns.
@@ -164,15 +165,6 @@ pub fn comparison(comparison: &Comparison) -> Table {
 fn signed(value: Option<f64>, digits: usize) -> Cell {
     let Some(value) = value else { return Cell::text("–") };
     Cell { text: with_sign(value, digits), order: Some(value), ..Cell::default() }
-}
-
-/// `+0.03`, `-4`; what rounds to nothing has no sign.
-pub fn with_sign(value: f64, digits: usize) -> String {
-    let text = format!("{value:+.digits$}");
-    match text.trim_start_matches(['+', '-']) {
-        nothing if nothing.bytes().all(|byte| matches!(byte, b'0' | b'.')) => nothing.to_owned(),
-        _ => text,
-    }
 }
 
 /// A column for each swept condition; all rows have the same ones.

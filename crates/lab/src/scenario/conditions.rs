@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
 use tidegate_agent::{Process, Profile};
 use tidegate_server::config::Emulate;
 use tidegate_server::config::schema::{
@@ -14,7 +13,8 @@ use toml::de::DeValue;
 
 use super::farm::Farm;
 use super::tables;
-use crate::cost;
+use super::workload::{Goodput, Hold};
+use crate::cost::{self, Capacity};
 use crate::network::{Fault, Way};
 use crate::topology::Topology;
 
@@ -63,29 +63,6 @@ pub struct Conditions {
     pub links: Arc<[Way]>,
     /// What goes wrong.
     pub faults: Arc<[Fault]>,
-}
-
-/// How holding times are distributed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Hold {
-    /// All the same.
-    Fixed,
-    /// Exponentially.
-    Exponential,
-    /// Log-normally, with this standard deviation of the logarithm.
-    Lognormal(f64),
-}
-
-/// When a call is set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Goodput {
-    /// When its 200 has come to the caller.
-    Answered,
-    /// When its ACK has come to the answerer (002 §4.2: "successful delivery of all five call
-    /// setup messages from INVITE to ACK").
-    Acknowledged,
 }
 
 /// A condition that is a number, so that it can be swept.
@@ -172,6 +149,13 @@ impl Conditions {
         let Some(farm) = &mut self.farm else { return };
         change(farm);
         self.topology = Arc::new(farm.topology());
+    }
+}
+
+impl Capacity {
+    /// Returns the capacity of the servers under test under `conditions`.
+    pub fn under(conditions: &Conditions) -> Self {
+        Self::of(&conditions.topology, &conditions.emulate, conditions.trying)
     }
 }
 

@@ -10,9 +10,9 @@ use tidegate_sim::fault::Plan;
 use tidegate_sim::{Fault, Network, NodeId, Summary, Trace};
 use tidegate_world::{Cause, Failure, Flow, Seed, Timestamp};
 
-use super::absence::orders;
 use super::configuration::text;
 use super::node::{Node, Wrap, balancer, front, role};
+use super::orders::orders;
 use super::stranger::{Attack, Wiretap};
 use super::world::{Names, Place, World, address, host};
 

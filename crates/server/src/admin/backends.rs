@@ -9,7 +9,8 @@ use axum::routing::{get, post, put};
 use axum::{Extension, Router};
 
 use super::connection::Peer;
-use super::overload::{Controls, heeded, json};
+use super::controls::{Controls, heeded};
+use super::page::json;
 use crate::acts::Asked;
 use crate::steering::NotSteered;
 

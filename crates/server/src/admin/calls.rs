@@ -9,7 +9,8 @@ use axum::response::Response;
 use axum::routing::get;
 use tokio::sync::Mutex;
 
-use super::overload::{Controls, is_heard, json};
+use super::controls::{Controls, is_heard};
+use super::page::json;
 
 /// The page.
 pub(super) fn router(controls: Arc<Controls>) -> Router {

@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 
 use super::connection::Peer;
-use super::overload::{json, text};
+use super::page::{json, text};
 use crate::acts::{Acts, Asked, Outcome};
 use crate::key::{Keeper, NotKept, unix_time};
 

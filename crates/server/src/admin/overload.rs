@@ -6,51 +6,25 @@ use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Path;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
+use axum::response::Response;
 use axum::routing::{delete, get};
 use axum::{Extension, Router};
-use serde_json::Value;
-use tidegate_control::{BanList, Values};
-use tidegate_io::Clock;
+use tidegate_control::Values;
 use tidegate_proxy::Overload;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use super::connection::Peer;
-use super::{backends, calls};
-use crate::acts::{Acts, Asked, Outcome};
-use crate::config::order::Refused;
-use crate::key::Keeper;
-use crate::refusals::Refusals;
-use crate::steering::{NotSteered, Steering};
+use super::controls::{Controls, heeded};
+use super::page::{json, text};
+use super::{backends, calls, keys};
+use crate::acts::{Asked, Outcome};
 use crate::{bans, laws};
 
-use super::keys;
-
-/// How long the body of a request may take.
 /// Bytes of a body that asks for other laws.
 const BODY_MAX: usize = 16 * 1024;
+/// How long the body of a request may take.
 const BODY_WAIT: Duration = Duration::from_secs(5);
-/// How long an answer waits for the shards to heed an order, and how often it looks.
-const HEED_WAIT: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(1);
-
-/// What operators see and change of a running process.
-pub struct Controls {
-    /// For `/overload`, `/backends`, `/calls` and `/reload`.
-    pub steering: Arc<Steering>,
-    /// For `/rejections` and `/calls`.
-    pub refusals: Refusals,
-    /// For `/bans`.
-    pub bans: BanList,
-    /// For `/keys`, if there is a file that holds them.
-    pub keeper: Option<Arc<Keeper>>,
-    /// Where it is told what was changed, and by whom.
-    pub acts: Acts,
-    /// The clock of the shards.
-    pub clock: Clock,
-}
-
 /// The pages.
 pub(super) fn router(controls: Controls) -> Router {
     let keys = |keeper| keys::router(keeper, controls.acts.clone());
@@ -116,48 +90,6 @@ fn in_words(overload: &Overload) -> String {
     law("law", &overload.gate.law) + &shadow.unwrap_or_default()
 }
 
-/// Waits for the shards to heed an order that was given, and says whether all have; or why none was
-/// given. Either is told.
-pub(super) async fn heeded(
-    controls: &Controls,
-    asked: Asked,
-    order: Result<u64, NotSteered>,
-) -> Result<StatusCode, Response> {
-    let number = match order {
-        Ok(number) => number,
-        Err(why) => {
-            controls.acts.tell(asked, Outcome::Not(why.to_string()));
-            return Err(refused(why));
-        }
-    };
-    let (outcome, status) = match is_heard(controls, number).await {
-        true => (Outcome::Done, StatusCode::OK),
-        false => (Outcome::Ordered, StatusCode::ACCEPTED),
-    };
-    controls.acts.tell(asked, outcome);
-    Ok(status)
-}
-
-/// Waits until every shard has heard the order of this number; `false` if one has not in time.
-pub(super) async fn is_heard(controls: &Controls, number: u64) -> bool {
-    let deadline = Instant::now() + HEED_WAIT;
-    let mut heard = controls.steering.was_heard(number);
-    while !heard && Instant::now() < deadline {
-        sleep(LOOK).await;
-        heard = controls.steering.was_heard(number);
-    }
-    heard
-}
-
-fn refused(why: NotSteered) -> Response {
-    let status = match why {
-        NotSteered::Refused(Refused::Wrong(_)) | NotSteered::Unknown(_) => StatusCode::BAD_REQUEST,
-        NotSteered::Refused(Refused::Restart(_)) | NotSteered::TooLong(_) => StatusCode::CONFLICT,
-        NotSteered::NotGiven(_) | NotSteered::State(..) => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    text(status, format!("{}\n", why.to_string().trim_end()))
-}
-
 /// Ends a ban, and shows those that are left.
 fn lift(controls: &Controls, peer: SocketAddr, address: &str) -> Response {
     let now = controls.clock.now();
@@ -172,13 +104,4 @@ fn lift(controls: &Controls, peer: SocketAddr, address: &str) -> Response {
         Ok(()) => json(StatusCode::OK, &bans::to_json(&controls.bans, now)),
         Err((status, why)) => text(status, format!("{why}\n")),
     }
-}
-
-pub(super) fn json(status: StatusCode, value: &Value) -> Response {
-    let kind = [(header::CONTENT_TYPE, "application/json")];
-    (status, kind, format!("{value:#}\n")).into_response()
-}
-
-pub(super) fn text(status: StatusCode, text: impl Into<String>) -> Response {
-    (status, text.into()).into_response()
 }

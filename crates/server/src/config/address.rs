@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use ipnet::IpNet;
 
 use super::shape::Wrong;
-use super::word::is_host_name;
 
 /// The port of SIP over UDP and TCP, RFC 3261 §19.1.2.
 pub(super) const SIP_PORT: u16 = 5060;
@@ -173,6 +172,21 @@ fn unmapped(ip: IpAddr) -> Result<IpAddr, Wrong> {
 
 fn is_group(ip: IpAddr) -> bool {
     ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
+/// Whether `text` is a `hostname` of RFC 3261 §25.1 (without a final dot).
+pub(super) fn is_host_name(text: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let top = text.rsplit('.').next().unwrap_or(text);
+    text.len() <= 253
+        && text.split('.').all(label)
+        // §25.1: the top label begins with a letter, which tells it from an address.
+        && top.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 #[cfg(test)]

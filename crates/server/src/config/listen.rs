@@ -11,20 +11,9 @@ use super::address::{HostPort, SIP_PORT};
 use super::diagnostic::{Report, quoted};
 use super::section::Section;
 use super::tables::{
-    ADVERTISE, LISTEN_ADDRESS, LISTEN_NAME, RECEIVE_BUFFER, SHARED, TRANSPORT, TRUST,
+    ADVERTISE, LISTEN_ADDRESS, LISTEN_NAME, RECEIVE_BUFFER, SHARED, Sharing, TRANSPORT, TRUST,
     TRUST_IDENTITY,
 };
-
-/// Who else listens at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// Nobody.
-    No,
-    /// Instances on other machines: the network chooses which of them a datagram reaches.
-    Hosts,
-    /// Processes of the same user on this machine, among which the kernel chooses.
-    Processes,
-}
 
 /// An address at which SIP arrives and from which it leaves.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use super::address::{HostPort, SIP_PORT, sip_address, unbracketed};
+use super::address::{HostPort, SIP_PORT, is_host_name, sip_address, unbracketed};
 use super::shape::Wrong;
-use super::word::is_host_name;
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -12,22 +12,11 @@ use super::params;
 use super::section::Section;
 use super::sources;
 use super::tables::{
-    BURST, CHECK, CLASSES, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY, OFFER_US,
-    PAD, PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX, REINVITES,
-    RETRY_AFTER, SCALED, SERVE_STATELESS_US, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW,
+    BURST, CHECK, CLASSES, Classes, DECIDE, DISPOSAL, INTERVAL_MS, LAW, MEMORY_MAX, OCCUPANCY,
+    OFFER_US, PAD, PARAMS, QUEUE, RATE_CPS, RATE_MIN_CPS, RECEIVE_US, REFUSE_US, REFUSING_MAX,
+    REINVITES, RETRY_AFTER, SCALED, SERVE_STATELESS_US, SERVE_US, SESSION_WEIGHT, SESSIONS, SHADOW,
     SHADOW_LAW, SHADOW_PARAMS, SHED, SHED_BY, SOCKET_MAX, STATEFUL_MAX, STICKY, THROTTLE,
 };
-
-/// How messages are sorted into what may be shed and what may not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Classes {
-    /// New INVITEs; other new requests; all else, which is never shed.
-    Simplified,
-    /// All alike.
-    Single,
-    /// In a configured order.
-    Multi,
-}
 
 /// Costs of messages in model time, by class.
 #[derive(Clone, Debug, PartialEq, Eq)]

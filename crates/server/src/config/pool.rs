@@ -317,6 +317,43 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
     }
 }
 
+/// Reports limits in pools that fork: such a call goes to all, whatever each has room for; and
+/// learned rates that could not fall as far as the configured one.
+pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
+    for draft in drafts {
+        let learned = draft.learning.as_ref().and_then(Option::as_ref);
+        for backend in &draft.backends {
+            if let (Some(learning), Some(cps_max)) =
+                (learned.map(Spanned::get_ref), &backend.cps_max)
+                && *cps_max.get_ref() < learning.rate_min_cps
+            {
+                report.error(
+                    cps_max.span(),
+                    "a `cps_max` below the `rate_min_cps` of its pool".to_owned(),
+                    format!("less than {}", learning.rate_min_cps),
+                    "write a lower `rate_min_cps` in its `[pool.limit]`".to_owned(),
+                );
+            }
+        }
+        if !draft.forks() {
+            continue;
+        }
+        let spans = draft.backends.iter().flat_map(|backend| {
+            let calls_max = backend.calls_max.as_ref().map(Spanned::span);
+            calls_max.or(backend.cps_max.as_ref().map(Spanned::span))
+        });
+        let span = spans.chain(learned.map(Spanned::span)).next();
+        if let Some(span) = span {
+            report.error(
+                span,
+                "a limit in a pool that forks".to_owned(),
+                "its calls go to all back ends, not to those with headroom".to_owned(),
+                "remove the limit, or choose another policy".to_owned(),
+            );
+        }
+    }
+}
+
 /// Reports names and addresses used twice.
 pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
     let mut pools: HashMap<&str, Range<usize>> = HashMap::new();

@@ -12,12 +12,12 @@ use tidegate_proxy::{
 };
 use tidegate_world::Work;
 
-use super::overload::{Classes, Emulate};
+use super::overload::Emulate;
 use super::pool::Selection;
 use super::shape::Choice;
-use super::sources::Then;
 use super::tables::{
-    CHECK, CLASSES, DECIDE, DISPOSAL, LIMIT_PER, LIMIT_THEN, OCCUPANCY, QUEUE, SHED_BY, THROTTLE,
+    CHECK, CLASSES, Classes, DECIDE, DISPOSAL, LIMIT_PER, LIMIT_THEN, OCCUPANCY, QUEUE, SHED_BY,
+    THROTTLE, Then,
 };
 
 /// The table `[overload]`, with those in it.

@@ -13,14 +13,8 @@ use super::location::Location;
 use super::section::Section;
 use super::shape::{List, Text};
 use super::tables::{DOMAIN, FROM, METHOD, TO};
+use super::word::Destination;
 use super::{listen, pool};
-
-/// Where a request goes, as the file writes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Destination {
-    Pool(String),
-    RequestUri,
-}
 
 /// A `[[route]]` as far as it could be read; what is missing was reported.
 pub(super) struct Draft {

@@ -5,44 +5,18 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use tidegate_control::SourceSettings;
-use tidegate_proxy::{
-    Excess, Flood, NoValue, Priority, ResourceValues, SourceLimit, SourceWeight, Sources,
-};
+use tidegate_proxy::{Excess, Flood, Priority, ResourceValues, SourceLimit, SourceWeight, Sources};
 use toml::Spanned;
 
-use super::diagnostic::{Report, alternatives};
+use super::diagnostic::Report;
 use super::knob::Knob;
 use super::section::Section;
-use super::shape::{List, Text, Wrong};
+use super::shape::{List, Text};
 use super::tables::{
     BAN_ABOVE_CPS, BAN_AFTER_S, BAN_S, BANS_MAX, CAP_CPS, EMERGENCY, FAIR, LIMIT, LIMIT_BAN_S,
     LIMIT_BURST, LIMIT_CPS, LIMIT_FROM, LIMIT_PER, LIMIT_THEN, NEVER_BAN, PRIORITY, PRIORITY_FROM,
-    RESOURCE_PRIORITY, SOURCE_WEIGHT, SOURCE_WEIGHT_WEIGHT, SOURCES, TABLE_MAX, WEIGHT_FROM,
+    RESOURCE_PRIORITY, SOURCE_WEIGHT, SOURCE_WEIGHT_WEIGHT, SOURCES, TABLE_MAX, Then, WEIGHT_FROM,
 };
-
-/// What becomes of what is beyond a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
-    Refuse,
-    Drop,
-    Ban,
-}
-
-/// A resource value as [`ResourceValues`] takes it.
-pub(super) fn resource_value(text: &str) -> Result<String, Wrong> {
-    match ResourceValues::default().add(text) {
-        Ok(()) => Ok(text.to_owned()),
-        Err(NoValue::Form) => Err("not a namespace, a dot and a value".into()),
-        Err(NoValue::Value(known)) => {
-            let namespace = text.split('.').next().unwrap_or_default().to_ascii_lowercase();
-            let values = known.iter().map(|value| format!("\"{namespace}.{value}\""));
-            Err(Wrong::with_help(
-                "not a value of this namespace",
-                format!("write {}", alternatives(values)),
-            ))
-        }
-    }
-}
 
 /// Returns what the four tables in `[overload]` say; `None` when something was reported. What the
 /// proxy tells its gate of limits and priority is not yet in what the gate is told.

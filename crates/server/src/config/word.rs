@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use tidegate_proxy::Senders;
 use tidegate_sip::{Scheme, Uri};
 
-use super::address::{in_uri, network, unbracketed};
-use super::route::Destination;
+use super::address::{in_uri, is_host_name, network, unbracketed};
 use super::shape::Wrong;
 
 /// Methods of RFC 3261 and its extensions, to tell a slip of the pen from a
@@ -32,6 +31,13 @@ const METHODS: [&str; 14] = [
 
 /// What `to` says instead of a pool to let a request go where it says itself.
 pub(super) const REQUEST_URI: &str = "request-uri";
+
+/// Where a request goes, as the file writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    Pool(String),
+    RequestUri,
+}
 
 /// A name that labels metrics and is typed in commands.
 pub(super) fn name(text: &str) -> Result<String, Wrong> {
@@ -154,21 +160,6 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, Wrong> {
     } else {
         Err("not an absolute path".into())
     }
-}
-
-/// Whether `text` is a `hostname` of RFC 3261 §25.1 (without a final dot).
-pub(super) fn is_host_name(text: &str) -> bool {
-    let label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    let top = text.rsplit('.').next().unwrap_or(text);
-    text.len() <= 253
-        && text.split('.').all(label)
-        // §25.1: the top label begins with a letter, which tells it from an address.
-        && top.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use tidegate_world::Seed;
 
 use super::Unreadable;
 use super::block::checksum;
-use super::ring::Layout;
-use crate::assembly::Environment;
+use super::layout::Layout;
+use crate::environment::Environment;
 use crate::key::{self, from_hex, to_hex};
 
 /// The version of the file's format.

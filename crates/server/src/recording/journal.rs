@@ -8,7 +8,7 @@ use tidegate_world::{Entry, Log, Timestamp, Transmit};
 
 use super::block::{FULL, INPUTS_MAX};
 use super::entry;
-use super::writer::Tally;
+use super::tally::Tally;
 
 /// The longest time that a block covers, if anything happens at all: a process that is killed
 /// loses the block in the making.

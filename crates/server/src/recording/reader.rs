@@ -8,7 +8,7 @@ use memchr::memmem;
 use super::Unreadable;
 use super::block::{HEADER, Header, MARK, PAYLOAD_MAX, checksum};
 use super::head::{Head, read_exact_at};
-use super::ring::{Layout, SLOTS};
+use super::layout::{Layout, SLOTS};
 
 /// A recording whose blocks were all looked at.
 #[derive(Debug)]

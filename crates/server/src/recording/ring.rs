@@ -5,40 +5,9 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::block::{HEADER, Header, PAYLOAD_MAX};
+use super::block::{HEADER, Header};
 use super::head::Head;
-
-/// Slots of a file. The oldest is overwritten, so 15 of 16 parts of the size hold the last of
-/// what happened.
-pub const SLOTS: u64 = 16;
-
-/// Bytes that a recording may have at the least.
-pub const SIZE_MIN: u64 = 16 << 20;
-
-/// Where the slots are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    /// Offset of the first.
-    pub first: u64,
-    /// Bytes of each.
-    pub slot: u64,
-}
-
-impl Layout {
-    /// Slots of `slot` bytes behind a head of `head` bytes; `None` if no file has such slots.
-    pub fn of(head: usize, slot: u64) -> Option<Self> {
-        const PAGE: u64 = 4096;
-        let fits = (SIZE_MIN / SLOTS..1 << 40).contains(&slot);
-        fits.then_some(Self { first: (head as u64).next_multiple_of(PAGE), slot })
-    }
-
-    /// Offset of slot `index`.
-    pub fn offset(&self, index: u64) -> u64 {
-        self.first + index * self.slot
-    }
-}
-
-const _: () = assert!((HEADER + PAYLOAD_MAX) as u64 <= SIZE_MIN / SLOTS, "a block fits a slot");
+use super::layout::{Layout, SIZE_MIN, SLOTS};
 
 /// A file to be filled with blocks.
 #[derive(Debug)]

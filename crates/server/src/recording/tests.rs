@@ -13,7 +13,8 @@ use tidegate_world::{
 
 use super::block::{HEADER, Header};
 use super::journal::Journal;
-use super::writer::{Recorder, Tally};
+use super::tally::Tally;
+use super::writer::Recorder;
 use super::*;
 use crate::assembly::Environment;
 

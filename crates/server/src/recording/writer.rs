@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use tidegate_world::Counter;
 
 use super::block::{Header, checksum, fingerprint};
 use super::head::Head;
 use super::journal::{Draft, Journal};
 use super::ring::Ring;
+use super::tally::Tally;
 
 /// Blocks that wait to be written at the most: about 200 KiB each.
 pub const WAITING_MAX: usize = 64;
@@ -21,17 +21,6 @@ pub const WAITING_MAX: usize = 64;
 pub(crate) struct Recorder {
     writer: JoinHandle<Option<io::Error>>,
     tally: Arc<Tally>,
-}
-
-/// What becomes of inputs, counted while they come.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    /// Written.
-    pub written: Counter,
-    /// Lost because writing failed before.
-    pub unwritten: Counter,
-    /// Lost because too many waited to be written. The core's thread counts them.
-    pub overrun: Counter,
 }
 
 /// What a recording has become.

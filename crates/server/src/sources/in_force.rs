@@ -4,8 +4,8 @@ use tidegate_control::{Bucket, Compared};
 use tidegate_proxy::Counters;
 
 use super::millionths;
+use crate::laws::name_at;
 use crate::metrics::{Family, Number, Samples, Unit};
-use crate::steering::name_at;
 
 static LAW: Family = Family::gauge("overload_law", "Always 1; the law in force is in the label");
 static SHADOW: Family =

@@ -8,7 +8,6 @@ use tidegate_world::Transport;
 
 use crate::config::address::{self, HostPort};
 use crate::config::knob::{Absent, Knob, Table};
-use crate::config::listen::Sharing;
 use crate::config::shape::{Choice, List, Text, Whole};
 use crate::config::word;
 
@@ -70,6 +69,17 @@ pub static ADVERTISE: Knob<Text<HostPort>> = Knob {
     doc: "What peers are told in Via and Record-Route: the address by which they reach this \
           listener, behind NAT the outer one.",
 };
+
+/// Who else listens at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Nobody.
+    No,
+    /// Instances on other machines: the network chooses which of them a datagram reaches.
+    Hosts,
+    /// Processes of the same user on this machine, among which the kernel chooses.
+    Processes,
+}
 
 pub static SHARED: Knob<Choice<Sharing>> = Knob {
     name: "shared",

@@ -1,13 +1,11 @@
-//! `[overload]` and `[emulate]`.
+//! `[overload]`.
 
 use tidegate_control::registry::LAWS;
 use tidegate_control::{Decide, Entry, Occupancy, SessionCheck, ThrottleKind, Weight};
 use tidegate_proxy::{Class, Disposal, PAD_MAX, Queueing};
 
 use super::sources::{LIMIT, PRIORITY, SOURCE_WEIGHT, SOURCES};
-use crate::config::by_class::ByClass;
 use crate::config::knob::{Absent, Knob, Table};
-use crate::config::overload::Classes;
 use crate::config::shape::{Choice, Flag, List, Real, Whole};
 
 /// What is admitted.
@@ -82,6 +80,17 @@ pub(in crate::config) static QUEUE: Knob<Choice<Queueing>> = Knob {
           lost, as in most SIP servers. It is for comparison only. All messages have one socket \
           then.",
 };
+
+/// How messages are sorted into what may be shed and what may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::config) enum Classes {
+    /// New INVITEs; other new requests; all else, which is never shed.
+    Simplified,
+    /// All alike.
+    Single,
+    /// In a configured order.
+    Multi,
+}
 
 pub(in crate::config) static CLASSES: Knob<Choice<Classes>> = Knob {
     name: "classes",
@@ -355,62 +364,4 @@ pub(in crate::config) static RATE_MIN_CPS: Knob<Real> = Knob {
     shape: Real(0.1..=1_000_000.0),
     absent: Absent::Default("1"),
     doc: "The least number of calls a second that is estimated.",
-};
-
-/// How slow a server is to seem.
-pub static EMULATE: Table = Table {
-    header: "[emulate]",
-    name: "emulate",
-    count: 0..=1,
-    doc: "A slower server than this machine is, for experiments: each message is charged in model \
-          time on a processor of its own for each shard, and what it causes is sent when that \
-          time has passed. Costs are a number of microseconds for every message, or a table by \
-          class of message.",
-    knobs: &[&RECEIVE_US, &OFFER_US, &SERVE_US, &SERVE_STATELESS_US, &REFUSE_US, &SOCKET_MAX],
-    tables: &[],
-    has_free_keys: false,
-    reserved: &[],
-};
-
-pub(in crate::config) static RECEIVE_US: Knob<Real> = Knob {
-    name: "receive_us",
-    shape: Real(0.0..=3_600_000_000.0),
-    absent: Absent::Default("0"),
-    doc: "To take a message from the receive buffer, whatever becomes of it: with `queue = \
-          \"fifo\"` it may find the queue full, and be lost unread.",
-};
-
-pub(in crate::config) static OFFER_US: Knob<ByClass> = Knob {
-    name: "offer_us",
-    shape: ByClass,
-    absent: Absent::Default("0"),
-    doc: "To look at a message and decide what becomes of it.",
-};
-
-pub(in crate::config) static SERVE_US: Knob<ByClass> = Knob {
-    name: "serve_us",
-    shape: ByClass,
-    absent: Absent::Default("0"),
-    doc: "To serve a message.",
-};
-
-pub(in crate::config) static SERVE_STATELESS_US: Knob<ByClass> = Knob {
-    name: "serve_stateless_us",
-    shape: ByClass,
-    absent: Absent::Means("as `serve_us`"),
-    doc: "To serve a message without transactions.",
-};
-
-pub(in crate::config) static REFUSE_US: Knob<ByClass> = Knob {
-    name: "refuse_us",
-    shape: ByClass,
-    absent: Absent::Default("0"),
-    doc: "To refuse a message.",
-};
-
-pub(in crate::config) static SOCKET_MAX: Knob<Whole> = Knob {
-    name: "socket_max",
-    shape: Whole(1..=1_000_000),
-    absent: Absent::Default("2048"),
-    doc: "Datagrams that an emulated receive buffer holds.",
 };

@@ -2,12 +2,12 @@
 
 use ipnet::IpNet;
 use tidegate_control::Per;
-use tidegate_proxy::HARM_CPS;
+use tidegate_proxy::{HARM_CPS, NoValue, ResourceValues};
 
 use crate::config::address;
+use crate::config::diagnostic::alternatives;
 use crate::config::knob::{Absent, Knob, Table};
-use crate::config::shape::{Choice, Flag, List, Real, Text, Whole};
-use crate::config::sources::{Then, resource_value};
+use crate::config::shape::{Choice, Flag, List, Real, Text, Whole, Wrong};
 
 /// Networks in a list, at the most.
 const NETS_MAX: usize = 64;
@@ -153,6 +153,14 @@ pub(in crate::config) static LIMIT_PER: Knob<Choice<Per>> = Knob {
           for.",
 };
 
+/// What becomes of what is beyond a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::config) enum Then {
+    Refuse,
+    Drop,
+    Ban,
+}
+
 pub(in crate::config) static LIMIT_THEN: Knob<Choice<Then>> = Knob {
     name: "then",
     shape: Choice {
@@ -223,3 +231,19 @@ pub(in crate::config) static CAP_CPS: Knob<Real> = Knob {
     doc: "Urgent calls a second for the whole process, in bursts of what comes in a second; those \
           beyond are as any other.",
 };
+
+/// A resource value as [`ResourceValues`] takes it.
+fn resource_value(text: &str) -> Result<String, Wrong> {
+    match ResourceValues::default().add(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(NoValue::Form) => Err("not a namespace, a dot and a value".into()),
+        Err(NoValue::Value(known)) => {
+            let namespace = text.split('.').next().unwrap_or_default().to_ascii_lowercase();
+            let values = known.iter().map(|value| format!("\"{namespace}.{value}\""));
+            Err(Wrong::with_help(
+                "not a value of this namespace",
+                format!("write {}", alternatives(values)),
+            ))
+        }
+    }
+}

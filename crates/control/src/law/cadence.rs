@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
+use super::Law;
 use crate::arrival_rate::ArrivalRate;
-use crate::registry::Param;
-use crate::{Control, Law, Signals, Values};
+use crate::{Control, Param, Signals, Values};
 
 pub(crate) static MEASURE: Param = Param {
     name: "measure",
@@ -179,7 +179,7 @@ impl Cadence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Entry;
+    use crate::Entry;
 
     static ENTRY: Entry = Entry {
         name: "measured",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 use super::*;
-use crate::{Duty, Picker, Policy, Pool, Unassigned};
+use crate::{Duty, Learning, Picker, Policy, Pool, Unassigned};
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
 

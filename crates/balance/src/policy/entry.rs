@@ -1,0 +1,69 @@
+//! One policy as it is chosen and configured: its name, its documentation and its parameters.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_world::{Param, Tunable, Wrong};
+
+use super::{Choose, Key, Policy};
+use crate::Backend;
+
+/// The values of a policy's parameters, each within its bounds: a policy, ready to be used.
+pub type Values = tidegate_world::Values<Entry>;
+
+/// A policy, as one chooses it.
+pub struct Entry {
+    /// Which it is.
+    pub policy: Policy,
+    /// Its name in configurations.
+    pub name: &'static str,
+    /// What it does, in a phrase.
+    pub summary: &'static str,
+    /// Where it comes from: papers by number (000 to 004) and section.
+    pub source: &'static str,
+    /// What it does, in Markdown.
+    pub doc: &'static str,
+    /// What of a request it chooses by.
+    pub key: Key,
+    /// Its parameters.
+    pub params: &'static [&'static Param],
+    /// Checks values that are each within their bounds; an error says what must hold.
+    pub check: fn(&Values) -> Result<(), &'static str>,
+    /// The policy with these values, which were checked, over these back ends.
+    pub(crate) build: fn(&Values, &[Arc<Backend>]) -> Box<dyn Choose>,
+}
+
+impl Entry {
+    /// The default of every parameter.
+    pub fn defaults(&'static self) -> Values {
+        Values::defaults(self)
+    }
+
+    /// The defaults, but for what is `given` by name.
+    ///
+    /// # Errors
+    /// With the first value that is [`Wrong`].
+    pub fn values(&'static self, given: &[(&str, f64)]) -> Result<Values, Wrong> {
+        Values::given(self, given)
+    }
+}
+
+impl Tunable for Entry {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn params(&self) -> &'static [&'static Param] {
+        self.params
+    }
+
+    fn check(&self, values: &Values) -> Result<(), &'static str> {
+        (self.check)(values)
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,32 @@
+//! Which pool stands in for which.
+
+use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::pool;
+
+/// Reports pools that stand in and do not exist, and circles of them.
+pub(super) fn check(drafts: &[pool::Draft], report: &mut Report) {
+    // A pool whose name could not be read may be the one meant.
+    let names = drafts.iter().map(|pool| Some(pool.name.as_ref()?.get_ref().as_str()));
+    let Some(names) = names.collect::<Option<Vec<_>>>() else { return };
+    let backup = |i: usize| {
+        let name = drafts[i].backup.as_ref()?.get_ref();
+        names.iter().position(|known| known == name)
+    };
+    for (i, draft) in drafts.iter().enumerate() {
+        let Some(to) = &draft.backup else { continue };
+        let Some(first) = backup(i) else {
+            let help = match nearest(to.get_ref(), names.iter().copied()) {
+                Some(near) => format!("did you mean `\"{near}\"`?"),
+                None => format!("write {}", alternatives(names.iter().map(|n| format!("\"{n}\"")))),
+            };
+            let title = format!("an unknown pool {} as `backup`", quoted(to.get_ref()));
+            report.error(to.span(), title, "no pool of this name", help);
+            continue;
+        };
+        let chain = std::iter::successors(Some(first), |&next| backup(next));
+        if chain.take(drafts.len()).any(|next| next == i) {
+            let help = "remove one `backup` of the circle";
+            report.error(to.span(), "pools that stand in for each other", "leads back here", help);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The pools of a configuration, as the balancer keeps them and as the proxy uses them.
+
+use tidegate_balance::{self as balance, Muster, Post};
+use tidegate_proxy as proxy;
+
+use crate::config::{self, Config, HostPort, Location, Selection};
+
+/// The back ends of a configuration.
+pub(crate) fn musters(config: &Config) -> Vec<Muster> {
+    let post = |backend: &config::Backend, learning| Post {
+        name: backend.name.clone(),
+        site: site(&backend.location),
+        weight: backend.weight,
+        priority: backend.priority,
+        limits: balance::Limits {
+            calls_max: backend.calls_max,
+            cps_max: backend.cps_max,
+            learning,
+        },
+    };
+    let muster = |pool: &config::Pool| Muster {
+        name: pool.name.clone(),
+        slow_start: pool.health.slow_start,
+        backends: pool.backends.iter().map(|b| post(b, pool.learning)).collect(),
+    };
+    config.pool.iter().map(muster).collect()
+}
+
+fn site(location: &Location) -> balance::Site {
+    match location {
+        Location::Address(address) => balance::Site::Address(*address),
+        Location::Name(HostPort { host, port }) => balance::Site::Name(host.as_str().into(), *port),
+    }
+}
+
+/// How the pools of a configuration are used, whose back ends are these.
+pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<proxy::PoolSettings> {
+    let place = |name: &String| config.pool.iter().position(|pool| pool.name == *name);
+    let settings = |(pool, config): (&balance::Pool, &config::Pool)| {
+        let choice = match config.policy {
+            Selection::One(policy) => proxy::Choice::One(policy),
+            Selection::Fork => {
+                let thousandths = |backend: &config::Backend| (backend.q * 1000.0).round() as u16;
+                proxy::Choice::All(config.backends.iter().map(thousandths).collect())
+            }
+        };
+        proxy::PoolSettings {
+            pool: pool.clone(),
+            choice,
+            mode: config.mode,
+            failover_after: config.failover_after,
+            tries_max: config.tries_max,
+            health: config.health.clone(),
+            backup: config.backup.as_ref().and_then(place).map(|place| place as u16),
+            listener: config.listener,
+            sources: config.backends.iter().map(|backend| backend.sources.clone()).collect(),
+        }
+    };
+    pools.iter().zip(&config.pool).map(settings).collect()
+}
