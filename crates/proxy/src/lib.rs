@@ -66,6 +66,8 @@ mod thinning;
 mod tiering;
 mod token;
 mod transaction_branch;
+#[allow(dead_code, reason = "the core does not use streams yet")]
+mod transport;
 mod unreachable;
 mod verification;
 

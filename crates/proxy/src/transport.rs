@@ -1,0 +1,13 @@
+//! Streams: which connection a message travels on.
+//!
+//! UDP needs none of it: a flow over UDP has no connection. The core hands each of
+//! `on_connected`, `on_closed` and `on_writable` to the
+//! [`ConnectionTable`](connections::ConnectionTable), tells it of each message that arrives on a
+//! stream, and gives it each message that goes out on one. Behind every input it hands on what the
+//! table has for the driver, and takes what could not be sent.
+
+mod connection;
+mod connections;
+mod limits;
+mod remotes;
+mod unsent;
