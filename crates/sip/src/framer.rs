@@ -140,7 +140,8 @@ pub struct Framer {
     stage: Stage,
     /// Blank lines since the last message, ping or pong.
     blanks: usize,
-    expects_pong: bool,
+    /// Pings of ours that are not answered yet.
+    pings: u8,
 }
 
 /// How far the message at [`Framer::start`] has been read.
@@ -217,9 +218,16 @@ impl Framer {
         done
     }
 
-    /// Takes the next CRLF between two messages for the answer to a ping that was sent.
+    /// Returns how many bytes at the front of the buffer lie before the end of what was returned
+    /// last: as many as [`release`](Self::release) would, which counts from there.
+    pub fn consumed(&self) -> usize {
+        self.start
+    }
+
+    /// Takes the next CRLF between two messages for the answer to a ping that was sent, and as many
+    /// of them as there were calls.
     pub fn expect_pong(&mut self) {
-        self.expects_pong = true;
+        self.pings = self.pings.saturating_add(1);
     }
 
     /// Returns the whole lines of the message that is incomplete: its start line and the headers so
@@ -243,7 +251,7 @@ impl Framer {
     fn between(&mut self, held: &[u8]) -> Option<Next> {
         let (taken, next) = match &held[self.start..] {
             [] | [b'\r'] => return Some(Next::Incomplete { need: 1 }),
-            [b'\r', b'\n', ..] if self.expects_pong => (2, Some(Next::Pong)),
+            [b'\r', b'\n', ..] if self.pings > 0 => (2, Some(Next::Pong)),
             [b'\r', b'\n', b'\r', b'\n', ..] => (4, Some(Next::Ping)),
             // The half of a ping, or a CRLF before a start line.
             [b'\r', b'\n'] | [b'\r', b'\n', b'\r'] => return Some(Next::Incomplete { need: 1 }),
@@ -259,7 +267,7 @@ impl Framer {
         self.start += taken;
         self.scanned = self.start;
         if next.is_some() {
-            self.expects_pong &= next == Some(Next::Ping);
+            self.pings -= u8::from(next == Some(Next::Pong));
             self.blanks = 0;
             return next;
         }

@@ -107,6 +107,11 @@ fn a_pong_is_the_first_line_end_after_a_ping_of_ours() {
     let mut framer = Framer::default();
     framer.expect_pong();
     assert_eq!(all_of(&mut framer, stream), [Next::Pong, Next::Ping, NOTHING]);
+    // Two answers are no ping.
+    framer = Framer::default();
+    framer.expect_pong();
+    framer.expect_pong();
+    assert_eq!(all_of(&mut framer, "\r\n\r\n"), [Next::Pong, Next::Pong, NOTHING]);
     // The half of a ping is a pong once one is expected.
     framer.expect_pong();
     assert_eq!(all_of(&mut framer, stream), [Next::Pong, NOTHING]);
@@ -250,7 +255,7 @@ fn places_count_from_the_front_that_was_released() {
     let mut held = format!("{OK}{}", &OK[..20]).into_bytes();
     assert_eq!(framer.next(&held), Next::Message(0..OK.len()));
     assert_eq!(framer.next(&held), NOTHING);
-    assert_eq!(framer.release(), OK.len());
+    assert_eq!((framer.consumed(), framer.release(), framer.consumed()), (OK.len(), OK.len(), 0));
     held.drain(..OK.len());
     assert_eq!(framer.lines(&held), b"SIP/2.0 200 OK\r\n");
     held.extend(&OK.as_bytes()[20..OK.len() - 1]);
