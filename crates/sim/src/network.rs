@@ -152,13 +152,14 @@ impl<N: Core, T: Tap> Network<N, T> {
 
     /// Nothing is left to happen.
     pub fn is_over(&mut self) -> bool {
-        while let Some((at, event)) = self.calendar.peek() {
-            if !self.is_stale(at, event) {
-                return false;
-            }
-            self.calendar.pop();
+        let is_stale = |(at, event)| self.is_stale(at, event);
+        if self.calendar.peek().is_some_and(is_stale) {
+            // Taking them would let their time come, and what is entered for earlier be late.
+            let mut calendar = std::mem::take(&mut self.calendar);
+            calendar.retain(|at, event| !self.is_stale(at, event));
+            self.calendar = calendar;
         }
-        true
+        self.calendar.is_empty()
     }
 
     /// Lets things happen until nothing is left to happen, or until `end`.
