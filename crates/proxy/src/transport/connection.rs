@@ -42,7 +42,7 @@ pub(super) struct Connection {
     /// The flow, with the name of the connection. While it is being opened the local end is the
     /// listener's.
     pub(super) flow: Flow,
-    /// By what it is found: always if it was opened, as an alias if it was accepted.
+    /// The target under which it is found: always if it was opened, as an alias if it was accepted.
     pub(super) target: Option<Target>,
     pub(super) state: ConnectionState,
     /// When something was last sent or received on it, or when it got into its state.
