@@ -1,7 +1,7 @@
 //! Recordings: what entered the core of a process, in a file of bounded size.
 //!
 //! `tidegate run --record FILE` notes every input of the core with its time: datagrams, failed
-//! deliveries, timers, turns of service, readings of the load, orders, the request to drain. Fed to a
+//! deliveries, connections, timers, turns of service, readings of the load, orders, the request to drain. Fed to a
 //! core that is built alike they bring out the same packets, at the same times
 //! ([`Recording::replay`]). The recorder stands between the driver and the core, an emulated processor
 //! being part of the core.
@@ -38,7 +38,7 @@ mod writer;
 use std::fmt;
 use std::path::PathBuf;
 
-pub use head::{Head, VERSION};
+pub use head::{Head, VERSION, VERSION_MIN};
 pub use layout::{SIZE_MIN, SLOTS};
 pub use reader::{Checked, Recording};
 pub use rerun::{Difference, Inputs, Passing, Verdict};
@@ -85,7 +85,7 @@ impl fmt::Display for Unreadable {
             Self::Foreign => f.write_str("not a recording of `tidegate run --record`"),
             Self::Version(version) => write!(
                 f,
-                "a recording in format {version}, but this program reads format {VERSION}"
+                "a recording in format {version}, but this program reads formats {VERSION_MIN} to {VERSION}"
             ),
             Self::Corrupt(offset, what) => write!(f, "corrupt at byte {offset}: {what}"),
         }

@@ -1,5 +1,7 @@
 //! The calendar: what happens next.
 
+use std::cell::RefCell;
+
 use slab::Slab;
 use tidegate_world::{Timers, Timestamp};
 
@@ -48,6 +50,22 @@ impl<E> Calendar<E> {
         Some((at, self.events.remove(place as usize)))
     }
 
+    /// Drops the events for which `counts` is false. No time passes by that.
+    pub fn retain(&mut self, counts: impl Fn(Timestamp, &E) -> bool) {
+        let dropped = RefCell::new(Vec::new());
+        let events = &self.events;
+        self.order.retain(|at, place| {
+            let counts = counts(at, &events[place as usize]);
+            if !counts {
+                dropped.borrow_mut().push(place);
+            }
+            counts
+        });
+        for place in dropped.into_inner() {
+            self.events.remove(place as usize);
+        }
+    }
+
     /// How many events are entered.
     pub fn len(&self) -> usize {
         self.order.len()
@@ -81,5 +99,22 @@ mod tests {
         let order: String = std::iter::from_fn(|| calendar.pop()).map(|(_, e)| e).collect();
         assert_eq!(order, "abcde");
         assert!(calendar.is_empty());
+    }
+
+    #[test]
+    fn no_time_passes_by_what_is_dropped() {
+        let mut calendar = Calendar::new();
+        let at = Timestamp::from_nanos;
+        for (time, event) in [(5, 'a'), (900, 'b'), (7, 'c')] {
+            calendar.push(at(time), event);
+        }
+        calendar.retain(|time, event| time != at(5) && *event != 'b');
+        assert_eq!((calendar.len(), calendar.pop()), (1, Some((at(7), 'c'))));
+        calendar.push(at(500), 'd');
+        calendar.retain(|_, _| false);
+        for (time, event) in [(30, 'e'), (20, 'f')] {
+            calendar.push(at(time), event);
+        }
+        assert_eq!([calendar.pop(), calendar.pop()], [Some((at(20), 'f')), Some((at(30), 'e'))]);
     }
 }

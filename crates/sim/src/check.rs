@@ -255,8 +255,16 @@ pub struct Report {
     pub unwatched: u64,
 }
 
+/// Whether this keeps a stream open (RFC 5626 §4.4.1): no message, so nothing is asked of it.
+fn is_keepalive(flow: Flow, bytes: &[u8]) -> bool {
+    flow.transport.is_reliable() && bytes.iter().all(|b| matches!(b, b'\r' | b'\n'))
+}
+
 impl Tap for Checkers {
     fn sent(&mut self, now: Timestamp, from: NodeId, flow: Flow, bytes: &[u8]) {
+        if is_keepalive(flow, bytes) {
+            return;
+        }
         let found = &mut self.found;
         found.now = now;
         self.conservation.on_sent(now, from, flow, bytes);
@@ -294,6 +302,9 @@ impl Tap for Checkers {
     }
 
     fn delivered(&mut self, now: Timestamp, to: NodeId, flow: Flow, bytes: &[u8]) {
+        if is_keepalive(flow, bytes) {
+            return;
+        }
         let found = &mut self.found;
         found.now = now;
         self.conservation.on_delivered(now, to, flow, bytes, found);
@@ -321,6 +332,9 @@ impl Tap for Checkers {
     }
 
     fn lost(&mut self, now: Timestamp, why: Loss, flow: Flow, bytes: &[u8]) {
+        if is_keepalive(flow, bytes) {
+            return;
+        }
         self.found.now = now;
         self.conservation.on_lost(now, why, flow, bytes, &mut self.found);
         self.innocents.on_lost(now, why, flow, bytes, &mut self.found);

@@ -72,6 +72,32 @@ pub enum Fault {
         /// Where they went.
         to: NodeId,
     },
+    /// The connections between two nodes are reset.
+    Reset {
+        /// One of them.
+        a: NodeId,
+        /// The other.
+        b: NodeId,
+    },
+    /// The connection on which a node next sends a message to another breaks within the message.
+    Sever {
+        /// Whose message.
+        from: NodeId,
+        /// To whom.
+        to: NodeId,
+    },
+    /// A node reads slowly from each stream.
+    ReadSlowly {
+        /// Which.
+        node: NodeId,
+        /// Bytes a second.
+        bytes_per_s: u64,
+    },
+    /// A node reads from its streams at once again.
+    ReadAtOnce {
+        /// Which.
+        node: NodeId,
+    },
     /// Names are resolved otherwise than usual: late, in vain, or not at all.
     Resolver {
         /// How.

@@ -82,8 +82,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_world::{
-    Core, Counter, Crossing, Failure, Load, Query, QueryAnswer, QueryId, Received, Shedding,
-    Timestamp, Transmit, Work,
+    CloseCause, Connect, ConnectionId, Core, Counter, Crossing, Failure, Flow, Load, Query,
+    QueryAnswer, QueryId, Received, Shedding, Timestamp, Transmit, Work,
 };
 
 use buffers::Buffers;
@@ -123,6 +123,7 @@ pub struct Host<C> {
     reading_due: Timestamp,
     transmits: Held<Transmit>,
     crossings: Held<Crossing>,
+    closes: Held<ConnectionId>,
 }
 
 impl<C: Core> Host<C> {
@@ -151,6 +152,7 @@ impl<C: Core> Host<C> {
             reading_due: Timestamp::ZERO,
             transmits: Held::new(settings.cores == 1),
             crossings: Held::new(settings.cores == 1),
+            closes: Held::new(true),
         }
     }
 
@@ -291,6 +293,10 @@ impl<C: Core> Host<C> {
         while let Some(crossing) = self.core.poll_crossing() {
             self.crossings.push(release, crossing);
         }
+        while let Some(id) = self.core.poll_close() {
+            // One that is closed is sent all that was handed out on it before.
+            self.closes.push(release.max(self.transmits.latest()), id);
+        }
     }
 }
 
@@ -326,6 +332,24 @@ impl<C: Core> Core for Host<C> {
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
         self.advance(now);
         self.give(now, |core, now| core.on_failed(now, failure));
+        self.advance(now);
+    }
+
+    fn on_connected(&mut self, now: Timestamp, flow: Flow) {
+        self.advance(now);
+        self.give(now, |core, now| core.on_connected(now, flow));
+        self.advance(now);
+    }
+
+    fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
+        self.advance(now);
+        self.give(now, |core, now| core.on_closed(now, id, cause));
+        self.advance(now);
+    }
+
+    fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
+        self.advance(now);
+        self.give(now, |core, now| core.on_writable(now, id));
         self.advance(now);
     }
 
@@ -369,6 +393,16 @@ impl<C: Core> Core for Host<C> {
         self.core.poll_query()
     }
 
+    /// At once, as a query.
+    fn poll_connect(&mut self) -> Option<Connect> {
+        self.core.poll_connect()
+    }
+
+    /// Behind what was sent before.
+    fn poll_close(&mut self) -> Option<ConnectionId> {
+        self.closes.pop(self.reached)
+    }
+
     /// Nothing: it sheds itself what its core wants shed.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
@@ -380,11 +414,13 @@ impl<C: Core> Core for Host<C> {
 
     fn poll_timeout(&self) -> Option<Timestamp> {
         let release = earlier(self.transmits.next(), self.crossings.next());
+        let release = earlier(release, self.closes.next());
         earlier(earlier(self.core.poll_timeout(), self.next_step()), release)
     }
 
     fn is_drained(&self) -> bool {
-        let held = !self.transmits.is_empty() || !self.crossings.is_empty();
+        let held =
+            !(self.transmits.is_empty() && self.crossings.is_empty() && self.closes.is_empty());
         self.core.is_drained() && self.buffers.is_empty() && !held
     }
 }

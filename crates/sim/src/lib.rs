@@ -5,6 +5,9 @@
 //! jumps from one event to the next. Events are in a total order of (time,
 //! entry), so one seed always gives one run; a [`Trace`] that taps the network proves it.
 //!
+//! What travels over a stream travels in order and as segments by the same links
+//! ([`StreamSettings`]); the network cuts it into messages, and opens and closes what cores ask.
+//!
 //! What can go wrong does so when it is told to ([`Fault`]): nodes crash, restart, stall and
 //! drain, links worsen, nodes are partitioned.
 //!
@@ -20,6 +23,7 @@ mod link;
 mod micros;
 mod network;
 mod relay;
+mod stream;
 mod tap;
 mod zone;
 
@@ -29,5 +33,6 @@ pub use host::{Costs, Host, HostSettings, Variation};
 pub use link::{Bandwidth, Link};
 pub use network::{Network, NodeId, STALL_BUFFER, Silence, Summary};
 pub use relay::{Carriage, Relay, RelayCounts, RelaySettings};
+pub use stream::StreamSettings;
 pub use tap::{Loss, Tap, Trace};
 pub use zone::{Resolution, Zone};

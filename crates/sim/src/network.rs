@@ -1,8 +1,13 @@
 //! A network of cores in simulated time.
 
+mod closing;
 mod faults;
 mod node;
+mod opening;
+mod reader;
+mod streams;
 mod summary;
+mod traffic;
 mod ways;
 
 use std::net::SocketAddr;
@@ -19,7 +24,9 @@ use crate::tap::{Loss, Tap};
 use crate::zone::Zone;
 use node::{Input, Node};
 pub use node::{NodeId, STALL_BUFFER, Silence};
+use streams::{Key, Streams};
 pub use summary::Summary;
+use traffic::OnStream;
 use ways::Ways;
 
 /// Cores with addresses, a link from each to each, and a tap that sees every packet.
@@ -41,11 +48,22 @@ use ways::Ways;
 /// What a core [asks](Core::poll_query) the [zone](Self::zone_mut) answers, by no link and so
 /// through any partition; one that has crashed meanwhile is told nothing.
 ///
+/// # Streams
+///
+/// A node [listens](Self::listen) for connections at addresses of its own choice. What a core asks
+/// by [`poll_connect`](Core::poll_connect) and [`poll_close`](Core::poll_close) is carried out, as
+/// the contract has it: the core decides which message travels on which connection, and one that
+/// it sends on a stream without naming an open connection is lost ([`Loss::Unconnected`]). Bytes
+/// come in order; loss is delay; a receiver that does not read makes the sender's core wait for
+/// [`on_writable`](Core::on_writable). A tap sees messages, not segments: what was sent on a
+/// connection that ended before it was read is lost ([`Loss::Closed`]).
+///
 /// To a port that nobody listens at, ICMP answers: the sender is told ([`Core::on_failed`],
 /// [`Cause::Refused`]) after the time of the way back, unless that loses the answer.
 pub struct Network<N, T = ()> {
     nodes: Vec<Node<N>>,
     ways: Ways,
+    streams: Streams,
     zone: Zone,
     calendar: Calendar<Event>,
     tap: T,
@@ -79,6 +97,14 @@ enum Event {
     Resumed {
         node: NodeId,
     },
+    /// Something happens on a connection.
+    Stream(Key, OnStream),
+    /// An input for a node, in the life numbered so.
+    Given {
+        node: NodeId,
+        life: u32,
+        input: Input,
+    },
 }
 
 /// Bytes of an ICMP answer: its header, and of the packet the headers and eight bytes more.
@@ -91,6 +117,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         Self {
             nodes: Vec::new(),
             ways: Ways::new(seed, link),
+            streams: Streams::new(),
             zone: Zone::new(seed),
             calendar: Calendar::new(),
             tap,
@@ -153,13 +180,14 @@ impl<N: Core, T: Tap> Network<N, T> {
 
     /// Nothing is left to happen.
     pub fn is_over(&mut self) -> bool {
-        while let Some((at, event)) = self.calendar.peek() {
-            if !self.is_stale(at, event) {
-                return false;
-            }
-            self.calendar.pop();
+        let is_stale = |(at, event)| self.is_stale(at, event);
+        if self.calendar.peek().is_some_and(is_stale) {
+            // Taking them would let their time come, and what is entered for earlier be late.
+            let mut calendar = std::mem::take(&mut self.calendar);
+            calendar.retain(|at, event| !self.is_stale(at, event));
+            self.calendar = calendar;
         }
-        true
+        self.calendar.is_empty()
     }
 
     /// Lets things happen until nothing is left to happen, or until `end`.
@@ -194,6 +222,8 @@ impl<N: Core, T: Tap> Network<N, T> {
             Event::Timer { node } => self.nodes[node.index()].armed != Some(at),
             Event::Resumed { node } => self.nodes[node.index()].stalled_until != at,
             Event::Answered { node, life, .. } => self.nodes[node.index()].life != *life,
+            Event::Given { node, life, .. } => self.nodes[node.index()].life != *life,
+            Event::Stream(key, _) => !self.streams.connections.contains_key(key),
             Event::Arrival { .. } | Event::Failed { .. } => false,
         }
     }
@@ -205,6 +235,8 @@ impl<N: Core, T: Tap> Network<N, T> {
             Event::Failed { node, failure } => self.give(node, Input::Failure(failure)),
             Event::Answered { node, id, answer, .. } => self.give(node, Input::Answer(id, answer)),
             Event::Resumed { node } => self.resume(node),
+            Event::Stream(key, event) => self.on_stream(key, event),
+            Event::Given { node, input, .. } => self.give(node, input),
         }
     }
 
@@ -266,6 +298,15 @@ impl<N: Core, T: Tap> Network<N, T> {
                 core.on_answer(self.now, id, answer);
                 while core.serve(self.now) {}
             }
+            Input::Connected(flow) => core.on_connected(self.now, flow),
+            Input::Closed(id, cause) => {
+                core.on_closed(self.now, id, cause);
+                while core.serve(self.now) {}
+            }
+            Input::Writable(id) => {
+                core.on_writable(self.now, id);
+                while core.serve(self.now) {}
+            }
             Input::Drain => core.on_drain(self.now),
         }
         self.settle(id);
@@ -298,6 +339,16 @@ impl<N: Core, T: Tap> Network<N, T> {
         {
             self.ask(id, query);
         }
+        while let Ok(core) = &mut self.nodes[index].core
+            && let Some(connect) = core.poll_connect()
+        {
+            self.open(id, connect);
+        }
+        while let Ok(core) = &mut self.nodes[index].core
+            && let Some(connection) = core.poll_close()
+        {
+            self.shut(id, connection);
+        }
         let node = &mut self.nodes[index];
         let Ok(core) = &mut node.core else { return };
         // There are no other shards.
@@ -320,7 +371,11 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    fn send(&mut self, from: NodeId, Transmit { flow, bytes }: Transmit) {
+    fn send(&mut self, from: NodeId, transmit: Transmit) {
+        if transmit.flow.transport.is_reliable() {
+            return self.post(from, transmit);
+        }
+        let Transmit { flow, bytes } = transmit;
         self.summary.sent += 1;
         self.tap.sent(self.now, from, flow, &bytes);
         let number = self.ways.find(from, flow.remote);
@@ -365,6 +420,9 @@ fn back(flow: Flow) -> Flow {
     Flow { local: flow.remote, remote: flow.local, ..flow }
 }
 
+#[cfg(test)]
+#[path = "network_stream_tests.rs"]
+mod stream_tests;
 #[cfg(test)]
 #[path = "network_tests.rs"]
 mod tests;

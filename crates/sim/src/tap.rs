@@ -25,6 +25,10 @@ pub enum Loss {
     Filtered,
     /// No node has its address.
     Nobody,
+    /// Its connection ended before it was read.
+    Closed,
+    /// It was sent on a stream, and named no connection that is open.
+    Unconnected,
 }
 
 /// Sees every packet of a network. `()` sees none, and costs nothing.
@@ -109,17 +113,23 @@ impl Tap for Trace {
             }
             put(&address.port().to_le_bytes());
         }
+        // A hash over datagrams alone is what it was before there were streams.
+        if flow.transport.is_reliable() {
+            put(&[flow.transport as u8]);
+        }
         put(&(bytes.len() as u32).to_le_bytes());
         self.0.write(&head);
         self.0.write(bytes);
     }
 }
 
-/// A time, two addresses of IPv6 with their ports, a length.
-const HEAD: usize = 8 + 2 * (16 + 2) + 4;
+/// A time, two addresses of IPv6 with their ports, a transport, a length.
+const HEAD: usize = 8 + 2 * (16 + 2) + 1 + 4;
 
 #[cfg(test)]
 mod tests {
+    use tidegate_world::Transport;
+
     use super::*;
 
     fn packet(ns: u64, local: &str, bytes: &[u8]) -> Trace {
@@ -147,6 +157,14 @@ mod tests {
             assert!(!digests[..index].contains(digest), "number {index}");
         }
         assert_eq!(packet(1, "127.0.0.1:1", b"INVITE").digest(), digests[1]);
+        let streams = [Transport::Tcp, Transport::Tls].map(|transport| {
+            let [local, remote] = ["127.0.0.1:1", "127.0.0.1:2"].map(|a| a.parse().unwrap());
+            let flow = Flow { transport, ..Flow::udp(local, remote) };
+            let mut trace = Trace::new();
+            trace.sent(Timestamp::from_nanos(1), NodeId::new(0), flow, b"INVITE");
+            trace.digest()
+        });
+        assert!(streams[0] != streams[1] && !digests.contains(&streams[0]));
     }
 
     #[test]

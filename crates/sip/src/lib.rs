@@ -1,7 +1,8 @@
 //! SIP grammar for elements that forward more messages than they read.
 //!
-//! Eight things, from cheap to dear:
+//! Nine things, from cheap to dear:
 //!
+//! - [`Framer`] cuts a byte stream into messages;
 //! - [`glance`] reads the start line alone;
 //! - [`scan`] finds what a gate needs (start line, top Via, Call-ID, CSeq, To-tag)
 //!   and stops at the last header it needs; [`scan_ack`] reads even less of an ACK;
@@ -47,6 +48,7 @@ mod cseq;
 mod element;
 mod field;
 pub mod forward;
+mod framer;
 mod header_name;
 mod host;
 mod lexical;
@@ -73,6 +75,7 @@ mod without;
 pub use check::Essentials;
 pub use cseq::CSeq;
 pub use field::{FIELDS_MAX, Field};
+pub use framer::{Broken, FrameFault, FrameLimits, Framer, Next};
 pub use header_name::HeaderName;
 pub use host::Host;
 pub use malformed::Malformed;

@@ -59,6 +59,9 @@ macro_rules! delegate {
         $crate::delegate! { @unless $own serve $to }
         $crate::delegate! { @unless $own handle_timeout $to }
         $crate::delegate! { @unless $own on_failed $to }
+        $crate::delegate! { @unless $own on_connected $to }
+        $crate::delegate! { @unless $own on_closed $to }
+        $crate::delegate! { @unless $own on_writable $to }
         $crate::delegate! { @unless $own on_load $to }
         $crate::delegate! { @unless $own on_order $to }
         $crate::delegate! { @unless $own on_answer $to }
@@ -66,6 +69,8 @@ macro_rules! delegate {
         $crate::delegate! { @unless $own poll_transmit $to }
         $crate::delegate! { @unless $own poll_crossing $to }
         $crate::delegate! { @unless $own poll_query $to }
+        $crate::delegate! { @unless $own poll_connect $to }
+        $crate::delegate! { @unless $own poll_close $to }
         $crate::delegate! { @unless $own poll_shedding $to }
         $crate::delegate! { @unless $own last_work $to }
         $crate::delegate! { @unless $own poll_timeout $to }
@@ -77,6 +82,9 @@ macro_rules! delegate {
     (@unless [serve $($own:ident)*] serve $to:tt) => {};
     (@unless [handle_timeout $($own:ident)*] handle_timeout $to:tt) => {};
     (@unless [on_failed $($own:ident)*] on_failed $to:tt) => {};
+    (@unless [on_connected $($own:ident)*] on_connected $to:tt) => {};
+    (@unless [on_closed $($own:ident)*] on_closed $to:tt) => {};
+    (@unless [on_writable $($own:ident)*] on_writable $to:tt) => {};
     (@unless [on_load $($own:ident)*] on_load $to:tt) => {};
     (@unless [on_order $($own:ident)*] on_order $to:tt) => {};
     (@unless [on_answer $($own:ident)*] on_answer $to:tt) => {};
@@ -84,6 +92,8 @@ macro_rules! delegate {
     (@unless [poll_transmit $($own:ident)*] poll_transmit $to:tt) => {};
     (@unless [poll_crossing $($own:ident)*] poll_crossing $to:tt) => {};
     (@unless [poll_query $($own:ident)*] poll_query $to:tt) => {};
+    (@unless [poll_connect $($own:ident)*] poll_connect $to:tt) => {};
+    (@unless [poll_close $($own:ident)*] poll_close $to:tt) => {};
     (@unless [poll_shedding $($own:ident)*] poll_shedding $to:tt) => {};
     (@unless [last_work $($own:ident)*] last_work $to:tt) => {};
     (@unless [poll_timeout $($own:ident)*] poll_timeout $to:tt) => {};
@@ -114,6 +124,23 @@ macro_rules! delegate {
             (now, failure)
         }
     };
+    (@name on_connected $to:tt) => {
+        $crate::delegate! {
+            @write $to mut on_connected(now: $crate::Timestamp, flow: $crate::Flow) (now, flow)
+        }
+    };
+    (@name on_closed $to:tt) => {
+        $crate::delegate! {
+            @write $to mut on_closed(
+                now: $crate::Timestamp, id: $crate::ConnectionId, cause: $crate::CloseCause
+            ) (now, id, cause)
+        }
+    };
+    (@name on_writable $to:tt) => {
+        $crate::delegate! {
+            @write $to mut on_writable(now: $crate::Timestamp, id: $crate::ConnectionId) (now, id)
+        }
+    };
     (@name on_load $to:tt) => {
         $crate::delegate! {
             @write $to mut on_load(now: $crate::Timestamp, load: $crate::Load) (now, load)
@@ -142,6 +169,12 @@ macro_rules! delegate {
     };
     (@name poll_query $to:tt) => {
         $crate::delegate! { @write $to mut poll_query() () -> Option<$crate::Query> }
+    };
+    (@name poll_connect $to:tt) => {
+        $crate::delegate! { @write $to mut poll_connect() () -> Option<$crate::Connect> }
+    };
+    (@name poll_close $to:tt) => {
+        $crate::delegate! { @write $to mut poll_close() () -> Option<$crate::ConnectionId> }
     };
     (@name poll_shedding $to:tt) => {
         $crate::delegate! { @write $to poll_shedding() () -> &$crate::Shedding }

@@ -2,8 +2,9 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::{
-    Buffer, Cause, Core, Crossing, Failure, Flow, Load, Pool, Query, QueryAnswer, QueryId,
-    Question, Received, RecordType, Shedding, Timestamp, Transmit, Work,
+    Buffer, Cause, CloseCause, Connect, ConnectionId, Core, Crossing, Failure, Flow, Load, Pool,
+    Query, QueryAnswer, QueryId, Question, Received, RecordType, Shedding, Timestamp, Transmit,
+    Transport, Work,
 };
 
 /// Notes which of its functions was called, and answers none of them by default.
@@ -42,6 +43,18 @@ impl Core for Noting {
     fn on_failed(&mut self, _: Timestamp, _: Failure) {
         self.note("on_failed");
     }
+    fn on_connected(&mut self, _: Timestamp, given: Flow) {
+        assert_eq!(given, flow());
+        self.note("on_connected");
+    }
+    fn on_closed(&mut self, _: Timestamp, id: ConnectionId, cause: CloseCause) {
+        assert_eq!((id, cause), (ConnectionId::FIRST_OPENED, CloseCause::Reset));
+        self.note("on_closed");
+    }
+    fn on_writable(&mut self, _: Timestamp, id: ConnectionId) {
+        assert_eq!(id, ConnectionId::FIRST_ACCEPTED);
+        self.note("on_writable");
+    }
     fn on_load(&mut self, _: Timestamp, _: Load) {
         self.note("on_load");
     }
@@ -72,6 +85,16 @@ impl Core for Noting {
             question: Question::Resolve { name: "a".into(), record: RecordType::A },
         })
     }
+    fn poll_connect(&mut self) -> Option<Connect> {
+        self.note("poll_connect");
+        let Flow { local, remote, .. } = flow();
+        let id = ConnectionId::FIRST_OPENED;
+        Some(Connect { id, transport: Transport::Tcp, local, remote })
+    }
+    fn poll_close(&mut self) -> Option<ConnectionId> {
+        self.note("poll_close");
+        Some(ConnectionId::FIRST_OPENED)
+    }
     fn poll_shedding(&self) -> &Shedding {
         self.note("poll_shedding");
         &self.shedding
@@ -97,22 +120,29 @@ fn call_all(core: &mut impl Core) {
     assert!(core.serve(now));
     core.handle_timeout(now);
     core.on_failed(now, Failure::new(flow(), Cause::Other, b"quote"));
+    core.on_connected(now, flow());
+    core.on_closed(now, ConnectionId::FIRST_OPENED, CloseCause::Reset);
+    core.on_writable(now, ConnectionId::FIRST_ACCEPTED);
     core.on_load(now, Load::default());
     core.on_order(now, b"faster");
     core.on_answer(now, QueryId(7), QueryAnswer::NotFound(None));
     core.on_drain(now);
     assert!(core.poll_transmit().is_some() && core.poll_crossing().is_some());
-    assert!(core.poll_query().is_some());
+    assert!(core.poll_query().is_some() && core.poll_connect().is_some());
+    assert!(core.poll_close().is_some());
     assert_eq!(core.poll_shedding(), &Shedding::default());
     assert_eq!(core.last_work().offered, Some(3));
     assert!(core.poll_timeout().is_some() && core.is_drained());
 }
 
-const ALL: [&str; 15] = [
+const ALL: [&str; 20] = [
     "offer",
     "serve",
     "handle_timeout",
     "on_failed",
+    "on_connected",
+    "on_closed",
+    "on_writable",
     "on_load",
     "on_order",
     "on_answer",
@@ -120,6 +150,8 @@ const ALL: [&str; 15] = [
     "poll_transmit",
     "poll_crossing",
     "poll_query",
+    "poll_connect",
+    "poll_close",
     "poll_shedding",
     "last_work",
     "poll_timeout",

@@ -10,6 +10,7 @@ mod buffer;
 mod core;
 mod counter;
 mod delegate;
+mod flow;
 mod histogram;
 mod load;
 mod packet;
@@ -22,11 +23,12 @@ mod time;
 mod timers;
 
 pub use buffer::{Buffer, LARGE, Pool, PoolUse, SMALL};
-pub use core::{Core, Crossing, ORDER_MAX};
+pub use core::{Core, Crossing, ORDER_MAX, STREAM_WINDOW};
 pub use counter::Counter;
+pub use flow::{CloseCause, Connect, ConnectionId, Flow, Transport};
 pub use histogram::Histogram;
 pub use load::{Load, Work};
-pub use packet::{Cause, Failure, Flow, QUOTE_MAX, Received, Transmit, Transport};
+pub use packet::{Cause, Failure, QUOTE_MAX, Received, Transmit};
 pub use param::{PARAMS_MAX, Param, Tunable, Values, Wrong};
 pub use query::{
     KEY_MAX, LookupKind, NAME_MAX, NaptrRecord, Query, QueryAnswer, QueryId, Question, RECORDS_MAX,

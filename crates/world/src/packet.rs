@@ -1,34 +1,6 @@
 //! Packets as they enter and leave a core.
 
-use std::net::SocketAddr;
-
-use crate::{Buffer, Timestamp};
-
-/// How a packet travels. Names are those of a Via's sent-protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transport {
-    /// Datagrams, RFC 3261 §18.
-    Udp,
-}
-
-/// Where a packet came from or goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Flow {
-    /// Transport of both ends.
-    pub transport: Transport,
-    /// Our end: of a packet received the address it came to; of one to be sent the
-    /// address it leaves from, or a listener's wildcard where the system may choose.
-    pub local: SocketAddr,
-    /// The peer's end.
-    pub remote: SocketAddr,
-}
-
-impl Flow {
-    /// A flow over UDP.
-    pub const fn udp(local: SocketAddr, remote: SocketAddr) -> Self {
-        Self { transport: Transport::Udp, local, remote }
-    }
-}
+use crate::{Buffer, Flow, Timestamp};
 
 /// A packet that has arrived, with the buffer the driver filled.
 #[derive(Debug)]
@@ -51,7 +23,7 @@ impl Received {
     }
 }
 
-/// A packet to be sent.
+/// A packet to be sent: over a stream, one whole message.
 #[derive(Debug)]
 pub struct Transmit {
     /// Where from and where to.

@@ -1,10 +1,11 @@
 //! Recording what enters a core, and playing it back.
 //!
-//! All that a core can know enters by the eight inputs of [`Core`]; a log of them
+//! All that a core can know enters by the inputs of [`Core`]; a log of them
 //! with their times, fed to a core built alike, brings out the same bytes.
 
 use crate::{
-    Core, Failure, Flow, Load, Pool, QueryAnswer, QueryId, Received, Timestamp, Transmit, delegate,
+    CloseCause, ConnectionId, Core, Failure, Flow, Load, Pool, QueryAnswer, QueryId, Received,
+    Timestamp, Transmit, delegate,
 };
 
 /// One input of a core. `B` holds the bytes of a packet.
@@ -18,6 +19,12 @@ pub enum Input<B = Vec<u8>> {
     Timeout,
     /// [`Core::on_failed`].
     Failed(Failure),
+    /// [`Core::on_connected`].
+    Connected(Flow),
+    /// [`Core::on_closed`].
+    Closed(ConnectionId, CloseCause),
+    /// [`Core::on_writable`].
+    Writable(ConnectionId),
     /// [`Core::on_load`].
     Load(Load),
     /// [`Core::on_order`]: the text.
@@ -56,6 +63,9 @@ impl<B: AsRef<[u8]>> Entry<B> {
             }
             Input::Timeout => core.handle_timeout(now),
             Input::Failed(failure) => core.on_failed(now, failure.clone()),
+            Input::Connected(flow) => core.on_connected(now, *flow),
+            Input::Closed(id, cause) => core.on_closed(now, *id, *cause),
+            Input::Writable(id) => core.on_writable(now, *id),
             Input::Load(load) => core.on_load(now, *load),
             Input::Order(order) => core.on_order(now, order.as_ref()),
             Input::Answer(id, answer) => core.on_answer(now, *id, answer.clone()),
@@ -106,6 +116,9 @@ impl Log for Memory {
             Input::Serve => Input::Serve,
             Input::Timeout => Input::Timeout,
             Input::Failed(failure) => Input::Failed(failure),
+            Input::Connected(flow) => Input::Connected(flow),
+            Input::Closed(id, cause) => Input::Closed(id, cause),
+            Input::Writable(id) => Input::Writable(id),
             Input::Load(load) => Input::Load(load),
             Input::Order(order) => Input::Order(order.to_vec()),
             Input::Answer(id, answer) => Input::Answer(id, answer),
@@ -179,6 +192,21 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         self.core.on_failed(now, failure);
     }
 
+    fn on_connected(&mut self, now: Timestamp, flow: Flow) {
+        self.note(now, Input::Connected(flow));
+        self.core.on_connected(now, flow);
+    }
+
+    fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
+        self.note(now, Input::Closed(id, cause));
+        self.core.on_closed(now, id, cause);
+    }
+
+    fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
+        self.note(now, Input::Writable(id));
+        self.core.on_writable(now, id);
+    }
+
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.note(now, Input::Load(load));
         self.core.on_load(now, load);
@@ -205,8 +233,8 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         Some(transmit)
     }
 
-    delegate!(self.core, only poll_crossing, poll_query, poll_shedding, last_work,
-        poll_timeout, is_drained);
+    delegate!(self.core, only poll_crossing, poll_query, poll_connect, poll_close, poll_shedding,
+        last_work, poll_timeout, is_drained);
 }
 
 /// Feeds a log to a core, giving every transmit to `sent` in order.
@@ -222,8 +250,10 @@ pub fn replay<B: AsRef<[u8]>>(
             sent(entry.now, transmit);
         }
         while core.poll_crossing().is_some() {}
-        // What was answered follows in the log.
+        // What was answered, opened and closed follows in the log.
         while core.poll_query().is_some() {}
+        while core.poll_connect().is_some() {}
+        while core.poll_close().is_some() {}
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use tidegate_world::{
-    Core, Failure, Load, QueryAnswer, QueryId, Received, Timestamp, Transmit, Work, delegate,
+    CloseCause, ConnectionId, Core, Failure, Flow, Load, QueryAnswer, QueryId, Received, Timestamp,
+    Transmit, Work, delegate,
 };
 
 use super::slices::Slices;
@@ -195,6 +196,18 @@ impl<C: Core> Core for Metered<C> {
         self.rest(|core| core.on_failed(now, failure));
     }
 
+    fn on_connected(&mut self, now: Timestamp, flow: Flow) {
+        self.rest(|core| core.on_connected(now, flow));
+    }
+
+    fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
+        self.rest(|core| core.on_closed(now, id, cause));
+    }
+
+    fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
+        self.rest(|core| core.on_writable(now, id));
+    }
+
     fn on_load(&mut self, now: Timestamp, load: Load) {
         self.rest(|core| core.on_load(now, load));
     }
@@ -218,7 +231,8 @@ impl<C: Core> Core for Metered<C> {
         }
     }
 
-    delegate!(self.core, only poll_crossing, poll_query, poll_shedding, last_work, poll_timeout, is_drained);
+    delegate!(self.core, only poll_crossing, poll_query, poll_connect, poll_close, poll_shedding,
+        last_work, poll_timeout, is_drained);
 }
 
 /// What reading the clock twice takes, and what a metered nothing seems to take: the median of

@@ -11,8 +11,8 @@ use tidegate_proxy::{Disposal, Mode, Secret};
 use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::Config;
 use tidegate_world::{
-    Core, Failure, Flow as Way, Load, Pool, QueryAnswer, QueryId, Received, Seed, Timestamp,
-    Transmit, Work, delegate,
+    CloseCause, ConnectionId, Core, Failure, Flow as Way, Load, Pool, QueryAnswer, QueryId,
+    Received, Seed, Timestamp, Transmit, Work, delegate,
 };
 
 use super::messages::Parties;
@@ -206,6 +206,21 @@ impl Core for Subject {
         self.core.on_failed(now, failure);
     }
 
+    fn on_connected(&mut self, now: Timestamp, flow: Way) {
+        let now = self.at(now);
+        self.core.on_connected(now, flow);
+    }
+
+    fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
+        let now = self.at(now);
+        self.core.on_closed(now, id, cause);
+    }
+
+    fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
+        let now = self.at(now);
+        self.core.on_writable(now, id);
+    }
+
     fn on_load(&mut self, now: Timestamp, _load: Load) {
         let now = self.at(now);
         self.tell(now);
@@ -238,5 +253,6 @@ impl Core for Subject {
         self.core.last_work()
     }
 
-    delegate!(self.core, only poll_crossing, poll_query, poll_shedding, is_drained);
+    delegate!(self.core, only poll_crossing, poll_query, poll_connect, poll_close, poll_shedding,
+        is_drained);
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_world::{
-    Cause, Entry, Failure, Flow, Input, LARGE, Load, NAME_MAX, NaptrRecord, ORDER_MAX, QUOTE_MAX,
-    QueryAnswer, QueryId, RECORDS_MAX, SrvRecord, Timestamp, Transmit, Transport, VALUE_MAX,
+    Cause, CloseCause, ConnectionId, Entry, Failure, Flow, Input, LARGE, Load, NAME_MAX,
+    NaptrRecord, ORDER_MAX, QUOTE_MAX, QueryAnswer, QueryId, RECORDS_MAX, SrvRecord, Timestamp,
+    Transmit, Transport, VALUE_MAX,
 };
 
 const OFFER: u8 = 0;
@@ -17,6 +18,9 @@ const LOAD: u8 = 4;
 const DRAIN: u8 = 5;
 const ORDER: u8 = 6;
 const ANSWER: u8 = 7;
+const CONNECTED: u8 = 8;
+const CLOSED: u8 = 9;
+const WRITABLE: u8 = 10;
 
 /// Appends an input: its kind, its time, and what belongs to its kind.
 pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
@@ -64,6 +68,19 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
             begin(ANSWER);
             out.extend(id.to_le_bytes());
             put_answer(out, answer);
+        }
+        Input::Connected(flow) => {
+            begin(CONNECTED);
+            put_flow(out, *flow);
+        }
+        Input::Closed(id, cause) => {
+            begin(CLOSED);
+            out.extend(id.get().to_le_bytes());
+            out.push(close_cause(*cause));
+        }
+        Input::Writable(id) => {
+            begin(WRITABLE);
+            out.extend(id.get().to_le_bytes());
         }
     }
 }
@@ -113,6 +130,14 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
             let id = take_array(rest).map(u64::from_le_bytes)?;
             Input::Answer(QueryId(id), take_answer(rest)?)
         }
+        CONNECTED => Input::Connected(take_flow(rest)?),
+        CLOSED => {
+            let id = ConnectionId::new(take_u32(rest)?)?;
+            let cause = take_u8(rest)?;
+            let cause = CloseCause::ALL.into_iter().find(|known| close_cause(*known) == cause)?;
+            Input::Closed(id, cause)
+        }
+        WRITABLE => Input::Writable(ConnectionId::new(take_u32(rest)?)?),
         _ => return None,
     };
     Some(Entry { now, input })
@@ -122,10 +147,9 @@ fn put_time(out: &mut Vec<u8>, at: Timestamp) {
     out.extend(at.as_nanos().to_le_bytes());
 }
 
-fn put_flow(out: &mut Vec<u8>, Flow { transport, local, remote }: Flow) {
-    out.push(match transport {
-        Transport::Udp => 0,
-    });
+/// Appends a flow: the transport, both addresses, and of a stream the connection, 0 for none.
+fn put_flow(out: &mut Vec<u8>, Flow { transport, local, remote, connection }: Flow) {
+    out.push(transport_byte(transport));
     for address in [local, remote] {
         match address {
             SocketAddr::V4(address) => {
@@ -140,6 +164,33 @@ fn put_flow(out: &mut Vec<u8>, Flow { transport, local, remote }: Flow) {
             }
         }
         out.extend(address.port().to_le_bytes());
+    }
+    if transport != Transport::Udp {
+        out.extend(connection.map_or(0, ConnectionId::get).to_le_bytes());
+    }
+}
+
+fn transport_byte(transport: Transport) -> u8 {
+    match transport {
+        Transport::Udp => 0,
+        Transport::Tcp => 1,
+        Transport::Tls => 2,
+        Transport::Ws => 3,
+        Transport::Wss => 4,
+    }
+}
+
+fn close_cause(cause: CloseCause) -> u8 {
+    match cause {
+        CloseCause::Asked => 0,
+        CloseCause::Ended => 1,
+        CloseCause::CutOff => 2,
+        CloseCause::Reset => 3,
+        CloseCause::Refused => 4,
+        CloseCause::Unreachable => 5,
+        CloseCause::TimedOut => 6,
+        CloseCause::Garbled => 7,
+        CloseCause::Other => 8,
     }
 }
 
@@ -243,13 +294,23 @@ fn take_u8(rest: &mut &[u8]) -> Option<u8> {
     take_array::<1>(rest).map(|[byte]| byte)
 }
 
+fn take_u32(rest: &mut &[u8]) -> Option<u32> {
+    take_array(rest).map(u32::from_le_bytes)
+}
+
 fn take_time(rest: &mut &[u8]) -> Option<Timestamp> {
     take_array(rest).map(u64::from_le_bytes).map(Timestamp::from_nanos)
 }
 
 fn take_flow(rest: &mut &[u8]) -> Option<Flow> {
-    let 0 = take_u8(rest)? else { return None };
-    Some(Flow::udp(take_address(rest)?, take_address(rest)?))
+    let transport = take_u8(rest)?;
+    let transport = Transport::ALL.into_iter().find(|known| transport_byte(*known) == transport)?;
+    let (local, remote) = (take_address(rest)?, take_address(rest)?);
+    let connection = match transport {
+        Transport::Udp => None,
+        _ => ConnectionId::new(take_u32(rest)?),
+    };
+    Some(Flow { transport, local, remote, connection })
 }
 
 fn take_address(rest: &mut &[u8]) -> Option<SocketAddr> {
@@ -260,7 +321,7 @@ fn take_address(rest: &mut &[u8]) -> Option<SocketAddr> {
         }
         6 => {
             let ip = Ipv6Addr::from(take_array::<16>(rest)?);
-            let [flow, scope] = [take_array(rest)?, take_array(rest)?].map(u32::from_le_bytes);
+            let [flow, scope] = [take_u32(rest)?, take_u32(rest)?];
             let port = u16::from_le_bytes(take_array(rest)?);
             Some(SocketAddrV6::new(ip, port, flow, scope).into())
         }
@@ -353,7 +414,17 @@ mod tests {
     }
 
     fn flow() -> impl Strategy<Value = Flow> {
-        (address(), address()).prop_map(|(local, remote)| Flow::udp(local, remote))
+        let transport = prop::sample::select(&Transport::ALL[..]);
+        (transport, address(), address(), any::<u32>()).prop_map(
+            |(transport, local, remote, connection)| match transport {
+                Transport::Udp => Flow::udp(local, remote),
+                _ => Flow { transport, local, remote, connection: ConnectionId::new(connection) },
+            },
+        )
+    }
+
+    fn connection() -> impl Strategy<Value = ConnectionId> {
+        (1..=u32::MAX).prop_map(|number| ConnectionId::new(number).expect("not zero"))
     }
 
     fn cause() -> impl Strategy<Value = Cause> {
@@ -438,6 +509,10 @@ mod tests {
             any::<(u64, u64, u16, u64, u64)>().prop_map(load),
             prop::collection::vec(any::<u8>(), 0..300).prop_map(Input::Order),
             (any::<u64>(), answer()).prop_map(|(id, answer)| Input::Answer(QueryId(id), answer)),
+            flow().prop_map(Input::Connected),
+            (connection(), prop::sample::select(&CloseCause::ALL[..]))
+                .prop_map(|(id, cause)| Input::Closed(id, cause)),
+            connection().prop_map(Input::Writable),
             Just(Input::Drain),
         ]
     }
@@ -450,6 +525,9 @@ mod tests {
             Input::Serve => Input::Serve,
             Input::Timeout => Input::Timeout,
             Input::Failed(failure) => Input::Failed(failure.clone()),
+            Input::Connected(flow) => Input::Connected(*flow),
+            Input::Closed(id, cause) => Input::Closed(*id, *cause),
+            Input::Writable(id) => Input::Writable(*id),
             Input::Load(load) => Input::Load(*load),
             Input::Order(order) => Input::Order(&order[..]),
             Input::Answer(id, answer) => Input::Answer(*id, answer.clone()),
@@ -496,6 +574,25 @@ mod tests {
         put_answer(&mut bytes, &QueryAnswer::Found(vec![0; VALUE_MAX + 1].into()));
         let read = take_answer(&mut &bytes[..]);
         assert_eq!(read, Some(QueryAnswer::Found(vec![0; VALUE_MAX].into())));
+    }
+
+    /// Recordings of format 5, which knew UDP alone, are still read.
+    #[test]
+    fn a_datagram_stands_as_it_did_in_format_5() {
+        let bytes = [
+            &[OFFER, 7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 1][..],
+            &[0, 4, 192, 0, 2, 1, 0xc4, 0x13, 4, 192, 0, 2, 9, 0xc5, 0x13],
+            &[3, 0, 0, 0],
+            b"ACK",
+        ]
+        .concat();
+        let flow = Flow::udp("192.0.2.1:5060".parse().unwrap(), "192.0.2.9:5061".parse().unwrap());
+        let input = Input::Offer(Timestamp::from_nanos(5), flow, &b"ACK"[..], 1);
+        let entry = Entry { now: Timestamp::from_nanos(7), input };
+        assert_eq!(take(&mut &bytes[..]), Some(entry.clone()));
+        let mut written = Vec::new();
+        put(&mut written, &entry);
+        assert_eq!(written, bytes);
     }
 
     proptest! {

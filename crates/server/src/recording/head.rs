@@ -18,7 +18,11 @@ use crate::environment::Environment;
 use crate::key::{self, from_hex, to_hex};
 
 /// The version of the file's format.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
+
+/// The oldest version that is read. Since then there are more kinds of inputs and transports; what
+/// stood in a file before stands there as it did.
+pub const VERSION_MIN: u32 = 5;
 
 /// How every recording begins.
 const MAGIC: [u8; 16] = *b"Tidegate record\n";
@@ -93,7 +97,7 @@ impl Head {
         }
         let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().expect("four"));
         let version = word(16);
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(Unreadable::Version(version));
         }
         let corrupt = |what| Unreadable::Corrupt(FRAME as u64, what);

@@ -19,6 +19,8 @@ pub struct Inputs {
     pub timeouts: u64,
     /// Failed deliveries.
     pub failures: u64,
+    /// Connection events: opened, closed, writable again.
+    pub connections: u64,
     /// Readings of the load.
     pub loads: u64,
     /// Orders.
@@ -32,8 +34,9 @@ pub struct Inputs {
 impl Inputs {
     /// All of them.
     pub fn total(&self) -> u64 {
-        let Self { datagrams, serves, timeouts, failures, loads, orders, answers, drains } = *self;
-        datagrams + serves + timeouts + failures + loads + orders + answers + drains
+        let Self { datagrams, serves, timeouts, failures, connections, .. } = *self;
+        let Self { loads, orders, answers, drains, .. } = *self;
+        datagrams + serves + timeouts + failures + connections + loads + orders + answers + drains
     }
 
     fn count<B>(&mut self, input: &Input<B>) {
@@ -42,6 +45,7 @@ impl Inputs {
             Input::Serve => &mut self.serves,
             Input::Timeout => &mut self.timeouts,
             Input::Failed(_) => &mut self.failures,
+            Input::Connected(_) | Input::Closed(..) | Input::Writable(_) => &mut self.connections,
             Input::Load(_) => &mut self.loads,
             Input::Order(_) => &mut self.orders,
             Input::Answer(..) => &mut self.answers,
@@ -122,8 +126,10 @@ impl Recording {
                 }
                 // There are no other shards.
                 while core.poll_crossing().is_some() {}
-                // Answers are inputs, which follow.
+                // Answers and what becomes of connections are inputs, which follow.
                 while core.poll_query().is_some() {}
+                while core.poll_connect().is_some() {}
+                while core.poll_close().is_some() {}
                 let (begin, _) = verdict.span.unwrap_or((now, now));
                 verdict.span = Some((begin, now));
             })?;

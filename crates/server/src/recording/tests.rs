@@ -233,8 +233,9 @@ fn a_byte_that_was_changed_is_found_and_its_place_is_told() {
     }
     assert_eq!(corrupt(40), "corrupt at byte 32: the checksum of the head");
     assert!(corrupt(0).starts_with("not a recording"));
-    let (other, ours) = (VERSION + 256, VERSION);
-    let foreign = format!("a recording in format {other}, but this program reads format {ours}");
+    let other = VERSION + 256;
+    let foreign =
+        format!("a recording in format {other}, but this program reads formats 5 to {VERSION}");
     assert_eq!(corrupt(17), foreign);
     // Zeros are no end where something follows.
     let mut hole = bytes.clone();
@@ -242,6 +243,21 @@ fn a_byte_that_was_changed_is_found_and_its_place_is_told() {
     fs::write(&file, &hole).unwrap();
     let error = Recording::open(&file).unwrap_err().to_string();
     assert_eq!(error, format!("corrupt at byte {second}: the checksum of a block"));
+}
+
+#[test]
+fn a_recording_of_the_format_before_is_replayed() {
+    let (_dir, file) = record(2000, 300);
+    let mut bytes = fs::read(&file).unwrap();
+    for (version, is_read) in [(VERSION_MIN, true), (VERSION_MIN - 1, false), (VERSION + 1, false)]
+    {
+        bytes[16..20].copy_from_slice(&version.to_le_bytes());
+        fs::write(&file, &bytes).unwrap();
+        match Recording::open(&file) {
+            Ok(recording) => assert!(is_read && replay(&recording, 0).difference.is_none()),
+            Err(error) => assert!(!is_read && matches!(error, Unreadable::Version(_)), "{error}"),
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub(super) struct Held<T> {
     outputs: Calendar<T>,
     /// Whether they leave in the order in which they came.
     in_order: bool,
+    /// The latest release so far.
     last: Timestamp,
 }
 
@@ -23,7 +24,7 @@ impl<T> Held<T> {
     /// Holds `output` until `release`.
     pub(super) fn push(&mut self, release: Timestamp, output: T) {
         let release = if self.in_order { release.max(self.last) } else { release };
-        self.last = release;
+        self.last = self.last.max(release);
         self.outputs.push(release, output);
     }
 
@@ -35,6 +36,11 @@ impl<T> Held<T> {
     /// When the next output may leave.
     pub(super) fn next(&self) -> Option<Timestamp> {
         self.outputs.next()
+    }
+
+    /// When the output may leave that leaves last of all that were ever held.
+    pub(super) fn latest(&self) -> Timestamp {
+        self.last
     }
 
     pub(super) fn is_empty(&self) -> bool {

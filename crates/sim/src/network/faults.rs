@@ -14,6 +14,8 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// # Panics
     /// If it has crashed already.
     pub fn crash(&mut self, node: NodeId, silence: Silence) -> N {
+        // In this life, so that a new core hears of none of them.
+        self.break_all(node, silence);
         let node = &mut self.nodes[node.index()];
         node.forget();
         std::mem::replace(&mut node.core, Err(silence)).expect("a node that is up")
@@ -88,6 +90,27 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.ways.channel(from, to).impaired = None;
     }
 
+    /// Resets the connections between two nodes, whatever is under way on them.
+    pub fn reset(&mut self, a: NodeId, b: NodeId) {
+        self.reset_between(a, b);
+    }
+
+    /// Breaks the connection on which `from` next sends a message to `to`: the first half of it
+    /// arrives.
+    pub fn sever_next(&mut self, from: NodeId, to: NodeId) {
+        self.streams.severed.insert((from, to));
+    }
+
+    /// Has the driver of a node read so many bytes a second from each stream; `None`: whatever
+    /// comes, at once.
+    pub fn read_slowly(&mut self, node: NodeId, bytes_per_s: Option<u64>) {
+        match bytes_per_s {
+            Some(rate) => self.streams.slow_readers.insert(node, rate),
+            None => self.streams.slow_readers.remove(&node),
+        };
+        self.read_all(node);
+    }
+
     /// Runs until `at` and does then what a fault says. The core for a node that restarts
     /// comes from `core`. Returns the core of one that crashed.
     ///
@@ -114,6 +137,10 @@ impl<N: Core, T: Tap> Network<N, T> {
             Fault::Heal { a, b } => self.heal(a, b),
             Fault::Impair { from, to, link } => self.impair(from, to, link),
             Fault::Restore { from, to } => self.restore(from, to),
+            Fault::Reset { a, b } => self.reset(a, b),
+            Fault::Sever { from, to } => self.sever_next(from, to),
+            Fault::ReadSlowly { node, bytes_per_s } => self.read_slowly(node, Some(bytes_per_s)),
+            Fault::ReadAtOnce { node } => self.read_slowly(node, None),
             Fault::Resolver { resolution } => self.zone.resolve_instead_by(Some(resolution)),
             Fault::Resolves => self.zone.resolve_instead_by(None),
         }
@@ -127,6 +154,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         for input in std::mem::take(&mut node.waiting) {
             self.give(id, input);
         }
+        self.read_all(id);
         self.settle(id);
     }
 

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_world::{Failure, QueryAnswer, QueryId, Received, Timestamp};
+use tidegate_world::{
+    CloseCause, ConnectionId, Failure, Flow, QueryAnswer, QueryId, Received, Timestamp,
+};
 
 /// A node of a network: the number of its [`add`](super::Network::add), from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,6 +69,9 @@ pub(super) enum Input {
     Failure(Failure),
     Order(Box<[u8]>),
     Answer(QueryId, QueryAnswer),
+    Connected(Flow),
+    Closed(ConnectionId, CloseCause),
+    Writable(ConnectionId),
     Drain,
 }
 

@@ -28,6 +28,10 @@ pub struct Summary {
     pub filtered: u64,
     /// Packets and copies to an address where nobody is.
     pub undeliverable: u64,
+    /// Messages whose connection ended before they were read.
+    pub closed: u64,
+    /// Messages on streams that named no connection that is open.
+    pub unconnected: u64,
     /// Packets and copies that are yet to arrive.
     pub under_way: u64,
     /// Messages for other shards. There are none, so they are dropped.
@@ -38,7 +42,9 @@ impl Summary {
     /// Packets and copies that will never arrive, whatever the cause.
     pub fn missing(&self) -> u64 {
         let Self { lost, overflowed, partitioned, down, stalled, filtered, .. } = self;
-        lost + overflowed + partitioned + down + stalled + filtered + self.undeliverable
+        let Self { undeliverable, closed, unconnected, .. } = self;
+        let on_streams = closed + unconnected;
+        lost + overflowed + partitioned + down + stalled + filtered + undeliverable + on_streams
     }
 
     pub(super) fn count(&mut self, why: Loss) {
@@ -50,6 +56,8 @@ impl Summary {
             Loss::Stalled => &mut self.stalled,
             Loss::Filtered => &mut self.filtered,
             Loss::Nobody => &mut self.undeliverable,
+            Loss::Closed => &mut self.closed,
+            Loss::Unconnected => &mut self.unconnected,
         };
         *counter += 1;
     }

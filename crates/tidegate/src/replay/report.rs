@@ -44,8 +44,8 @@ impl<'r> Report<'r> {
     pub fn to_json(&self) -> Value {
         let Verdict { inputs, packets, blocks, differing, difference, span } =
             self.replayed.verdict;
-        let Inputs { datagrams, serves, timeouts, failures, loads, orders, answers, drains } =
-            inputs;
+        let Inputs { datagrams, serves, timeouts, failures, connections, .. } = inputs;
+        let Inputs { loads, orders, answers, drains, .. } = inputs;
         let recording = self.recording;
         json!({
             "recorded_by": recording.head().program,
@@ -57,6 +57,7 @@ impl<'r> Report<'r> {
                 "serves": serves,
                 "timeouts": timeouts,
                 "failures": failures,
+                "connections": connections,
                 "loads": loads,
                 "orders": orders,
                 "answers": answers,
@@ -142,7 +143,7 @@ impl fmt::Display for Report<'_> {
         writeln!(
             f,
             "{:<12}{}: {} datagrams, {} serves, {} timers, {} loads, {} failures, {} orders, \
-             {} answers, {} drains",
+             {} answers, {} connection events, {} drains",
             "inputs",
             inputs.total(),
             inputs.datagrams,
@@ -152,6 +153,7 @@ impl fmt::Display for Report<'_> {
             inputs.failures,
             inputs.orders,
             inputs.answers,
+            inputs.connections,
             inputs.drains
         )?;
         if let Some((first, last)) = span {

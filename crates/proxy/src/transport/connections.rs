@@ -1,0 +1,390 @@
+//! The connections of a shard: which of them a message travels on, and what waits for it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use tidegate_world::{
+    Buffer, CloseCause, Connect, ConnectionId, Flow, Timers, Timestamp, Transmit, Transport,
+};
+
+use super::connection::{Connection, ConnectionState, Target};
+use super::limits::{ConnectionCounters, ConnectionLimits};
+use super::remotes::Remotes;
+use super::unsent::{Unsent, WhyUnsent};
+
+/// A table of connections, found by name and by where they lead.
+///
+/// What is sent on a flow that names a connection goes there or nowhere. What names none goes on
+/// the connection that leads to its remote end, which is opened if there is none; while it opens
+/// or the peer does not read, messages wait, in their order and within limits.
+///
+/// The owner gives it what the driver says of connections, then drains
+/// [`poll_transmit`](Self::poll_transmit), [`poll_connect`](Self::poll_connect) and
+/// [`poll_close`](Self::poll_close) for the driver, and [`poll_unsent`](Self::poll_unsent) for
+/// itself.
+pub(crate) struct ConnectionTable {
+    limits: ConnectionLimits,
+    counters: ConnectionCounters,
+    connections: BTreeMap<ConnectionId, Connection>,
+    /// The connections that have a target, by it.
+    by_target: BTreeMap<Target, ConnectionId>,
+    remotes: Remotes,
+    opened: usize,
+    total_bytes: usize,
+    next_id: ConnectionId,
+    timers: Timers<ConnectionId>,
+    transmits: VecDeque<Transmit>,
+    connects: VecDeque<Connect>,
+    closes: VecDeque<ConnectionId>,
+    unsent: VecDeque<Unsent>,
+}
+
+impl ConnectionTable {
+    /// Creates an empty table.
+    pub(crate) fn new(limits: ConnectionLimits) -> Self {
+        Self {
+            limits,
+            counters: ConnectionCounters::default(),
+            connections: BTreeMap::new(),
+            by_target: BTreeMap::new(),
+            remotes: Remotes::new(limits.per_remote_max),
+            opened: 0,
+            total_bytes: 0,
+            next_id: ConnectionId::FIRST_OPENED,
+            timers: Timers::new(),
+            transmits: VecDeque::new(),
+            connects: VecDeque::new(),
+            closes: VecDeque::new(),
+            unsent: VecDeque::new(),
+        }
+    }
+
+    /// Sends a message on a stream: now, or when its connection takes it.
+    ///
+    /// RFC 3261 §18.1.1: "If a request is destined to an IP address, port, and transport to which
+    /// an existing connection is open, it is RECOMMENDED that this connection be used".
+    ///
+    /// # Errors
+    /// The message, if it is known at once that it cannot be sent. What becomes of one that waits
+    /// in vain says [`poll_unsent`](Self::poll_unsent).
+    pub(crate) fn send(&mut self, now: Timestamp, transmit: Transmit) -> Result<(), Unsent> {
+        debug_assert!(transmit.flow.transport.is_reliable(), "a datagram needs no connection");
+        let found = match transmit.flow.connection {
+            Some(id) => {
+                let leads = |c: &&mut Connection| c.state != ConnectionState::Closing;
+                self.connections.get_mut(&id).filter(leads).map(|_| id).ok_or(WhyUnsent::Gone)
+            }
+            None => self.find_or_open(now, transmit.flow),
+        };
+        let id = match found {
+            Ok(id) => id,
+            Err(why) => return Err(Unsent { transmit, why }),
+        };
+        let connection = self.connections.get_mut(&id).expect("it was found");
+        let bytes = transmit.bytes.len();
+        let goes_at_once = connection.state == ConnectionState::Open && !connection.is_waited_for();
+        let fits = self.total_bytes + bytes <= self.limits.total_bytes_max
+            && connection.has_room(bytes, &self.limits);
+        if !(goes_at_once || fits) {
+            self.counters.overflow.add(1);
+            return Err(Unsent { transmit, why: WhyUnsent::NoRoom });
+        }
+        connection.push(transmit);
+        self.total_bytes += bytes;
+        self.hand_out(now, id);
+        Ok(())
+    }
+
+    /// A connection is open ([`Core::on_connected`](tidegate_world::Core::on_connected)).
+    pub(crate) fn on_connected(&mut self, now: Timestamp, flow: Flow) {
+        let Some(id) = flow.connection else { return };
+        match self.connections.get_mut(&id) {
+            // It was opened in vain: it is being closed.
+            Some(connection) if connection.state != ConnectionState::Connecting => {}
+            Some(connection) => {
+                connection.flow = flow;
+                (connection.state, connection.since) = (ConnectionState::Open, now);
+                self.counters.opened.add(1);
+                self.hand_out(now, id);
+            }
+            None if id.is_opened() => {}
+            None => self.accept(now, id, flow),
+        }
+    }
+
+    /// A connection is no more ([`Core::on_closed`](tidegate_world::Core::on_closed)). Returns its
+    /// flow, so that what was sent on it, and cannot be answered any more, can be failed; `None`
+    /// if it was not in use.
+    pub(crate) fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<Flow> {
+        let state = self.connections.get(&id)?.state;
+        if state == ConnectionState::Connecting {
+            self.counters.failed.add(1);
+        }
+        if state == ConnectionState::Closing {
+            // Its name may be given again before the driver takes the wish to close it.
+            self.closes.retain(|closing| *closing != id);
+        }
+        self.give_up(id, cause);
+        let connection = self.connections.remove(&id)?;
+        self.opened -= usize::from(id.is_opened());
+        self.remotes.forget(connection.flow.remote);
+        let was_in_use = matches!(state, ConnectionState::Open | ConnectionState::BackedUp);
+        was_in_use.then_some(connection.flow)
+    }
+
+    /// A connection takes more ([`Core::on_writable`](tidegate_world::Core::on_writable)).
+    pub(crate) fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id)
+            && connection.reopen(now)
+        {
+            self.hand_out(now, id);
+        }
+    }
+
+    /// Something has arrived on a connection. Returns whether that is in use: what arrives on one
+    /// that is being closed is dropped.
+    pub(crate) fn on_received(&mut self, now: Timestamp, id: ConnectionId) -> bool {
+        let Some(connection) = self.connections.get_mut(&id) else { return false };
+        connection.has_spoken = true;
+        match connection.state {
+            ConnectionState::Open => {
+                connection.since = now;
+                true
+            }
+            // Speaking is not reading: a stalled peer is closed all the same.
+            ConnectionState::BackedUp => true,
+            ConnectionState::Connecting | ConnectionState::Closing => false,
+        }
+    }
+
+    /// Answers a ping (RFC 5626 §4.4.1), unless more waits for the connection already: whatever
+    /// the peer reads next tells it that the flow works.
+    pub(crate) fn on_ping(&mut self, now: Timestamp, id: ConnectionId, pong: Buffer) {
+        if !self.on_received(now, id) {
+            return;
+        }
+        let Some(connection) = self.connections.get(&id) else { return };
+        if connection.state == ConnectionState::BackedUp {
+            self.counters.pongs_saved.add(1);
+            return;
+        }
+        let sent = self.send(now, Transmit { flow: connection.flow, bytes: pong });
+        debug_assert!(sent.is_ok(), "an open connection takes it");
+    }
+
+    /// Lets requests to `port` at the peer's address travel on a connection that it opened
+    /// (RFC 5923). Returns whether they do from now on.
+    ///
+    /// The caller has seen the peer ask for it (`alias` in its Via, whose sent-by names the port)
+    /// and has verified that it may (§9.2). RFC 5923 §8.2: the address is that of "the ";received"
+    /// parameter", so that no peer takes what is another address's. If several connections are
+    /// aliases of one target, the last one counts.
+    pub(crate) fn alias(&mut self, id: ConnectionId, listener: SocketAddr, port: u16) -> bool {
+        let Some(connection) = self.connections.get_mut(&id) else { return false };
+        let is_open = matches!(connection.state, ConnectionState::Open | ConnectionState::BackedUp);
+        if id.is_opened() || !is_open {
+            return false;
+        }
+        let Flow { transport, remote, .. } = connection.flow;
+        let remote = SocketAddr::new(remote.ip(), port);
+        let target = Target { transport, local: listener, remote };
+        if let Some(before) = connection.target.replace(target) {
+            self.by_target.remove(&before);
+        }
+        if let Some(other) = self.by_target.insert(target, id)
+            && let Some(connection) = self.connections.get_mut(&other)
+        {
+            connection.target = None;
+        }
+        true
+    }
+
+    /// Closes a connection once what was handed out on it is sent. What waits for it is returned.
+    pub(crate) fn close(&mut self, id: ConnectionId) {
+        self.close_because(id, CloseCause::Asked);
+    }
+
+    /// Closes connections that have been in their state for too long.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        while let Some((at, id)) = self.timers.pop(now) {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            if connection.armed != at {
+                continue;
+            }
+            connection.armed = Timestamp::NEVER;
+            if connection.deadline(&self.limits) > now {
+                self.arm(id);
+                continue;
+            }
+            let (counter, cause) = match connection.state {
+                ConnectionState::Connecting => (&self.counters.failed, CloseCause::TimedOut),
+                ConnectionState::BackedUp => (&self.counters.stalled, CloseCause::TimedOut),
+                ConnectionState::Open => (&self.counters.idle, CloseCause::Asked),
+                ConnectionState::Closing => continue,
+            };
+            counter.add(1);
+            self.close_because(id, cause);
+        }
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.timers.next()
+    }
+
+    /// Returns the next message for the driver.
+    pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// Returns the next connection that the driver is to open.
+    pub(crate) fn poll_connect(&mut self) -> Option<Connect> {
+        self.connects.pop_front()
+    }
+
+    /// Returns the next connection that the driver is to close.
+    pub(crate) fn poll_close(&mut self) -> Option<ConnectionId> {
+        self.closes.pop_front()
+    }
+
+    /// Returns the next message that has waited in vain.
+    pub(crate) fn poll_unsent(&mut self) -> Option<Unsent> {
+        self.unsent.pop_front()
+    }
+
+    /// Returns the state of a connection, if there is one of this name.
+    pub(crate) fn state(&self, id: ConnectionId) -> Option<ConnectionState> {
+        self.connections.get(&id).map(|connection| connection.state)
+    }
+
+    /// Returns the connection that leads to a remote end.
+    pub(crate) fn leading_to(
+        &self,
+        transport: Transport,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<ConnectionId> {
+        self.by_target.get(&Target { transport, local, remote }).copied()
+    }
+
+    /// Returns the number of connections, those that are being closed among them.
+    pub(crate) fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Returns the bytes that wait for connections.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.total_bytes
+    }
+
+    /// Returns what was counted.
+    pub(crate) fn counters(&self) -> &ConnectionCounters {
+        &self.counters
+    }
+
+    fn find_or_open(&mut self, now: Timestamp, flow: Flow) -> Result<ConnectionId, WhyUnsent> {
+        let target = Target::of(flow);
+        if let Some(&id) = self.by_target.get(&target) {
+            return Ok(id);
+        }
+        if self.opened >= self.limits.opened_max || !self.remotes.admit(flow.remote) {
+            self.counters.excess.add(1);
+            return Err(WhyUnsent::TooMany);
+        }
+        self.opened += 1;
+        let id = self.free_id();
+        let flow = Flow { connection: Some(id), ..flow };
+        let mut connection = Connection::new(now, flow, ConnectionState::Connecting);
+        connection.target = Some(target);
+        self.connections.insert(id, connection);
+        self.by_target.insert(target, id);
+        let Target { transport, local, remote } = target;
+        self.connects.push_back(Connect { id, transport, local, remote });
+        self.arm(id);
+        Ok(id)
+    }
+
+    fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
+        let accepted = self.connections.len() - self.opened;
+        if accepted >= self.limits.accepted_max || !self.remotes.admit(flow.remote) {
+            self.counters.excess.add(1);
+            // Nothing is kept of it.
+            self.closes.push_back(id);
+            return;
+        }
+        self.connections.insert(id, Connection::new(now, flow, ConnectionState::Open));
+        self.counters.accepted.add(1);
+        self.arm(id);
+    }
+
+    /// Returns a name that no connection has. There are 2^31 of them, and `opened_max` at the
+    /// most in use.
+    fn free_id(&mut self) -> ConnectionId {
+        while self.connections.contains_key(&self.next_id) {
+            self.next_id = self.next_id.next();
+        }
+        let id = self.next_id;
+        self.next_id = id.next();
+        id
+    }
+
+    /// Hands out what waits for a connection, as far as its window is open.
+    fn hand_out(&mut self, now: Timestamp, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        while let Some(transmit) = connection.hand_out(now) {
+            self.total_bytes -= transmit.bytes.len();
+            self.transmits.push_back(transmit);
+        }
+        self.arm(id);
+    }
+
+    fn close_because(&mut self, id: ConnectionId, cause: CloseCause) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.state != ConnectionState::Closing {
+            connection.state = ConnectionState::Closing;
+            self.closes.push_back(id);
+            self.give_up(id, cause);
+        }
+    }
+
+    /// Returns what waits for a connection to the owner, and lets nobody find it any more.
+    fn give_up(&mut self, id: ConnectionId, cause: CloseCause) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        self.total_bytes -= connection.waiting_bytes();
+        let why = WhyUnsent::Closed(cause);
+        for transmit in connection.give_up() {
+            self.counters.returned.add(1);
+            self.unsent.push_back(Unsent { transmit, why });
+        }
+        if let Some(target) = connection.target.take() {
+            self.by_target.remove(&target);
+        }
+    }
+
+    /// Sets the timer of a connection, if it is not set for an earlier time: one that is set for
+    /// too early is set anew when it fires.
+    fn arm(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let deadline = connection.deadline(&self.limits);
+        if deadline < connection.armed {
+            connection.armed = deadline;
+            self.timers.push(deadline, id);
+            self.forget_stale_timers();
+        }
+    }
+
+    /// Drops the timers that nobody waits for, once most of them are such.
+    fn forget_stale_timers(&mut self) {
+        let Self { timers, connections, .. } = self;
+        if timers.len() > 2 * connections.len() + 64 {
+            timers.retain(|at, id| connections.get(&id).is_some_and(|c| c.armed == at));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "connections_properties.rs"]
+mod properties;
+#[cfg(test)]
+#[path = "connections_tests.rs"]
+mod tests;

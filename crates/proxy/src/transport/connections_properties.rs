@@ -1,0 +1,279 @@
+//! Any sequence of what an owner and a driver do with a table.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use tidegate_world::{Pool, STREAM_WINDOW};
+
+use super::*;
+
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    opened_max: 4,
+    accepted_max: 5,
+    per_remote_max: 3,
+    waiting_max: 4,
+    waiting_bytes_max: 100_000,
+    total_bytes_max: 150_000,
+    connect: Duration::from_secs(4),
+    first: Duration::from_secs(10),
+    idle: Duration::from_secs(60),
+    stall: Duration::from_secs(20),
+};
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// To a peer, of so many bytes.
+    Send(u8, usize),
+    /// On a connection that the driver knows.
+    Answer(Index, usize),
+    Accept(u8),
+    Connected(Index),
+    Closed(Index, CloseCause),
+    Writable(Index),
+    Received(Index),
+    Alias(Index, u8),
+    Close(Index),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let bytes = || prop_oneof![8..200usize, 8..60_000usize];
+    let index = any::<Index>;
+    prop_oneof![
+        5 => (0..8u8, bytes()).prop_map(|(peer, bytes)| Step::Send(peer, bytes)),
+        3 => (index(), bytes()).prop_map(|(at, bytes)| Step::Answer(at, bytes)),
+        2 => (0..8u8).prop_map(Step::Accept),
+        3 => index().prop_map(Step::Connected),
+        2 => (index(), prop::sample::select(&CloseCause::ALL[..]))
+            .prop_map(|(at, cause)| Step::Closed(at, cause)),
+        3 => index().prop_map(Step::Writable),
+        2 => index().prop_map(Step::Received),
+        1 => (index(), 0..8u8).prop_map(|(at, peer)| Step::Alias(at, peer)),
+        1 => index().prop_map(Step::Close),
+        3 => (0..30u64).prop_map(Step::Pass),
+    ]
+}
+
+/// A connection as the driver knows it.
+#[derive(Debug)]
+struct Known {
+    flow: Flow,
+    connected: bool,
+    closing: bool,
+    /// Bytes handed out since it was writable, and the last message among them.
+    handed_out: usize,
+    last: usize,
+}
+
+/// What the driver and the owner know.
+struct World {
+    table: ConnectionTable,
+    pool: Pool,
+    now: Timestamp,
+    alive: BTreeMap<ConnectionId, Known>,
+    next_accepted: ConnectionId,
+    next_message: u64,
+    /// Messages that were taken and have not come out in any way.
+    held: BTreeSet<u64>,
+    /// The last message that came out of each connection, to see their order.
+    last_sent: BTreeMap<ConnectionId, u64>,
+}
+
+fn peer(number: u8) -> SocketAddr {
+    // Two ports each at four addresses.
+    SocketAddr::from(([198, 51, 100, number / 2], 5060 + u16::from(number % 2)))
+}
+
+fn listener() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], 5060))
+}
+
+impl World {
+    fn pick(&self, at: Index) -> Option<ConnectionId> {
+        let ids: Vec<_> = self.alive.keys().copied().collect();
+        (!ids.is_empty()).then(|| ids[at.index(ids.len())])
+    }
+
+    fn send(&mut self, flow: Flow, bytes: usize) {
+        let number = self.next_message;
+        self.next_message += 1;
+        let mut text = vec![0; bytes];
+        text[..8].copy_from_slice(&number.to_le_bytes());
+        let transmit = Transmit { flow, bytes: self.pool.copy(&text) };
+        match self.table.send(self.now, transmit) {
+            Ok(()) => assert!(self.held.insert(number)),
+            Err(unsent) => assert_eq!(unsent.transmit.flow, flow),
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Send(number, bytes) => {
+                let remote = peer(number);
+                let flow =
+                    Flow { transport: Transport::Tcp, local: listener(), remote, connection: None };
+                self.send(flow, bytes);
+            }
+            Step::Answer(at, bytes) => {
+                if let Some(id) = self.pick(at) {
+                    self.send(self.alive[&id].flow, bytes);
+                }
+            }
+            Step::Accept(number) => {
+                let (id, remote) = (self.next_accepted, peer(number));
+                self.next_accepted = id.next();
+                let flow = Flow::connected(Transport::Tcp, listener(), remote, id);
+                let known = Known { flow, connected: true, closing: false, handed_out: 0, last: 0 };
+                self.alive.insert(id, known);
+                self.table.on_connected(self.now, flow);
+            }
+            Step::Connected(at) => {
+                if let Some(id) = self.pick(at)
+                    && let Some(known) = self.alive.get_mut(&id)
+                    && !known.connected
+                    && !known.closing
+                {
+                    known.connected = true;
+                    self.table.on_connected(self.now, known.flow);
+                }
+            }
+            Step::Closed(at, cause) => {
+                if let Some(id) = self.pick(at) {
+                    self.closed(id, cause);
+                }
+            }
+            Step::Writable(at) => {
+                if let Some(id) = self.pick(at)
+                    && let Some(known) = self.alive.get_mut(&id)
+                    && known.handed_out >= STREAM_WINDOW / 2
+                {
+                    known.handed_out = 0;
+                    self.table.on_writable(self.now, id);
+                }
+            }
+            Step::Received(at) => {
+                if let Some(id) = self.pick(at)
+                    && self.alive[&id].connected
+                {
+                    self.table.on_received(self.now, id);
+                }
+            }
+            Step::Alias(at, number) => {
+                if let Some(id) = self.pick(at) {
+                    self.table.alias(id, listener(), peer(number).port());
+                }
+            }
+            Step::Close(at) => {
+                if let Some(id) = self.pick(at) {
+                    self.table.close(id);
+                }
+            }
+            Step::Pass(seconds) => {
+                self.now = self.now + Duration::from_secs(seconds);
+                self.table.handle_timeout(self.now);
+                assert!(self.table.poll_timeout().is_none_or(|due| due > self.now));
+            }
+        }
+        self.drain();
+    }
+
+    fn closed(&mut self, id: ConnectionId, cause: CloseCause) {
+        self.alive.remove(&id);
+        self.last_sent.remove(&id);
+        self.table.on_closed(id, cause);
+        assert_eq!(self.table.state(id), None);
+    }
+
+    /// What the driver and the owner do after each input.
+    fn drain(&mut self) {
+        while let Some(Transmit { flow, bytes }) = self.table.poll_transmit() {
+            let id = flow.connection.expect("a stream");
+            let known = self.alive.get_mut(&id).expect("a connection that is alive");
+            assert!(known.connected && !known.closing && known.flow == flow);
+            assert!(known.handed_out < STREAM_WINDOW, "the window was open");
+            (known.handed_out, known.last) = (known.handed_out + bytes.len(), bytes.len());
+            let number = number_of(&bytes);
+            assert!(self.held.remove(&number), "it comes out once");
+            let before = self.last_sent.insert(id, number);
+            assert!(before.is_none_or(|before| before < number), "in order");
+        }
+        while let Some(connect) = self.table.poll_connect() {
+            let flow =
+                Flow::connected(connect.transport, connect.local, connect.remote, connect.id);
+            let known = Known { flow, connected: false, closing: false, handed_out: 0, last: 0 };
+            assert!(self.alive.insert(connect.id, known).is_none(), "a name is given twice");
+        }
+        while let Some(id) = self.table.poll_close() {
+            let known = self.alive.get_mut(&id).expect("a connection that is alive");
+            assert!(!std::mem::replace(&mut known.closing, true), "it is closed once");
+        }
+        while let Some(unsent) = self.table.poll_unsent() {
+            assert!(self.held.remove(&number_of(&unsent.transmit.bytes)), "it comes out once");
+        }
+    }
+
+    fn check(&self) {
+        for (target, id) in &self.table.by_target {
+            assert_eq!(self.table.connections[id].target, Some(*target));
+        }
+        let found = self.table.connections.values().filter(|c| c.target.is_some()).count();
+        assert_eq!(found, self.table.by_target.len());
+        let opened = |id: &&ConnectionId| id.is_opened();
+        let kept: Vec<_> =
+            self.alive.iter().filter(|(id, _)| self.table.state(**id).is_some()).collect();
+        assert_eq!(kept.len(), self.table.len());
+        let count = kept.iter().map(|(id, _)| *id).filter(opened).count();
+        assert!(count <= LIMITS.opened_max && kept.len() - count <= LIMITS.accepted_max);
+        for address in 0..4 {
+            let ip = peer(2 * address).ip();
+            let of = kept.iter().filter(|(_, known)| known.flow.remote.ip() == ip).count();
+            assert!(of <= LIMITS.per_remote_max);
+        }
+        assert!(self.table.waiting_bytes() <= LIMITS.total_bytes_max);
+        assert!(self.held.len() <= kept.len() * LIMITS.waiting_max);
+        assert_eq!(self.held.is_empty(), self.table.waiting_bytes() == 0);
+        for (id, known) in kept {
+            let backed_up = self.table.state(*id) == Some(ConnectionState::BackedUp);
+            let is_full = known.connected && !known.closing && known.handed_out >= STREAM_WINDOW;
+            assert_eq!(backed_up, is_full, "{id:?} {known:?}");
+        }
+    }
+}
+
+fn number_of(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
+}
+
+proptest! {
+    #[test]
+    fn limits_hold_and_every_message_comes_out_once(
+        steps in prop::collection::vec(step(), 1..200),
+    ) {
+        let mut world = World {
+            table: ConnectionTable::new(LIMITS),
+            pool: Pool::new(),
+            now: Timestamp::ZERO,
+            alive: BTreeMap::new(),
+            next_accepted: ConnectionId::FIRST_ACCEPTED,
+            next_message: 0,
+            held: BTreeSet::new(),
+            last_sent: BTreeMap::new(),
+        };
+        for step in steps {
+            world.take(step);
+            world.check();
+        }
+        // When all is over nothing is left behind.
+        while let Some((&id, _)) = world.alive.first_key_value() {
+            world.closed(id, CloseCause::Reset);
+            world.drain();
+        }
+        prop_assert!(world.held.is_empty());
+        let ConnectionTable { connections, by_target, remotes, opened, total_bytes, .. } =
+            &world.table;
+        prop_assert!(connections.is_empty() && by_target.is_empty() && remotes.is_empty());
+        prop_assert_eq!((*opened, *total_bytes), (0, 0));
+    }
+}

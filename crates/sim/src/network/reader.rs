@@ -1,0 +1,91 @@
+//! What a driver reads from a stream: messages.
+
+use tidegate_sip::{BYTES_MAX, Framer, Next};
+use tidegate_world::{Buffer, CloseCause, Pool, Transport};
+
+use crate::stream::Pipe;
+
+/// A reader of one end of a connection.
+///
+/// TCP and TLS are cut by [`Framer`]; over WebSocket each message comes as one (RFC 7118 §5).
+#[derive(Debug)]
+pub(super) struct Reader {
+    framer: Option<Framer>,
+    held: Vec<u8>,
+    /// Where what is held begins in the stream.
+    base: u64,
+    /// Where the last message ended in the stream.
+    framed: u64,
+}
+
+/// The next thing that was read.
+pub(super) enum Read {
+    /// A message, a ping or a pong.
+    Message(Buffer),
+    /// No more, and why.
+    End(CloseCause),
+    /// Nothing for now.
+    Nothing,
+}
+
+impl Reader {
+    pub fn new(transport: Transport) -> Self {
+        let framer = match transport {
+            Transport::Tcp | Transport::Tls => Some(Framer::default()),
+            Transport::Ws | Transport::Wss | Transport::Udp => None,
+        };
+        Self { framer, held: Vec::new(), base: 0, framed: 0 }
+    }
+
+    /// Takes the next CRLF for a pong.
+    pub fn expect_pong(&mut self) {
+        if let Some(framer) = &mut self.framer {
+            framer.expect_pong();
+        }
+    }
+
+    /// Returns where the last thing that was read ends in the stream.
+    pub fn framed(&self) -> u64 {
+        self.framed
+    }
+
+    /// Reads the next thing, of at most `budget` bytes more.
+    pub fn next(&mut self, pipe: &mut Pipe, pool: &Pool, budget: &mut usize) -> Read {
+        let Some(framer) = &mut self.framer else {
+            *budget -= pipe.skip(*budget);
+            return match pipe.front() {
+                Some((bytes, end)) => {
+                    self.framed = end;
+                    Read::Message(pool.copy(bytes))
+                }
+                None if !pipe.has_ended || pipe.readable() > 0 => Read::Nothing,
+                None if pipe.is_within_message() => Read::End(CloseCause::CutOff),
+                None => Read::End(CloseCause::Ended),
+            };
+        };
+        loop {
+            let bytes = match framer.next(&self.held) {
+                Next::Message(range) => pool.copy(&self.held[range]),
+                Next::Ping => pool.copy(b"\r\n\r\n"),
+                Next::Pong => pool.copy(b"\r\n"),
+                Next::Broken(_) => return Read::End(CloseCause::Garbled),
+                Next::Incomplete { .. } => {
+                    let done = framer.release();
+                    self.held.drain(..done);
+                    self.base += done as u64;
+                    let room = BYTES_MAX - self.held.len();
+                    let read = pipe.read(room.min(*budget), &mut self.held);
+                    *budget -= read;
+                    match read {
+                        0 if !pipe.has_ended || pipe.readable() > 0 => return Read::Nothing,
+                        0 if framer.is_between_messages() => return Read::End(CloseCause::Ended),
+                        0 => return Read::End(CloseCause::CutOff),
+                        _ => continue,
+                    }
+                }
+            };
+            self.framed = self.base + framer.consumed() as u64;
+            return Read::Message(bytes);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The connections of a network: their ends, and who listens for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use tidegate_world::{ConnectionId, Flow, Pool, Transport};
+
+use super::node::NodeId;
+use super::reader::Reader;
+use crate::stream::{Pipe, StreamSettings};
+
+/// A connection, by its number among all that there were.
+pub(super) type Key = u64;
+
+/// One of the two ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// That opened it.
+    Opener = 0,
+    /// That accepted it.
+    Acceptor = 1,
+}
+
+impl Side {
+    pub fn other(self) -> Self {
+        match self {
+            Self::Opener => Self::Acceptor,
+            Self::Acceptor => Self::Opener,
+        }
+    }
+}
+
+/// The state of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndState {
+    /// Its connection is not open yet.
+    Opening,
+    /// Messages come and go.
+    Open,
+    /// What was handed out on it goes, and then it ends.
+    Closing,
+    /// It is no more.
+    Closed,
+}
+
+#[derive(Debug)]
+pub(super) struct End {
+    /// `None` of the acceptor until there is one.
+    pub node: Option<NodeId>,
+    /// The flow as this end sees it.
+    pub flow: Flow,
+    pub state: EndState,
+    pub reader: Reader,
+    /// An event will read on: its driver is slow.
+    pub will_read: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// By [`Side`].
+    pub ends: [End; 2],
+    /// What each end sends.
+    pub pipes: [Pipe; 2],
+    /// How often opening it was tried.
+    pub tries: u32,
+}
+
+impl Connection {
+    pub fn end(&mut self, side: Side) -> &mut End {
+        &mut self.ends[side as usize]
+    }
+
+    /// What an end sends.
+    pub fn pipe_from(&mut self, side: Side) -> &mut Pipe {
+        &mut self.pipes[side as usize]
+    }
+
+    /// Whether an end lives: it may be told something.
+    pub fn is_alive(&self, side: Side) -> bool {
+        let end = &self.ends[side as usize];
+        end.node.is_some() && end.state != EndState::Closed
+    }
+
+    /// The node at an end, and that at the other.
+    pub fn nodes_from(&self, side: Side) -> Option<(NodeId, NodeId)> {
+        Some((self.ends[side as usize].node?, self.ends[side.other() as usize].node?))
+    }
+}
+
+/// All connections that there are.
+pub(super) struct Streams {
+    pub settings: StreamSettings,
+    /// Messages are cut out into these buffers.
+    pub pool: Pool,
+    pub connections: BTreeMap<Key, Connection>,
+    /// Ends by what their cores call them.
+    pub by_name: BTreeMap<(NodeId, ConnectionId), (Key, Side)>,
+    pub listeners: BTreeMap<(Transport, SocketAddr), NodeId>,
+    /// Where the next message breaks the connection that it travels on: from, to.
+    pub severed: BTreeSet<(NodeId, NodeId)>,
+    /// How many bytes a second these nodes read from a stream.
+    pub slow_readers: BTreeMap<NodeId, u64>,
+    next_key: Key,
+    next_port: u16,
+    next_accepted: ConnectionId,
+}
+
+/// The ports that a system chooses (RFC 6335 §6).
+const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+
+impl Streams {
+    pub fn new() -> Self {
+        Self {
+            settings: StreamSettings::default(),
+            pool: Pool::new(),
+            connections: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            severed: BTreeSet::new(),
+            slow_readers: BTreeMap::new(),
+            next_key: 0,
+            next_port: *PORTS.start(),
+            next_accepted: ConnectionId::FIRST_ACCEPTED,
+        }
+    }
+
+    /// Enters a connection that `node` opens.
+    ///
+    /// # Panics
+    /// If its core calls another one so.
+    pub fn open(&mut self, node: NodeId, id: ConnectionId, flow: Flow) -> Key {
+        let key = self.next_key;
+        self.next_key += 1;
+        let local = SocketAddr::new(flow.local.ip(), self.next_port);
+        self.next_port = self.next_port.checked_add(1).unwrap_or(*PORTS.start());
+        let Flow { transport, remote, .. } = flow;
+        let end = |node, flow| End {
+            node,
+            flow,
+            state: EndState::Opening,
+            reader: Reader::new(transport),
+            will_read: false,
+        };
+        let opener = end(Some(node), Flow::connected(transport, local, remote, id));
+        let seen_from_there = Flow { transport, local: remote, remote: local, connection: None };
+        let ends = [opener, end(None, seen_from_there)];
+        self.connections.insert(key, Connection { ends, pipes: Default::default(), tries: 0 });
+        let before = self.by_name.insert((node, id), (key, Side::Opener));
+        assert!(before.is_none(), "{node:?} has another {id:?}");
+        key
+    }
+
+    /// Lets `node` have the other end of a connection.
+    pub fn accept(&mut self, key: Key, node: NodeId) -> Option<Flow> {
+        let connection = self.connections.get_mut(&key)?;
+        let id = self.next_accepted;
+        self.next_accepted = id.next();
+        let end = connection.end(Side::Acceptor);
+        (end.node, end.state) = (Some(node), EndState::Open);
+        end.flow.connection = Some(id);
+        self.by_name.insert((node, id), (key, Side::Acceptor));
+        Some(end.flow)
+    }
+
+    /// The ends that live of a node, in the order of their connections.
+    pub fn ends_of(&self, node: NodeId) -> Vec<(Key, Side)> {
+        let sides = [Side::Opener, Side::Acceptor];
+        let ends = self.connections.iter().flat_map(|(&key, connection)| {
+            sides.map(|side| {
+                let is_its = connection.ends[side as usize].node == Some(node);
+                (is_its && connection.is_alive(side)).then_some((key, side))
+            })
+        });
+        ends.flatten().collect()
+    }
+}

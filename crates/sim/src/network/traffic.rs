@@ -1,0 +1,322 @@
+//! Messages on the connections of a network: sent, carried in segments, read and offered.
+//!
+//! This is the driver's part of the contract ([`Core`], "Connections"): it opens, cuts into
+//! messages, holds what the system does not take, and closes. It decides nothing: which message
+//! travels on which connection is the core's.
+
+use std::time::Duration;
+
+use tidegate_world::{CloseCause, Core, Flow, Received, Timestamp, Transmit};
+
+use super::node::{Input, NodeId, Silence};
+use super::reader::Read;
+use super::streams::{End, EndState, Key, Side};
+use super::{Event, Network};
+use crate::tap::{Loss, Tap};
+
+/// Bytes of a TCP segment without payload: a TCP header of 20, an IP header of 20 or 40.
+pub(super) fn header(flow: Flow) -> usize {
+    if flow.remote.is_ipv4() { 40 } else { 60 }
+}
+
+/// Bytes that a slow driver reads at a time.
+const SLOW_READ: usize = 512;
+
+/// An event on a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OnStream {
+    /// The opener asks for the connection, again or for the first time.
+    Syn,
+    /// That arrives at the remote address, where a node may listen.
+    SynArrived,
+    /// The answer is back: the connection is open.
+    Established,
+    /// An end sends off what it could not before.
+    Wake(Side),
+    /// The system of an end may have taken all that was handed out.
+    Writable(Side),
+    /// So many bytes that an end sent arrive.
+    Segment(Side, u64),
+    /// Bytes that an end sent have arrived where the connection no longer exists.
+    Stray(Side),
+    /// The end of what an end sent arrives.
+    Fin(Side),
+    /// An end learns that the connection has ended.
+    Broken(Side, CloseCause),
+    /// A slow driver reads.
+    Read(Side),
+    /// The time is up in which an end that closes may still send.
+    Lingered(Side),
+}
+
+impl<N: Core, T: Tap> Network<N, T> {
+    /// Posts a message of a node on a stream.
+    pub(super) fn post(&mut self, from: NodeId, Transmit { flow, bytes }: Transmit) {
+        self.summary.sent += 1;
+        let place = flow.connection.and_then(|id| self.streams.by_name.get(&(from, id)).copied());
+        let open = place.and_then(|(key, side)| {
+            let connection = self.streams.connections.get_mut(&key)?;
+            (connection.ends[side as usize].state == EndState::Open)
+                .then_some((key, side, connection))
+        });
+        let Some((key, side, connection)) = open else {
+            self.tap.sent(self.now, from, flow, &bytes);
+            return self.lose(Loss::Unconnected, flow, &bytes);
+        };
+        let end = connection.end(side);
+        let flow = end.flow;
+        if &bytes[..] == b"\r\n\r\n" {
+            end.reader.expect_pong();
+        }
+        self.tap.sent(self.now, from, flow, &bytes);
+        self.summary.under_way += 1;
+        let severs =
+            connection.nodes_from(side).is_some_and(|way| self.streams.severed.remove(&way));
+        let pipe = connection.pipe_from(side);
+        if let Some(unread) = pipe.hand(bytes) {
+            self.lose_on_the_way(flow, &unread);
+        } else if severs {
+            pipe.break_last();
+        }
+        self.pump(key, side);
+    }
+
+    /// Handles an event on a connection.
+    pub(super) fn on_stream(&mut self, key: Key, event: OnStream) {
+        match event {
+            OnStream::Syn => self.send_syn(key),
+            OnStream::SynArrived => self.syn_arrived(key),
+            OnStream::Established => self.established(key),
+            OnStream::Wake(side) => {
+                if let Some(connection) = self.streams.connections.get_mut(&key) {
+                    connection.pipe_from(side).is_woken = false;
+                    self.pump(key, side);
+                }
+            }
+            OnStream::Writable(side) => self.tell_writable(key, side),
+            OnStream::Stray(from) => self.turn_away(key, from),
+            OnStream::Segment(from, bytes) => self.segment_comes(key, from, bytes),
+            OnStream::Fin(from) => {
+                if let Some(connection) = self.streams.connections.get_mut(&key) {
+                    connection.pipe_from(from).has_ended = true;
+                    self.read(key, from.other());
+                }
+            }
+            OnStream::Broken(side, cause) => self.end(key, side, cause),
+            OnStream::Read(side) => {
+                if let Some(connection) = self.streams.connections.get_mut(&key) {
+                    connection.end(side).will_read = false;
+                    self.read_up_to(key, side, SLOW_READ);
+                    self.read(key, side);
+                }
+            }
+            OnStream::Lingered(side) => {
+                if let Some(connection) = self.streams.connections.get_mut(&key)
+                    && connection.end(side).state == EndState::Closing
+                {
+                    self.abort(key, side, CloseCause::Asked);
+                }
+            }
+        }
+    }
+
+    /// Reads what waits for a node that was stalled.
+    pub(super) fn read_all(&mut self, node: NodeId) {
+        for (key, side) in self.streams.ends_of(node) {
+            self.read(key, side);
+        }
+    }
+
+    /// Sends off as much of an end's bytes as buffer and window allow.
+    pub(super) fn pump(&mut self, key: Key, side: Side) {
+        let settings = self.streams.settings;
+        loop {
+            let Some(connection) = self.streams.connections.get_mut(&key) else { return };
+            let state = connection.end(side).state;
+            let Some((from, to)) = connection.nodes_from(side) else { return };
+            if !matches!(state, EndState::Open | EndState::Closing) {
+                return;
+            }
+            let flow = connection.end(side).flow;
+            let pipe = connection.pipe_from(side);
+            pipe.take(self.now, &settings);
+            if pipe.breaks() {
+                return self.sever(key, side);
+            }
+            let next = pipe.segment(&settings);
+            let ends = state == EndState::Closing && !pipe.is_held_up();
+            if pipe.is_woken && (next.is_some() || ends) && pipe.tries > 0 {
+                // It was lost, and waits to be sent again.
+                return;
+            }
+            let bytes = match next {
+                Some(bytes) => bytes,
+                None if ends => 0,
+                None => break,
+            };
+            let way = self.ways.between(Some(from), Some(to));
+            match self.ways.carry(way, self.now, header(flow) + bytes as usize) {
+                Ok(carried) => {
+                    pipe.tries = 0;
+                    let at = pipe.depart(self.now, bytes, carried.first.after);
+                    if bytes == 0 {
+                        self.enter(at, key, OnStream::Fin(side));
+                        return self.end(key, side, CloseCause::Asked);
+                    }
+                    self.enter(at, key, OnStream::Segment(side, bytes));
+                }
+                Err(_) => {
+                    pipe.tries += 1;
+                    let Some(after) = settings.retry_after(pipe.tries) else {
+                        return self.abort(key, side, CloseCause::TimedOut);
+                    };
+                    pipe.is_woken = true;
+                    self.enter(self.now + after, key, OnStream::Wake(side));
+                    break;
+                }
+            }
+        }
+        self.tell_when_writable(key, side);
+        self.wake_when_open(key, side);
+    }
+
+    /// Tells a core that it may send more, once it has been asked for all that it sends now.
+    fn tell_when_writable(&mut self, key: Key, side: Side) {
+        let Some(connection) = self.streams.connections.get_mut(&key) else { return };
+        let pipe = connection.pipe_from(side);
+        if pipe.is_writable_due() && !std::mem::replace(&mut pipe.will_tell, true) {
+            self.enter(self.now, key, OnStream::Writable(side));
+        }
+    }
+
+    /// Tells a core that it may send more on a connection, if by now its system has taken all.
+    fn tell_writable(&mut self, key: Key, side: Side) {
+        let Some(connection) = self.streams.connections.get_mut(&key) else { return };
+        let End { state, node, flow, .. } = *connection.end(side);
+        let pipe = connection.pipe_from(side);
+        pipe.will_tell = false;
+        if let (EndState::Open, Some(node), Some(id)) = (state, node, flow.connection)
+            && pipe.is_writable_due()
+        {
+            pipe.tell_writable();
+            self.give(node, Input::Writable(id));
+        }
+    }
+
+    /// Schedules sending for when the window of an end opens.
+    fn wake_when_open(&mut self, key: Key, side: Side) {
+        let Some(connection) = self.streams.connections.get_mut(&key) else { return };
+        let pipe = connection.pipe_from(side);
+        if pipe.is_held_up()
+            && !pipe.is_woken
+            && let Some(at) = pipe.opens_at()
+        {
+            pipe.is_woken = true;
+            self.enter(at.max(self.now), key, OnStream::Wake(side));
+        }
+    }
+
+    fn segment_comes(&mut self, key: Key, from: Side, bytes: u64) {
+        let Some(connection) = self.streams.connections.get_mut(&key) else { return };
+        connection.pipe_from(from).arrive(bytes);
+        let to = from.other();
+        if connection.is_alive(to) {
+            return self.read(key, to);
+        }
+        self.turn_away(key, from);
+    }
+
+    /// Answers bytes that arrived where the connection no longer exists.
+    fn turn_away(&mut self, key: Key, from: Side) {
+        let Some(connection) = self.streams.connections.get_mut(&key) else { return };
+        let Some((sender, receiver)) = connection.nodes_from(from) else { return };
+        let flow = connection.end(from).flow;
+        // A machine that is gone does not answer.
+        if let Err(Silence::Silent) = self.nodes[receiver.index()].core {
+            let at = self.now + self.streams.settings.gives_up_after();
+            return self.enter(at, key, OnStream::Broken(from, CloseCause::TimedOut));
+        }
+        // RFC 9293 §3.10.7.1: a segment for a connection that is no more is answered by a reset;
+        // without an answer it is sent again.
+        let way = self.ways.between(Some(receiver), Some(sender));
+        match self.ways.carry(way, self.now, header(flow)) {
+            Ok(carried) => {
+                let at = self.now + carried.first.after;
+                self.enter(at, key, OnStream::Broken(from, CloseCause::Reset));
+            }
+            Err(_) => {
+                let pipe = connection.pipe_from(from);
+                pipe.tries += 1;
+                match self.streams.settings.retry_after(pipe.tries) {
+                    Some(after) => self.enter(self.now + after, key, OnStream::Stray(from)),
+                    None => self.end(key, from, CloseCause::TimedOut),
+                }
+            }
+        }
+    }
+
+    /// Reads what has arrived at an end, at once or as slowly as its driver does.
+    pub(super) fn read(&mut self, key: Key, side: Side) {
+        let Some(connection) = self.streams.connections.get_mut(&key) else { return };
+        let (EndState::Open, Some(node)) = (connection.end(side).state, connection.end(side).node)
+        else {
+            return;
+        };
+        let Some(&bytes_per_s) = self.streams.slow_readers.get(&node) else {
+            return self.read_up_to(key, side, usize::MAX);
+        };
+        let readable = connection.pipe_from(side.other()).readable();
+        if readable == 0 {
+            return self.read_up_to(key, side, 0);
+        }
+        let end = connection.end(side);
+        if !std::mem::replace(&mut end.will_read, true) {
+            let takes = readable.min(SLOW_READ) as u64 * 1_000_000_000 / bytes_per_s.max(1);
+            let at = self.now + Duration::from_nanos(takes);
+            self.enter(at, key, OnStream::Read(side));
+        }
+    }
+
+    fn read_up_to(&mut self, key: Key, side: Side, most: usize) {
+        let mut budget = most;
+        loop {
+            let Some(connection) = self.streams.connections.get_mut(&key) else { return };
+            let [opener, acceptor] = &mut connection.pipes;
+            let pipe = if side == Side::Opener { acceptor } else { opener };
+            let end = &mut connection.ends[side as usize];
+            let (EndState::Open, Some(node)) = (end.state, end.node) else { return };
+            if self.now < self.nodes[node.index()].stalled_until {
+                return;
+            }
+            let read = end.reader.next(pipe, &self.streams.pool, &mut budget);
+            pipe.acknowledge(self.now);
+            let framed = end.reader.framed();
+            let delivered = std::iter::from_fn(|| pipe.deliver(framed)).count() as u64;
+            let flow = end.flow;
+            self.summary.under_way -= delivered;
+            self.summary.delivered += delivered;
+            match read {
+                Read::Message(bytes) => {
+                    self.tap.delivered(self.now, node, flow, &bytes);
+                    self.offer(node, Received::new(self.now, flow, bytes));
+                }
+                Read::End(CloseCause::Garbled) => {
+                    return self.abort(key, side, CloseCause::Garbled);
+                }
+                Read::End(cause) => return self.end(key, side, cause),
+                Read::Nothing => break,
+            }
+        }
+        self.wake_when_open(key, side.other());
+    }
+
+    /// Gives a node an input once it has been asked for all outputs of the last one.
+    pub(super) fn give_soon(&mut self, node: NodeId, input: Input) {
+        let life = self.nodes[node.index()].life;
+        self.calendar.push(self.now, Event::Given { node, life, input });
+    }
+
+    pub(super) fn enter(&mut self, at: Timestamp, key: Key, event: OnStream) {
+        self.calendar.push(at, Event::Stream(key, event));
+    }
+}

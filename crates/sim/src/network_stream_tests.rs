@@ -1,0 +1,670 @@
+//! Scripts of what travels on streams, and of what goes wrong with them.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_world::{CloseCause, Connect, ConnectionId, Pool, STREAM_WINDOW, Transport};
+
+use super::*;
+use crate::check::Checkers;
+use crate::{Fault, Link, StreamSettings, Trace};
+
+const MS: Duration = Duration::from_millis(1);
+const DELAY: Duration = Duration::from_millis(10);
+const A: &str = "192.0.2.1:5060";
+const B: &str = "192.0.2.2:5060";
+
+fn a() -> NodeId {
+    NodeId::new(0)
+}
+
+/// It listens.
+fn b() -> NodeId {
+    NodeId::new(1)
+}
+
+/// What a core has heard, which outlives it.
+type Heard = Rc<RefCell<Vec<(Duration, What)>>>;
+
+#[derive(Clone, Debug, PartialEq)]
+enum What {
+    Connected(Flow),
+    Closed(ConnectionId, CloseCause),
+    Writable,
+    Got(ConnectionId, String),
+}
+
+/// What a core is to do, given as an order.
+#[derive(Clone, Debug)]
+enum Wish {
+    /// Opens a connection.
+    Connect(Transport),
+    /// Sends so many requests with a body of so many bytes on the last connection.
+    Send(usize, usize),
+    /// Sends this as it is on the last connection.
+    Raw(String),
+    /// Closes the last connection.
+    Close,
+}
+
+/// Opens connections, sends numbered requests within the window, and answers those that it gets.
+struct Peer {
+    address: SocketAddr,
+    other: SocketAddr,
+    pool: Pool,
+    next_id: ConnectionId,
+    number: usize,
+    /// The last connection that is open.
+    flow: Option<Flow>,
+    /// Of that one: bytes handed out since it was writable, and what waits.
+    handed_out: usize,
+    waiting: VecDeque<String>,
+    transmits: VecDeque<Transmit>,
+    connects: VecDeque<Connect>,
+    closes: VecDeque<ConnectionId>,
+    heard: Heard,
+}
+
+impl Peer {
+    fn new(address: &str, other: &str, heard: &Heard) -> Self {
+        Self {
+            address: address.parse().unwrap(),
+            other: other.parse().unwrap(),
+            pool: Pool::new(),
+            next_id: ConnectionId::FIRST_OPENED,
+            number: 0,
+            flow: None,
+            handed_out: 0,
+            waiting: VecDeque::new(),
+            transmits: VecDeque::new(),
+            connects: VecDeque::new(),
+            closes: VecDeque::new(),
+            heard: Rc::clone(heard),
+        }
+    }
+
+    fn hear(&self, now: Timestamp, what: What) {
+        self.heard.borrow_mut().push((now.since(Timestamp::ZERO), what));
+    }
+
+    fn transmit(&mut self, flow: Flow, text: &str) {
+        self.transmits.push_back(Transmit { flow, bytes: self.pool.copy(text.as_bytes()) });
+    }
+
+    /// As the contract has it: no more than a window and the message that fills it.
+    fn hand_out(&mut self) {
+        while let Some(flow) = self.flow
+            && self.handed_out < STREAM_WINDOW
+            && let Some(text) = self.waiting.pop_front()
+        {
+            self.handed_out += text.len();
+            self.transmit(flow, &text);
+        }
+    }
+}
+
+fn request(number: usize, body: usize) -> String {
+    let body = "x".repeat(body);
+    format!("MESSAGE sip:{number} SIP/2.0\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+impl Core for Peer {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        let text = String::from_utf8(received.bytes.to_vec()).unwrap();
+        let answer = match &text[..] {
+            "\r\n\r\n" => Some("\r\n"),
+            _ if text.starts_with("MESSAGE") => Some("SIP/2.0 200 OK\r\nl: 0\r\n\r\n"),
+            _ => None,
+        };
+        if let Some(answer) = answer {
+            self.transmit(received.flow, answer);
+        }
+        self.hear(now, What::Got(received.flow.connection.unwrap(), text));
+    }
+    fn serve(&mut self, _: Timestamp) -> bool {
+        false
+    }
+    fn handle_timeout(&mut self, _: Timestamp) {}
+    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
+    fn on_connected(&mut self, now: Timestamp, flow: Flow) {
+        self.hear(now, What::Connected(flow));
+        (self.flow, self.handed_out) = (Some(flow), 0);
+        self.hand_out();
+    }
+    fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
+        self.hear(now, What::Closed(id, cause));
+        if self.flow.is_some_and(|flow| flow.connection == Some(id)) {
+            self.flow = None;
+            self.waiting.clear();
+        }
+    }
+    fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
+        self.hear(now, What::Writable);
+        if self.flow.is_some_and(|flow| flow.connection == Some(id)) {
+            self.handed_out = 0;
+            self.hand_out();
+        }
+    }
+    fn on_order(&mut self, _: Timestamp, order: &[u8]) {
+        let text = std::str::from_utf8(order).unwrap();
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        match word {
+            "connect" => {
+                let id = self.next_id;
+                self.next_id = id.next();
+                let transport = Transport::ALL.into_iter().find(|t| t.name() == rest).unwrap();
+                let (local, remote) = (self.address, self.other);
+                self.connects.push_back(Connect { id, transport, local, remote });
+            }
+            "send" => {
+                let (count, body) = rest.split_once(' ').unwrap();
+                for _ in 0..count.parse().unwrap() {
+                    self.waiting.push_back(request(self.number, body.parse().unwrap()));
+                    self.number += 1;
+                }
+                self.hand_out();
+            }
+            "raw" => {
+                let flow = self.flow.unwrap_or(Flow {
+                    transport: Transport::Tcp,
+                    local: self.address,
+                    remote: self.other,
+                    connection: None,
+                });
+                self.transmit(flow, rest);
+            }
+            _ => self.closes.extend(self.flow.and_then(|flow| flow.connection)),
+        }
+    }
+    fn on_drain(&mut self, _: Timestamp) {}
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+    fn poll_connect(&mut self) -> Option<Connect> {
+        self.connects.pop_front()
+    }
+    fn poll_close(&mut self) -> Option<ConnectionId> {
+        self.closes.pop_front()
+    }
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        None
+    }
+    fn is_drained(&self) -> bool {
+        true
+    }
+}
+
+/// Two peers; B listens for everything.
+struct Scene {
+    network: Network<Peer, (Trace, Checkers)>,
+    heard: [Heard; 2],
+}
+
+impl Scene {
+    fn new(seed: u64, link: Link) -> Self {
+        let heard = [Heard::default(), Heard::default()];
+        let tap = (Trace::new(), Checkers::new());
+        let mut network = Network::new(Seed(seed), link, tap);
+        for (own, other, heard) in [(A, B, &heard[0]), (B, A, &heard[1])] {
+            network.add(&[own.parse().unwrap()], Peer::new(own, other, heard));
+        }
+        for transport in [Transport::Tcp, Transport::Tls, Transport::Ws] {
+            network.listen(b(), transport, B.parse().unwrap());
+        }
+        Self { network, heard }
+    }
+
+    fn wish(&mut self, node: NodeId, wish: Wish) {
+        let order = match wish {
+            Wish::Connect(transport) => format!("connect {transport}"),
+            Wish::Send(count, body) => format!("send {count} {body}"),
+            Wish::Raw(text) => format!("raw {text}"),
+            Wish::Close => "close".to_owned(),
+        };
+        self.network.order(node, order.as_bytes());
+    }
+
+    fn apply(&mut self, at_ms: u32, fault: Fault) {
+        let heard = self.heard.clone();
+        self.network.apply(at(at_ms), &fault, |node| match node.index() {
+            0 => Peer::new(A, B, &heard[0]),
+            _ => Peer::new(B, A, &heard[1]),
+        });
+    }
+
+    /// Connects A with B, and forgets that it did.
+    fn connected(seed: u64, link: Link) -> Self {
+        let mut scene = Self::new(seed, link);
+        scene.wish(a(), Wish::Connect(Transport::Tcp));
+        scene.apply(100, Fault::Resolves);
+        assert_eq!((scene.network.connections(), scene.network.summary().sent), (1, 0));
+        for heard in &scene.heard {
+            assert!(matches!(heard.take()[..], [(_, What::Connected(_))]));
+        }
+        scene
+    }
+
+    /// Runs to the end. Everything sent has come, or is lost.
+    fn finish(&mut self) -> Summary {
+        let summary = self.network.run_until(Timestamp::NEVER);
+        assert_eq!(summary.under_way, 0, "{summary:?}");
+        assert_eq!(summary.sent, summary.delivered + summary.missing());
+        let checkers = std::mem::take(&mut self.network.tap_mut().1);
+        let report = checkers.finish(self.network.now(), true, &[]);
+        assert_eq!(report.violations, []);
+        summary
+    }
+
+    fn heard(&self, node: NodeId) -> Vec<(Duration, What)> {
+        self.heard[node.index()].take()
+    }
+
+    /// What a node got, and how its connections ended.
+    fn results(&self, node: NodeId) -> (Vec<String>, Vec<CloseCause>) {
+        let (mut got, mut closed) = (Vec::new(), Vec::new());
+        for (_, what) in self.heard(node) {
+            match what {
+                What::Got(_, text) => got.push(text),
+                What::Closed(_, cause) => closed.push(cause),
+                What::Connected(_) | What::Writable => {}
+            }
+        }
+        (got, closed)
+    }
+}
+
+fn at(ms: u32) -> Timestamp {
+    Timestamp::ZERO + ms * MS
+}
+
+fn link() -> Link {
+    Link::delaying(DELAY)
+}
+
+fn requests(numbers: std::ops::Range<usize>, body: usize) -> Vec<String> {
+    numbers.map(|number| request(number, body)).collect()
+}
+
+#[test]
+fn a_connection_opens_in_a_round_trip_and_messages_travel_both_ways() {
+    let mut scene = Scene::new(1, link());
+    scene.network.streams_mut().setup = 5 * MS;
+    scene.wish(a(), Wish::Send(1, 3000));
+    scene.wish(a(), Wish::Connect(Transport::Tls));
+    let summary = scene.finish();
+    assert_eq!((summary.sent, summary.delivered), (2, 2));
+    let [by_a, by_b] = [scene.heard(a()), scene.heard(b())];
+    let (What::Connected(of_a), What::Connected(of_b)) = (&by_a[0].1, &by_b[0].1) else { panic!() };
+    assert_eq!((of_a.remote, of_b.local), (B.parse().unwrap(), B.parse().unwrap()));
+    assert_eq!((of_a.local, of_a.transport), (of_b.remote, of_b.transport));
+    let ids = [of_a, of_b].map(|flow| flow.connection.unwrap());
+    assert_eq!(ids.map(ConnectionId::is_opened), [true, false]);
+    assert_eq!(of_a.local.ip(), A.parse::<SocketAddr>().unwrap().ip());
+    assert_eq!([by_a[0].0, by_b[0].0], [25 * MS, 10 * MS]);
+    assert_eq!(by_b[1..], [(35 * MS, What::Got(ids[1], request(0, 3000)))]);
+    let answer = "SIP/2.0 200 OK\r\nl: 0\r\n\r\n";
+    assert_eq!(by_a[1..], [(45 * MS, What::Got(ids[0], answer.into()))]);
+}
+
+#[test]
+fn where_nobody_listens_a_connection_is_refused() {
+    for crash in [false, true] {
+        let mut scene = Scene::new(1, link());
+        match crash {
+            true => drop(scene.network.crash(b(), Silence::Refused)),
+            false => scene.network.stop_listening(Transport::Tcp, B.parse().unwrap()),
+        }
+        scene.wish(a(), Wish::Connect(Transport::Tcp));
+        scene.finish();
+        let refused = What::Closed(ConnectionId::FIRST_OPENED, CloseCause::Refused);
+        assert_eq!(scene.heard(a()), [(20 * MS, refused)]);
+        assert_eq!(scene.network.connections(), 0);
+    }
+}
+
+#[test]
+fn what_gets_no_answer_is_tried_again_and_then_given_up() {
+    // Seven times, after 200 ms and twice as long each time.
+    let gives_up = 25_400 * MS;
+    for back in [false, true] {
+        let mut scene = Scene::new(1, link());
+        scene.network.partition(a(), b());
+        scene.wish(a(), Wish::Connect(Transport::Tcp));
+        if back {
+            scene.apply(1000, Fault::Heal { a: a(), b: b() });
+        }
+        scene.finish();
+        let heard = scene.heard(a());
+        match back {
+            true => assert!(matches!(heard[..], [(at, What::Connected(_))] if at == 1420 * MS)),
+            false => {
+                let timed_out = What::Closed(ConnectionId::FIRST_OPENED, CloseCause::TimedOut);
+                assert_eq!(heard, [(gives_up, timed_out)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn loss_and_disorder_are_delay() {
+    let bad = Link { loss: 0.2, reorder: 0.2, duplicate: 0.2, jitter: DELAY, ..link() };
+    let run = |seed| {
+        let mut scene = Scene::new(seed, bad);
+        scene.wish(a(), Wish::Send(300, 700));
+        scene.wish(a(), Wish::Connect(Transport::Tcp));
+        let summary = scene.finish();
+        assert_eq!((summary.sent, summary.delivered), (600, 600));
+        assert_eq!(scene.results(b()).0, requests(0..300, 700));
+        assert_eq!(scene.results(a()).0.len(), 300);
+        (scene.network.now(), scene.network.tap().0.digest())
+    };
+    let first = run(1);
+    assert!(first.0 > at(1000), "{first:?}");
+    assert_eq!(first, run(1), "one seed gives one run");
+    assert_ne!(first, run(2));
+}
+
+#[test]
+fn a_slow_reader_makes_the_sender_wait() {
+    let mut scene = Scene::connected(1, link());
+    scene.apply(200, Fault::ReadSlowly { node: b(), bytes_per_s: 100_000 });
+    scene.wish(a(), Wish::Send(1000, 1000));
+    scene.network.run_until(at(3000));
+    let begun = scene.network.summary();
+    // Of a megabyte 280 kB are read, and a window of each kind is filled.
+    let got = scene.heard[1].borrow().len();
+    let handed_out = (begun.sent as usize - got) * 1044;
+    let settings = StreamSettings::default();
+    let most = 280_000 + settings.window + settings.buffer + STREAM_WINDOW + 2000;
+    assert!((280_000..most).contains(&handed_out), "{handed_out}, {got} read");
+    let writables = |scene: &Scene| {
+        scene.heard[0].borrow().iter().filter(|(_, what)| *what == What::Writable).count()
+    };
+    assert!((2..8).contains(&writables(&scene)), "{}", writables(&scene));
+    scene.apply(3500, Fault::ReadAtOnce { node: b() });
+    let summary = scene.finish();
+    assert_eq!((summary.delivered, summary.missing()), (2000, 0));
+    assert_eq!(scene.results(b()).0, requests(0..1000, 1000));
+    assert!(scene.network.now() < at(5000), "{:?}", scene.network.now());
+}
+
+#[test]
+fn what_comes_to_a_stalled_node_waits_in_the_stream() {
+    let mut scene = Scene::connected(1, link());
+    scene.apply(200, Fault::Stall { node: b(), lasts: 800 * MS });
+    scene.wish(a(), Wish::Send(500, 1000));
+    scene.network.run_until(at(999));
+    assert_eq!(scene.network.summary().delivered, 0);
+    // One window travels, and the next is a little more than the system takes.
+    let sent = scene.network.summary().sent as usize * request(0, 1000).len();
+    assert!((2 * STREAM_WINDOW..2 * STREAM_WINDOW + 4000).contains(&sent), "{sent}");
+    let summary = scene.finish();
+    assert_eq!((summary.delivered, summary.missing()), (1000, 0));
+    let (first, _) = &scene.heard[1].borrow()[0];
+    assert_eq!(*first, 1000 * MS);
+}
+
+#[test]
+fn a_connection_that_breaks_within_a_message_loses_that_and_what_follows() {
+    let mut scene = Scene::connected(1, link());
+    scene.wish(a(), Wish::Send(2, 100));
+    scene.apply(200, Fault::Sever { from: a(), to: b() });
+    scene.wish(a(), Wish::Send(3, 5000));
+    let summary = scene.finish();
+    // Two and their answers came.
+    assert_eq!((summary.sent, summary.delivered, summary.closed), (7, 4, 3));
+    assert_eq!(scene.results(b()), (requests(0..2, 100), vec![CloseCause::Reset]));
+    assert_eq!(scene.results(a()).1, [CloseCause::Reset]);
+    assert_eq!(scene.network.connections(), 0);
+    // It happens once.
+    scene.wish(a(), Wish::Connect(Transport::Tcp));
+    scene.wish(a(), Wish::Send(1, 5000));
+    scene.finish();
+    assert_eq!(scene.results(b()).0, requests(5..6, 5000));
+}
+
+#[test]
+fn a_reset_ends_both_ends_at_once() {
+    let mut scene = Scene::connected(1, link());
+    scene.wish(a(), Wish::Send(2, 100));
+    scene.apply(105, Fault::Reset { a: b(), b: a() });
+    let summary = scene.finish();
+    assert_eq!((summary.sent, summary.closed), (2, 2));
+    for node in [a(), b()] {
+        assert_eq!(scene.results(node), (vec![], vec![CloseCause::Reset]));
+    }
+    // What it sends now names nothing.
+    scene.wish(a(), Wish::Raw("late".into()));
+    assert_eq!(scene.finish().unconnected, 1);
+}
+
+#[test]
+fn what_was_handed_out_goes_before_a_connection_is_closed() {
+    let mut scene = Scene::connected(1, link());
+    scene.wish(a(), Wish::Send(60, 1000));
+    scene.wish(a(), Wish::Close);
+    scene.wish(a(), Wish::Raw("too late".into()));
+    let summary = scene.finish();
+    assert_eq!(summary.unconnected, 1);
+    assert_eq!(scene.results(b()), (requests(0..60, 1000), vec![CloseCause::Ended]));
+    // Nobody reads the answers.
+    assert_eq!(scene.results(a()), (vec![], vec![CloseCause::Asked]));
+    assert_eq!((summary.delivered, summary.closed), (60, 60));
+    assert_eq!(scene.network.connections(), 0);
+}
+
+#[test]
+fn who_reads_nothing_does_not_keep_a_connection_from_closing() {
+    let mut scene = Scene::connected(1, link());
+    scene.apply(200, Fault::ReadSlowly { node: b(), bytes_per_s: 100 });
+    scene.wish(a(), Wish::Send(100, 1400));
+    scene.wish(a(), Wish::Close);
+    scene.network.run_until(at(6000));
+    let closed = What::Closed(ConnectionId::FIRST_OPENED, CloseCause::Asked);
+    assert_eq!(scene.heard(a()).last(), Some(&(5200 * MS, closed)));
+    scene.finish();
+    assert_eq!(scene.results(b()).1, [CloseCause::Reset]);
+}
+
+#[test]
+fn a_stream_that_ends_within_a_message_is_cut_off() {
+    for (text, cause) in [
+        ("MESSAGE sip:a SIP/2.0\r\nl: 5\r\n\r\n1234", CloseCause::CutOff),
+        ("\r\n", CloseCause::Ended),
+        ("HTTP/1.1 200 OK\r\n", CloseCause::Garbled),
+        ("MESSAGE sip:a SIP/2.0\r\n\r\n", CloseCause::Garbled),
+    ] {
+        let mut scene = Scene::connected(1, link());
+        scene.wish(a(), Wish::Raw(text.into()));
+        scene.wish(a(), Wish::Close);
+        let summary = scene.finish();
+        assert_eq!(scene.results(b()), (vec![], vec![cause]), "{text:?}");
+        assert_eq!((summary.delivered, summary.closed), (0, 1));
+    }
+}
+
+#[test]
+fn a_garbled_stream_is_reset() {
+    let mut scene = Scene::connected(1, link());
+    scene.wish(a(), Wish::Send(1, 10));
+    scene.wish(a(), Wish::Raw("\u{16}\u{3}\u{1}".into()));
+    scene.finish();
+    assert_eq!(scene.results(b()), (requests(0..1, 10), vec![CloseCause::Garbled]));
+    assert_eq!(scene.results(a()).1, [CloseCause::Reset]);
+}
+
+/// RFC 5626 §4.4.1.
+#[test]
+fn pings_and_pongs_are_messages() {
+    let mut scene = Scene::connected(1, link());
+    scene.wish(a(), Wish::Raw("\r\n\r\n".into()));
+    scene.wish(a(), Wish::Send(1, 0));
+    assert_eq!(scene.finish().delivered, 4);
+    assert_eq!(scene.results(b()).0, ["\r\n\r\n".to_owned(), request(0, 0)]);
+    assert_eq!(scene.results(a()).0[0], "\r\n");
+}
+
+/// RFC 7118 §5: each SIP message is a WebSocket message, and needs no Content-Length.
+#[test]
+fn over_websocket_each_message_comes_as_one() {
+    let mut scene = Scene::new(1, link());
+    scene.wish(a(), Wish::Connect(Transport::Ws));
+    scene.network.run_until(at(100));
+    let text = "INFO sip:a SIP/2.0\r\nTo: b\r\n\r\nbody".to_owned();
+    scene.wish(a(), Wish::Raw(text.clone()));
+    scene.wish(a(), Wish::Send(3, 3000));
+    assert_eq!(scene.finish().delivered, 7);
+    let expected = [vec![text], requests(0..3, 3000)].concat();
+    assert_eq!(scene.results(b()).0, expected);
+}
+
+#[test]
+fn peers_of_a_node_that_crashes_hear_of_it_and_its_new_core_of_nothing() {
+    let mut scene = Scene::connected(1, link());
+    scene.apply(200, Fault::Crash { node: b(), silence: Silence::Refused });
+    scene.apply(200, Fault::Restart { node: b() });
+    scene.finish();
+    let reset = What::Closed(ConnectionId::FIRST_OPENED, CloseCause::Reset);
+    assert_eq!(scene.heard(a()), [(210 * MS, reset)]);
+    assert_eq!((scene.heard(b()), scene.network.connections()), (vec![], 0));
+}
+
+#[test]
+fn peers_of_a_machine_that_is_gone_find_out_when_they_send() {
+    for (restarts, cause, after) in
+        [(false, CloseCause::TimedOut, 25_410), (true, CloseCause::Reset, 20)]
+    {
+        let mut scene = Scene::connected(1, link());
+        scene.apply(200, Fault::Crash { node: b(), silence: Silence::Silent });
+        if restarts {
+            scene.apply(300, Fault::Restart { node: b() });
+        }
+        scene.network.run_until(at(60_000));
+        assert_eq!(scene.heard(a()), []);
+        let sent_at = scene.network.now().since(Timestamp::ZERO);
+        scene.wish(a(), Wish::Send(1, 100));
+        assert_eq!(scene.finish().closed, 1);
+        let closed = What::Closed(ConnectionId::FIRST_OPENED, cause);
+        assert_eq!(scene.heard(a()), [(sent_at + after * MS, closed)], "{cause:?}");
+    }
+}
+
+#[test]
+fn a_partition_delays_a_stream_and_breaks_it_if_it_lasts() {
+    for (heals_ms, cause) in [(2000, None), (60_000, Some(CloseCause::TimedOut))] {
+        let mut scene = Scene::connected(1, link());
+        scene.apply(200, Fault::Partition { a: a(), b: b() });
+        scene.wish(a(), Wish::Send(5, 100));
+        scene.apply(heals_ms, Fault::Heal { a: a(), b: b() });
+        let summary = scene.finish();
+        let lost = if cause.is_some() { 5 } else { 0 };
+        assert_eq!((summary.closed, summary.partitioned), (lost, 0));
+        assert_eq!(scene.results(a()).1, Vec::from_iter(cause));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Wish(bool, Wish),
+    Fault(Fault),
+    Pass(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let [a, b] = [a(), b()];
+    let transport = prop::sample::select(&[Transport::Tcp, Transport::Tls, Transport::Ws][..]);
+    let lasts = 300 * MS;
+    let faults = [
+        Fault::Reset { a, b },
+        Fault::Sever { from: a, to: b },
+        Fault::Sever { from: b, to: a },
+        Fault::ReadSlowly { node: b, bytes_per_s: 20_000 },
+        Fault::ReadAtOnce { node: b },
+        Fault::Stall { node: b, lasts },
+        Fault::Crash { node: b, silence: Silence::Refused },
+        Fault::Crash { node: b, silence: Silence::Silent },
+        Fault::Restart { node: b },
+        Fault::Restart { node: b },
+        Fault::Partition { a, b },
+        Fault::Heal { a, b },
+        Fault::Heal { a, b },
+    ];
+    let wish = prop_oneof![
+        2 => transport.prop_map(Wish::Connect),
+        4 => (1..40usize, 0..3000usize).prop_map(|(count, body)| Wish::Send(count, body)),
+        1 => Just(Wish::Raw("\r\n\r\n".into())),
+        1 => Just(Wish::Close),
+    ];
+    prop_oneof![
+        5 => (any::<bool>(), wish).prop_map(|(of_b, wish)| Step::Wish(of_b, wish)),
+        2 => prop::sample::select(faults.to_vec()).prop_map(Step::Fault),
+        4 => (0..500u32).prop_map(Step::Pass),
+    ]
+}
+
+/// Runs the steps. Returns what each node heard, and the trace.
+fn run(seed: u64, steps: &[Step]) -> ([Vec<(Duration, What)>; 2], u128) {
+    let bad = Link { loss: 0.05, jitter: DELAY, ..link() };
+    let mut scene = Scene::new(seed, bad);
+    let mut now = 0;
+    for step in steps {
+        match step {
+            Step::Wish(of_b, wish) => {
+                // B listens, A does not; and the client pings (RFC 5626 §3.5.1).
+                let of_client = matches!(wish, Wish::Connect(_) | Wish::Raw(_));
+                scene.wish(if *of_b && !of_client { b() } else { a() }, wish.clone());
+            }
+            Step::Fault(fault) => scene.apply(now, *fault),
+            Step::Pass(ms) => {
+                now += ms;
+                scene.network.run_until(at(now));
+            }
+        }
+    }
+    scene.network.run_until(at(now));
+    scene.network.heal(a(), b());
+    scene.finish();
+    ([scene.heard(a()), scene.heard(b())], scene.network.tap().0.digest())
+}
+
+proptest! {
+    /// Whatever goes wrong: what is sent comes once and in order or is lost, and every connection
+    /// ends once at most; and one seed gives one run.
+    #[test]
+    fn streams_keep_their_promises(
+        seed in any::<u64>(),
+        steps in prop::collection::vec(step(), 1..40),
+    ) {
+        let (heard, digest) = run(seed, &steps);
+        for heard in &heard {
+            // The last number that came on each connection; of one that has ended `None`.
+            let mut lives = BTreeMap::new();
+            for (_, what) in heard {
+                match what {
+                    What::Connected(flow) => {
+                        let before = lives.insert(flow.connection.unwrap(), Some(0));
+                        prop_assert!(before.is_none(), "{:?} begins twice", flow);
+                    }
+                    What::Closed(id, _) => {
+                        prop_assert!(lives.insert(*id, None) != Some(None), "{:?} ends twice", id);
+                    }
+                    What::Got(id, text) => {
+                        let last = lives.get_mut(id).and_then(Option::as_mut);
+                        let last = last.expect("a connection that is open");
+                        let rest = text.strip_prefix("MESSAGE sip:");
+                        if let Some((number, _)) = rest.and_then(|rest| rest.split_once(' ')) {
+                            let number = 1 + number.parse::<usize>().unwrap();
+                            prop_assert!(*last < number, "{} behind {}", number, last);
+                            *last = number;
+                        }
+                    }
+                    What::Writable => {}
+                }
+            }
+        }
+        prop_assert_eq!(run(seed, &steps), (heard, digest));
+    }
+}

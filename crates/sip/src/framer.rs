@@ -1,0 +1,408 @@
+//! Framing of SIP messages on a byte stream (RFC 3261 §18.3).
+//!
+//! A datagram is one message; a stream has to be cut. A [`Framer`] reads a buffer that its caller
+//! owns and fills, and says where each message lies in it. It copies nothing, remembers how far it
+//! has read, and so takes linear time however the stream is split into reads.
+//!
+//! TCP and TLS need it. A WebSocket does not: RFC 7118 §5 gives each message a WebSocket message
+//! of its own.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::field::{Line, line_end};
+use crate::lexical::{decimal, find, is_token};
+use crate::start::Start;
+use crate::{BYTES_MAX, HeaderName, Method, StartLine};
+
+/// Bounds of what a peer may send on a stream.
+///
+/// Whatever they are, a message is no longer than [`BYTES_MAX`] from its start line to the end of
+/// its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameLimits {
+    /// Bytes of start line and headers, the empty line behind them included.
+    pub head_max: usize,
+    /// Bytes of a body.
+    pub body_max: usize,
+    /// Line ends in a row that are neither ping nor pong, before a message.
+    pub blank_max: usize,
+}
+
+impl Default for FrameLimits {
+    fn default() -> Self {
+        Self { head_max: 32 * 1024, body_max: BYTES_MAX, blank_max: 64 }
+    }
+}
+
+/// The next thing on a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing whole is left: read at least `need` bytes more.
+    Incomplete {
+        /// Bytes without which there is nothing new to say, at least 1.
+        need: usize,
+    },
+    /// A message, from its start line to the end of its body.
+    Message(Range<usize>),
+    /// A keep-alive that is to be answered by a CRLF (RFC 5626 §4.4.1).
+    Ping,
+    /// The answer to a keep-alive ([`Framer::expect_pong`]).
+    Pong,
+    /// The stream cannot be cut any further. Close it; all later calls say the same.
+    Broken(Broken),
+}
+
+/// The end of a stream on which no further message can be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// What is wrong.
+    pub fault: FrameFault,
+    /// The head of a request that is to be answered with the [status](FrameFault::status) of the
+    /// fault before the stream is closed: [`Message::parse_head`](crate::Message::parse_head) reads
+    /// it. `None` for a response, an ACK, and where the head itself cannot be told.
+    pub answerable: Option<Range<usize>>,
+}
+
+/// A reason why a stream cannot be cut into messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FrameFault {
+    /// Neither a Request-Line nor a Status-Line stands where a message should begin.
+    StartLine,
+    /// More blank lines than [`FrameLimits::blank_max`].
+    BlankLines,
+    /// A head longer than [`FrameLimits::head_max`].
+    HeadTooLong,
+    /// RFC 3261 §18.3: "The Content-Length header field MUST be used with stream oriented
+    /// transports."
+    NoContentLength,
+    /// A Content-Length that is no number.
+    BadContentLength,
+    /// Two Content-Lengths that differ.
+    TwoContentLengths,
+    /// A body longer than [`FrameLimits::body_max`], or a message longer than [`BYTES_MAX`].
+    TooLong,
+}
+
+impl FrameFault {
+    /// The status with which the request is answered, if it is [answerable](Broken::answerable).
+    pub const fn status(self) -> u16 {
+        match self {
+            // RFC 3261 §21.5.7: "The server was unable to process the request since the message
+            // length exceeded its capabilities."
+            Self::TooLong | Self::HeadTooLong => 513,
+            _ => 400,
+        }
+    }
+}
+
+impl fmt::Display for FrameFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::StartLine => "neither a request line nor a status line",
+            Self::BlankLines => "too many blank lines",
+            Self::HeadTooLong => "start line and headers are too long",
+            Self::NoContentLength => "no Content-Length",
+            Self::BadContentLength => "malformed Content-Length",
+            Self::TwoContentLengths => "two different Content-Lengths",
+            Self::TooLong => "message too long",
+        })
+    }
+}
+
+impl std::error::Error for FrameFault {}
+
+/// A cutter of one direction of a stream into messages.
+///
+/// The caller appends what it reads to a buffer and calls [`next`](Self::next) with all of it
+/// until that returns [`Next::Incomplete`]. Then it calls [`release`](Self::release), takes so many
+/// bytes off the front, and reads on. What it holds after that is less than one message: a buffer
+/// of [`BYTES_MAX`] bytes always has room for what is needed.
+///
+/// ```
+/// use tidegate_sip::{Framer, Next};
+///
+/// let mut held = b"\r\n\r\nSIP/2.0 200 OK\r\nl: 2\r\n\r\nhiSIP/2.0 ".to_vec();
+/// let mut framer = Framer::default();
+/// assert_eq!(framer.next(&held), Next::Ping);
+/// assert_eq!(framer.next(&held), Next::Message(4..30));
+/// assert_eq!(framer.next(&held), Next::Incomplete { need: 1 });
+/// held.drain(..framer.release());
+/// assert_eq!(held, b"SIP/2.0 ");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Framer {
+    limits: FrameLimits,
+    /// Where the bytes begin that belong to nothing that was returned.
+    start: usize,
+    /// No line end is left to be found between `start` and here.
+    scanned: usize,
+    stage: Stage,
+    /// Blank lines since the last message, ping or pong.
+    blanks: usize,
+    /// Pings of ours that are not answered yet.
+    pings: u8,
+}
+
+/// How far the message at [`Framer::start`] has been read.
+#[derive(Clone, Debug, Default)]
+enum Stage {
+    /// It has not begun.
+    #[default]
+    Between,
+    /// Its start line has begun.
+    StartLine,
+    /// Its headers are read up to the one that begins at `line`.
+    Headers { line: usize, answerable: bool, length: Length },
+    /// It ends at `end`.
+    Body { line: usize, end: usize },
+    /// There is none.
+    Broken(Broken),
+}
+
+/// What the headers read so far say of the length of the body.
+#[derive(Clone, Copy, Debug)]
+enum Length {
+    Unsaid,
+    Said(u32),
+    Wrong(FrameFault),
+}
+
+impl Framer {
+    /// Creates a framer for the beginning of a stream.
+    pub fn new(limits: FrameLimits) -> Self {
+        let FrameLimits { head_max, body_max, blank_max } = limits;
+        let head_max = head_max.min(BYTES_MAX);
+        Self { limits: FrameLimits { head_max, body_max, blank_max }, ..Self::default() }
+    }
+
+    /// Returns the next thing on the stream. `held` is all that was read and not
+    /// [released](Self::release).
+    ///
+    /// # Panics
+    /// If bytes were taken off `held` that were not released.
+    pub fn next(&mut self, held: &[u8]) -> Next {
+        assert!(held.len() >= self.scanned, "bytes were taken off that were not released");
+        loop {
+            let step = match &self.stage {
+                Stage::Between => self.between(held),
+                Stage::StartLine => self.start_line(held),
+                &Stage::Headers { line, answerable, length } => {
+                    self.headers(held, line, answerable, length)
+                }
+                &Stage::Body { end, .. } => Some(self.body(held, end)),
+                Stage::Broken(broken) => Some(Next::Broken(broken.clone())),
+            };
+            if let Some(next) = step {
+                return next;
+            }
+        }
+    }
+
+    /// Returns how many bytes at the front of the buffer are no longer needed, and counts from the
+    /// byte behind them from now on. A broken stream needs its bytes until it is closed.
+    pub fn release(&mut self) -> usize {
+        if matches!(self.stage, Stage::Broken(_)) {
+            return 0;
+        }
+        let done = std::mem::take(&mut self.start);
+        self.scanned -= done;
+        match &mut self.stage {
+            Stage::Headers { line, .. } => *line -= done,
+            Stage::Body { line, end } => {
+                *line -= done;
+                *end -= done;
+            }
+            Stage::Between | Stage::StartLine | Stage::Broken(_) => {}
+        }
+        done
+    }
+
+    /// Returns how many bytes at the front of the buffer lie before the end of what was returned
+    /// last: as many as [`release`](Self::release) would, which counts from there.
+    pub fn consumed(&self) -> usize {
+        self.start
+    }
+
+    /// Takes the next CRLF between two messages for the answer to a ping that was sent, and as many
+    /// of them as there were calls.
+    pub fn expect_pong(&mut self) {
+        self.pings = self.pings.saturating_add(1);
+    }
+
+    /// Returns the whole lines of the message that is incomplete: its start line and the headers so
+    /// far. [`glance`](crate::glance) and [`scan`](crate::scan) can read them before the rest is
+    /// there; empty while the start line is incomplete.
+    pub fn lines<'b>(&self, held: &'b [u8]) -> &'b [u8] {
+        match self.stage {
+            Stage::Headers { line, .. } | Stage::Body { line, .. } => &held[self.start..line],
+            Stage::Between | Stage::StartLine | Stage::Broken(_) => &[],
+        }
+    }
+
+    /// Returns whether the stream may end here: no message has begun.
+    pub fn is_between_messages(&self) -> bool {
+        matches!(self.stage, Stage::Between)
+    }
+
+    /// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports
+    /// MUST ignore any CRLF appearing before the start-line". RFC 5626 §4.4.1: "the client "ping"
+    /// is a double-CRLF sequence, and the server "pong" is a single CRLF".
+    fn between(&mut self, held: &[u8]) -> Option<Next> {
+        let (taken, next) = match &held[self.start..] {
+            [] | [b'\r'] => return Some(Next::Incomplete { need: 1 }),
+            [b'\r', b'\n', ..] if self.pings > 0 => (2, Some(Next::Pong)),
+            [b'\r', b'\n', b'\r', b'\n', ..] => (4, Some(Next::Ping)),
+            // The half of a ping, or a CRLF before a start line.
+            [b'\r', b'\n'] | [b'\r', b'\n', b'\r'] => return Some(Next::Incomplete { need: 1 }),
+            [b'\r', b'\n', ..] => (2, None),
+            [b'\n', ..] => (1, None),
+            // All else, as the first bytes of TLS, is told at once.
+            &[first, ..] if is_token(first) => {
+                self.stage = Stage::StartLine;
+                return None;
+            }
+            _ => return Some(self.broken(FrameFault::StartLine, None)),
+        };
+        self.start += taken;
+        self.scanned = self.start;
+        if next.is_some() {
+            self.pings -= u8::from(next == Some(Next::Pong));
+            self.blanks = 0;
+            return next;
+        }
+        self.blanks += 1;
+        let too_many = self.blanks > self.limits.blank_max;
+        too_many.then(|| self.broken(FrameFault::BlankLines, None))
+    }
+
+    fn start_line(&mut self, held: &[u8]) -> Option<Next> {
+        let end = match self.find_line_end(held) {
+            Ok(end) => end,
+            Err(next) => return Some(next),
+        };
+        let line = &held[self.start..end - 1];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Ok(start) = Start::parse_to_answer(line) else {
+            return Some(self.broken(FrameFault::StartLine, None));
+        };
+        // RFC 3261 §17.1.1.3: an ACK is never answered. §18.3: a response "MUST be discarded".
+        let answerable =
+            matches!(start.line, StartLine::Request { method, .. } if method != Method::Ack);
+        self.scanned = end;
+        self.stage = Stage::Headers { line: end, answerable, length: Length::Unsaid };
+        None
+    }
+
+    /// Reads one header line, or the empty one behind the last.
+    fn headers(
+        &mut self,
+        held: &[u8],
+        line: usize,
+        answerable: bool,
+        length: Length,
+    ) -> Option<Next> {
+        let end = match self.find_line_end(held) {
+            Ok(end) => end,
+            Err(next) => return Some(next),
+        };
+        if line_end(&held[line..end]) > 0 {
+            return self.end_of_headers(end, answerable, length);
+        }
+        match held.get(end) {
+            // RFC 3261 §7.3.1: the line goes on if the next one begins with white space.
+            Some(b' ' | b'\t') => {
+                self.scanned = end;
+                return None;
+            }
+            Some(_) => {}
+            None if end - self.start >= self.limits.head_max => {
+                return Some(self.broken(FrameFault::HeadTooLong, None));
+            }
+            // Finding the line end again costs one byte.
+            None => {
+                self.scanned = end - 1;
+                return Some(Next::Incomplete { need: 1 });
+            }
+        }
+        let length = match held[line] {
+            b'C' | b'c' | b'L' | b'l' => length.and(&held[self.start..end], line - self.start),
+            _ => length,
+        };
+        self.scanned = end;
+        self.stage = Stage::Headers { line: end, answerable, length };
+        None
+    }
+
+    fn end_of_headers(&mut self, end: usize, answerable: bool, length: Length) -> Option<Next> {
+        let head = end - self.start;
+        let fault = match length {
+            Length::Said(body) if body as usize > self.limits.body_max.min(BYTES_MAX - head) => {
+                FrameFault::TooLong
+            }
+            Length::Said(body) => {
+                self.scanned = end;
+                self.stage = Stage::Body { line: end, end: end + body as usize };
+                return None;
+            }
+            Length::Unsaid => FrameFault::NoContentLength,
+            Length::Wrong(fault) => fault,
+        };
+        Some(self.broken(fault, answerable.then_some(self.start..end)))
+    }
+
+    fn body(&mut self, held: &[u8], end: usize) -> Next {
+        if held.len() < end {
+            return Next::Incomplete { need: end - held.len() };
+        }
+        let message = self.start..end;
+        (self.start, self.scanned, self.blanks) = (end, end, 0);
+        self.stage = Stage::Between;
+        Next::Message(message)
+    }
+
+    /// Returns where the line behind the next line end begins.
+    fn find_line_end(&mut self, held: &[u8]) -> Result<usize, Next> {
+        let head_end = self.start + self.limits.head_max;
+        let readable = &held[..held.len().min(head_end)];
+        if let Some(at) = find(b'\n', &readable[self.scanned.min(readable.len())..]) {
+            return Ok(self.scanned + at + 1);
+        }
+        if readable.len() == head_end {
+            return Err(self.broken(FrameFault::HeadTooLong, None));
+        }
+        self.scanned = readable.len();
+        Err(Next::Incomplete { need: 1 })
+    }
+
+    fn broken(&mut self, fault: FrameFault, answerable: Option<Range<usize>>) -> Next {
+        let broken = Broken { fault, answerable };
+        self.stage = Stage::Broken(broken.clone());
+        Next::Broken(broken)
+    }
+}
+
+impl Length {
+    /// Takes into account the header line that begins at `line` in `bytes` and ends with them.
+    ///
+    /// It is read as [`Message`](crate::Message) reads it, so that both find the same end of the
+    /// body. A line that is no header is left to that: it moves no end.
+    fn and(self, bytes: &[u8], line: usize) -> Self {
+        let Ok(Some(line)) = Line::read(bytes, line) else { return self };
+        if line.name != HeaderName::ContentLength {
+            return self;
+        }
+        let said = decimal(line.value(bytes), u32::MAX);
+        match (self, said) {
+            (Self::Unsaid, Some(said)) => Self::Said(said),
+            (Self::Said(before), Some(said)) if before == said => self,
+            (Self::Said(_), Some(_)) => Self::Wrong(FrameFault::TwoContentLengths),
+            (Self::Wrong(_), _) => self,
+            (_, None) => Self::Wrong(FrameFault::BadContentLength),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "framer_tests.rs"]
+mod tests;

@@ -1,0 +1,113 @@
+//! What holds of any stream whatever, however it is split into reads. Driven by proptest here and
+//! by the fuzzer in `fuzz/`.
+
+use tidegate_sip::{BYTES_MAX, Broken, FrameFault, FrameLimits, Framer, Malformed, Message, Next};
+
+/// A thing found on a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    Message(Vec<u8>),
+    Ping,
+    Pong,
+    /// The fault, and the head that can be answered.
+    Broken(FrameFault, Option<Vec<u8>>),
+    /// The stream ended within a message.
+    CutOff,
+}
+
+/// Cuts a stream, of which the reads after each other have `reads` bytes, in a buffer as large as
+/// the framer promises to do with.
+pub fn cut(
+    stream: &[u8],
+    limits: FrameLimits,
+    pong: bool,
+    mut reads: impl FnMut() -> usize,
+) -> Vec<Found> {
+    let mut framer = Framer::new(limits);
+    if pong {
+        framer.expect_pong();
+    }
+    let (mut held, mut rest, mut found) = (Vec::new(), stream, Vec::new());
+    let mut position = 0;
+    loop {
+        match framer.next(&held) {
+            Next::Incomplete { need } => {
+                assert!(need > 0);
+                let lines = framer.lines(&held);
+                assert!(lines.is_empty() || lines.ends_with(b"\n"));
+                let released = framer.release();
+                held.drain(..released);
+                position = 0;
+                assert!(held.len() + need <= BYTES_MAX, "no room for {need} more");
+                if rest.is_empty() {
+                    if !framer.is_between_messages() {
+                        found.push(Found::CutOff);
+                    }
+                    return found;
+                }
+                let room = BYTES_MAX - held.len();
+                let (read, behind) = rest.split_at(reads().clamp(1, room.min(rest.len())));
+                held.extend(read);
+                rest = behind;
+            }
+            Next::Message(range) => {
+                assert!(blank(&held[position..range.start]), "bytes between two messages");
+                let message = &held[range.clone()];
+                assert!(message.len() <= BYTES_MAX);
+                // The parser sees the same message, if it reads it at all.
+                match Message::parse(message) {
+                    Ok(parsed) => {
+                        assert_eq!(parsed.bytes().len(), message.len());
+                        assert!(parsed.body().len() <= limits.body_max);
+                        assert!(message.len() - parsed.body().len() <= limits.head_max);
+                    }
+                    Err(Malformed::ContentLength | Malformed::Keepalive | Malformed::NoEnd) => {
+                        panic!("not a whole message: {:?}", String::from_utf8_lossy(message));
+                    }
+                    Err(_) => {}
+                }
+                position = range.end;
+                found.push(Found::Message(message.to_vec()));
+            }
+            Next::Ping => found.push(Found::Ping),
+            Next::Pong => found.push(Found::Pong),
+            Next::Broken(broken) => {
+                assert_eq!(framer.next(&held), Next::Broken(broken.clone()));
+                assert_eq!(framer.release(), 0);
+                let Broken { fault, answerable } = broken;
+                let head = answerable.map(|range| held[range].to_vec());
+                if let Some(head) = &head {
+                    assert!(head.len() <= limits.head_max);
+                    assert!((400..600).contains(&fault.status()));
+                }
+                found.push(Found::Broken(fault, head));
+                return found;
+            }
+        }
+    }
+}
+
+fn blank(bytes: &[u8]) -> bool {
+    bytes.iter().all(|b| matches!(b, b'\r' | b'\n'))
+}
+
+/// Cuts a stream whole, byte by byte and in pieces; what is found is the same. The first bytes
+/// choose limits and pieces.
+pub fn stream(bytes: &[u8]) {
+    let Some((&[chosen, size, more], stream)) = bytes.split_first_chunk() else { return };
+    let limits = match chosen & 3 {
+        0 => FrameLimits::default(),
+        1 => FrameLimits { head_max: usize::MAX, body_max: usize::MAX, blank_max: 2 },
+        2 => FrameLimits { head_max: 64, body_max: 8, blank_max: 0 },
+        _ => FrameLimits { head_max: 300, body_max: 1000, blank_max: 5 },
+    };
+    let pong = chosen & 4 != 0;
+    let whole = cut(stream, limits, pong, || usize::MAX);
+    assert_eq!(cut(stream, limits, pong, || 1), whole);
+    let mut step = usize::from(size);
+    let pieces = cut(stream, limits, pong, || {
+        step = (step * 5 + usize::from(more)) % 256;
+        step
+    });
+    assert_eq!(pieces, whole);
+}

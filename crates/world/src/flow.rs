@@ -1,0 +1,229 @@
+//! Flows: how and between whom messages travel.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+/// How a message travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Transport {
+    /// Datagrams, RFC 3261 §18.
+    Udp,
+    /// A byte stream, RFC 3261 §18.
+    Tcp,
+    /// TLS over TCP, RFC 3261 §26.2.1.
+    Tls,
+    /// WebSocket over TCP, RFC 7118.
+    Ws,
+    /// WebSocket over TLS, RFC 7118.
+    Wss,
+}
+
+impl Transport {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Udp, Self::Tcp, Self::Tls, Self::Ws, Self::Wss];
+
+    /// Returns whether the transport itself delivers what it is given, or says that it could not.
+    ///
+    /// RFC 3261 §17: "a reliable transport (such as TCP)" needs no retransmissions. RFC 7118 §5:
+    /// "the WebSocket protocol is a reliable transport".
+    pub const fn is_reliable(self) -> bool {
+        !matches!(self, Self::Udp)
+    }
+
+    /// Returns whether nobody between the two ends reads or changes what passes.
+    pub const fn is_secure(self) -> bool {
+        matches!(self, Self::Tls | Self::Wss)
+    }
+
+    /// Returns the name in a Via's sent-protocol (RFC 3261 §20.42, RFC 7118 §5.2.2).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+            Self::Tls => "TLS",
+            Self::Ws => "WS",
+            Self::Wss => "WSS",
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The name of a connection between a core and its driver: that of no other of the same core
+/// while it lasts.
+///
+/// Either side names the connections that it begins, without asking the other: the core those that
+/// it [opens](crate::Core::poll_connect) with odd numbers, the driver those that it accepts with
+/// even ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(NonZeroU32);
+
+impl ConnectionId {
+    /// The first connection that a core opens.
+    pub const FIRST_OPENED: Self = Self(NonZeroU32::MIN);
+    /// The first connection that a driver accepts.
+    pub const FIRST_ACCEPTED: Self = Self(NonZeroU32::new(2).expect("not zero"));
+
+    /// Returns the connection of this number; there is no number 0.
+    pub const fn new(number: u32) -> Option<Self> {
+        match NonZeroU32::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// Returns its number.
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// Returns whether the core opened it; else the driver accepted it.
+    pub const fn is_opened(self) -> bool {
+        self.0.get() % 2 == 1
+    }
+
+    /// Returns the name behind this one that the same side may give: behind the last of 2^31
+    /// follows the first.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        match self.0.checked_add(2) {
+            Some(number) => Self(number),
+            None if self.is_opened() => Self::FIRST_OPENED,
+            None => Self::FIRST_ACCEPTED,
+        }
+    }
+}
+
+impl fmt::Debug for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "connection {}", self.0)
+    }
+}
+
+/// Where a message came from or goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// Transport of both ends.
+    pub transport: Transport,
+    /// Our end: of a message received the address it came to; of one to be sent the
+    /// address it leaves from, or a listener's wildcard where the system may choose.
+    pub local: SocketAddr,
+    /// The peer's end.
+    pub remote: SocketAddr,
+    /// The connection that it belongs to; `None` over UDP, and while it is not known which.
+    pub connection: Option<ConnectionId>,
+}
+
+impl Flow {
+    /// A flow over UDP.
+    pub const fn udp(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self { transport: Transport::Udp, local, remote, connection: None }
+    }
+
+    /// A flow on a connection.
+    pub const fn connected(
+        transport: Transport,
+        local: SocketAddr,
+        remote: SocketAddr,
+        connection: ConnectionId,
+    ) -> Self {
+        Self { transport, local, remote, connection: Some(connection) }
+    }
+}
+
+/// A connection that a core wants opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Connect {
+    /// Its name from now on, an [odd](ConnectionId::is_opened) number.
+    pub id: ConnectionId,
+    /// Its transport, not UDP.
+    pub transport: Transport,
+    /// The listener on whose behalf it is opened. The driver leaves from that address; the system
+    /// chooses the port.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+}
+
+/// Why a connection is no more, or never was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CloseCause {
+    /// The core asked for it.
+    Asked,
+    /// The peer ended it between two messages.
+    Ended,
+    /// The peer ended it within a message.
+    CutOff,
+    /// The peer reset it.
+    Reset,
+    /// Nobody listens at the peer's port.
+    Refused,
+    /// Network or host unreachable.
+    Unreachable,
+    /// The peer did not answer in time.
+    TimedOut,
+    /// What the peer sent cannot be cut into messages (RFC 3261 §18.3).
+    Garbled,
+    /// Any other error the system reported.
+    Other,
+}
+
+impl CloseCause {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Asked,
+        Self::Ended,
+        Self::CutOff,
+        Self::Reset,
+        Self::Refused,
+        Self::Unreachable,
+        Self::TimedOut,
+        Self::Garbled,
+        Self::Other,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 3261 §20.42: transport = "UDP" / "TCP" / "TLS" / ...; RFC 7118 §5.2.2: "WS" / "WSS".
+    #[test]
+    fn transports_are_what_their_rfcs_say() {
+        let facts = Transport::ALL.map(|t| (t.name(), t.is_reliable(), t.is_secure()));
+        let expected = [
+            ("UDP", false, false),
+            ("TCP", true, false),
+            ("TLS", true, true),
+            ("WS", true, false),
+            ("WSS", true, true),
+        ];
+        assert_eq!(facts, expected);
+        assert_eq!(Transport::Tls.to_string(), "TLS");
+    }
+
+    #[test]
+    fn whether_there_is_a_connection_takes_no_room() {
+        assert_eq!(size_of::<Option<ConnectionId>>(), 4);
+        assert_eq!(ConnectionId::new(0), None);
+        assert_eq!(ConnectionId::new(7).map(ConnectionId::get), Some(7));
+    }
+
+    #[test]
+    fn either_side_names_its_own_connections_and_begins_again_behind_the_last() {
+        let after = |number| ConnectionId::new(number).unwrap().next();
+        for (first, opened) in
+            [(ConnectionId::FIRST_OPENED, true), (ConnectionId::FIRST_ACCEPTED, false)]
+        {
+            assert_eq!(first.is_opened(), opened);
+            assert_eq!(first.next().get(), first.get() + 2);
+        }
+        assert_eq!(after(u32::MAX), ConnectionId::FIRST_OPENED);
+        assert_eq!(after(u32::MAX - 1), ConnectionId::FIRST_ACCEPTED);
+    }
+}
