@@ -53,7 +53,7 @@ use std::net::SocketAddr;
 
 use tidegate_world::{Flow, Timestamp};
 
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 use crate::tap::{Loss, Tap};
 use books::Book;
 use front::Front;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::link::Link;
 use crate::micros;
-use crate::network::{NodeId, Silence};
+use crate::node_id::{NodeId, Silence};
 use crate::zone::Resolution;
 pub use plan::{Episode, Plan, Shape, Trouble};
 

@@ -17,13 +17,15 @@ use tidegate_world::{
     Transmit,
 };
 
+use crate::NodeId;
+use crate::Silence;
 use crate::calendar::Calendar;
 use crate::channel::{Carried, on_the_wire};
 use crate::link::Link;
 use crate::tap::{Loss, Tap};
 use crate::zone::Zone;
+pub use node::STALL_BUFFER;
 use node::{Input, Node};
-pub use node::{NodeId, STALL_BUFFER, Silence};
 use streams::{Key, Streams};
 pub use summary::Summary;
 use traffic::OnStream;

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use tidegate_world::{Flow, Timestamp};
 use twox_hash::XxHash3_128 as Hasher;
 
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 
 /// Why a packet does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

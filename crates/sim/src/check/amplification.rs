@@ -27,7 +27,7 @@ use tidegate_world::Timestamp;
 use super::Findings;
 use super::recent::Recent;
 use super::seen::{Kind, Seen};
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 
 /// The checker's name.
 pub const NAME: &str = "amplification";

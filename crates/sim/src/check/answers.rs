@@ -19,7 +19,7 @@ use super::books::Book;
 use super::lives::Lives;
 use super::recent::Recent;
 use super::seen::{Seen, Transaction};
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 
 /// The checker's name.
 pub const NAME: &str = "answers";

@@ -8,7 +8,7 @@
 
 use super::Findings;
 use super::books::{Book, Fill};
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 
 /// The checker's name.
 pub const NAME: &str = "bounds";

@@ -30,7 +30,7 @@ use super::lives::Lives;
 use super::recent::Recent;
 use super::seen::{Kind, Seen};
 use super::{Findings, Role};
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 use ending::{Call, Ending};
 
 /// The checker's name.

@@ -19,7 +19,7 @@ use super::Findings;
 use super::books::{Book, ProxyBook};
 use super::recent::Recent;
 use super::seen::{Seen, hash};
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 use crate::tap::Loss;
 
 /// The checker's name.

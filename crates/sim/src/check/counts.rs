@@ -12,7 +12,7 @@
 
 use super::Findings;
 use super::books::Book;
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 
 /// The checker's name.
 pub const NAME: &str = "counts";

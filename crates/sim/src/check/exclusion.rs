@@ -30,7 +30,7 @@ use super::front::Front;
 use super::lives::Lives;
 use super::recent::Recent;
 use super::seen::{Kind, Seen};
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 
 /// The checker's name.
 pub const NAME: &str = "exclusion";

@@ -26,7 +26,7 @@ use tidegate_sip::Method;
 use super::recent::Recent;
 use super::seen::{Seen, Transaction};
 use super::{Findings, Role};
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 
 /// The checker's name.
 pub const NAME: &str = "hops";

@@ -23,7 +23,7 @@ use super::lives::Lives;
 use super::recent::Recent;
 use super::seen::{Kind, Seen, Transaction};
 use super::{Findings, Role};
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 use crate::tap::Loss;
 
 /// The checker's name.

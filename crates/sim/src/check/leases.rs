@@ -28,7 +28,7 @@ use super::Findings;
 use super::books::{Book, ProxyBook};
 use super::lives::Lives;
 use super::seen::Seen;
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 use model::Model;
 
 /// The checker's name.

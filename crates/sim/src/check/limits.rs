@@ -35,7 +35,7 @@ use super::front::Front;
 use super::lives::Lives;
 use super::recent::Recent;
 use super::seen::{Kind, Seen, hash};
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 
 /// The checker's name.
 pub const NAME: &str = "limits";

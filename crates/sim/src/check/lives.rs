@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_world::Timestamp;
 
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 
 /// What was done to the nodes, which excuses some of what they do.
 #[derive(Debug, Default)]

@@ -25,7 +25,7 @@ use tidegate_sip::Method;
 use super::recent::Recent;
 use super::seen::{Kind, Seen, hash};
 use super::{Findings, Role};
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 
 /// The checker's name.
 pub const NAME: &str = "provenance";

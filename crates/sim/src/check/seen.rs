@@ -7,7 +7,7 @@ use tidegate_world::Timestamp;
 use twox_hash::XxHash3_64;
 
 use super::Role;
-use crate::network::NodeId;
+use crate::node_id::NodeId;
 
 /// A hash of bytes. Nobody here chooses bytes so that they collide.
 pub(super) fn hash(parts: &[&[u8]]) -> u64 {

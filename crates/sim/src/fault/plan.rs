@@ -8,7 +8,7 @@ use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 use super::Fault;
 use crate::link::{Bandwidth, Link};
 use crate::micros;
-use crate::network::{NodeId, Silence};
+use crate::node_id::{NodeId, Silence};
 use crate::zone::Resolution;
 
 /// Something that goes wrong for a while.

@@ -3,9 +3,10 @@
 use tidegate_world::{Buffer, CloseCause, ConnectionId, Core, Flow};
 
 use super::Network;
-use super::node::{Input, NodeId, Silence};
+use super::node::Input;
 use super::streams::{EndState, Key, Side};
 use super::traffic::{OnStream, header};
+use crate::node_id::{NodeId, Silence};
 use crate::stream::Pipe;
 use crate::tap::{Loss, Tap};
 

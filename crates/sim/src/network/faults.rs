@@ -2,10 +2,11 @@
 
 use tidegate_world::{Core, Failure, Timestamp};
 
-use super::node::{Input, NodeId, Silence};
+use super::node::Input;
 use super::{Event, Network};
 use crate::fault::Fault;
 use crate::link::Link;
+use crate::node_id::{NodeId, Silence};
 use crate::tap::Tap;
 
 impl<N: Core, T: Tap> Network<N, T> {

@@ -1,49 +1,12 @@
 //! Nodes: a core in its place, running, stalled or gone.
 
 use std::collections::VecDeque;
-use std::fmt;
 
-use serde::{Deserialize, Serialize};
 use tidegate_world::{
     CloseCause, ConnectionId, Failure, Flow, QueryAnswer, QueryId, Received, Timestamp,
 };
 
-/// A node of a network: the number of its [`add`](super::Network::add), from 0.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct NodeId(u16);
-
-impl NodeId {
-    /// The node that is added when so many are there.
-    ///
-    /// # Panics
-    /// From 65,535 on: a network has no more.
-    pub fn new(index: usize) -> Self {
-        let id = u16::try_from(index).ok().filter(|&id| id < u16::MAX);
-        Self(id.expect("a network has fewer than 65,535 nodes"))
-    }
-
-    /// Its number.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
-impl fmt::Debug for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {}", self.0)
-    }
-}
-
-/// What senders hear of a node that has crashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Silence {
-    /// The process is gone, its machine answers with ICMP: port unreachable.
-    Refused,
-    /// The machine is gone: nothing.
-    Silent,
-}
+use crate::node_id::Silence;
 
 /// Datagrams that wait for a stalled node: what two buffers of a [`Host`](crate::Host) hold.
 pub const STALL_BUFFER: usize = 4096;

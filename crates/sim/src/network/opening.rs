@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use tidegate_world::{CloseCause, Connect, Core, Flow, Transport};
 
 use super::Network;
-use super::node::{Input, NodeId, Silence};
+use super::node::Input;
 use super::streams::{EndState, Key, Side};
 use super::traffic::{OnStream, header};
+use crate::node_id::{NodeId, Silence};
 use crate::stream::StreamSettings;
 use crate::tap::Tap;
 

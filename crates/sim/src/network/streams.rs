@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use tidegate_world::{ConnectionId, Flow, Pool, Transport};
 
-use super::node::NodeId;
 use super::reader::Reader;
+use crate::node_id::NodeId;
 use crate::stream::{Pipe, StreamSettings};
 
 /// A connection, by its number among all that there were.

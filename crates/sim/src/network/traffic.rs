@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use tidegate_world::{CloseCause, Core, Flow, Received, Timestamp, Transmit};
 
-use super::node::{Input, NodeId, Silence};
+use super::node::Input;
 use super::reader::Read;
 use super::streams::{End, EndState, Key, Side};
 use super::{Event, Network};
+use crate::node_id::{NodeId, Silence};
 use crate::tap::{Loss, Tap};
 
 /// Bytes of a TCP segment without payload: a TCP header of 20, an IP header of 20 or 40.

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use hashbrown::HashMap;
 use tidegate_world::{Purpose, Seed, Timestamp};
 
-use super::node::NodeId;
 use crate::channel::{Carried, Channel};
 use crate::link::Link;
+use crate::node_id::NodeId;
 use crate::tap::Loss;
 
 /// The channels of a network. Each draws from a stream of its own, so what happens on one
