@@ -6,6 +6,7 @@ mod messages;
 mod names;
 mod overload;
 mod process;
+mod resolution;
 mod sockets;
 mod tiers;
 
@@ -48,6 +49,7 @@ pub(crate) fn add(
             overload::add(samples, &index, &shard.proxy, clock.now().as_nanos());
             in_force::add(samples, &index, &shard.proxy);
             tiers::add(samples, &index, &shard.proxy);
+            resolution::add(samples, &index, &shard.proxy);
             sockets::add(samples, &index, &shard.io);
             samples.push_each(&EMULATED, &[("shard", &index)], shard);
         }

@@ -54,6 +54,17 @@ impl Sipp {
 
     /// A caller that makes its calls through `target`.
     pub fn caller(stage: &Stage, target: SocketAddr, load: &Load) -> Self {
+        Self::caller_at(stage, stage.free_address(), target, load, &[])
+    }
+
+    /// The same at a certain address, with further options of SIPp.
+    pub fn caller_at(
+        stage: &Stage,
+        address: SocketAddr,
+        target: SocketAddr,
+        load: &Load,
+        more: &[&str],
+    ) -> Self {
         let Load { scenario, calls, rate_cps, hold_ms, socket_each } = *load;
         let transport = if socket_each { "un" } else { "u1" };
         let mut options = vec![target.to_string(), "-t".to_owned(), transport.to_owned()];
@@ -61,7 +72,8 @@ impl Sipp {
         for (option, value) in [("-m", calls), ("-l", calls), ("-r", rate_cps), ("-d", hold_ms)] {
             options.extend([option.to_owned(), value.to_string()]);
         }
-        Self::start(stage, scenario, stage.free_address(), &options)
+        options.extend(more.iter().map(|&option| option.to_owned()));
+        Self::start(stage, scenario, address, &options)
     }
 
     fn start(stage: &Stage, scenario: &str, address: SocketAddr, options: &[String]) -> Self {
