@@ -18,6 +18,7 @@ use tidegate_world::{Core, Pool, Seed, delegate};
 use crate::config::{Config, Emulate, Listen, Sharing};
 pub use crate::environment::{Environment, MESSAGE_MEMORY_MAX};
 use crate::pools::{musters, pool_settings};
+use crate::prepared::Prepared;
 use crate::refusals::Refusals;
 use crate::sources::ShardCounters;
 use crate::status::Instruments;
@@ -35,6 +36,7 @@ pub struct Assembly<'a> {
     counters: Vec<ShardCounters>,
     bans: BanList,
     moves: proxy::Moves,
+    prepared: Prepared,
     seed: Seed,
 }
 
@@ -47,8 +49,20 @@ impl<'a> Assembly<'a> {
         let fleet = Fleet::new(&musters(config));
         let pools = fleet.pools();
         let moves = proxy::Moves::default();
-        let environment = Environment::default();
-        Self { config, keys, locals, environment, fleet, pools, counters, bans, moves, seed }
+        let (environment, prepared) = (Environment::default(), Prepared::default());
+        Self {
+            config,
+            keys,
+            locals,
+            environment,
+            fleet,
+            pools,
+            counters,
+            bans,
+            moves,
+            prepared,
+            seed,
+        }
     }
 
     /// Builds its cores in this environment, and not in an empty one.
@@ -85,7 +99,8 @@ impl<'a> Assembly<'a> {
 
     /// What changes the laws of its cores, by `orders`.
     pub fn steering(&self, orders: Orders) -> Steering {
-        Steering::new(self.config.clone(), self.fleet.clone(), orders, self.counters.clone())
+        let (config, fleet) = (self.config.clone(), self.fleet.clone());
+        Steering::new(config, fleet, orders, self.counters.clone(), self.prepared.clone())
     }
 
     /// What its cores keep of what they refuse.
@@ -98,6 +113,7 @@ impl<'a> Assembly<'a> {
         Part {
             settings: self.settings(shard),
             fleet: self.fleet.clone(),
+            prepared: self.prepared.clone(),
             host: host(self.config),
             counters: self.counters[usize::from(shard)].clone(),
         }
@@ -160,6 +176,7 @@ impl<'a> Assembly<'a> {
 pub struct Part {
     settings: proxy::Settings,
     fleet: Fleet,
+    prepared: Prepared,
     host: Option<HostSettings>,
     counters: ShardCounters,
 }
@@ -185,7 +202,7 @@ impl Part {
     pub fn core(self, pool: Pool) -> Server {
         let counters = Arc::clone(&self.counters.proxy);
         let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
-        let proxy = Steered::new(proxy, self.fleet, counters);
+        let proxy = Steered::new(proxy, self.fleet, counters, self.prepared);
         match self.host {
             None => Server::Plain(Box::new(proxy)),
             Some(host) => {

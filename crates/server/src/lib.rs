@@ -16,6 +16,7 @@ pub mod phase;
 pub mod policies;
 mod pools;
 mod predecessor;
+mod prepared;
 pub mod recording;
 pub mod refusals;
 mod removed;

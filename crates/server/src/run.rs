@@ -151,7 +151,8 @@ pub fn run(
     }
     let status = status(&groups, assembly.instruments(), clock);
     let orders = Orders::to(config.server.shards);
-    let steering = Arc::new(assembly.steering(orders.clone()).noting(removed));
+    let steering = assembly.steering(orders.clone()).noting(removed);
+    let steering = Arc::new(if record.is_some() { steering.recorded() } else { steering });
     let (rotation, heard) = (config.server.rotation, orders.clone());
     let keeper = Arc::new(Keeper::new(state_dir.to_owned(), ring, rotation, begun, heard));
     let (acts, told) = Acts::channel();

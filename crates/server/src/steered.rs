@@ -8,21 +8,29 @@ use tidegate_world::{Core, Timestamp, delegate};
 
 use crate::config::order::{Laws, Order, given};
 use crate::key;
-use crate::pools::{musters, pool_settings};
+use crate::pools::pool_settings;
+use crate::prepared::{Prepared, Reading};
 
 /// A proxy, and who translates its orders: it knows no configuration.
 pub struct Steered {
     proxy: Proxy,
     fleet: Fleet,
     counters: Arc<Counters>,
+    prepared: Prepared,
     /// Orders heard: the number of the last one.
     heard: u64,
 }
 
 impl Steered {
-    /// Steers `proxy`, whose back ends are of `fleet` and which counts in `counters`.
-    pub fn new(proxy: Proxy, fleet: Fleet, counters: Arc<Counters>) -> Self {
-        Self { proxy, fleet, counters, heard: 0 }
+    /// Steers `proxy`, whose back ends are of `fleet` and which counts in `counters`. Reloads may be
+    /// found in `prepared`.
+    pub(crate) fn new(
+        proxy: Proxy,
+        fleet: Fleet,
+        counters: Arc<Counters>,
+        prepared: Prepared,
+    ) -> Self {
+        Self { proxy, fleet, counters, prepared, heard: 0 }
     }
 
     /// The proxy.
@@ -42,15 +50,19 @@ impl Steered {
                 self.fleet.assign(now, self.heard, &backend, duty);
                 true
             }
-            Order::Reload(config) => {
-                let pools = self.fleet.enlist(now, self.heard, &musters(&config));
-                self.proxy.reload(now, pool_settings(&pools, &config), config.route)
-            }
+            Order::Reload(config) => self.reload(now, &Reading::new(b"", *config)),
             Order::Call(call_id) => {
                 self.proxy.look_up(now, call_id.as_bytes());
                 true
             }
         }
+    }
+}
+
+impl Steered {
+    fn reload(&mut self, now: Timestamp, Reading { config, musters, .. }: &Reading) -> bool {
+        let pools = self.fleet.enlist(now, self.heard, musters);
+        self.proxy.reload(now, pool_settings(&pools, config), config.route.clone())
     }
 }
 
@@ -68,7 +80,10 @@ impl Core for Steered {
         }
         // One that is not understood was recorded by another version: whoever gives orders has them
         // checked.
-        let is_heeded = given(order).is_ok_and(|order| self.heed(now, order));
+        let is_heeded = match self.prepared.get(order) {
+            Some(reading) => self.reload(now, &reading),
+            None => given(order).is_ok_and(|order| self.heed(now, order)),
+        };
         let in_force = &self.counters.in_force;
         if is_heeded { &in_force.orders } else { &in_force.not_heeded }.add(1);
     }

@@ -13,9 +13,10 @@ use tidegate_world::{Counter, ORDER_MAX, Timestamp};
 use crate::config::order::{self, Refused};
 use crate::config::{Config, Diagnostics, needs_restart, overload_toml};
 use crate::laws::name_at;
+use crate::prepared::Prepared;
 use crate::removed::RemovedBackends;
 use crate::sources::{ShardCounters, sojourns};
-use crate::{key, laws, status};
+use crate::{key, laws, recording, status};
 
 /// Changes what all shards do, and says what is in force.
 pub struct Steering {
@@ -25,6 +26,9 @@ pub struct Steering {
     orders: Orders,
     shards: Vec<ShardCounters>,
     removed: Option<RemovedBackends>,
+    prepared: Prepared,
+    /// Bytes of a configuration at the most.
+    order_max: usize,
 }
 
 struct Wanted {
@@ -42,8 +46,13 @@ pub enum NotSteered {
     Refused(Refused),
     /// There is no back end of that name; these are there.
     Unknown(Vec<String>),
-    /// The configuration has this many bytes, more than an order may have.
-    TooLong(usize),
+    /// The configuration has more bytes than an order may have.
+    TooLong {
+        /// Bytes of the configuration.
+        bytes: usize,
+        /// Bytes that it may have.
+        limit: usize,
+    },
     /// The state directory could not be written.
     State(std::path::PathBuf, std::io::Error),
     /// A shard could not be told.
@@ -61,8 +70,8 @@ impl fmt::Display for NotSteered {
                 write!(f, "{} {what}", keys.join(", "))
             }
             Self::Unknown(names) => write!(f, "no back end of that name: {}", names.join(", ")),
-            Self::TooLong(bytes) => {
-                let [bytes, limit] = [*bytes, ORDER_MAX].map(grouped);
+            Self::TooLong { bytes, limit } => {
+                let [bytes, limit] = [*bytes, *limit].map(grouped);
                 write!(
                     f,
                     "cannot reload: the configuration is {bytes} bytes, the limit is {limit}; \
@@ -83,16 +92,24 @@ impl Steering {
         fleet: Fleet,
         orders: Orders,
         shards: Vec<ShardCounters>,
+        prepared: Prepared,
     ) -> Self {
         let overload = config.overload.clone();
         let wanted = Mutex::new(Wanted { config, overload, given: 0 });
-        Self { fleet, wanted, orders, shards, removed: None }
+        let order_max = ORDER_MAX;
+        Self { fleet, wanted, orders, shards, removed: None, prepared, order_max }
     }
 
     /// Notes which back ends a reload takes out of the configuration.
     #[must_use]
     pub(crate) fn noting(self, removed: RemovedBackends) -> Self {
         Self { removed: Some(removed), ..self }
+    }
+
+    /// Gives only orders that a recording can hold.
+    #[must_use]
+    pub(crate) fn recorded(self) -> Self {
+        Self { order_max: recording::ORDER_MAX, ..self }
     }
 
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
@@ -146,8 +163,8 @@ impl Steering {
         if !restart.is_empty() {
             return Err(NotSteered::Refused(Refused::Restart(restart)));
         }
-        if source.len() > ORDER_MAX {
-            return Err(NotSteered::TooLong(source.len()));
+        if source.len() > self.order_max {
+            return Err(NotSteered::TooLong { bytes: source.len(), limit: self.order_max });
         }
         if let Some(removed) = &self.removed {
             // Before anything is changed: without it a restart would lose calls.
@@ -167,6 +184,8 @@ impl Steering {
             // In case that the second order cannot be given: it is not asked for twice.
             wanted.config.overload = config.overload.clone();
         }
+        // Read here, so that no shard does.
+        self.prepared.put(&source, config.clone());
         self.give(&mut wanted, &source)?;
         wanted.config = config;
         Ok(wanted.given)

@@ -5,9 +5,8 @@ use crate::{
     Shedding, Timestamp, Transmit, Work,
 };
 
-/// Bytes of an order at the most: a configuration of about 10,000 back ends. An order is recorded whole,
-/// in one block of a recording.
-pub const ORDER_MAX: usize = 768 * 1024;
+/// Bytes of an order at the most: a configuration of about 200,000 back ends.
+pub const ORDER_MAX: usize = 16 << 20;
 
 /// Bytes that a core hands out on one connection at the most until it hears
 /// [`Core::on_writable`]; the message that reaches the bound goes beyond it.

@@ -72,7 +72,9 @@ pub(super) async fn is_heard(controls: &Controls, number: u64) -> bool {
 fn refused(why: NotSteered) -> Response {
     let status = match why {
         NotSteered::Refused(Refused::Wrong(_)) | NotSteered::Unknown(_) => StatusCode::BAD_REQUEST,
-        NotSteered::Refused(Refused::Restart(_)) | NotSteered::TooLong(_) => StatusCode::CONFLICT,
+        NotSteered::Refused(Refused::Restart(_)) | NotSteered::TooLong { .. } => {
+            StatusCode::CONFLICT
+        }
         NotSteered::NotGiven(_) | NotSteered::State(..) => StatusCode::SERVICE_UNAVAILABLE,
     };
     text(status, format!("{}\n", why.to_string().trim_end()))

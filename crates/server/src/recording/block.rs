@@ -4,7 +4,6 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13x128};
-use tidegate_world::ORDER_MAX;
 
 /// Length of a block's header.
 pub(super) const HEADER: usize = 64;
@@ -18,6 +17,9 @@ pub(super) const FULL: usize = 192 * 1024;
 
 /// Bytes of inputs that a block may have: the last one may be an order.
 pub(super) const PAYLOAD_MAX: usize = FULL + ORDER_MAX + 32 * 1024;
+
+/// Bytes of an order that a block can hold: a configuration of about 10,000 back ends.
+pub const ORDER_MAX: usize = 768 * 1024;
 
 /// How every header begins. No datagram can be made to look like a block: its place is given by
 /// the blocks before it.

@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::block::ORDER_MAX;
 use tidegate_world::{
     Cause, CloseCause, ConnectionId, Entry, Failure, Flow, Input, LARGE, Load, NAME_MAX,
-    NaptrRecord, ORDER_MAX, QUOTE_MAX, QueryAnswer, QueryId, RECORDS_MAX, SrvRecord, Timestamp,
-    Transmit, Transport, VALUE_MAX,
+    NaptrRecord, QUOTE_MAX, QueryAnswer, QueryId, RECORDS_MAX, SrvRecord, Timestamp, Transmit,
+    Transport, VALUE_MAX,
 };
 
 const OFFER: u8 = 0;

@@ -230,8 +230,8 @@ fn what_cannot_be_read_again_changes_nothing() {
     let wrong = Configuration { more: "[pool.helth]\n".to_owned(), ..both.clone() };
     refused(&wrong, "did you mean `health`?");
     refused(&Configuration { shards: 2, ..both.clone() }, "`[server] shards` cannot be changed");
-    let long = Configuration { more: format!("#{}\n", "x".repeat(768 * 1024)), ..both };
-    refused(&long, "bytes, the limit is 786,432; restart to apply it");
+    let long = Configuration { more: format!("#{}\n", "x".repeat(16 << 20)), ..both };
+    refused(&long, "bytes, the limit is 16,777,216; restart to apply it");
     tidegate.signal(Signal::HUP);
     eventually("it was refused", || {
         let log = fs::read_to_string(stage.path("tidegate.log")).unwrap();
