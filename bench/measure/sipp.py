@@ -2,6 +2,7 @@
 
 import csv
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,12 +122,13 @@ def caller(
     tolerant: bool = False,
     scattered: bool = False,
     host: str = LOCALHOST,
+    options: Sequence[str] = (),
 ) -> Sipp:
     """A SIPp at `host` that makes `calls` calls, `rate_cps` a second, whatever becomes of them.
 
     If it is `traced` it also writes what `response_times` and `counts` read; if it is
     `tolerant` it passes over messages that the scenario does not expect; if it is `scattered`
-    each call has a port of its own, as if many clients made them.
+    each call has a port of its own, as if many clients made them. `options` are further ones of SIPp.
     """
     port = free_port()
     command, statistics = _command(stage, name, scenario, port, tolerant, host)
@@ -138,6 +140,7 @@ def caller(
     command += ["-l", str(calls)]
     if traced:
         command += ["-trace_rtt", "-rtt_freq", "1", "-trace_counts"]
+    command += options
     command += ["-timeout", f"{calls / rate_cps + hold_ms / 1000 + 60:.0f}s", target]
     return Sipp(stage.serve(name, command, port), port, statistics)
 

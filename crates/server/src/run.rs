@@ -180,11 +180,12 @@ pub fn run(
     let _watch = keeper.watch().map_err(|error| failed("keys", error))?;
     let mesh = Crossings::mesh(config.server.shards, CROSSINGS_MAX)
         .map_err(|error| failed("shards", error))?;
-    let resolver = config
-        .has_names()
-        .then(|| Resolver::start(&config.name_servers))
-        .transpose()
-        .map_err(|error| failed("resolver", error))?;
+    let resolver = match Resolver::start(&config.name_servers) {
+        Ok(resolver) => Some(resolver),
+        // A machine without a DNS serves calls between addresses.
+        Err(_) if !config.has_names() && config.name_servers.is_empty() => None,
+        Err(error) => return Err(failed("resolver", error).into()),
+    };
     let limits = Limits {
         coalesce: config.server.coalesce,
         drain: config.server.drain,

@@ -29,10 +29,6 @@ pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     if old.name_servers != *name_servers {
         keys.push("[resolver]".to_owned());
     }
-    // Nobody resolves names in a process that was started without any.
-    if new.has_names() && !old.has_names() {
-        keys.push("[[pool.backend]] uri".to_owned());
-    }
     keys.extend(changed_overload(&old.overload, overload));
     if old.emulate != *emulate {
         keys.push("[emulate]".to_owned());

@@ -10,7 +10,7 @@ use toml::de::DeTable;
 use super::diagnostic::{Diagnostics, Report};
 
 /// Bytes of a file at the most.
-const FILE_MAX: usize = 1 << 20;
+const FILE_MAX: usize = 32 << 20;
 
 /// The bytes of the file at `path`.
 ///

@@ -28,13 +28,13 @@ fn a_back_end_hangs_up_on_callers_behind_address_translation() {
     let callee = Sipp::callee(&stage, "uas-hangs-up");
     let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[callee.address()]));
     let translator = Impair::start(&stage, tidegate.address(), &[]);
-    let load = Load { scenario: "uac-hung-up", calls: 100, ..Load::default() };
+    let load = Load { scenario: "uac-translated", calls: 100, ..Load::default() };
     Sipp::caller(&home, translator.address(), &load).wait().assert_all_well(100);
     callee.finish().assert_all_well(100);
     tidegate.metrics().assert_nothing_held();
     let counts = translator.finish();
     // 100, 180, 200 and BYE of each call.
-    let back = counts["to_clients"]["received"].as_u64().expect("a count");
+    let back = counts["back"]["received"].as_u64().expect("a count");
     assert!(back >= 400, "{counts}");
 }
 
