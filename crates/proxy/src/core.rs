@@ -30,7 +30,7 @@ use crate::parked::{Parked, Waiting};
 use crate::peers::Peers;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::reload::{Reloaded, reload};
-use crate::request::{Served, Stages, Standing, send_trying, serve_request};
+use crate::request::{Served, Stages, Standing, serve_request};
 use crate::resolution::{Families, Resolution, ResolutionSettings, SipTransport, Transports};
 use crate::response::{Awaiting, serve_response};
 use crate::settings::{Disposal, Listener, PoolSettings, Rule, Settings};
@@ -327,6 +327,8 @@ impl Proxy {
             }
             Served::Elsewhere(shard) => self.output.hand_off(shard, received),
             Served::Parked(ticket, key) => {
+                // It is not served yet: what it cost says nothing of what serving costs.
+                self.in_service = None;
                 self.counters.parked_all.add(1);
                 let waiting = Waiting::new(received, class, fingerprint, has_priority, key);
                 self.parked.park(ticket, waiting);
@@ -345,8 +347,8 @@ impl Proxy {
 
     /// Returns admission, and what it sees of the shard.
     fn view(&mut self) -> (&mut Ingress, View<'_>) {
-        let Self { ingress, snapshot, routing, transactions, counters, .. } = self;
-        (ingress, View { snapshot, calls: &routing.calls, transactions, counters })
+        let Self { ingress, snapshot, routing, transactions, parked, counters, .. } = self;
+        (ingress, View { snapshot, calls: &routing.calls, transactions, parked, counters })
     }
 
     /// Has the back ends probed that the last input made suspect.
@@ -446,9 +448,7 @@ impl Core for Proxy {
         for ticket in self.resolution.handle_timeout(now) {
             self.parked.resume(ticket);
         }
-        while let Some(waiting) = self.parked.handle_timeout(now) {
-            send_trying(&self.snapshot, &mut self.output, &waiting.received);
-        }
+        self.parked.handle_timeout(now);
         self.probe_suspects(now);
         self.probes.fire(now, &self.snapshot, &mut self.output);
         self.publish();

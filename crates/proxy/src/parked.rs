@@ -3,13 +3,13 @@
 //! A request is planned, its plan says what it has to know, and it is parked as it was received.
 //! When the answer comes it is served once more, from the beginning: a plan changes nothing, so
 //! nothing has to be undone, and this time the answer is known. Parked requests are bounded in
-//! number and time. A copy of one is absorbed, and its CANCEL ends it.
+//! number and time. A copy of one is absorbed, and its CANCEL ends it. Until it
+//! goes on, the proxy has no state of it and sends no 100: its sender repeats it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use tidegate_sip::Method;
 use tidegate_transaction::Key;
 use tidegate_world::{Received, Timestamp};
 
@@ -23,9 +23,11 @@ const PARKED_MAX: usize = 1024;
 /// without a provisional response waits.
 const PARKED_FOR: Duration = Duration::from_secs(10);
 
-/// RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response unless it knows that
-/// the TU will generate a provisional or final response within 200 ms".
-const TRYING_AFTER: Duration = Duration::from_millis(200);
+/// How long a cancelled INVITE is remembered, for copies of it that come late: 64·T1.
+const CANCELLED_FOR: Duration = Duration::from_secs(32);
+
+/// Bytes of the buffers of parked requests at the most.
+const BYTES_MAX: usize = 16 << 20;
 
 /// A request that waits.
 pub(crate) struct Waiting {
@@ -38,8 +40,7 @@ pub(crate) struct Waiting {
     pub(crate) key: Key,
     /// Whether the time is over in which it could have gone on.
     pub(crate) is_overdue: bool,
-    /// When its sender is told that it has come.
-    trying: Option<Timestamp>,
+    is_cancelled: bool,
     until: Timestamp,
 }
 
@@ -58,6 +59,8 @@ pub(crate) struct Parked {
     /// Those that may go on, the first to be served first.
     resumed: VecDeque<Number>,
     numbers: Number,
+    /// Bytes of their buffers.
+    bytes: usize,
 }
 
 impl Waiting {
@@ -70,8 +73,8 @@ impl Waiting {
         key: Key,
     ) -> Self {
         let until = received.arrived + PARKED_FOR;
-        let trying = (key.method == Method::Invite).then(|| received.arrived + TRYING_AFTER);
-        Self { received, class, fingerprint, has_priority, key, is_overdue: false, trying, until }
+        let (is_overdue, is_cancelled) = (false, false);
+        Self { received, class, fingerprint, has_priority, key, is_overdue, is_cancelled, until }
     }
 }
 
@@ -83,7 +86,7 @@ impl Parked {
 
     /// Returns whether another request can be parked.
     pub(crate) fn has_room(&self) -> bool {
-        self.waiting.len() < PARKED_MAX
+        self.waiting.len() < PARKED_MAX && self.bytes < BYTES_MAX
     }
 
     /// Parks a request until this ticket may go on. There must be [room](Self::has_room).
@@ -92,7 +95,7 @@ impl Parked {
         self.numbers += 1;
         self.by_key.insert(waiting.key, self.numbers);
         self.deadlines.insert((waiting.until, self.numbers));
-        self.deadlines.extend(waiting.trying.map(|trying| (trying, self.numbers)));
+        self.bytes += waiting.received.bytes.capacity();
         self.waiting.insert(self.numbers, waiting);
         self.by_ticket.entry(ticket).or_default().push(self.numbers);
     }
@@ -102,25 +105,30 @@ impl Parked {
         self.by_key.contains_key(&key)
     }
 
-    /// Takes out the request of a transaction.
-    pub(crate) fn take(&mut self, key: Key) -> Option<Waiting> {
-        let number = self.by_key.get(&key).copied()?;
-        self.remove(number)
+    /// Cancels the request of a transaction, which does not go on then. It is remembered for a while.
+    /// Returns it, also if it was cancelled before.
+    pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<&Waiting> {
+        let number = *self.by_key.get(&key)?;
+        let waiting = self.waiting.get_mut(&number)?;
+        if !waiting.is_cancelled {
+            self.deadlines.remove(&(waiting.until, number));
+            (waiting.is_cancelled, waiting.until) = (true, now + CANCELLED_FOR);
+            self.deadlines.insert((waiting.until, number));
+        }
+        Some(waiting)
     }
 
-    /// Takes note that the sender of a request knows that it has come.
-    pub(crate) fn on_trying(&mut self, key: Key) {
-        let waiting = self.by_key.get(&key).and_then(|number| self.waiting.get_mut(number));
-        if let Some(waiting) = waiting {
-            waiting.trying = None;
-        }
+    /// Returns the request of a transaction if it was cancelled.
+    pub(crate) fn cancelled(&self, key: Key) -> Option<&Waiting> {
+        let number = self.by_key.get(&key)?;
+        self.waiting.get(number).filter(|waiting| waiting.is_cancelled)
     }
 
     fn remove(&mut self, number: Number) -> Option<Waiting> {
         let waiting = self.waiting.remove(&number)?;
         self.by_key.remove(&waiting.key);
         self.deadlines.remove(&(waiting.until, number));
-        waiting.trying.map(|trying| self.deadlines.remove(&(trying, number)));
+        self.bytes -= waiting.received.bytes.capacity();
         Some(waiting)
     }
 
@@ -133,33 +141,30 @@ impl Parked {
     /// Takes out the next request that may go on.
     pub(crate) fn next(&mut self) -> Option<Waiting> {
         while let Some(number) = self.resumed.pop_front() {
-            let waiting = self.remove(number);
-            if waiting.is_some() {
-                return waiting;
+            if self.waiting.get(&number).is_some_and(|waiting| !waiting.is_cancelled) {
+                return self.remove(number);
             }
         }
         None
     }
 
-    /// Lets the requests go on whose time is over, marked so. Returns a request whose sender is to be
-    /// told that it has come; more may be due.
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> Option<&Waiting> {
+    /// Lets the requests go on whose time is over, marked so, and forgets cancelled ones.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         while let Some(&(until, number)) = self.deadlines.first()
             && until <= now
         {
             self.deadlines.pop_first();
             let Some(waiting) = self.waiting.get_mut(&number) else { continue };
-            if until == waiting.until {
+            if waiting.is_cancelled {
+                self.remove(number);
+            } else {
                 waiting.is_overdue = true;
                 self.resumed.push_back(number);
-            } else if waiting.trying.take().is_some() {
-                return self.waiting.get(&number);
             }
         }
         if self.waiting.is_empty() {
             self.by_ticket.clear();
         }
-        None
     }
 
     /// Returns when the next request is overdue.
@@ -170,6 +175,7 @@ impl Parked {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_sip::Method;
     use tidegate_world::{Flow, Pool};
 
     use super::*;
@@ -210,14 +216,20 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_taken_out_does_not_go_on() {
+    fn a_cancelled_request_does_not_go_on_and_is_remembered() {
         let mut parked = Parked::default();
         parked.park(Ticket::of(7), waiting(0, 1));
         parked.park(Ticket::of(7), waiting(0, 2));
-        assert!(parked.take(key(1)).is_some() && parked.take(key(1)).is_none());
+        assert!(parked.cancelled(key(1)).is_none() && parked.cancel(at(1), key(3)).is_none());
+        assert!(parked.cancel(at(1), key(1)).is_some() && parked.cancel(at(2), key(1)).is_some());
         parked.resume(Ticket::of(7));
-        assert!(parked.take(key(2)).is_some());
-        assert!(parked.next().is_none() && parked.len() == 0);
+        assert_eq!(identities(&mut parked), [(key(2), false)]);
+        assert!(parked.cancelled(key(1)).is_some());
+        parked.handle_timeout(at(32));
+        assert!(parked.contains(key(1)));
+        parked.handle_timeout(at(33));
+        assert!(!parked.contains(key(1)) && parked.next().is_none());
+        assert_eq!((parked.len(), parked.bytes, parked.poll_timeout()), (0, 0, None));
     }
 
     #[test]
@@ -225,16 +237,13 @@ mod tests {
         let mut parked = Parked::default();
         parked.park(Ticket::of(7), waiting(0, 1));
         parked.park(Ticket::of(8), waiting(1, 2));
-        assert_eq!(parked.poll_timeout(), Some(at(0) + TRYING_AFTER));
-        let told = |parked: &mut Parked, s| parked.handle_timeout(at(s)).map(|w| w.key);
-        assert_eq!(told(&mut parked, 1), Some(key(1)));
-        assert_eq!(told(&mut parked, 1), None);
-        parked.on_trying(key(2));
-        assert_eq!(told(&mut parked, 10), None);
+        assert_eq!(parked.poll_timeout(), Some(at(10)));
+        parked.handle_timeout(at(10));
         assert_eq!(parked.poll_timeout(), Some(at(11)));
+        parked.handle_timeout(at(10));
         parked.resume(Ticket::of(7));
         assert_eq!(identities(&mut parked), [(key(1), true)]);
-        assert_eq!(told(&mut parked, 11), None);
+        parked.handle_timeout(at(11));
         assert_eq!(identities(&mut parked), [(key(2), true)]);
         assert_eq!(parked.poll_timeout(), None);
     }

@@ -1,12 +1,12 @@
 //! The path of a request: read, match, plan, commit, forward or reply.
 
 use tidegate_control::{Reason, Tier};
-use tidegate_sip::{HeaderName, Message, Method, Reply, reply_target, write_reply};
+use tidegate_sip::{HeaderName, Message, Method};
 use tidegate_transaction::Key;
-use tidegate_world::{Flow, Received, Transmit};
+use tidegate_world::Received;
 
 use crate::message::request::Request;
-use crate::output::{Cause, Output};
+use crate::output::Cause;
 use crate::parked::Parked;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::rejection::{DropReason, Rejection, text_of};
@@ -17,7 +17,6 @@ use crate::routing::commit::commit;
 use crate::routing::fork::breadth;
 use crate::routing::loops::check_loop;
 use crate::routing::plan::{Plan, Planned, plan};
-use crate::snapshot::Snapshot;
 use crate::state::Room;
 use crate::stateless::forward::forward;
 use crate::stateless::lost::{Lost, forward_lost};
@@ -176,27 +175,6 @@ fn plan_resolved(
     }
 }
 
-/// Tells the sender of an INVITE that it has come, unless it may be forwarded without state.
-///
-/// RFC 3261 §16.1: a proxy may be stateless only "so long as it did not do anything that would
-/// otherwise prevent it from being stateless initially (forking, for example, or generation of a 100
-/// response)".
-pub(crate) fn send_trying(snapshot: &Snapshot, output: &mut Output, received: &Received) {
-    let Ok(message) = Message::parse(&received.bytes) else { return };
-    let Ok(via) = message.top_via() else { return };
-    if message.method() != Some(Method::Invite) || snapshot.tier_elsewhere() == Tier::Stateless {
-        return;
-    }
-    let source = received.flow.remote;
-    let trying = Reply { source: Some(source), ..Reply::new(100) };
-    let mut bytes = snapshot.buffers.take();
-    if write_reply(&message, &trying, &mut bytes).is_ok() {
-        output.counters.count_reply(100, ReplyReason::None);
-        let remote = reply_target(&via, source);
-        output.send(Transmit { flow: Flow { remote, ..received.flow }, bytes });
-    }
-}
-
 /// Does what a request does to a parked one; `false` if there is none that it belongs to.
 ///
 /// RFC 3261 §9.2 of the CANCEL: "If the transaction for the original request still exists, [...] if it
@@ -208,23 +186,28 @@ fn try_match_parked(
     received: &Received,
     request: &Request<'_>,
 ) -> bool {
-    if request.method == Method::Cancel {
-        let Some(invite) = parked.take(Key::cancelled(request.identity)) else { return false };
-        let none = (ReplyReason::None, ReplyReason::None.doc());
-        reply(step, received, request.message, 200, none, &[]);
-        if let Ok(message) = Message::parse(&invite.received.bytes) {
-            reply(step, &invite.received, &message, 487, none, &[]);
+    let none = (ReplyReason::None, ReplyReason::None.doc());
+    let terminate = |step: &mut Step<'_>, invite: &Received| {
+        if let Ok(message) = Message::parse(&invite.bytes) {
+            reply(step, invite, &message, 487, none, &[]);
         }
+    };
+    if request.method == Method::Cancel {
+        let key = Key::cancelled(request.identity);
+        let Some(invite) = parked.cancel(step.now, key) else { return false };
+        reply(step, received, request.message, 200, none, &[]);
+        terminate(step, &invite.received);
         return true;
     }
     let key = Key::new(request.identity, request.method);
-    let is_parked = parked.contains(key);
-    if is_parked {
-        step.counters().retransmissions.add(1);
-        send_trying(step.snapshot, step.output, received);
-        parked.on_trying(key);
+    if request.method == Method::Ack || !parked.contains(key) {
+        return false;
     }
-    is_parked
+    step.counters().retransmissions.add(1);
+    if let Some(invite) = parked.cancelled(key) {
+        terminate(step, &invite.received);
+    }
+    true
 }
 
 /// RFC 3261 §16.3: the checks that come before routing.

@@ -5,7 +5,8 @@
 
 mod script;
 
-use script::{BACKEND_A, CALLER, Script, request};
+use script::{BACKEND_A, BACKEND_B, CALLER, Script, request};
+use tidegate_world::Core as _;
 
 /// Where a BYE of the back end goes to, for a caller at `from` whose Via is `via` and whose Contact
 /// is `contact`; `None` if it goes nowhere.
@@ -72,6 +73,59 @@ fn a_contact_that_leads_there_is_followed() {
     goes_to(CALLER, "198.51.100.7:5060", "sip:alice@203.0.113.5:5060", "203.0.113.5:5060");
     // In one private network.
     goes_to("10.7.7.7:5060", "10.7.7.7:5060", "sip:alice@10.7.7.8:5060", "10.7.7.8:5060");
+}
+
+/// A call of one back end to another has a back end on either side. What the called one sends is not
+/// for itself.
+#[test]
+fn a_request_does_not_return_to_its_own_sender() {
+    let mut s = Script::stateful();
+    let invite =
+        request("INVITE", "sip:bob@10.0.0.2:5070", "c", 1, "Contact: <sip:a@10.0.0.1:5070>\r\n");
+    let sent = s.send(BACKEND_A, &invite.replace("198.51.100.7:5060", "10.0.0.1:5070"));
+    let forwarded = sent.iter().find(|sent| sent.start().starts_with("INVITE")).expect("forwarded");
+    let route = forwarded.header("Record-Route").to_owned();
+    s.send(BACKEND_B, &forwarded.answer("200 OK"));
+    let bye = format!(
+        "BYE sip:a@phone.example SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.2:5070;branch=z9hG4bK-bye\r\n\
+         Route: {route}\r\nFrom: <sip:bob@example.com>;tag=callee\r\n\
+         To: <sip:alice@example.com>;tag=caller\r\nCall-ID: c\r\nCSeq: 1 BYE\r\n\
+         Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n"
+    );
+    let sent = s.send(BACKEND_B, &bye);
+    assert!(
+        sent.iter()
+            .all(|sent| sent.to.to_string() != BACKEND_B || !sent.start().starts_with("BYE")),
+        "{sent:?}"
+    );
+}
+
+/// A stranger names itself in a Record-Route: the request within the dialog goes to the flow, and the
+/// DNS is not asked.
+#[test]
+fn a_named_route_of_the_other_party_leads_to_its_flow() {
+    let mut s = Script::new();
+    let invite = request(
+        "INVITE",
+        "sip:bob@192.0.2.1",
+        "c",
+        1,
+        "Record-Route: <sip:x1.evil.example;lr>\r\n",
+    );
+    let sent = s.one(CALLER, &invite);
+    let routes = sent.all("Record-Route");
+    assert_eq!(routes.len(), 2, "{routes:?}");
+    let bye = format!(
+        "BYE sip:alice@pc.example SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.1:5070;branch=z9hG4bK-bye\r\n\
+         Route: {}\r\nRoute: {}\r\nFrom: <sip:bob@example.com>;tag=callee\r\n\
+         To: <sip:alice@example.com>;tag=caller\r\nCall-ID: c\r\nCSeq: 1 BYE\r\n\
+         Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n",
+        routes[0], routes[1]
+    );
+    s.send(BACKEND_A, &sent.answer("200 OK"));
+    let bye = s.one(BACKEND_A, &bye);
+    assert_eq!(bye.to.to_string(), CALLER);
+    assert!(s.proxy.poll_query().is_none());
 }
 
 #[test]

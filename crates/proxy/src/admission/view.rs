@@ -9,6 +9,7 @@ use crate::message::probe_branch::ProbeBranch;
 use crate::message::reply::is_own_ack;
 use crate::message::transaction_branch::TransactionBranch;
 use crate::observe::counters::Counters;
+use crate::parked::Parked;
 use crate::response::who_asked;
 use crate::routing::route_set::has_route_token;
 use crate::snapshot::Snapshot;
@@ -21,6 +22,7 @@ pub(crate) struct View<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) calls: &'a Calls,
     pub(crate) transactions: &'a Transactions,
+    pub(crate) parked: &'a Parked,
     pub(crate) counters: &'a Counters,
 }
 
@@ -36,7 +38,8 @@ impl View<'_> {
         let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
         let branch = scan.branch.unwrap_or_default();
         let identity = identity_of_branch(branch, scan.sent_by, method, method_name(scan), hash);
-        if identity.is_some_and(|i| self.transactions.find(Key::new(i, method)).is_some()) {
+        let is_known = |key| self.transactions.find(key).is_some() || self.parked.contains(key);
+        if identity.is_some_and(|identity| is_known(Key::new(identity, method))) {
             return true;
         }
         let fingerprint = self.snapshot.keys.call.fingerprint(scan.call_id);
@@ -90,6 +93,7 @@ impl View<'_> {
             Some(identity) => {
                 let is_repeated = |call: &Call| call.has_branch(identity);
                 self.transactions.find_cancelled(identity).is_some()
+                    || self.parked.contains(Key::cancelled(identity))
                     || self.calls.find_where(fingerprint, is_repeated).is_some()
             }
             None => self.calls.find(fingerprint).is_some(),

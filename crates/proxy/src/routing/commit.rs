@@ -68,6 +68,7 @@ pub(crate) fn commit(
         Way::Move { pool, demand } => move_elsewhere(step, room, pool, demand, request, &known)?,
         Way::Removed(target) => NextHop::to(target, step.snapshot.tier_elsewhere()),
         Way::Between(to) => {
+            step.pool = Some(to.pool);
             let target = step.snapshot.backend(to).address().ok_or(Rejection::NO_ADDRESS)?;
             NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
         }

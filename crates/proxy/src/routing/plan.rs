@@ -7,7 +7,7 @@
 //! and addresses. A request belongs to a dialog if its route token verifies or the
 //! call table knows the dialog by its tags; a To-tag alone proves nothing.
 
-use tidegate_sip::Method;
+use tidegate_sip::{Method, Uri};
 use tidegate_world::{Received, Timestamp};
 
 use crate::dialog::evidence::Known;
@@ -100,15 +100,29 @@ pub(crate) fn plan<'a>(
             return Ok(Planned::Plan(Plan { way, ..plan }));
         }
         if !is_new && (origin == Origin::Stranger || ours) {
-            return Err(unknown(snapshot, received, *method));
+            let rejection = unknown(snapshot, received, *method);
+            // What a token brings counts in the rate of its call, whatever comes of it.
+            return if plan.is_rated {
+                Ok(Planned::Plan(Plan { way: Way::Reject(rejection), ..plan }))
+            } else {
+                Err(rejection)
+            };
         }
     }
+    let peer = peer_of_sender(snapshot, received, request, &routes, origin, is_removed);
+    if let Some(peer) = peer {
+        plan.egress = plan.egress.or(Some(peer.listener));
+    }
     let destination = match (&routes.next, origin) {
-        (Next::None, Origin::Member(_))
-            if let Some(peer) = flow_of_peer(request, &routes)
-                && !ours =>
+        // The party beyond us is named by a Route: the one from which, or to which, the dialog came.
+        (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
+            Destination::Address(peer.remote, *is_strict)
+        }
+        (Next::None, _)
+            if let Some(peer) = peer
+                && !ours
+                && needs_flow(&request.uri, &peer) =>
         {
-            plan.egress = plan.egress.or(Some(peer.listener));
             Destination::Address(peer.remote, false)
         }
         (Next::None, _) => destination(snapshot, origin, received, request, ours)?,
@@ -201,23 +215,41 @@ fn forks_anew(
             .is_some_and(|entry| matches!(snapshot.pool(entry.member.pool).choice, Choice::All(_)))
 }
 
-/// Returns the flow on which a request within a dialog reaches the other party, where its Contact
-/// does not lead there: a name, an address that this network does not route, or the address of a
-/// phone behind address translation.
+/// Returns the flow of the other party of the dialog that a back end sends a request within; `None` if
+/// its token does not say that the dialog is its own.
+fn peer_of_sender(
+    snapshot: &Snapshot,
+    received: &Received,
+    request: &Request<'_>,
+    routes: &RouteSet<'_>,
+    origin: Origin,
+    is_removed: bool,
+) -> Option<PeerFlow> {
+    request.essentials.to_tag?;
+    let token = routes.token?;
+    let remote = canonical(received.flow.remote);
+    let is_own = match origin {
+        Origin::Member(member) => {
+            token.backend == remote || snapshot.addresses.member(token.backend) == Some(member)
+        }
+        Origin::Trusted => is_removed,
+        Origin::Stranger => false,
+    };
+    // Both parties may be back ends: what the other one sends is not for itself.
+    token.peer.filter(|peer| is_own && peer.remote != remote)
+}
+
+/// Returns whether the Contact in the Request-URI does not lead to the other party: it is a name, an
+/// address that this network does not route, or the address of a phone behind address translation.
 ///
 /// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
 /// the 'logical flow' identified by the flow token, that is known to deliver data to the specific
 /// target UA instance."
-fn flow_of_peer(request: &Request<'_>, routes: &RouteSet<'_>) -> Option<PeerFlow> {
-    request.essentials.to_tag?;
-    let peer = routes.token?.peer?;
-    let contact = match address_of(&request.uri) {
-        None => return Some(peer),
-        Some(contact) => contact.ip().to_canonical(),
-    };
-    let remote = peer.remote.ip();
+fn needs_flow(contact: &Uri<'_>, peer: &PeerFlow) -> bool {
+    let Some(contact) = address_of(contact) else { return true };
+    let (contact, remote) = (contact.ip().to_canonical(), peer.remote.ip());
     let leads_nowhere = is_local(contact) && !is_local(remote);
-    (contact != remote && (peer.is_translated || leads_nowhere)).then_some(peer)
+    contact != remote && (peer.is_translated || leads_nowhere)
 }
 
 /// Returns the pool to which rules lead the INVITE of a CANCEL or ACK, and how many of its Routes
