@@ -56,8 +56,8 @@ mod tests {
     fn a_text_finds_what_was_read_from_it_last() {
         let text = |port| {
             format!(
-                "[[listen]]\naddress = \"127.0.0.1:5060\"\n[[pool]]\nname = \"app\"\n\
-                 [[pool.backend]]\naddress = \"127.0.0.1:{port}\"\n"
+                "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n[[pool]]\nname = \"app\"\n\
+                 [[pool.backend]]\nuri = \"sip:127.0.0.1:{port}\"\n"
             )
         };
         let read = |text: &str| Config::parse(Path::new("c"), text.as_bytes()).unwrap();
