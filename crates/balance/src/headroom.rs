@@ -1,4 +1,4 @@
-//! What a back end may still be given under its [limits](crate::limit), and taking it.
+//! A back end's headroom: how many more calls its [limits](crate::limit) allow, and taking one.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ impl Backend {
         self.set_limited(*limits != Limits::default());
     }
 
-    /// Whether it may be given what is demanded. If its rate is what keeps it from that, a rate that
+    /// Returns true if the limits allow what is demanded. If only the rate forbids it, a rate that
     /// is learned takes note.
     pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
         if !self.is_limited() {
@@ -52,7 +52,7 @@ impl Backend {
         Some(self.allowance().learned_cps()).filter(|rate| rate.is_finite())
     }
 
-    /// Whether its rate is learned.
+    /// Returns true if the rate is learned.
     pub fn learns(&self) -> bool {
         self.is_limited() && self.allowance().learns()
     }
@@ -78,7 +78,7 @@ impl Backend {
     }
 }
 
-/// What was taken of a back end's headroom: the call, if one was demanded.
+/// The part of a back end's headroom that was taken: one call, if a call was demanded.
 #[must_use = "a call that is not kept is given back"]
 pub(crate) struct Allotment(pub(crate) Option<Lease>);
 

@@ -13,17 +13,17 @@ pub type Values = tidegate_world::Values<Entry>;
 
 /// A policy, as one chooses it.
 pub struct Entry {
-    /// Which it is.
+    /// The policy that this entry describes.
     pub policy: Policy,
     /// Its name in configurations.
     pub name: &'static str,
-    /// What it does, in a phrase.
+    /// A phrase that says how the policy chooses.
     pub summary: &'static str,
     /// Where it comes from: papers by number (000 to 004) and section.
     pub source: &'static str,
-    /// What it does, in Markdown.
+    /// The full description, in Markdown.
     pub doc: &'static str,
-    /// What of a request it chooses by.
+    /// The part of a request that the policy chooses by.
     pub key: Key,
     /// Its parameters.
     pub params: &'static [&'static Param],

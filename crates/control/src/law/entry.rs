@@ -13,11 +13,11 @@ pub type Values = tidegate_world::Values<Entry>;
 pub struct Entry {
     /// Its name in configurations.
     pub name: &'static str,
-    /// What it does, in a phrase.
+    /// A phrase that says how the law decides.
     pub summary: &'static str,
     /// Where it comes from: papers by number (000 to 004) and section.
     pub source: &'static str,
-    /// What it does, in Markdown.
+    /// The full description, in Markdown.
     pub doc: &'static str,
     /// Its parameters.
     pub params: &'static [&'static Param],
