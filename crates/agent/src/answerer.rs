@@ -23,6 +23,7 @@ use tidegate_sip::{Message, Method, Scan, ScanStart};
 use tidegate_world::{Core, Failure, Pool, Received, Seed, Timestamp, Transmit};
 
 use crate::SESSION;
+use crate::dialog::uri_parameter;
 use crate::identity::Namer;
 use crate::response;
 use crate::table::Id;
@@ -65,7 +66,8 @@ pub struct Answerer {
 impl Answerer {
     /// The answerer numbered `element`.
     pub fn new(mut config: AnswererConfig, seed: Seed, element: u32, pool: Pool) -> Self {
-        config.timing.reliable |= !config.retransmissions;
+        config.timing.reliable |= !config.retransmissions || config.transport.is_reliable();
+        let parameter = uri_parameter(config.transport);
         let known = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
         let name: String = config.name.chars().filter(known).take(NAME_MAX).collect();
         let body = SESSION.replace('\n', "\r\n");
@@ -78,8 +80,8 @@ impl Answerer {
             intents: Intents::new(seed, element),
             namer,
             tags: Tags::new(namer, &name),
-            farewells: Farewells::new(config.local),
-            contact: format!("<sip:{name}@{}>", config.local).into_bytes().into(),
+            farewells: Farewells::new(config.transport, config.local),
+            contact: format!("<sip:{name}@{}{parameter}>", config.local).into_bytes().into(),
             session: session.into_bytes().into(),
             calls: Calls::new(config.calls_max),
             draining: false,

@@ -76,7 +76,7 @@ impl Caller {
         pool: Pool,
     ) -> Result<Self, Impossible> {
         config.check()?;
-        config.timing.reliable |= !config.retransmissions;
+        config.timing.reliable |= !config.retransmissions || config.transport.is_reliable();
         let mut arrivals = Arrivals::new(&config.load, start, seed, element);
         let next_arrival = arrivals.next();
         Ok(Self {
@@ -163,7 +163,8 @@ impl Caller {
     fn send(&mut self, hop: Option<SocketAddr>, server: SocketAddr, bytes: Buffer) {
         let local = self.config.local;
         let hop = hop.filter(|hop| hop.is_ipv4() == local.is_ipv4());
-        let flow = Flow::udp(local, hop.unwrap_or(server));
+        let (transport, remote) = (self.config.transport, hop.unwrap_or(server));
+        let flow = Flow { transport, local, remote, connection: None };
         self.out.push_back(Transmit { flow, bytes });
     }
 

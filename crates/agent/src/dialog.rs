@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, NameAddr, Scheme, Uri};
+use tidegate_world::Transport;
 
 /// Entries of a route set at the most; a message with more is not understood.
 pub(crate) const HOPS_MAX: usize = 32;
@@ -132,7 +133,18 @@ fn recorded<'a>(message: &Message<'a>) -> Option<Routes<'a>> {
     Some(routes)
 }
 
-/// Where a URI leads over UDP without DNS.
+/// Returns what stands in a URI that is reached over `transport` (RFC 3261 §19.1.1).
+pub(crate) fn uri_parameter(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Udp => "",
+        Transport::Tcp => ";transport=tcp",
+        Transport::Tls => ";transport=tls",
+        Transport::Ws => ";transport=ws",
+        Transport::Wss => ";transport=wss",
+    }
+}
+
+/// Where a URI leads without DNS.
 fn address(uri: &[u8]) -> Option<SocketAddr> {
     let uri = Uri::parse(uri).ok()?;
     let ip = uri.host.filter(|_| uri.scheme == Scheme::Sip)?.ip()?;

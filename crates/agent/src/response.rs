@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tidegate_sip::{Message, Reply, reason, write_reply};
+use tidegate_sip::{Message, Reply, reason, reply_target, write_reply};
 use tidegate_world::{Flow, Pool, Transmit};
 
 /// The end of a response without a body.
@@ -23,14 +23,10 @@ pub(crate) fn to(
     let mut bytes = pool.take();
     write_reply(request, &reply, &mut bytes).ok()?;
     let via = request.top_via().ok()?;
-    // RFC 3581 §4: with rport, to the port the request came from. RFC 3261 §18.2.2: else
-    // to the port in sent-by, and to the address in `received`, which is the source's.
-    let port = match via.rport() {
-        Some(_) => flow.remote.port(),
-        None => via.port.unwrap_or(5060),
-    };
+    // The address is the source's, as its socket has it.
+    let port = reply_target(&via, flow.remote).port();
     let remote = SocketAddr::new(flow.remote.ip(), port);
-    Some(Transmit { flow: Flow::udp(flow.local, remote), bytes })
+    Some(Transmit { flow: Flow { remote, ..flow }, bytes })
 }
 
 /// Puts `tail`, which is further headers, an empty line and a body, in the place of a

@@ -69,7 +69,9 @@ impl Dispatch {
                     Cause::TooLarge => (&counters.send_too_large, "larger than the path carries"),
                     Cause::Unreachable => (&counters.send_unreachable, "network unreachable"),
                     Cause::Refused => (&counters.send_refused, "refused"),
-                    Cause::Other => (&counters.send_refused, "refused by the system"),
+                    Cause::Other | Cause::Closed | Cause::Gone | Cause::Full => {
+                        (&counters.send_refused, "refused by the system")
+                    }
                 };
                 counter.add(1);
                 counters.unsent.record(remote, why);

@@ -13,6 +13,8 @@
 //! ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK with
 //! the route token that came with it. Until then what a back end sends there within the call, such
 //! as its BYE, is repeated once.
+//!
+//! Whoever has a connection with us receives what is sent on it: streams know no such limits.
 
 use std::time::Duration;
 
@@ -39,6 +41,7 @@ pub(crate) fn may_send(
     let Step { now, snapshot, peers, .. } = step;
     let ratio = snapshot.amplification_max;
     let may = ratio == 0
+        || flow.transport.is_reliable()
         || budget.covers(status, length, ratio)
         || peers.is_verified(*now, &snapshot.keys, flow)
         || snapshot.addresses.origin(flow) != Origin::Stranger;
@@ -75,6 +78,7 @@ pub(crate) fn may_repeat(step: &Step<'_>, since: Timestamp, call: CallRef, flow:
     let Step { now, snapshot, peers, routing, .. } = step;
     let is_caller = |entry: &Call| entry.caller == caller_of(flow.remote.ip());
     if snapshot.amplification_max == 0
+        || flow.transport.is_reliable()
         || *now < since + REPEATED_FOR
         || !routing.calls.get(call).is_some_and(is_caller)
     {

@@ -31,7 +31,7 @@ use crate::peers::Peers;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::reload::{Reloaded, reload};
 use crate::request::{Served, Stages, Standing, serve_request};
-use crate::resolution::{Families, Resolution, ResolutionSettings, SipTransport, Transports};
+use crate::resolution::{Families, Resolution, ResolutionSettings, Transports};
 use crate::response::{Awaiting, serve_response};
 use crate::settings::{Disposal, Listener, PoolSettings, Rule, Settings};
 use crate::snapshot::Snapshot;
@@ -547,7 +547,8 @@ fn resumed(waiting: Waiting) -> Judged {
 const ANSWERS_MAX: usize = 4096;
 const QUESTIONS_MAX: usize = 64;
 
-/// Returns how names in requests are resolved, to leave from these listeners.
+/// Returns how names in requests are resolved, to leave from these listeners: by the transport of
+/// the first one, if the DNS leaves the choice.
 fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
     let has = |is_v6: bool| listeners.iter().any(|listener| listener.local.is_ipv6() == is_v6);
     let families = match (has(false), has(true)) {
@@ -556,7 +557,7 @@ fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
         (true, true) => Families::V4V6,
     };
     ResolutionSettings {
-        transports: Transports::new([SipTransport::Udp]),
+        transports: Transports::new(listeners.iter().map(|listener| listener.transport)),
         families,
         answers_max: ANSWERS_MAX,
         questions_max: QUESTIONS_MAX,

@@ -12,6 +12,8 @@
 //! is not enough: whoever receives a request behind the back end reads our Via too. The branch has
 //! to be that of a request which this back end has not answered, or of a probe, which nobody sees
 //! but the back end.
+//!
+//! What our own transport says of a stream needs no proof.
 
 use tidegate_sip::{ScanStart, branch_in_quote, glance};
 use tidegate_transaction::{Handle, Key};
@@ -52,6 +54,9 @@ pub(crate) fn on_failed(
     learning: Learning<'_>,
     failure: &Failure,
 ) {
+    if failure.flow.transport.is_reliable() {
+        return on_stream_failed(now, snapshot, learning, failure);
+    }
     let Learning { transactions, probes, peers, output } = learning;
     // Only its own word that nobody listens counts: what a router on the way says,
     // or a local error, may be about us and not about it.
@@ -76,15 +81,51 @@ pub(crate) fn on_failed(
         }
         // Nothing is kept of it but in the transaction itself.
         (Some(Proof::Request(context, index)), None) => {
-            if let Some(context) = transactions.get_mut(context)
-                && let Some(live) = &mut context.live
-                && let Some(pending) = live.pending.get_mut(index)
-            {
-                pending.is_unreachable = true;
-            }
+            transactions.record_unreachable(context, index, 503);
         }
         (None, Some(member)) => probes.suspect(now, snapshot, member, now),
         (Some(Proof::Probe(_)) | None, None) => {}
+    }
+    probes.fire(now, snapshot, output);
+}
+
+/// Takes in what could not be sent on a stream, or the end of a connection. That is the word of our
+/// own transport, whatever is sent there by whomever.
+///
+/// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport,
+/// and the result is a connection failure, the transport layer SHOULD inform the transport user of
+/// a failure in sending."
+fn on_stream_failed(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    learning: Learning<'_>,
+    failure: &Failure,
+) {
+    let Learning { transactions, probes, peers, output } = learning;
+    let target = canonical(failure.flow.remote);
+    let member = snapshot.addresses.member(target);
+    let member = member.filter(|&member| snapshot.backend(member).is_present_at(target));
+    let has_ended = failure.quote.is_empty();
+    match proof_in(snapshot, transactions, failure) {
+        Some(Proof::Probe(probe)) => probes.on_unreachable(now, snapshot, probe),
+        Some(Proof::Request(context, index)) => {
+            // RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow
+            // Failed) response to the request."
+            let status = if failure.cause == Cause::Gone { 430 } else { 503 };
+            transactions.record_unreachable(context, index, status);
+            transactions.wake(now, context);
+        }
+        None if has_ended => peers.record_ended(now, &failure.flow, member.is_some()),
+        None => {}
+    }
+    match (failure.cause, member) {
+        (Cause::Refused | Cause::Unreachable, Some(member)) => {
+            snapshot.backend(member).on_failed(now, pause_of(snapshot, member.pool));
+            cap_exclusions(now, snapshot, member);
+            peers.record_unreachable(now, target);
+        }
+        (_, Some(member)) if has_ended => probes.suspect(now, snapshot, member, now),
+        _ => {}
     }
     probes.fire(now, snapshot, output);
 }
@@ -101,7 +142,7 @@ fn proof_in(snapshot: &Snapshot, transactions: &Transactions, failure: &Failure)
     let context = transactions.get(handle)?;
     let index = context.branch_at(branch.tag)?;
     let sent = &context.branches[index];
-    let waits = canonical(sent.target) == target && sent.client.is_unanswered();
+    let waits = canonical(sent.target.address) == target && sent.client.is_unanswered();
     let is_ours = || branch_of(snapshot, context, index, branch.listener).as_bytes() == text;
     (waits && is_ours()).then_some(Proof::Request(handle, index))
 }

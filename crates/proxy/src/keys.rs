@@ -11,6 +11,7 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24Wide};
+use tidegate_world::ConnectionId;
 
 /// The secret shared by all instances that answer for one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +154,9 @@ impl Keyed {
 /// The mark of the process that made a branch.
 pub(crate) type ProcessMark = [u8; 3];
 
+/// Bytes of the name of a connection in branches and tokens: its process, and its number there.
+pub(crate) const CONNECTION_NAME: usize = size_of::<ProcessMark>() + size_of::<u32>();
+
 /// A proxy's keyed functions.
 pub(crate) struct Keys {
     /// Fingerprint of a Call-ID.
@@ -226,6 +230,19 @@ impl Keys {
         let hash = Keyed::derive(&secret.base.0, "process").hash(&[&process.to_be_bytes()]);
         let [a, b, c, ..] = hash.to_be_bytes();
         [a, b, c]
+    }
+
+    /// Returns the name of a connection of this process in branches and tokens.
+    pub(crate) fn name_of(&self, connection: ConnectionId) -> [u8; CONNECTION_NAME] {
+        let ([p0, p1, p2], [a, b, c, d]) = (self.process, connection.get().to_be_bytes());
+        [p0, p1, p2, a, b, c, d]
+    }
+
+    /// Returns the connection of this name; `None` if it is another process's.
+    pub(crate) fn connection_in(&self, name: &[u8]) -> Option<ConnectionId> {
+        let (process, number) = name.split_first_chunk()?;
+        let number = u32::from_be_bytes(number.try_into().ok()?);
+        ConnectionId::new(number).filter(|_| *process == self.process)
     }
 
     /// Takes other keys for route tokens.

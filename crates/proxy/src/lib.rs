@@ -47,8 +47,8 @@ mod snapshot;
 mod state;
 mod stateless;
 mod step;
+mod target;
 mod transaction;
-#[allow(dead_code, reason = "the core does not use streams yet")]
 mod transport;
 
 pub use core::Proxy;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_sip::{Malformed, Message};
-use tidegate_world::{Buffer, Crossing, Flow, Received, Timestamp, Transmit};
+use tidegate_world::{Buffer, Crossing, Received, Timestamp, Transmit};
 
 use crate::message::reply::{rejection, reply};
 use crate::observe::counters::Counters;
@@ -14,6 +14,7 @@ use crate::rejection::reply_reason::ReplyReason;
 use crate::rejection::{DropReason, Hints, status_of};
 use crate::settings::{Member, TraceSettings};
 use crate::snapshot::Snapshot;
+use crate::target::Target;
 
 /// What the stages of a shard write to.
 pub(crate) struct Output {
@@ -62,11 +63,11 @@ impl Output {
         &mut self,
         snapshot: &Snapshot,
         egress: u8,
-        target: SocketAddr,
+        target: &Target,
         bytes: Buffer,
     ) {
         let Some(own) = snapshot.addresses.listener(egress.into()) else { return };
-        self.send(Transmit { flow: Flow::udp(own.local, target), bytes });
+        self.send(Transmit { flow: target.flow_from(own.local), bytes });
     }
 
     /// Returns the number of packets that wait to be sent.

@@ -3,23 +3,27 @@
 use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
-use tidegate_world::{Flow, Timestamp};
+use tidegate_world::{ConnectionId, Flow, Timestamp};
 
 use crate::keys::Keys;
 use crate::shares::hash_of;
+use crate::target::Target;
 
 /// Peers of a shard, two bounded tables.
 #[derive(Default)]
 pub(crate) struct Peers {
     verified: Verified,
     unreachable: Unreachable,
+    /// Strangers, who push out each other and no back end.
+    ended: Unreachable,
 }
 
 impl Peers {
     /// Returns whether the other end of `flow` has shown lately that it receives what is sent
-    /// there.
+    /// there. Who has a connection does.
     pub(crate) fn is_verified(&self, now: Timestamp, keys: &Keys, flow: &Flow) -> bool {
-        self.verified.contains(now, hash_of(&keys.source, flow.remote.ip()))
+        flow.transport.is_reliable()
+            || self.verified.contains(now, hash_of(&keys.source, flow.remote.ip()))
     }
 
     /// Records that the other end of `flow` receives what is sent there.
@@ -28,17 +32,23 @@ impl Peers {
     }
 
     /// Returns whether the transport has said, at `since` or later, that nobody listens at
-    /// `address`.
+    /// a target, or that the connection with it has ended.
     ///
     /// That is the transport's word (RFC 3261 §16.9). A target that is merely silent may have more
     /// to do than it can, and its time-outs decide.
-    pub(crate) fn is_unreachable(&self, address: SocketAddr, since: Timestamp) -> bool {
-        self.unreachable.holds(address, since)
+    pub(crate) fn is_unreachable(&self, target: &Target, since: Timestamp) -> bool {
+        self.unreachable.holds(target, since) || self.ended.holds(target, since)
     }
 
     /// Records that nobody listens at `address`, where a back end is to be.
     pub(crate) fn record_unreachable(&mut self, now: Timestamp, address: SocketAddr) {
-        self.unreachable.record(now, address);
+        self.unreachable.record(now, address, None);
+    }
+
+    /// Records that the connection of `flow` has ended, and with whom.
+    pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) {
+        let table = if is_backend { &mut self.unreachable } else { &mut self.ended };
+        table.record(now, flow.remote, flow.connection);
     }
 }
 
@@ -80,27 +90,34 @@ const ADDRESSES_MAX: usize = 64;
 /// Targets of which the transport has said that nobody is there.
 #[derive(Debug, Default)]
 struct Unreachable {
-    addresses: ArrayVec<(SocketAddr, Timestamp), ADDRESSES_MAX>,
+    /// The address, the connection if it was one that ended, and when.
+    addresses: ArrayVec<(SocketAddr, Option<ConnectionId>, Timestamp), ADDRESSES_MAX>,
 }
 
 impl Unreachable {
-    fn record(&mut self, now: Timestamp, address: SocketAddr) {
-        self.addresses.retain(|(known, _)| *known != address);
+    fn record(&mut self, now: Timestamp, address: SocketAddr, connection: Option<ConnectionId>) {
+        self.addresses.retain(|(known, ..)| *known != address);
         if self.addresses.is_full() {
             self.addresses.remove(0);
         }
-        self.addresses.push((address, now));
+        self.addresses.push((address, connection, now));
     }
 
-    /// Whether it was said of `address` at `since` or later.
-    fn holds(&self, address: SocketAddr, since: Timestamp) -> bool {
-        self.addresses.iter().any(|&(known, at)| known == address && at >= since)
+    /// Whether it was said of `target` at `since` or later.
+    fn holds(&self, target: &Target, since: Timestamp) -> bool {
+        let is_target = |address, connection: Option<ConnectionId>| match target.connection {
+            Some(_) => connection == target.connection,
+            None => address == target.address,
+        };
+        self.addresses.iter().any(|&(known, on, at)| at >= since && is_target(known, on))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use tidegate_world::Transport;
 
     use super::*;
 
@@ -119,8 +136,8 @@ mod tests {
         assert!(!verified.contains(at(6), hash(7, 3)) && verified.contains(at(6), hash(8, 3)));
     }
 
-    fn address(i: usize) -> SocketAddr {
-        ([192, 0, 2, 1], 5000 + i as u16).into()
+    fn target(i: usize) -> Target {
+        Target::new(Transport::Udp, ([192, 0, 2, 1], 5000 + i as u16).into())
     }
 
     #[test]
@@ -128,13 +145,24 @@ mod tests {
         let mut unreachable = Unreachable::default();
         let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
         for i in 0..=ADDRESSES_MAX {
-            unreachable.record(at(10), address(i));
+            unreachable.record(at(10), target(i).address, None);
         }
-        assert!(!unreachable.holds(address(0), at(0)), "the first had to go");
-        assert!(unreachable.holds(address(1), at(10)));
-        assert!(!unreachable.holds(address(1), at(11)), "that was of another request");
-        unreachable.record(at(20), address(1));
-        assert!(unreachable.holds(address(1), at(20)), "it was noted again");
+        assert!(!unreachable.holds(&target(0), at(0)), "the first had to go");
+        assert!(unreachable.holds(&target(1), at(10)));
+        assert!(!unreachable.holds(&target(1), at(11)), "that was of another request");
+        unreachable.record(at(20), target(1).address, None);
+        assert!(unreachable.holds(&target(1), at(20)), "it was noted again");
         assert_eq!(unreachable.addresses.len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn a_connection_that_ended_concerns_what_was_to_take_it_and_whoever_it_led_to() {
+        let mut unreachable = Unreachable::default();
+        let (connection, now) = (ConnectionId::new(2), Timestamp::ZERO);
+        unreachable.record(now, target(1).address, connection);
+        assert!(unreachable.holds(&target(1), now));
+        assert!(unreachable.holds(&Target { connection, ..target(2) }, now));
+        let other = ConnectionId::new(4);
+        assert!(!unreachable.holds(&Target { connection: other, ..target(1) }, now));
     }
 }

@@ -21,6 +21,7 @@ use crate::state::Room;
 use crate::stateless::forward::forward;
 use crate::stateless::lost::{Lost, forward_lost};
 use crate::step::{Shown, Step};
+use crate::target::Target;
 use crate::transaction::Transactions;
 use crate::transaction::matching::{identity, try_match};
 use crate::transaction::open::open;
@@ -110,7 +111,7 @@ fn process<'a>(
     {
         return Ok(());
     }
-    restore(step.snapshot, request, received.flow.local)?;
+    restore(step.snapshot, request, &received.flow)?;
     check(step, received, request)?;
     let room = room(step, stages.transactions, received);
     let has_transaction = has_transaction(request.method);
@@ -133,13 +134,15 @@ fn process<'a>(
         step.shown = Shown::Receives;
     }
     step.routing.tiering.note(hop.tier);
-    match hop.tier {
-        // §16.10: a CANCEL that matches nothing goes on without state; §13.2.2.4: the ACK to
-        // a 2xx is a transaction of its own that has no answer.
-        Tier::Stateful if has_transaction && !goes_alone => {
-            open(step, transactions, received, request, hop)
-        }
-        _ => forward(step, lost, received, request, hop),
+    // What comes on a stream is sent once: who sends it on as a datagram has to repeat it.
+    let bridges = received.flow.transport.is_reliable() && !hop.target.transport.is_reliable();
+    // §16.10: a CANCEL that matches nothing goes on without state; §13.2.2.4: the ACK to
+    // a 2xx is a transaction of its own that has no answer.
+    let has_state = (hop.tier == Tier::Stateful || bridges) && has_transaction;
+    if has_state && !goes_alone {
+        open(step, transactions, received, request, hop)
+    } else {
+        forward(step, lost, received, request, hop)
     }
 }
 
@@ -161,7 +164,8 @@ fn plan_resolved(
     // RFC 3263 §4.4: a CANCEL and an ACK find the target of their INVITE, which has the same identity.
     match stages.resolution.locate(now, &wanted, request.identity, may_be) {
         Located::Targets(targets) => {
-            request.targets = targets.iter().map(|target| target.address).collect();
+            let targets = targets.iter().map(|at| Target::new(at.transport, at.address));
+            request.targets = targets.collect();
         }
         Located::Pending(_) if standing.is_overdue => return Err(Rejection::UNRESOLVED),
         Located::Pending(_) if !stages.parked.has_room() => return Err(Rejection::PARKED_FULL),
@@ -215,7 +219,7 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
     let Request { message, method, uri, max_forwards, .. } = request;
     let snapshot = step.snapshot;
     // Item 3: Max-Forwards. An OPTIONS that has arrived may be answered at zero.
-    let arrived = uri.user.is_none() && snapshot.addresses.is_own_target(uri, received.flow.local);
+    let arrived = uri.user.is_none() && snapshot.addresses.is_own_target(uri, &received.flow);
     if *method == Method::Options && arrived {
         return Err(Rejection::Capabilities);
     }

@@ -31,7 +31,8 @@ use arrayvec::ArrayVec;
 use tidegate_world::{Counter, Query, QueryAnswer, QueryId, RecordType, Timestamp};
 
 pub use locate::{Located, TARGETS_MAX, Target, Targets, Wanted};
-pub use transport::{SipTransport, Transports};
+pub use transport::Transports;
+pub(crate) use transport::of_param;
 
 use cache::{Age, Cache, View};
 use locate::{Found, Walk};

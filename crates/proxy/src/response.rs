@@ -1,6 +1,6 @@
 //! Responses: matched by our Via, and forwarded by the Via below, RFC 3261 §16.7 and §16.11.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, response_target};
@@ -10,7 +10,7 @@ use tidegate_world::{Flow, Received, Timestamp, Transmit};
 use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
 use crate::dialog::Transaction;
-use crate::message::branch::Branch;
+use crate::message::branch::{Branch, WayBack};
 use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::rejection::DropReason;
@@ -103,7 +103,8 @@ fn try_response(
             if !lost.learn(now, snapshot, received, &passage) {
                 return Err(DropReason::RepeatedResponse.into());
             }
-            pass_back(step, received, &passage, remote, listener, None)
+            let flow = flow_back(snapshot, listener, None, remote)?;
+            pass_back(step, received, &passage, flow)
         }
         Asked::Stateless(branch) => {
             record_alive(now, snapshot, present);
@@ -152,16 +153,16 @@ fn serve_stateless(
     } else if !lost.learn(now, snapshot, received, passage) {
         return Err(DropReason::RepeatedResponse.into());
     }
-    if let Some(call) = call.filter(|_| member.is_some()) {
-        let listener = snapshot.addresses.listener(branch.listener.into());
-        let local = listener.map_or(received.flow.local, |listener| listener.local);
-        let flow = Flow { local, remote, ..received.flow };
-        let length = received.bytes.len();
-        if !may_send_back(step, call, &flow, passage.status, length) {
-            return Ok(());
-        }
+    // Another shard's connections have other names.
+    let is_here = u16::from(branch.shard) == snapshot.shard;
+    let back = branch.back.filter(|back| is_here || matches!(back, WayBack::From(_)));
+    let flow = flow_back(snapshot, branch.listener, back, remote)?;
+    if let Some(call) = call.filter(|_| member.is_some())
+        && !may_send_back(step, call, &flow, passage.status, received.bytes.len())
+    {
+        return Ok(());
     }
-    pass_back(step, received, passage, remote, branch.listener, branch.asked)
+    pass_back(step, received, passage, flow)
 }
 
 /// Returns the back end that a response to one of our transactions comes from: the one that is
@@ -225,7 +226,8 @@ fn serve_answer_to_cancel(
 /// Checks that a response that one shard can handle belongs to this one.
 fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<(), Astray> {
     let shard = u16::from(shard);
-    if shard != snapshot.shard && shard < snapshot.shards && received.crossed == 0 {
+    let may_cross = received.crossed == 0 && !received.flow.transport.is_reliable();
+    if shard != snapshot.shard && shard < snapshot.shards && may_cross {
         return Err(Astray::Redirect(shard));
     }
     Ok(())
@@ -262,23 +264,35 @@ pub(crate) fn who_asked(
     Some(if is_own { Asked::Transaction(branch) } else { Asked::Before { shard, listener } })
 }
 
-/// Passes a response back to `remote`, by the Via alone.
+/// Returns the flow on which a response goes back to `remote`, by the Via and our branch alone.
+fn flow_back(
+    snapshot: &Snapshot,
+    listener: u8,
+    back: Option<WayBack>,
+    remote: SocketAddr,
+) -> Result<Flow, DropReason> {
+    let listener = snapshot.addresses.listener(listener.into());
+    let listener = listener.ok_or(DropReason::ForeignResponse)?;
+    let mut flow = Flow { transport: listener.transport, ..Flow::udp(listener.local, remote) };
+    match back {
+        // RFC 3581 §4: "sent from the same address and port that the request was
+        // received on".
+        Some(WayBack::From(asked)) => flow.local.set_ip(asked),
+        // RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source
+        // of the original request".
+        Some(WayBack::On(connection)) => flow.connection = Some(connection),
+        None => {}
+    }
+    Ok(flow)
+}
+
+/// Passes a response back on `flow`.
 fn pass_back(
     step: &mut Step<'_>,
     received: &Received,
     passage: &Passage<'_>,
-    remote: SocketAddr,
-    listener: u8,
-    asked: Option<IpAddr>,
+    flow: Flow,
 ) -> Result<(), Astray> {
-    let listener = step.snapshot.addresses.listener(listener.into());
-    let mut local = listener.ok_or(DropReason::ForeignResponse)?.local;
-    if let Some(asked) = asked {
-        local.set_ip(asked);
-    }
-    // RFC 3581 §4: "sent from the same address and port that the request was
-    // received on".
-    let flow = Flow { local, remote, ..received.flow };
     let bytes = write_response(step.snapshot, received, passage, &flow)?;
     step.counters().responses_forwarded.add(1);
     step.output.send(Transmit { flow, bytes });

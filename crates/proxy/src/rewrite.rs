@@ -7,7 +7,6 @@ pub(crate) mod privacy;
 pub(crate) mod restore;
 
 use std::io::Write as _;
-use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Method, Passage, Splice, Uri, forward as edit, reply_target};
@@ -20,6 +19,7 @@ use crate::network::canonical;
 use crate::rejection::{DropReason, Rejection};
 use crate::settings::Member;
 use crate::snapshot::Snapshot;
+use crate::target::Target;
 use crate::transport::addresses::Own;
 use privacy::{filter_response, keep_private};
 
@@ -36,7 +36,7 @@ const STRICT_LINES_MAX: usize = 6;
 /// Where a request goes on, and what that changes in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForwardPlan {
-    pub(crate) target: SocketAddr,
+    pub(crate) target: Target,
     /// The back end whose dialog it may begin.
     pub(crate) member: Option<Member>,
     /// Whether it goes to that back end, and not from it.
@@ -54,17 +54,17 @@ pub(crate) struct ForwardPlan {
     pub(crate) made: Minutes,
 }
 
-/// Writes a request as it goes on under `branch`; it came from `source`.
+/// Writes a request as it goes on under `branch`; it came `from` there.
 pub(crate) fn write_request(
     snapshot: &Snapshot,
-    source: SocketAddr,
+    from: &Flow,
     request: &Request<'_>,
     plan: &ForwardPlan,
     branch: &[u8],
 ) -> Result<Buffer, Rejection> {
     let Request { message, max_forwards, essentials, .. } = request;
-    let head = head(snapshot, source, request, plan, branch)?;
-    let source = edit::Source::new(source);
+    let head = head(snapshot, from, request, plan, branch)?;
+    let source = edit::Source::new(from.remote);
     let max_forwards = max_forwards.map_or(MAX_FORWARDS, |n| n.saturating_sub(1));
     let (mut digits, mut breadth_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
     let around = around_strict_routers(request, plan)?;
@@ -93,7 +93,7 @@ pub(crate) fn write_request(
     splice.write_to(&mut bytes).map_err(|_| TOO_LONG)?;
     if message.has_identity() {
         let own = snapshot.addresses.listener(plan.egress.into()).ok_or(Rejection::UNREACHABLE)?;
-        bytes = keep_private(snapshot, &Flow::udp(own.local, plan.target), bytes);
+        bytes = keep_private(snapshot, &plan.target.flow_from(own.local), bytes);
     }
     Ok(bytes)
 }
@@ -101,7 +101,7 @@ pub(crate) fn write_request(
 /// Writes our Via, and our Record-Route where the request may begin a dialog.
 fn head(
     snapshot: &Snapshot,
-    source: SocketAddr,
+    from: &Flow,
     request: &Request<'_>,
     plan: &ForwardPlan,
     branch: &[u8],
@@ -117,15 +117,16 @@ fn head(
     {
         let backend = match (snapshot.backend(member).named(), plan.toward_backend) {
             // One that moves is where this request is or was.
-            (Some(_), true) => plan.target,
-            (Some(_), false) => canonical(source),
-            (None, _) => snapshot.backend(member).address().unwrap_or(plan.target),
+            (Some(_), true) => plan.target.address,
+            (Some(_), false) => canonical(from.remote),
+            (None, _) => snapshot.backend(member).address().unwrap_or(plan.target.address),
         };
         let token = RouteToken {
             shard: snapshot.shard as u8,
             backend,
+            transport: snapshot.transport(member.pool),
             made: plan.made,
-            peer: Some(peer_of(source, request, plan)),
+            peer: Some(peer_of(from, request, plan)),
         };
         let token = token.encode(&snapshot.keys, request.essentials.call_id);
         // Both sides see us by the listener on their own: the nearer one is on top. But an
@@ -135,8 +136,7 @@ fn head(
             if egress == ingress || shared { &[ingress] } else { &[egress, ingress] };
         for listener in listeners {
             let Some(own) = snapshot.addresses.listener((*listener).into()) else { continue };
-            let parts: [&[u8]; 5] =
-                [b"Record-Route: <sip:", &token, b"@", own.advertised.as_bytes(), b";lr>\r\n"];
+            let parts: [&[u8]; 3] = [b"Record-Route: <sip:", &token, own.record_route.as_bytes()];
             write_all(&mut head, &parts)?;
         }
     }
@@ -145,15 +145,17 @@ fn head(
 
 /// Returns the flow of the party of a dialog that is no back end: the sender of the request, or its
 /// target if a back end sends it.
-fn peer_of(source: SocketAddr, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
+fn peer_of(from: &Flow, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
     let ForwardPlan { ingress, egress, target, .. } = *plan;
     if !plan.toward_backend {
-        return PeerFlow { listener: egress, remote: canonical(target), is_translated: false };
+        let (remote, connection) = (canonical(target.address), target.connection);
+        return PeerFlow { listener: egress, remote, connection, is_translated: false };
     }
-    let via = &request.essentials.via;
+    let (via, source) = (&request.essentials.via, from.remote);
     // RFC 3261 §18.2.1: a sender is found by its Via only if that names the address it sent from.
     let is_translated = via.host.ip().is_some_and(|ip| ip != source.ip().to_canonical());
-    PeerFlow { listener: ingress, remote: reply_target(via, source), is_translated }
+    let (remote, connection) = (reply_target(via, source), from.connection);
+    PeerFlow { listener: ingress, remote, connection, is_translated }
 }
 
 /// Returns Request-URI and Route where a strict router is before or behind us; `None` where none is.

@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use tidegate_balance::{Pool, Values};
 use tidegate_control::BanList;
 use tidegate_transaction::Timing;
-use tidegate_world::Seed;
+use tidegate_world::{Seed, Transport};
 
 use crate::keys::Secret;
 use crate::message::class::Class;
@@ -59,6 +59,8 @@ impl Default for TraceSettings {
 /// An address where requests arrive.
 #[derive(Clone, Debug)]
 pub struct Listener {
+    /// The transport of what arrives and leaves there.
+    pub transport: Transport,
     /// The address its socket is bound to.
     pub local: SocketAddr,
     /// `host:port` that others reach it by: it stands in our Via and Record-Route.
@@ -74,9 +76,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener known to others by the address it is bound to.
+    /// A listener over UDP, known to others by the address it is bound to.
     pub fn new(local: SocketAddr) -> Self {
         Self {
+            transport: Transport::Udp,
             local,
             advertised: local.to_string(),
             trust: Vec::new(),
@@ -248,8 +251,8 @@ pub struct PoolSettings {
     pub health: Health,
     /// The pool at this index stands in when none of its back ends may be given calls.
     pub backup: Option<u16>,
-    /// The index of the listener from which requests go to its back ends; `None`: by the routes of
-    /// this machine.
+    /// The index of the listener from which requests go to its back ends, by its transport; `None`:
+    /// by the routes of this machine, and the transport of the first listener.
     pub listener: Option<usize>,
     /// Networks from which each back end sends, beside its own address and port, in their order.
     pub sources: Vec<Vec<IpNet>>,

@@ -3,14 +3,13 @@
 //! No stage changes a snapshot. A reload, a new key, and a back end's name that leads elsewhere
 //! make another one between two inputs.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_balance::{Backend, Duty};
 use tidegate_control::Tier;
 use tidegate_transaction::Timing;
-use tidegate_world::{Flow, Pool, Seed, Timestamp};
+use tidegate_world::{Flow, Pool, Seed, Timestamp, Transport};
 
 use crate::keys::Keys;
 use crate::message::branch::{LISTENERS_MAX, SHARDS_MAX};
@@ -18,6 +17,7 @@ use crate::message::token::{Minutes, RouteToken};
 use crate::rejection::Rejection;
 use crate::settings::{Member, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
 use crate::shares::Bucket;
+use crate::target::Target;
 use crate::transport::addresses::{Addresses, Origin};
 
 /// Pools that are followed from one to its backup at the most. A configuration with a circle is
@@ -35,7 +35,7 @@ pub(crate) struct Snapshot {
     pub(crate) addresses: Addresses,
     pub(crate) pools: Vec<PoolSettings>,
     pub(crate) rules: Vec<Rule>,
-    pub(crate) timing: Timing,
+    timing: Timing,
     /// How long a back end that failed gets no new calls, if it is not probed.
     pub(crate) failure_pause: Duration,
     /// Times the bytes received that an unverified address is sent; 0 for any number.
@@ -94,6 +94,11 @@ impl Snapshot {
         &self.pools[usize::from(pool)]
     }
 
+    /// Returns the transport of requests to the back ends of a pool.
+    pub(crate) fn transport(&self, pool: u16) -> Transport {
+        self.addresses.transport(self.pool(pool).listener.unwrap_or_default())
+    }
+
     /// Returns the name of a pool, if there is such a pool.
     pub(crate) fn pool_name(&self, pool: Option<u16>) -> Option<&str> {
         pool.and_then(|pool| Some(self.pools.get(usize::from(pool))?.pool.name()))
@@ -124,6 +129,11 @@ impl Snapshot {
         if self.pools.iter().all(is_stateless) { Tier::Stateless } else { Tier::Stateful }
     }
 
+    /// Returns the timers of transactions over a transport.
+    pub(crate) fn timing(&self, transport: Transport) -> Timing {
+        Timing { reliable: transport.is_reliable(), ..self.timing }
+    }
+
     /// Returns the present time in the unit of route tokens.
     pub(crate) fn minutes(&self, now: Timestamp) -> Minutes {
         Minutes::at(self.start, now)
@@ -149,7 +159,7 @@ impl Snapshot {
         &self,
         ingress: usize,
         recorded: Option<u8>,
-        target: SocketAddr,
+        target: &Target,
     ) -> Result<u8, Rejection> {
         let egress = self.addresses.egress(ingress, recorded, target);
         egress.map(|egress| egress as u8).ok_or(Rejection::UNREACHABLE)

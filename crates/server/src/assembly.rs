@@ -124,6 +124,7 @@ impl<'a> Assembly<'a> {
         let Self { config, keys, pools, .. } = self;
         let shards = usize::from(config.server.shards);
         let listener = |(listen, local): (&Listen, &SocketAddr)| proxy::Listener {
+            transport: listen.transport,
             local: *local,
             advertised: listen
                 .advertise

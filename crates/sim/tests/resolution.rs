@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_proxy::resolution::{
-    Families, Located, Resolution, ResolutionCounters, ResolutionSettings, SipTransport, Ticket,
-    Transports, Wanted,
+    Families, Located, Resolution, ResolutionCounters, ResolutionSettings, Ticket, Transports,
+    Wanted,
 };
 use tidegate_sim::{Resolution as Behaviour, Zone};
 use tidegate_sip::Uri;
-use tidegate_world::{NaptrRecord, QueryAnswer, QueryId, Seed, SrvRecord, Timestamp};
+use tidegate_world::{NaptrRecord, QueryAnswer, QueryId, Seed, SrvRecord, Timestamp, Transport};
 
 const TTL: Duration = Duration::from_secs(20);
 const QUESTIONS_MAX: usize = 64;
@@ -74,7 +74,7 @@ impl Stage {
         zone.set_negative_ttl(Some(TTL));
         let counters = Arc::<ResolutionCounters>::default();
         let settings = ResolutionSettings {
-            transports: Transports::new([SipTransport::Udp]),
+            transports: Transports::new([Transport::Udp]),
             families: Families::V4,
             answers_max: 1000,
             questions_max: QUESTIONS_MAX,

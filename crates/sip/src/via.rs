@@ -25,6 +25,13 @@ pub enum ViaTransport {
     Other,
 }
 
+impl ViaTransport {
+    /// Returns whether responses travel back on the connection of their request, RFC 3261 §18.2.2.
+    fn has_connections(self) -> bool {
+        !matches!(self, Self::Udp | Self::Other)
+    }
+}
+
 /// The `rport` parameter (RFC 3581).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rport {
@@ -221,9 +228,11 @@ fn other_transport(name: &[u8]) -> ViaTransport {
     known.map_or(ViaTransport::Other, |&(_, transport)| transport)
 }
 
-/// Where a response with this top Via goes over an unreliable transport
-/// (RFC 3261 §18.2.2, RFC 3581 §4); `None` if that takes a name's resolution
-/// (§18.2.2, RFC 3263 §5) or if no address comes out.
+/// Where a response with this top Via goes (RFC 3261 §18.2.2, RFC 3581 §4); `None` if that takes
+/// a name's resolution (§18.2.2, RFC 3263 §5) or if no address comes out.
+///
+/// Over a stream that is where a connection is opened if that of the request is gone. RFC 3581 has
+/// `rport` for UDP: the source port of a connection is nobody's listener.
 ///
 /// `maddr` is not obeyed: it is meant for multicast, which is not offered here, and
 /// over unicast it would let a request direct its responses at a third party.
@@ -232,7 +241,9 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
     let (ip, port) = match via.received() {
         // RFC 3581 §4: with both, to the address in received and the port in rport.
         Some(received) => match via.rport() {
-            Some(Rport::Port(port)) => (address(received)?, port),
+            Some(Rport::Port(port)) if !via.transport.has_connections() => {
+                (address(received)?, port)
+            }
             _ => (address(received)?, sent_by_port),
         },
         None => (via.host.ip()?, sent_by_port),
@@ -251,6 +262,7 @@ pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
 fn target_at_source(via: &Via<'_>, has_rport: bool, source: SocketAddr) -> SocketAddr {
     // RFC 3581 §4: the source port, for clients that ask for it; whatever value they give to
     // the parameter, it is replaced.
+    let has_rport = has_rport && !via.transport.has_connections();
     let port = if has_rport { source.port() } else { sent_by_port(via) };
     SocketAddr::new(source.ip().to_canonical(), port)
 }
@@ -365,6 +377,17 @@ mod tests {
         assert_eq!(target("SIP/2.0/UDP a;rport=65536"), 4000);
         assert_eq!(target("SIP/2.0/UDP a;rport"), 4000);
         assert_eq!(target("SIP/2.0/UDP a;report"), 5060);
+    }
+
+    /// RFC 3261 §18.2.2: "the server SHOULD open a connection to the IP address in the "received"
+    /// parameter, if present, using the port in the "sent-by" value".
+    #[test]
+    fn a_connection_is_opened_to_the_port_in_sent_by() {
+        let source = "192.0.2.9:4000".parse().unwrap();
+        let asked = via("SIP/2.0/TCP 10.1.1.1:5070;rport");
+        assert_eq!(reply_target(&asked, source), "192.0.2.9:5070".parse().unwrap());
+        let noted = via("SIP/2.0/TCP 10.1.1.1:5070;received=192.0.2.9;rport=4000");
+        assert_eq!(response_target(&noted), Some(reply_target(&asked, source)));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod param;
 mod query;
 mod record;
 mod shedding;
+mod source;
 mod stream;
 mod time;
 mod timers;
@@ -36,6 +37,7 @@ pub use query::{
 };
 pub use record::{Entry, Input, Log, Memory, Recorder, replay};
 pub use shedding::Shedding;
+pub use source::source_of;
 pub use stream::{Purpose, Seed, Stream};
 pub use time::Timestamp;
 pub use timers::Timers;

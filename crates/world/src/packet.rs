@@ -32,7 +32,8 @@ pub struct Transmit {
     pub bytes: Buffer,
 }
 
-/// Why a packet could not be delivered.
+/// Why a packet could not be delivered. Of datagrams anybody may say so; what is said of a stream
+/// is the transport's own word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// Nobody listens at the port (ICMP port unreachable).
@@ -41,6 +42,12 @@ pub enum Cause {
     Unreachable,
     /// Larger than the path carries (EMSGSIZE, ICMP fragmentation needed).
     TooLarge,
+    /// The connection ended: what was sent on it may not have arrived.
+    Closed,
+    /// The connection that the flow names is no more.
+    Gone,
+    /// There is no room for it: too much waits for the connection, or there are too many of them.
+    Full,
     /// Any other error the kernel reported.
     Other,
 }

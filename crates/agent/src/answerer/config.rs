@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_transaction::Timing;
+use tidegate_world::Transport;
 
 use super::mix::{Behaviour, Mix};
 use crate::span::Span;
@@ -14,6 +15,8 @@ pub(crate) const NAME_MAX: usize = 64;
 /// How an [`Answerer`](crate::Answerer) answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnswererConfig {
+    /// The transport by which it is called. Default UDP.
+    pub transport: Transport,
     /// Our address, in Contact; never a wildcard.
     pub local: SocketAddr,
     /// User part of the Contact and beginning of every To-tag, so that it can be seen who
@@ -54,6 +57,7 @@ impl AnswererConfig {
     /// The defaults, for an answerer at `local`.
     pub fn new(local: SocketAddr) -> Self {
         Self {
+            transport: Transport::Udp,
             local,
             name: "answerer".to_owned(),
             mix: Behaviour::Answer.into(),

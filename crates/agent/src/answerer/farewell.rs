@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tidegate_sip::{HeaderName, Message};
 use tidegate_transaction::COOKIE;
-use tidegate_world::{Flow, Pool};
+use tidegate_world::{Flow, Pool, Transport};
 
 use crate::dialog::{Dialog, TEXT_MAX};
 use crate::identity::{MARK, Mark};
@@ -13,7 +13,7 @@ use crate::template::{Template, Values};
 // RFC 3261 §12.2.1.1: within a dialog the From is our end, as the To of our responses was; the
 // numbers of our requests are our own.
 const BYE: &str = "BYE {uri} SIP/2.0
-Via: SIP/2.0/UDP {local};rport;branch={branch}
+Via: SIP/2.0/{transport} {local};rport;branch={branch}
 {routes}Max-Forwards: 70
 From: {from}
 To: {to}
@@ -61,9 +61,10 @@ pub(crate) struct Farewell {
 pub(crate) struct Farewells(Template);
 
 impl Farewells {
-    /// BYEs from `local`.
-    pub fn new(local: SocketAddr) -> Self {
-        Self(Template::new(BYE, &[("local", &local.to_string())]))
+    /// BYEs from `local` over `transport`.
+    pub fn new(transport: Transport, local: SocketAddr) -> Self {
+        let local = local.to_string();
+        Self(Template::new(BYE, &[("transport", transport.name()), ("local", &local)]))
     }
 
     /// The BYE of a call that came over `flow`. `None` if its caller gave no address to send
@@ -96,7 +97,11 @@ impl Farewells {
             return None;
         }
         let hop = dialog.hop().filter(|hop| hop.is_ipv4() == flow.local.is_ipv4());
-        let flow = Flow::udp(flow.local, hop.unwrap_or(flow.remote));
+        // Without a Route it goes back where the call came from.
+        let flow = match hop {
+            Some(hop) => Flow { remote: hop, connection: None, ..flow },
+            None => flow,
+        };
         Some(Farewell { flow, bytes: bytes[..].into() })
     }
 }

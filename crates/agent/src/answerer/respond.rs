@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, Scan};
-use tidegate_transaction::{Backoff, InviteServer, OtherClient};
+use tidegate_transaction::{Backoff, InviteServer, OtherClient, Timing};
 use tidegate_world::{Received, Timestamp, Transmit};
 
 use super::Answerer;
@@ -57,13 +57,17 @@ impl Answerer {
             return false;
         };
         let timing = self.config.timing;
+        // RFC 3261 §13.3.1.4: "Response retransmissions cease when an ACK request for the response
+        // is received. This is independent of whatever transport protocols are used to send the
+        // response."
+        let of_success = Timing { reliable: !self.config.retransmissions, ..timing };
         self.calls.change(id, |call| {
             call.flow = response.flow;
             call.phase = match status {
                 // RFC 3261 §13.3.1.4: "it is necessary to periodically pass the response directly
                 // to the transport until the ACK arrives", for 64·T1 at the most.
                 200..300 => Phase::Answered(
-                    Backoff::start(now, &timing),
+                    Backoff::start(now, &of_success),
                     now + timing.patience(),
                     Answer::new(&response.bytes, invite),
                 ),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_transaction::Timing;
+use tidegate_world::Transport;
 
 use crate::arrival::{Load, NoProfile, Process, Profile};
 use crate::span::Span;
@@ -30,6 +31,9 @@ pub enum Routing {
 /// How a [`Caller`](crate::Caller) calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallerConfig {
+    /// The transport of all requests. Over a stream somebody has to keep the connections, such as
+    /// `tidegate-transport`. Default UDP.
+    pub transport: Transport,
     /// Our address, in Via and Contact; never a wildcard.
     pub local: SocketAddr,
     /// Where INVITEs are sent.
@@ -85,6 +89,7 @@ impl CallerConfig {
     /// The defaults, for calls from `local` to whoever is at `target`.
     pub fn new(local: SocketAddr, target: SocketAddr) -> Self {
         Self {
+            transport: Transport::Udp,
             local,
             target,
             alternates: Vec::new(),

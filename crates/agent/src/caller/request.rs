@@ -9,18 +9,18 @@ use tidegate_world::Buffer;
 
 use crate::SESSION;
 use crate::caller::config::CallerConfig;
-use crate::dialog::Dialog;
+use crate::dialog::{Dialog, uri_parameter};
 use crate::identity::{MARK, Mark, hex};
 use crate::template::{Template, Values};
 
 const INVITE: &str = "INVITE {uri} SIP/2.0
-Via: SIP/2.0/UDP {local};rport;branch={branch}
+Via: SIP/2.0/{transport} {local};rport;branch={branch}
 Max-Forwards: 70
 From: <sip:caller-{caller}@{local}>;tag={tag}
 To: <{uri}>
 Call-ID: {call_id}
 CSeq: 1 INVITE
-Contact: <sip:caller-{caller}@{local}>
+Contact: <sip:caller-{caller}@{local}{parameter}>
 Content-Type: application/sdp
 Content-Length: {length}
 
@@ -30,7 +30,7 @@ Content-Length: {length}
 // fields in the CANCEL request MUST be identical to those in the request being cancelled,
 // including tags." and the Via is the top one of that request.
 const CANCEL: &str = "CANCEL {uri} SIP/2.0
-Via: SIP/2.0/UDP {local};rport;branch={branch}
+Via: SIP/2.0/{transport} {local};rport;branch={branch}
 Max-Forwards: 70
 From: <sip:caller-{caller}@{local}>;tag={tag}
 To: <{uri}>
@@ -43,7 +43,7 @@ Content-Length: 0
 // RFC 3261 §17.1.1.3: Call-ID, From, Request-URI and the only Via as in the INVITE, To as
 // in the response. §13.2.2.4: to a 2xx, as any request within the dialog but for the CSeq.
 const ACK: &str = "ACK {uri} SIP/2.0
-Via: SIP/2.0/UDP {local};rport;branch={branch}
+Via: SIP/2.0/{transport} {local};rport;branch={branch}
 {routes}Max-Forwards: 70
 From: <sip:caller-{caller}@{local}>;tag={tag}
 To: {to}
@@ -54,7 +54,7 @@ Content-Length: 0
 ";
 
 const BYE: &str = "BYE {uri} SIP/2.0
-Via: SIP/2.0/UDP {local};rport;branch={branch}
+Via: SIP/2.0/{transport} {local};rport;branch={branch}
 {routes}Max-Forwards: 70
 From: <sip:caller-{caller}@{local}>;tag={tag}
 To: {to}
@@ -146,7 +146,13 @@ impl Requests {
         let local = config.local.to_string();
         let session = SESSION.replace('\n', "\r\n");
         let length = session.len().to_string();
-        let fixed = [("local", local.as_str()), ("session", SESSION), ("length", length.as_str())];
+        let fixed = [
+            ("transport", config.transport.name()),
+            ("parameter", uri_parameter(config.transport)),
+            ("local", local.as_str()),
+            ("session", SESSION),
+            ("length", length.as_str()),
+        ];
         Self {
             uris: uris(config),
             callers: config.callers,

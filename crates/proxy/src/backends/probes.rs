@@ -25,6 +25,7 @@ use crate::rejection::DropReason;
 use crate::settings::Member;
 use crate::settings::health::Probe;
 use crate::snapshot::Snapshot;
+use crate::target::Target;
 
 /// Back ends handled by one call, so that many that are due together do not hold up the packets
 /// that wait.
@@ -43,9 +44,9 @@ const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
 /// Who a shard probes, and when.
 pub(crate) struct Probes {
     /// Every back end that is configured, in the order of their places.
-    targets: Vec<Target>,
+    targets: Vec<Probed>,
     /// When something is next due of each target, perhaps; what is not in accord with
-    /// [`Target::armed`] was left behind.
+    /// [`Probed::armed`] was left behind.
     due: Timers<u32>,
     stream: Stream,
     /// Of the last probe.
@@ -53,7 +54,7 @@ pub(crate) struct Probes {
 }
 
 /// A back end that is probed, or may be out of turn.
-struct Target {
+struct Probed {
     member: Member,
     site: Site,
     /// Time of its next regular probe; never if another shard probes it, or none.
@@ -85,7 +86,7 @@ struct Flight {
     drawn: [u64; 2],
 }
 
-impl Target {
+impl Probed {
     fn deadline(&self) -> Timestamp {
         match &self.flight {
             None => self.question.map_or(self.next, |question| question.due.min(self.next)),
@@ -119,7 +120,7 @@ impl Probes {
                 self.due.push(next, self.targets.len() as u32);
             }
             let (question, flight) = (None, None);
-            self.targets.push(Target { member, site, next, armed: next, question, flight });
+            self.targets.push(Probed { member, site, next, armed: next, question, flight });
         }
     }
 
@@ -221,9 +222,9 @@ impl Probes {
         if u16::from(branch.shard) != snapshot.shard {
             return Ok(ProbeAnswer::Of(branch.shard));
         }
-        let timing = snapshot.timing;
         let place = branch.place as usize;
         let target = self.targets.get_mut(place).ok_or(DropReason::StrayResponse)?;
+        let timing = timing_of(snapshot, target.member);
         let flight = target.flight.as_mut().filter(|flight| flight.number == branch.number);
         let flight = flight.ok_or(DropReason::StrayResponse)?;
         (flight.client, _) = flight.client.on_response(now, &timing, passage.status);
@@ -262,9 +263,9 @@ impl Probes {
         output: &mut Output,
         place: usize,
     ) {
-        let timing = snapshot.timing;
-        let Target { member, flight, .. } = &self.targets[place];
+        let Probed { member, flight, .. } = &self.targets[place];
         let (member, flight) = (*member, *flight);
+        let timing = timing_of(snapshot, member);
         let Some(mut flight) = flight else {
             return self.start_probe(now, snapshot, output, place);
         };
@@ -289,9 +290,9 @@ impl Probes {
         output: &mut Output,
         place: usize,
     ) {
-        let timing = snapshot.timing;
-        let Target { member, next, question, .. } = &self.targets[place];
+        let Probed { member, next, question, .. } = &self.targets[place];
         let (member, next, question) = (*member, *next, *question);
+        let timing = timing_of(snapshot, member);
         if question.is_some_and(|question| question.due <= now) {
             let since = self.may_question(now, snapshot, place);
             let until = now + question_wait(&timing);
@@ -318,7 +319,7 @@ impl Probes {
         snapshot: &Snapshot,
         place: usize,
     ) -> Option<Timestamp> {
-        let Target { member, question, .. } = &mut self.targets[place];
+        let Probed { member, question, .. } = &mut self.targets[place];
         let (member, Question { since, .. }) = (*member, question.take()?);
         let backend = snapshot.backend(member);
         if backend.has_answered(since) {
@@ -342,8 +343,8 @@ impl Probes {
         until: Timestamp,
         suspect_since: Option<Timestamp>,
     ) {
-        let timing = snapshot.timing;
-        let backend = snapshot.backend(self.targets[place].member);
+        let member = self.targets[place].member;
+        let (backend, timing) = (snapshot.backend(member), timing_of(snapshot, member));
         // A name that leads nowhere is not asked.
         let address = backend.address().filter(|_| backend.duty() != Duty::Maintenance);
         self.number = self.number.wrapping_add(1);
@@ -358,16 +359,16 @@ impl Probes {
     }
 
     fn send_probe(&self, snapshot: &Snapshot, output: &mut Output, place: usize) {
-        let Target { member, flight: Some(flight), .. } = &self.targets[place] else {
+        let Probed { member, flight: Some(flight), .. } = &self.targets[place] else {
             return;
         };
         let (member, flight) = (*member, *flight);
-        let address = flight.address;
+        let target = Target::new(snapshot.transport(member.pool), flight.address);
         // A back end that no listener reaches is refused with its configuration or its name.
-        let Some(egress) = snapshot.addresses.egress(0, None, address) else { return };
+        let Some(egress) = snapshot.addresses.egress(0, None, &target) else { return };
         let mut bytes = snapshot.buffers.take();
         if write_probe(snapshot, place, member, &flight, egress, &mut bytes).is_ok() {
-            output.send_from(snapshot, egress as u8, address, bytes);
+            output.send_from(snapshot, egress as u8, &target, bytes);
         }
     }
 
@@ -381,9 +382,14 @@ impl Probes {
         since: Timestamp,
     ) {
         if snapshot.backend(member).is_alive(now) {
-            self.question(now, member, since, question_wait(&snapshot.timing));
+            self.question(now, member, since, question_wait(&timing_of(snapshot, member)));
         }
     }
+}
+
+/// Returns the timers of the probes of a back end.
+fn timing_of(snapshot: &Snapshot, member: Member) -> Timing {
+    snapshot.timing(snapshot.transport(member.pool))
 }
 
 /// Tells a back end what became of a probe.

@@ -1,11 +1,10 @@
 //! A request, read once.
 
-use std::net::SocketAddr;
-
 use tidegate_sip::{Essentials, Message, Method, Scheme, StartLine, Uri};
 
 use crate::message::token::RouteToken;
 use crate::rejection::{DropReason, Rejection};
+use crate::target::Target;
 
 /// A request and what everybody needs of it, so that nothing is read twice.
 pub(crate) struct Request<'a> {
@@ -27,7 +26,7 @@ pub(crate) struct Request<'a> {
     pub(crate) token: Option<RouteToken>,
     /// The targets that the name in its Request-URI or Route leads to, the first to be tried first,
     /// once they are known.
-    pub(crate) targets: Vec<SocketAddr>,
+    pub(crate) targets: Vec<Target>,
     /// The Request-URI as it goes on, if that is not as it came.
     pub(crate) cleaned: Option<Box<[u8]>>,
 }

@@ -15,10 +15,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tidegate_world::Timestamp;
+use tidegate_world::{ConnectionId, Timestamp, Transport};
 
-use crate::keys::Keys;
 use crate::keys::text64::{decode, encode, text_len};
+use crate::keys::{CONNECTION_NAME, Keys};
 
 const VERSION: u8 = 4;
 /// Version of tokens without the flow of the other party.
@@ -32,13 +32,17 @@ const FIXED: usize = 1 + 4 + 1 + 1;
 /// IPv6 address, and port.
 const ADDRESS_MAX: usize = 16 + 2;
 const MAC: usize = 8;
-const RAW_MAX: usize = HEAD + FIXED + 2 * ADDRESS_MAX + MAC;
+const RAW_MAX: usize = HEAD + FIXED + 2 * ADDRESS_MAX + CONNECTION_NAME + MAC;
 
 /// Bits of the kind: the address of the back end, or of the peer, is one of IPv6.
 const BACKEND_V6: u8 = 1;
 const PEER_V6: u8 = 2;
 /// The peer is behind address translation.
 const IS_TRANSLATED: u8 = 4;
+/// The peer has a connection.
+const IS_CONNECTED: u8 = 8;
+/// Where the number of the transport to the back end begins.
+const TRANSPORT: u32 = 4;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
 
 /// How long a token opens something by itself: as long as the longest [session](crate::dialog::calls), and
@@ -67,6 +71,8 @@ pub(crate) struct RouteToken {
     pub(crate) shard: u8,
     /// The back end of the dialog.
     pub(crate) backend: SocketAddr,
+    /// The transport to it.
+    pub(crate) transport: Transport,
     /// Time at which it was made.
     pub(crate) made: Minutes,
     /// The other party of the dialog; `None` in a token of an earlier version.
@@ -81,6 +87,8 @@ pub(crate) struct PeerFlow {
     pub(crate) listener: u8,
     /// Its address, as responses go there.
     pub(crate) remote: SocketAddr,
+    /// Its connection with this process, if it came on a stream.
+    pub(crate) connection: Option<ConnectionId>,
     /// Whether its Via named another address than the one it sent from.
     pub(crate) is_translated: bool,
 }
@@ -95,14 +103,19 @@ impl RouteToken {
         raw.extend([VERSION, mark, self.shard]);
         raw.extend(self.made.0.to_be_bytes());
         match self.peer {
-            Some(PeerFlow { listener, remote, is_translated }) => {
+            Some(PeerFlow { listener, remote, connection, is_translated }) => {
                 let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
                 let kind = flag(self.backend.is_ipv6(), BACKEND_V6)
                     | flag(remote.is_ipv6(), PEER_V6)
-                    | flag(is_translated, IS_TRANSLATED);
+                    | flag(is_translated, IS_TRANSLATED)
+                    | flag(connection.is_some(), IS_CONNECTED)
+                    | (self.transport as u8) << TRANSPORT;
                 raw.extend([kind, listener]);
                 put_address(&mut raw, self.backend);
                 put_address(&mut raw, remote);
+                if let Some(connection) = connection {
+                    raw.extend(keys.name_of(connection));
+                }
             }
             None => {
                 raw[0] = VERSION_WITHOUT_PEER;
@@ -144,21 +157,28 @@ impl RouteToken {
             }
             _ => return None,
         };
-        let (backend, peer) = match (version, rest) {
+        let made = Minutes(made);
+        match (version, rest) {
             (VERSION, [kind, listener, rest @ ..]) => {
-                let at = if kind & BACKEND_V6 == 0 { 6 } else { ADDRESS_MAX };
-                let (backend, remote) = rest.split_at_checked(at)?;
-                let is_translated = kind & IS_TRANSLATED != 0;
-                let remote = address(remote)?;
-                if remote.is_ipv6() != (kind & PEER_V6 != 0) {
-                    return None;
-                }
-                (backend, Some(PeerFlow { listener: *listener, remote, is_translated }))
+                let length = |flag: u8| if kind & flag == 0 { 6 } else { ADDRESS_MAX };
+                let (backend, rest) = rest.split_at_checked(length(BACKEND_V6))?;
+                let (remote, connection) = rest.split_at_checked(length(PEER_V6))?;
+                let peer = PeerFlow {
+                    listener: *listener,
+                    remote: address(remote)?,
+                    connection: keys.connection_in(connection),
+                    is_translated: kind & IS_TRANSLATED != 0,
+                };
+                let transport = *Transport::ALL.get(usize::from(kind >> TRANSPORT))?;
+                let backend = address(backend)?;
+                Some(Self { shard, backend, transport, made, peer: Some(peer) })
             }
-            (VERSION, _) => return None,
-            (_, backend) => (backend, None),
-        };
-        Some(Self { shard, backend: address(backend)?, made: Minutes(made), peer })
+            (VERSION, _) => None,
+            (_, backend) => {
+                let (backend, transport) = (address(backend)?, Transport::Udp);
+                Some(Self { shard, backend, transport, made, peer: None })
+            }
+        }
     }
 
     /// Returns whether it alone proves that a request belongs to a call. A token made by a clock
@@ -208,17 +228,21 @@ mod tests {
         let token = |backend: &str, peer: Option<&str>| RouteToken {
             shard: 7,
             backend: backend.parse().unwrap(),
+            transport: Transport::Udp,
             made: MADE,
             peer: peer.map(|peer| PeerFlow {
                 listener: 3,
                 remote: peer.parse().unwrap(),
+                connection: None,
                 is_translated: true,
             }),
         };
+        let v6 = token("[2001:db8::1]:5070", Some("[2001:db8::2]:1028"));
+        let connected = PeerFlow { connection: ConnectionId::new(u32::MAX), ..v6.peer.unwrap() };
         [
             token("10.1.2.3:5070", Some("192.0.2.4:1027")),
             token("10.1.2.3:5070", None),
-            token("[2001:db8::1]:5070", Some("[2001:db8::2]:1028")),
+            RouteToken { transport: Transport::Wss, peer: Some(connected), ..v6 },
         ]
     }
 
@@ -229,6 +253,17 @@ mod tests {
             let text = token.encode(&keys(1, &[]), b"c");
             assert_eq!(RouteToken::decode(&text, &keys(1, &[]), b"c"), Some(token));
         }
+    }
+
+    #[test]
+    fn the_connection_of_another_process_is_none_of_ours() {
+        let [.., connected] = tokens();
+        let text = connected.encode(&keys(1, &[]), b"c");
+        let mut next = keys(1, &[]);
+        next.process = [0xff; 3];
+        let read = RouteToken::decode(&text, &next, b"c").unwrap();
+        assert_eq!(read.peer.unwrap().connection, None);
+        assert_eq!(read.peer.unwrap().remote, connected.peer.unwrap().remote);
     }
 
     #[test]

@@ -15,8 +15,10 @@ use crate::rejection::reply_reason::ReplyReason;
 use crate::resolution::ResolutionCounters;
 
 /// Statuses that the proxy itself answers with.
-pub const REPLIES: [u16; 19] =
-    [100, 200, 400, 403, 404, 408, 416, 417, 420, 440, 481, 482, 483, 487, 500, 503, 504, 505, 513];
+pub const REPLIES: [u16; 20] = [
+    100, 200, 400, 403, 404, 408, 416, 417, 420, 430, 440, 481, 482, 483, 487, 500, 503, 504, 505,
+    513,
+];
 
 /// A shard's counters.
 #[derive(Debug, Default)]

@@ -157,7 +157,7 @@ impl ReplyReason {
             481 => Self::NoCall,
             482 => Self::Loop,
             483 => Self::Hops,
-            500 => Self::Failed,
+            430 | 500 => Self::Failed,
             504 => Self::Unresolved,
             513 => Self::TooLong,
             _ => Self::Other,

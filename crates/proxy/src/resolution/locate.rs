@@ -12,12 +12,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use smallvec::SmallVec;
 use tidegate_sip::{Host, Scheme, Uri};
-use tidegate_world::{RecordType, Timestamp};
+use tidegate_world::{RecordType, Timestamp, Transport};
 
 use super::name::Name;
 use super::records::{Records, Server};
 use super::select::{order_addresses, order_servers, order_services};
-use super::transport::SipTransport;
+use super::transport::{default_port, of_param, service_prefix};
 use super::{Asked, Resolution, Ticket};
 
 /// The largest number of targets for a request.
@@ -68,7 +68,7 @@ impl<'a> Wanted<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     /// Transport to be used.
-    pub transport: SipTransport,
+    pub transport: Transport,
     /// Address and port.
     pub address: SocketAddr,
 }
@@ -121,7 +121,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
         // RFC 3263 §4.1: "If the URI specifies a transport protocol in the transport parameter,
         // that transport protocol SHOULD be used."
         let given = transport.map(|value| {
-            let transport = SipTransport::of_param(value, secure);
+            let transport = of_param(value, secure);
             transport.filter(|transport| transports.supports(*transport))
         });
         // "Otherwise, if no transport protocol is specified, but the TARGET is a numeric IP
@@ -133,7 +133,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
             self.resolution.counters.unsupported.add(1);
             return Located::NotFound;
         };
-        let usual_port = port.unwrap_or_else(|| usual.default_port());
+        let usual_port = port.unwrap_or_else(|| default_port(usual));
         let name = match host {
             // RFC 3263 §4.2: "If TARGET is a numeric IP address, the client uses that address. If
             // the URI also contains a port, it uses that port. If no port is specified, it uses the
@@ -166,7 +166,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
         self.services(&choices, determined, &name)
     }
 
-    fn numeric(mut self, transport: SipTransport, ip: IpAddr, port: u16) -> Located {
+    fn numeric(mut self, transport: Transport, ip: IpAddr, port: u16) -> Located {
         self.push(transport, SocketAddr::new(ip, port));
         self.end()
     }
@@ -197,7 +197,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
     }
 
     /// Finds the servers of the first service that has any.
-    fn services(mut self, choices: &Choices, determined: SipTransport, name: &Name) -> Located {
+    fn services(mut self, choices: &Choices, determined: Transport, name: &Name) -> Located {
         let mut declined = false;
         for choice in choices {
             let Some(service) = &choice.service else { continue };
@@ -221,12 +221,12 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
         // lookup of the domain name. The result will be a list of IP addresses, each of which can
         // be contacted using the transport protocol determined previously, at the default port for
         // that transport."
-        self.collect(determined, name.as_str(), determined.default_port(), TARGETS_MAX);
+        self.collect(determined, name.as_str(), default_port(determined), TARGETS_MAX);
         self.end()
     }
 
     /// Collects the addresses of a service's servers, by RFC 2782.
-    fn servers(mut self, transport: SipTransport, servers: &[Server]) -> Located {
+    fn servers(mut self, transport: Transport, servers: &[Server]) -> Located {
         let room = if servers.len() > 1 { ADDRESSES_OF_SERVER_MAX } else { TARGETS_MAX };
         for server in order_servers(servers, self.hash).into_iter().take(SERVERS_MAX) {
             self.collect(transport, &server.target, server.port, room);
@@ -235,7 +235,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
     }
 
     /// Collects at most `room` addresses of a host.
-    fn collect(&mut self, transport: SipTransport, host: &str, port: u16, room: usize) {
+    fn collect(&mut self, transport: Transport, host: &str, port: u16, room: usize) {
         let before = self.found.targets.len();
         for record in self.resolution.families.clone() {
             match self.resolution.ask(self.now, record, host) {
@@ -254,7 +254,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
         }
     }
 
-    fn push(&mut self, transport: SipTransport, address: SocketAddr) {
+    fn push(&mut self, transport: Transport, address: SocketAddr) {
         let target = Target { transport, address };
         if address.port() == 0 || !(self.may_be)(address) {
             self.resolution.counters.unusable.add(1);
@@ -297,15 +297,15 @@ type Choices = SmallVec<[Choice; 2]>;
 
 /// A service to look for.
 struct Choice {
-    transport: SipTransport,
+    transport: Transport,
     /// Name of its SRV records; `None` if it would be too long to exist.
     service: Option<Name>,
     by_naptr: bool,
 }
 
 impl Choice {
-    fn new(transport: SipTransport, name: &Name) -> Self {
-        let service = name.service(transport.service_prefix());
+    fn new(transport: Transport, name: &Name) -> Self {
+        let service = name.service(service_prefix(transport));
         Self { transport, service, by_naptr: false }
     }
 

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_world::{NaptrRecord, QueryAnswer, RecordType, SrvRecord};
+use tidegate_world::{NaptrRecord, QueryAnswer, RecordType, SrvRecord, Transport};
 
 use super::name::Name;
-use super::transport::SipTransport;
+use super::transport::of_service;
 
 /// The largest number of records that are kept of one answer.
 pub(super) const KEPT_MAX: usize = 32;
@@ -41,7 +41,7 @@ pub(super) struct Server {
 pub(super) struct Service {
     pub(super) order: u16,
     pub(super) preference: u16,
-    pub(super) transport: SipTransport,
+    pub(super) transport: Transport,
     /// Name of the SRV records.
     pub(super) name: Arc<str>,
 }
@@ -95,7 +95,7 @@ impl Records {
         // is the SRV record for that particular transport protocol." So its flag is "s".
         let service = |record: &NaptrRecord| {
             let is_srv = record.flags.eq_ignore_ascii_case("s");
-            let transport = SipTransport::of_service(&record.service).filter(|_| is_srv)?;
+            let transport = of_service(&record.service).filter(|_| is_srv)?;
             let name = Name::parse(&record.replacement)?.as_str().into();
             let NaptrRecord { order, preference, .. } = *record;
             Some(Service { order, preference, transport, name })
@@ -173,7 +173,7 @@ pub(super) mod tests {
         };
         let Records::Services(services) = of(&records) else { panic!("there are two") };
         let kept: Vec<_> = services.iter().map(|s| (s.transport, &*s.name)).collect();
-        let expected = [(SipTransport::Tls, "_sips._tcp.b."), (SipTransport::Tcp, "_sip._tcp.a.")];
+        let expected = [(Transport::Tls, "_sips._tcp.b."), (Transport::Tcp, "_sip._tcp.a.")];
         assert_eq!(kept, expected);
         assert!(of(&records).offers_security() && !of(&records[..1]).offers_security());
         assert_eq!(of(&records[1..4]), Records::Absent);

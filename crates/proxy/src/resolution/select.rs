@@ -115,7 +115,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::resolution::SipTransport;
+    use tidegate_world::Transport;
+
+    use crate::resolution::transport::service_prefix;
 
     fn server(priority: u16, weight: u16, number: u16) -> Server {
         Server { priority, weight, port: 5060, target: format!("server-{number}.example.").into() }
@@ -235,16 +237,16 @@ mod tests {
 
     #[test]
     fn services_are_of_one_order_and_the_clients_transports() {
-        use SipTransport::{Tcp, Tls, Udp};
-        let service = |order, preference, transport: SipTransport| Service {
+        use Transport::{Tcp, Tls, Udp};
+        let service = |order, preference, transport: Transport| Service {
             order,
             preference,
             transport,
-            name: transport.service_prefix().into(),
+            name: service_prefix(transport).into(),
         };
         // The example of RFC 3263 §4.1.
         let services = [service(50, 50, Tls), service(90, 50, Tcp), service(100, 50, Udp)];
-        let select = |services: &[Service], supported: &[SipTransport], secure| {
+        let select = |services: &[Service], supported: &[Transport], secure| {
             let transports = Transports::new(supported.iter().copied());
             let all = order_services(services, &transports, secure);
             all.iter().map(|service| service.transport).collect::<Vec<_>>()

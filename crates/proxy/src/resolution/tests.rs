@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_sip::Uri;
-use tidegate_world::{Question, SrvRecord};
+use tidegate_world::Transport::{Tcp, Udp};
+use tidegate_world::{Question, SrvRecord, Transport};
 
-use super::SipTransport::{Tcp, Udp};
 use super::records::tests::{naptr, srv};
 use super::*;
 
@@ -25,11 +25,11 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(transports: &[SipTransport]) -> Self {
+    fn new(transports: &[Transport]) -> Self {
         Self::with(transports, Families::V4, 8)
     }
 
-    fn with(transports: &[SipTransport], families: Families, questions_max: usize) -> Self {
+    fn with(transports: &[Transport], families: Families, questions_max: usize) -> Self {
         let counters = Arc::<ResolutionCounters>::default();
         let transports = Transports::new(transports.iter().copied());
         let settings = ResolutionSettings { transports, families, answers_max: 0, questions_max };
@@ -118,7 +118,7 @@ impl Scene {
     }
 }
 
-fn at(targets: &[(SipTransport, &str)]) -> Located {
+fn at(targets: &[(Transport, &str)]) -> Located {
     let target =
         |&(transport, address): &(_, &str)| Target { transport, address: address.parse().unwrap() };
     Located::Targets(targets.iter().map(target).collect())

@@ -1,91 +1,65 @@
 //! Transport protocols as URIs and DNS records name them.
 
 use arrayvec::ArrayVec;
+use tidegate_world::Transport::{self, Tcp, Tls, Udp, Ws, Wss};
 
-/// A transport protocol that a URI or a DNS record can ask for, implemented or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SipTransport {
-    /// Datagrams (RFC 3261 §18).
-    Udp,
-    /// A stream (RFC 3261 §18).
-    Tcp,
-    /// TLS over TCP (RFC 3261 §26.2.1).
-    Tls,
-    /// WebSocket (RFC 7118).
-    Ws,
-    /// WebSocket over TLS (RFC 7118).
-    Wss,
+/// Reads the transport parameter of a URI; `None` if there is no such transport for its scheme.
+pub(crate) fn of_param(value: &[u8], secure: bool) -> Option<Transport> {
+    // RFC 3261 §19.1.1: "For a SIPS URI, the transport parameter MUST indicate a reliable
+    // transport."; §26.2.2: TLS is then used over it. RFC 7118 §5.5 knows `ws` for both schemes;
+    // `wss` is what others write.
+    let known = [
+        (&b"udp"[..], Some(Udp), None),
+        (b"tcp", Some(Tcp), Some(Tls)),
+        (b"tls", Some(Tls), Some(Tls)),
+        (b"ws", Some(Ws), Some(Wss)),
+        (b"wss", Some(Wss), Some(Wss)),
+    ];
+    let (_, open, sips) = known.iter().find(|(name, ..)| value.eq_ignore_ascii_case(name))?;
+    if secure { *sips } else { *open }
 }
 
-impl SipTransport {
-    /// Reads the transport parameter of a URI; `None` if there is no such transport for its
-    /// scheme.
-    pub(super) fn of_param(value: &[u8], secure: bool) -> Option<Self> {
-        // RFC 3261 §19.1.1: "For a SIPS URI, the transport parameter MUST indicate a reliable
-        // transport."; §26.2.2: TLS is then used over it. RFC 7118 §5.5 knows `ws` for both
-        // schemes.
-        let known = [
-            (&b"udp"[..], Some(Self::Udp), None),
-            (b"tcp", Some(Self::Tcp), Some(Self::Tls)),
-            (b"tls", Some(Self::Tls), Some(Self::Tls)),
-            (b"ws", Some(Self::Ws), Some(Self::Wss)),
-        ];
-        let (_, open, sips) = known.iter().find(|(name, ..)| value.eq_ignore_ascii_case(name))?;
-        if secure { *sips } else { *open }
-    }
+/// Reads the service field of a NAPTR record; `None` if it is no service of SIP that is known.
+pub(super) fn of_service(service: &str) -> Option<Transport> {
+    // RFC 3263 §9 and RFC 7118 §10.2. "A record with a SIPS+D2U service field SHOULD NOT be
+    // placed into the DNS, since it is not possible to use TLS over UDP."
+    let known =
+        [("SIP+D2U", Udp), ("SIP+D2T", Tcp), ("SIPS+D2T", Tls), ("SIP+D2W", Ws), ("SIPS+D2W", Wss)];
+    let (_, transport) = known.iter().find(|(name, _)| service.eq_ignore_ascii_case(name))?;
+    Some(*transport)
+}
 
-    /// Reads the service field of a NAPTR record; `None` if it is no service of SIP that is known.
-    pub(super) fn of_service(service: &str) -> Option<Self> {
-        // RFC 3263 §9 and RFC 7118 §10.2. "A record with a SIPS+D2U service field SHOULD NOT be
-        // placed into the DNS, since it is not possible to use TLS over UDP."
-        let known = [
-            ("SIP+D2U", Self::Udp),
-            ("SIP+D2T", Self::Tcp),
-            ("SIPS+D2T", Self::Tls),
-            ("SIP+D2W", Self::Ws),
-            ("SIPS+D2W", Self::Wss),
-        ];
-        let (_, transport) = known.iter().find(|(name, _)| service.eq_ignore_ascii_case(name))?;
-        Some(*transport)
+/// Returns what stands before the domain in the name of a transport's SRV records.
+pub(super) fn service_prefix(transport: Transport) -> &'static str {
+    // RFC 3263 §4.2: "For a SIP URI, if the client wishes to use TLS, it also uses the service
+    // identifier "_sips" for that specific transport, otherwise, it uses "_sip"."
+    match transport {
+        Udp => "_sip._udp.",
+        Tcp => "_sip._tcp.",
+        Tls => "_sips._tcp.",
+        Ws => "_sip._ws.",
+        Wss => "_sips._ws.",
     }
+}
 
-    /// Returns what stands before the domain in the name of its SRV records.
-    pub(super) fn service_prefix(self) -> &'static str {
-        // RFC 3263 §4.2: "For a SIP URI, if the client wishes to use TLS, it also uses the service
-        // identifier "_sips" for that specific transport, otherwise, it uses "_sip"."
-        match self {
-            Self::Udp => "_sip._udp.",
-            Self::Tcp => "_sip._tcp.",
-            Self::Tls => "_sips._tcp.",
-            Self::Ws => "_sip._ws.",
-            Self::Wss => "_sips._ws.",
-        }
-    }
-
-    /// Returns the port where it is spoken unless another is given (RFC 3261 §19.1.2, RFC 7118
-    /// §5.5).
-    pub fn default_port(self) -> u16 {
-        match self {
-            Self::Udp | Self::Tcp => 5060,
-            Self::Tls => 5061,
-            Self::Ws => 80,
-            Self::Wss => 443,
-        }
-    }
-
-    /// Whether it runs over TLS.
-    pub fn is_secure(self) -> bool {
-        matches!(self, Self::Tls | Self::Wss)
+/// Returns the port where a transport is spoken unless another is given (RFC 3261 §19.1.2, RFC
+/// 7118 §5.5).
+pub(super) fn default_port(transport: Transport) -> u16 {
+    match transport {
+        Udp | Tcp => 5060,
+        Tls => 5061,
+        Ws => 80,
+        Wss => 443,
     }
 }
 
 /// The transports that the client supports, the preferred one first.
 #[derive(Clone, Debug)]
-pub struct Transports(ArrayVec<SipTransport, 5>);
+pub struct Transports(ArrayVec<Transport, 5>);
 
 impl Transports {
     /// Collects the transports; one that is named again is ignored.
-    pub fn new(transports: impl IntoIterator<Item = SipTransport>) -> Self {
+    pub fn new(transports: impl IntoIterator<Item = Transport>) -> Self {
         let mut all = ArrayVec::new();
         for transport in transports {
             if !all.contains(&transport) {
@@ -95,32 +69,32 @@ impl Transports {
         Self(all)
     }
 
-    pub(super) fn supports(&self, transport: SipTransport) -> bool {
+    pub(super) fn supports(&self, transport: Transport) -> bool {
         self.0.contains(&transport)
     }
 
     /// Returns the place of a supported transport in the order of preference.
-    pub(super) fn rank(&self, transport: SipTransport) -> Option<usize> {
+    pub(super) fn rank(&self, transport: Transport) -> Option<usize> {
         self.0.iter().position(|known| *known == transport)
     }
 
     /// Returns the transports whose SRV records are asked for without NAPTR records.
-    pub(super) fn of_scheme(&self, secure: bool) -> impl Iterator<Item = SipTransport> + use<'_> {
+    pub(super) fn of_scheme(&self, secure: bool) -> impl Iterator<Item = Transport> + use<'_> {
         // RFC 3263 §4.1: "Queries are done using the service identifier "_sip" for SIP URIs and
         // "_sips" for SIPS URIs."
         self.0.iter().copied().filter(move |transport| transport.is_secure() == secure)
     }
 
     /// Returns the transport for a URI that names none; `None` if the client has none for it.
-    pub(super) fn default(&self, secure: bool, large: bool) -> Option<SipTransport> {
+    pub(super) fn default(&self, secure: bool, large: bool) -> Option<Transport> {
         // RFC 3263 §4.1: "the client SHOULD use UDP for a SIP URI, and TCP for a SIPS URI." [...]
         // "However, another transport, such as TCP, MAY be used if the guidelines of SIP mandate
         // it for this particular request. That is the case, for example, for requests that exceed
         // the path MTU."
         let usual = match (secure, large) {
-            (true, _) => SipTransport::Tls,
-            (false, true) if self.supports(SipTransport::Tcp) => SipTransport::Tcp,
-            (false, _) => SipTransport::Udp,
+            (true, _) => Tls,
+            (false, true) if self.supports(Tcp) => Tcp,
+            (false, _) => Udp,
         };
         // A SIP URI may be reached over TLS, but a SIPS URI only so.
         let any = || self.0.first().copied().filter(|_| !secure);
@@ -131,7 +105,7 @@ impl Transports {
 
 #[cfg(test)]
 mod tests {
-    use SipTransport::{Tcp, Tls, Udp, Ws, Wss};
+    use Transport::{Tcp, Tls, Udp, Ws, Wss};
 
     use super::*;
 
@@ -145,8 +119,8 @@ mod tests {
             ("sctp", None, None),
             ("", None, None),
         ] {
-            assert_eq!(SipTransport::of_param(value.as_bytes(), false), open, "{value}");
-            assert_eq!(SipTransport::of_param(value.as_bytes(), true), sips, "{value}");
+            assert_eq!(of_param(value.as_bytes(), false), open, "{value}");
+            assert_eq!(of_param(value.as_bytes(), true), sips, "{value}");
         }
     }
 
@@ -162,7 +136,7 @@ mod tests {
             ("SIP+D2S", None),
             ("E2U+sip", None),
         ] {
-            assert_eq!(SipTransport::of_service(service), transport, "{service}");
+            assert_eq!(of_service(service), transport, "{service}");
         }
     }
 

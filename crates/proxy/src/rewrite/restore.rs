@@ -1,6 +1,6 @@
 //! The Request-URI of a request that has passed a strict router, or that has our maddr.
 
-use std::net::SocketAddr;
+use tidegate_world::Flow;
 
 use crate::message::request::Request;
 use crate::message::request_uri::cleaned;
@@ -17,12 +17,12 @@ use crate::snapshot::Snapshot;
 pub(crate) fn restore(
     snapshot: &Snapshot,
     request: &mut Request<'_>,
-    local: SocketAddr,
+    flow: &Flow,
 ) -> Result<(), Rejection> {
     let user = request.uri.user.unwrap_or_default();
     let token = RouteToken::decode(user, &snapshot.keys, request.essentials.call_id);
     if token.is_some()
-        && snapshot.addresses.is_own_route(&request.uri, local)
+        && snapshot.addresses.is_own_route(&request.uri, flow)
         && let Some(last) = request.message.routes().last().transpose()?
     {
         request.uri_text = last.uri;
@@ -31,14 +31,14 @@ pub(crate) fn restore(
         (request.token, request.restored) = (token, 1);
     }
     if !request.uri.params.text().is_empty() {
-        clean(snapshot, request, local);
+        clean(snapshot, request, flow);
     }
     Ok(())
 }
 
 /// Removes from the Request-URI what must not stay there.
-fn clean(snapshot: &Snapshot, request: &mut Request<'_>, local: SocketAddr) {
-    let is_own_maddr = snapshot.addresses.is_own_maddr(&request.uri, local);
+fn clean(snapshot: &Snapshot, request: &mut Request<'_>, flow: &Flow) {
+    let is_own_maddr = snapshot.addresses.is_own_maddr(&request.uri, flow);
     request.cleaned = cleaned(&request.uri, is_own_maddr).map(Into::into);
     if is_own_maddr {
         // RFC 3261 §16.4: "and continue processing as if those values had not been present in

@@ -22,6 +22,7 @@ use crate::routing::way::Way;
 use crate::settings::Member;
 use crate::state::{Room, RoutingState};
 use crate::step::Step;
+use crate::target::Target;
 
 /// Carries out a plan.
 pub(crate) fn commit(
@@ -44,12 +45,12 @@ pub(crate) fn commit(
         Way::Stay { member, target, key } => {
             let stays = toward(step, member, call.unwrap_or(CallRef::NONE));
             let choice = key.map(|key| (member.pool, key));
-            NextHop { choice, target: target.unwrap_or(stays.target), ..stays }
+            NextHop { choice, ..stays.at(target) }
         }
         Way::BeginAt { member, target } => {
             let (call, held) = begin_at(step, room, member, call, request, fingerprint)?;
             let begun = toward(step, member, call);
-            NextHop { held, target: target.unwrap_or(begun.target), ..begun }
+            NextHop { held, ..begun.at(target) }
         }
         Way::BeginWithin { member, key, demand, goes_on } => {
             check_room(step, room, member.pool, call)?;
@@ -69,7 +70,8 @@ pub(crate) fn commit(
         Way::Removed(target) => NextHop::to(target, step.snapshot.tier_elsewhere()),
         Way::Between(to) => {
             step.pool = Some(to.pool);
-            let target = step.snapshot.backend(to).address().ok_or(Rejection::NO_ADDRESS)?;
+            let address = step.snapshot.backend(to).address().ok_or(Rejection::NO_ADDRESS)?;
+            let target = Target::new(step.snapshot.transport(to.pool), address);
             NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
         }
         Way::Select { pool, demand } => {

@@ -18,6 +18,7 @@ use crate::routing::way::Way;
 use crate::settings::Member;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
+use crate::target::Target;
 
 /// Plans the way of a request whose dialog or call is known; `None` if neither is. One that
 /// `is_new` belongs to no dialog.
@@ -95,7 +96,7 @@ fn by_token(
         });
     }
     if snapshot.addresses.was_removed(token.backend) {
-        return Some(Way::Removed(token.backend));
+        return Some(Way::Removed(Target::new(token.transport, token.backend)));
     }
     // A process that has just started knows no names yet. A 481 would end the dialog (RFC
     // 3261 §12.2.1.2), and any rejection would be contradicted by what becomes of the

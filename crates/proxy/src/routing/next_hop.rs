@@ -13,10 +13,11 @@ use crate::routing::tier::tier;
 use crate::settings::Member;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
+use crate::target::Target;
 
 /// The next hop of a request.
 pub(crate) struct NextHop {
-    pub(crate) target: SocketAddr,
+    pub(crate) target: Target,
     /// The back end of its call, if it belongs to one.
     pub(crate) member: Option<Member>,
     pub(crate) call: CallRef,
@@ -31,7 +32,7 @@ pub(crate) struct NextHop {
     /// The pool in which another target may stand in for this one, and what its policy chooses by.
     pub(crate) choice: Option<(u16, u64)>,
     /// Further targets of the name that led here, the first to be tried first.
-    pub(crate) others: Vec<SocketAddr>,
+    pub(crate) others: Vec<Target>,
     /// What the call holds there of the headroom.
     pub(crate) held: Option<Lease>,
     /// The listener that our Record-Route names for the other side of the dialog.
@@ -41,8 +42,8 @@ pub(crate) struct NextHop {
 }
 
 impl NextHop {
-    /// A hop to an address, as part of no call.
-    pub(crate) fn to(target: SocketAddr, tier: Tier) -> Self {
+    /// A hop to a target, as part of no call.
+    pub(crate) fn to(target: Target, tier: Tier) -> Self {
         Self {
             target,
             member: None,
@@ -59,6 +60,12 @@ impl NextHop {
         }
     }
 
+    /// The same back end at another of its addresses, if there is one to go to.
+    pub(crate) fn at(self, address: Option<SocketAddr>) -> Self {
+        let address = address.unwrap_or(self.target.address);
+        Self { target: Target { address, ..self.target }, ..self }
+    }
+
     /// Plans how a request that came in at the listener `ingress` is written for this hop.
     pub(crate) fn forward_plan(
         &self,
@@ -71,7 +78,7 @@ impl NextHop {
             member: self.member,
             toward_backend: self.toward_backend,
             ingress: ingress as u8,
-            egress: snapshot.egress(ingress, self.egress, self.target)?,
+            egress: snapshot.egress(ingress, self.egress, &self.target)?,
             own_routes: self.own_routes as u8,
             is_strict: self.is_strict,
             max_breadth: None,
@@ -91,7 +98,8 @@ pub(crate) fn toward(step: &Step<'_>, member: Member, call: CallRef) -> NextHop 
             backend.address_at(held.map_or_else(|| backend.place(), |entry| entry.place))
         }
     };
-    let target = target.expect("who was chosen was up, and has an address ever since");
+    let address = target.expect("who was chosen was up, and has an address ever since");
+    let target = Target::new(snapshot.transport(member.pool), address);
     let tier = tier(snapshot, &routing.calls, member.pool, call);
     NextHop { member: Some(member), call, toward_backend: true, ..NextHop::to(target, tier) }
 }

@@ -8,7 +8,7 @@
 //! call table knows the dialog by its tags; a To-tag alone proves nothing.
 
 use tidegate_sip::{Method, Uri};
-use tidegate_world::{Received, Timestamp};
+use tidegate_world::{Flow, Received, Timestamp, Transport};
 
 use crate::dialog::evidence::Known;
 use crate::message::request::Request;
@@ -24,7 +24,8 @@ use crate::routing::way::Way;
 use crate::settings::Choice;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
-use crate::transport::addresses::{Origin, address_of};
+use crate::target::Target;
+use crate::transport::addresses::Origin;
 
 /// Where a request goes, as far as that is known before anything is changed for it.
 pub(crate) struct Plan {
@@ -56,8 +57,8 @@ pub(crate) fn plan<'a>(
     request: &Request<'a>,
 ) -> Result<Planned<'a>, Rejection> {
     let Request { message, method, essentials, restored, .. } = request;
-    let local = received.flow.local;
-    let mut routes = RouteSet::read(snapshot, local, message, essentials.call_id, *restored)?;
+    let flow = &received.flow;
+    let mut routes = RouteSet::read(snapshot, flow, message, essentials.call_id, *restored)?;
     // A strict router before us has brought the token back in the Request-URI.
     routes.token = routes.token.or(request.token);
     let mut plan = Plan {
@@ -79,7 +80,7 @@ pub(crate) fn plan<'a>(
     if let Some(token) = routes.token {
         let shard = u16::from(token.shard);
         let elsewhere = shard != snapshot.shard && shard < snapshot.shards;
-        if elsewhere && call.is_none() && received.crossed == 0 {
+        if elsewhere && call.is_none() && received.crossed == 0 && may_cross(flow) {
             return Err(Rejection::Redirect(shard));
         }
     }
@@ -92,7 +93,7 @@ pub(crate) fn plan<'a>(
         }
         Origin::Stranger => false,
     };
-    let ours = snapshot.addresses.is_own_target(&request.uri, local);
+    let ours = snapshot.addresses.is_own_target(&request.uri, flow);
     if !outward && !forks_anew(snapshot, state, &routes, &plan.known) {
         let is_judged = is_new && (call.is_none() || *method != Method::Invite);
         plan.is_rated = (call.is_some() || routes.token.is_some()) && !is_judged;
@@ -116,25 +117,25 @@ pub(crate) fn plan<'a>(
     let destination = match (&routes.next, origin) {
         // The party beyond us is named by a Route: the one from which, or to which, the dialog came.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
-            Destination::Address(peer.remote, *is_strict)
+            Destination::Target(target_of(snapshot, &peer), *is_strict)
         }
         (Next::None, _)
             if let Some(peer) = peer
                 && !ours
-                && needs_flow(&request.uri, &peer) =>
+                && needs_flow(snapshot, &request.uri, &peer) =>
         {
-            Destination::Address(peer.remote, false)
+            Destination::Target(target_of(snapshot, &peer), false)
         }
         (Next::None, _) => destination(snapshot, origin, received, request, ours)?,
         // RFC 3261 §16.12 lets a client preload a Route; we are nobody's relay.
         (_, Origin::Stranger) => return Err(Rejection::RELAYING),
-        (Next::Address(address, is_strict), _) => Destination::Address(*address, *is_strict),
+        (Next::Target(target, is_strict), _) => Destination::Target(*target, *is_strict),
         (Next::Name(uri, is_strict), _) => Destination::Name(*uri, *is_strict),
     };
     let is_named = matches!(destination, Destination::Name(..));
     let destination = match destination {
         Destination::Name(uri, is_strict) => match request.targets.first() {
-            Some(target) => Destination::Address(*target, is_strict),
+            Some(target) => Destination::Target(*target, is_strict),
             None => return Ok(Planned::Pending(Wanted::of(&uri).ok_or(Rejection::NO_HOST)?)),
         },
         other => other,
@@ -152,10 +153,12 @@ pub(crate) fn plan<'a>(
             let demand = is_new.then(|| demand_of(*method, request.has_priority));
             Way::Select { pool, demand }
         }
-        (Destination::Address(target, _), _) if snapshot.addresses.is_own_socket(target, local) => {
+        (Destination::Target(target, _), _)
+            if snapshot.addresses.is_own_socket(target.address, flow.local) =>
+        {
             return Err(Rejection::Reply(404, "leads back here"));
         }
-        (Destination::Address(target, is_strict), origin) => {
+        (Destination::Target(target, is_strict), origin) => {
             let from = match origin {
                 Origin::Member(member) => Some(member),
                 _ => None,
@@ -230,13 +233,18 @@ fn peer_of_sender(
     let remote = canonical(received.flow.remote);
     let is_own = match origin {
         Origin::Member(member) => {
-            token.backend == remote || snapshot.addresses.member(token.backend) == Some(member)
+            token.backend == remote
+                || snapshot.addresses.member(token.backend) == Some(member)
+                || received.flow.transport.is_reliable() && token.backend.ip() == remote.ip()
         }
         Origin::Trusted => is_removed,
         Origin::Stranger => false,
     };
     // Both parties may be back ends: what the other one sends is not for itself.
-    token.peer.filter(|peer| is_own && peer.remote != remote)
+    let peer = token.peer.filter(|peer| is_own && peer.remote != remote)?;
+    // Another shard's connections have other names.
+    let is_here = u16::from(token.shard) == snapshot.shard;
+    Some(PeerFlow { connection: peer.connection.filter(|_| is_here), ..peer })
 }
 
 /// Returns whether the Contact in the Request-URI does not lead to the other party: it is a name, an
@@ -245,11 +253,24 @@ fn peer_of_sender(
 /// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
 /// the 'logical flow' identified by the flow token, that is known to deliver data to the specific
 /// target UA instance."
-fn needs_flow(contact: &Uri<'_>, peer: &PeerFlow) -> bool {
-    let Some(contact) = address_of(contact) else { return true };
-    let (contact, remote) = (contact.ip().to_canonical(), peer.remote.ip());
+fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
+    let Some(contact) = snapshot.addresses.target_of(contact) else { return true };
+    let (contact, remote) = (contact.address.ip().to_canonical(), peer.remote.ip());
     let leads_nowhere = is_local(contact) && !is_local(remote);
     contact != remote && (peer.is_translated || leads_nowhere)
+}
+
+/// Returns the target that is reached by the flow of the other party: on its connection, if it has
+/// one.
+fn target_of(snapshot: &Snapshot, peer: &PeerFlow) -> Target {
+    let listener = snapshot.addresses.listener(peer.listener.into());
+    let transport = listener.map_or(Transport::Udp, |own| own.transport);
+    Target { connection: peer.connection, ..Target::new(transport, peer.remote) }
+}
+
+/// Returns whether another shard may serve what came on a flow: only this one has its connection.
+fn may_cross(flow: &Flow) -> bool {
+    !flow.transport.is_reliable()
 }
 
 /// Returns the pool to which rules lead the INVITE of a CANCEL or ACK, and how many of its Routes
@@ -260,10 +281,10 @@ pub(crate) fn pool_by_rules(
     request: &Request<'_>,
 ) -> Option<(u16, u8)> {
     let Request { message, essentials, restored, .. } = request;
-    let local = received.flow.local;
-    let routes = RouteSet::read(snapshot, local, message, essentials.call_id, *restored).ok()?;
+    let flow = &received.flow;
+    let routes = RouteSet::read(snapshot, flow, message, essentials.call_id, *restored).ok()?;
     let origin = snapshot.addresses.origin(&received.flow);
-    let ours = snapshot.addresses.is_own_target(&request.uri, local);
+    let ours = snapshot.addresses.is_own_target(&request.uri, flow);
     let is_for_us = routes.is_end() && !matches!(origin, Origin::Member(_));
     match destination(snapshot, origin, received, request, ours).ok()? {
         Destination::Pool(pool) if is_for_us => Some((pool, routes.own as u8)),
@@ -281,7 +302,7 @@ fn unknown(snapshot: &Snapshot, received: &Received, method: Method) -> Rejectio
     let comes_home =
         matches!(method, Method::Ack | Method::Cancel) && (2..u16::from(u8::MAX)).contains(&shards);
     let turns = shards + u16::from(comes_home);
-    if u16::from(received.crossed) + 1 < turns {
+    if u16::from(received.crossed) + 1 < turns && may_cross(&received.flow) {
         return Rejection::Redirect((snapshot.shard + 1) % shards);
     }
     Rejection::UNKNOWN_CALL

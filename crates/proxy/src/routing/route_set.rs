@@ -1,14 +1,12 @@
 //! The Route header fields of a request: those that name us, the token in them, what follows.
 
-use std::net::SocketAddr;
-
 use tidegate_sip::{Message, Uri};
-use tidegate_world::{Received, Timestamp};
+use tidegate_world::{Flow, Received, Timestamp};
 
 use crate::message::token::RouteToken;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
-use crate::transport::addresses::address_of;
+use crate::target::Target;
 
 /// Route values that name us: one, or two where we stand between two listeners, and
 /// as many again when a request passes us twice.
@@ -28,14 +26,14 @@ pub(crate) struct RouteSet<'a> {
 pub(crate) enum Next<'a> {
     /// No further Route.
     None,
-    /// A Route to an address; `true` if a strict router is there.
-    Address(SocketAddr, bool),
+    /// A Route to a target; `true` if a strict router is there.
+    Target(Target, bool),
     /// A Route to a name; `true` if a strict router is there.
     Name(Uri<'a>, bool),
 }
 
 impl<'a> RouteSet<'a> {
-    /// Reads the Route header fields of a request that came to `local`; the last `restored` values
+    /// Reads the Route header fields of a request that came on `flow`; the last `restored` values
     /// stand in the Request-URI.
     ///
     /// RFC 3261 §16.4: "If the first value in the Route header field indicates this
@@ -43,7 +41,7 @@ impl<'a> RouteSet<'a> {
     /// between two listeners there are two.
     pub(crate) fn read(
         snapshot: &Snapshot,
-        local: SocketAddr,
+        flow: &Flow,
         message: &'a Message<'_>,
         call_id: &[u8],
         restored: usize,
@@ -52,13 +50,13 @@ impl<'a> RouteSet<'a> {
         let count = if restored == 0 { usize::MAX } else { message.routes().count() - restored };
         for route in message.routes().take(count) {
             let uri = route?.parse_uri()?;
-            if !snapshot.addresses.is_own_route(&uri, local) {
+            if !snapshot.addresses.is_own_route(&uri, flow) {
                 // RFC 3261 §19.1.1: "The lr parameter, when present, indicates that the element
                 // responsible for this resource implements the routing mechanisms specified in
                 // this document."
                 let is_strict = !uri.lr();
-                found.next = match address_of(&uri) {
-                    Some(address) => Next::Address(address, is_strict),
+                found.next = match snapshot.addresses.target_of(&uri) {
+                    Some(target) => Next::Target(target, is_strict),
                     None => Next::Name(uri, is_strict),
                 };
                 break;
@@ -94,7 +92,7 @@ pub(crate) fn has_route_token(
     call_id: &[u8],
 ) -> bool {
     let Ok(message) = Message::parse(&received.bytes) else { return false };
-    let routes = RouteSet::read(snapshot, received.flow.local, &message, call_id, 0);
+    let routes = RouteSet::read(snapshot, &received.flow, &message, call_id, 0);
     let token = routes.ok().and_then(|routes| routes.token);
     token.is_some_and(|token| token.is_fresh(snapshot.minutes(now)))
 }

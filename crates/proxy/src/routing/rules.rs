@@ -1,7 +1,5 @@
 //! The rules for requests that no Route and no dialog leads: `[[route]]`.
 
-use std::net::SocketAddr;
-
 use tidegate_sip::{Method, Uri};
 use tidegate_world::Received;
 
@@ -9,14 +7,15 @@ use crate::message::request::Request;
 use crate::rejection::Rejection;
 use crate::settings::{Rule, RuleTarget, Senders};
 use crate::snapshot::Snapshot;
-use crate::transport::addresses::{Origin, address_of, is_host};
+use crate::target::Target;
+use crate::transport::addresses::{Origin, is_host};
 
 /// Where a request goes that belongs to no dialog.
 pub(crate) enum Destination<'a> {
     /// To a back end of this pool.
     Pool(u16),
-    /// To an address; `true` if a strict router is there.
-    Address(SocketAddr, bool),
+    /// To a target; `true` if a strict router is there.
+    Target(Target, bool),
     /// To where the name in this URI leads, likewise.
     Name(Uri<'a>, bool),
 }
@@ -48,7 +47,8 @@ pub(crate) fn destination<'a>(
         RuleTarget::Pool(index) => Ok(Destination::Pool(index as u16)),
         RuleTarget::RequestUri if may_leave => {
             let by_name = Destination::Name(*uri, false);
-            Ok(address_of(uri).map_or(by_name, |at| Destination::Address(at, false)))
+            let by_number = snapshot.addresses.target_of(uri);
+            Ok(by_number.map_or(by_name, |at| Destination::Target(at, false)))
         }
         RuleTarget::RequestUri => Err(Rejection::RELAYING),
     }

@@ -6,6 +6,7 @@ use tidegate_balance::Demand;
 
 use crate::rejection::Rejection;
 use crate::settings::Member;
+use crate::target::Target;
 
 /// What is to be done to find the target of a request.
 pub(crate) enum Way {
@@ -24,14 +25,14 @@ pub(crate) enum Way {
     /// Move its call to another back end of the pool.
     Move { pool: u16, demand: Demand },
     /// Forward it to a back end that is configured no more and has its dialog.
-    Removed(SocketAddr),
+    Removed(Target),
     /// Forward it from one back end to another one.
     Between(Member),
     /// Select a back end of a pool; with a demand it is something new, which needs headroom.
     Select { pool: u16, demand: Option<Demand> },
-    /// Forward it to an address outside the pools.
+    /// Forward it to a target outside the pools.
     Outside {
-        target: SocketAddr,
+        target: Target,
         /// The target is a strict router.
         is_strict: bool,
         /// The back end that sent it.

@@ -3,7 +3,7 @@
 use tidegate_sip::reply_target;
 use tidegate_world::Received;
 
-use crate::message::branch::{Branch, BranchText};
+use crate::message::branch::{Branch, BranchText, WayBack};
 use crate::message::request::Request;
 use crate::snapshot::Snapshot;
 
@@ -13,7 +13,7 @@ pub(crate) fn stateless_branch(
     received: &Received,
     request: &Request<'_>,
 ) -> BranchText {
-    let ingress = snapshot.addresses.listener_at(received.flow.local);
+    let ingress = snapshot.addresses.listener_at(&received.flow);
     let target = reply_target(&request.essentials.via, received.flow.remote);
     branch_of(snapshot, received, request, ingress).encode(&snapshot.keys, target)
 }
@@ -27,9 +27,10 @@ pub(super) fn branch_of(
 ) -> Branch {
     let own = snapshot.addresses.listener(ingress);
     let is_wildcard = own.is_some_and(|own| own.local.ip().is_unspecified());
+    let from = || is_wildcard.then(|| WayBack::From(received.flow.local.ip()));
     Branch {
         listener: ingress as u8,
-        asked: is_wildcard.then(|| received.flow.local.ip()),
+        back: received.flow.connection.map(WayBack::On).or_else(from),
         shard: snapshot.shard as u8,
         identity: request.identity,
     }

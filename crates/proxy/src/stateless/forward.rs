@@ -1,7 +1,7 @@
 //! Forwarding without state: RFC 3261 §16.11.
 
 use tidegate_sip::{Method, reply_target};
-use tidegate_world::{Flow, Received};
+use tidegate_world::Received;
 
 use crate::amplification::may_repeat;
 use crate::backends::health::record_given;
@@ -24,7 +24,7 @@ pub(crate) fn forward(
     hop: NextHop,
 ) -> Result<(), Rejection> {
     let Step { now, snapshot, .. } = *step;
-    let ingress = snapshot.addresses.listener_at(received.flow.local);
+    let ingress = snapshot.addresses.listener_at(&received.flow);
     let plan = hop.forward_plan(now, snapshot, ingress)?;
     let branch = branch_of(snapshot, received, request, ingress);
     let text = match lost_branch(step, lost, received, request, &hop) {
@@ -34,8 +34,7 @@ pub(crate) fn forward(
             branch.encode(&snapshot.keys, target)
         }
     };
-    let source = received.flow.remote;
-    let bytes = write_request(snapshot, source, request, &plan, text.as_bytes())?;
+    let bytes = write_request(snapshot, &received.flow, request, &plan, text.as_bytes())?;
     let transaction = Transaction { identity: branch.identity, method: request.method };
     // An ACK and a CANCEL share the identity of their INVITE.
     let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
@@ -45,7 +44,7 @@ pub(crate) fn forward(
         if !hop.toward_backend
             && let Some(since) = step.routing.calls.begun_at(hop.call, transaction)
             && let Some(own) = snapshot.addresses.listener(plan.egress.into())
-            && !may_repeat(step, since, hop.call, &Flow::udp(own.local, plan.target))
+            && !may_repeat(step, since, hop.call, &plan.target.flow_from(own.local))
         {
             return Ok(());
         }
@@ -58,7 +57,7 @@ pub(crate) fn forward(
         calls.set_budget(hop.call, budget);
     }
     let new = hop.member.filter(|_| alone && hop.choice.is_some() && !is_repeated);
-    let given = |member| record_given(now, snapshot, member, source.ip(), request);
+    let given = |member| record_given(now, snapshot, member, received.flow.remote.ip(), request);
     let parties = new.and_then(given);
     let call = hop.call;
     record_request(step, hop, transaction);
@@ -66,6 +65,6 @@ pub(crate) fn forward(
         step.routing.calls.set_parties(call, transaction, parties);
     }
     step.counters().requests_forwarded.add(1);
-    step.output.send_from(snapshot, plan.egress, plan.target, bytes);
+    step.output.send_from(snapshot, plan.egress, &plan.target, bytes);
     Ok(())
 }

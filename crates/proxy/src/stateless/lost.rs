@@ -49,6 +49,7 @@ use crate::snapshot::Snapshot;
 use crate::stateless::branch::stateless_branch;
 use crate::stateless::recent::Recent;
 use crate::step::{Shown, Step};
+use crate::target::Target;
 use crate::transaction::branches::TIMER_C;
 
 /// Copies of one CANCEL at the most.
@@ -106,6 +107,15 @@ impl Default for Lost {
 
 type Targets = ArrayVec<(SocketAddr, BranchText), COPIES_MAX>;
 
+/// Where a request goes that nothing is known of.
+struct LostTargets {
+    /// The back ends, each with the branch of what it was sent.
+    targets: Targets,
+    pool: u16,
+    /// Leading Route values that name us and are taken off.
+    own_routes: u8,
+}
+
 /// Forwards a CANCEL or ACK that nothing here is known of.
 pub(crate) fn forward_lost(
     step: &mut Step<'_>,
@@ -115,29 +125,31 @@ pub(crate) fn forward_lost(
 ) -> Result<(), Rejection> {
     let Step { now, snapshot, .. } = *step;
     step.shown = Shown::Stray;
-    let Some((targets, own_routes)) = lost_targets(step, lost, received, request) else {
+    let Some(LostTargets { targets, pool, own_routes }) =
+        lost_targets(step, lost, received, request)
+    else {
         return Err(Rejection::UNKNOWN_CALL);
     };
     if targets.len() > 1 && request.method == Method::Cancel {
         lost.ask(now, &snapshot.keys, request.identity, &targets)?;
     }
-    let ingress = snapshot.addresses.listener_at(received.flow.local);
-    for (target, text) in targets {
+    let ingress = snapshot.addresses.listener_at(&received.flow);
+    for (address, text) in targets {
+        let target = Target::new(snapshot.transport(pool), address);
         let plan = ForwardPlan {
             target,
             member: None,
             toward_backend: true,
             ingress: ingress as u8,
-            egress: snapshot.egress(ingress, None, target)?,
+            egress: snapshot.egress(ingress, None, &target)?,
             own_routes,
             is_strict: false,
             max_breadth: None,
             made: snapshot.minutes(now),
         };
-        let remote = received.flow.remote;
-        let bytes = write_request(snapshot, remote, request, &plan, text.as_bytes())?;
+        let bytes = write_request(snapshot, &received.flow, request, &plan, text.as_bytes())?;
         step.counters().requests_forwarded.add(1);
-        step.output.send_from(snapshot, plan.egress, target, bytes);
+        step.output.send_from(snapshot, plan.egress, &target, bytes);
     }
     Ok(())
 }
@@ -155,7 +167,7 @@ pub(crate) fn lost_branch(
         return None;
     }
     let Step { now, snapshot, .. } = *step;
-    let of_hop = |heard: &&Heard| heard.target == canonical(hop.target);
+    let of_hop = |heard: &&Heard| heard.target == canonical(hop.target.address);
     if let Some(heard) = lost.heard(now, request.identity).iter().find(of_hop) {
         return Some(heard.text.clone());
     }
@@ -163,17 +175,18 @@ pub(crate) fn lost_branch(
     let may_be_lost = method == Method::Cancel
         && hop.tier == Tier::Stateful
         && !step.routing.calls.is_repeated(hop.call, Transaction { identity, method });
-    may_be_lost.then(|| branch_of_before(now, snapshot, received, request, hop.target)).flatten()
+    may_be_lost
+        .then(|| branch_of_before(now, snapshot, received, request, hop.target.address))
+        .flatten()
 }
 
-/// Returns where a request that nothing is known of goes, each with its branch, and how many of
-/// its Routes name us; `None` if nobody could match it.
+/// Returns where a request that nothing is known of goes; `None` if nobody could match it.
 fn lost_targets(
     step: &mut Step<'_>,
     lost: &Lost,
     received: &Received,
     request: &Request<'_>,
-) -> Option<(Targets, u8)> {
+) -> Option<LostTargets> {
     let Step { now, snapshot, .. } = *step;
     let mut targets = Targets::new();
     for heard in lost.heard(now, request.identity) {
@@ -206,7 +219,7 @@ fn lost_targets(
             }
         }
     }
-    (!targets.is_empty()).then_some((targets, own_routes))
+    (!targets.is_empty()).then_some(LostTargets { targets, pool, own_routes })
 }
 
 /// Returns the back ends of a pool that may have the INVITE of a CANCEL; `None` if they are too many,
@@ -252,7 +265,7 @@ fn branch_of_before(
 ) -> Option<BranchText> {
     let process = process_before(now, snapshot)?;
     let branch = TransactionBranch {
-        listener: snapshot.addresses.listener_at(received.flow.local) as u8,
+        listener: snapshot.addresses.listener_at(&received.flow) as u8,
         shard: snapshot.shard as u8,
         process,
         identity: request.identity,

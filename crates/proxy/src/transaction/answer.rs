@@ -58,8 +58,8 @@ pub(crate) fn serve_answer(
 
 fn take(step: &mut Step<'_>, answer: &Answer<'_>, context: &mut Context) -> Result<(), DropReason> {
     let Answer { index, passage, .. } = *answer;
-    let timing = step.snapshot.timing;
     let branch = context.branches.get_mut(index).ok_or(DropReason::StrayResponse)?;
+    let timing = step.snapshot.timing(branch.target.transport);
     // RFC 3261 §17.1.3: "If the method parameter in the CSeq header field matches the method
     // of the request that created the transaction. The method is needed since a CANCEL
     // request constitutes a different transaction, but shares the same value of the branch
@@ -105,7 +105,8 @@ fn take_answer_to_cancel(
     answer: &Answer<'_>,
     context: &mut Context,
 ) -> Result<(), DropReason> {
-    let timing = step.snapshot.timing;
+    let branch = context.branches.get(answer.index).ok_or(DropReason::StrayResponse)?;
+    let timing = step.snapshot.timing(branch.target.transport);
     let pending = context.live.as_mut().and_then(|live| live.pending.get_mut(answer.index));
     let Some(Cancel::Sent { client, .. }) = pending.map(|pending| &mut pending.cancel) else {
         return Err(DropReason::StrayResponse);

@@ -40,12 +40,12 @@ pub(super) fn start(
     hop: NextHop,
     breadth: u32,
 ) -> Result<(), Rejection> {
-    let timing = step.snapshot.timing;
-    let egress = step.snapshot.egress(live.plan.ingress.into(), hop.egress, hop.target)?;
+    let timing = step.snapshot.timing(hop.target.transport);
+    let egress = step.snapshot.egress(live.plan.ingress.into(), hop.egress, &hop.target)?;
     let index = context.branches.len();
     let same = context.branches.iter().filter(|branch| branch.target == hop.target).count();
     context.branches.push(Branch {
-        tag: TargetTag::of(&step.snapshot.keys, context.identity, hop.target, same as u8),
+        tag: TargetTag::of(&step.snapshot.keys, context.identity, hop.target.address, same as u8),
         client: match request.method {
             Method::Invite => Client::invite(step.now, &timing),
             _ => Client::other(step.now, &timing),
@@ -65,7 +65,8 @@ pub(super) fn start(
         timer_c: (request.method == Method::Invite).then(|| step.now + TIMER_C),
         cancel: Cancel::No,
         breadth,
-        is_unreachable: false,
+        unreachable: None,
+        check: hop.target.transport.is_reliable().then(|| step.now + timing.t1),
         is_abandoned: false,
         may_teach: hop.choice.is_some(),
     });
@@ -84,7 +85,7 @@ pub(super) fn start(
     }
     record_request(step, hop, transaction);
     step.counters().requests_forwarded.add(1);
-    step.output.send_from(step.snapshot, egress, target, bytes);
+    step.output.send_from(step.snapshot, egress, &target, bytes);
     Ok(())
 }
 
@@ -175,7 +176,7 @@ fn write_branch(
         ..live.plan
     };
     let text = branch_of(snapshot, context, index, live.plan.ingress);
-    write_request(snapshot, context.back.remote, request, &plan, text.as_bytes())
+    write_request(snapshot, &context.back, request, &plan, text.as_bytes())
 }
 
 /// Writes the request once more as the branch at `index` has sent it.
@@ -198,7 +199,7 @@ pub(crate) fn read_again<'a>(
 ) -> Option<Request<'a>> {
     let mut request = Request::read(message).ok()?;
     request.identity = context.identity;
-    restore(snapshot, &mut request, context.back.local).ok()?;
+    restore(snapshot, &mut request, &context.back).ok()?;
     Some(request)
 }
 

@@ -7,7 +7,7 @@ use tidegate_world::{Flow, Received, Transmit};
 use crate::rejection::reply_reason::ReplyReason;
 use crate::step::Step;
 use crate::transaction::Transactions;
-use crate::transaction::context::{Cancel, Context, Live};
+use crate::transaction::context::{Branch, Cancel, Context, Live};
 use crate::transaction::hop_by_hop::send_cancel;
 use crate::transaction::reason::Reason;
 use crate::transaction::respond::{conclude, write_own};
@@ -79,8 +79,8 @@ pub(crate) fn cancel_branch(
     if context.method != Method::Invite {
         return;
     }
-    let timing = step.snapshot.timing;
-    let client = context.branches[index].client;
+    let Branch { client, target, .. } = context.branches[index];
+    let timing = step.snapshot.timing(target.transport);
     let pending = &mut live.pending[index];
     if !client.is_pending() || matches!(pending.cancel, Cancel::Sent { .. }) {
         return;

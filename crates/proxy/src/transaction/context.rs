@@ -1,7 +1,7 @@
 //! A response context: what is held of one request.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use smallvec::SmallVec;
 use tidegate_sip::Method;
@@ -13,6 +13,7 @@ use crate::message::transaction_branch::TargetTag;
 use crate::rewrite::ForwardPlan;
 use crate::settings::Member;
 use crate::shares::Bucket;
+use crate::target::Target;
 use crate::transaction::best::Best;
 use crate::transaction::reason::Reason;
 use crate::transport::budget::Budget;
@@ -62,7 +63,7 @@ pub(crate) struct Branch {
     pub(crate) client: Client,
     /// Its name in our branch parameter.
     pub(crate) tag: TargetTag,
-    pub(crate) target: SocketAddr,
+    pub(crate) target: Target,
     /// The back end there, if it is one of ours.
     pub(crate) member: Option<Member>,
     pub(crate) egress: u8,
@@ -82,7 +83,7 @@ pub(crate) struct Live {
     /// Where another target may come from: the pool, and what its policy chooses by.
     pub(crate) choice: Option<(u16, u64)>,
     /// Targets of the name in the request that were not tried, the first to be tried first.
-    pub(crate) others: Vec<SocketAddr>,
+    pub(crate) others: Vec<Target>,
     /// It goes before others.
     pub(crate) has_priority: bool,
     /// Source of the request.
@@ -112,8 +113,10 @@ pub(crate) struct Pending {
     pub(crate) cancel: Cancel,
     /// Its share of the Max-Breadth.
     pub(crate) breadth: u32,
-    /// The transport has said that nobody listens where it went.
-    pub(crate) is_unreachable: bool,
+    /// The transport could not deliver it: the status that this counts as.
+    pub(crate) unreachable: Option<u16>,
+    /// When it is next looked whether the connection has ended on which it waits for an answer.
+    pub(crate) check: Option<Timestamp>,
     /// What it answers counts no more: it was given up.
     pub(crate) is_abandoned: bool,
     /// It has begun something, and its target has not taught yet that it does not take that.
@@ -159,8 +162,9 @@ impl Pending {
         };
         let waits = client.is_pending();
         let failover = self.failover.filter(|_| client.is_unanswered());
+        let check = self.check.filter(|_| client.is_unanswered());
         let until = self.cancel.until();
-        let limits = [failover, self.timer_c, until].into_iter().flatten();
+        let limits = [failover, check, self.timer_c, until].into_iter().flatten();
         limits.filter(|_| waits).chain(cancel).min()
     }
 

@@ -71,11 +71,11 @@ fn send_hop(
     let branch = &context.branches[index];
     let (egress, target) = (branch.egress, branch.target);
     let Some(own) = step.snapshot.addresses.listener(egress.into()) else { return };
-    let ingress = step.snapshot.addresses.listener_at(context.back.local) as u8;
+    let ingress = step.snapshot.addresses.listener_at(&context.back) as u8;
     let text = branch_of(step.snapshot, context, index, ingress);
     let top = [own.via.as_bytes(), text.as_bytes()];
     let Some(bytes) = write_hop(step.snapshot, method, hop, top, model, more) else { return };
-    step.output.send_from(step.snapshot, egress, target, bytes);
+    step.output.send_from(step.snapshot, egress, &target, bytes);
 }
 
 fn write_hop(

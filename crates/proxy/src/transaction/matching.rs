@@ -51,11 +51,11 @@ fn acknowledge(
     received: &Received,
     request: &Request<'_>,
 ) -> bool {
-    let timing = step.snapshot.timing;
     let Some(mut context) = table.lend(handle) else { return false };
     if is_evidence(step, &context, received, request) {
         step.peers.verify(step.now, &step.snapshot.keys, &context.back);
     }
+    let timing = step.snapshot.timing(context.back.transport);
     let (server, acknowledgement) = context.server.on_ack(step.now, &timing);
     context.server = server;
     table.settle(step.now, handle, context);

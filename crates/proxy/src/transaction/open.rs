@@ -26,7 +26,7 @@ pub(crate) fn open(
     request: &Request<'_>,
     hop: NextHop,
 ) -> Result<(), Rejection> {
-    let ingress = step.snapshot.addresses.listener_at(received.flow.local);
+    let ingress = step.snapshot.addresses.listener_at(&received.flow);
     let plan = hop.forward_plan(step.now, step.snapshot, ingress)?;
     let breadth = breadth(request)?;
     let groups = fork_groups(step.now, step.snapshot, &hop, breadth)?;
@@ -43,6 +43,7 @@ pub(crate) fn open(
     let handle = inserted.map_err(|_| transactions_full(step))?;
     let target = reply_target(&request.essentials.via, received.flow.remote);
     let is_invite = request.method == Method::Invite;
+    let timing = step.snapshot.timing(received.flow.transport);
     let mut context = Box::new(Context {
         server: if is_invite { Server::invite() } else { Server::other() },
         identity: request.identity,
@@ -68,7 +69,7 @@ pub(crate) fn open(
         has_priority: request.has_priority,
         source: received.flow.remote.ip(),
         is_refused: false,
-        trying: (!is_invite).then(|| step.now + step.snapshot.timing.until_t2()),
+        trying: (!is_invite).then(|| step.now + timing.until_t2()),
         groups,
         best: None,
         is_cancelled: false,

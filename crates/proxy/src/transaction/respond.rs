@@ -62,7 +62,7 @@ pub(crate) fn pass_provisional(
     status: u16,
     bytes: Buffer,
 ) {
-    let timing = step.snapshot.timing;
+    let timing = step.snapshot.timing(context.back.transport);
     let (server, dispatch) = context.server.on_sending(step.now, &timing, status);
     context.server = server;
     if dispatch == Dispatch::Send {
@@ -87,7 +87,7 @@ pub(crate) fn pass_success(
     passage: &Passage<'_>,
     bytes: Buffer,
 ) {
-    let timing = step.snapshot.timing;
+    let timing = step.snapshot.timing(context.back.transport);
     let status = passage.status;
     let is_first = context.server.is_pending();
     (context.server, _) = context.server.on_sending(step.now, &timing, status);
@@ -120,7 +120,7 @@ pub(crate) fn pass_final(
     status: u16,
     bytes: Buffer,
 ) {
-    let timing = step.snapshot.timing;
+    let timing = step.snapshot.timing(context.back.transport);
     if context.server.is_pending() {
         record_answer(step, context, answer);
     }

@@ -137,6 +137,21 @@ impl Transactions {
         self.table.get_mut(handle).map(|context| &mut **context)
     }
 
+    /// Records that the request of a branch was not delivered, and the status that this counts as.
+    pub(crate) fn record_unreachable(&mut self, handle: Handle, branch: usize, status: u16) {
+        if let Some(context) = self.get_mut(handle)
+            && let Some(live) = &mut context.live
+            && let Some(pending) = live.pending.get_mut(branch)
+        {
+            pending.unreachable = Some(status);
+        }
+    }
+
+    /// Has a context looked at as soon as timers fire.
+    pub(crate) fn wake(&mut self, now: Timestamp, handle: Handle) {
+        self.table.arm(handle, now);
+    }
+
     /// Takes a context to work on; it must be [settled](Self::settle) afterwards.
     pub(crate) fn lend(&mut self, handle: Handle) -> Option<Box<Context>> {
         self.table.lend(handle)

@@ -20,7 +20,7 @@ use crate::step::Step;
 /// party that has seen our Via, such as the phone behind it, may answer as well: that says
 /// nothing of it.
 pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr) -> bool {
-    branch.target == canonical(remote)
+    branch.target.address == canonical(remote)
         || branch.member.is_some() && branch.member == snapshot.addresses.member(remote)
 }
 
@@ -85,5 +85,7 @@ pub(super) fn parties_of(snapshot: &Snapshot, context: &Context, live: &Live) ->
 
 /// Returns the back end that a branch goes to. A request that comes from one goes elsewhere.
 fn target_of(snapshot: &Snapshot, branch: &Branch) -> Option<Member> {
-    branch.member.filter(|&member| snapshot.backend(member).address() == Some(branch.target))
+    branch
+        .member
+        .filter(|&member| snapshot.backend(member).address() == Some(branch.target.address))
 }

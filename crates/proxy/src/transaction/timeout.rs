@@ -2,7 +2,6 @@
 
 use tidegate_sip::{Message, Method};
 use tidegate_transaction::{Client, Firing};
-use tidegate_world::Flow;
 
 use crate::amplification::may_repeat;
 use crate::step::Step;
@@ -42,8 +41,8 @@ pub(crate) fn fire_expired(step: &mut Step<'_>, table: &mut Transactions) {
                 context.live = Some(live);
             }
             None => {
-                let timing = step.snapshot.timing;
                 for branch in &mut context.branches {
+                    let timing = step.snapshot.timing(branch.target.transport);
                     // It only absorbs; there is nothing to be sent again.
                     (branch.client, _) = branch.client.on_timer(step.now, &timing);
                 }
@@ -54,7 +53,7 @@ pub(crate) fn fire_expired(step: &mut Step<'_>, table: &mut Transactions) {
 }
 
 fn server_due(step: &mut Step<'_>, context: &mut Context) {
-    let timing = step.snapshot.timing;
+    let timing = step.snapshot.timing(context.back.transport);
     let (server, firing) = context.server.on_timer(step.now, &timing);
     context.server = server;
     match firing {
@@ -72,7 +71,7 @@ fn trying_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live) {
     if !is_due || !context.server.is_pending() {
         return;
     }
-    let timing = step.snapshot.timing;
+    let timing = step.snapshot.timing(context.back.transport);
     (context.server, _) = context.server.on_sending(step.now, &timing, 100);
     if let Ok(message) = Message::parse(&live.request) {
         send_trying(step, context, &message);
@@ -80,16 +79,24 @@ fn trying_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live) {
 }
 
 fn branch_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
-    let timing = step.snapshot.timing;
     let branch = &mut context.branches[index];
     let target = branch.target;
+    let timing = step.snapshot.timing(target.transport);
     let (client, firing) = branch.client.on_timer(step.now, &timing);
     branch.client = client;
     match firing {
+        // Nothing is sent again on a stream: what could not be sent is looked at when it is known.
+        Firing::Silent
+            if target.transport.is_reliable()
+                && client.is_unanswered()
+                && live.pending[index].unreachable.is_some() =>
+        {
+            branch_unreachable(step, context, live, index);
+        }
         Firing::Silent => {}
         Firing::Resend
-            if live.pending[index].is_unreachable
-                || step.peers.is_unreachable(target, live.pending[index].since) =>
+            if live.pending[index].unreachable.is_some()
+                || step.peers.is_unreachable(&target, live.pending[index].since) =>
         {
             branch_unreachable(step, context, live, index);
         }
@@ -107,13 +114,13 @@ fn resend(step: &mut Step<'_>, context: &Context, live: &Live, index: usize) {
     let (egress, target, since) = (branch.egress, branch.target, live.pending[index].since);
     if !context.toward_backend
         && let Some(own) = step.snapshot.addresses.listener(egress.into())
-        && !may_repeat(step, since, context.call, &Flow::udp(own.local, target))
+        && !may_repeat(step, since, context.call, &target.flow_from(own.local))
     {
         return;
     }
     let Some(bytes) = write_again(step.snapshot, context, live, index) else { return };
     step.counters().requests_resent.add(1);
-    step.output.send_from(step.snapshot, egress, target, bytes);
+    step.output.send_from(step.snapshot, egress, &target, bytes);
 }
 
 /// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to
@@ -125,7 +132,7 @@ fn branch_unreachable(step: &mut Step<'_>, context: &mut Context, live: &mut Liv
     }
     let client = &mut context.branches[index].client;
     *client = client.end();
-    live.consider(Best::own(503));
+    live.consider(Best::own(live.pending[index].unreachable.unwrap_or(503)));
 }
 
 /// RFC 3261 §16.8, and the time-outs of the client transaction itself.
@@ -142,7 +149,7 @@ fn branch_timed_out(step: &mut Step<'_>, context: &mut Context, live: &mut Live,
 }
 
 fn cancel_due(step: &mut Step<'_>, context: &Context, live: &mut Live, index: usize) {
-    let timing = step.snapshot.timing;
+    let timing = step.snapshot.timing(context.branches[index].target.transport);
     let Cancel::Sent { client, until, has_reason } = live.pending[index].cancel else { return };
     let (client, firing) = client.on_timer(step.now, &timing);
     live.pending[index].cancel = Cancel::Sent { client, until, has_reason };
@@ -155,6 +162,13 @@ fn cancel_due(step: &mut Step<'_>, context: &Context, live: &mut Live, index: us
 /// What limits a branch beyond its client transaction.
 fn limits_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
     let client: Client = context.branches[index].client;
+    let pending = &mut live.pending[index];
+    if pending.check.take_if(|due| *due <= step.now).is_some() && client.is_unanswered() {
+        if step.peers.is_unreachable(&context.branches[index].target, pending.since) {
+            return branch_unreachable(step, context, live, index);
+        }
+        pending.check = Some(step.now + step.now.since(pending.since));
+    }
     let pending = &mut live.pending[index];
     if pending.failover.take_if(|due| *due <= step.now).is_some() && client.is_unanswered() {
         let parties = parties_of(step.snapshot, context, live);

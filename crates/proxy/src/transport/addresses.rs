@@ -7,11 +7,13 @@ use hashbrown::HashMap;
 use ipnet::IpNet;
 use tidegate_balance::{Duty, Named};
 use tidegate_sip::{Host, Uri};
-use tidegate_world::Flow;
+use tidegate_world::{Flow, Transport};
 
 use crate::message::request_uri::PORT;
 use crate::network::canonical;
+use crate::resolution::of_param;
 use crate::settings::{EgressRoute, Listener, Member, PoolSettings, Settings};
+use crate::target::Target;
 
 /// Addresses of removed back ends that are remembered.
 const REMOVED_MAX: usize = 4096;
@@ -31,6 +33,8 @@ pub(crate) enum Origin {
 pub(crate) struct Addresses {
     listeners: Vec<Own>,
     members: HashMap<SocketAddr, Member>,
+    /// Hosts of back ends behind streams: connections that they open have ports of their own.
+    hosts: HashMap<IpAddr, Member>,
     /// Networks from which back ends send, beside their addresses.
     networks: Vec<(IpNet, Member)>,
     /// The longest prefix first.
@@ -43,10 +47,13 @@ pub(crate) struct Addresses {
 
 /// A listener, with what is compared and written at each message made ready.
 pub(crate) struct Own {
+    pub(crate) transport: Transport,
     pub(crate) local: SocketAddr,
-    pub(crate) advertised: Box<str>,
     /// `Via: SIP/2.0/UDP host:port;rport;branch=`
     pub(crate) via: Box<str>,
+    /// What stands behind the token in our Record-Route: `@host:port;lr>` and the end of the line.
+    pub(crate) record_route: Box<str>,
+    pub(crate) advertised: Box<str>,
     host: Box<str>,
     port: u16,
     ip: Option<IpAddr>,
@@ -63,11 +70,20 @@ impl Own {
                 None => (advertised.to_owned(), PORT),
             },
         };
+        let transport = listener.transport;
+        // RFC 3261 §19.1.1: "The transport parameter determines the transport mechanism to be
+        // used"; UDP needs none.
+        let parameter = match transport {
+            Transport::Udp => String::new(),
+            _ => format!(";transport={}", transport.name().to_ascii_lowercase()),
+        };
         Self {
+            transport,
             local: listener.local,
             // RFC 3581 §3: a client that wants the response at its source port puts
             // an rport into its Via; behind address translation we do.
-            via: format!("Via: SIP/2.0/UDP {advertised};rport;branch=").into(),
+            via: format!("Via: SIP/2.0/{transport} {advertised};rport;branch=").into(),
+            record_route: format!("@{advertised}{parameter};lr>\r\n").into(),
             ip: host.parse().ok(),
             advertised: advertised.into(),
             host: host.into(),
@@ -93,9 +109,14 @@ impl Own {
         self.listener.shared
     }
 
-    /// Whether a packet may leave from here for `target`: what is bound to a loopback
-    /// address reaches this machine only.
-    fn reaches(&self, target: SocketAddr) -> bool {
+    /// Whether a message may leave from here for `target`.
+    fn reaches(&self, target: &Target) -> bool {
+        self.transport == target.transport && self.reaches_address(target.address)
+    }
+
+    /// The same, by whatever transport: what is bound to a loopback address reaches this machine
+    /// only.
+    fn reaches_address(&self, target: SocketAddr) -> bool {
         let own = self.local.ip();
         own.is_ipv4() == target.is_ipv4() && (!own.is_loopback() || target.ip().is_loopback())
     }
@@ -110,6 +131,7 @@ impl Addresses {
         let mut addresses = Self {
             listeners: settings.listeners.iter().map(Own::new).collect(),
             members: HashMap::new(),
+            hosts: HashMap::new(),
             networks: Vec::new(),
             routes: settings.egress_routes.clone(),
             pool_listeners: Vec::new(),
@@ -155,6 +177,14 @@ impl Addresses {
                 self.members.entry(canonical(address)).or_insert(member);
             }
         }
+        self.hosts.clear();
+        for (address, &member) in &self.members {
+            let listener = pools[usize::from(member.pool)].listener.unwrap_or_default();
+            if self.transport(listener).is_reliable() {
+                let first = self.hosts.entry(address.ip()).or_insert(member);
+                *first = member.min(*first);
+            }
+        }
         self.remember_removed(before);
     }
 
@@ -185,7 +215,7 @@ impl Addresses {
         !ip.is_unspecified()
             && !is_group
             && !self.listeners.iter().any(is_own)
-            && self.egress(0, None, address).is_some()
+            && self.listeners.iter().any(|own| own.reaches_address(address))
     }
 
     /// The back end at `address`.
@@ -199,10 +229,15 @@ impl Addresses {
             return Origin::Member(member);
         }
         let ip = canonical(flow.remote).ip();
+        if flow.transport.is_reliable()
+            && let Some(&member) = self.hosts.get(&ip)
+        {
+            return Origin::Member(member);
+        }
         if let Some((_, member)) = self.networks.iter().find(|(net, _)| net.contains(&ip)) {
             return Origin::Member(*member);
         }
-        let listener = &self.listeners[self.listener_at(flow.local)].listener;
+        let listener = &self.listeners[self.listener_at(flow)].listener;
         if listener.trust.iter().any(|net| net.contains(&ip)) {
             Origin::Trusted
         } else {
@@ -217,7 +252,7 @@ impl Addresses {
             return true;
         }
         let ip = canonical(flow.remote).ip();
-        let listener = &self.listeners[self.listener_at(flow.local)].listener;
+        let listener = &self.listeners[self.listener_at(flow)].listener;
         listener.trust_identity.iter().any(|net| net.contains(&ip))
     }
 
@@ -237,18 +272,19 @@ impl Addresses {
         self.listeners.iter().any(|l| is_host(l) && port.unwrap_or(PORT) == l.port)
     }
 
-    /// Returns whether the `maddr` of the Request-URI of a packet to `local` names us, with the
+    /// Returns whether the `maddr` of the Request-URI of a message on `flow` names us, with the
     /// port at which it came.
     ///
     /// RFC 3261 §16.4: "If the Request-URI has a maddr parameter with a value the proxy is
     /// responsible for, and the request was received using the port and transport indicated
     /// (explicitly or by default) in the Request-URI".
-    pub(crate) fn is_own_maddr(&self, uri: &Uri<'_>, local: SocketAddr) -> bool {
+    pub(crate) fn is_own_maddr(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
         let Some(host) = uri.maddr().and_then(Host::parse) else { return false };
-        if uri.transport().is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
+        if transport_of(uri) != Some(flow.transport) {
             return false;
         }
-        let at = &self.listeners[self.listener_at(local)];
+        let local = flow.local;
+        let at = &self.listeners[self.listener_at(flow)];
         let is_here = match host.ip() {
             Some(ip) => ip == local.ip() || self.listeners.iter().any(|l| l.is_ip(ip)),
             None => self.listeners.iter().any(|l| is_host(&host, &l.host)),
@@ -257,16 +293,27 @@ impl Addresses {
         is_here && (at.is_port(port) || port == local.port())
     }
 
-    /// The index of the listener where a packet to `local` arrived: the one bound to
-    /// that address, or to every address with that port.
-    pub(crate) fn listener_at(&self, local: SocketAddr) -> usize {
+    /// The index of the listener where a message on `flow` arrived: the one bound to
+    /// its address, or to every address with its port.
+    pub(crate) fn listener_at(&self, flow: &Flow) -> usize {
+        if self.listeners.len() == 1 {
+            return 0;
+        }
+        let Flow { transport, local, .. } = *flow;
+        let exact = |l: &Own| l.local == local && l.transport == transport;
         let covers = |l: &Own| {
             l.local.ip().is_unspecified()
                 && l.local.port() == local.port()
                 && l.local.is_ipv4() == local.is_ipv4()
+                && l.transport == transport
         };
-        let exact = self.listeners.iter().position(|l| l.local == local);
+        let exact = self.listeners.iter().position(exact);
         exact.or_else(|| self.listeners.iter().position(covers)).unwrap_or(0)
+    }
+
+    /// The transport of the listener at `index`; that of the first one if there is no such.
+    pub(crate) fn transport(&self, index: usize) -> Transport {
+        self.listeners.get(index).unwrap_or(&self.listeners[0]).transport
     }
 
     /// The listener at `index`.
@@ -285,20 +332,20 @@ impl Addresses {
         &self,
         ingress: usize,
         recorded: Option<u8>,
-        target: SocketAddr,
+        target: &Target,
     ) -> Option<usize> {
         let reaches = |&i: &usize| self.listeners.get(i).is_some_and(|own| own.reaches(target));
         if let [only] = &*self.listeners {
             return only.reaches(target).then_some(0);
         }
-        let member = self.member(target);
+        let member = self.member(target.address);
         let configured =
             member.and_then(|member| *self.pool_listeners.get(usize::from(member.pool))?);
         if let Some(configured) = configured.filter(reaches) {
             return Some(configured);
         }
         let recorded = recorded.map(usize::from);
-        let wanted = [recorded, self.routed(ingress, target), Some(ingress)];
+        let wanted = [recorded, self.routed(ingress, target.address), Some(ingress)];
         let mut ranked =
             wanted.into_iter().flatten().chain(0..self.listeners.len()).filter(reaches);
         if member.is_some() && self.listeners[ingress].is_shared() {
@@ -323,37 +370,54 @@ impl Addresses {
 
     /// The index of the listener that `uri`, a Route of our own, names.
     pub(crate) fn named(&self, uri: &Uri<'_>) -> Option<u8> {
-        let port = uri.port.unwrap_or(PORT);
-        let index = self.listeners.iter().position(|own| own.is_host(uri) && own.is_port(port))?;
+        let (port, transport) = (uri.port.unwrap_or(PORT), transport_of(uri)?);
+        let names = |own: &Own| own.transport == transport && own.is_host(uri) && own.is_port(port);
+        let index = self.listeners.iter().position(names)?;
         u8::try_from(index).ok()
     }
 
-    /// Whether `uri`, a Route of a packet to `local`, names us: our own Record-Route, or
+    /// Whether `uri`, a Route of a message on `flow`, names us: our own Record-Route, or
     /// what the client has for its outbound proxy.
-    pub(crate) fn is_own_route(&self, uri: &Uri<'_>, local: SocketAddr) -> bool {
+    pub(crate) fn is_own_route(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
         let port = uri.port.unwrap_or(PORT);
-        self.is_own(uri, local, |l| l.is_port(port))
+        self.is_own(uri, flow, |l| l.is_port(port))
     }
 
-    /// Whether the Request-URI of a packet to `local` is addressed to us. One without
+    /// Whether the Request-URI of a message on `flow` is addressed to us. One without
     /// port means whoever is responsible for that host, and the request has come here.
-    pub(crate) fn is_own_target(&self, uri: &Uri<'_>, local: SocketAddr) -> bool {
+    pub(crate) fn is_own_target(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
         // RFC 3261 §16.4: an maddr must be one that we are responsible for.
-        let elsewhere = |at: SocketAddr| {
-            at.ip() != local.ip() && self.listeners.iter().all(|l| !l.is_ip(at.ip()))
+        let elsewhere = |at: Target| {
+            let ip = at.address.ip();
+            ip != flow.local.ip() && self.listeners.iter().all(|l| !l.is_ip(ip))
         };
-        if uri.maddr().is_some() && address_of(uri).is_none_or(elsewhere) {
+        if uri.maddr().is_some() && self.target_of(uri).is_none_or(elsewhere) {
             return false;
         }
-        self.is_own(uri, local, |l| uri.port.is_none_or(|port| l.is_port(port)))
+        self.is_own(uri, flow, |l| uri.port.is_none_or(|port| l.is_port(port)))
     }
 
     /// Whether `uri` has a host of ours and a port that suits it. Where a listener is
-    /// bound to every address, the one that the packet came to is ours too.
-    fn is_own(&self, uri: &Uri<'_>, local: SocketAddr, suits: impl Fn(&Own) -> bool) -> bool {
-        let arrived = uri.host.and_then(|host| host.ip()) == Some(local.ip());
+    /// bound to every address, the one that the message came to is ours too.
+    fn is_own(&self, uri: &Uri<'_>, flow: &Flow, suits: impl Fn(&Own) -> bool) -> bool {
+        let arrived = uri.host.and_then(|host| host.ip()) == Some(flow.local.ip());
         self.listeners.iter().any(|l| l.is_host(uri) && suits(l))
-            || arrived && suits(&self.listeners[self.listener_at(local)])
+            || arrived && suits(&self.listeners[self.listener_at(flow)])
+    }
+
+    /// The target that a URI names by number, if a listener has its transport.
+    pub(crate) fn target_of(&self, uri: &Uri<'_>) -> Option<Target> {
+        let transport = transport_of(uri)?;
+        if !self.listeners.iter().any(|own| own.transport == transport) {
+            return None;
+        }
+        // RFC 3261 §19.1.1: "The maddr parameter indicates the server address to be
+        // contacted for this user, overriding any address derived from the host field."
+        let ip = match uri.maddr() {
+            Some(maddr) => Host::parse(maddr)?.ip()?,
+            None => uri.host?.ip()?,
+        };
+        Some(Target::new(transport, SocketAddr::new(ip, uri.port.unwrap_or(PORT))))
     }
 
     /// Whether `target` is one of our own sockets, or where the packet to `local` came.
@@ -364,18 +428,9 @@ impl Addresses {
     }
 }
 
-/// The address a URI names, if it names one by number, to be reached over UDP.
-pub(crate) fn address_of(uri: &Uri<'_>) -> Option<SocketAddr> {
-    if uri.transport().is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
-        return None;
-    }
-    // RFC 3261 §19.1.1: "The maddr parameter indicates the server address to be
-    // contacted for this user, overriding any address derived from the host field."
-    let ip = match uri.maddr() {
-        Some(maddr) => Host::parse(maddr)?.ip()?,
-        None => uri.host?.ip()?,
-    };
-    Some(SocketAddr::new(ip, uri.port.unwrap_or(PORT)))
+/// The transport that a URI asks for, if it is one that we know.
+fn transport_of(uri: &Uri<'_>) -> Option<Transport> {
+    uri.transport().map_or(Some(Transport::Udp), |name| of_param(name, false))
 }
 
 /// Whether `host` is the one configured as `name`.

@@ -47,6 +47,9 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
                 Cause::Unreachable => 1,
                 Cause::TooLarge => 2,
                 Cause::Other => 3,
+                Cause::Closed => 4,
+                Cause::Gone => 5,
+                Cause::Full => 6,
             });
             put_bytes(out, quote);
         }
@@ -112,6 +115,9 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
                 1 => Cause::Unreachable,
                 2 => Cause::TooLarge,
                 3 => Cause::Other,
+                4 => Cause::Closed,
+                5 => Cause::Gone,
+                6 => Cause::Full,
                 _ => return None,
             };
             let quote = take_bytes(rest, QUOTE_MAX)?;

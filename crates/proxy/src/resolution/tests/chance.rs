@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 
-use super::SipTransport::{Tcp, Tls, Udp, Ws, Wss};
+use tidegate_world::Transport::{Tcp, Tls, Udp, Ws, Wss};
+
 use super::*;
 
 /// An event of a run of chance.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::SipTransport::{Tcp, Tls, Udp, Ws, Wss};
+use tidegate_world::Transport::{Tcp, Tls, Udp, Ws, Wss};
+
 use super::*;
 
 // RFC 3263 §4.1: "Otherwise, if no transport protocol is specified, but the TARGET is a numeric IP

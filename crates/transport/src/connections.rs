@@ -7,10 +7,10 @@ use tidegate_world::{
     Buffer, CloseCause, Connect, ConnectionId, Flow, Timers, Timestamp, Transmit, Transport,
 };
 
-use super::connection::{Connection, ConnectionState, Target};
-use super::limits::{ConnectionCounters, ConnectionLimits};
-use super::remotes::Remotes;
-use super::unsent::{Unsent, WhyUnsent};
+use crate::connection::{Connection, ConnectionState, Target};
+use crate::limits::{ConnectionCounters, ConnectionLimits};
+use crate::remotes::Remotes;
+use crate::unsent::{Unsent, WhyUnsent};
 
 /// A table of connections, found by name and by where they lead.
 ///
@@ -22,7 +22,7 @@ use super::unsent::{Unsent, WhyUnsent};
 /// [`poll_transmit`](Self::poll_transmit), [`poll_connect`](Self::poll_connect) and
 /// [`poll_close`](Self::poll_close) for the driver, and [`poll_unsent`](Self::poll_unsent) for
 /// itself.
-pub(crate) struct ConnectionTable {
+pub struct ConnectionTable {
     limits: ConnectionLimits,
     counters: ConnectionCounters,
     connections: BTreeMap<ConnectionId, Connection>,
@@ -41,7 +41,7 @@ pub(crate) struct ConnectionTable {
 
 impl ConnectionTable {
     /// Creates an empty table.
-    pub(crate) fn new(limits: ConnectionLimits) -> Self {
+    pub fn new(limits: ConnectionLimits) -> Self {
         Self {
             limits,
             counters: ConnectionCounters::default(),
@@ -67,7 +67,7 @@ impl ConnectionTable {
     /// # Errors
     /// The message, if it is known at once that it cannot be sent. What becomes of one that waits
     /// in vain says [`poll_unsent`](Self::poll_unsent).
-    pub(crate) fn send(&mut self, now: Timestamp, transmit: Transmit) -> Result<(), Unsent> {
+    pub fn send(&mut self, now: Timestamp, transmit: Transmit) -> Result<(), Unsent> {
         debug_assert!(transmit.flow.transport.is_reliable(), "a datagram needs no connection");
         let found = match transmit.flow.connection {
             Some(id) => {
@@ -96,7 +96,7 @@ impl ConnectionTable {
     }
 
     /// A connection is open ([`Core::on_connected`](tidegate_world::Core::on_connected)).
-    pub(crate) fn on_connected(&mut self, now: Timestamp, flow: Flow) {
+    pub fn on_connected(&mut self, now: Timestamp, flow: Flow) {
         let Some(id) = flow.connection else { return };
         match self.connections.get_mut(&id) {
             // It was opened in vain: it is being closed.
@@ -113,9 +113,9 @@ impl ConnectionTable {
     }
 
     /// A connection is no more ([`Core::on_closed`](tidegate_world::Core::on_closed)). Returns its
-    /// flow, so that what was sent on it, and cannot be answered any more, can be failed; `None`
-    /// if it was not in use.
-    pub(crate) fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<Flow> {
+    /// flow with the listener's address, so that its owner learns that what was sent on it may be
+    /// lost; `None` if nothing was.
+    pub fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<Flow> {
         let state = self.connections.get(&id)?.state;
         if state == ConnectionState::Connecting {
             self.counters.failed.add(1);
@@ -124,16 +124,16 @@ impl ConnectionTable {
             // Its name may be given again before the driver takes the wish to close it.
             self.closes.retain(|closing| *closing != id);
         }
+        let local = self.local(id)?;
         self.give_up(id, cause);
         let connection = self.connections.remove(&id)?;
         self.opened -= usize::from(id.is_opened());
         self.remotes.forget(connection.flow.remote);
-        let was_in_use = matches!(state, ConnectionState::Open | ConnectionState::BackedUp);
-        was_in_use.then_some(connection.flow)
+        connection.has_carried.then_some(Flow { local, ..connection.flow })
     }
 
     /// A connection takes more ([`Core::on_writable`](tidegate_world::Core::on_writable)).
-    pub(crate) fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
+    pub fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id)
             && connection.reopen(now)
         {
@@ -143,7 +143,7 @@ impl ConnectionTable {
 
     /// Something has arrived on a connection. Returns whether that is in use: what arrives on one
     /// that is being closed is dropped.
-    pub(crate) fn on_received(&mut self, now: Timestamp, id: ConnectionId) -> bool {
+    pub fn on_received(&mut self, now: Timestamp, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         connection.has_spoken = true;
         match connection.state {
@@ -159,7 +159,7 @@ impl ConnectionTable {
 
     /// Answers a ping (RFC 5626 §4.4.1), unless more waits for the connection already: whatever
     /// the peer reads next tells it that the flow works.
-    pub(crate) fn on_ping(&mut self, now: Timestamp, id: ConnectionId, pong: Buffer) {
+    pub fn on_ping(&mut self, now: Timestamp, id: ConnectionId, pong: Buffer) {
         if !self.on_received(now, id) {
             return;
         }
@@ -179,7 +179,7 @@ impl ConnectionTable {
     /// and has verified that it may (§9.2). RFC 5923 §8.2: the address is that of "the ";received"
     /// parameter", so that no peer takes what is another address's. If several connections are
     /// aliases of one target, the last one counts.
-    pub(crate) fn alias(&mut self, id: ConnectionId, listener: SocketAddr, port: u16) -> bool {
+    pub fn alias(&mut self, id: ConnectionId, listener: SocketAddr, port: u16) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         let is_open = matches!(connection.state, ConnectionState::Open | ConnectionState::BackedUp);
         if id.is_opened() || !is_open {
@@ -200,12 +200,12 @@ impl ConnectionTable {
     }
 
     /// Closes a connection once what was handed out on it is sent. What waits for it is returned.
-    pub(crate) fn close(&mut self, id: ConnectionId) {
+    pub fn close(&mut self, id: ConnectionId) {
         self.close_because(id, CloseCause::Asked);
     }
 
     /// Closes connections that have been in their state for too long.
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+    pub fn handle_timeout(&mut self, now: Timestamp) {
         while let Some((at, id)) = self.timers.pop(now) {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             if connection.armed != at {
@@ -228,37 +228,48 @@ impl ConnectionTable {
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
-    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.timers.next()
     }
 
     /// Returns the next message for the driver.
-    pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
 
     /// Returns the next connection that the driver is to open.
-    pub(crate) fn poll_connect(&mut self) -> Option<Connect> {
+    pub fn poll_connect(&mut self) -> Option<Connect> {
         self.connects.pop_front()
     }
 
     /// Returns the next connection that the driver is to close.
-    pub(crate) fn poll_close(&mut self) -> Option<ConnectionId> {
+    pub fn poll_close(&mut self) -> Option<ConnectionId> {
         self.closes.pop_front()
     }
 
     /// Returns the next message that has waited in vain.
-    pub(crate) fn poll_unsent(&mut self) -> Option<Unsent> {
+    pub fn poll_unsent(&mut self) -> Option<Unsent> {
         self.unsent.pop_front()
     }
 
+    /// Returns the address of the listener on whose behalf a connection was opened, or that it was
+    /// accepted at.
+    pub fn local(&self, id: ConnectionId) -> Option<SocketAddr> {
+        self.connections.get(&id).map(Connection::listener)
+    }
+
+    /// Returns whether more than half of the connections that may be opened are.
+    pub fn is_scarce(&self) -> bool {
+        self.opened > self.limits.opened_max / 2
+    }
+
     /// Returns the state of a connection, if there is one of this name.
-    pub(crate) fn state(&self, id: ConnectionId) -> Option<ConnectionState> {
+    pub fn state(&self, id: ConnectionId) -> Option<ConnectionState> {
         self.connections.get(&id).map(|connection| connection.state)
     }
 
     /// Returns the connection that leads to a remote end.
-    pub(crate) fn leading_to(
+    pub fn leading_to(
         &self,
         transport: Transport,
         local: SocketAddr,
@@ -268,17 +279,22 @@ impl ConnectionTable {
     }
 
     /// Returns the number of connections, those that are being closed among them.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.connections.len()
     }
 
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
     /// Returns the bytes that wait for connections.
-    pub(crate) fn waiting_bytes(&self) -> usize {
+    pub fn waiting_bytes(&self) -> usize {
         self.total_bytes
     }
 
     /// Returns what was counted.
-    pub(crate) fn counters(&self) -> &ConnectionCounters {
+    pub fn counters(&self) -> &ConnectionCounters {
         &self.counters
     }
 

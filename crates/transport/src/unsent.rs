@@ -8,16 +8,16 @@ use tidegate_world::{Cause, CloseCause, Failure, Transmit};
 /// and the result is a connection failure, the transport layer SHOULD inform the transport user of
 /// a failure in sending."
 #[derive(Debug)]
-pub(crate) struct Unsent {
+pub struct Unsent {
     /// The message, with the flow for which it was given.
-    pub(crate) transmit: Transmit,
+    pub transmit: Transmit,
     /// Why.
-    pub(crate) why: WhyUnsent,
+    pub why: WhyUnsent,
 }
 
 /// A reason for which a message is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WhyUnsent {
+pub enum WhyUnsent {
     /// The flow names a connection that is no more. RFC 3261 §18.2.2: "If that connection is no
     /// longer open, the server SHOULD open a connection to the IP address in the "received"
     /// parameter", which is to send it again on a flow that names none.
@@ -31,13 +31,22 @@ pub(crate) enum WhyUnsent {
 }
 
 impl Unsent {
-    /// Returns what the core would be told of a datagram that could not be delivered.
-    pub(crate) fn failure(&self) -> Failure {
+    /// Returns what its sender is told.
+    pub fn failure(&self) -> Failure {
         let cause = match self.why {
-            WhyUnsent::Closed(CloseCause::Refused) => Cause::Refused,
-            WhyUnsent::Closed(CloseCause::Unreachable | CloseCause::TimedOut) => Cause::Unreachable,
-            _ => Cause::Other,
+            WhyUnsent::Closed(cause) => cause_of(cause),
+            WhyUnsent::Gone => Cause::Gone,
+            WhyUnsent::TooMany | WhyUnsent::NoRoom => Cause::Full,
         };
         Failure::new(self.transmit.flow, cause, &self.transmit.bytes)
+    }
+}
+
+/// Returns what is told of a connection that has ended.
+pub(crate) fn cause_of(cause: CloseCause) -> Cause {
+    match cause {
+        CloseCause::Refused => Cause::Refused,
+        CloseCause::Unreachable | CloseCause::TimedOut => Cause::Unreachable,
+        _ => Cause::Closed,
     }
 }

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::network::source_of;
+use tidegate_world::source_of;
 
 /// A count of connections for each remote address, or network of 64 bits of IPv6.
 #[derive(Debug)]
-pub(super) struct Remotes {
+pub(crate) struct Remotes {
     counts: BTreeMap<u128, usize>,
     each_max: usize,
 }
 
 impl Remotes {
-    pub(super) fn new(each_max: usize) -> Self {
+    pub(crate) fn new(each_max: usize) -> Self {
         Self { counts: BTreeMap::new(), each_max }
     }
 
     /// Counts a connection more with this remote end. Returns whether there may be one.
-    pub(super) fn admit(&mut self, remote: SocketAddr) -> bool {
+    pub(crate) fn admit(&mut self, remote: SocketAddr) -> bool {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);
         if count >= self.each_max {
@@ -29,7 +29,7 @@ impl Remotes {
     }
 
     /// Counts a connection less.
-    pub(super) fn forget(&mut self, remote: SocketAddr) {
+    pub(crate) fn forget(&mut self, remote: SocketAddr) {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);
         if count > 1 {
@@ -41,7 +41,7 @@ impl Remotes {
 
     /// Returns whether none is counted.
     #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 }

@@ -1,0 +1,199 @@
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_world::{Cause, Transport};
+
+use super::*;
+
+const LISTENER: &str = "192.0.2.1:5060";
+const PEER: &str = "198.51.100.7:5060";
+
+/// A core that remembers what it is given, and sends what it is told to.
+#[derive(Default)]
+struct Inside {
+    offered: Vec<(Flow, String)>,
+    failed: Vec<(Flow, Cause, String)>,
+    out: VecDeque<Transmit>,
+}
+
+fn string(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+impl Core for Inside {
+    fn offer(&mut self, _: Timestamp, received: Received) {
+        self.offered.push((received.flow, string(&received.bytes)));
+    }
+    fn serve(&mut self, _: Timestamp) -> bool {
+        false
+    }
+    fn handle_timeout(&mut self, _: Timestamp) {}
+    fn on_failed(&mut self, _: Timestamp, failure: Failure) {
+        self.failed.push((failure.flow, failure.cause, string(&failure.quote)));
+    }
+    fn on_drain(&mut self, _: Timestamp) {}
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.pop_front()
+    }
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        None
+    }
+    fn is_drained(&self) -> bool {
+        true
+    }
+}
+
+struct Scene {
+    streams: Streams<Inside>,
+    now: Timestamp,
+    pool: Pool,
+}
+
+fn at(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// To a peer over TCP, on whatever connection there is.
+fn to(remote: &str) -> Flow {
+    Flow { transport: Transport::Tcp, local: at(LISTENER), remote: at(remote), connection: None }
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::within(ConnectionLimits::default())
+    }
+
+    fn within(limits: ConnectionLimits) -> Self {
+        let streams = Streams::new(Inside::default(), limits, Pool::new());
+        Self { streams, now: Timestamp::ZERO, pool: Pool::new() }
+    }
+
+    /// Has the core send something.
+    fn send(&mut self, flow: Flow, text: &str) {
+        let bytes = self.pool.copy(text.as_bytes());
+        self.streams.core.out.push_back(Transmit { flow, bytes });
+        self.streams.serve(self.now);
+    }
+
+    /// What the driver is given: connection, 0 for none, and text.
+    fn sent(&mut self) -> Vec<(u32, String)> {
+        let transmits = std::iter::from_fn(|| self.streams.poll_transmit());
+        let number = |flow: Flow| flow.connection.map_or(0, ConnectionId::get);
+        transmits.map(|t| (number(t.flow), string(&t.bytes))).collect()
+    }
+
+    /// Opens the next connection that is wanted.
+    fn open(&mut self) -> Flow {
+        let Connect { id, transport, remote, .. } = self.streams.poll_connect().expect("one");
+        let flow = Flow::connected(transport, at("192.0.2.1:40000"), remote, id);
+        self.streams.on_connected(self.now, flow);
+        flow
+    }
+
+    fn accept(&mut self, number: u32, remote: &str) -> Flow {
+        let flow = Flow { connection: ConnectionId::new(number), ..to(remote) };
+        self.streams.on_connected(self.now, flow);
+        flow
+    }
+
+    fn offer(&mut self, flow: Flow, text: &str) {
+        let received = Received::new(self.now, flow, self.pool.copy(text.as_bytes()));
+        self.streams.offer(self.now, received);
+    }
+}
+
+#[test]
+fn what_comes_on_an_opened_connection_has_the_address_of_its_listener() {
+    let mut scene = Scene::new();
+    scene.send(to(PEER), "INVITE");
+    let flow = scene.open();
+    assert_eq!(scene.sent(), [(1, "INVITE".into())]);
+    scene.offer(flow, "SIP/2.0 100");
+    let inside = Flow { local: at(LISTENER), ..flow };
+    assert_eq!(scene.streams.core.offered, [(inside, "SIP/2.0 100".into())]);
+}
+
+#[test]
+fn datagrams_pass_as_they_are() {
+    let mut scene = Scene::new();
+    let flow = Flow::udp(at(LISTENER), at(PEER));
+    scene.offer(flow, "INVITE");
+    assert_eq!(scene.streams.core.offered, [(flow, "INVITE".into())]);
+    scene.send(flow, "SIP/2.0 200");
+    assert_eq!(scene.sent(), [(0, "SIP/2.0 200".into())]);
+    assert!(scene.streams.poll_connect().is_none());
+}
+
+/// RFC 5626 §4.4.1: "the server responds with a single CRLF".
+#[test]
+fn a_ping_is_answered_and_the_core_sees_neither_it_nor_a_pong() {
+    let mut scene = Scene::new();
+    let flow = scene.accept(2, "198.51.100.9:31000");
+    scene.offer(flow, "\r\n\r\n");
+    assert_eq!(scene.sent(), [(2, "\r\n".into())]);
+    scene.offer(flow, "\r\n");
+    assert!(scene.sent().is_empty() && scene.streams.core.offered.is_empty());
+}
+
+/// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
+/// the IP address in the "received" parameter".
+#[test]
+fn a_response_whose_connection_is_gone_takes_another_one_and_a_request_does_not() {
+    let mut scene = Scene::new();
+    let gone = Flow { connection: ConnectionId::new(2), ..to(PEER) };
+    scene.send(gone, "SIP/2.0 200");
+    let opened = scene.open();
+    assert_eq!((opened.remote, scene.sent()), (at(PEER), vec![(1, "SIP/2.0 200".into())]));
+    assert!(scene.streams.core.failed.is_empty());
+
+    scene.send(gone, "BYE");
+    assert!(scene.streams.poll_connect().is_none() && scene.sent().is_empty());
+    assert_eq!(scene.streams.core.failed, [(gone, Cause::Gone, "BYE".into())]);
+}
+
+#[test]
+fn a_response_that_no_other_connection_takes_is_given_up() {
+    let mut scene = Scene::new();
+    let gone = Flow { connection: ConnectionId::new(2), ..to(PEER) };
+    scene.send(gone, "SIP/2.0 200");
+    let Connect { id, .. } = scene.streams.poll_connect().expect("a connection to open");
+    scene.streams.on_closed(scene.now, id, CloseCause::Refused);
+    assert_eq!(scene.streams.core.failed, [(to(PEER), Cause::Refused, "SIP/2.0 200".into())]);
+    assert!(scene.streams.poll_connect().is_none(), "it is tried once");
+}
+
+#[test]
+fn those_who_close_early_leave_half_of_the_connections_to_others() {
+    let limits = ConnectionLimits { opened_max: 4, ..ConnectionLimits::default() };
+    let mut scene = Scene::within(limits);
+    for host in 1..=9 {
+        let gone = to(&format!("198.51.100.{host}:5060"));
+        scene.send(Flow { connection: ConnectionId::new(2), ..gone }, "SIP/2.0 200");
+    }
+    let opened = std::iter::from_fn(|| scene.streams.poll_connect()).count();
+    assert_eq!(opened, 3, "more than half begins with the third");
+    scene.send(to(PEER), "INVITE");
+    assert!(scene.streams.poll_connect().is_some(), "a request finds a place");
+}
+
+#[test]
+fn the_core_learns_of_the_end_of_a_connection() {
+    let mut scene = Scene::new();
+    scene.send(to(PEER), "INVITE");
+    let flow = scene.open();
+    scene.streams.on_closed(scene.now, flow.connection.unwrap(), CloseCause::Reset);
+    let inside = Flow { local: at(LISTENER), ..flow };
+    assert_eq!(scene.streams.core.failed, [(inside, Cause::Closed, String::new())]);
+}
+
+#[test]
+fn what_waits_is_not_drained_and_is_given_up_in_time() {
+    let mut scene = Scene::new();
+    scene.send(to(PEER), "INVITE");
+    assert!(!scene.streams.is_drained());
+    let due = scene.streams.poll_timeout().expect("a timer");
+    assert_eq!(due, scene.now + Duration::from_secs(4));
+    scene.streams.handle_timeout(due);
+    assert_eq!(scene.streams.core.failed, [(to(PEER), Cause::Unreachable, "INVITE".into())]);
+    assert!(scene.streams.is_drained() && scene.streams.poll_close().is_some());
+}
