@@ -10,7 +10,7 @@ use tidegate_lab::swarm::{Hunt, Progress, World, hunt};
 
 #[test]
 fn everything_holds_in_the_worlds_of_twenty_seeds() {
-    let plan = Hunt { from: 1, seeds: Some(20), jobs: 2, tries_max: 50 };
+    let plan = Hunt { from: 1, seeds: Some(20), jobs: 2, tries_max: 50, has_streams: false };
     let mut failed = Vec::new();
     let tally = hunt(plan, &AtomicBool::new(false), |progress| match progress {
         Progress::Ran(_) => {}

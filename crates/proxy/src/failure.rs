@@ -105,7 +105,6 @@ fn on_stream_failed(
     let target = canonical(failure.flow.remote);
     let member = snapshot.addresses.member(target);
     let member = member.filter(|&member| snapshot.backend(member).is_present_at(target));
-    let has_ended = failure.quote.is_empty();
     match proof_in(snapshot, transactions, failure) {
         Some(Proof::Probe(probe)) => probes.on_unreachable(now, snapshot, probe),
         Some(Proof::Request(context, index)) => {
@@ -115,17 +114,17 @@ fn on_stream_failed(
             transactions.record_unreachable(context, index, status);
             transactions.wake(now, context);
         }
-        None if has_ended => peers.record_ended(now, &failure.flow, member.is_some()),
+        // It says nothing of the peer: connections end that nobody needs. What waits there for its
+        // answer goes elsewhere.
+        None if failure.quote.is_empty() => {
+            peers.record_ended(now, &failure.flow, member.is_some())
+        }
         None => {}
     }
-    match (failure.cause, member) {
-        (Cause::Refused | Cause::Unreachable, Some(member)) => {
-            snapshot.backend(member).on_failed(now, pause_of(snapshot, member.pool));
-            cap_exclusions(now, snapshot, member);
-            peers.record_unreachable(now, target);
-        }
-        (_, Some(member)) if has_ended => probes.suspect(now, snapshot, member, now),
-        _ => {}
+    if let (Cause::Refused | Cause::Unreachable, Some(member)) = (failure.cause, member) {
+        snapshot.backend(member).on_failed(now, pause_of(snapshot, member.pool));
+        cap_exclusions(now, snapshot, member);
+        peers.record_unreachable(now, target);
     }
     probes.fire(now, snapshot, output);
 }

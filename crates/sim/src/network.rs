@@ -57,7 +57,8 @@ use ways::Ways;
 /// the contract has it: the core decides which message travels on which connection, and one that
 /// it sends on a stream without naming an open connection is lost ([`Loss::Unconnected`]). Bytes
 /// come in order; loss is delay; a receiver that does not read makes the sender's core wait for
-/// [`on_writable`](Core::on_writable). A tap sees messages, not segments: what was sent on a
+/// [`on_writable`](Core::on_writable). A tap sees messages, not segments, between the addresses of
+/// listeners, whatever port the system has chosen for an opened connection: what was sent on a
 /// connection that ended before it was read is lost ([`Loss::Closed`]).
 ///
 /// To a port that nobody listens at, ICMP answers: the sender is told ([`Core::on_failed`],

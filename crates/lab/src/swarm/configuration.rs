@@ -27,10 +27,23 @@ pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> Str
     }
     let _ = write!(
         text,
-        "\n[admin]\naddress = \"off\"\n\n[[listen]]\ntransport = \"udp\"\naddress = \"{}\"\n\n\
-         [[pool]]\nname = \"behind\"\n",
+        "\n[admin]\naddress = \"off\"\n\n[[listen]]\ntransport = \"udp\"\naddress = \"{}\"\n\n",
         address(Place::Proxy(proxy))
     );
+    let [ahead, behind] = world.transports(proxy);
+    if ahead != behind {
+        // Of another transport, which a configuration cannot say yet: see `config`.
+        let mut other = address(Place::Proxy(proxy));
+        other.set_port(other.port() + 1);
+        let _ = write!(
+            text,
+            "[[listen]]\nname = \"behind\"\ntransport = \"udp\"\naddress = \"{other}\"\n\n"
+        );
+    }
+    text.push_str("[[pool]]\nname = \"behind\"\n");
+    if ahead != behind {
+        text.push_str("listener = \"behind\"\n");
+    }
     for (key, value) in &this.pool {
         let _ = writeln!(text, "{key} = {value}");
     }
@@ -100,5 +113,8 @@ pub fn config(world: &World, proxy: usize) -> Result<Config, String> {
     server.calls_max = limit("calls_max").unwrap_or(server.calls_max);
     server.transactions_max = limit("transactions_max").unwrap_or(server.transactions_max);
     server.queue_max = limit("queue_max").unwrap_or(server.queue_max);
+    for (listen, transport) in config.listen.iter_mut().zip(world.transports(proxy)) {
+        (listen.transport, listen.address) = (transport, address(Place::Proxy(proxy)));
+    }
     Ok(config)
 }

@@ -18,7 +18,7 @@ use tidegate_sim::{Bandwidth, Link, NodeId, Resolution};
 use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 
 use super::absence::{Absence, Means};
-use super::world::{Crowd, Names, Place, Proxy, Server, Setting, World};
+use super::world::{Crowd, Names, Place, Proxy, Server, Setting, Streams, World};
 
 /// Calls of a world, over all crowds.
 const CALLS: [u64; 2] = [20, 1500];
@@ -29,6 +29,7 @@ const MESSAGES: f64 = 7.0;
 
 /// Not that of any node, nor that of a plan of faults.
 const ELEMENT: u32 = u32::MAX - 1;
+const ELEMENT_OF_STREAMS: u32 = u32::MAX - 101;
 
 /// The world of a seed.
 pub fn draw(seed: u64) -> World {
@@ -48,10 +49,18 @@ pub fn draw(seed: u64) -> World {
     let callers = crowds(&mut dice, widths[0], capacity_cps);
     let answerers = (0..answerers).map(|_| server(&mut dice)).collect();
     let link = link(&mut dice);
-    let (names, absences, faults) = (None, Vec::new(), Vec::new());
-    let strangers = Vec::new();
-    let mut world =
-        World { seed, link, callers, proxies, answerers, strangers, names, absences, faults };
+    let mut world = World {
+        seed,
+        link,
+        callers,
+        proxies,
+        answerers,
+        strangers: Vec::new(),
+        streams: None,
+        names: None,
+        absences: Vec::new(),
+        faults: Vec::new(),
+    };
     if dice.happens(0.6) {
         world.faults = Plan::random(Seed(seed), &shape(&world)).episodes;
     }
@@ -67,6 +76,31 @@ pub fn draw(seed: u64) -> World {
         limit(&mut dice, &mut world, capacity_cps);
     }
     strangers::add(seed, &mut world, capacity_cps);
+    world
+}
+
+/// The world of a seed in which messages travel on streams here and there, whose connections break,
+/// and whose readers are slow.
+pub fn draw_with_streams(seed: u64) -> World {
+    let mut world = draw(seed);
+    let mut dice = Dice(Seed(seed).stream(Purpose::Fault, ELEMENT_OF_STREAMS));
+    let places = dice.between([1, 7]);
+    let window = dice.one(&[4096, 65_536, 1 << 20]);
+    world.streams = Some(Streams {
+        outside: places & 1 != 0,
+        between: places & 2 != 0,
+        inside: places & 4 != 0,
+        setup_ms: dice.one(&[0, 0, 5, 100]),
+        buffer: dice.one(&[2048, 65_536, 1 << 20]),
+        window,
+    });
+    if world.outside().is_reliable() {
+        // They send datagrams.
+        world.strangers.clear();
+    }
+    let shape = shape(&world);
+    world.faults.extend(Plan::of_streams(Seed(seed), &shape).episodes);
+    world.faults.sort_by_key(|episode| episode.begins);
     world
 }
 

@@ -2,7 +2,7 @@
 
 use tidegate_agent::Answerer;
 use tidegate_sip::{Message, Method, Reply, reason, write_reply};
-use tidegate_world::{Core, Flow, Pool, Received, Timestamp, Transmit, delegate};
+use tidegate_world::{Core, Pool, Received, Timestamp, Transmit, delegate};
 
 use std::collections::VecDeque;
 
@@ -42,8 +42,7 @@ impl Exchange {
         let reply = Reply { status, reason: reason(status), to_tag, source, headers };
         let mut bytes = self.pool.take();
         if write_reply(request, &reply, &mut bytes).is_ok() {
-            let flow = Flow::udp(received.flow.local, received.flow.remote);
-            self.out.push_back(Transmit { flow, bytes });
+            self.out.push_back(Transmit { flow: received.flow, bytes });
         }
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 
 use serde::Serialize;
 
-use super::draw::draw;
+use super::draw::{draw, draw_with_streams};
 use super::run::{Finding, Ran, run_compared, run_twice};
 use super::shrink::{Shrunk, shrink};
 use super::world::World;
@@ -25,6 +25,8 @@ pub struct Hunt {
     pub jobs: usize,
     /// Runs that making one failure smaller may take.
     pub tries_max: u32,
+    /// Whether messages travel on streams, too.
+    pub has_streams: bool,
 }
 
 /// What has come of a hunt so far.
@@ -87,7 +89,7 @@ pub fn hunt(hunt: Hunt, stop: &AtomicBool, mut tell: impl FnMut(Progress)) -> Ta
                     if end.is_some_and(|end| seed >= end) {
                         return;
                     }
-                    if sender.send(try_seed(seed, hunt.tries_max)).is_err() {
+                    if sender.send(try_seed(seed, &hunt)).is_err() {
                         return;
                     }
                 }
@@ -115,15 +117,15 @@ pub fn hunt(hunt: Hunt, stop: &AtomicBool, mut tell: impl FnMut(Progress)) -> Ta
 
 type Done = Result<(u64, Ran, Option<Failed>), (u64, String)>;
 
-fn try_seed(seed: u64, tries_max: u32) -> Done {
-    let world = draw(seed);
+fn try_seed(seed: u64, hunt: &Hunt) -> Done {
+    let world = if hunt.has_streams { draw_with_streams(seed) } else { draw(seed) };
     let ran = if seed.is_multiple_of(TWICE) { run_twice(&world) } else { run_compared(&world) };
     let ran = ran.map_err(|wrong| (seed, wrong))?;
     let faults = world.faults.len() as u64;
     let failed = ran.findings.first().map(|first| Failed {
         seed,
         findings: ran.findings.clone(),
-        shrunk: shrink(world, &first.checker, tries_max, |world| {
+        shrunk: shrink(world, &first.checker, hunt.tries_max, |world| {
             run_compared(world).map(|ran| ran.findings).unwrap_or_default()
         }),
     });

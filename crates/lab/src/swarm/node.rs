@@ -17,6 +17,7 @@ use tidegate_sim::check::books::{
 };
 use tidegate_sim::check::front::Front;
 use tidegate_sim::check::leases::Balancer;
+use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{Core, Pool, Purpose, Seed, Timestamp, delegate};
 
 use super::absence::{Absence, Means};
@@ -42,8 +43,8 @@ const LANES: usize = 7;
 
 /// A core, with what its book is read from.
 pub(super) enum Node {
-    Caller(Box<Caller>),
-    Answerer(Box<Exchange>, usize),
+    Caller(Box<Streams<Caller>>),
+    Answerer(Box<Streams<Exchange>>, usize),
     Stranger(Box<Hostile>),
     Proxy(Box<dyn Core>, Box<Instruments>),
 }
@@ -92,13 +93,15 @@ impl Node {
             Place::Caller(index) => {
                 let config = caller(world, index);
                 let caller = Caller::new(config, seed, element, now, Pool::new());
-                caller.map(|caller| Self::Caller(Box::new(caller))).map_err(|e| e.to_string())
+                let caller = caller.map_err(|impossible| impossible.to_string())?;
+                Ok(Self::Caller(Box::new(connected(caller))))
             }
             Place::Answerer(index) => {
                 let config = answerer(world, index)?;
                 let held_max = config.calls_max;
                 let answerer = Answerer::new(config, seed, element, Pool::new());
-                Ok(Self::Answerer(Box::new(Exchange::new(answerer, Pool::new())), held_max))
+                let exchange = Exchange::new(answerer, Pool::new());
+                Ok(Self::Answerer(Box::new(connected(exchange)), held_max))
             }
             Place::Stranger(index) => {
                 let stranger = world.strangers[index].clone();
@@ -120,7 +123,8 @@ impl Node {
                 key[..8].copy_from_slice(&world.seed.to_le_bytes());
                 key[8] = index as u8;
                 let keys = Secret::of(key);
-                let assembly = Assembly::new(&config, &keys, vec![address(place)], seed);
+                let locals = vec![address(place); config.listen.len()];
+                let assembly = Assembly::new(&config, &keys, locals, seed);
                 let backends = assembly.pools().iter().flat_map(|pool| pool.backends());
                 let instruments = Instruments {
                     counters: assembly.counters()[0].clone(),
@@ -137,6 +141,10 @@ impl Node {
                     part = part.on(HostSettings { catches_up: false, ..host });
                 }
                 let core = wrap(index, part.core(Pool::new()));
+                let core = match world.streams {
+                    Some(_) => Box::new(connected(core)),
+                    None => core,
+                };
                 Ok(Self::Proxy(core, Box::new(instruments)))
             }
         }
@@ -145,9 +153,9 @@ impl Node {
     /// Returns its name for findings; a stranger has none.
     pub(super) fn book(&self, now: Timestamp) -> Option<Book> {
         Some(match self {
-            Self::Caller(caller) => Book::Caller(caller_book(caller.stats())),
+            Self::Caller(caller) => Book::Caller(caller_book(caller.core().stats())),
             Self::Answerer(exchange, held_max) => {
-                let answerer = &exchange.answerer;
+                let answerer = &exchange.core().answerer;
                 let held = answerer.held() as u64;
                 let book = answerer_book(&answerer.stats());
                 Book::Answerer(AnswererBook { held, held_max: *held_max as u64, ..book })
@@ -215,6 +223,11 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
     }))
 }
 
+/// Puts connections around a core.
+fn connected<C: Core>(core: C) -> Streams<C> {
+    Streams::new(core, ConnectionLimits::default(), Pool::new())
+}
+
 fn caller(world: &World, index: usize) -> CallerConfig {
     let crowd = &world.callers[index];
     let target = address(Place::Proxy(world.layer(0)[crowd.to]));
@@ -227,6 +240,7 @@ fn caller(world: &World, index: usize) -> CallerConfig {
         patience: span(crowd.patience_ms),
         routing: if crowd.follow_routes { Routing::Follow } else { Routing::Ignore },
         open_max: OPEN_MAX,
+        transport: world.outside(),
         ..CallerConfig::new(address(Place::Caller(index)), target)
     }
 }
@@ -242,6 +256,7 @@ fn answerer(world: &World, index: usize) -> Result<AnswererConfig, String> {
         hold: span(server.hold_ms),
         calls_max: server.calls_max.unwrap_or(HELD_MAX),
         talk_max: TALK_MAX,
+        transport: world.inside(),
         ..AnswererConfig::new(address(Place::Answerer(index)))
     })
 }

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use tidegate_server::assembly::Server;
 use tidegate_sim::check::{Checkers, Report};
 use tidegate_sim::fault::Plan;
-use tidegate_sim::{Fault, Network, NodeId, Summary, Trace};
-use tidegate_world::{Cause, Failure, Flow, Seed, Timestamp};
+use tidegate_sim::{Fault, Network, NodeId, StreamSettings, Summary, Trace};
+use tidegate_world::{Cause, Failure, Flow, Seed, Timestamp, Transport};
 
 use super::configuration::text;
 use super::node::{Node, Wrap, balancer, front, role};
 use super::orders::orders;
 use super::stranger::{Attack, Wiretap};
-use super::world::{Names, Place, World, address, host};
+use super::world::{Names, Place, Streams, World, address, host};
 
 /// How often tables are looked at while calls are offered, and afterwards.
 const LOOK: Duration = Duration::from_millis(250);
@@ -174,7 +174,13 @@ impl<'a> Run<'a> {
             }
         }
         for (place, node) in nodes {
-            network.add(&[address(place)], node);
+            let node = network.add(&[address(place)], node);
+            if let Some(Streams { setup_ms, buffer, window, .. }) = world.streams {
+                let setup = Duration::from_millis(setup_ms);
+                let usual = StreamSettings::default();
+                *network.streams_mut() = StreamSettings { setup, buffer, window, ..usual };
+                network.listen(node, Transport::Tcp, address(place));
+            }
         }
         Ok(Self { world, wrap, wiretap, network, lives: vec![0; world.nodes()] })
     }
@@ -309,7 +315,7 @@ impl<'a> Run<'a> {
         for index in 0..self.world.callers.len() {
             let node = self.world.node(Place::Caller(index));
             if let Node::Caller(caller) = self.network.core(node) {
-                let stats = caller.stats();
+                let stats = caller.core().stats();
                 for (sum, count) in
                     calls.iter_mut().zip([stats.offered, stats.set_up, stats.completed])
                 {

@@ -61,9 +61,10 @@ pub fn shrink(
 /// is asked for again.
 type Step = fn(&World, usize) -> Option<World>;
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     without_strangers,
     without_faults,
+    without_streams,
     without_names,
     without_absences,
     with_fewer_calls,
@@ -121,6 +122,23 @@ fn without_names(world: &World, at: usize) -> Option<World> {
     (at == 0).then(|| world.names.take())??;
     world.faults.retain(|episode| !matches!(episode.trouble, Trouble::Resolver { .. }));
     Some(world)
+}
+
+/// Messages are datagrams, everywhere or in one place.
+fn without_streams(world: &World, at: usize) -> Option<World> {
+    let mut world = world.clone();
+    let streams = world.streams.as_mut()?;
+    let place = match at {
+        0 => {
+            world.streams = None;
+            return Some(world);
+        }
+        1 => &mut streams.outside,
+        2 => &mut streams.between,
+        3 => &mut streams.inside,
+        _ => return None,
+    };
+    std::mem::take(place).then_some(world)
 }
 
 /// Nobody is taken out of service, or one fewer.
@@ -247,6 +265,11 @@ fn renumber(trouble: Trouble, number: impl Fn(NodeId) -> Option<NodeId>) -> Opti
         Trouble::Partition { a, b } => Trouble::Partition { a: number(a)?, b: number(b)? },
         Trouble::Impair { from, to, link } => {
             Trouble::Impair { from: number(from)?, to: number(to)?, link }
+        }
+        Trouble::Reset { a, b } => Trouble::Reset { a: number(a)?, b: number(b)? },
+        Trouble::Sever { from, to } => Trouble::Sever { from: number(from)?, to: number(to)? },
+        Trouble::ReadSlowly { node, bytes_per_s } => {
+            Trouble::ReadSlowly { node: number(node)?, bytes_per_s }
         }
         Trouble::Resolver { resolution } => Trouble::Resolver { resolution },
     })

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidegate_sim::fault::{Episode, Trouble};
 use tidegate_sim::{Link, NodeId, Resolution};
+use tidegate_world::Transport;
 
 use super::absence::Absence;
 use super::stranger::{Attack, Source, Stranger};
@@ -33,6 +34,9 @@ pub struct World {
     /// Hostile strangers.
     #[serde(rename = "stranger", default, skip_serializing_if = "Vec::is_empty")]
     pub strangers: Vec<Stranger>,
+    /// Where messages travel on streams; without it they are datagrams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<Streams>,
     /// How proxies resolve the names of those behind them; without it they know the addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
@@ -42,6 +46,24 @@ pub struct World {
     /// What goes wrong, in the order of time.
     #[serde(rename = "fault", default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Episode>,
+}
+
+/// Where messages travel on streams, and what the systems under these are like.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Streams {
+    /// From callers to the outer layer.
+    pub outside: bool,
+    /// From proxy to proxy.
+    pub between: bool,
+    /// From the inner layer to the answerers.
+    pub inside: bool,
+    /// Time to open a connection, beyond the round trip.
+    pub setup_ms: u64,
+    /// Bytes that a system takes of a sender before they travel.
+    pub buffer: usize,
+    /// Bytes that travel, or that their receiver has not read.
+    pub window: usize,
 }
 
 /// How names are resolved.
@@ -232,6 +254,34 @@ impl World {
         }
     }
 
+    /// Returns the transport of what callers send.
+    pub fn outside(&self) -> Transport {
+        self.transport(|streams| streams.outside)
+    }
+
+    /// Returns the transports of what comes to a proxy, and of what it sends to those behind it.
+    pub fn transports(&self, proxy: usize) -> [Transport; 2] {
+        let layer = self.proxies[proxy].layer;
+        let ahead = if layer == 0 { self.outside() } else { self.transport(|s| s.between) };
+        let behind = match self.layer(layer + 1).is_empty() {
+            true => self.inside(),
+            false => self.transport(|streams| streams.between),
+        };
+        [ahead, behind]
+    }
+
+    /// Returns the transport of what answerers get.
+    pub fn inside(&self) -> Transport {
+        self.transport(|streams| streams.inside)
+    }
+
+    fn transport(&self, is_stream: impl Fn(&Streams) -> bool) -> Transport {
+        match self.streams.as_ref().is_some_and(is_stream) {
+            true => Transport::Tcp,
+            false => Transport::Udp,
+        }
+    }
+
     /// Until when calls are offered, about.
     pub fn offered_for(&self) -> Duration {
         let lasts = |crowd: &Crowd| f64::from(crowd.calls) / crowd.rate_cps;
@@ -258,8 +308,11 @@ impl World {
         };
         match *trouble {
             Trouble::Crash { node, .. } | Trouble::Stall { node } => is_server(node),
-            Trouble::Partition { a, b } => is_there(a) && is_there(b),
-            Trouble::Impair { from, to, .. } => is_there(from) && is_there(to),
+            Trouble::ReadSlowly { node, .. } => is_there(node),
+            Trouble::Partition { a, b } | Trouble::Reset { a, b } => is_there(a) && is_there(b),
+            Trouble::Impair { from, to, .. } | Trouble::Sever { from, to } => {
+                is_there(from) && is_there(to)
+            }
             Trouble::Resolver { .. } => self.names.is_some(),
         }
     }

@@ -57,6 +57,28 @@ pub enum Trouble {
         /// What they travel by.
         link: Link,
     },
+    /// The connections between two nodes are reset, once. It is drawn only where there are streams.
+    Reset {
+        /// One of them.
+        a: NodeId,
+        /// The other.
+        b: NodeId,
+    },
+    /// The connection on which a node next sends a message to another breaks within the message.
+    /// It is drawn only where there are streams.
+    Sever {
+        /// Whose message.
+        from: NodeId,
+        /// To whom.
+        to: NodeId,
+    },
+    /// A node reads slowly from each stream. It is drawn only where there are streams.
+    ReadSlowly {
+        /// Which.
+        node: NodeId,
+        /// Bytes a second.
+        bytes_per_s: u64,
+    },
     /// Names are resolved otherwise than usual. It is never drawn: only where there are names can
     /// it do anything.
     Resolver {
@@ -97,11 +119,19 @@ impl Plan {
     /// Draws a plan: up to `episodes_max` episodes, in the order of their beginnings. No two
     /// that concern the same node, or the same pair, overlap. Times are whole milliseconds.
     pub fn random(seed: Seed, shape: &Shape) -> Self {
-        let mut stream = seed.stream(Purpose::Fault, ELEMENT);
+        Self::drawn(seed.stream(Purpose::Fault, ELEMENT), shape, trouble)
+    }
+
+    /// Draws what goes wrong with streams: up to `episodes_max` episodes, likewise.
+    pub fn of_streams(seed: Seed, shape: &Shape) -> Self {
+        Self::drawn(seed.stream(Purpose::Fault, ELEMENT_OF_STREAMS), shape, trouble_of_streams)
+    }
+
+    fn drawn(mut stream: Stream, shape: &Shape, trouble: Drawn) -> Self {
         let mut episodes: Vec<Episode> = Vec::new();
         let wanted = stream.below(shape.episodes_max as u64 + 1);
         for _ in 0..wanted {
-            let Some(episode) = draw(&mut stream, shape) else { continue };
+            let Some(episode) = draw(&mut stream, shape, trouble) else { continue };
             if !episodes.iter().any(|other| clash(other, &episode)) {
                 episodes.push(episode);
             }
@@ -128,15 +158,19 @@ impl Episode {
             Trouble::Stall { node } => Fault::Stall { node, lasts: self.lasts },
             Trouble::Partition { a, b } => Fault::Partition { a, b },
             Trouble::Impair { from, to, link } => Fault::Impair { from, to, link },
+            Trouble::Reset { a, b } => Fault::Reset { a, b },
+            Trouble::Sever { from, to } => Fault::Sever { from, to },
+            Trouble::ReadSlowly { node, bytes_per_s } => Fault::ReadSlowly { node, bytes_per_s },
             Trouble::Resolver { resolution } => Fault::Resolver { resolution },
         }
     }
 
-    /// A stall ends by itself.
+    /// A stall ends by itself; a connection that broke stays broken.
     fn end(&self) -> Option<(Timestamp, Fault)> {
         let fault = match self.trouble {
             Trouble::Crash { node, .. } => Fault::Restart { node },
-            Trouble::Stall { .. } => return None,
+            Trouble::Stall { .. } | Trouble::Reset { .. } | Trouble::Sever { .. } => return None,
+            Trouble::ReadSlowly { node, .. } => Fault::ReadAtOnce { node },
             Trouble::Partition { a, b } => Fault::Heal { a, b },
             Trouble::Impair { from, to, .. } => Fault::Restore { from, to },
             Trouble::Resolver { .. } => Fault::Resolves,
@@ -147,16 +181,24 @@ impl Episode {
     /// The one or two nodes it concerns; none if it concerns all.
     fn nodes(&self) -> Option<(NodeId, NodeId)> {
         Some(match self.trouble {
-            Trouble::Crash { node, .. } | Trouble::Stall { node } => (node, node),
-            Trouble::Partition { a, b } => (a.min(b), a.max(b)),
-            Trouble::Impair { from, to, .. } => (from.min(to), from.max(to)),
+            Trouble::Crash { node, .. }
+            | Trouble::Stall { node }
+            | Trouble::ReadSlowly { node, .. } => (node, node),
+            Trouble::Partition { a, b } | Trouble::Reset { a, b } => (a.min(b), a.max(b)),
+            Trouble::Impair { from, to, .. } | Trouble::Sever { from, to } => {
+                (from.min(to), from.max(to))
+            }
             Trouble::Resolver { .. } => return None,
         })
     }
 }
 
-/// Not that of any node or agent, which inject faults of their own.
+/// Not those of any node or agent, which inject faults of their own.
 const ELEMENT: u32 = u32::MAX;
+const ELEMENT_OF_STREAMS: u32 = u32::MAX - 100;
+
+/// Draws a trouble; `None` if there is nobody it could concern.
+type Drawn = fn(&mut Stream, &Shape) -> Option<Trouble>;
 
 /// Whether two episodes concern the same and overlap.
 fn clash(a: &Episode, b: &Episode) -> bool {
@@ -165,7 +207,7 @@ fn clash(a: &Episode, b: &Episode) -> bool {
 }
 
 /// An episode; `None` if there is nobody it could concern, or no time for it.
-fn draw(stream: &mut Stream, shape: &Shape) -> Option<Episode> {
+fn draw(stream: &mut Stream, shape: &Shape, trouble: Drawn) -> Option<Episode> {
     let whole_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let room = whole_ms(shape.ends.since(shape.begins));
     let lasts = 1 + stream.below(whole_ms(shape.lasts_max).min(room));
@@ -199,6 +241,20 @@ fn trouble(stream: &mut Stream, Shape { nodes, pairs, .. }: &Shape) -> Option<Tr
             0 => Trouble::Partition { a, b },
             _ => Trouble::Impair { from, to, link: worse(stream) },
         }
+    })
+}
+
+fn trouble_of_streams(stream: &mut Stream, Shape { nodes, pairs, .. }: &Shape) -> Option<Trouble> {
+    if nodes.is_empty() || pairs.is_empty() {
+        return None;
+    }
+    let node = nodes[stream.below(nodes.len() as u64) as usize];
+    let (a, b) = pairs[stream.below(pairs.len() as u64) as usize];
+    let (from, to) = if stream.below(2) == 0 { (a, b) } else { (b, a) };
+    Some(match stream.below(4) {
+        0 | 1 => Trouble::Reset { a, b },
+        2 => Trouble::Sever { from, to },
+        _ => Trouble::ReadSlowly { node, bytes_per_s: 1000 << stream.below(8) },
     })
 }
 

@@ -98,6 +98,23 @@ fn over_many_seeds_every_kind_of_trouble_comes_up() {
 }
 
 #[test]
+fn over_many_seeds_everything_happens_to_streams() {
+    let plans: Vec<_> = (0..100).map(|seed| Plan::of_streams(Seed(seed), &shape())).collect();
+    let troubles = || plans.iter().flat_map(|plan| &plan.episodes).map(|e| e.trouble);
+    let count = |kind: fn(&Trouble) -> bool| troubles().filter(kind).count();
+    let counts = [
+        count(|t| matches!(t, Trouble::Reset { .. })),
+        count(|t| matches!(t, Trouble::Sever { .. })),
+        count(|t| matches!(t, Trouble::ReadSlowly { .. })),
+    ];
+    assert!(counts.iter().all(|&count| count > 50), "{counts:?}");
+    assert_eq!(troubles().count(), counts.iter().sum::<usize>(), "and nothing else");
+    // Who reads slowly reads at once again; a connection that broke stays broken.
+    let steps: usize = plans.iter().map(|plan| plan.steps().len()).sum();
+    assert_eq!(steps, troubles().count() + counts[2]);
+}
+
+#[test]
 fn where_nobody_may_suffer_there_is_no_plan() {
     let nobody = Shape { nodes: Vec::new(), pairs: Vec::new(), ..shape() };
     assert_eq!(Plan::random(Seed(1), &nobody), Plan::default());
@@ -108,9 +125,13 @@ fn where_nobody_may_suffer_there_is_no_plan() {
 /// The node, or the pair in the order of their numbers.
 fn concerned(trouble: &Trouble) -> Vec<usize> {
     let mut nodes = match *trouble {
-        Trouble::Crash { node, .. } | Trouble::Stall { node } => vec![node.index()],
-        Trouble::Partition { a, b } => vec![a.index(), b.index()],
-        Trouble::Impair { from, to, .. } => vec![from.index(), to.index()],
+        Trouble::Crash { node, .. }
+        | Trouble::Stall { node }
+        | Trouble::ReadSlowly { node, .. } => vec![node.index()],
+        Trouble::Partition { a, b } | Trouble::Reset { a, b } => vec![a.index(), b.index()],
+        Trouble::Impair { from, to, .. } | Trouble::Sever { from, to } => {
+            vec![from.index(), to.index()]
+        }
         Trouble::Resolver { .. } => unreachable!("it is never drawn"),
     };
     nodes.sort();

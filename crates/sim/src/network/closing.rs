@@ -106,7 +106,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         while let Some(connection) = self.streams.connections.get_mut(&key)
             && let Some(bytes) = drop(connection.pipe_from(from))
         {
-            let flow = connection.end(from).flow;
+            let flow = connection.end(from).seen;
             self.lose_on_the_way(flow, &bytes);
         }
     }

@@ -49,6 +49,8 @@ pub(super) struct End {
     pub node: Option<NodeId>,
     /// The flow as this end sees it.
     pub flow: Flow,
+    /// The flow as a tap sees it: the opener's end has the address of its listener.
+    pub seen: Flow,
     pub state: EndState,
     pub reader: Reader,
     /// An event will read on: its driver is slow.
@@ -134,16 +136,19 @@ impl Streams {
         let local = SocketAddr::new(flow.local.ip(), self.next_port);
         self.next_port = self.next_port.checked_add(1).unwrap_or(*PORTS.start());
         let Flow { transport, remote, .. } = flow;
-        let end = |node, flow| End {
+        let end = |node, flow, seen| End {
             node,
             flow,
+            seen,
             state: EndState::Opening,
             reader: Reader::new(transport),
             will_read: false,
         };
-        let opener = end(Some(node), Flow::connected(transport, local, remote, id));
-        let seen_from_there = Flow { transport, local: remote, remote: local, connection: None };
-        let ends = [opener, end(None, seen_from_there)];
+        let listener = flow.local;
+        let from = |local| Flow::connected(transport, local, remote, id);
+        let to = |local| Flow { transport, local: remote, remote: local, connection: None };
+        let opener = end(Some(node), from(local), from(listener));
+        let ends = [opener, end(None, to(local), to(listener))];
         self.connections.insert(key, Connection { ends, pipes: Default::default(), tries: 0 });
         let before = self.by_name.insert((node, id), (key, Side::Opener));
         assert!(before.is_none(), "{node:?} has another {id:?}");
@@ -157,7 +162,7 @@ impl Streams {
         self.next_accepted = id.next();
         let end = connection.end(Side::Acceptor);
         (end.node, end.state) = (Some(node), EndState::Open);
-        end.flow.connection = Some(id);
+        (end.flow.connection, end.seen.connection) = (Some(id), Some(id));
         self.by_name.insert((node, id), (key, Side::Acceptor));
         Some(end.flow)
     }

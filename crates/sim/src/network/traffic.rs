@@ -65,7 +65,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             return self.lose(Loss::Unconnected, flow, &bytes);
         };
         let end = connection.end(side);
-        let flow = end.flow;
+        let flow = end.seen;
         if &bytes[..] == b"\r\n\r\n" {
             end.reader.expect_pong();
         }
@@ -293,12 +293,12 @@ impl<N: Core, T: Tap> Network<N, T> {
             pipe.acknowledge(self.now);
             let framed = end.reader.framed();
             let delivered = std::iter::from_fn(|| pipe.deliver(framed)).count() as u64;
-            let flow = end.flow;
+            let (flow, seen) = (end.flow, end.seen);
             self.summary.under_way -= delivered;
             self.summary.delivered += delivered;
             match read {
                 Read::Message(bytes) => {
-                    self.tap.delivered(self.now, node, flow, &bytes);
+                    self.tap.delivered(self.now, node, seen, &bytes);
                     self.offer(node, Received::new(self.now, flow, bytes));
                 }
                 Read::End(CloseCause::Garbled) => {

@@ -42,6 +42,10 @@ pub struct Args {
     #[arg(long)]
     first: bool,
 
+    /// Let messages travel on streams too, whose connections break, stall and are slow
+    #[arg(long)]
+    streams: bool,
+
     /// Runs that making one failing world smaller may take
     #[arg(long, value_name = "N", default_value_t = 400)]
     tries: u32,
@@ -51,7 +55,7 @@ pub struct Args {
     out: PathBuf,
 
     /// Run this world, and nothing else
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "from", "jobs", "first", "tries", "out"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "from", "jobs", "first", "streams", "tries", "out"])]
     replay: Option<PathBuf>,
 
     /// Print one JSON object instead of text
@@ -110,6 +114,7 @@ fn hunt_seeds(args: &Args) -> ExitCode {
     };
     let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let plan = Hunt {
+        has_streams: args.streams,
         from: args.from,
         seeds: args.seeds,
         jobs: args.jobs.unwrap_or_else(cores).get(),
