@@ -90,7 +90,7 @@ pub(crate) fn loop_hash(snapshot: &Snapshot, received: &Received, request: &Requ
     // §4.2.1: "the second part MUST depend at least on the received Request-URI and any Route
     // header field values used when processing the received request." Credentials, which a
     // CANCEL has not, decide nothing here.
-    for field in request.message.fields().filter(|field| field.name == HeaderName::Route) {
+    for field in request.message.fields_of(HeaderName::Route) {
         if parts.try_push(field.value).is_err() {
             break;
         }
