@@ -51,6 +51,7 @@ pub struct Via<'a> {
     pub port: Option<u16>,
     /// The parameters.
     pub params: Params<'a>,
+    pub(crate) answering: Answering<'a>,
 }
 
 /// A Via cut into its parts, its sent-by not yet read.
@@ -80,13 +81,14 @@ impl<'a> Parts<'a> {
     /// The branch, if there is one that is not empty.
     #[inline]
     pub(crate) fn branch(&self) -> Option<&'a [u8]> {
-        self.params.usual(b";branch=", "branch")
+        // Who asks for the port often does so first, as this proxy does.
+        self.params.behind(b";rport").usual(b";branch=", "branch")
     }
 }
 
 /// The parameters of a Via that an answer needs, found in one pass; the first of each
 /// counts, as in [`Params::param`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answering<'a> {
     branch: Option<Param<'a>>,
     pub(crate) rport: Option<Param<'a>>,
@@ -95,7 +97,7 @@ pub(crate) struct Answering<'a> {
 
 impl<'a> Answering<'a> {
     #[inline]
-    pub(crate) fn of(params: Params<'a>) -> Self {
+    fn of(params: Params<'a>) -> Self {
         let mut found = Self::default();
         for param in params {
             let place = match param.name.len() {
@@ -108,18 +110,12 @@ impl<'a> Answering<'a> {
         }
         found
     }
+}
 
-    /// The branch, if there is one that is not empty.
-    #[inline]
-    pub(crate) fn branch(&self) -> Option<&'a [u8]> {
-        self.branch?.value.filter(|value| !value.is_empty())
-    }
-
-    /// As [`reply_target`], for the Via with these parameters.
-    #[inline]
-    pub(crate) fn reply_target(&self, via: &Via<'_>, source: SocketAddr) -> SocketAddr {
-        target_at_source(via, self.rport.is_some(), source)
-    }
+/// The value of a parameter, if it is there with one that is not empty.
+#[inline]
+fn value<'a>(param: Option<Param<'a>>) -> Option<&'a [u8]> {
+    param?.value.filter(|value| !value.is_empty())
 }
 
 /// Returns whether the sent-protocol of a well-formed Via is that of SIP/2.0.
@@ -156,22 +152,24 @@ impl<'a> Via<'a> {
             sent_by,
             port,
             params,
+            answering: Answering::of(params),
         })
     }
 
     /// The branch, which names the transaction (RFC 3261 §8.1.1.7).
+    #[inline]
     pub fn branch(&self) -> Option<&'a [u8]> {
-        self.params.usual(b";branch=", "branch")
+        value(self.answering.branch)
     }
 
     /// The address the request came from, as the next hop saw it (§18.2.1).
     pub fn received(&self) -> Option<&'a [u8]> {
-        self.params.value("received")
+        value(self.answering.received)
     }
 
     /// The port the request came from (RFC 3581); `None` also for a value that is no port.
     pub fn rport(&self) -> Option<Rport> {
-        read_rport(self.params.get("rport")?)
+        read_rport(self.answering.rport?.value)
     }
 
     /// The multicast group responses shall go to (§18.2.2).
@@ -243,15 +241,11 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
 /// Where the response to a request with this top Via goes that came from `source`: what
 /// [`response_target`] says once the source is noted in it. Never to another address than
 /// the source's.
-pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
-    target_at_source(via, via.params.param("rport").is_some(), source)
-}
-
 #[inline]
-fn target_at_source(via: &Via<'_>, has_rport: bool, source: SocketAddr) -> SocketAddr {
+pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     // RFC 3581 §4: the source port, for clients that ask for it; whatever value they give to
     // the parameter, it is replaced.
-    let port = if has_rport { source.port() } else { sent_by_port(via) };
+    let port = if via.answering.rport.is_some() { source.port() } else { sent_by_port(via) };
     SocketAddr::new(source.ip().to_canonical(), port)
 }
 
