@@ -6,7 +6,7 @@ use tidegate_world::Work;
 
 /// Weight of the newest message: about the last hundred count.
 const WEIGHT: f64 = 0.02;
-/// Weight that one message leaves to those before it.
+/// The weight that one message leaves to those before it.
 const KEPT: f64 = 1.0 - WEIGHT;
 
 /// Mean service time by class of message, exponentially weighted; and what it takes to look at a
@@ -66,8 +66,8 @@ fn weigh_in(mean: &mut Option<f64>, cost: f64, count: u32) {
     *mean = Some(mean.map_or(cost, |mean| mean + weight * (cost - mean)));
 }
 
-/// Weight that several messages leave to those before them. It stands apart because the compiler
-/// would raise to a power for one message, too, only to drop the result.
+/// Returns the weight that several messages leave to those before them. It is not inlined: the
+/// compiler would raise to a power for one message as well, only to drop the result.
 #[inline(never)]
 fn kept_by(count: u32) -> f64 {
     KEPT.powf(f64::from(count))

@@ -160,7 +160,7 @@ pub(crate) struct Noting<'v> {
 }
 
 impl<'v> Noting<'v> {
-    /// That of a request from `source`.
+    /// Returns what noting a request from `source` in `via` depends on.
     #[inline]
     pub(crate) fn of(via: &Via<'v>, source: IpAddr) -> Self {
         let Answering { rport, received, .. } = via.answering;

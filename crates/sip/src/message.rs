@@ -166,7 +166,7 @@ impl<'a> Message<'a> {
         self.list(HeaderName::Via, Via::parse)
     }
 
-    /// The Vias below the first, of which a request from a user agent has none.
+    /// Returns the Vias below the first; a request straight from a user agent has none.
     pub fn lower_vias(&self) -> impl Iterator<Item = Result<Via<'a>, Malformed>> {
         self.elements(HeaderName::Via).skip(1).map(read_by(HeaderName::Via, Via::parse))
     }
@@ -360,7 +360,7 @@ impl<'a> Message<'a> {
         self.elements(name).map(read_by(name, parse))
     }
 
-    /// The elements of a list, over all its lines; `None` for a broken one.
+    /// Returns the elements of a list, over all its lines; `None` for a broken one.
     #[inline]
     fn elements(&self, name: HeaderName) -> impl Iterator<Item = Option<&'a [u8]>> {
         self.lines_of(name).flat_map(|line| Elements::of(line.value(self.bytes)))
@@ -386,7 +386,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Reads an element of the list `name` by `parse`.
+/// Returns a function that reads an element of the list `name` by `parse`.
 #[inline]
 fn read_by<'a, T>(
     name: HeaderName,

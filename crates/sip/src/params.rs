@@ -72,7 +72,8 @@ impl<'a> Params<'a> {
         self.value(name)
     }
 
-    /// The list behind `first`, a parameter without a value, if it begins with that.
+    /// Returns the list behind `first`, a parameter without a value; the whole list if it does not
+    /// begin with that.
     #[inline(always)]
     pub(crate) fn behind<const N: usize>(&self, first: &[u8; N]) -> Self {
         match self.text.strip_prefix(first) {

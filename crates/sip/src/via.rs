@@ -51,6 +51,7 @@ pub struct Via<'a> {
     pub port: Option<u16>,
     /// The parameters.
     pub params: Params<'a>,
+    /// Those of them that an answer needs.
     pub(crate) answering: Answering<'a>,
 }
 
@@ -81,7 +82,7 @@ impl<'a> Parts<'a> {
     /// The branch, if there is one that is not empty.
     #[inline]
     pub(crate) fn branch(&self) -> Option<&'a [u8]> {
-        // Who asks for the port often does so first, as this proxy does.
+        // Clients that ask for the port often do so first, and so does this proxy.
         self.params.behind(b";rport").usual(b";branch=", "branch")
     }
 }
@@ -359,6 +360,29 @@ mod tests {
         assert_eq!(target("SIP/2.0/UDP a;rport=65536"), 4000);
         assert_eq!(target("SIP/2.0/UDP a;rport"), 4000);
         assert_eq!(target("SIP/2.0/UDP a;report"), 5060);
+    }
+
+    #[test]
+    fn the_branch_is_the_same_whoever_reads_it() {
+        let some = |branch: &'static str| Some(branch.as_bytes());
+        for (params, branch) in [
+            (";branch=a", some("a")),
+            (";rport;branch=a", some("a")),
+            (";rport;branch= a ;x", some("a")),
+            (";rport;branch=\"a;b\"", some("a;b")),
+            (";rport;x;branch=a", some("a")),
+            (";rport=1;branch=a", some("a")),
+            (";rport ;branch=a", some("a")),
+            (";rportx;branch=a", some("a")),
+            (";RPORT;BRANCH=a", some("a")),
+            (";rport;branch=;branch=a", None),
+            (";rport;rport", None),
+            (";rport", None),
+        ] {
+            let text = format!("SIP/2.0/UDP a{params}");
+            assert_eq!(via(&text).branch(), branch, "{params}");
+            assert_eq!(Parts::of(text.as_bytes()).unwrap().branch(), branch, "{params}");
+        }
     }
 
     #[test]
