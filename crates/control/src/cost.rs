@@ -6,6 +6,8 @@ use tidegate_world::Work;
 
 /// Weight of the newest message: about the last hundred count.
 const WEIGHT: f64 = 0.02;
+/// The weight that one message leaves to those before it.
+const KEPT: f64 = 1.0 - WEIGHT;
 
 /// Mean service time by class of message, exponentially weighted; and what it takes to look at a
 /// message that has arrived, and to refuse one.
@@ -60,8 +62,15 @@ impl Costs {
 
 /// Takes in the mean of `count` messages.
 fn weigh_in(mean: &mut Option<f64>, cost: f64, count: u32) {
-    let weight = 1.0 - (1.0 - WEIGHT).powf(f64::from(count));
+    let weight = 1.0 - if count == 1 { KEPT } else { kept_by(count) };
     *mean = Some(mean.map_or(cost, |mean| mean + weight * (cost - mean)));
+}
+
+/// Returns the weight that several messages leave to those before them. It is not inlined: the
+/// compiler would raise to a power for one message as well, only to drop the result.
+#[inline(never)]
+fn kept_by(count: u32) -> f64 {
+    KEPT.powf(f64::from(count))
 }
 
 #[cfg(test)]

@@ -413,9 +413,14 @@ impl Core for Proxy {
             }
         }
         self.tell_looks(now);
-        let resumed = self.parked.next().map(resumed);
-        let (ingress, view) = self.view();
-        let Some(judged) = resumed.or_else(|| ingress.next(now, view)) else {
+        let judged = match self.parked.next() {
+            Some(waiting) => Some(resumed(waiting)),
+            None => {
+                let (ingress, view) = self.view();
+                ingress.next(now, view)
+            }
+        };
+        let Some(judged) = judged else {
             self.work = Work::default();
             self.counters.overload.publish_flows(self.ingress.gate());
             return false;

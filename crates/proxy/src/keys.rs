@@ -99,9 +99,9 @@ impl Keyed {
     /// more than how they differ.
     pub(crate) fn veil(&self, mac: u64, bytes: &mut [u8]) {
         for (number, block) in (0u64..).zip(bytes.chunks_mut(16)) {
-            let mut hasher = SipHasher24Wide::new_with_key(&self.0);
-            hasher.write(&(u128::from(mac) << 64 | u128::from(number)).to_le_bytes());
-            let stream = hasher.finish128().as_bytes();
+            let counter = u128::from(mac) << 64 | u128::from(number);
+            let hasher = SipHasher24Wide::new_with_key(&self.0);
+            let stream = hasher.hash(&counter.to_le_bytes()).as_bytes();
             block.iter_mut().zip(stream).for_each(|(byte, key)| *byte ^= key);
         }
     }

@@ -68,33 +68,39 @@ pub(crate) fn serve_request(
 ) -> Served {
     step.routing.tiering.begin();
     let snapshot = step.snapshot;
-    let message = match Message::parse(&received.bytes) {
-        Ok(message) => message,
+    let parsed = Message::parse(&received.bytes);
+    let message = parsed.as_ref().ok();
+    let disbelieved = message.and_then(|message| disbelieve(snapshot, &received.flow, message));
+    let reparsed = disbelieved.as_deref().map(Message::parse);
+    match reparsed.as_ref().unwrap_or(&parsed) {
+        Ok(message) => serve_message(step, stages, received, message, standing),
         Err(malformed) => {
-            step.output.reject_malformed(snapshot, received, malformed);
-            return Served::Here;
+            step.output.reject_malformed(snapshot, received, *malformed);
+            Served::Here
         }
+    }
+}
+
+/// Serves a request that was parsed.
+fn serve_message(
+    step: &mut Step<'_>,
+    stages: &mut Stages<'_>,
+    received: &Received,
+    message: &Message<'_>,
+    standing: Standing,
+) -> Served {
+    let mut request = match Request::read(message) {
+        Ok(request) => request,
+        Err(rejection) => return reject(step, received, message, rejection),
     };
-    let disbelieved = disbelieve(snapshot, &received.flow, &message);
-    let message = match disbelieved.as_deref().map(Message::parse) {
-        None => message,
-        Some(Ok(message)) => message,
-        Some(Err(malformed)) => {
-            step.output.reject_malformed(snapshot, received, malformed);
-            return Served::Here;
-        }
-    };
-    let mut request = match Request::read(&message) {
-        Ok(request) => Request { has_priority: standing.has_priority, ..request },
-        Err(rejection) => return reject(step, received, &message, rejection),
-    };
+    request.has_priority = standing.has_priority;
     request.identity = identity(step, stages.transactions, &request);
     match process(step, stages, received, &mut request, standing) {
         Ok(()) => Served::Here,
         Err(Rejection::Park(ticket)) => {
             Served::Parked(ticket, Key::new(request.identity, request.method))
         }
-        Err(rejection) => reject(step, received, &message, rejection),
+        Err(rejection) => reject(step, received, message, rejection),
     }
 }
 

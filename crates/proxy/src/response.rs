@@ -108,9 +108,18 @@ fn try_response(
         }
         Asked::Stateless(branch) => {
             record_alive(now, snapshot, present);
-            serve_stateless(step, lost, received, &passage, &branch, remote)
+            let responder = Responder { member, present };
+            serve_stateless(step, lost, received, &passage, &branch, responder, remote)
         }
     }
+}
+
+/// The back end that has sent a response.
+struct Responder {
+    /// The one whose address it came from.
+    member: Option<Member>,
+    /// The same, unless its name leads elsewhere now.
+    present: Option<Member>,
 }
 
 /// Passes on a response to a request that was forwarded without a transaction.
@@ -120,13 +129,11 @@ fn serve_stateless(
     received: &Received,
     passage: &Passage<'_>,
     branch: &Branch,
+    Responder { member, present }: Responder,
     remote: SocketAddr,
 ) -> Result<(), Astray> {
     let Step { now, snapshot, .. } = *step;
     step.routing.tiering.note(Tier::Stateless);
-    let member = snapshot.addresses.member(received.flow.remote);
-    let source = canonical(received.flow.remote);
-    let present = member.filter(|&member| snapshot.backend(member).is_present_at(source));
     let (method, status) = (passage.cseq.method, passage.status);
     let transaction = Transaction { identity: branch.identity, method };
     let fingerprint = snapshot.keys.call.fingerprint(passage.call_id);

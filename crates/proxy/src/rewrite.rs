@@ -63,7 +63,8 @@ pub(crate) fn write_request(
     branch: &[u8],
 ) -> Result<Buffer, Rejection> {
     let Request { message, max_forwards, essentials, .. } = request;
-    let head = head(snapshot, from, request, plan, branch)?;
+    let mut head = ArrayVec::new();
+    write_head(&mut head, snapshot, from, request, plan, branch)?;
     let source = edit::Source::new(from.remote);
     let max_forwards = max_forwards.map_or(MAX_FORWARDS, |n| n.saturating_sub(1));
     let (mut digits, mut breadth_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
@@ -99,18 +100,18 @@ pub(crate) fn write_request(
 }
 
 /// Writes our Via, and our Record-Route where the request may begin a dialog.
-fn head(
+fn write_head(
+    head: &mut ArrayVec<u8, HEAD_MAX>,
     snapshot: &Snapshot,
     from: &Flow,
     request: &Request<'_>,
     plan: &ForwardPlan,
     branch: &[u8],
-) -> Result<ArrayVec<u8, HEAD_MAX>, Rejection> {
-    let mut head = ArrayVec::new();
+) -> Result<(), Rejection> {
     let ForwardPlan { ingress, egress, .. } = *plan;
     // RFC 3261 §16.6 item 8.
     let own = snapshot.addresses.listener(egress.into()).ok_or(Rejection::UNREACHABLE)?;
-    write_all(&mut head, &[own.via.as_bytes(), branch, b"\r\n"])?;
+    write_all(head, &[own.via.as_bytes(), branch, b"\r\n"])?;
     // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
     if let (Method::Invite | Method::Subscribe | Method::Refer | Method::Notify, Some(member)) =
         (request.method, plan.member)
@@ -137,10 +138,10 @@ fn head(
         for listener in listeners {
             let Some(own) = snapshot.addresses.listener((*listener).into()) else { continue };
             let parts: [&[u8]; 3] = [b"Record-Route: <sip:", &token, own.record_route.as_bytes()];
-            write_all(&mut head, &parts)?;
+            write_all(head, &parts)?;
         }
     }
-    Ok(head)
+    Ok(())
 }
 
 /// Returns the flow of the party of a dialog that is no back end: the sender of the request, or its

@@ -96,8 +96,7 @@ impl<'a> Message<'a> {
     }
 
     fn check_lower_vias(&self) -> Result<(), Malformed> {
-        let mut lower = self.vias().skip(1);
-        if lower.any(|via| via.is_ok_and(|via| !via.is_broken()).not()) {
+        if self.lower_vias().any(|via| via.is_ok_and(|via| !via.is_broken()).not()) {
             return Err(Malformed::BadHeader(HeaderName::Via));
         }
         Ok(())

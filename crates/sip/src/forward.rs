@@ -148,20 +148,25 @@ pub fn note_source<'a>(
     via: &Via<'a>,
     source: &'a Source,
 ) {
-    let Answering { rport, received, .. } = Answering::of(via.params);
-    let noting =
-        Noting { rport, received, is_sent_by: came_from_sent_by(via, source.address.ip()) };
+    let noting = Noting::of(via, source.address.ip());
     noting.edit(splice, |part| message.span(part), via.element, source);
 }
 
 /// What noting a request's source in a Via depends on.
 pub(crate) struct Noting<'v> {
-    pub(crate) rport: Option<Param<'v>>,
-    pub(crate) received: Option<Param<'v>>,
-    pub(crate) is_sent_by: bool,
+    rport: Option<Param<'v>>,
+    received: Option<Param<'v>>,
+    is_sent_by: bool,
 }
 
-impl Noting<'_> {
+impl<'v> Noting<'v> {
+    /// Returns what noting a request from `source` in `via` depends on.
+    #[inline]
+    pub(crate) fn of(via: &Via<'v>, source: IpAddr) -> Self {
+        let Answering { rport, received, .. } = via.answering;
+        Self { rport, received, is_sent_by: came_from_sent_by(via, source) }
+    }
+
     /// False if the source is already written there.
     pub(crate) fn changes(&self) -> bool {
         self.rport.is_some() || self.received.is_some() || !self.is_sent_by
@@ -192,7 +197,7 @@ impl Noting<'_> {
 /// RFC 3261 §18.2.1: "If the host portion of the "sent-by" parameter contains a domain
 /// name, or if it contains an IP address that differs from the packet source address,
 /// the server MUST add a "received" parameter".
-pub(crate) fn came_from_sent_by(via: &Via<'_>, source: IpAddr) -> bool {
+fn came_from_sent_by(via: &Via<'_>, source: IpAddr) -> bool {
     via.host.ip() == Some(source.to_canonical())
 }
 

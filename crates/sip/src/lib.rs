@@ -86,7 +86,7 @@ pub use outline::{Outline, PIECES_MAX};
 pub use params::{Param, Params, ParamsIter};
 pub use passage::Passage;
 pub use priority::{ResourceValue, is_emergency, requires, resource_values};
-pub use reply::{Reply, write_reply};
+pub use reply::{Reply, write_reply, write_reply_by_via};
 pub use scan::{AckScan, Scan, ScanStart, branch_in_quote, glance, scan, scan_ack};
 pub use splice::{EDITS_MAX, Splice};
 pub use start::StartLine;

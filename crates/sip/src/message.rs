@@ -166,6 +166,11 @@ impl<'a> Message<'a> {
         self.list(HeaderName::Via, Via::parse)
     }
 
+    /// Returns the Vias below the first; a request straight from a user agent has none.
+    pub fn lower_vias(&self) -> impl Iterator<Item = Result<Via<'a>, Malformed>> {
+        self.elements(HeaderName::Via).skip(1).map(read_by(HeaderName::Via, Via::parse))
+    }
+
     /// The first Via: of a request the last hop's, of a response ours.
     ///
     /// # Errors
@@ -352,9 +357,13 @@ impl<'a> Message<'a> {
         name: HeaderName,
         parse: impl Fn(&'a [u8]) -> Option<T>,
     ) -> impl Iterator<Item = Result<T, Malformed>> {
-        self.lines_of(name)
-            .flat_map(|line| Elements::of(line.value(self.bytes)))
-            .map(move |element| element.and_then(&parse).ok_or(Malformed::BadHeader(name)))
+        self.elements(name).map(read_by(name, parse))
+    }
+
+    /// Returns the elements of a list, over all its lines; `None` for a broken one.
+    #[inline]
+    fn elements(&self, name: HeaderName) -> impl Iterator<Item = Option<&'a [u8]>> {
+        self.lines_of(name).flat_map(|line| Elements::of(line.value(self.bytes)))
     }
 
     #[inline]
@@ -375,6 +384,15 @@ impl<'a> Message<'a> {
     ) -> Result<T, Malformed> {
         self.optional(name, parse)?.ok_or(Malformed::MissingHeader(name))
     }
+}
+
+/// Returns a function that reads an element of the list `name` by `parse`.
+#[inline]
+fn read_by<'a, T>(
+    name: HeaderName,
+    parse: impl Fn(&'a [u8]) -> Option<T>,
+) -> impl Fn(Option<&'a [u8]>) -> Result<T, Malformed> {
+    move |element| element.and_then(&parse).ok_or(Malformed::BadHeader(name))
 }
 
 /// Where `part` lies in `whole`.

@@ -7,12 +7,11 @@ use arrayvec::ArrayVec;
 
 use crate::element::split_element;
 use crate::field::{FIELDS_MAX, Line, Named};
-use crate::forward::{Noting, Source, came_from_sent_by};
+use crate::forward::{Noting, Source};
 use crate::message::span;
 use crate::reply::{Reply, write_own_headers, write_status_line};
 use crate::scan::{Identity, begin};
-use crate::via::Answering;
-use crate::{HeaderName, Scan, ScanStart, Splice, Via};
+use crate::{HeaderName, Scan, ScanStart, Splice, Via, reply_target};
 
 /// Pieces of a request that a reply copies, at the most; lines that stand side by side
 /// are one piece.
@@ -29,7 +28,6 @@ pub struct Outline<'a> {
     /// What identifies the request.
     pub scan: Scan<'a>,
     via: Via<'a>,
-    answering: Answering<'a>,
     bytes: &'a [u8],
     to_end: usize,
     pieces: ArrayVec<Piece, PIECES_MAX>,
@@ -81,23 +79,22 @@ impl<'a> Outline<'a> {
         let to_line = to?;
         let value = |line: Option<Line>| line.map(|line| line.value(bytes));
         let via = Via::parse(split_element(value(via)?)?.0)?;
-        let answering = Answering::of(via.params);
         let identity = Identity {
             via: via.element,
             sent_by: via.sent_by,
-            branch: answering.branch(),
+            branch: via.branch(),
             to: value(to),
             id: value(id),
             cseq: value(cseq),
         };
         let scan = identity.scan(start).ok()?;
-        Some(Self { scan, via, answering, bytes, to_end: to_line.value_end(), pieces })
+        Some(Self { scan, via, bytes, to_end: to_line.value_end(), pieces })
     }
 
     /// Where a reply goes to the request, which came from `source`
     /// (see [`reply_target`](crate::reply_target)).
     pub fn reply_target(&self, source: SocketAddr) -> SocketAddr {
-        self.answering.reply_target(&self.via, source)
+        reply_target(&self.via, source)
     }
 
     /// Writes a final response to the request.
@@ -114,11 +111,7 @@ impl<'a> Outline<'a> {
         out: &mut (impl Write + ?Sized),
     ) -> io::Result<()> {
         debug_assert!((200..700).contains(&reply.status), "no final status: {}", reply.status);
-        let noting = reply.source.map(|source| {
-            let Answering { rport, received, .. } = self.answering;
-            let is_sent_by = came_from_sent_by(&self.via, source.ip());
-            (Noting { rport, received, is_sent_by }, source)
-        });
+        let noting = reply.source.map(|source| (Noting::of(&self.via, source.ip()), source));
         // To spell out an address costs as much as to copy the lines.
         let noting = noting.filter(|(noting, _)| noting.changes());
         let noting = noting.map(|(noting, source)| (noting, Source::new(source)));

@@ -72,6 +72,16 @@ impl<'a> Params<'a> {
         self.value(name)
     }
 
+    /// Returns the list behind `first`, a parameter without a value; the whole list if it does not
+    /// begin with that.
+    #[inline(always)]
+    pub(crate) fn behind<const N: usize>(&self, first: &[u8; N]) -> Self {
+        match self.text.strip_prefix(first) {
+            Some(rest @ [b';', ..]) => Self { text: rest },
+            _ => *self,
+        }
+    }
+
     /// The parameter called `name` in any case.
     #[inline]
     pub fn param(&self, name: &str) -> Option<Param<'a>> {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 
 use crate::forward::{Source, note_source};
-use crate::{HeaderName, Message, Splice, reason};
+use crate::{HeaderName, Message, Splice, Via, reason};
 
 /// A response without a body.
 #[derive(Clone, Copy, Debug)]
@@ -41,12 +41,26 @@ pub fn write_reply(
     reply: &Reply<'_>,
     out: &mut (impl Write + ?Sized),
 ) -> io::Result<()> {
+    // Without a readable Via there is nothing to note the source in.
+    let via = reply.source.and_then(|_| request.top_via().ok());
+    write_reply_by_via(request, via.as_ref(), reply, out)
+}
+
+/// Writes a response to `request`, whose first Via was read as `via`.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_reply_by_via(
+    request: &Message<'_>,
+    via: Option<&Via<'_>>,
+    reply: &Reply<'_>,
+    out: &mut (impl Write + ?Sized),
+) -> io::Result<()> {
     debug_assert!((100..700).contains(&reply.status), "no SIP status: {}", reply.status);
     let source = reply.source.map(Source::new);
     let mut splice = Splice::new(request);
-    // Without a readable Via there is nothing to note the source in.
-    if let (Some(source), Ok(via)) = (&source, request.top_via()) {
-        note_source(&mut splice, request, &via, source);
+    if let (Some(source), Some(via)) = (&source, via) {
+        note_source(&mut splice, request, via, source);
     }
     if let (Some(tag), Ok(to)) = (reply.to_tag, request.to())
         && to.tag().is_none()

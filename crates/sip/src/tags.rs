@@ -1,5 +1,7 @@
 //! The tags of a message, found without reading the rest of its headers.
 
+use memchr::memrchr2;
+
 use crate::field::{Line, first_line};
 use crate::start::skip_blank;
 use crate::{HeaderName, NameAddr, Params};
@@ -40,7 +42,7 @@ pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The tag in this line of a From or To; empty if there is none.
 pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
     // Without a quote behind it the last bracket closes the URI.
-    let params = match line.iter().rposition(|b| matches!(b, b'>' | b'"')) {
+    let params = match memrchr2(b'>', b'"', line) {
         Some(bracket) if line[bracket] == b'>' => &line[bracket + 1..],
         _ => NameAddr::parse(Line::read(line, 0).ok()??.value(line))?.params.text(),
     };

@@ -58,6 +58,8 @@ pub struct Via<'a> {
     pub port: Option<u16>,
     /// The parameters.
     pub params: Params<'a>,
+    /// Those of them that an answer needs.
+    pub(crate) answering: Answering<'a>,
 }
 
 /// A Via cut into its parts, its sent-by not yet read.
@@ -87,13 +89,14 @@ impl<'a> Parts<'a> {
     /// The branch, if there is one that is not empty.
     #[inline]
     pub(crate) fn branch(&self) -> Option<&'a [u8]> {
-        self.params.usual(b";branch=", "branch")
+        // Clients that ask for the port often do so first, and so does this proxy.
+        self.params.behind(b";rport").usual(b";branch=", "branch")
     }
 }
 
 /// The parameters of a Via that an answer needs, found in one pass; the first of each
 /// counts, as in [`Params::param`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answering<'a> {
     branch: Option<Param<'a>>,
     pub(crate) rport: Option<Param<'a>>,
@@ -102,7 +105,7 @@ pub(crate) struct Answering<'a> {
 
 impl<'a> Answering<'a> {
     #[inline]
-    pub(crate) fn of(params: Params<'a>) -> Self {
+    fn of(params: Params<'a>) -> Self {
         let mut found = Self::default();
         for param in params {
             let place = match param.name.len() {
@@ -115,18 +118,12 @@ impl<'a> Answering<'a> {
         }
         found
     }
+}
 
-    /// The branch, if there is one that is not empty.
-    #[inline]
-    pub(crate) fn branch(&self) -> Option<&'a [u8]> {
-        self.branch?.value.filter(|value| !value.is_empty())
-    }
-
-    /// As [`reply_target`], for the Via with these parameters.
-    #[inline]
-    pub(crate) fn reply_target(&self, via: &Via<'_>, source: SocketAddr) -> SocketAddr {
-        target_at_source(via, self.rport.is_some(), source)
-    }
+/// The value of a parameter, if it is there with one that is not empty.
+#[inline]
+fn value<'a>(param: Option<Param<'a>>) -> Option<&'a [u8]> {
+    param?.value.filter(|value| !value.is_empty())
 }
 
 /// Returns whether the sent-protocol of a well-formed Via is that of SIP/2.0.
@@ -163,22 +160,24 @@ impl<'a> Via<'a> {
             sent_by,
             port,
             params,
+            answering: Answering::of(params),
         })
     }
 
     /// The branch, which names the transaction (RFC 3261 §8.1.1.7).
+    #[inline]
     pub fn branch(&self) -> Option<&'a [u8]> {
-        self.params.usual(b";branch=", "branch")
+        value(self.answering.branch)
     }
 
     /// The address the request came from, as the next hop saw it (§18.2.1).
     pub fn received(&self) -> Option<&'a [u8]> {
-        self.params.value("received")
+        value(self.answering.received)
     }
 
     /// The port the request came from (RFC 3581); `None` also for a value that is no port.
     pub fn rport(&self) -> Option<Rport> {
-        read_rport(self.params.get("rport")?)
+        read_rport(self.answering.rport?.value)
     }
 
     /// The multicast group responses shall go to (§18.2.2).
@@ -254,15 +253,11 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
 /// Where the response to a request with this top Via goes that came from `source`: what
 /// [`response_target`] says once the source is noted in it. Never to another address than
 /// the source's.
-pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
-    target_at_source(via, via.params.param("rport").is_some(), source)
-}
-
 #[inline]
-fn target_at_source(via: &Via<'_>, has_rport: bool, source: SocketAddr) -> SocketAddr {
+pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     // RFC 3581 §4: the source port, for clients that ask for it; whatever value they give to
     // the parameter, it is replaced.
-    let has_rport = has_rport && !via.transport.has_connections();
+    let has_rport = via.answering.rport.is_some() && !via.transport.has_connections();
     let port = if has_rport { source.port() } else { sent_by_port(via) };
     SocketAddr::new(source.ip().to_canonical(), port)
 }
@@ -388,6 +383,29 @@ mod tests {
         assert_eq!(reply_target(&asked, source), "192.0.2.9:5070".parse().unwrap());
         let noted = via("SIP/2.0/TCP 10.1.1.1:5070;received=192.0.2.9;rport=4000");
         assert_eq!(response_target(&noted), Some(reply_target(&asked, source)));
+    }
+
+    #[test]
+    fn the_branch_is_the_same_whoever_reads_it() {
+        let some = |branch: &'static str| Some(branch.as_bytes());
+        for (params, branch) in [
+            (";branch=a", some("a")),
+            (";rport;branch=a", some("a")),
+            (";rport;branch= a ;x", some("a")),
+            (";rport;branch=\"a;b\"", some("a;b")),
+            (";rport;x;branch=a", some("a")),
+            (";rport=1;branch=a", some("a")),
+            (";rport ;branch=a", some("a")),
+            (";rportx;branch=a", some("a")),
+            (";RPORT;BRANCH=a", some("a")),
+            (";rport;branch=;branch=a", None),
+            (";rport;rport", None),
+            (";rport", None),
+        ] {
+            let text = format!("SIP/2.0/UDP a{params}");
+            assert_eq!(via(&text).branch(), branch, "{params}");
+            assert_eq!(Parts::of(text.as_bytes()).unwrap().branch(), branch, "{params}");
+        }
     }
 
     #[test]

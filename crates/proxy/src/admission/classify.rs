@@ -11,7 +11,7 @@ use crate::message::class::Class;
 use crate::rejection::DropReason;
 
 /// What was read of a message.
-pub(crate) struct Reading<'a> {
+pub(crate) struct Reading {
     pub(crate) class: Class,
     pub(crate) lane: Lane,
     /// Which new work it asks for; `None` if it belongs to work that was begun.
@@ -20,8 +20,6 @@ pub(crate) struct Reading<'a> {
     pub(crate) fingerprint: Option<u64>,
     /// The fingerprint of the INVITE that it cancels, if that has not been served.
     pub(crate) cancels: Option<u64>,
-    /// Where the lines stand that a refusal copies, if they were looked for.
-    pub(crate) outline: Option<Outline<'a>>,
     /// Whether it begins a call: an INVITE that belongs to no dialog.
     pub(crate) begins_call: bool,
 }
@@ -50,13 +48,15 @@ pub(crate) struct Wanted {
     pub(crate) reinvites: bool,
 }
 
-/// Reads a message.
+/// Reads a message. Puts into `outline` where the lines stand that a rejection copies, if they are
+/// looked for: it is too large to be moved with the rest.
 pub(crate) fn read<'a>(
     now: Timestamp,
     received: &'a Received,
     view: View<'_>,
     wanted: Wanted,
-) -> Result<Reading<'a>, Unread> {
+    outline: &mut Option<Outline<'a>>,
+) -> Result<Reading, Unread> {
     let start = glance(&received.bytes)?;
     let by_start = Class::of_start(&start);
     let reading = |class, lane| Reading {
@@ -65,7 +65,6 @@ pub(crate) fn read<'a>(
         bucket: None,
         fingerprint: None,
         cancels: None,
-        outline: None,
         begins_call: false,
     };
     match by_start {
@@ -79,8 +78,10 @@ pub(crate) fn read<'a>(
     }
     // One pass finds what it takes to refuse an INVITE as well, for half as much again.
     let is_invite = matches!(start, ScanStart::Request { method: Method::Invite, .. });
-    let outline = if wanted.outline && is_invite { Outline::of(&received.bytes) } else { None };
-    let scan: Scan<'_> = match &outline {
+    if wanted.outline && is_invite {
+        *outline = Outline::of(&received.bytes);
+    }
+    let scan: Scan<'_> = match outline {
         Some(outline) => outline.scan,
         None => scan(&received.bytes)?,
     };
@@ -100,14 +101,14 @@ pub(crate) fn read<'a>(
         Class::InDialog if wanted.reinvites && is_invite && scan.to_tag.is_some() => {
             let (bucket, fingerprint) =
                 (Some(Bucket::Session), Some(view.fingerprint(&scan, &received.bytes)));
-            Ok(Reading { bucket, fingerprint, outline, ..reading(class, Lane::of(class)) })
+            Ok(Reading { bucket, fingerprint, ..reading(class, Lane::of(class)) })
         }
         _ if class.is_new_work() => {
             let (bucket, fingerprint) =
                 (class.bucket(), Some(view.fingerprint(&scan, &received.bytes)));
             let begins_call = is_invite && scan.to_tag.is_none();
             let read = reading(class, Lane::of(class));
-            Ok(Reading { bucket, fingerprint, outline, begins_call, ..read })
+            Ok(Reading { bucket, fingerprint, begins_call, ..read })
         }
         _ => Ok(reading(class, Lane::of(class))),
     }

@@ -317,9 +317,10 @@ impl Ingress {
     ) -> Judged {
         // What is dropped in silence needs no outline.
         let is_refusing = self.is_full_behind || self.gate.is_refusing();
-        let outline = is_refusing && self.disposing.answers();
-        let wanted = Wanted { outline, reinvites: self.reinvites };
-        let reading = match read(now, &received, view, wanted) {
+        let wants_outline = is_refusing && self.disposing.answers();
+        let wanted = Wanted { outline: wants_outline, reinvites: self.reinvites };
+        let mut outline = None;
+        let reading = match read(now, &received, view, wanted, &mut outline) {
             Ok(reading) => reading,
             Err(Unread::Dropped(class, why)) => {
                 return Judged { class, read: true, fate: Decision::Drop(why) };
@@ -380,7 +381,6 @@ impl Ingress {
                     }
                     Verdict::Absorb => return judged(Decision::Drop(DropReason::Absorbed)),
                     Verdict::Refuse(reason) => {
-                        let outline = reading.outline.as_ref();
                         let refused = Refused {
                             received: &received,
                             class,
@@ -388,7 +388,7 @@ impl Ingress {
                             reason: Some(reason),
                         };
                         self.trace.note(now, &received, class, reason, &self.gate);
-                        let reply = self.disposing.reply(&refused, outline, view.snapshot);
+                        let reply = self.disposing.reply(&refused, outline.as_ref(), view.snapshot);
                         return judged(Decision::Refuse(reason, reply));
                     }
                 }
@@ -408,7 +408,7 @@ impl Ingress {
         &self,
         now: Timestamp,
         received: &Received,
-        reading: &Reading<'_>,
+        reading: &Reading,
         view: View<'_>,
     ) -> bool {
         let waiting = self.lanes.finishing(reading.lane);

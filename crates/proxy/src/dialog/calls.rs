@@ -195,14 +195,13 @@ impl Calls {
         if self.len() >= self.calls_max && !self.evict() {
             return Err(Full);
         }
-        let call = Call::new(now, fingerprint, member);
-        let deadline = call.deadline;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::empty());
             self.slots.len() as u32 - 1
         });
-        let generation = self.slots[slot as usize].generation;
-        self.slots[slot as usize].call = Some(call);
+        let Slot { generation, call, .. } = &mut self.slots[slot as usize];
+        let generation = *generation;
+        let deadline = call.insert(Call::new(now, fingerprint, member)).deadline;
         self.by_fingerprint.insert_unique(fingerprint as u64, slot, |&slot| {
             self.slots[slot as usize].call.as_ref().map_or(0, |c| c.fingerprint as u64)
         });
@@ -452,7 +451,7 @@ impl Calls {
 
     fn remove(&mut self, call: CallRef) {
         let Some(slot) = self.slots.get_mut(call.slot as usize) else { return };
-        let Some(entry) = slot.call.take() else { return };
+        let Some(entry) = &slot.call else { return };
         slot.generation = slot.generation.wrapping_add(1);
         let hash = entry.fingerprint as u64;
         if let Ok(found) = self.by_fingerprint.find_entry(hash, |&s| s == call.slot) {
@@ -464,6 +463,7 @@ impl Calls {
         if let Some(bucket) = entry.share.filter(|_| slot.links.is_none()) {
             self.shares.remove_entry(bucket, 0);
         }
+        slot.call = None;
         self.expired.take(&mut self.slots, call.slot);
     }
 

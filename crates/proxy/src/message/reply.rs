@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{
-    Message, Method, Outline, Reply, ScanStart, reason, reply_target, scan_ack, write_reply,
+    Message, Method, Outline, Reply, ScanStart, reason, reply_target, scan_ack, write_reply_by_via,
 };
 use tidegate_world::{Buffer, Flow, Pool, Received, Transmit};
 
@@ -137,7 +137,7 @@ pub(crate) fn reply(
         headers: &all,
     };
     let mut bytes: Buffer = pool.take();
-    write_reply(message, &reply, &mut bytes).ok()?;
+    write_reply_by_via(message, Some(&via), &reply, &mut bytes).ok()?;
     let remote = reply_target(&via, source);
     Some(Transmit { flow: Flow { remote, ..received.flow }, bytes })
 }

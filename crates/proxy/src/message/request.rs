@@ -34,21 +34,18 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// RFC 3261 §16.3: the checks that concern the request alone.
     pub(crate) fn read(message: &'a Message<'a>) -> Result<Self, Rejection> {
-        // Item 1: reasonable syntax.
-        let essentials = message.essentials()?;
         let StartLine::Request { method, method_name, uri: uri_text } = message.start() else {
             return Err(Rejection::Drop(DropReason::Malformed));
         };
-        let uri = Uri::parse(uri_text)?;
-        let max_forwards = message.max_forwards()?;
         let request = Self {
             message,
             method,
             method_name,
-            uri,
+            // Item 1: reasonable syntax.
+            essentials: message.essentials()?,
+            uri: Uri::parse(uri_text)?,
             uri_text,
-            essentials,
-            max_forwards,
+            max_forwards: message.max_forwards()?,
             identity: 0,
             has_priority: false,
             restored: 0,

@@ -39,10 +39,11 @@ pub(crate) fn check_loop(
     // One that cannot be read is not ours, nor that of whom we have answered to. The MAC says
     // more than the sent-by: that this very proxy has sent the request, for who is named in the
     // Via below.
-    let mut vias = request.message.vias().filter_map(Result::ok).peekable();
-    while let Some(via) = vias.next() {
-        let Some(target) = vias.peek().and_then(response_target) else { continue };
-        let branch = via.branch().unwrap_or_default();
+    let mut below = request.essentials.via;
+    for via in request.message.lower_vias().filter_map(Result::ok) {
+        let above = std::mem::replace(&mut below, via);
+        let Some(target) = response_target(&below) else { continue };
+        let branch = above.branch().unwrap_or_default();
         let Some(ours) = TransactionBranch::decode(branch, &snapshot.keys, target) else {
             // A branch of ours without transaction has no such part: it is the same for the
             // CANCEL, which has no Via below that would say whether one is needed (§16.11 of
@@ -90,7 +91,7 @@ pub(crate) fn loop_hash(snapshot: &Snapshot, received: &Received, request: &Requ
     // §4.2.1: "the second part MUST depend at least on the received Request-URI and any Route
     // header field values used when processing the received request." Credentials, which a
     // CANCEL has not, decide nothing here.
-    for field in request.message.fields().filter(|field| field.name == HeaderName::Route) {
+    for field in request.message.fields_of(HeaderName::Route) {
         if parts.try_push(field.value).is_err() {
             break;
         }

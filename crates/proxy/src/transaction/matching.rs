@@ -97,8 +97,10 @@ fn repeat(step: &mut Step<'_>, table: &mut Transactions, handle: Handle, receive
         // All that is known of it is that it has come.
         (Repetition::Resend, None) => {
             if let Some(live) = context.live.take() {
-                if let Ok(message) = Message::parse(&live.request) {
-                    send_trying(step, &mut context, &message);
+                if let Ok(message) = Message::parse(&live.request)
+                    && let Ok(via) = message.top_via()
+                {
+                    send_trying(step, &mut context, &message, &via);
                 }
                 context.live = Some(live);
             }

@@ -79,7 +79,7 @@ pub(crate) fn open(
         // RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response
         // unless it knows that the TU will generate a provisional or final response within
         // 200 ms".
-        send_trying(step, &mut context, request.message);
+        send_trying(step, &mut context, request.message, &request.essentials.via);
     }
     let started = match live.groups.pop_front() {
         None => start(step, &mut context, &mut live, request, hop, breadth),

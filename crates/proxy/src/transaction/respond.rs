@@ -1,6 +1,6 @@
 //! Responses on their way up: RFC 3261 §16.7 items 5 to 9.
 
-use tidegate_sip::{Message, Method, Passage, Reply, reason, write_reply};
+use tidegate_sip::{Message, Method, Passage, Reply, Via, reason, write_reply, write_reply_by_via};
 use tidegate_transaction::Dispatch;
 use tidegate_world::{Buffer, Flow, Transmit};
 
@@ -243,11 +243,16 @@ pub(crate) fn record_answer(step: &mut Step<'_>, context: &Context, answer: Answ
     step.routing.calls.on_response(step.now, call, Transaction { identity, method }, answer);
 }
 
-/// Tells the caller that his INVITE has come.
-pub(crate) fn send_trying(step: &mut Step<'_>, context: &mut Context, message: &Message<'_>) {
+/// Tells the caller that his request has come, whose first Via is `via`.
+pub(crate) fn send_trying(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    message: &Message<'_>,
+    via: &Via<'_>,
+) {
     let mut bytes = step.snapshot.buffers.take();
     let reply = Reply { source: Some(context.back.remote), ..Reply::new(100) };
-    if write_reply(message, &reply, &mut bytes).is_ok()
+    if write_reply_by_via(message, Some(via), &reply, &mut bytes).is_ok()
         && may_respond(step, context, 100, bytes.len())
     {
         step.counters().count_reply(100, ReplyReason::None);

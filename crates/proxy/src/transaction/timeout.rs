@@ -73,8 +73,10 @@ fn trying_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live) {
     }
     let timing = step.snapshot.timing(context.back.transport);
     (context.server, _) = context.server.on_sending(step.now, &timing, 100);
-    if let Ok(message) = Message::parse(&live.request) {
-        send_trying(step, context, &message);
+    if let Ok(message) = Message::parse(&live.request)
+        && let Ok(via) = message.top_via()
+    {
+        send_trying(step, context, &message, &via);
     }
 }
 
