@@ -78,6 +78,11 @@ show-cookbook: build
 	@scripts/setup cookbook
 	@scripts/show-cookbook $(SHOW)
 
+# Nothing else makes an address translator.
+show-nat: build
+	@scripts/setup nat
+	@scripts/show-nat $(SHOW)
+
 show-%: build
 	@scripts/setup test
 	@scripts/show-$* $(SHOW)

@@ -12,10 +12,11 @@
 //! Orders have numbers, the same in every shard. The first shard that hears one has it done. For
 //! those that hear it later it is done already, and what a later order has changed it leaves alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use hashbrown::{HashMap, HashSet};
 use tidegate_world::Timestamp;
 
 use crate::{Backend, Duty, Limits, Pool, Site};
@@ -73,18 +74,19 @@ impl Fleet {
     /// What is known of each pool: its back ends, and after them those that are configured no more
     /// and still hold calls. Of those with the name of another it is the first.
     pub fn pools(&self) -> Vec<Pool> {
-        let roll = self.lock();
-        let mut pools = roll.pools.clone();
-        for (name, backend) in roll.leaving().filter(|(_, backend)| !backend.is_idle()) {
-            match pools.iter_mut().find(|pool| pool.name() == name) {
-                Some(pool) if pool.has(backend.name()) => {}
-                Some(pool) => {
-                    let all = pool.backends().iter().cloned().chain([backend]).collect();
-                    *pool = Pool::of(&name, all);
-                }
-                None => pools.push(Pool::of(&name, vec![backend])),
-            }
+        let (configured, leaving) = {
+            let roll = self.lock();
+            (roll.pools.clone(), roll.leaving().collect::<Vec<_>>())
+        };
+        let mut after: BTreeMap<String, Vec<Arc<Backend>>> = BTreeMap::new();
+        for (pool, backend) in leaving.into_iter().filter(|(_, backend)| !backend.is_idle()) {
+            after.entry(pool).or_default().push(backend);
         }
+        let mut pools: Vec<_> = (configured.iter())
+            .map(|pool| and_after(pool, after.remove(pool.name()).unwrap_or_default()))
+            .collect();
+        let none = |name: &str| Pool::of(name, Vec::new());
+        pools.extend(after.into_iter().map(|(name, leaving)| and_after(&none(&name), leaving)));
         pools
     }
 
@@ -121,7 +123,21 @@ impl Fleet {
     }
 }
 
-type Known = BTreeMap<(String, String, Site), Arc<Backend>>;
+/// Returns a pool with further back ends after its own, each name once.
+fn and_after(pool: &Pool, further: Vec<Arc<Backend>>) -> Pool {
+    if further.is_empty() {
+        return pool.clone();
+    }
+    let mut all = pool.backends().to_vec();
+    let mut names: BTreeSet<String> = all.iter().map(|backend| backend.name().to_owned()).collect();
+    all.extend(further.into_iter().filter(|backend| names.insert(backend.name().to_owned())));
+    Pool::of(pool.name(), all)
+}
+
+/// The pool of a back end, its name, and its site: the same three are the same back end.
+type Key<'a> = (&'a str, &'a str, Site);
+
+type Known<'a> = HashMap<Key<'a>, Arc<Backend>>;
 
 impl Roll {
     fn find(&self, name: &str) -> Option<Arc<Backend>> {
@@ -134,18 +150,10 @@ impl Roll {
         leaving.filter_map(|(pool, backend)| Some((pool.clone(), backend.upgrade()?)))
     }
 
-    fn known(&self) -> Known {
-        let configured = self.pools.iter().flat_map(|pool| {
-            pool.backends().iter().map(|backend| (pool.name().to_owned(), Arc::clone(backend)))
-        });
-        let key = |(pool, backend): (String, Arc<Backend>)| {
-            ((pool, backend.name().to_owned(), backend.location().site()), backend)
-        };
-        configured.chain(self.leaving()).map(key).collect()
-    }
-
     fn enlist(&mut self, now: Timestamp, musters: &[Muster]) {
-        let mut known = self.known();
+        let (before, leaving) =
+            (std::mem::take(&mut self.pools), self.leaving().collect::<Vec<_>>());
+        let mut known = known(&before, &leaving);
         let split = take_split(&mut known, musters);
         self.pools = pools(now, musters, &mut known, |muster, post, backend| {
             backend.set_weight(post.weight);
@@ -157,39 +165,56 @@ impl Roll {
             }
         });
         known.extend(split);
-        known.values().for_each(|backend| backend.set_duty(now, Duty::Removed));
+        let mut known: Vec<_> = known.into_iter().collect();
+        known.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        known.iter().for_each(|(_, backend)| backend.set_duty(now, Duty::Removed));
+        let leaving = known.iter();
         let leaving =
-            known.into_iter().map(|((pool, ..), backend)| (pool, Arc::downgrade(&backend)));
+            leaving.map(|((pool, ..), backend)| ((*pool).to_owned(), Arc::downgrade(backend)));
         self.leaving = leaving.collect();
     }
 
     /// The pools of an order that another one has followed: nobody's state changes, and who is
     /// configured no more gets no calls here either.
     fn past(&self, now: Timestamp, musters: &[Muster]) -> Vec<Pool> {
-        let mut known = self.known();
-        let configured: Vec<_> = self.pools.iter().flat_map(|pool| pool.backends()).collect();
+        let leaving: Vec<_> = self.leaving().collect();
+        let mut known = known(&self.pools, &leaving);
+        let configured = self.pools.iter().flat_map(|pool| pool.backends()).map(Arc::as_ptr);
+        let configured: HashSet<_> = configured.collect();
         pools(now, musters, &mut known, |_, _, backend| {
-            if !configured.iter().any(|other| Arc::ptr_eq(other, backend)) {
+            if !configured.contains(&Arc::as_ptr(backend)) {
                 backend.set_duty(now, Duty::Removed);
             }
         })
     }
 }
 
+/// Indexes the back ends of these pools and those that are configured no more. Of two with the same
+/// key the latter is kept.
+fn known<'a>(pools: &'a [Pool], leaving: &'a [(String, Arc<Backend>)]) -> Known<'a> {
+    let configured =
+        pools.iter().flat_map(|pool| pool.backends().iter().map(|backend| (pool.name(), backend)));
+    let leaving = leaving.iter().map(|(pool, backend)| (pool.as_str(), backend));
+    let key = |(pool, backend): (&'a str, &'a Arc<Backend>)| {
+        ((pool, backend.name(), backend.location().site()), Arc::clone(backend))
+    };
+    configured.chain(leaving).map(key).collect()
+}
+
 /// The pools of these back ends: those that are known, which are taken out of there, and new ones.
 /// Each is seen by `see`.
-fn pools(
+fn pools<'a>(
     now: Timestamp,
-    musters: &[Muster],
-    known: &mut Known,
+    musters: &'a [Muster],
+    known: &mut Known<'a>,
     see: impl Fn(&Muster, &Post, &Arc<Backend>),
 ) -> Vec<Pool> {
-    let mut made: BTreeMap<(&str, &Site), Arc<Backend>> = BTreeMap::new();
-    let mut pool = |muster| {
-        let Muster { name, backends, .. }: &Muster = muster;
+    let mut made: HashMap<(&str, &Site), Arc<Backend>> = HashMap::new();
+    let mut pool = |muster: &'a Muster| {
+        let Muster { name, backends, .. } = muster;
         let mut all = Vec::with_capacity(backends.len());
         for post in backends {
-            let before = known.remove(&(name.clone(), post.name.clone(), post.site.clone()));
+            let before = known.remove(&key_of(muster, post));
             let server = (post.name.as_str(), &post.site);
             if let Some(same) = made.get(&server) {
                 all.push(Arc::clone(same));
@@ -210,20 +235,26 @@ fn pools(
     musters.iter().map(&mut pool).collect()
 }
 
+fn key_of<'a>(muster: &'a Muster, post: &'a Post) -> Key<'a> {
+    (&muster.name, &post.name, post.site.clone())
+}
+
 /// Takes out the back ends that stay in some of their pools and leave others. In a pool that it has
 /// left a back end gets no new calls because it is [`Duty::Removed`], so the one that stays has to be
 /// another.
-fn take_split(known: &mut Known, musters: &[Muster]) -> Known {
-    let stays = |(pool, name, site): &(String, String, Site)| {
-        let mut pools = musters.iter().filter(|muster| muster.name == *pool);
-        pools.any(|muster| muster.backends.iter().any(|b| b.name == *name && b.site == *site))
+fn take_split<'a>(known: &mut Known<'a>, musters: &[Muster]) -> Known<'a> {
+    let posts = |muster| {
+        let Muster { backends, .. }: &Muster = muster;
+        backends.iter().map(move |post| key_of(muster, post))
     };
-    let mut kinds: BTreeMap<*const Backend, [bool; 2]> = BTreeMap::new();
+    let configured: HashSet<Key<'_>> = musters.iter().flat_map(posts).collect();
+    let mut kinds: HashMap<*const Backend, [bool; 2]> = HashMap::with_capacity(known.len());
     for (key, backend) in known.iter() {
-        kinds.entry(Arc::as_ptr(backend)).or_default()[usize::from(stays(key))] = true;
+        let stays = configured.contains(key);
+        kinds.entry(Arc::as_ptr(backend)).or_default()[usize::from(stays)] = true;
     }
     let is_split = |backend: &Arc<Backend>| kinds[&Arc::as_ptr(backend)] == [true, true];
-    known.extract_if(.., |_, backend| is_split(backend)).collect()
+    known.extract_if(|_, backend| is_split(backend)).collect()
 }
 
 #[cfg(test)]

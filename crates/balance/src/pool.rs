@@ -49,11 +49,6 @@ impl Pool {
         &self.backends
     }
 
-    /// Whether there is one of that name.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.backends.iter().any(|backend| backend.name() == name)
-    }
-
     /// Whether any of them may be given new calls.
     pub fn is_up(&self, now: Timestamp) -> bool {
         self.backends.iter().any(|backend| backend.is_up(now))

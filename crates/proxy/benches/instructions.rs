@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use call::Bench;
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use tidegate_balance::{Limits, Pool as Backends};
+use tidegate_balance::{Fleet, Limits, Muster, Policy, Pool as Backends, Post, Site};
 use tidegate_control::registry::Entry;
 use tidegate_control::{Allowance, Control, Decide, Law, Per, Signals};
-use tidegate_proxy::{Excess, Mode, Settings, SourceLimit};
+use tidegate_proxy::{Excess, Mode, PoolSettings, Settings, SourceLimit};
 use tidegate_world::{Received, Timestamp, Transmit};
 
 /// Calls before the one that is counted.
@@ -80,8 +80,51 @@ fn timers(mut bench: Box<Bench>) -> Box<Bench> {
     bench
 }
 
-library_benchmark_group!(name = calls, benchmarks = [message, timers]);
+// Half of the back ends go, as many come, and those that stay change their order.
+#[library_benchmark(setup = half_changed)]
+#[bench::of_1000(1, 1_000)]
+#[bench::of_10000(1, 10_000)]
+#[bench::of_10000_in_100(100, 100)]
+fn reload((mut bench, fleet, musters): (Box<Bench>, Fleet, Vec<Muster>)) -> Box<Bench> {
+    let pools = fleet.enlist(bench.now, 1, &musters);
+    assert!(bench.proxy.reload(bench.now, settings_of(&pools), Vec::new()));
+    bench
+}
+
+library_benchmark_group!(name = calls, benchmarks = [message, timers, reload]);
 main!(library_benchmark_groups = calls);
+
+/// A proxy before so many pools of so many back ends, and the ones that a reload brings.
+fn half_changed(pools: u16, backends: u16) -> (Box<Bench>, Fleet, Vec<Muster>) {
+    let post = |pool: u16, number: u16| {
+        let address = ([10, pool as u8, (number >> 8) as u8, number as u8], 5060).into();
+        Post {
+            name: format!("sip:{address}"),
+            site: Site::Address(address),
+            weight: 1,
+            priority: 0,
+            limits: Limits::default(),
+        }
+    };
+    let muster = |pool, numbers: &mut dyn Iterator<Item = u16>| Muster {
+        name: format!("app-{pool}"),
+        slow_start: Duration::ZERO,
+        backends: numbers.map(|number| post(pool, number)).collect(),
+    };
+    let before: Vec<_> = (0..pools).map(|pool| muster(pool, &mut (0..backends))).collect();
+    let half = backends / 2;
+    let after = (0..pools).map(|pool| muster(pool, &mut (half..half + backends).rev()));
+    let fleet = Fleet::new(&before);
+    let mut bench = Bench::new(Mode::Transaction, |settings| {
+        settings.pools = settings_of(&fleet.pools());
+    });
+    bench.call_up_to(6);
+    (Box::new(bench), fleet, after.collect())
+}
+
+fn settings_of(pools: &[Backends]) -> Vec<PoolSettings> {
+    pools.iter().map(|pool| PoolSettings::new(pool.clone(), Policy::P2c)).collect()
+}
 
 /// An INVITE that is refused by the gate, as one was before it.
 fn refusing() -> (Box<Bench>, Received) {

@@ -1,5 +1,7 @@
 //! The pools of a configuration, as the balancer keeps them and as the proxy uses them.
 
+use std::collections::BTreeMap;
+
 use tidegate_balance::{self as balance, Muster, Post};
 use tidegate_proxy as proxy;
 
@@ -35,7 +37,8 @@ fn site(location: &Location) -> balance::Site {
 
 /// How the pools of a configuration are used, whose back ends are these.
 pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<proxy::PoolSettings> {
-    let place = |name: &String| config.pool.iter().position(|pool| pool.name == *name);
+    let places = config.pool.iter().enumerate().map(|(place, pool)| (&pool.name, place));
+    let places: BTreeMap<_, _> = places.collect();
     let settings = |(pool, config): (&balance::Pool, &config::Pool)| {
         let choice = match config.policy {
             Selection::One(policy) => proxy::Choice::One(policy),
@@ -51,7 +54,7 @@ pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<pro
             failover_after: config.failover_after,
             tries_max: config.tries_max,
             health: config.health.clone(),
-            backup: config.backup.as_ref().and_then(place).map(|place| place as u16),
+            backup: config.backup.as_ref().and_then(|name| Some(*places.get(name)? as u16)),
             listener: config.listener,
             sources: config.backends.iter().map(|backend| backend.sources.clone()).collect(),
         }

@@ -5,16 +5,28 @@
 //! it has read where the shards find it; a shard that finds another text there, as in a replay, reads
 //! the order itself.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_balance::Muster;
 
 use crate::config::Config;
 use crate::pools::musters;
 
-/// The last configuration that was read for the shards of a process.
+/// Configurations kept at the most: more than orders that may wait for a shard.
+const KEPT_MAX: usize = 24;
+
+/// The configurations that were read for the shards of a process, and that a shard has yet to hear
+/// of. The last one stays.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Prepared(Arc<Mutex<Option<Arc<Reading>>>>);
+pub(crate) struct Prepared(Arc<Mutex<VecDeque<Entry>>>);
+
+#[derive(Debug)]
+struct Entry {
+    /// The number of the order.
+    order: u64,
+    reading: Arc<Reading>,
+}
 
 /// A configuration, and the text that it was read from.
 #[derive(Debug)]
@@ -33,16 +45,30 @@ impl Reading {
 }
 
 impl Prepared {
-    /// Puts a configuration in the place of the last one.
-    pub(crate) fn put(&self, text: &[u8], config: Config) {
-        let reading = Arc::new(Reading::new(text, config));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
+    /// Puts a configuration where the shards find it when they hear the order of that number, and
+    /// forgets the configurations of orders that all shards have heard.
+    pub(crate) fn put(&self, order: u64, reading: Reading, was_heard: impl Fn(u64) -> bool) {
+        let forgotten: Vec<_> = {
+            let mut kept = self.lock();
+            let heard = kept.iter().take_while(|entry| was_heard(entry.order)).count();
+            let excess = (kept.len() + 1).saturating_sub(KEPT_MAX);
+            let forgotten = kept.drain(..heard.max(excess)).collect();
+            kept.push_back(Entry { order, reading: Arc::new(reading) });
+            forgotten
+        };
+        // Freeing 10,000 back ends takes a while, and a shard may wait for the lock.
+        drop(forgotten);
     }
 
-    /// Returns the reading of a text, if that was read last.
+    /// Returns the reading of a text, if that is kept.
     pub(crate) fn get(&self, text: &[u8]) -> Option<Arc<Reading>> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        last.filter(|reading| *reading.text == *text)
+        let kept = self.lock();
+        let found = kept.iter().find(|entry| *entry.reading.text == *text)?;
+        Some(Arc::clone(&found.reading))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,23 +78,45 @@ mod tests {
 
     use super::*;
 
+    fn text(port: u16) -> String {
+        format!(
+            "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n[[pool]]\nname = \"app\"\n\
+             [[pool.backend]]\nuri = \"sip:127.0.0.1:{port}\"\n"
+        )
+    }
+
+    fn reading(text: &str) -> Reading {
+        let config = Config::parse(Path::new("c"), text.as_bytes()).unwrap();
+        Reading::new(text.as_bytes(), config)
+    }
+
     #[test]
-    fn a_text_finds_what_was_read_from_it_last() {
-        let text = |port| {
-            format!(
-                "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n[[pool]]\nname = \"app\"\n\
-                 [[pool.backend]]\nuri = \"sip:127.0.0.1:{port}\"\n"
-            )
-        };
-        let read = |text: &str| Config::parse(Path::new("c"), text.as_bytes()).unwrap();
+    fn two_reloads_that_a_shard_has_not_heard_are_both_found_by_their_texts() {
         let [one, two] = [text(5070), text(5071)];
         let prepared = Prepared::default();
-        assert!(prepared.get(one.as_bytes()).is_none());
-        prepared.put(one.as_bytes(), read(&one));
+        assert!(prepared.get(one.as_bytes()).is_none(), "the shard reads it itself");
+        prepared.put(1, reading(&one), |_| false);
         let found = prepared.get(one.as_bytes()).unwrap();
         assert_eq!((found.config.pool.len(), found.musters.len()), (1, 1));
-        assert!(prepared.get(two.as_bytes()).is_none(), "the shard reads it itself");
-        prepared.put(two.as_bytes(), read(&two));
-        assert!(prepared.get(one.as_bytes()).is_none());
+        assert!(prepared.get(two.as_bytes()).is_none());
+        prepared.put(2, reading(&two), |_| false);
+        for text in [one, two] {
+            assert_eq!(*prepared.get(text.as_bytes()).unwrap().text, *text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_all_shards_have_heard_is_forgotten_and_so_is_what_is_too_much() {
+        let prepared = Prepared::default();
+        let is_kept = |port| prepared.get(text(port).as_bytes()).is_some();
+        prepared.put(1, reading(&text(1)), |_| false);
+        prepared.put(2, reading(&text(2)), |_| false);
+        prepared.put(3, reading(&text(3)), |order| order <= 1);
+        assert_eq!([1, 2, 3].map(is_kept), [false, true, true]);
+        for port in 4..=KEPT_MAX as u16 + 2 {
+            prepared.put(port.into(), reading(&text(port)), |_| false);
+        }
+        assert_eq!([2, 3].map(is_kept), [false, true]);
+        assert_eq!(prepared.lock().len(), KEPT_MAX);
     }
 }

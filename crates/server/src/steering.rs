@@ -13,7 +13,7 @@ use tidegate_world::{Counter, ORDER_MAX, Timestamp};
 use crate::config::order::{self, Refused};
 use crate::config::{Config, Diagnostics, needs_restart, overload_toml};
 use crate::laws::name_at;
-use crate::prepared::Prepared;
+use crate::prepared::{Prepared, Reading};
 use crate::removed::RemovedBackends;
 use crate::sources::{ShardCounters, sojourns};
 use crate::{key, laws, recording, status};
@@ -23,6 +23,8 @@ pub struct Steering {
     fleet: Fleet,
     /// What shall hold: the last order, or the configuration.
     wanted: Mutex<Wanted>,
+    /// Held during a reload, so that of two the later one has read the later file.
+    reloading: Mutex<()>,
     orders: Orders,
     shards: Vec<ShardCounters>,
     removed: Option<RemovedBackends>,
@@ -97,7 +99,8 @@ impl Steering {
         let overload = config.overload.clone();
         let wanted = Mutex::new(Wanted { config, overload, given: 0 });
         let order_max = ORDER_MAX;
-        Self { fleet, wanted, orders, shards, removed: None, prepared, order_max }
+        let reloading = Mutex::default();
+        Self { fleet, wanted, reloading, orders, shards, removed: None, prepared, order_max }
     }
 
     /// Notes which back ends a reload takes out of the configuration.
@@ -155,10 +158,14 @@ impl Steering {
     /// When it is wrong, needs a restart, or an order cannot be given. Pools and routes are as they
     /// were then; of two orders the first, of the laws, may have been given.
     pub fn reload(&self) -> Result<u64, NotSteered> {
-        let mut wanted = self.wanted();
+        let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let wrong = |wrong: Diagnostics| NotSteered::Refused(wrong.into());
-        let source = Config::source(&wanted.config.path).map_err(wrong)?;
-        let config = Config::parse(&wanted.config.path, &source).map_err(wrong)?;
+        // Read here, so that no shard does, and while other orders can be given.
+        let path = self.wanted().config.path.clone();
+        let source = Config::source(&path).map_err(wrong)?;
+        let config = Config::parse(&path, &source).map_err(wrong)?;
+        let reading = Reading::new(&source, config.clone());
+        let mut wanted = self.wanted();
         let restart = needs_restart(&wanted.config, &config);
         if !restart.is_empty() {
             return Err(NotSteered::Refused(Refused::Restart(restart)));
@@ -184,8 +191,7 @@ impl Steering {
             // In case that the second order cannot be given: it is not asked for twice.
             wanted.config.overload = config.overload.clone();
         }
-        // Read here, so that no shard does.
-        self.prepared.put(&source, config.clone());
+        self.prepared.put(wanted.given + 1, reading, |order| self.was_heard(order));
         self.give(&mut wanted, &source)?;
         wanted.config = config;
         Ok(wanted.given)

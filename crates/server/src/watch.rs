@@ -6,7 +6,7 @@
 
 mod follow;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -242,18 +242,20 @@ impl Watch {
 
     fn look_at_pools(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
         let pools = self.fleet.pools();
-        let find = |name: &str| pools.iter().find(|pool| pool.name() == name);
-        let has = |pool: &str, name: &str| {
-            find(pool).is_some_and(|pool| pool.backends().iter().any(|b| b.name() == name))
-        };
-        self.pools.retain(|name, _| find(name).is_some());
-        self.backends.retain(|(pool, name), _| has(pool, name));
-        let mut looked: Vec<*const Backend> = Vec::new();
+        let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for pool in &pools {
+            let names = pool.backends().iter().map(|backend| backend.name());
+            known.entry(pool.name()).or_default().extend(names);
+        }
+        self.pools.retain(|name, _| known.contains_key(name.as_str()));
+        self.backends.retain(|(pool, name), _| {
+            known.get(pool.as_str()).is_some_and(|names| names.contains(name.as_str()))
+        });
+        let mut looked: BTreeSet<*const Backend> = BTreeSet::new();
         for pool in &pools {
             for backend in pool.backends() {
                 // One in several pools is one back end.
-                if !looked.contains(&Arc::as_ptr(backend)) {
-                    looked.push(Arc::as_ptr(backend));
+                if looked.insert(Arc::as_ptr(backend)) {
                     self.look_at_backend(now, pool, backend, tell);
                 }
             }

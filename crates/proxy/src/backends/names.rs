@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use tidegate_balance::{Backend, Duty, Named};
 use tidegate_world::{Query, QueryAnswer, QueryId, Question, RecordType, Timestamp};
 
@@ -95,7 +95,9 @@ impl Names {
     /// From now on the names are those of these pools. Who stays is asked for when it would have
     /// been; who is new, at once. Nobody asks for who is configured no more.
     pub(crate) fn enlist(&mut self, now: Timestamp, pools: &[PoolSettings]) {
-        let mut before = std::mem::take(&mut self.entries);
+        let before = std::mem::take(&mut self.entries);
+        let mut before: HashMap<_, _> =
+            before.into_iter().map(|entry| (Arc::as_ptr(&entry.backend), entry)).collect();
         let backends = pools.iter().flat_map(|pool| pool.pool.backends());
         // A server in several pools is asked for once.
         let mut seen = HashSet::new();
@@ -103,13 +105,13 @@ impl Names {
             if !seen.insert(Arc::as_ptr(backend)) {
                 continue;
             }
-            let known = before.iter().position(|entry| Arc::ptr_eq(&entry.backend, backend));
+            let known = before.remove(&Arc::as_ptr(backend));
             let new =
                 || Entry { backend: Arc::clone(backend), state: State::Due(now), failures: 0 };
-            self.entries.push(known.map_or_else(new, |known| before.swap_remove(known)));
+            self.entries.push(known.unwrap_or_else(new));
         }
         let is_asked = |entry: &&Entry| matches!(entry.state, State::Asked(..));
-        self.asked -= before.iter().filter(is_asked).count();
+        self.asked -= before.values().filter(is_asked).count();
         self.next = (self.asks && !self.entries.is_empty()).then_some(now);
     }
 

@@ -4,10 +4,11 @@
 //! as anything refers to it, and given to another then. It gets no new calls, because its
 //! [`Duty`](tidegate_balance::Duty) is `Removed`.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
-use hashbrown::HashSet;
-use tidegate_balance::{Backend, Pool};
+use hashbrown::{HashMap, HashSet};
+use tidegate_balance::{Backend, Pool, Site};
 
 use crate::settings::{Choice, PoolSettings};
 
@@ -19,12 +20,12 @@ const SEATS_MAX: usize = ANY as usize;
 
 /// Returns whether there are seats for all, even if nobody of before leaves one.
 pub(crate) fn have_seats(old: &[PoolSettings], new: &[PoolSettings]) -> bool {
-    let same = |settings: &PoolSettings| {
-        old.iter().find(|before| before.pool.name() == settings.pool.name())
-    };
+    let named = places_by(old.iter().map(|settings| settings.pool.name()));
     let seats = |settings: &PoolSettings| settings.pool.backends().len();
+    let before =
+        |settings: &PoolSettings| named.get(settings.pool.name()).map_or(0, |&at| seats(&old[at]));
     old.len() + new.len() <= SEATS_MAX
-        && new.iter().all(|pool| same(pool).map_or(0, seats) + seats(pool) <= SEATS_MAX)
+        && new.iter().all(|pool| before(pool) + seats(pool) <= SEATS_MAX)
 }
 
 /// Pools in their seats.
@@ -40,8 +41,10 @@ pub(crate) fn seat_pools(
     new: Vec<PoolSettings>,
     is_held: impl Fn((u16, u16)) -> bool,
 ) -> Seated {
-    let named = |name: &str| old.iter().position(|settings| settings.pool.name() == name);
-    let mut places: Vec<Option<usize>> = new.iter().map(|s| named(s.pool.name())).collect();
+    let mut places: Vec<Option<usize>> = {
+        let named = places_by(old.iter().map(|settings| settings.pool.name()));
+        new.iter().map(|settings| named.get(settings.pool.name()).copied()).collect()
+    };
     let taken: HashSet<_> = places.iter().flatten().copied().collect();
     let is_free = |&place: &usize| !taken.contains(&place) && !is_held((place as u16, ANY));
     let mut free = (0..old.len()).filter(is_free).chain(old.len()..);
@@ -73,13 +76,11 @@ fn seat_backends(
     is_held: impl Fn(usize) -> bool,
 ) -> PoolSettings {
     let new = settings.pool.backends();
-    let same = |a: &Backend, b: &Backend| {
-        a.name() == b.name() && a.location().site() == b.location().site()
-    };
+    let named = places_by(new.iter().map(|backend| identity(backend)));
     let mut seats: Vec<Option<usize>> =
-        old.iter().map(|o| new.iter().position(|n| same(n, o))).collect();
-    let mut newcomers =
-        (0..new.len()).filter(|i| !seats.contains(&Some(*i))).collect::<Vec<_>>().into_iter();
+        old.iter().map(|backend| named.get(&identity(backend)).copied()).collect();
+    let stays: HashSet<_> = seats.iter().flatten().copied().collect();
+    let mut newcomers = (0..new.len()).filter(|i| !stays.contains(i));
     for (i, seat) in seats.iter_mut().enumerate() {
         if seat.is_none() && !is_held(i) {
             *seat = newcomers.next();
@@ -104,6 +105,20 @@ fn seat_backends(
     let sources = sources.collect();
     let pool = Pool::of(settings.pool.name(), backends);
     PoolSettings { pool, choice, sources, ..settings }
+}
+
+/// Returns the place of each of these; of equal ones, that of the first.
+fn places_by<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
+    let mut places = HashMap::with_capacity(keys.size_hint().0);
+    for (place, key) in keys.enumerate() {
+        places.entry(key).or_insert(place);
+    }
+    places
+}
+
+/// Returns what a back end of a pool is known by: another name or another site makes it another.
+fn identity(backend: &Backend) -> (&str, Site) {
+    (backend.name(), backend.location().site())
 }
 
 #[cfg(test)]
@@ -140,6 +155,9 @@ mod tests {
         assert_eq!(reseated(&["a", "b"], &["x", "b", "y"], &[]), ["x", "b", "y"]);
         assert_eq!(reseated(&["a", "b"], &["x", "b", "y"], &[0]), ["a", "b", "x", "y"]);
         assert_eq!(reseated(&[], &["x"], &[]), ["x"]);
+        // The one that was removed and the one that came back are the same to a seat.
+        assert_eq!(reseated(&["a", "a"], &["a", "b"], &[0]), ["a", "a", "b"]);
+        assert_eq!(reseated(&["a"], &["a", "a"], &[]), ["a", "a"]);
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl Addresses {
         let mut gone: Vec<_> =
             before.into_keys().filter(|address| !self.members.contains_key(address)).collect();
         gone.sort_unstable();
-        self.removed.retain(|address| !gone.contains(address));
+        self.removed.retain(|address| gone.binary_search(address).is_err());
         self.removed.extend(gone);
         let excess = self.removed.len().saturating_sub(REMOVED_MAX);
         self.removed.drain(..excess);

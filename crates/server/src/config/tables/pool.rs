@@ -126,7 +126,7 @@ pub static POOL_LISTENER: Knob<Text<String>> = Knob {
 pub static BACKEND: Table = Table {
     header: "[[pool.backend]]",
     name: "backend",
-    count: 1..=1024,
+    count: 1..=16_384,
     doc: "A server of the pool above it.",
     knobs: &[
         &URI,
