@@ -166,11 +166,15 @@ impl Snapshot {
 }
 
 /// Returns the pools to which rules lead calls of strangers, and their backups; none if none of
-/// them has limits.
+/// them has limits, or if calls may lead to users, which have none.
 fn limited_pools(pools: &[PoolSettings], rules: &[Rule]) -> Box<[u16]> {
     let mut reached = vec![false; pools.len()];
     for rule in rules.iter().filter(|rule| rule.from != Senders::Pool) {
-        let RuleTarget::Pool(pool) = rule.to else { continue };
+        let pool = match rule.to {
+            RuleTarget::Pool(pool) => pool,
+            RuleTarget::RequestUri => continue,
+            RuleTarget::Users => return Box::default(),
+        };
         let mut next = Some(pool);
         while let Some(pool) = next.filter(|&pool| !reached[pool]) {
             reached[pool] = true;
@@ -212,6 +216,10 @@ mod tests {
         let of = |limited: [bool; 4]| limited_pools(&pools(&limited, &backups), &rules);
         assert_eq!(of([true, false, true, false])[..], [1, 2, 3]);
         assert_eq!(of([true, false, false, false])[..], [0; 0]);
+        let users = |from| [&rules[..], &[rule(from, RuleTarget::Users)]].concat();
+        let limited = pools(&[true, false, true, false], &backups);
+        assert_eq!(limited_pools(&limited, &users(Senders::Any))[..], [0; 0]);
+        assert_eq!(limited_pools(&limited, &users(Senders::Pool))[..], [1, 2, 3]);
         let circle = pools(&[true, false], &[Some(1), Some(0)]);
         assert_eq!(limited_pools(&circle, &[to(0)])[..], [0, 1]);
     }

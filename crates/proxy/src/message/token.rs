@@ -39,6 +39,8 @@ const BACKEND_V6: u8 = 1;
 const PEER_V6: u8 = 2;
 /// The peer is behind address translation.
 const IS_TRANSLATED: u8 = 4;
+/// The address of the back end is that of a user.
+const IS_USER: u8 = 8;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
 
 /// How long a token opens something by itself: as long as the longest [session](crate::dialog::calls), and
@@ -71,6 +73,8 @@ pub(crate) struct RouteToken {
     pub(crate) made: Minutes,
     /// The other party of the dialog; `None` in a token of an earlier version.
     pub(crate) peer: Option<PeerFlow>,
+    /// Whether a look-up led there: no back end is at the address, but a user.
+    pub(crate) is_user: bool,
 }
 
 /// The flow of the party that is no back end: where it sent its request from, or where a request
@@ -99,7 +103,8 @@ impl RouteToken {
                 let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
                 let kind = flag(self.backend.is_ipv6(), BACKEND_V6)
                     | flag(remote.is_ipv6(), PEER_V6)
-                    | flag(is_translated, IS_TRANSLATED);
+                    | flag(is_translated, IS_TRANSLATED)
+                    | flag(self.is_user, IS_USER);
                 raw.extend([kind, listener]);
                 put_address(&mut raw, self.backend);
                 put_address(&mut raw, remote);
@@ -144,7 +149,7 @@ impl RouteToken {
             }
             _ => return None,
         };
-        let (backend, peer) = match (version, rest) {
+        let (backend, peer, is_user) = match (version, rest) {
             (VERSION, [kind, listener, rest @ ..]) => {
                 let at = if kind & BACKEND_V6 == 0 { 6 } else { ADDRESS_MAX };
                 let (backend, remote) = rest.split_at_checked(at)?;
@@ -153,12 +158,13 @@ impl RouteToken {
                 if remote.is_ipv6() != (kind & PEER_V6 != 0) {
                     return None;
                 }
-                (backend, Some(PeerFlow { listener: *listener, remote, is_translated }))
+                let peer = PeerFlow { listener: *listener, remote, is_translated };
+                (backend, Some(peer), kind & IS_USER != 0)
             }
             (VERSION, _) => return None,
-            (_, backend) => (backend, None),
+            (_, backend) => (backend, None, false),
         };
-        Some(Self { shard, backend: address(backend)?, made: Minutes(made), peer })
+        Some(Self { shard, backend: address(backend)?, made: Minutes(made), peer, is_user })
     }
 
     /// Returns whether it alone proves that a request belongs to a call. A token made by a clock
@@ -214,6 +220,7 @@ mod tests {
                 remote: peer.parse().unwrap(),
                 is_translated: true,
             }),
+            is_user: false,
         };
         [
             token("10.1.2.3:5070", Some("192.0.2.4:1027")),
@@ -225,7 +232,9 @@ mod tests {
     #[test]
     fn back_end_and_peer_may_be_of_either_family() {
         let [v4, _, v6] = tokens();
-        for token in [RouteToken { peer: v6.peer, ..v4 }, RouteToken { peer: v4.peer, ..v6 }] {
+        let user = RouteToken { is_user: true, ..v4 };
+        let mixed = [RouteToken { peer: v6.peer, ..v4 }, RouteToken { peer: v4.peer, ..v6 }, user];
+        for token in mixed {
             let text = token.encode(&keys(1, &[]), b"c");
             assert_eq!(RouteToken::decode(&text, &keys(1, &[]), b"c"), Some(token));
         }

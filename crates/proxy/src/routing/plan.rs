@@ -7,10 +7,13 @@
 //! and addresses. A request belongs to a dialog if its route token verifies or the
 //! call table knows the dialog by its tags; a To-tag alone proves nothing.
 
+use std::sync::Arc;
+
 use tidegate_sip::{Method, Uri};
 use tidegate_world::{Received, Timestamp};
 
 use crate::dialog::evidence::Known;
+use crate::message::address_of_record::address_of_record;
 use crate::message::request::Request;
 use crate::message::token::PeerFlow;
 use crate::network::{caller_of, canonical, is_local};
@@ -43,8 +46,16 @@ pub(crate) struct Plan {
 /// The result of planning.
 pub(crate) enum Planned<'a> {
     Plan(Plan),
-    /// Where this leads has to be known first; then the [targets](Request::targets) are.
-    Pending(Wanted<'a>),
+    /// This has to be known first; then the [targets](Request::targets) are.
+    Pending(Need<'a>),
+}
+
+/// Knowledge that a plan lacks.
+pub(crate) enum Need<'a> {
+    /// Where a host is.
+    Host(Wanted<'a>),
+    /// Where the user with this address of record is reached.
+    User(Arc<[u8]>),
 }
 
 /// Plans where `request` goes.
@@ -96,7 +107,8 @@ pub(crate) fn plan<'a>(
     if !outward && !forks_anew(snapshot, state, &routes, &plan.known) {
         let is_judged = is_new && (call.is_none() || *method != Method::Invite);
         plan.is_rated = (call.is_some() || routes.token.is_some()) && !is_judged;
-        if let Some(way) = in_dialog(now, snapshot, state, request, &routes, &plan.known) {
+        if let Some(way) = in_dialog(now, snapshot, state, received, request, &routes, &plan.known)
+        {
             return Ok(Planned::Plan(Plan { way, ..plan }));
         }
         if !is_new && (origin == Origin::Stranger || ours) {
@@ -135,7 +147,10 @@ pub(crate) fn plan<'a>(
     let destination = match destination {
         Destination::Name(uri, is_strict) => match request.targets.first() {
             Some(target) => Destination::Address(*target, is_strict),
-            None => return Ok(Planned::Pending(Wanted::of(&uri).ok_or(Rejection::NO_HOST)?)),
+            None => {
+                let wanted = Wanted::of(&uri).ok_or(Rejection::NO_HOST)?;
+                return Ok(Planned::Pending(Need::Host(wanted)));
+            }
         },
         other => other,
     };
@@ -145,7 +160,9 @@ pub(crate) fn plan<'a>(
         }
         // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as
         // their associated INVITE": another one would be made now.
-        (Destination::Pool(_), _) if matches!(method, Method::Ack | Method::Cancel) => {
+        (Destination::Pool(_) | Destination::User, _)
+            if matches!(method, Method::Ack | Method::Cancel) =>
+        {
             return Err(unknown(snapshot, received, *method));
         }
         (Destination::Pool(pool), _) => {
@@ -156,13 +173,18 @@ pub(crate) fn plan<'a>(
             return Err(Rejection::Reply(404, "leads back here"));
         }
         (Destination::Address(target, is_strict), origin) => {
-            let from = match origin {
-                Origin::Member(member) => Some(member),
-                _ => None,
-            };
-            Way::Outside { target, is_strict, from, is_named }
+            Way::Outside { target, is_strict, from: origin.member(), is_named }
         }
         (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
+        // What belongs to a dialog names a contact; only what begins something names a user.
+        (Destination::User, _) if !is_new => return Err(unknown(snapshot, received, *method)),
+        (Destination::User, origin) => match request.targets.first() {
+            Some(&target) => Way::User { target, from: origin.member() },
+            None => {
+                let aor = address_of_record(&request.uri).ok_or(Rejection::NO_USER)?;
+                return Ok(Planned::Pending(Need::User(aor)));
+            }
+        },
     };
     Ok(Planned::Plan(Plan { way, ..plan }))
 }
