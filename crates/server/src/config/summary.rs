@@ -47,6 +47,9 @@ impl fmt::Display for Config {
         for route in &self.route {
             writeln!(f, "  route    {}", self.route_line(route))?;
         }
+        if !self.user.is_empty() {
+            writeln!(f, "  users    {}", counted(self.user.len(), "user"))?;
+        }
         let law = self.overload.gate.law.entry().name;
         if law != "none" || self.emulate.is_some() {
             let slow = if self.emulate.is_some() { ", on an emulated processor" } else { "" };
