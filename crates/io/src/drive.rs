@@ -14,6 +14,7 @@ use crate::orders::{Inbox, Orders};
 use crate::resolver::{Desk, Resolver};
 use crate::sockets::Sockets;
 use crate::stop::Party;
+use crate::stores::Stores;
 use crate::{Clock, Counters, Crossings, Limits, Listener, Pauses, Stop};
 
 /// How long drops may go uncounted that no later datagram tells of.
@@ -126,10 +127,18 @@ impl<M: Machine> Drive<M> {
         Self { orders: orders.join(self.crossings.waker().clone()), ..self }
     }
 
-    /// The same, whose core's queries are answered by `resolver`. Without any they are not.
+    /// The same, whose core's questions about names are answered by `resolver`. Without any they are not.
     #[must_use]
     pub fn asking(self, resolver: &Resolver) -> Self {
-        Self { desk: resolver.join(self.crossings.waker().clone()), ..self }
+        let waker = self.crossings.waker().clone();
+        Self { desk: self.desk.resolving(resolver, waker), ..self }
+    }
+
+    /// The same, whose core's look-ups are answered from `stores`. Without any they are not.
+    #[must_use]
+    pub fn looking_up(mut self, stores: &Stores) -> Self {
+        self.desk.set_stores(stores);
+        self
     }
 
     /// Turns `core` until a request to stop, and then until all shards have drained.

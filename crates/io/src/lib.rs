@@ -56,6 +56,7 @@ mod sockets;
 mod sockopt;
 mod steer;
 mod stop;
+mod stores;
 mod train;
 mod unsent;
 mod waker;
@@ -79,6 +80,7 @@ pub use pauses::Pauses;
 pub use resolver::Resolver;
 pub use sockets::Sockets;
 pub use stop::Stop;
+pub use stores::Stores;
 pub use unsent::{UNSENT_MAX, Unsent, UnsentTo};
 pub use waker::Waker;
 

@@ -30,6 +30,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::Waker;
+use crate::stores::Stores;
 
 /// Questions that wait to be asked at the most.
 const WAITING_MAX: usize = 256;
@@ -73,7 +74,7 @@ impl Resolver {
     }
 
     /// What a shard asks by, which an answer wakes.
-    pub(crate) fn join(&self, waker: Waker) -> Desk {
+    fn join(&self, waker: Waker) -> Desk {
         Desk { questions: Some((self.0.clone(), waker)), ..Desk::closed() }
     }
 }
@@ -82,6 +83,8 @@ impl Resolver {
 #[derive(Debug)]
 pub(crate) struct Desk {
     questions: Option<(mpsc::Sender<Asked>, Waker)>,
+    /// The stores that look-ups go to, if there are any.
+    stores: Option<Stores>,
     give: Sender<(QueryId, QueryAnswer)>,
     answers: Receiver<(QueryId, QueryAnswer)>,
 }
@@ -90,12 +93,26 @@ impl Desk {
     /// Of a shard that has nobody to ask.
     pub(crate) fn closed() -> Self {
         let (give, answers) = bounded(ANSWERS_MAX);
-        Self { questions: None, give, answers }
+        Self { questions: None, stores: None, give, answers }
+    }
+
+    /// Sets the stores that look-ups go to.
+    pub(crate) fn set_stores(&mut self, stores: &Stores) {
+        self.stores = Some(stores.clone());
+    }
+
+    /// The same, whose questions about names go to `resolver`.
+    pub(crate) fn resolving(self, resolver: &Resolver, waker: Waker) -> Self {
+        Self { stores: self.stores, ..resolver.join(waker) }
     }
 
     /// Asks. `false` if there is no room, or nobody to be asked: the answer says so.
     pub(crate) fn ask(&self, query: Query) -> bool {
         let id = query.id;
+        if let (Question::Lookup { kind, key }, Some(stores)) = (&query.question, &self.stores) {
+            // A core asks for less at a time than there is room for.
+            return self.give.try_send((id, stores.look_up(*kind, key))).is_ok();
+        }
         let is_asked = self.questions.as_ref().is_some_and(|(questions, waker)| {
             let (answers, waker) = (self.give.clone(), waker.clone());
             questions.try_send(Asked { query, answers, waker }).is_ok()

@@ -166,6 +166,25 @@ fn the_dns_knows_no_users() {
 }
 
 #[test]
+fn a_look_up_is_answered_from_the_stores_with_a_resolver_and_without() {
+    let (server, questions) = name_server();
+    let resolver = Resolver::start(&[server]).unwrap();
+    let stores = Stores::default();
+    stores.replace(LookupKind::User, [("sip:a@b", "<sip:10.0.0.7>\n")]);
+    let [mut alone, mut resolving] = [(); 2].map(|()| Desk::closed());
+    alone.set_stores(&stores);
+    resolving.set_stores(&stores);
+    for desk in [alone, resolving.resolving(&resolver, Waker::new().unwrap())] {
+        let key = b"sip:a@b".as_slice().into();
+        let question = Question::Lookup { kind: LookupKind::User, key };
+        assert!(desk.ask(Query { id: QueryId(1), question }));
+        let value = b"<sip:10.0.0.7>\n".as_slice().into();
+        assert_eq!(desk.take(), Some((QueryId(1), QueryAnswer::Found(value))), "at once");
+    }
+    assert_eq!(questions.load(SeqCst), 0);
+}
+
+#[test]
 fn the_hosts_file_comes_before_the_servers() {
     let (server, questions) = name_server();
     let resolver = Resolver::start(&[server]).unwrap();

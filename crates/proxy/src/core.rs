@@ -21,6 +21,7 @@ use crate::backends::names::Names;
 use crate::backends::probes::Probes;
 use crate::failure::{Learning, on_failed};
 use crate::keys::TokenKeys;
+use crate::lookup::Lookups;
 use crate::message::class::Class;
 use crate::observe::call_entry::BackendOfCall;
 use crate::observe::counters::Counters;
@@ -39,6 +40,7 @@ use crate::state::RoutingState;
 use crate::stateless::lost::Lost;
 use crate::step::{Shown, Step};
 use crate::transaction::{Transactions, fire_expired};
+use crate::transport::addresses::Origin;
 
 /// One shard of the proxy: the stages of the pipeline, each with what it owns.
 pub struct Proxy {
@@ -53,10 +55,12 @@ pub struct Proxy {
     routing: RoutingState,
     /// Calls that this process does not know.
     lost: Lost,
-    /// Requests that wait for a name.
+    /// Requests that wait for an answer.
     parked: Parked,
     /// The names in requests.
     resolution: Resolution,
+    /// The users in requests.
+    lookups: Lookups,
     probes: Probes,
     names: Names,
     peers: Peers,
@@ -140,6 +144,7 @@ impl Proxy {
             lost: Lost::default(),
             parked: Parked::default(),
             resolution: Resolution::new(resolution, Arc::clone(&counters.resolution)),
+            lookups: Lookups::new(Arc::clone(&counters.lookups)),
             probes,
             peers: Peers::default(),
             counters,
@@ -161,7 +166,7 @@ impl Proxy {
     }
 
     /// Goes on with these pools and rules: new calls by them, and calls that are held where they
-    /// are. A back end that stays has to be the same one, as
+    /// are. Users are looked up anew. A back end that stays has to be the same one, as
     /// [`Fleet::enlist`](tidegate_balance::Fleet::enlist) gives it.
     ///
     /// `false` if calls of those that are configured no more hold so many places that there may
@@ -173,6 +178,7 @@ impl Proxy {
     pub fn reload(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) -> bool {
         assert!(!pools.is_empty(), "a proxy has somewhere to send to");
         self.forget_looks();
+        self.lookups.forget();
         let Self { snapshot, routing, transactions, probes, names, .. } = self;
         let shard = Reloaded { snapshot, routing, transactions, probes, names };
         reload(now, shard, pools, rules)
@@ -297,8 +303,8 @@ impl Proxy {
         let Admitted { fingerprint, has_priority, is_overdue, .. } = admitted;
         let Self { snapshot, routing, peers, output, transactions, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
-        let Self { resolution, parked, .. } = self;
-        let mut stages = Stages { transactions, lost, resolution, parked };
+        let Self { resolution, lookups, parked, .. } = self;
+        let mut stages = Stages { transactions, lost, resolution, lookups, parked };
         let standing = Standing { has_priority, is_overdue };
         let served = serve_request(&mut step, &mut stages, &received, standing);
         let Step { shown, pool, .. } = step;
@@ -330,7 +336,10 @@ impl Proxy {
                 // It is not served yet: what it cost says nothing of what serving costs.
                 self.in_service = None;
                 self.counters.parked_all.add(1);
-                let waiting = Waiting::new(received, class, fingerprint, has_priority, key);
+                let origin = self.snapshot.addresses.origin(&received.flow);
+                let is_strangers = origin == Origin::Stranger;
+                let waiting =
+                    Waiting::new(received, class, fingerprint, has_priority, key, is_strangers);
                 self.parked.park(ticket, waiting);
             }
         }
@@ -453,6 +462,9 @@ impl Core for Proxy {
         for ticket in self.resolution.handle_timeout(now) {
             self.parked.resume(ticket);
         }
+        for ticket in self.lookups.handle_timeout(now) {
+            self.parked.resume(ticket);
+        }
         self.parked.handle_timeout(now);
         self.probe_suspects(now);
         self.probes.fire(now, &self.snapshot, &mut self.output);
@@ -485,7 +497,8 @@ impl Core for Proxy {
         let addresses = &self.snapshot.addresses;
         self.names.on_answer(now, id, &answer, |address| addresses.may_be_backend(address));
         self.follow_names();
-        if let Some(ticket) = self.resolution.on_answer(now, id, &answer) {
+        let ticket = self.resolution.on_answer(now, id, &answer);
+        if let Some(ticket) = ticket.or_else(|| self.lookups.on_answer(now, id, &answer)) {
             self.parked.resume(ticket);
         }
     }
@@ -504,7 +517,8 @@ impl Core for Proxy {
     }
 
     fn poll_query(&mut self) -> Option<Query> {
-        self.names.poll_query().or_else(|| self.resolution.poll_query())
+        let query = self.names.poll_query().or_else(|| self.resolution.poll_query());
+        query.or_else(|| self.lookups.poll_query())
     }
 
     fn poll_shedding(&self) -> &Shedding {
@@ -524,6 +538,8 @@ impl Core for Proxy {
         let probes = self.probes.poll_timeout();
         let resolution = self.resolution.poll_timeout();
         let parked = self.parked.poll_timeout();
+        // A question without a parked request is waited for by nobody.
+        let parked = parked.map(|at| self.lookups.poll_timeout().map_or(at, |due| at.min(due)));
         [calls, transactions, tick, kernel_shed, names, probes, resolution, parked]
             .into_iter()
             .flatten()

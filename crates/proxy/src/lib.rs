@@ -8,6 +8,7 @@
 //! | [`admission`] | classify, admit, queue; reject or drop what is not admitted |
 //! | [`transaction`] | match a message to its transaction; response contexts (RFC 3261 §16) |
 //! | [`routing`] | plan where a request goes, and commit the plan |
+//! | [`lookup`] | questions to stores outside, such as where a user is reached |
 //! | [`dialog`] | the call table |
 //! | [`rewrite`] | write the forwarded message |
 //! | [`stateless`] | forward without transactions (RFC 3261 §16.11) |
@@ -28,6 +29,7 @@ mod core;
 mod dialog;
 mod failure;
 mod keys;
+mod lookup;
 mod message;
 mod network;
 mod observe;
@@ -53,6 +55,8 @@ mod transport;
 
 pub use core::Proxy;
 pub use keys::{Base, Secret, TokenKey, TokenKeys};
+pub use lookup::{CONTACTS_MAX, LookupCounters};
+pub use message::address_of_record::address_of_record;
 pub use message::branch::{LISTENERS_MAX, SHARDS_MAX};
 pub use message::class::Class;
 pub use message::priority::{NAMESPACES, NoValue, Priority, ResourceValues};

@@ -19,6 +19,10 @@ use crate::resolution::Ticket;
 /// Parked requests of a shard at the most.
 const PARKED_MAX: usize = 1024;
 
+/// Of these, requests of strangers at the most: those of back ends and trusted sources find room
+/// however many strangers ask for users.
+const STRANGERS_MAX: usize = PARKED_MAX / 2;
+
 /// How long a request is parked at the most: longer than the DNS is asked, shorter than a client
 /// without a provisional response waits.
 const PARKED_FOR: Duration = Duration::from_secs(10);
@@ -29,6 +33,9 @@ const CANCELLED_FOR: Duration = Duration::from_secs(32);
 /// Bytes of the buffers of parked requests at the most.
 const BYTES_MAX: usize = 16 << 20;
 
+/// Bytes of the buffers of strangers' requests at the most.
+const STRANGERS_BYTES_MAX: usize = BYTES_MAX / 2;
+
 /// A request that waits.
 pub(crate) struct Waiting {
     pub(crate) received: Received,
@@ -38,6 +45,8 @@ pub(crate) struct Waiting {
     pub(crate) has_priority: bool,
     /// Identity and method of its transaction.
     pub(crate) key: Key,
+    /// Whether a stranger sent it, and no back end or trusted source.
+    pub(crate) is_strangers: bool,
     /// Whether the time is over in which it could have gone on.
     pub(crate) is_overdue: bool,
     is_cancelled: bool,
@@ -61,6 +70,9 @@ pub(crate) struct Parked {
     numbers: Number,
     /// Bytes of their buffers.
     bytes: usize,
+    /// Number of those of strangers, and bytes of their buffers.
+    strangers: usize,
+    strangers_bytes: usize,
 }
 
 impl Waiting {
@@ -71,10 +83,21 @@ impl Waiting {
         fingerprint: Option<u64>,
         has_priority: bool,
         key: Key,
+        is_strangers: bool,
     ) -> Self {
         let until = received.arrived + PARKED_FOR;
         let (is_overdue, is_cancelled) = (false, false);
-        Self { received, class, fingerprint, has_priority, key, is_overdue, is_cancelled, until }
+        Self {
+            received,
+            class,
+            fingerprint,
+            has_priority,
+            key,
+            is_strangers,
+            is_overdue,
+            is_cancelled,
+            until,
+        }
     }
 }
 
@@ -84,18 +107,25 @@ impl Parked {
         self.waiting.len()
     }
 
-    /// Returns whether another request can be parked.
-    pub(crate) fn has_room(&self) -> bool {
-        self.waiting.len() < PARKED_MAX && self.bytes < BYTES_MAX
+    /// Returns whether another request can be parked, which may be one of a stranger's.
+    pub(crate) fn has_room(&self, is_strangers: bool) -> bool {
+        let has_share =
+            || self.strangers < STRANGERS_MAX && self.strangers_bytes < STRANGERS_BYTES_MAX;
+        self.waiting.len() < PARKED_MAX && self.bytes < BYTES_MAX && (!is_strangers || has_share())
     }
 
     /// Parks a request until this ticket may go on. There must be [room](Self::has_room).
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
-        debug_assert!(self.has_room(), "the caller looks first");
+        debug_assert!(self.has_room(waiting.is_strangers), "the caller looks first");
         self.numbers += 1;
         self.by_key.insert(waiting.key, self.numbers);
         self.deadlines.insert((waiting.until, self.numbers));
-        self.bytes += waiting.received.bytes.capacity();
+        let bytes = waiting.received.bytes.capacity();
+        self.bytes += bytes;
+        if waiting.is_strangers {
+            (self.strangers, self.strangers_bytes) =
+                (self.strangers + 1, self.strangers_bytes + bytes);
+        }
         self.waiting.insert(self.numbers, waiting);
         self.by_ticket.entry(ticket).or_default().push(self.numbers);
     }
@@ -128,7 +158,12 @@ impl Parked {
         let waiting = self.waiting.remove(&number)?;
         self.by_key.remove(&waiting.key);
         self.deadlines.remove(&(waiting.until, number));
-        self.bytes -= waiting.received.bytes.capacity();
+        let bytes = waiting.received.bytes.capacity();
+        self.bytes -= bytes;
+        if waiting.is_strangers {
+            (self.strangers, self.strangers_bytes) =
+                (self.strangers - 1, self.strangers_bytes - bytes);
+        }
         Some(waiting)
     }
 
@@ -188,7 +223,7 @@ mod tests {
         let address = ([127, 0, 0, 1], 5060).into();
         let received = Received::new(at(s), Flow::udp(address, address), Pool::new().take());
         let key = Key::new(identity, Method::Invite);
-        Waiting::new(received, Class::Invite, None, false, key)
+        Waiting::new(received, Class::Invite, None, false, key, false)
     }
 
     fn identities(parked: &mut Parked) -> Vec<(Key, bool)> {
@@ -252,12 +287,27 @@ mod tests {
     fn no_more_are_parked_than_there_may_be() {
         let mut parked = Parked::default();
         for identity in 0..PARKED_MAX as u64 {
-            assert!(parked.has_room());
+            assert!(parked.has_room(false));
             parked.park(Ticket::of(7), waiting(0, identity));
         }
-        assert!(!parked.has_room());
+        assert!(!parked.has_room(false));
         parked.resume(Ticket::of(7));
         assert_eq!(identities(&mut parked).len(), PARKED_MAX);
-        assert!(parked.has_room() && parked.by_key.is_empty());
+        assert!(parked.has_room(false) && parked.by_key.is_empty());
+    }
+
+    #[test]
+    fn requests_of_strangers_leave_room_for_others() {
+        let mut parked = Parked::default();
+        for identity in 0..STRANGERS_MAX as u64 {
+            assert!(parked.has_room(true));
+            let waiting = Waiting { is_strangers: true, ..waiting(0, identity) };
+            parked.park(Ticket::of(7), waiting);
+        }
+        assert!(!parked.has_room(true) && parked.has_room(false));
+        parked.resume(Ticket::of(7));
+        assert!(parked.next().is_some() && parked.has_room(true));
+        assert_eq!(identities(&mut parked).len(), STRANGERS_MAX - 1);
+        assert_eq!((parked.strangers, parked.strangers_bytes, parked.bytes), (0, 0, 0));
     }
 }

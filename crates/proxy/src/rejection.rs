@@ -8,7 +8,9 @@ use tidegate_sip::Malformed;
 
 use crate::resolution::Ticket;
 pub use drop_reason::DropReason;
-use reply_reason::{NO_ADDRESS, PARKED_FULL, TRANSACTION_SHARE_USED, TRANSACTION_TABLE_FULL};
+use reply_reason::{
+    LOOKUP_FAILED, NO_ADDRESS, NO_USER, PARKED_FULL, TRANSACTION_SHARE_USED, TRANSACTION_TABLE_FULL,
+};
 
 /// The fate of a request that is not forwarded.
 pub(crate) enum Rejection {
@@ -43,7 +45,16 @@ impl Rejection {
     pub(crate) const UNRESOLVED: Self = Self::Reply(504, "the DNS does not answer");
     /// The DNS says that there is no such host, or none that may be reached.
     pub(crate) const NO_HOST: Self = Self::Reply(404, "no such host");
-    /// No more requests may wait for names.
+    /// No store has such a user.
+    pub(crate) const NO_USER: Self = Self::Reply(404, NO_USER);
+    /// No contact of the user is known, or none that may be reached.
+    pub(crate) const NO_CONTACT: Self = Self::Reply(480, "the user cannot be reached");
+    /// The store that has the users did not answer. RFC 3261 §16.5: "If the target set remains
+    /// empty after applying all of the above, the proxy MUST return an error response, which SHOULD
+    /// be the 480 (Temporarily Unavailable) response." A 503 would be about this server, and make
+    /// its clients leave it with all they have (§21.5.4).
+    pub(crate) const LOOKUP_FAILED: Self = Self::Reply(480, LOOKUP_FAILED);
+    /// No more requests may wait for names and look-ups.
     pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
     /// There is no room for another response context.
     pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);

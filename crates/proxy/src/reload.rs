@@ -53,7 +53,7 @@ pub(crate) fn reload(
     routing.pickers = pickers.collect();
     let rules = rules.into_iter().map(|rule| match rule.to {
         RuleTarget::Pool(pool) => Rule { to: RuleTarget::Pool(places[pool].into()), ..rule },
-        RuleTarget::RequestUri => rule,
+        RuleTarget::RequestUri | RuleTarget::Users => rule,
     });
     let rules = rules.collect();
     names.enlist(now, &pools);

@@ -3,8 +3,9 @@
 use tidegate_control::{Reason, Tier};
 use tidegate_sip::{HeaderName, Message, Method};
 use tidegate_transaction::Key;
-use tidegate_world::Received;
+use tidegate_world::{Received, Timestamp};
 
+use crate::lookup::{Lookups, Unknown, reach};
 use crate::message::request::Request;
 use crate::output::Cause;
 use crate::parked::Parked;
@@ -16,7 +17,8 @@ use crate::rewrite::restore::restore;
 use crate::routing::commit::commit;
 use crate::routing::fork::breadth;
 use crate::routing::loops::check_loop;
-use crate::routing::plan::{Plan, Planned, plan};
+use crate::routing::plan::{Need, Plan, Planned, plan};
+use crate::snapshot::Snapshot;
 use crate::state::Room;
 use crate::stateless::forward::forward;
 use crate::stateless::lost::{Lost, forward_lost};
@@ -25,6 +27,7 @@ use crate::target::Target;
 use crate::transaction::Transactions;
 use crate::transaction::matching::{identity, try_match};
 use crate::transaction::open::open;
+use crate::transport::addresses::Origin;
 
 /// The result of serving a request.
 pub(crate) enum Served {
@@ -47,6 +50,7 @@ pub(crate) struct Stages<'a> {
     pub(crate) transactions: &'a mut Transactions,
     pub(crate) lost: &'a mut Lost,
     pub(crate) resolution: &'a mut Resolution,
+    pub(crate) lookups: &'a mut Lookups,
     pub(crate) parked: &'a mut Parked,
 }
 
@@ -152,8 +156,8 @@ fn process<'a>(
     }
 }
 
-/// Plans where a request goes, as far as the names in it are known. One whose name is not known is to
-/// be parked.
+/// Plans where a request goes, as far as the names and the user in it are known. One for which that
+/// is not known is to be parked.
 fn plan_resolved(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -162,26 +166,56 @@ fn plan_resolved(
     standing: Standing,
 ) -> Result<Plan, Rejection> {
     let Step { now, snapshot, .. } = *step;
-    let wanted = match plan(now, snapshot, step.routing, received, request)? {
+    let need = match plan(now, snapshot, step.routing, received, request)? {
         Planned::Plan(plan) => return Ok(plan),
-        Planned::Pending(wanted) => wanted,
+        Planned::Pending(need) => need,
     };
-    let may_be = |address| snapshot.addresses.may_be_backend(address);
-    // RFC 3263 §4.4: a CANCEL and an ACK find the target of their INVITE, which has the same identity.
-    match stages.resolution.locate(now, &wanted, request.identity, may_be) {
-        Located::Targets(targets) => {
-            let targets = targets.iter().map(|at| Target::new(at.transport, at.address));
-            request.targets = targets.collect();
-        }
-        Located::Pending(_) if standing.is_overdue => return Err(Rejection::UNRESOLVED),
-        Located::Pending(_) if !stages.parked.has_room() => return Err(Rejection::PARKED_FULL),
-        Located::Pending(ticket) => return Err(Rejection::Park(ticket)),
-        Located::NotFound => return Err(Rejection::NO_HOST),
-        Located::Unavailable => return Err(Rejection::UNRESOLVED),
+    if let Err(unknown) = find_targets(now, snapshot, stages, request, &need) {
+        return Err(match unknown {
+            Unknown::Pending(_, late) if standing.is_overdue => late,
+            Unknown::Pending(ticket, _) => {
+                let is_strangers = snapshot.addresses.origin(&received.flow) == Origin::Stranger;
+                let has_room = stages.parked.has_room(is_strangers);
+                if has_room { Rejection::Park(ticket) } else { Rejection::PARKED_FULL }
+            }
+            Unknown::Rejected(rejection) => rejection,
+        });
     }
     match plan(now, snapshot, step.routing, received, request)? {
         Planned::Plan(plan) => Ok(plan),
         Planned::Pending(_) => Err(Rejection::NO_HOST),
+    }
+}
+
+/// Finds the targets that the plan for a request needs.
+fn find_targets(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    stages: &mut Stages<'_>,
+    request: &mut Request<'_>,
+    need: &Need<'_>,
+) -> Result<(), Unknown> {
+    let Stages { resolution, lookups, .. } = stages;
+    let may_be = |address| snapshot.addresses.may_be_backend(address);
+    // RFC 3263 §4.4: a CANCEL and an ACK find the target of their INVITE, which has the same identity.
+    let identity = request.identity;
+    match need {
+        Need::Host(wanted) => match resolution.locate(now, wanted, identity, may_be) {
+            Located::Targets(targets) => {
+                request.targets = targets.into_iter().map(Target::from).collect();
+                Ok(())
+            }
+            Located::Pending(ticket) => Err(Unknown::Pending(ticket, Rejection::UNRESOLVED)),
+            Located::NotFound => Err(Unknown::Rejected(Rejection::NO_HOST)),
+            Located::Unavailable => Err(Unknown::Rejected(Rejection::UNRESOLVED)),
+        },
+        Need::User(aor) => {
+            let (targets, contacts) = reach(now, lookups, resolution, aor, identity, may_be)?;
+            request.retarget(Some(&contacts), 0);
+            request.targets = targets;
+            request.contacts = Some(Box::new(contacts));
+            Ok(())
+        }
     }
 }
 

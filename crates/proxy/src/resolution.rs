@@ -106,7 +106,7 @@ pub struct ResolutionCounters {
 
 /// The question that a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(QueryId);
+pub struct Ticket(pub(crate) QueryId);
 
 #[cfg(test)]
 impl Ticket {

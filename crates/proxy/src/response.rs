@@ -1,6 +1,6 @@
 //! Responses: matched by our Via, and forwarded by the Via below, RFC 3261 §16.7 and §16.11.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, response_target};
@@ -10,7 +10,8 @@ use tidegate_world::{Flow, Received, Timestamp, Transmit};
 use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
 use crate::dialog::Transaction;
-use crate::message::branch::{Branch, WayBack};
+use crate::message::branch::Branch;
+use crate::message::flow_param::{FLOW_PARAM, decode_flow};
 use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::rejection::DropReason;
@@ -160,10 +161,12 @@ fn serve_stateless(
     } else if !lost.learn(now, snapshot, received, passage) {
         return Err(DropReason::RepeatedResponse.into());
     }
+    let mut flow = flow_back(snapshot, branch.listener, branch.asked, remote)?;
     // Another shard's connections have other names.
-    let is_here = u16::from(branch.shard) == snapshot.shard;
-    let back = branch.back.filter(|back| is_here || matches!(back, WayBack::From(_)));
-    let flow = flow_back(snapshot, branch.listener, back, remote)?;
+    if flow.transport.is_reliable() && u16::from(branch.shard) == snapshot.shard {
+        let (param, text) = (passage.own_param(FLOW_PARAM), passage.branch.unwrap_or_default());
+        flow.connection = param.and_then(|param| decode_flow(&snapshot.keys, param, text));
+    }
     if let Some(call) = call.filter(|_| member.is_some())
         && !may_send_back(step, call, &flow, passage.status, received.bytes.len())
     {
@@ -275,20 +278,16 @@ pub(crate) fn who_asked(
 fn flow_back(
     snapshot: &Snapshot,
     listener: u8,
-    back: Option<WayBack>,
+    asked: Option<IpAddr>,
     remote: SocketAddr,
 ) -> Result<Flow, DropReason> {
     let listener = snapshot.addresses.listener(listener.into());
     let listener = listener.ok_or(DropReason::ForeignResponse)?;
     let mut flow = Flow { transport: listener.transport, ..Flow::udp(listener.local, remote) };
-    match back {
-        // RFC 3581 §4: "sent from the same address and port that the request was
-        // received on".
-        Some(WayBack::From(asked)) => flow.local.set_ip(asked),
-        // RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source
-        // of the original request".
-        Some(WayBack::On(connection)) => flow.connection = Some(connection),
-        None => {}
+    // RFC 3581 §4: "sent from the same address and port that the request was
+    // received on".
+    if let Some(asked) = asked {
+        flow.local.set_ip(asked);
     }
     Ok(flow)
 }

@@ -7,10 +7,11 @@ pub(crate) mod privacy;
 pub(crate) mod restore;
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Method, Passage, Splice, Uri, forward as edit, reply_target};
-use tidegate_world::{Buffer, Flow, Received};
+use tidegate_world::{Buffer, Flow, Received, Transport};
 
 use crate::message::request::Request;
 use crate::message::request_uri::cleaned;
@@ -39,8 +40,11 @@ pub(crate) struct ForwardPlan {
     pub(crate) target: Target,
     /// The back end whose dialog it may begin.
     pub(crate) member: Option<Member>,
-    /// Whether it goes to that back end, and not from it.
+    /// Whether it goes to that back end, or to a user, and not from it.
     pub(crate) toward_backend: bool,
+    /// Whether the target is a contact of a user, whose dialog it may begin, and the sender no back
+    /// end.
+    pub(crate) is_user: bool,
     /// The listener where it came in, and the one where it leaves.
     pub(crate) ingress: u8,
     pub(crate) egress: u8,
@@ -113,21 +117,16 @@ fn write_head(
     let own = snapshot.addresses.listener(egress.into()).ok_or(Rejection::UNREACHABLE)?;
     write_all(head, &[own.via.as_bytes(), branch, b"\r\n"])?;
     // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
-    if let (Method::Invite | Method::Subscribe | Method::Refer | Method::Notify, Some(member)) =
-        (request.method, plan.member)
+    if let Method::Invite | Method::Subscribe | Method::Refer | Method::Notify = request.method
+        && let Some((backend, transport)) = backend_of(snapshot, from, plan)
     {
-        let backend = match (snapshot.backend(member).named(), plan.toward_backend) {
-            // One that moves is where this request is or was.
-            (Some(_), true) => plan.target.address,
-            (Some(_), false) => canonical(from.remote),
-            (None, _) => snapshot.backend(member).address().unwrap_or(plan.target.address),
-        };
         let token = RouteToken {
             shard: snapshot.shard as u8,
             backend,
-            transport: snapshot.transport(member.pool),
+            transport,
             made: plan.made,
             peer: Some(peer_of(from, request, plan)),
+            is_user: plan.member.is_none(),
         };
         let token = token.encode(&snapshot.keys, request.essentials.call_id);
         // Both sides see us by the listener on their own: the nearer one is on top. But an
@@ -144,8 +143,27 @@ fn write_head(
     Ok(())
 }
 
-/// Returns the flow of the party of a dialog that is no back end: the sender of the request, or its
-/// target if a back end sends it.
+/// Returns the address of the back end, or of the user, whose dialog a request may begin, and its
+/// transport.
+fn backend_of(
+    snapshot: &Snapshot,
+    from: &Flow,
+    plan: &ForwardPlan,
+) -> Option<(SocketAddr, Transport)> {
+    let Some(member) = plan.member else {
+        return plan.is_user.then(|| (canonical(plan.target.address), plan.target.transport));
+    };
+    let address = match (snapshot.backend(member).named(), plan.toward_backend) {
+        // One that moves is where this request is or was.
+        (Some(_), true) => plan.target.address,
+        (Some(_), false) => canonical(from.remote),
+        (None, _) => snapshot.backend(member).address().unwrap_or(plan.target.address),
+    };
+    Some((address, snapshot.transport(member.pool)))
+}
+
+/// Returns the flow of the party of a dialog that is no back end, and no user of ours: the sender of
+/// the request, or its target if a back end sends it.
 fn peer_of(from: &Flow, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
     let ForwardPlan { ingress, egress, target, .. } = *plan;
     if !plan.toward_backend {

@@ -110,6 +110,8 @@ pub enum RuleTarget {
     Pool(usize),
     /// The address in the Request-URI; for trusted sources and pool members only.
     RequestUri,
+    /// The contacts of the user that the Request-URI names.
+    Users,
 }
 
 /// One `[[route]]`: the first that matches a new request decides.

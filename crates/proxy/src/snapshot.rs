@@ -13,7 +13,7 @@ use tidegate_world::{Flow, Pool, Seed, Timestamp, Transport};
 
 use crate::keys::Keys;
 use crate::message::branch::{LISTENERS_MAX, SHARDS_MAX};
-use crate::message::token::{Minutes, RouteToken};
+use crate::message::token::{Minutes, PeerFlow, RouteToken};
 use crate::rejection::Rejection;
 use crate::settings::{Member, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
 use crate::shares::Bucket;
@@ -99,6 +99,12 @@ impl Snapshot {
         self.addresses.transport(self.pool(pool).listener.unwrap_or_default())
     }
 
+    /// Returns the target that is reached by the flow of a party: on its connection, if it has one.
+    pub(crate) fn target_of(&self, peer: &PeerFlow) -> Target {
+        let transport = self.addresses.transport(peer.listener.into());
+        Target { connection: peer.connection, ..Target::new(transport, peer.remote) }
+    }
+
     /// Returns the name of a pool, if there is such a pool.
     pub(crate) fn pool_name(&self, pool: Option<u16>) -> Option<&str> {
         pool.and_then(|pool| Some(self.pools.get(usize::from(pool))?.pool.name()))
@@ -176,11 +182,15 @@ impl Snapshot {
 }
 
 /// Returns the pools to which rules lead calls of strangers, and their backups; none if none of
-/// them has limits.
+/// them has limits, or if calls may lead to users, which have none.
 fn limited_pools(pools: &[PoolSettings], rules: &[Rule]) -> Box<[u16]> {
     let mut reached = vec![false; pools.len()];
     for rule in rules.iter().filter(|rule| rule.from != Senders::Pool) {
-        let RuleTarget::Pool(pool) = rule.to else { continue };
+        let pool = match rule.to {
+            RuleTarget::Pool(pool) => pool,
+            RuleTarget::RequestUri => continue,
+            RuleTarget::Users => return Box::default(),
+        };
         let mut next = Some(pool);
         while let Some(pool) = next.filter(|&pool| !reached[pool]) {
             reached[pool] = true;
@@ -222,6 +232,10 @@ mod tests {
         let of = |limited: [bool; 4]| limited_pools(&pools(&limited, &backups), &rules);
         assert_eq!(of([true, false, true, false])[..], [1, 2, 3]);
         assert_eq!(of([true, false, false, false])[..], [0; 0]);
+        let users = |from| [&rules[..], &[rule(from, RuleTarget::Users)]].concat();
+        let limited = pools(&[true, false, true, false], &backups);
+        assert_eq!(limited_pools(&limited, &users(Senders::Any))[..], [0; 0]);
+        assert_eq!(limited_pools(&limited, &users(Senders::Pool))[..], [1, 2, 3]);
         let circle = pools(&[true, false], &[Some(1), Some(0)]);
         assert_eq!(limited_pools(&circle, &[to(0)])[..], [0, 1]);
     }

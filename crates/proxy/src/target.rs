@@ -13,6 +13,12 @@ pub(crate) struct Target {
     pub(crate) connection: Option<ConnectionId>,
 }
 
+impl From<crate::resolution::Target> for Target {
+    fn from(found: crate::resolution::Target) -> Self {
+        Self::new(found.transport, found.address)
+    }
+}
+
 impl Target {
     /// A target at an address.
     pub(crate) fn new(transport: Transport, address: SocketAddr) -> Self {

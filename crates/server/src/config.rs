@@ -5,6 +5,7 @@
 //! them at once as can be told apart, and no [`Config`] comes out.
 
 mod address;
+mod aor;
 mod backup;
 mod by_class;
 mod changes;
@@ -29,6 +30,7 @@ mod shape;
 mod sources;
 mod summary;
 mod tables;
+mod user;
 mod word;
 
 use std::net::SocketAddr;
@@ -50,6 +52,7 @@ pub use resolved::{
     decide_word, emulate_toml, learning_toml, overload_toml, queue_word, selection_toml,
 };
 pub use tables::Sharing;
+pub use user::User;
 
 use crate::key::{KEYS_MAX, Rotation};
 use diagnostic::Report;
@@ -60,7 +63,7 @@ use tables::{
     CALLS_MAX, COALESCE_US, DRAIN_SECONDS, EMULATE, GSO, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN,
     MESSAGE_MEMORY_MAX_MB, OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND,
     REMOVED_BACKEND_SECONDS, RESOLVER, RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SERVER_NAME, SHARDS,
-    STATE_DIR, TRANSACTIONS_MAX,
+    STATE_DIR, TRANSACTIONS_MAX, USER,
 };
 
 /// A configuration that was found right.
@@ -81,6 +84,8 @@ pub struct Config {
     /// Where requests outside any dialog go. Never empty: without any `[[route]]`
     /// it holds the one that sends everything to the only pool.
     pub route: Vec<Rule>,
+    /// Users, and where they are reached.
+    pub user: Vec<User>,
     /// Which new work is admitted.
     pub overload: Overload,
     /// How slow a server is to seem, if it is.
@@ -189,6 +194,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     let listeners = root.read_all(&LISTEN, listen::Draft::read, report);
     let pools = root.read_all(&POOL, pool::Draft::read, report);
     let routes = root.read_all(&ROUTE, route::Draft::read, report);
+    let users = root.read_all(&USER, user::Draft::read, report);
     let overload = root.read_one(&OVERLOAD, overload::read, report);
     let emulate = root.read_all(&EMULATE, overload::read_emulate, report).pop();
 
@@ -200,6 +206,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     backup::check(&pools, report);
     route::check(&routes, &pools, &listeners, report);
     reach::check(&listeners, &pools, report);
+    user::check(&users, &routes, &listeners, report);
     if !report.is_empty() {
         return None;
     }
@@ -214,6 +221,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
         let to = RuleTarget::Pool(0);
         route.push(Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to });
     }
+    let user = users.into_iter().map(user::Draft::finish).collect::<Option<_>>()?;
     let listen = listeners.into_iter().map(listen::Draft::finish).collect::<Option<_>>()?;
     Some(Config {
         path: path.to_owned(),
@@ -223,6 +231,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
         listen,
         pool,
         route,
+        user,
         overload: overload?,
         // Absent, or read: what was wrong was reported above.
         emulate: emulate.flatten(),

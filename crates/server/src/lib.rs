@@ -26,6 +26,7 @@ mod sources;
 mod status;
 pub mod steered;
 pub mod steering;
+mod users;
 mod wall;
 mod watch;
 mod wiring;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded, select_biased, tick};
 use serde_json::{Value, json};
 use tidegate_io::{
-    Clock, Crossings, Drive, Ended, Group, Limits, Orders, Resolver, Shard, Stop, Summary,
+    Clock, Crossings, Drive, Ended, Group, Limits, Orders, Resolver, Shard, Stop, Stores, Summary,
     egress_networks,
 };
 use tidegate_proxy::{EgressRoute, Secret};
@@ -32,7 +32,7 @@ use crate::removed::RemovedBackends;
 use crate::signal::Signals;
 use crate::status::Instruments;
 use crate::watch::{LOOK_EVERY, Observation, Watch};
-use crate::{sources, wiring};
+use crate::{sources, users, wiring};
 
 /// Messages that wait to cross to one shard at the most.
 const CROSSINGS_MAX: usize = 4096;
@@ -151,7 +151,9 @@ pub fn run(
     }
     let status = status(&groups, assembly.instruments(), clock);
     let orders = Orders::to(config.server.shards);
-    let steering = assembly.steering(orders.clone()).noting(removed);
+    let stores = Stores::default();
+    users::serve(&stores, config);
+    let steering = assembly.steering(orders.clone()).noting(removed).serving(stores.clone());
     let steering = Arc::new(if record.is_some() { steering.recorded() } else { steering });
     let (rotation, heard) = (config.server.rotation, orders.clone());
     let keeper = Arc::new(Keeper::new(state_dir.to_owned(), ring, rotation, begun, heard));
@@ -203,6 +205,7 @@ pub fn run(
             stop: stop.clone(),
             orders: orders.clone(),
             resolver: resolver.clone(),
+            stores: stores.clone(),
             journal: journal.take(),
         };
         let done = done.clone();
@@ -356,6 +359,7 @@ struct Thread {
     stop: Stop,
     orders: Orders,
     resolver: Option<Resolver>,
+    stores: Stores,
     journal: Option<Journal>,
 }
 
@@ -372,12 +376,12 @@ impl Thread {
     }
 
     fn drive(self) -> std::io::Result<Summary> {
-        let Self { part, clock, limits, listeners, crossings, stop, orders, resolver, journal } =
-            self;
+        let Self { part, clock, limits, listeners, crossings, stop, orders, stores, .. } = self;
+        let (resolver, journal) = (self.resolver, self.journal);
         let (pool, counters) = (Pool::new(), Arc::clone(&part.counters().io));
         let mut core = part.core(pool.clone());
         let shard = Shard { clock, limits, listeners, crossings, counters, stop, pool };
-        let mut drive = Drive::new(shard)?.heeding(&orders);
+        let mut drive = Drive::new(shard)?.heeding(&orders).looking_up(&stores);
         if let Some(resolver) = &resolver {
             drive = drive.asking(resolver);
         }

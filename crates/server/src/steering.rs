@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::{Map, Value, json};
 use tidegate_balance::Fleet;
 use tidegate_control::{Bucket, Compared, Tier};
-use tidegate_io::{NotGiven, Orders};
+use tidegate_io::{NotGiven, Orders, Stores};
 use tidegate_proxy::{Class, Counters, Overload};
 use tidegate_world::{Counter, ORDER_MAX, Timestamp};
 
@@ -16,7 +16,7 @@ use crate::laws::name_at;
 use crate::prepared::{Prepared, Reading};
 use crate::removed::RemovedBackends;
 use crate::sources::{ShardCounters, sojourns};
-use crate::{key, laws, recording, status};
+use crate::{key, laws, recording, status, users};
 
 /// Changes what all shards do, and says what is in force.
 pub struct Steering {
@@ -29,6 +29,8 @@ pub struct Steering {
     shards: Vec<ShardCounters>,
     removed: Option<RemovedBackends>,
     prepared: Prepared,
+    /// What look-ups find.
+    stores: Stores,
     /// Bytes of a configuration at the most.
     order_max: usize,
 }
@@ -99,8 +101,24 @@ impl Steering {
         let overload = config.overload.clone();
         let wanted = Mutex::new(Wanted { config, overload, given: 0 });
         let order_max = ORDER_MAX;
-        let reloading = Mutex::default();
-        Self { fleet, wanted, reloading, orders, shards, removed: None, prepared, order_max }
+        let (reloading, stores) = (Mutex::default(), Stores::default());
+        Self {
+            fleet,
+            wanted,
+            reloading,
+            orders,
+            shards,
+            removed: None,
+            prepared,
+            stores,
+            order_max,
+        }
+    }
+
+    /// Makes look-ups in `stores` find the users of a reload.
+    #[must_use]
+    pub(crate) fn serving(self, stores: Stores) -> Self {
+        Self { stores, ..self }
     }
 
     /// Notes which back ends a reload takes out of the configuration.
@@ -150,7 +168,7 @@ impl Steering {
         Ok(wanted.given)
     }
 
-    /// Reads the configuration again, from the file that it came from. Pools and routes become what
+    /// Reads the configuration again, from the file that it came from. Pools, routes and users become what
     /// it says; so do the laws, if it says something else of them than before. Returns the number
     /// of the last order.
     ///
@@ -192,7 +210,12 @@ impl Steering {
             wanted.config.overload = config.overload.clone();
         }
         self.prepared.put(wanted.given + 1, reading, |order| self.was_heard(order));
-        self.give(&mut wanted, &source)?;
+        // Before the order, on which shards forget the answers that they hold.
+        users::serve(&self.stores, &config);
+        if let Err(not_given) = self.give(&mut wanted, &source) {
+            users::serve(&self.stores, &wanted.config);
+            return Err(not_given);
+        }
         wanted.config = config;
         Ok(wanted.given)
     }

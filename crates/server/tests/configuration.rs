@@ -112,6 +112,20 @@ fn limits_are_read_as_they_are_written() {
 }
 
 #[test]
+fn users_are_read_as_look_ups_find_them() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/good/users.toml");
+    let config = parse(&path).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let [alice, bob] = &config.user[..] else { panic!() };
+    assert_eq!(*alice.aor, *b"sip:alice@example.com");
+    assert_eq!(alice.contacts, ["sip:alice@10.0.0.7:5062;ob", "sip:desk.example.com"]);
+    assert_eq!((&*bob.aor, bob.contacts.len()), (&b"sip:Bob@example.com"[..], 0));
+    assert_eq!(config.route[0].to, RuleTarget::Users);
+    let shown = config.to_string();
+    assert!(shown.contains("for example.com to the user that it names\n"), "{shown}");
+    assert!(shown.contains("  users    2 users\n"), "{shown}");
+}
+
+#[test]
 fn right_configurations_are_read() {
     for path in files("good") {
         if let Err(shown) = parse(&path) {

@@ -44,6 +44,8 @@ pub struct Passage<'a> {
     /// The CSeq.
     pub cseq: CSeq<'a>,
     bytes: &'a [u8],
+    /// The first Via.
+    own: &'a [u8],
     /// The first Via, with its line if it stands there alone.
     top: Range<usize>,
     /// Whether there may be a Session-Expires.
@@ -118,8 +120,8 @@ impl<'a> Passage<'a> {
         let bad_via = Malformed::BadHeader(HeaderName::Via);
         let (at, line) = first.ok_or(Malformed::MissingHeader(HeaderName::Via))?;
         let value = line.value(bytes);
-        let (top, rest) = split_element(value).ok_or(bad_via)?;
-        let top = Parts::of(top).ok_or(bad_via)?;
+        let (own, rest) = split_element(value).ok_or(bad_via)?;
+        let top = Parts::of(own).ok_or(bad_via)?;
         let (top_range, next) = match (rest, second) {
             (Some(rest), _) => {
                 let value_start = line.value_start();
@@ -141,6 +143,7 @@ impl<'a> Passage<'a> {
             call_id,
             cseq,
             bytes,
+            own,
             top: top_range,
             has_session,
             parties: from.zip(to).filter(|_| is_usual).map(|(from, to)| [from, to]),
@@ -160,6 +163,11 @@ impl<'a> Passage<'a> {
     pub fn dialog_tags(&self) -> Option<(&'a [u8], &'a [u8])> {
         let Some([from, to]) = self.parties else { return dialog_tags(self.bytes) };
         Some((tag_of(from)?, tag_of(to)?))
+    }
+
+    /// Returns the value of a parameter of the first Via, which is the proxy's own.
+    pub fn own_param(&self, name: &str) -> Option<&'a [u8]> {
+        Via::parse(self.own)?.params.param(name)?.value
     }
 
     /// Writes the response without its first Via (RFC 3261 §16.7 item 3).

@@ -86,7 +86,10 @@ impl RecordType {
 /// The stores that look-ups go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LookupKind {
-    /// The table of users: a key is an address of record.
+    /// The users, and where they are reached. A key is an address of record in its canonical form
+    /// (RFC 3261 §10.3 item 5): `sip:`, the user without escapes, `@`, and the host in lower case. A
+    /// value has a contact in each line, as a Contact header field has it (§20.10), in the order in
+    /// which they are tried; none: the user exists, and is reached nowhere now.
     User,
 }
 

@@ -3,8 +3,7 @@
 //!
 //! `z9hG4bK` and 24 characters (18 bytes): version and listener, shard, identity of
 //! the request, MAC. Where the listener is every address of the machine, the one that
-//! was asked stands before the MAC, encrypted: it may be one that only back ends know. Of a request
-//! that came on a stream it is the process and its connection. All of it is a function of the received request
+//! was asked stands before the MAC, encrypted: it may be one that only back ends know. All of it is a function of the received request
 //! alone, as a proxy without transactions must have it (RFC 3261 §16.11):
 //! retransmissions, and the ACK and CANCEL of an INVITE, get the branch their INVITE
 //! got, from any process with our key. So nothing in it may come from a table: a callee
@@ -15,14 +14,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tidegate_transaction::COOKIE;
-use tidegate_world::ConnectionId;
 
 use crate::keys::Keys;
 use crate::keys::text64::{decode, encode, text_len};
 
 const VERSION: u8 = 1;
-/// Version of branches with a connection.
-const VERSION_CONNECTED: u8 = 2;
 
 /// Bytes before the address, and of the MAC behind it.
 const HEAD: usize = 10;
@@ -40,21 +36,12 @@ pub const SHARDS_MAX: u16 = 256;
 pub(crate) struct Branch {
     /// The listener where the request came in, and its responses go out.
     pub(crate) listener: u8,
-    /// The way back, if the listener does not say it.
-    pub(crate) back: Option<WayBack>,
+    /// The address that was asked, if the listener does not say it.
+    pub(crate) asked: Option<IpAddr>,
     /// The shard that holds its call.
     pub(crate) shard: u8,
     /// Keyed hash of the received branch.
     pub(crate) identity: u64,
-}
-
-/// The way back of responses, beyond listener and target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WayBack {
-    /// From the address that was asked.
-    From(IpAddr),
-    /// On a connection.
-    On(ConnectionId),
 }
 
 /// The text of a branch parameter's value.
@@ -89,18 +76,13 @@ impl Branch {
     /// The branch for a request whose response goes to `target`.
     pub(crate) fn encode(&self, keys: &Keys, target: SocketAddr) -> BranchText {
         let mut raw = [0; RAW_MAX];
-        let version = match self.back {
-            Some(WayBack::On(_)) => VERSION_CONNECTED,
-            _ => VERSION,
-        };
-        raw[0] = version << 4 | self.listener;
+        raw[0] = VERSION << 4 | self.listener;
         raw[1] = self.shard;
         raw[2..HEAD].copy_from_slice(&self.identity.to_be_bytes());
-        let end = match self.back {
+        let end = match self.asked {
             None => HEAD,
-            Some(WayBack::From(IpAddr::V4(ip))) => put(&mut raw, HEAD, &ip.octets()),
-            Some(WayBack::From(IpAddr::V6(ip))) => put(&mut raw, HEAD, &ip.octets()),
-            Some(WayBack::On(connection)) => put(&mut raw, HEAD, &keys.name_of(connection)),
+            Some(IpAddr::V4(ip)) => put(&mut raw, HEAD, &ip.octets()),
+            Some(IpAddr::V6(ip)) => put(&mut raw, HEAD, &ip.octets()),
         };
         let mac = mac(keys, &raw[..end], target);
         keys.veil.veil(mac, &mut raw[HEAD..end]);
@@ -116,25 +98,23 @@ impl Branch {
         let length = decode(encoded, &mut raw)?;
         let (raw, mac) = raw[..length].split_last_chunk_mut::<MAC>()?;
         let mac = u64::from_be_bytes(*mac);
-        let (head, back) = raw.split_first_chunk_mut::<HEAD>()?;
-        let version = head[0] >> 4;
-        if !matches!(version, VERSION | VERSION_CONNECTED) {
+        let (head, asked) = raw.split_first_chunk_mut::<HEAD>()?;
+        if head[0] >> 4 != VERSION {
             return None;
         }
-        keys.veil.veil(mac, back);
+        keys.veil.veil(mac, asked);
         if mac != self::mac(keys, raw, target) {
             return None;
         }
-        let (head, back) = raw.split_first_chunk::<HEAD>()?;
-        let back = match (version, back.len()) {
-            (VERSION_CONNECTED, _) => keys.connection_in(back).map(WayBack::On),
-            (_, 0) => None,
-            (_, 4) => Some(WayBack::From(Ipv4Addr::from(<[u8; 4]>::try_from(back).ok()?).into())),
-            _ => Some(WayBack::From(Ipv6Addr::from(<[u8; 16]>::try_from(back).ok()?).into())),
+        let (head, asked) = raw.split_first_chunk::<HEAD>()?;
+        let asked = match asked.len() {
+            0 => None,
+            4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(asked).ok()?).into()),
+            _ => Some(Ipv6Addr::from(<[u8; 16]>::try_from(asked).ok()?).into()),
         };
         Some(Self {
             listener: head[0] & 0xf,
-            back,
+            asked,
             shard: head[1],
             identity: u64::from_be_bytes(head[2..].try_into().ok()?),
         })
@@ -172,26 +152,16 @@ mod tests {
     }
 
     const BRANCH: Branch =
-        Branch { listener: 3, back: None, shard: 200, identity: 0x0123_4567_89ab_cdef };
+        Branch { listener: 3, asked: None, shard: 200, identity: 0x0123_4567_89ab_cdef };
 
-    fn branches() -> [Branch; 4] {
-        let from = |ip: &str| Some(WayBack::From(ip.parse().unwrap()));
-        let on = ConnectionId::new(0x1234_5678).map(WayBack::On);
-        [None, from("192.0.2.1"), from("2001:db8::1"), on].map(|back| Branch { back, ..BRANCH })
-    }
-
-    #[test]
-    fn the_connection_of_another_process_is_none_of_ours() {
-        let [.., connected] = branches();
-        let text = connected.encode(&keys(1), target());
-        let next = Keys::new(&Secret::of([1; 32]), 7);
-        let read = Branch::decode(text.as_bytes(), &next, target());
-        assert_eq!(read, Some(Branch { back: None, ..connected }));
+    fn branches() -> [Branch; 3] {
+        let ips = [None, Some("192.0.2.1"), Some("2001:db8::1")];
+        ips.map(|ip| Branch { asked: ip.map(|ip| ip.parse().unwrap()), ..BRANCH })
     }
 
     #[test]
     fn decodes_to_what_was_encoded() {
-        for (branch, length) in branches().into_iter().zip([24, 30, 46, 34]) {
+        for (branch, length) in branches().into_iter().zip([24, 30, 46]) {
             let text = branch.encode(&keys(1), target());
             assert_eq!(text.as_bytes().len(), COOKIE.len() + length);
             assert_eq!(Branch::decode(text.as_bytes(), &keys(1), target()), Some(branch));

@@ -2,6 +2,7 @@
 
 use tidegate_sip::{Essentials, Message, Method, Scheme, StartLine, Uri};
 
+use crate::message::contacts::Contacts;
 use crate::message::token::RouteToken;
 use crate::rejection::{DropReason, Rejection};
 use crate::target::Target;
@@ -24,9 +25,11 @@ pub(crate) struct Request<'a> {
     pub(crate) restored: usize,
     /// The route token that stood in the Request-URI then.
     pub(crate) token: Option<RouteToken>,
-    /// The targets that the name in its Request-URI or Route leads to, the first to be tried first,
-    /// once they are known.
+    /// The targets that the user or the name in its Request-URI or Route leads to, the first to be
+    /// tried first, once they are known.
     pub(crate) targets: Vec<Target>,
+    /// The Request-URI for each of them, if they are contacts of a user.
+    pub(crate) contacts: Option<Box<Contacts>>,
     /// The Request-URI as it goes on, if that is not as it came.
     pub(crate) cleaned: Option<Box<[u8]>>,
 }
@@ -51,10 +54,21 @@ impl<'a> Request<'a> {
             restored: 0,
             token: None,
             targets: Vec::new(),
+            contacts: None,
             cleaned: None,
         };
         request.check_uri()?;
         Ok(request)
+    }
+
+    /// Replaces the Request-URI with that for the target at `index`, if it goes to a user.
+    ///
+    /// RFC 3261 §16.6 item 2: "The Request-URI in the copy's start line MUST be replaced with the
+    /// URI for this target."
+    pub(crate) fn retarget(&mut self, contacts: Option<&Contacts>, index: usize) {
+        if let Some(uri) = contacts.and_then(|contacts| contacts.uri(index)) {
+            self.cleaned = Some(uri.into());
+        }
     }
 
     /// The Request-URI as it goes on.

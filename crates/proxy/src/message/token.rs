@@ -39,10 +39,13 @@ const BACKEND_V6: u8 = 1;
 const PEER_V6: u8 = 2;
 /// The peer is behind address translation.
 const IS_TRANSLATED: u8 = 4;
+/// The address of the back end is that of a user.
+const IS_USER: u8 = 8;
 /// The peer has a connection.
-const IS_CONNECTED: u8 = 8;
-/// Where the number of the transport to the back end begins.
+const IS_CONNECTED: u8 = 128;
+/// Where the number of the transport to the back end begins, and its bits.
 const TRANSPORT: u32 = 4;
+const TRANSPORT_BITS: u8 = 7;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
 
 /// How long a token opens something by itself: as long as the longest [session](crate::dialog::calls), and
@@ -77,6 +80,8 @@ pub(crate) struct RouteToken {
     pub(crate) made: Minutes,
     /// The other party of the dialog; `None` in a token of an earlier version.
     pub(crate) peer: Option<PeerFlow>,
+    /// Whether a look-up led there: no back end is at the address, but a user.
+    pub(crate) is_user: bool,
 }
 
 /// The flow of the party that is no back end: where it sent its request from, or where a request
@@ -109,6 +114,7 @@ impl RouteToken {
                     | flag(remote.is_ipv6(), PEER_V6)
                     | flag(is_translated, IS_TRANSLATED)
                     | flag(connection.is_some(), IS_CONNECTED)
+                    | flag(self.is_user, IS_USER)
                     | (self.transport as u8) << TRANSPORT;
                 raw.extend([kind, listener]);
                 put_address(&mut raw, self.backend);
@@ -169,16 +175,26 @@ impl RouteToken {
                     connection: keys.connection_in(connection),
                     is_translated: kind & IS_TRANSLATED != 0,
                 };
-                let transport = *Transport::ALL.get(usize::from(kind >> TRANSPORT))?;
+                let transport = usize::from(kind >> TRANSPORT & TRANSPORT_BITS);
+                let transport = *Transport::ALL.get(transport)?;
+                let is_user = kind & IS_USER != 0;
                 let backend = address(backend)?;
-                Some(Self { shard, backend, transport, made, peer: Some(peer) })
+                Some(Self { shard, backend, transport, made, peer: Some(peer), is_user })
             }
             (VERSION, _) => None,
             (_, backend) => {
                 let (backend, transport) = (address(backend)?, Transport::Udp);
-                Some(Self { shard, backend, transport, made, peer: None })
+                Some(Self { shard, backend, transport, made, peer: None, is_user: false })
             }
         }
+    }
+
+    /// Returns the flow of the other party as `shard` can use it: only the shard in the token has its
+    /// connection.
+    pub(crate) fn peer_at(&self, shard: u16) -> Option<PeerFlow> {
+        let peer = self.peer?;
+        let is_here = u16::from(self.shard) == shard;
+        Some(PeerFlow { connection: peer.connection.filter(|_| is_here), ..peer })
     }
 
     /// Returns whether it alone proves that a request belongs to a call. A token made by a clock
@@ -236,6 +252,7 @@ mod tests {
                 connection: None,
                 is_translated: true,
             }),
+            is_user: false,
         };
         let v6 = token("[2001:db8::1]:5070", Some("[2001:db8::2]:1028"));
         let connected = PeerFlow { connection: ConnectionId::new(u32::MAX), ..v6.peer.unwrap() };
@@ -249,7 +266,9 @@ mod tests {
     #[test]
     fn back_end_and_peer_may_be_of_either_family() {
         let [v4, _, v6] = tokens();
-        for token in [RouteToken { peer: v6.peer, ..v4 }, RouteToken { peer: v4.peer, ..v6 }] {
+        let user = RouteToken { is_user: true, ..v4 };
+        let mixed = [RouteToken { peer: v6.peer, ..v4 }, RouteToken { peer: v4.peer, ..v6 }, user];
+        for token in mixed {
             let text = token.encode(&keys(1, &[]), b"c");
             assert_eq!(RouteToken::decode(&text, &keys(1, &[]), b"c"), Some(token));
         }

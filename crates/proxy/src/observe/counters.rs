@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tidegate_control::{Reason, Tier};
 use tidegate_world::{Counter, Histogram};
 
+use crate::lookup::LookupCounters;
 use crate::message::class::Class;
 use crate::observe::call_entry::CallAnswer;
 use crate::observe::gauges::Gauges;
@@ -15,9 +16,9 @@ use crate::rejection::reply_reason::ReplyReason;
 use crate::resolution::ResolutionCounters;
 
 /// Statuses that the proxy itself answers with.
-pub const REPLIES: [u16; 20] = [
-    100, 200, 400, 403, 404, 408, 416, 417, 420, 430, 440, 481, 482, 483, 487, 500, 503, 504, 505,
-    513,
+pub const REPLIES: [u16; 21] = [
+    100, 200, 400, 403, 404, 408, 416, 417, 420, 430, 440, 480, 481, 482, 483, 487, 500, 503, 504,
+    505, 513,
 ];
 
 /// A shard's counters.
@@ -26,7 +27,7 @@ pub struct Counters {
     received: [Counter; Class::ALL.len()],
     dropped: [Counter; DropReason::ALL.len()],
     replied: [Counter; REPLIES.len()],
-    replied_for: [[Counter; ReplyReason::ALL.len()]; REPLIES.len()],
+    replied_for: [ByReason; REPLIES.len()],
     refused: [Counter; Reason::ALL.len()],
     shed: [Counter; Class::ALL.len()],
     sojourns: [Histogram; 2],
@@ -99,12 +100,24 @@ pub struct Counters {
     pub transaction_bytes_max: Counter,
     /// Messages waiting in the class queues now.
     pub queued: Counter,
-    /// Requests that wait for a name now.
+    /// Requests that wait for a name or a look-up now.
     pub parked: Counter,
-    /// Times that requests were parked until a name was known.
+    /// Times that requests were parked until an answer came.
     pub parked_all: Counter,
     /// Names in requests, and what became of them.
     pub resolution: Arc<ResolutionCounters>,
+    /// Look-ups, and what became of them.
+    pub lookups: Arc<LookupCounters>,
+}
+
+/// A counter for each reason of a reply.
+#[derive(Debug)]
+struct ByReason([Counter; ReplyReason::ALL.len()]);
+
+impl Default for ByReason {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Counter::default()))
+    }
 }
 
 impl Counters {
@@ -146,14 +159,14 @@ impl Counters {
 
     /// Replies made with a status of [`REPLIES`] for a reason.
     pub fn replied_for(&self, status: u16, reason: ReplyReason) -> &Counter {
-        &self.replied_for[place(status)][reason.index()]
+        &self.replied_for[place(status)].0[reason.index()]
     }
 
     /// Counts a reply.
     pub(crate) fn count_reply(&self, status: u16, reason: ReplyReason) {
         let place = place(status);
         self.replied[place].add(1);
-        self.replied_for[place][reason.index()].add(1);
+        self.replied_for[place].0[reason.index()].add(1);
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Sampler {
 impl Sampler {
     /// A sampler that keeps what it selects in `counters`.
     pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
-        Self { settings, counters, kept: Default::default() }
+        Self { settings, counters, kept: [(0, 0); _] }
     }
 
     /// Keeps a rejection if it is selected. Reads the headers only then, and asks for the class and

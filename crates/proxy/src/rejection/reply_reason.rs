@@ -10,8 +10,12 @@ pub(crate) const TRANSACTION_TABLE_FULL: &str = "transaction table is full";
 pub(crate) const CALL_SHARE_USED: &str = "this source has used its share of the call table";
 pub(crate) const TRANSACTION_SHARE_USED: &str =
     "this source has used its share of the transaction table";
-/// The text of the 503 when no more requests may wait for names.
-pub(crate) const PARKED_FULL: &str = "too many requests wait for names";
+/// The text of the 503 when no more requests may wait for names and look-ups.
+pub(crate) const PARKED_FULL: &str = "too many requests wait for an answer";
+/// The text of the 404 when no store has the user.
+pub(crate) const NO_USER: &str = "no such user";
+/// The text of the 480 when the store that has the users did not answer.
+pub(crate) const LOOKUP_FAILED: &str = "the look-up of the user failed";
 /// The text of the 503 when the name of a back end has no address yet.
 pub(crate) const NO_ADDRESS: &str = "a back end has no address yet";
 
@@ -55,8 +59,14 @@ pub enum ReplyReason {
     NoAddress,
     /// The name in the request could not be resolved.
     Unresolved,
-    /// No more requests may wait for names.
+    /// No more requests may wait for names and look-ups.
     Parked,
+    /// No store has the user.
+    NoUser,
+    /// The user has no contact that may be reached.
+    NoContact,
+    /// The look-up of the user failed, or took too long.
+    Lookup,
     /// The request belongs to a call, and overload control sheds those as well.
     Shed,
     /// Any other.
@@ -66,7 +76,7 @@ pub enum ReplyReason {
 }
 
 /// Reasons beside those of the gate.
-const OWN: usize = 21;
+const OWN: usize = 24;
 
 impl ReplyReason {
     /// All of them.
@@ -92,6 +102,9 @@ impl ReplyReason {
             Self::NoAddress,
             Self::Unresolved,
             Self::Parked,
+            Self::NoUser,
+            Self::NoContact,
+            Self::Lookup,
             Self::Shed,
             Self::Other,
         ];
@@ -125,8 +138,11 @@ impl ReplyReason {
             Self::NoAddress => 16,
             Self::Unresolved => 17,
             Self::Parked => 18,
-            Self::Shed => 19,
-            Self::Other => 20,
+            Self::NoUser => 19,
+            Self::NoContact => 20,
+            Self::Lookup => 21,
+            Self::Shed => 22,
+            Self::Other => 23,
             Self::Work(reason) => OWN + reason as usize,
         }
     }
@@ -138,6 +154,8 @@ impl ReplyReason {
             (503, TRANSACTION_TABLE_FULL | TRANSACTION_SHARE_USED) => Self::TransactionTable,
             (503, PARKED_FULL) => Self::Parked,
             (503, NO_ADDRESS) => Self::NoAddress,
+            (404, NO_USER) => Self::NoUser,
+            (480, LOOKUP_FAILED) => Self::Lookup,
             _ => Self::usual(status),
         }
     }
@@ -154,6 +172,7 @@ impl ReplyReason {
             417 => Self::Priority,
             420 => Self::Extension,
             440 => Self::Breadth,
+            480 => Self::NoContact,
             481 => Self::NoCall,
             482 => Self::Loop,
             483 => Self::Hops,
@@ -186,6 +205,9 @@ impl ReplyReason {
             Self::NoAddress => "no_address",
             Self::Unresolved => "unresolved",
             Self::Parked => "parked",
+            Self::NoUser => "no_user",
+            Self::NoContact => "no_contact",
+            Self::Lookup => "lookup",
             Self::Shed => "shed",
             Self::Other => "other",
             Self::Work(reason) => reason.name(),
@@ -213,7 +235,10 @@ impl ReplyReason {
             Self::TransactionTable => "The transaction table is full.",
             Self::NoAddress => "The name of a back end has no address yet.",
             Self::Unresolved => "The DNS did not answer in time for the name in the request.",
-            Self::Parked => "Too many requests wait for the DNS.",
+            Self::Parked => "Too many requests wait for the DNS or a look-up.",
+            Self::NoUser => "The user in the request is not configured.",
+            Self::NoContact => "The user has no contact that can be reached.",
+            Self::Lookup => "The look-up of the user failed or took too long.",
             Self::Shed => {
                 "The request belongs to a call, and overload control rejects those as well."
             }
@@ -244,7 +269,10 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_a_503_tells_its_reason() {
+    fn the_text_of_a_rejection_tells_its_reason() {
+        assert_eq!(ReplyReason::of(404, NO_USER), ReplyReason::NoUser);
+        assert_eq!(ReplyReason::of(404, "no route"), ReplyReason::NoRoute);
+        assert_eq!(ReplyReason::of(480, LOOKUP_FAILED), ReplyReason::Lookup);
         for (text, reason) in [
             (CALL_TABLE_FULL, ReplyReason::CallTable),
             (CALL_SHARE_USED, ReplyReason::CallTable),

@@ -4,6 +4,7 @@
 //! counts. It may fail where a plan did not: a pool or a table may have filled meanwhile.
 
 use tidegate_balance::{Assigned, Demand, Lease};
+use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::{Flow, Received};
 
@@ -102,6 +103,14 @@ pub(crate) fn commit(
             let named = if is_named { &request.targets[..] } else { &[] };
             let others = named.iter().skip(1).copied().collect();
             NextHop { member: from, call, is_strict, others, ..NextHop::to(target, tier) }
+        }
+        Way::User { target, from } => {
+            let call = enter_outward_call(step, room, call, request, fingerprint, from)?;
+            let others = request.targets.iter().skip(1).copied().collect();
+            let is_user = from.is_none();
+            // Without transactions a CANCEL would have to look up the same again.
+            let hop = NextHop::to(target, Tier::Stateful);
+            NextHop { member: from, call, others, is_user, toward_backend: is_user, ..hop }
         }
     };
     Ok(NextHop { own_routes, egress, evidence, ..hop })

@@ -3,14 +3,17 @@
 //! Some of these requests belong to no dialog all the same, and are more work for that back end:
 //! then they are new for its limits ([`begins`]).
 
+use std::net::SocketAddr;
+
 use tidegate_sip::Method;
-use tidegate_world::Timestamp;
+use tidegate_world::{Received, Timestamp};
 
 use crate::backends::unavailable::unavailable;
 use crate::dialog::evidence::Known;
 use crate::dialog::{Call, CallRef, Evidence, Transaction};
 use crate::message::request::Request;
 use crate::message::token::RouteToken;
+use crate::network::canonical;
 use crate::rejection::{DropReason, Rejection};
 use crate::routing::route_set::RouteSet;
 use crate::routing::select::{choice_key, demand_of};
@@ -30,12 +33,13 @@ pub(super) fn in_dialog(
     now: Timestamp,
     snapshot: &Snapshot,
     state: &RoutingState,
+    received: &Received,
     request: &Request<'_>,
     routes: &RouteSet<'_>,
     known: &Known,
 ) -> Option<Way> {
     if let Some(token) = routes.token
-        && let Some(way) = by_token(snapshot, state, request, token, known)
+        && let Some(way) = by_token(snapshot, state, received, request, token, known)
     {
         return Some(way);
     }
@@ -73,6 +77,7 @@ pub(super) fn in_dialog(
 fn by_token(
     snapshot: &Snapshot,
     state: &RoutingState,
+    received: &Received,
     request: &Request<'_>,
     token: RouteToken,
     known: &Known,
@@ -98,11 +103,29 @@ fn by_token(
     if snapshot.addresses.was_removed(token.backend) {
         return Some(Way::Removed(Target::new(token.transport, token.backend)));
     }
+    if token.is_user {
+        return by_user_token(snapshot, received.flow.remote, token);
+    }
     // A process that has just started knows no names yet. A 481 would end the dialog (RFC
     // 3261 §12.2.1.2), and any rejection would be contradicted by what becomes of the
     // repetition, which comes when there is no answer.
     let unresolved = Way::Reject(Rejection::Drop(DropReason::Unresolved));
     snapshot.has_unresolved().then_some(unresolved)
+}
+
+/// Plans the way of a request within the dialog of a user, sent from `remote`: to the user, or from
+/// the user to the other party. The flow in the token leads there, whatever further Routes say: the
+/// sender may be a stranger.
+fn by_user_token(snapshot: &Snapshot, remote: SocketAddr, token: RouteToken) -> Option<Way> {
+    let flow = token.peer_at(snapshot.shard)?;
+    let (remote, user, peer) = (canonical(remote), token.backend, flow.remote);
+    // A phone may send from another port than the one of its contact.
+    let is_users = remote == user || remote.ip() == user.ip() && remote.ip() != peer.ip();
+    let target = match is_users {
+        true => snapshot.target_of(&flow),
+        false => Target::new(token.transport, user),
+    };
+    Some(Way::Outside { target, is_strict: false, from: None, is_named: false })
 }
 
 /// Returns whether a request that belongs to no dialog, and goes to `member`, is new for the limits

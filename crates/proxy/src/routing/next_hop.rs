@@ -21,8 +21,10 @@ pub(crate) struct NextHop {
     /// The back end of its call, if it belongs to one.
     pub(crate) member: Option<Member>,
     pub(crate) call: CallRef,
-    /// Whether it goes to that back end, and not from it.
+    /// Whether it goes to that back end, or to a user, and not from it.
     pub(crate) toward_backend: bool,
+    /// Whether the target is a contact of a user, and the sender no back end.
+    pub(crate) is_user: bool,
     /// Leading Route values that named us and are taken off.
     pub(crate) own_routes: usize,
     /// The target is a strict router.
@@ -49,6 +51,7 @@ impl NextHop {
             member: None,
             call: CallRef::NONE,
             toward_backend: false,
+            is_user: false,
             own_routes: 0,
             is_strict: false,
             tier,
@@ -77,6 +80,7 @@ impl NextHop {
             target: self.target,
             member: self.member,
             toward_backend: self.toward_backend,
+            is_user: self.is_user,
             ingress: ingress as u8,
             egress: snapshot.egress(ingress, self.egress, &self.target)?,
             own_routes: self.own_routes as u8,

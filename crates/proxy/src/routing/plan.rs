@@ -7,10 +7,13 @@
 //! and addresses. A request belongs to a dialog if its route token verifies or the
 //! call table knows the dialog by its tags; a To-tag alone proves nothing.
 
+use std::sync::Arc;
+
 use tidegate_sip::{Method, Uri};
-use tidegate_world::{Flow, Received, Timestamp, Transport};
+use tidegate_world::{Flow, Received, Timestamp};
 
 use crate::dialog::evidence::Known;
+use crate::message::address_of_record::address_of_record;
 use crate::message::request::Request;
 use crate::message::token::PeerFlow;
 use crate::network::{caller_of, canonical, is_local};
@@ -24,7 +27,6 @@ use crate::routing::way::Way;
 use crate::settings::Choice;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
-use crate::target::Target;
 use crate::transport::addresses::Origin;
 
 /// Where a request goes, as far as that is known before anything is changed for it.
@@ -44,8 +46,16 @@ pub(crate) struct Plan {
 /// The result of planning.
 pub(crate) enum Planned<'a> {
     Plan(Plan),
-    /// Where this leads has to be known first; then the [targets](Request::targets) are.
-    Pending(Wanted<'a>),
+    /// This has to be known first; then the [targets](Request::targets) are.
+    Pending(Need<'a>),
+}
+
+/// Knowledge that a plan lacks.
+pub(crate) enum Need<'a> {
+    /// Where a host is.
+    Host(Wanted<'a>),
+    /// Where the user with this address of record is reached.
+    User(Arc<[u8]>),
 }
 
 /// Plans where `request` goes.
@@ -97,7 +107,8 @@ pub(crate) fn plan<'a>(
     if !outward && !forks_anew(snapshot, state, &routes, &plan.known) {
         let is_judged = is_new && (call.is_none() || *method != Method::Invite);
         plan.is_rated = (call.is_some() || routes.token.is_some()) && !is_judged;
-        if let Some(way) = in_dialog(now, snapshot, state, request, &routes, &plan.known) {
+        if let Some(way) = in_dialog(now, snapshot, state, received, request, &routes, &plan.known)
+        {
             return Ok(Planned::Plan(Plan { way, ..plan }));
         }
         if !is_new && (origin == Origin::Stranger || ours) {
@@ -117,14 +128,14 @@ pub(crate) fn plan<'a>(
     let destination = match (&routes.next, origin) {
         // The party beyond us is named by a Route: the one from which, or to which, the dialog came.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
-            Destination::Target(target_of(snapshot, &peer), *is_strict)
+            Destination::Target(snapshot.target_of(&peer), *is_strict)
         }
         (Next::None, _)
             if let Some(peer) = peer
                 && !ours
                 && needs_flow(snapshot, &request.uri, &peer) =>
         {
-            Destination::Target(target_of(snapshot, &peer), false)
+            Destination::Target(snapshot.target_of(&peer), false)
         }
         (Next::None, _) => destination(snapshot, origin, received, request, ours)?,
         // RFC 3261 §16.12 lets a client preload a Route; we are nobody's relay.
@@ -136,7 +147,10 @@ pub(crate) fn plan<'a>(
     let destination = match destination {
         Destination::Name(uri, is_strict) => match request.targets.first() {
             Some(target) => Destination::Target(*target, is_strict),
-            None => return Ok(Planned::Pending(Wanted::of(&uri).ok_or(Rejection::NO_HOST)?)),
+            None => {
+                let wanted = Wanted::of(&uri).ok_or(Rejection::NO_HOST)?;
+                return Ok(Planned::Pending(Need::Host(wanted)));
+            }
         },
         other => other,
     };
@@ -146,7 +160,9 @@ pub(crate) fn plan<'a>(
         }
         // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as
         // their associated INVITE": another one would be made now.
-        (Destination::Pool(_), _) if matches!(method, Method::Ack | Method::Cancel) => {
+        (Destination::Pool(_) | Destination::User, _)
+            if matches!(method, Method::Ack | Method::Cancel) =>
+        {
             return Err(unknown(snapshot, received, *method));
         }
         (Destination::Pool(pool), _) => {
@@ -159,13 +175,18 @@ pub(crate) fn plan<'a>(
             return Err(Rejection::Reply(404, "leads back here"));
         }
         (Destination::Target(target, is_strict), origin) => {
-            let from = match origin {
-                Origin::Member(member) => Some(member),
-                _ => None,
-            };
-            Way::Outside { target, is_strict, from, is_named }
+            Way::Outside { target, is_strict, from: origin.member(), is_named }
         }
         (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
+        // What belongs to a dialog names a contact; only what begins something names a user.
+        (Destination::User, _) if !is_new => return Err(unknown(snapshot, received, *method)),
+        (Destination::User, origin) => match request.targets.first() {
+            Some(&target) => Way::User { target, from: origin.member() },
+            None => {
+                let aor = address_of_record(&request.uri).ok_or(Rejection::NO_USER)?;
+                return Ok(Planned::Pending(Need::User(aor)));
+            }
+        },
     };
     Ok(Planned::Plan(Plan { way, ..plan }))
 }
@@ -241,10 +262,7 @@ fn peer_of_sender(
         Origin::Stranger => false,
     };
     // Both parties may be back ends: what the other one sends is not for itself.
-    let peer = token.peer.filter(|peer| is_own && peer.remote != remote)?;
-    // Another shard's connections have other names.
-    let is_here = u16::from(token.shard) == snapshot.shard;
-    Some(PeerFlow { connection: peer.connection.filter(|_| is_here), ..peer })
+    token.peer_at(snapshot.shard).filter(|peer| is_own && peer.remote != remote)
 }
 
 /// Returns whether the Contact in the Request-URI does not lead to the other party: it is a name, an
@@ -258,14 +276,6 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
     let (contact, remote) = (contact.address.ip().to_canonical(), peer.remote.ip());
     let leads_nowhere = is_local(contact) && !is_local(remote);
     contact != remote && (peer.is_translated || leads_nowhere)
-}
-
-/// Returns the target that is reached by the flow of the other party: on its connection, if it has
-/// one.
-fn target_of(snapshot: &Snapshot, peer: &PeerFlow) -> Target {
-    let listener = snapshot.addresses.listener(peer.listener.into());
-    let transport = listener.map_or(Transport::Udp, |own| own.transport);
-    Target { connection: peer.connection, ..Target::new(transport, peer.remote) }
 }
 
 /// Returns whether another shard may serve what came on a flow: only this one has its connection.

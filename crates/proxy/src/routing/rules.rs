@@ -18,6 +18,8 @@ pub(crate) enum Destination<'a> {
     Target(Target, bool),
     /// To where the name in this URI leads, likewise.
     Name(Uri<'a>, bool),
+    /// To the contacts of the user that the Request-URI names.
+    User,
 }
 
 /// Returns where a request without a further Route goes: by the first rule that matches. `ours`
@@ -51,6 +53,7 @@ pub(crate) fn destination<'a>(
             Ok(by_number.map_or(by_name, |at| Destination::Target(at, false)))
         }
         RuleTarget::RequestUri => Err(Rejection::RELAYING),
+        RuleTarget::Users => Ok(Destination::User),
     }
 }
 

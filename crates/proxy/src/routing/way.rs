@@ -40,6 +40,12 @@ pub(crate) enum Way {
         /// Whether a name led there, which may have further targets.
         is_named: bool,
     },
+    /// Forward it to a user, whose contact is at this address. The contact replaces the Request-URI.
+    User {
+        target: Target,
+        /// The back end that sent it.
+        from: Option<Member>,
+    },
     /// Reject it, after it has counted in the rate of its call.
     Reject(Rejection),
 }

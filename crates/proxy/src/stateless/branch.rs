@@ -3,7 +3,7 @@
 use tidegate_sip::reply_target;
 use tidegate_world::Received;
 
-use crate::message::branch::{Branch, BranchText, WayBack};
+use crate::message::branch::{Branch, BranchText};
 use crate::message::request::Request;
 use crate::snapshot::Snapshot;
 
@@ -27,10 +27,9 @@ pub(super) fn branch_of(
 ) -> Branch {
     let own = snapshot.addresses.listener(ingress);
     let is_wildcard = own.is_some_and(|own| own.local.ip().is_unspecified());
-    let from = || is_wildcard.then(|| WayBack::From(received.flow.local.ip()));
     Branch {
         listener: ingress as u8,
-        back: received.flow.connection.map(WayBack::On).or_else(from),
+        asked: is_wildcard.then(|| received.flow.local.ip()),
         shard: snapshot.shard as u8,
         identity: request.identity,
     }

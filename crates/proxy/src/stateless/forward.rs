@@ -1,19 +1,25 @@
 //! Forwarding without state: RFC 3261 §16.11.
 
+use arrayvec::ArrayVec;
 use tidegate_sip::{Method, reply_target};
-use tidegate_world::Received;
+use tidegate_world::{ConnectionId, Received};
 
 use crate::amplification::may_repeat;
 use crate::backends::health::record_given;
 use crate::dialog::Transaction;
+use crate::message::flow_param::{FLOW_PARAM, encode_flow};
 use crate::message::request::Request;
 use crate::rejection::Rejection;
 use crate::rewrite::write_request;
 use crate::routing::commit::record_request;
 use crate::routing::next_hop::NextHop;
+use crate::snapshot::Snapshot;
 use crate::stateless::branch::branch_of;
 use crate::stateless::lost::{Lost, lost_branch};
 use crate::step::Step;
+
+/// Bytes of a branch and a parameter more.
+const VIA_END_MAX: usize = 128;
 
 /// Forwards `request` to `hop` and records what its call needs.
 pub(crate) fn forward(
@@ -34,7 +40,9 @@ pub(crate) fn forward(
             branch.encode(&snapshot.keys, target)
         }
     };
-    let bytes = write_request(snapshot, &received.flow, request, &plan, text.as_bytes())?;
+    let connected = received.flow.connection.map(|id| with_flow(snapshot, id, text.as_bytes()));
+    let via_end = connected.as_deref().unwrap_or(text.as_bytes());
+    let bytes = write_request(snapshot, &received.flow, request, &plan, via_end)?;
     let transaction = Transaction { identity: branch.identity, method: request.method };
     // An ACK and a CANCEL share the identity of their INVITE.
     let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
@@ -67,4 +75,15 @@ pub(crate) fn forward(
     step.counters().requests_forwarded.add(1);
     step.output.send_from(snapshot, plan.egress, &plan.target, bytes);
     Ok(())
+}
+
+/// Returns the end of our Via on a request that came on a stream: the branch, and the connection.
+fn with_flow(
+    snapshot: &Snapshot,
+    connection: ConnectionId,
+    branch: &[u8],
+) -> ArrayVec<u8, VIA_END_MAX> {
+    let flow = encode_flow(&snapshot.keys, connection, branch);
+    let parts = [branch, b";", FLOW_PARAM.as_bytes(), b"=", &flow];
+    parts.into_iter().flatten().copied().collect()
 }

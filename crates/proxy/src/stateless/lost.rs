@@ -140,6 +140,7 @@ pub(crate) fn forward_lost(
             target,
             member: None,
             toward_backend: true,
+            is_user: false,
             ingress: ingress as u8,
             egress: snapshot.egress(ingress, None, &target)?,
             own_routes,

@@ -145,7 +145,8 @@ pub(super) fn start_again(
 ) -> bool {
     let bytes = std::mem::take(&mut live.request);
     let started = Message::parse(&bytes).ok().and_then(|message| {
-        let request = read_again(step.snapshot, &message, context)?;
+        let mut request = read_again(step.snapshot, &message, context)?;
+        request.retarget(live.contacts.as_deref(), context.branches.len());
         let breadth = live.plan.max_breadth.unwrap_or_default();
         start(step, context, live, &request, hop, breadth).ok()
     });
@@ -187,7 +188,8 @@ pub(crate) fn write_again(
     index: usize,
 ) -> Option<Buffer> {
     let message = Message::parse(&live.request).ok()?;
-    let request = read_again(snapshot, &message, context)?;
+    let mut request = read_again(snapshot, &message, context)?;
+    request.retarget(live.contacts.as_deref(), index);
     write_branch(snapshot, context, live, &request, index).ok()
 }
 

@@ -9,6 +9,7 @@ use tidegate_transaction::{Client, OtherClient, Server};
 use tidegate_world::{Flow, Timestamp};
 
 use crate::dialog::CallRef;
+use crate::message::contacts::Contacts;
 use crate::message::transaction_branch::TargetTag;
 use crate::rewrite::ForwardPlan;
 use crate::settings::Member;
@@ -82,8 +83,12 @@ pub(crate) struct Live {
     pub(crate) pending: SmallVec<[Pending; 1]>,
     /// Where another target may come from: the pool, and what its policy chooses by.
     pub(crate) choice: Option<(u16, u64)>,
-    /// Targets of the name in the request that were not tried, the first to be tried first.
+    /// Targets of the name or the user in the request that were not tried, the first to be tried
+    /// first.
     pub(crate) others: Vec<Target>,
+    /// The Request-URIs for the targets of `branches`, and then for those of `others`, if they are
+    /// contacts of a user.
+    pub(crate) contacts: Option<Box<Contacts>>,
     /// It goes before others.
     pub(crate) has_priority: bool,
     /// Source of the request.

@@ -74,7 +74,7 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
     is_started
 }
 
-/// Sends the request to the next target of the name in it.
+/// Sends the request to the next target of the name or the user in it.
 ///
 /// RFC 3263 §4.3: "For SIP requests, failure occurs if the transaction layer reports a 503 error
 /// response or a transport failure of some sort (generally, due to fatal ICMP errors in UDP or
@@ -87,6 +87,9 @@ fn try_named(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> boo
         let hop = NextHop { member, call, ..NextHop::to(target, Tier::Stateful) };
         if start_again(step, context, live, hop) {
             return true;
+        }
+        if let Some(contacts) = &mut live.contacts {
+            contacts.skip(context.branches.len());
         }
     }
     false

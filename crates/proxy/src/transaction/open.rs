@@ -66,6 +66,7 @@ pub(crate) fn open(
         pending: SmallVec::new(),
         choice: hop.choice,
         others: hop.others.clone(),
+        contacts: request.contacts.clone(),
         has_priority: request.has_priority,
         source: received.flow.remote.ip(),
         is_refused: false,

@@ -29,6 +29,16 @@ pub(crate) enum Origin {
     Stranger,
 }
 
+impl Origin {
+    /// Returns the back end that it is.
+    pub(crate) fn member(self) -> Option<Member> {
+        match self {
+            Self::Member(member) => Some(member),
+            Self::Trusted | Self::Stranger => None,
+        }
+    }
+}
+
 /// The addresses a proxy knows.
 pub(crate) struct Addresses {
     listeners: Vec<Own>,

@@ -245,6 +245,14 @@ impl Script {
         self.now = end;
     }
 
+    /// Lets time pass in which exactly one packet is sent.
+    pub fn pass_and_take(&mut self, by: Duration) -> Sent {
+        self.pass(by);
+        let mut sent = self.sent();
+        assert_eq!(sent.len(), 1, "{sent:#?}");
+        sent.remove(0)
+    }
+
     /// The back end at this index has failed its probes, and is down for five seconds.
     pub fn gone(&self, backend: usize) {
         let backend = &self.backends.backends()[backend];

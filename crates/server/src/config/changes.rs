@@ -7,7 +7,7 @@ use super::resolved::overload_toml;
 use super::{Admin, Config, Server};
 
 /// The keys and tables that are another in `new`, and that hold until a restart: all but pools,
-/// routes, and the laws of overload control. The first host name of a back end is one too.
+/// routes, users, and the laws of overload control. The first host name of a back end is one too.
 pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     // Whoever adds a table decides here whether it can be taken on.
     let Config {
@@ -17,6 +17,7 @@ pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         listen,
         pool: _,
         route: _,
+        user: _,
         overload,
         emulate,
         name_servers,

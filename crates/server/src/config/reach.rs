@@ -82,7 +82,7 @@ fn advertises(listener: &listen::Draft, location: &Location) -> Option<Range<usi
 }
 
 /// Where `listener` says that it is found at `address`.
-fn is_own(listener: &listen::Draft, address: SocketAddr) -> Option<Range<usize>> {
+pub(super) fn is_own(listener: &listen::Draft, address: SocketAddr) -> Option<Range<usize>> {
     let own = listener.address.as_ref()?;
     let same_ip = own.get_ref().ip() == address.ip()
         || own.get_ref().ip().is_unspecified()

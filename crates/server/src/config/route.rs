@@ -40,6 +40,7 @@ impl Draft {
     pub(super) fn finish(self, pools: &[pool::Pool]) -> Option<Rule> {
         let to = match self.to?.into_inner() {
             Destination::RequestUri => RuleTarget::RequestUri,
+            Destination::Users => RuleTarget::Users,
             Destination::Pool(name) => {
                 RuleTarget::Pool(pools.iter().position(|pool| pool.name == name)?)
             }
@@ -81,6 +82,19 @@ impl Draft {
     fn is_open_relay(&self) -> bool {
         self.from.as_ref().is_some_and(|from| *from.get_ref() == Senders::Any)
             && self.to.as_ref().is_some_and(|to| *to.get_ref() == Destination::RequestUri)
+    }
+
+    /// The place of a destination that is users.
+    pub(super) fn to_users(&self) -> Option<Range<usize>> {
+        let to = self.to.as_ref().filter(|to| *to.get_ref() == Destination::Users);
+        to.map(Spanned::span)
+    }
+
+    /// Whether requests to users of a domain may come this way, as far as it could be read.
+    pub(super) fn may_lead_to_users_of(&self, domain: &String) -> bool {
+        let is_for = |domains: &Vec<String>| domains.is_empty() || domains.contains(domain);
+        let is_to_users = self.to.as_ref().is_none_or(|to| *to.get_ref() == Destination::Users);
+        is_to_users && self.domains.as_ref().is_none_or(is_for)
     }
 
     fn senders(&self) -> Option<Senders> {

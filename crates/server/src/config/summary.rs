@@ -47,6 +47,9 @@ impl fmt::Display for Config {
         for route in &self.route {
             writeln!(f, "  route    {}", self.route_line(route))?;
         }
+        if !self.user.is_empty() {
+            writeln!(f, "  users    {}", counted(self.user.len(), "user"))?;
+        }
         let law = self.overload.gate.law.entry().name;
         if law != "none" || self.emulate.is_some() {
             let slow = if self.emulate.is_some() { ", on an emulated processor" } else { "" };
@@ -85,6 +88,7 @@ impl Config {
         match route.to {
             RuleTarget::Pool(index) => line + " to " + &self.pool[index].name,
             RuleTarget::RequestUri => line + " to its Request-URI",
+            RuleTarget::Users => line + " to the user that it names",
         }
     }
 }

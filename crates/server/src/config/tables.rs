@@ -8,6 +8,7 @@ mod overload;
 mod pool;
 mod resolver;
 mod sources;
+mod user;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -53,13 +54,15 @@ pub(super) use sources::{
     RESOURCE_PRIORITY, SOURCE_WEIGHT, SOURCE_WEIGHT_WEIGHT, SOURCES, TABLE_MAX, Then, WEIGHT_FROM,
 };
 
+pub(super) use user::{AOR, CONTACT, USER};
+
 pub(super) static ROOT: Table = Table {
     header: "",
     name: "",
     count: 0..=1,
     doc: "",
     knobs: &[],
-    tables: &[&SERVER, &ADMIN, &RESOLVER, &LISTEN, &POOL, &ROUTE, &OVERLOAD, &EMULATE],
+    tables: &[&SERVER, &ADMIN, &RESOLVER, &LISTEN, &POOL, &ROUTE, &USER, &OVERLOAD, &EMULATE],
     has_free_keys: false,
     reserved: &[],
 };
@@ -347,10 +350,13 @@ pub(super) static DOMAIN: Knob<List<Text<String>>> = Knob {
 
 pub(super) static TO: Knob<Text<Destination>> = Knob {
     name: "to",
-    shape: Text { what: "the name of a pool, or `\"request-uri\"`", parse: word::destination },
+    shape: Text {
+        what: "the name of a pool, `\"users\"` or `\"request-uri\"`",
+        parse: word::destination,
+    },
     absent: Absent::Required,
-    doc: "A pool, or `request-uri`: where the request says itself, which only back ends and \
-          trusted peers may.",
+    doc: "A pool; `users`: the contacts of the `[[user]]` that the Request-URI names; or \
+          `request-uri`: where the request says itself, which only back ends and trusted peers may.",
 };
 
 #[cfg(test)]

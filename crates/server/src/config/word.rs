@@ -32,11 +32,15 @@ const METHODS: [&str; 14] = [
 /// What `to` says instead of a pool to let a request go where it says itself.
 pub(super) const REQUEST_URI: &str = "request-uri";
 
+/// What `to` says to let a request go to the user that it names.
+pub(super) const USERS: &str = "users";
+
 /// Where a request goes, as the file writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
     Pool(String),
     RequestUri,
+    Users,
 }
 
 /// A name that labels metrics and is typed in commands.
@@ -86,9 +90,9 @@ pub(super) fn server_name(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// A pool's name: not the word that routes use for something else.
+/// A pool's name: not a word that routes use for something else.
 pub(super) fn pool_name(text: &str) -> Result<String, Wrong> {
-    if text == REQUEST_URI {
+    if [REQUEST_URI, USERS].contains(&text) {
         return Err("means something else in a route".into());
     }
     name(text)
@@ -144,10 +148,11 @@ pub(super) fn source(text: &str) -> Result<Senders, Wrong> {
 
 /// Where requests of a route go.
 pub(super) fn destination(text: &str) -> Result<Destination, Wrong> {
-    if text == REQUEST_URI {
-        return Ok(Destination::RequestUri);
+    match text {
+        REQUEST_URI => Ok(Destination::RequestUri),
+        USERS => Ok(Destination::Users),
+        _ => name(text).map(Destination::Pool),
     }
-    name(text).map(Destination::Pool)
 }
 
 /// A directory, wherever the process is started.
@@ -172,7 +177,7 @@ mod tests {
         for wrong in ["", "-x", "a b", "a\"b", "é", &"x".repeat(65)] {
             assert!(name(wrong).is_err(), "{wrong}");
         }
-        assert!(pool_name("request-uri").is_err());
+        assert!(pool_name("request-uri").is_err() && pool_name("users").is_err());
     }
 
     #[test]

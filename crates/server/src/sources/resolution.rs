@@ -1,7 +1,9 @@
-//! Requests that wait for names, and what became of the names.
+//! Requests that wait for names and users, and what became of those.
 
 use tidegate_proxy::Counters;
 use tidegate_proxy::resolution::ResolutionCounters;
+
+use tidegate_proxy::LookupCounters;
 
 use crate::metrics::{Family, Number, Samples};
 
@@ -18,6 +20,18 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     ] {
         samples.push(&QUESTIONS, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
+    let LookupCounters { found, not_found, failed, given_up, late, refused, .. } =
+        &*counters.lookups;
+    for (outcome, counter) in [
+        ("found", found),
+        ("not_found", not_found),
+        ("failed", failed),
+        ("given_up", given_up),
+        ("late", late),
+        ("refused", refused),
+    ] {
+        samples.push(&LOOKUPS, &[("shard", shard), ("outcome", outcome)], counter.get());
+    }
     samples.push_each(&ALONE, &[("shard", shard)], counters);
 }
 
@@ -27,14 +41,23 @@ static QUESTIONS: Family = Family::counter(
      were outstanding",
 );
 
-static ALONE: [Number<Counters>; 4] = [
-    (Family::gauge("parked_requests", "Requests that wait until a name is known"), |c| {
+static LOOKUPS: Family = Family::counter(
+    "lookups",
+    "Look-ups of users, by outcome; given_up: no answer came in time; late: one came after that; \
+     refused: not asked, because too many were outstanding",
+);
+
+static ALONE: [Number<Counters>; 5] = [
+    (Family::gauge("parked_requests", "Requests that wait until a name or a user is known"), |c| {
         c.parked.get().into()
+    }),
+    (Family::gauge("lookups_outstanding", "Users that are asked for and not answered yet"), |c| {
+        c.lookups.outstanding.get().into()
     }),
     (
         Family::counter(
             "requests_parked",
-            "Times that a request was parked until a name was known",
+            "Times that a request was parked until a name or a user was known",
         ),
         |c| c.parked_all.get().into(),
     ),

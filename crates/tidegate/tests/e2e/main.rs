@@ -31,3 +31,4 @@ mod stopping;
 mod strangers;
 mod takeover;
 mod transactions;
+mod users;

@@ -1,0 +1,109 @@
+use super::*;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(ms)
+}
+
+fn key(name: &str) -> Arc<[u8]> {
+    name.as_bytes().into()
+}
+
+fn lookups() -> Lookups {
+    Lookups::new(Arc::default())
+}
+
+fn find(lookups: &mut Lookups, ms: u64, name: &str) -> LookedUp {
+    lookups.find(at(ms), LookupKind::User, &key(name))
+}
+
+/// The ticket that a request for a key has to wait for.
+fn pending(lookups: &mut Lookups, ms: u64, name: &str) -> Ticket {
+    match find(lookups, ms, name) {
+        LookedUp::Pending(ticket) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn value(text: &str) -> QueryAnswer {
+    QueryAnswer::Found(text.as_bytes().into())
+}
+
+#[test]
+fn a_key_is_asked_for_once_and_its_answer_is_held_for_a_second() {
+    let mut lookups = lookups();
+    let ticket = pending(&mut lookups, 0, "a");
+    assert_eq!(pending(&mut lookups, 5, "a"), ticket);
+    let question = Question::Lookup { kind: LookupKind::User, key: key("a") };
+    let query = lookups.poll_query().unwrap();
+    assert_eq!((query.id, &query.question), (ticket.0, &question));
+    assert_eq!(lookups.poll_query(), None);
+
+    assert_eq!(lookups.on_answer(at(10), query.id, &value("v")), Some(ticket));
+    assert_eq!(lookups.on_answer(at(11), query.id, &value("w")), None, "it is answered once");
+    assert_eq!(find(&mut lookups, 1009, "a"), LookedUp::Found(key("v")));
+    let again = pending(&mut lookups, 1010, "a");
+    assert_ne!(again, ticket);
+    lookups.on_answer(at(1011), again.0, &QueryAnswer::NotFound(None));
+    assert_eq!(find(&mut lookups, 1012, "a"), LookedUp::NotFound);
+    lookups.forget();
+    assert_ne!(pending(&mut lookups, 1013, "a"), again, "a reload makes it ask again");
+    assert_eq!((lookups.counters.found.get(), lookups.counters.late.get()), (1, 1));
+}
+
+#[test]
+fn a_failure_and_silence_are_outcomes_too() {
+    let mut lookups = lookups();
+    let failing = pending(&mut lookups, 0, "a");
+    assert_eq!(lookups.on_answer(at(1), failing.0, &QueryAnswer::NoAnswer), Some(failing));
+    assert_eq!(find(&mut lookups, 2, "a"), LookedUp::Failed);
+
+    let silent = pending(&mut lookups, 100, "b");
+    assert!(lookups.poll_query().is_some());
+    assert_eq!(lookups.poll_timeout(), Some(at(4100)));
+    assert_eq!(lookups.handle_timeout(at(4099)), []);
+    assert_eq!(lookups.handle_timeout(at(4100)), [silent]);
+    assert_eq!((lookups.poll_timeout(), lookups.asked), (None, 0));
+    assert_eq!(find(&mut lookups, 4101, "b"), LookedUp::Failed);
+    assert_eq!(lookups.on_answer(at(4200), silent.0, &value("v")), None);
+    let LookupCounters { failed, given_up, late, .. } = &*lookups.counters;
+    assert_eq!((failed.get(), given_up.get(), late.get()), (1, 1, 1));
+    assert_ne!(pending(&mut lookups, 5100, "b"), silent);
+}
+
+#[test]
+fn answers_to_others_and_keys_of_no_store_change_nothing() {
+    let mut lookups = lookups();
+    for other in [0, 1, IDS_FROM - 1, IDS_FROM << 1, u64::MAX] {
+        assert_eq!(lookups.on_answer(at(0), QueryId(other), &value("v")), None);
+    }
+    assert_eq!(lookups.counters.late.get(), 0);
+    let long = Arc::from(vec![b'a'; KEY_MAX + 1]);
+    assert_eq!(lookups.find(at(0), LookupKind::User, &long), LookedUp::NotFound);
+    assert_eq!(lookups.poll_query(), None);
+}
+
+#[test]
+fn questions_and_answers_are_bounded() {
+    let mut lookups = lookups();
+    let names: Vec<_> = (0..3000).map(|i| i.to_string()).collect();
+    let found: Vec<_> = names.iter().map(|name| find(&mut lookups, 0, name)).collect();
+    let refused = found.iter().filter(|found| **found == LookedUp::Refused).count();
+    assert_eq!(refused, names.len() - OUTSTANDING_MAX);
+    assert_eq!(lookups.counters.refused.get(), refused as u64);
+
+    let asked = |lookups: &mut Lookups| std::iter::from_fn(|| lookups.poll_query()).count();
+    assert_eq!(asked(&mut lookups), ASKED_MAX);
+    lookups.on_answer(at(1), QueryId(IDS_FROM), &value("v"));
+    assert_eq!(asked(&mut lookups), 1, "one answer makes room for one question");
+    assert_eq!(lookups.handle_timeout(at(4000)).len(), OUTSTANDING_MAX - 1);
+    assert_eq!(asked(&mut lookups), 0, "those that waited to be asked are given up too");
+    assert_eq!((lookups.entries.len(), lookups.held.len()), (HELD_MAX, HELD_MAX));
+
+    // Another answer makes the oldest go.
+    let ticket = pending(&mut lookups, 4000, "new");
+    assert_eq!(asked(&mut lookups), 1);
+    lookups.on_answer(at(4000), ticket.0, &value("v"));
+    assert_eq!((lookups.entries.len(), lookups.held.len()), (HELD_MAX, HELD_MAX));
+    find(&mut lookups, 5000, "x");
+    assert_eq!((lookups.entries.len(), lookups.held.len()), (1, 0));
+}

@@ -1,0 +1,326 @@
+//! Users that a store has: RFC 3261 §16.5 and §16.6 item 2. A request waits for the look-up.
+
+mod script;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use script::{BACKEND_A, BACKEND_B, CALLER, Script, Sent, invite, request};
+use tidegate_balance::Policy;
+use tidegate_proxy::{Listener, Mode, Rule, RuleTarget, Senders, Settings};
+use tidegate_world::{Core, LookupKind, QueryAnswer, QueryId, Question};
+
+const PHONE: &str = "203.0.113.7:5062";
+const OTHER_PHONE: &str = "203.0.113.8:5060";
+const ALICE: &str = "sip:alice@example.com";
+
+/// Requests to `example.com` go to users, all others to the pool.
+fn script() -> Script {
+    Script::with(Policy::Rr, |settings: &mut Settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.rules.insert(0, users("example.com"));
+    })
+}
+
+fn users(domain: &str) -> Rule {
+    Rule {
+        from: Senders::Any,
+        methods: Vec::new(),
+        domains: vec![domain.to_owned()],
+        to: RuleTarget::Users,
+    }
+}
+
+/// The next question, with the key that it is about.
+fn asked(s: &mut Script) -> Option<(QueryId, String)> {
+    let query = s.proxy.poll_query()?;
+    let Question::Lookup { kind: LookupKind::User, key } = query.question else {
+        panic!("{:?}", query.question)
+    };
+    Some((query.id, String::from_utf8(key.to_vec()).unwrap()))
+}
+
+fn found(contacts: &[&str]) -> QueryAnswer {
+    let lines: String = contacts.iter().map(|contact| format!("<{contact}>\n")).collect();
+    QueryAnswer::Found(lines.as_bytes().into())
+}
+
+/// Answers the only question, which must be about `key`.
+fn answer(s: &mut Script, key: &str, answer: QueryAnswer) -> Vec<Sent> {
+    let (id, about) = asked(s).expect("a question");
+    assert_eq!(about, key);
+    assert_eq!(asked(s), None);
+    s.proxy.on_answer(s.now, id, answer);
+    s.serve()
+}
+
+fn call(id: &str) -> String {
+    request("INVITE", ALICE, id, 1, "")
+}
+
+/// Those that are no 100.
+fn beyond_trying(sent: Vec<Sent>) -> Vec<Sent> {
+    sent.into_iter().filter(|sent| !sent.start().starts_with("SIP/2.0 100")).collect()
+}
+
+/// The only request among these.
+fn forwarded(sent: Vec<Sent>) -> Sent {
+    let mut sent = beyond_trying(sent);
+    assert_eq!(sent.len(), 1, "{sent:#?}");
+    sent.remove(0)
+}
+
+fn statuses(sent: &[Sent]) -> Vec<&str> {
+    let replies = sent.iter().filter_map(|sent| sent.start().strip_prefix("SIP/2.0 "));
+    replies.map(|start| &start[..3]).collect()
+}
+
+#[test]
+fn a_strangers_request_waits_for_the_look_up_and_goes_to_the_contact() {
+    let mut s = script();
+    assert!(s.send(CALLER, &call("c")).is_empty(), "there is no state of it, so no 100");
+    assert!(s.send(CALLER, &call("c")).is_empty(), "its copy is absorbed");
+    assert_eq!((s.counters.parked.get(), s.counters.parked_all.get()), (1, 1));
+    let sent = answer(&mut s, ALICE, found(&["sip:alice@203.0.113.7:5062;ob"]));
+    assert_eq!(statuses(&sent), ["100"]);
+    let sent = forwarded(sent);
+    assert_eq!(sent.start(), "INVITE sip:alice@203.0.113.7:5062;ob SIP/2.0");
+    assert_eq!(sent.to.to_string(), PHONE);
+    assert!(sent.header("To").contains("<sip:bob@example.com>"), "the headers stay");
+    assert_eq!(s.counters.lookups.found.get(), 1);
+    assert!(statuses(&s.send(CALLER, &call("c"))).contains(&"100"), "a copy meets a transaction");
+}
+
+#[test]
+fn one_question_serves_all_requests_to_a_user_for_a_second() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let written = request("INVITE", "sip:%61lice@EXAMPLE.com:5060;user=phone", "d", 1, "");
+    assert!(s.send(CALLER, &written).is_empty());
+    let sent = beyond_trying(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7:5062"])));
+    assert_eq!(sent.len(), 2, "{sent:?}");
+    forwarded(s.send(CALLER, &call("e")));
+    s.pass(Duration::from_secs(1));
+    s.send(CALLER, &call("f"));
+    assert!(asked(&mut s).is_some(), "a store is asked again soon");
+}
+
+#[test]
+fn rfc3261_16_5_an_unknown_user_is_not_found() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let sent = answer(&mut s, ALICE, QueryAnswer::NotFound(None));
+    assert_eq!(statuses(&sent), ["404"]);
+    assert!(sent[0].header("Warning").contains("no such user"));
+    // A Request-URI without a user is nobody's.
+    assert_eq!(s.status(CALLER, &request("MESSAGE", "sip:example.com", "d", 1, "")), 404);
+    assert_eq!(asked(&mut s), None);
+}
+
+#[test]
+fn rfc3261_16_5_a_user_without_a_contact_that_can_be_reached_is_unavailable() {
+    for contacts in [
+        &[][..],
+        &["sips:a@203.0.113.7", "sip:a@203.0.113.7;transport=tcp", "tel:+1"],
+        // That is ourselves.
+        &["sip:a@192.0.2.1"],
+    ] {
+        let mut s = script();
+        s.send(CALLER, &call("c"));
+        let sent = answer(&mut s, ALICE, found(contacts));
+        assert_eq!(statuses(&sent), ["480"], "{contacts:?}");
+    }
+}
+
+#[test]
+fn a_look_up_that_fails_or_gets_no_answer_makes_the_user_unavailable() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let sent = answer(&mut s, ALICE, QueryAnswer::NoAnswer);
+    assert_eq!(statuses(&sent), ["480"]);
+    assert!(sent[0].header("Warning").contains("the look-up of the user failed"));
+
+    s.pass(Duration::from_secs(1));
+    s.send(CALLER, &call("d"));
+    let (id, _) = asked(&mut s).unwrap();
+    s.pass(Duration::from_millis(3999));
+    assert!(s.serve().is_empty());
+    s.pass(Duration::from_millis(1));
+    assert_eq!(statuses(&s.serve()), ["480"]);
+    s.proxy.on_answer(s.now, id, found(&["sip:a@203.0.113.7"]));
+    assert!(s.serve().is_empty(), "a late answer brings nothing back");
+    assert_eq!(s.counters.lookups.given_up.get(), 1);
+    assert_eq!((s.counters.lookups.late.get(), s.counters.parked.get()), (1, 0));
+}
+
+/// The next contact has the request with its own Request-URI, and so have ACK and CANCEL.
+#[test]
+fn contacts_are_tried_in_their_order() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let contacts = ["sip:desk@203.0.113.7:5062", "sip:mobile@203.0.113.8"];
+    let first = forwarded(answer(&mut s, ALICE, found(&contacts)));
+    let sent = s.send(PHONE, &first.answer("503 Service Unavailable"));
+    let starts: Vec<_> = sent.iter().map(|sent| (sent.to.to_string(), sent.start())).collect();
+    let ack = (PHONE.to_owned(), "ACK sip:desk@203.0.113.7:5062 SIP/2.0");
+    let next = (OTHER_PHONE.to_owned(), "INVITE sip:mobile@203.0.113.8 SIP/2.0");
+    assert_eq!(starts.len(), 2);
+    assert!(starts.contains(&ack) && starts.contains(&next), "{starts:?}");
+
+    let second = sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap();
+    let again = s.pass_and_take(Duration::from_millis(500));
+    assert_eq!(again.start(), second.start(), "it is repeated as it was sent");
+    s.send(OTHER_PHONE, &second.answer("180 Ringing"));
+    let sent = s.send(CALLER, &request("CANCEL", ALICE, "c", 1, ""));
+    let cancel = sent.iter().find(|sent| sent.start().starts_with("CANCEL")).unwrap();
+    assert_eq!(cancel.start(), "CANCEL sip:mobile@203.0.113.8 SIP/2.0");
+    assert_eq!(cancel.to.to_string(), OTHER_PHONE);
+}
+
+#[test]
+fn a_contact_that_is_silent_is_followed_by_the_next_at_the_same_address() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let contacts = ["sip:desk@203.0.113.7:5062", "sip:mobile@203.0.113.7:5062"];
+    forwarded(answer(&mut s, ALICE, found(&contacts)));
+    s.pass(Duration::from_secs(4));
+    let sent = s.sent();
+    let last = sent.last().unwrap();
+    assert_eq!(last.start(), "INVITE sip:mobile@203.0.113.7:5062 SIP/2.0");
+    assert_ne!(last.branch(), sent[0].branch());
+}
+
+#[test]
+fn a_cancel_ends_the_request_that_waits_for_a_look_up() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let sent = s.send(CALLER, &request("CANCEL", ALICE, "c", 1, ""));
+    assert_eq!(statuses(&sent), ["200", "487"]);
+    assert!(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7"])).is_empty(), "nothing goes on");
+}
+
+/// Both parties find each other by our Record-Route, and no user is looked up for that.
+#[test]
+fn requests_within_the_dialog_of_a_user_follow_the_route_token() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let sent = forwarded(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7:5062"])));
+    let ok = s.send(PHONE, &sent.answer("200 OK"));
+    assert_eq!(ok[0].to.to_string(), CALLER);
+    let route = format!("Route: {}\r\nTotag\r\n", ok[0].header("Record-Route"));
+    for method in ["ACK", "INVITE", "BYE"] {
+        let text = request(method, "sip:a@10.9.9.9:5062", "c", 2, &route);
+        let sent = forwarded(s.send(CALLER, &text));
+        assert_eq!((sent.to.to_string().as_str(), sent.all("Route").len()), (PHONE, 0));
+    }
+    // The phone may send from another port, and the caller may be behind NAT.
+    for from in [PHONE, "203.0.113.7:40000"] {
+        let text = request("BYE", "sip:alice@192.168.1.2", "c", 7, &route);
+        let text = text.replace(
+            "198.51.100.7:5060;branch=z9hG4bK",
+            &format!("{from};branch=z9hG4bK-{}", from.len()),
+        );
+        assert_eq!(forwarded(s.send(from, &text)).to.to_string(), CALLER);
+    }
+    assert_eq!(asked(&mut s), None);
+    // Without the token, or with that of another call, nothing of it is known.
+    for (id, more) in [("c", "Totag\r\n"), ("d", &route)] {
+        assert_eq!(s.status(CALLER, &request("BYE", "sip:a@203.0.113.7:5062", id, 3, more)), 481);
+    }
+    assert_eq!(asked(&mut s), None);
+}
+
+#[test]
+fn a_back_end_calls_a_user_and_keeps_its_dialog() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.rules.insert(0, Rule { from: Senders::Pool, ..users("example.com") });
+    });
+    let text = call("c").replace(CALLER, BACKEND_A);
+    assert!(s.send(BACKEND_A, &text).is_empty());
+    let sent = forwarded(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7:5062"])));
+    s.send(PHONE, &sent.answer("200 OK"));
+    let route = format!("Route: {}\r\nTotag\r\n", sent.header("Record-Route"));
+    let bye = request("BYE", "sip:back@10.0.0.1:5070", "c", 1, &route).replace(CALLER, PHONE);
+    let sent = forwarded(s.send(PHONE, &bye));
+    assert_eq!(sent.to.to_string(), BACKEND_A, "not the other back end: {BACKEND_B}");
+    // An address of record in a dialog's request is not looked up.
+    let bye = request("BYE", ALICE, "e", 3, "Totag\r\n").replace(CALLER, BACKEND_A);
+    assert_eq!(s.status(BACKEND_A, &bye), 481);
+    assert_eq!(asked(&mut s), None);
+}
+
+#[test]
+fn a_contact_that_is_a_name_is_resolved_after_the_look_up() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let contacts = ["sip:a@phone.example:5062", "sip:b@203.0.113.8"];
+    assert!(answer(&mut s, ALICE, found(&contacts)).is_empty(), "the first contact decides");
+    let query = s.proxy.poll_query().unwrap();
+    let Question::Resolve { name, .. } = &query.question else { panic!() };
+    assert_eq!(&**name, "phone.example.");
+    let ttl = Duration::from_secs(60);
+    let addresses = QueryAnswer::Addresses(Arc::new([[203, 0, 113, 7].into()]), ttl);
+    s.proxy.on_answer(s.now, query.id, addresses);
+    let sent = forwarded(s.serve());
+    assert_eq!(sent.start(), "INVITE sip:a@phone.example:5062 SIP/2.0");
+    assert_eq!(sent.to.to_string(), PHONE);
+    let sent = s.send(PHONE, &sent.answer("503 Service Unavailable"));
+    assert!(sent.iter().any(|sent| sent.to.to_string() == OTHER_PHONE));
+
+    // One that does not exist leaves the other.
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    answer(&mut s, ALICE, found(&contacts));
+    let query = s.proxy.poll_query().unwrap();
+    s.proxy.on_answer(s.now, query.id, QueryAnswer::NotFound(None));
+    assert_eq!(forwarded(s.serve()).to.to_string(), OTHER_PHONE);
+}
+
+#[test]
+fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
+    let trusted = "10.1.1.1:5060";
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        let outward =
+            Rule { from: Senders::Trusted, to: RuleTarget::RequestUri, ..users("carrier.example") };
+        settings.rules.splice(0..0, [users("example.com"), outward]);
+        let listener = settings.listeners[0].clone();
+        settings.listeners[0] =
+            Listener { trust: vec!["10.1.1.1/32".parse().unwrap()], ..listener };
+    });
+    let mut seen = Vec::new();
+    for i in 0..1500 {
+        let uri = format!("sip:user-{i}@example.com");
+        let sent = s.send(CALLER, &request("INVITE", &uri, &format!("c{i}"), 1, ""));
+        seen.extend(statuses(&sent).into_iter().map(str::to_owned));
+        // The world has the questions, and says nothing.
+        while asked(&mut s).is_some() {}
+        if i % 50 == 0 {
+            let sent = s.send(CALLER, &invite(&format!("p{i}")));
+            let to_pool = sent.iter().filter(|sent| sent.start().starts_with("INVITE"));
+            assert_eq!(to_pool.count(), 1, "{i}: {sent:?}");
+        }
+    }
+    assert_eq!(s.counters.parked.get(), 512);
+    assert_eq!(seen, vec!["503"; 1500 - 512]);
+    // The other half is for those that may go anywhere.
+    let text = request("INVITE", "sip:carol@carrier.example", "t", 1, "").replace(CALLER, trusted);
+    assert!(s.send(trusted, &text).is_empty());
+    assert_eq!(s.counters.parked.get(), 513);
+    assert!(matches!(s.proxy.poll_query().unwrap().question, Question::Resolve { .. }));
+    s.pass(Duration::from_secs(4));
+    assert_eq!(statuses(&s.serve()), vec!["480"; 512]);
+    assert_eq!(s.counters.parked.get(), 1);
+}
+
+#[test]
+fn a_reload_makes_users_be_looked_up_anew() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    answer(&mut s, ALICE, QueryAnswer::NotFound(None));
+    let settings = tidegate_proxy::PoolSettings::new(s.backends.clone(), Policy::Rr);
+    assert!(s.proxy.reload(s.now, vec![settings], vec![users("example.com")]));
+    s.send(CALLER, &call("d"));
+    forwarded(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7"])));
+}

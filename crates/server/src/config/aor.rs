@@ -1,0 +1,137 @@
+//! Addresses of record and contacts, as a configuration writes them.
+
+use std::sync::Arc;
+
+use tidegate_proxy::address_of_record;
+use tidegate_sip::{Host, Scheme, Uri};
+
+use super::address::{in_uri, sip_address};
+use super::shape::Wrong;
+
+/// The longest contact, in bytes.
+const CONTACT_MAX: usize = 512;
+
+/// An address of record as the file writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aor {
+    /// As look-ups have it.
+    pub(super) key: Arc<[u8]>,
+    /// Its host in lower case, as a domain of a route is read.
+    pub(super) domain: String,
+}
+
+/// Reads an address of record.
+pub(super) fn aor(text: &str) -> Result<Aor, Wrong> {
+    let uri = sip_uri(text)?;
+    let (Some(key), Some(host)) = (address_of_record(&uri), uri.host) else {
+        return Err(Wrong::with_help("no user", format!("write `\"sip:USER@{}\"`", rest(text))));
+    };
+    let user = String::from_utf8_lossy(uri.user.unwrap_or_default());
+    let domain = domain(&host);
+    let is_bare = uri.port.is_none()
+        && uri.password.is_none()
+        && uri.headers.is_none()
+        && uri.params.text().is_empty();
+    if !is_bare {
+        let help = format!("write `\"sip:{user}@{domain}\"`: every port and parameter is meant");
+        return Err(Wrong::with_help("more than a user and a domain", help));
+    }
+    Ok(Aor { key, domain })
+}
+
+/// Reads a contact: a URI where a request can be sent over UDP.
+pub(super) fn contact(text: &str) -> Result<String, Wrong> {
+    let uri = sip_uri(text)?;
+    if text.len() > CONTACT_MAX {
+        return Err(format!("{} characters", text.chars().count()).into());
+    }
+    if uri.headers.is_some() {
+        return Err("headers, which no Request-URI has".into());
+    }
+    if uri.transport().is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
+        let help = "leave `transport` out; others than UDP come with a later version";
+        return Err(Wrong::with_help("not in this version", help));
+    }
+    match uri.host.and_then(|host| host.ip()) {
+        Some(ip) => sip_address(&format!("{}:{}", in_uri(ip), uri.port_or_default())).map(drop)?,
+        None if uri.port == Some(0) => return Err("nobody can send to port 0".into()),
+        None => {}
+    }
+    Ok(text.to_owned())
+}
+
+fn sip_uri(text: &str) -> Result<Uri<'_>, Wrong> {
+    let uri = Uri::parse(text.as_bytes()).ok();
+    match uri.map(|uri| (uri, uri.scheme)) {
+        Some((uri, Scheme::Sip)) => Ok(uri),
+        Some((_, Scheme::Sips)) => {
+            let help = "write `sip:`; `sips:` needs TLS, which comes with a later version";
+            Err(Wrong::with_help("not in this version", help))
+        }
+        // `alice@example.com` has no scheme.
+        _ if Uri::parse(format!("sip:{text}").as_bytes()).is_ok() => {
+            Err(Wrong::with_help("no `sip:`", format!("write `\"sip:{}\"`", text.escape_debug())))
+        }
+        _ => Err("not a SIP URI".into()),
+    }
+}
+
+/// What follows the scheme.
+fn rest(text: &str) -> &str {
+    text.split_once(':').map_or(text, |(_, rest)| rest)
+}
+
+/// Returns a host as a route's `domain` is read.
+fn domain(host: &Host<'_>) -> String {
+    match (host.ip(), host) {
+        (Some(ip), _) => in_uri(ip),
+        (None, Host::Name(name)) => {
+            let name = name.strip_suffix(b".").unwrap_or(name);
+            String::from_utf8_lossy(name).to_ascii_lowercase()
+        }
+        (None, _) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> String {
+        let aor = aor(text).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"));
+        format!("{} in {}", String::from_utf8_lossy(&aor.key), aor.domain)
+    }
+
+    #[test]
+    fn an_address_of_record_is_a_user_at_a_domain() {
+        assert_eq!(key("sip:Alice@Example.COM."), "sip:Alice@example.com in example.com");
+        assert_eq!(key("sip:%61@[2001:DB8::1]"), "sip:a@[2001:db8::1] in [2001:db8::1]");
+        let help = |text: &str| aor(text).unwrap_err().help.unwrap();
+        assert_eq!(help("alice@example.com"), "write `\"sip:alice@example.com\"`");
+        assert_eq!(help("sip:example.com"), "write `\"sip:USER@example.com\"`");
+        for more in ["sip:a@b.example:5060", "sip:a:x@b.example", "sip:a@b.example;user=phone"] {
+            assert!(help(more).starts_with("write `\"sip:a@b.example\"`"), "{more}");
+        }
+        assert_eq!(aor("sips:a@b.example").unwrap_err().label, "not in this version");
+        assert_eq!(aor("a b").unwrap_err().label, "not a SIP URI");
+    }
+
+    #[test]
+    fn a_contact_is_a_uri_that_can_be_sent_to() {
+        for right in ["sip:10.0.0.7:5062", "sip:a@phone.example;ob", "sip:[::1];transport=UDP"] {
+            assert_eq!(contact(right).as_deref(), Ok(right));
+        }
+        let long = format!("sip:{}@a.example", "a".repeat(CONTACT_MAX));
+        for (wrong, label) in [
+            ("10.0.0.7:5062", "no `sip:`"),
+            ("sip:a@b?Subject=x", "headers, which no Request-URI has"),
+            ("sip:a@b.example;transport=tcp", "not in this version"),
+            ("sip:0.0.0.0", "nobody can send to the wildcard address"),
+            ("sip:b.example:0", "nobody can send to port 0"),
+            ("<sip:a@b>", "not a SIP URI"),
+            (&long, "526 characters"),
+        ] {
+            assert_eq!(contact(wrong).unwrap_err().label, label, "{wrong}");
+        }
+    }
+}

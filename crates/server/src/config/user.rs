@@ -1,0 +1,102 @@
+//! `[[user]]`: users, and where they are reached.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tidegate_sip::Uri;
+use toml::Spanned;
+
+use super::aor::Aor;
+use super::diagnostic::{Report, quoted};
+use super::section::Section;
+use super::tables::{AOR, CONTACT};
+use super::{listen, reach, route};
+
+/// A user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Its address of record, as look-ups have it; no other user has the same.
+    pub aor: Arc<[u8]>,
+    /// The URIs where it is reached, in the order in which they are tried.
+    pub contacts: Vec<String>,
+}
+
+/// A `[[user]]` as far as it could be read; what is missing was reported.
+pub(super) struct Draft {
+    aor: Option<Spanned<Aor>>,
+    contacts: Option<Vec<Spanned<String>>>,
+}
+
+impl Draft {
+    pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
+        let aor = section.value(&AOR, report);
+        let contacts = section.value(&CONTACT, report).map(Spanned::into_inner);
+        Self { aor, contacts }
+    }
+
+    pub(super) fn finish(self) -> Option<User> {
+        let contacts = self.contacts?.into_iter().map(Spanned::into_inner).collect();
+        Some(User { aor: self.aor?.into_inner().key, contacts })
+    }
+}
+
+/// Reports users that are there twice, that no route leads to, and whose contact is this process; and
+/// routes to users where there are none.
+pub(super) fn check(
+    drafts: &[Draft],
+    routes: &[route::Draft],
+    listeners: &[listen::Draft],
+    report: &mut Report,
+) {
+    let mut seen: HashMap<&[u8], Range<usize>> = HashMap::new();
+    for aor in drafts.iter().filter_map(|draft| draft.aor.as_ref()) {
+        let Aor { key, .. } = aor.get_ref();
+        if let Some(first) = seen.insert(key, aor.span()) {
+            report.clash(
+                format!("two users {}", quoted(&String::from_utf8_lossy(key))),
+                (aor.span(), "listed already"),
+                (first, "here"),
+                "write all contacts of a user in one `[[user]]`",
+            );
+        }
+    }
+    check_routes(drafts, routes, report);
+    for contact in drafts.iter().filter_map(|draft| draft.contacts.as_ref()).flatten() {
+        let Some(address) = address(contact.get_ref()) else { continue };
+        if let Some(own) = listeners.iter().find_map(|own| reach::is_own(own, address)) {
+            report.clash(
+                "a contact that is this process: a loop",
+                (contact.span(), "requests would come back"),
+                (own, "listened at here"),
+                "write the address of the user's phone",
+            );
+        }
+    }
+}
+
+/// Returns the address in a contact, if it has one.
+fn address(contact: &str) -> Option<SocketAddr> {
+    let uri = Uri::parse(contact.as_bytes()).ok()?;
+    Some(SocketAddr::new(uri.host?.ip()?, uri.port_or_default()))
+}
+
+fn check_routes(drafts: &[Draft], routes: &[route::Draft], report: &mut Report) {
+    if let (Some(to), []) = (routes.iter().find_map(route::Draft::to_users), drafts) {
+        let help = "add `[[user]]` with `aor` and `contact`, or write the name of a pool";
+        report.error(to, "a route to users, and no `[[user]]`", "all would get 404", help);
+    }
+    // One says enough: the others may be many.
+    let lost = drafts.iter().filter_map(|draft| draft.aor.as_ref()).find(|aor| {
+        let Aor { domain, .. } = aor.get_ref();
+        !routes.iter().any(|route| route.may_lead_to_users_of(domain))
+    });
+    if let Some(aor) = lost {
+        let help = format!(
+            "add `[[route]]` with `domain = [\"{}\"]` and `to = \"users\"`",
+            aor.get_ref().domain
+        );
+        report.error(aor.span(), "a user that no route leads to", "is never asked for", help);
+    }
+}
