@@ -17,7 +17,7 @@ mod stats;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use tidegate_sip::{Message, Method, Scan, ScanStart};
+use tidegate_sip::{Message, Method, Scan, ScanStart, branch_in_quote};
 use tidegate_world::{
     Buffer, Cause, Core, Failure as Undelivered, Flow, Pool, Purpose, Received, Seed, Stream,
     Timestamp, Transmit,
@@ -358,6 +358,21 @@ impl Core for Caller {
     fn on_failed(&mut self, now: Timestamp, failure: Undelivered) {
         self.stats.undelivered += 1;
         self.undelivered = Some((now, failure.cause));
+        // RFC 3261 §8.1.3.1: "If a fatal transport error is reported by the transport layer
+        // (generally, due to fatal ICMP errors in UDP or connection failures in TCP), the condition
+        // MUST be treated as a 503 (Service Unavailable) status code." Anybody may report an ICMP
+        // error, and a datagram is repeated.
+        if !failure.flow.transport.is_reliable() || failure.quote.is_empty() {
+            return;
+        }
+        self.stats.unsent += 1;
+        if failure.quote.starts_with(b"INVITE ")
+            && let Some(branch) = branch_in_quote(&failure.quote)
+            && let Some((Branch::Invite, text)) = Branch::split(branch)
+            && let Some(mark) = self.namer.recognise(text)
+        {
+            self.end(mark.id, Err(Failure::Transport(failure.cause)));
+        }
     }
 
     /// Begins no more calls; those that are open go on to their end.

@@ -121,10 +121,15 @@ fn on_stream_failed(
         }
         None => {}
     }
-    if let (Cause::Refused | Cause::Unreachable, Some(member)) = (failure.cause, member) {
-        snapshot.backend(member).on_failed(now, pause_of(snapshot, member.pool));
-        cap_exclusions(now, snapshot, member);
-        peers.record_unreachable(now, target);
+    match (failure.cause, member) {
+        (Cause::Refused, Some(member)) => {
+            snapshot.backend(member).on_failed(now, pause_of(snapshot, member.pool));
+            cap_exclusions(now, snapshot, member);
+            peers.record_unreachable(now, target);
+        }
+        // As if it were silent: the way there may be bad, and others may get through.
+        (Cause::Unreachable, Some(member)) => probes.suspect(now, snapshot, member, now),
+        _ => {}
     }
     probes.fire(now, snapshot, output);
 }

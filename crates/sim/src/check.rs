@@ -80,6 +80,9 @@ pub enum Role {
     Proxy {
         /// It keeps transactions (RFC 3261 §16.2); else it forwards without (§16.11).
         stateful: bool,
+        /// It has a transport ahead and another behind: then what comes on a stream and leaves as a
+        /// datagram has transactions all the same.
+        bridges: bool,
         /// A repetition of a request that it has refused is refused again. If not, its 503s are
         /// left out of account.
         sticky: bool,
@@ -282,7 +285,7 @@ impl Tap for Checkers {
         let origin = self.provenance.origin(&seen);
         provenance::check(&seen, &origin, found);
         forwarding::check(&seen, &origin, found);
-        self.finals.on_sent(&seen, &self.lives, found);
+        self.finals.on_sent(&seen, flow.transport, &self.lives, found);
         self.answers.on_sent(&seen);
         self.hops.on_sent(&seen, origin.copies(), found);
         self.calls.on_sent(&seen);
@@ -295,7 +298,8 @@ impl Tap for Checkers {
         }
         if !self.parties.contains(&flow.remote) {
             self.shares.on_sent(&seen, flow.remote.ip(), front, found);
-            if front.keeps_accounts {
+            // Whoever has a connection receives what is sent on it.
+            if front.keeps_accounts && !flow.transport.is_reliable() {
                 self.amplification.on_sent(&seen, flow.remote, bytes.len(), found);
             }
         }

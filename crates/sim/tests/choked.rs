@@ -41,7 +41,7 @@ fn copies_that_have_waited_get_no_other_answer_within_their_transaction() {
         network.add(&[address(PROXY)], Node::Proxy(Box::new(proxy))),
         network.add(&[callee], Node::Answerer(Box::new(answerer))),
     ];
-    let proxy = Role::Proxy { stateful: true, sticky: true, roomy: true };
+    let proxy = Role::Proxy { stateful: true, bridges: false, sticky: true, roomy: true };
     for (node, role) in nodes.into_iter().zip([Role::Caller, proxy, Role::Answerer { roomy: true }])
     {
         network.tap_mut().watch(node, role);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tidegate_world::{
     Buffer, CloseCause, Connect, ConnectionId, Flow, Timers, Timestamp, Transmit, Transport,
@@ -24,7 +25,7 @@ use crate::unsent::{Unsent, WhyUnsent};
 /// itself.
 pub struct ConnectionTable {
     limits: ConnectionLimits,
-    counters: ConnectionCounters,
+    counters: Arc<ConnectionCounters>,
     connections: BTreeMap<ConnectionId, Connection>,
     /// The connections that have a target, by it.
     by_target: BTreeMap<Target, ConnectionId>,
@@ -44,7 +45,7 @@ impl ConnectionTable {
     pub fn new(limits: ConnectionLimits) -> Self {
         Self {
             limits,
-            counters: ConnectionCounters::default(),
+            counters: Arc::default(),
             connections: BTreeMap::new(),
             by_target: BTreeMap::new(),
             remotes: Remotes::new(limits.per_remote_max),
@@ -90,7 +91,7 @@ impl ConnectionTable {
             return Err(Unsent { transmit, why: WhyUnsent::NoRoom });
         }
         connection.push(transmit);
-        self.total_bytes += bytes;
+        self.count_waiting(self.total_bytes + bytes);
         self.hand_out(now, id);
         Ok(())
     }
@@ -141,8 +142,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Something has arrived on a connection. Returns whether that is in use: what arrives on one
-    /// that is being closed is dropped.
+    /// Something has arrived on a connection. Returns whether there is such a connection. What comes
+    /// on one that is being closed counts too: its sender does not know of that.
     pub fn on_received(&mut self, now: Timestamp, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         connection.has_spoken = true;
@@ -152,8 +153,8 @@ impl ConnectionTable {
                 true
             }
             // Speaking is not reading: a stalled peer is closed all the same.
-            ConnectionState::BackedUp => true,
-            ConnectionState::Connecting | ConnectionState::Closing => false,
+            ConnectionState::BackedUp | ConnectionState::Closing => true,
+            ConnectionState::Connecting => false,
         }
     }
 
@@ -164,7 +165,7 @@ impl ConnectionTable {
             return;
         }
         let Some(connection) = self.connections.get(&id) else { return };
-        if connection.state == ConnectionState::BackedUp {
+        if connection.state != ConnectionState::Open {
             self.counters.pongs_saved.add(1);
             return;
         }
@@ -294,7 +295,7 @@ impl ConnectionTable {
     }
 
     /// Returns what was counted.
-    pub fn counters(&self) -> &ConnectionCounters {
+    pub fn counters(&self) -> &Arc<ConnectionCounters> {
         &self.counters
     }
 
@@ -347,10 +348,12 @@ impl ConnectionTable {
     /// Hands out what waits for a connection, as far as its window is open.
     fn hand_out(&mut self, now: Timestamp, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        let mut handed_out = 0;
         while let Some(transmit) = connection.hand_out(now) {
-            self.total_bytes -= transmit.bytes.len();
+            handed_out += transmit.bytes.len();
             self.transmits.push_back(transmit);
         }
+        self.count_waiting(self.total_bytes - handed_out);
         self.arm(id);
     }
 
@@ -366,7 +369,7 @@ impl ConnectionTable {
     /// Returns what waits for a connection to the owner, and lets nobody find it any more.
     fn give_up(&mut self, id: ConnectionId, cause: CloseCause) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        self.total_bytes -= connection.waiting_bytes();
+        let waiting = connection.waiting_bytes();
         let why = WhyUnsent::Closed(cause);
         for transmit in connection.give_up() {
             self.counters.returned.add(1);
@@ -375,6 +378,12 @@ impl ConnectionTable {
         if let Some(target) = connection.target.take() {
             self.by_target.remove(&target);
         }
+        self.count_waiting(self.total_bytes - waiting);
+    }
+
+    fn count_waiting(&mut self, bytes: usize) {
+        self.total_bytes = bytes;
+        self.counters.waiting_bytes.set(bytes as u64);
     }
 
     /// Sets the timer of a connection, if it is not set for an earlier time: one that is set for

@@ -70,6 +70,10 @@ pub struct ConnectionCounters {
     pub overflow: Counter,
     /// Messages that waited for a connection that failed or closed.
     pub returned: Counter,
+    /// Messages that could not be sent, of which the core was told.
+    pub unsent: Counter,
+    /// Bytes that wait for connections now.
+    pub waiting_bytes: Counter,
     /// Pings that were not answered, for a pong waits already.
     pub pongs_saved: Counter,
 }

@@ -98,13 +98,17 @@ impl<C: Core> Streams<C> {
         let named = transmit.flow.connection;
         if has_ended && is_response && named.is_some() && !self.connections.is_scarce() {
             let flow = Flow { connection: None, ..transmit.flow };
-            match self.connections.send(now, Transmit { flow, ..transmit }) {
-                Ok(()) => {}
-                Err(unsent) => self.core.on_failed(now, unsent.failure()),
+            if let Err(unsent) = self.connections.send(now, Transmit { flow, ..transmit }) {
+                self.fail(now, &unsent);
             }
             return;
         }
-        self.core.on_failed(now, Unsent { transmit, why }.failure());
+        self.fail(now, &Unsent { transmit, why });
+    }
+
+    fn fail(&mut self, now: Timestamp, unsent: &Unsent) {
+        self.connections.counters().unsent.add(1);
+        self.core.on_failed(now, unsent.failure());
     }
 
     /// Takes in what came on a connection. Returns what the core is to be offered.

@@ -226,6 +226,8 @@ pub struct CallerStats {
     pub malformed: u64,
     /// Deliveries that the transport reported as failed.
     pub undelivered: u64,
+    /// Messages that no connection took.
+    pub unsent: u64,
     /// When the first call could have begun.
     #[serde(skip)]
     pub start: Timestamp,
@@ -306,6 +308,7 @@ impl CallerStats {
         self.late += other.late;
         self.malformed += other.malformed;
         self.undelivered += other.undelivered;
+        self.unsent += other.unsent;
     }
 }
 

@@ -1,5 +1,6 @@
 //! The nodes of a world: the cores, and what they say of themselves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::{
@@ -17,8 +18,8 @@ use tidegate_sim::check::books::{
 };
 use tidegate_sim::check::front::Front;
 use tidegate_sim::check::leases::Balancer;
-use tidegate_transport::{ConnectionLimits, Streams};
-use tidegate_world::{Core, Pool, Purpose, Seed, Timestamp, delegate};
+use tidegate_transport::{ConnectionCounters, ConnectionLimits, Streams};
+use tidegate_world::{Core, Pool, Purpose, Seed, Timestamp, Transport, delegate};
 
 use super::absence::{Absence, Means};
 use super::configuration;
@@ -52,6 +53,7 @@ pub(super) enum Node {
 /// What a proxy is measured by from outside.
 pub(super) struct Instruments {
     counters: ShardCounters,
+    connections: Arc<ConnectionCounters>,
     fleet: Fleet,
     /// The names of the back ends that it began with.
     backends: Vec<String>,
@@ -128,6 +130,7 @@ impl Node {
                 let backends = assembly.pools().iter().flat_map(|pool| pool.backends());
                 let instruments = Instruments {
                     counters: assembly.counters()[0].clone(),
+                    connections: Arc::default(),
                     fleet: assembly.fleet().clone(),
                     backends: backends.map(|backend| backend.name().to_owned()).collect(),
                     limits: Limits::of(&config),
@@ -141,10 +144,10 @@ impl Node {
                     part = part.on(HostSettings { catches_up: false, ..host });
                 }
                 let core = wrap(index, part.core(Pool::new()));
-                let core = match world.streams {
-                    Some(_) => Box::new(connected(core)),
-                    None => core,
-                };
+                let streams = connected(core);
+                let counters = Arc::clone(streams.connections().counters());
+                let instruments = Instruments { connections: counters, ..instruments };
+                let core: Box<dyn Core> = Box::new(streams);
                 Ok(Self::Proxy(core, Box::new(instruments)))
             }
         }
@@ -176,8 +179,10 @@ pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> 
         }
         Place::Proxy(index) => {
             let config = configuration::config(world, index)?;
+            let [ahead, behind] = world.transports(index);
             Role::Proxy {
                 stateful: config.pool[0].mode == Mode::Transaction,
+                bridges: ahead != behind,
                 sticky: config.overload.gate.sticky,
                 roomy: config.server.transactions_max >= ROOMY,
             }
@@ -191,7 +196,9 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;
     let is_roomy = config.server.transactions_max >= ROOMY;
-    let balances = world.proxies[index].emulate.is_empty() && is_roomy;
+    // What waits for its connection is counted before it is seen, and perhaps never seen.
+    let at_once = world.transports(index) == [Transport::Udp; 2];
+    let balances = world.proxies[index].emulate.is_empty() && is_roomy && at_once;
     Ok(balances.then(|| Balancer {
         backends: world.behind(index).into_iter().map(address).collect(),
         forks: config.pool[0].policy == Selection::Fork,
@@ -208,14 +215,16 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
     let gives_each = pool.mode == Mode::Stateless || pool.tries_max == 1;
     let is_removed = |absence: &Absence| absence.proxy == index && absence.by == Means::Remove;
     let keeps_all = !world.absences.iter().any(is_removed);
+    // What waits for its connection is given later than it is counted.
+    let at_once = world.transports(index) == [Transport::Udp; 2];
     let silent = [Some(pool.failover_after), pool.health.probe.as_ref().map(|probe| probe.timeout)];
     Ok(Some(Front {
         address: address(place),
         backends: world.behind(index).into_iter().map(address).collect(),
-        calls_max: limit("calls_max").filter(|_| gives_each && keeps_all),
-        cps_max: limit("cps_max").map(|rate| rate as f64).filter(|_| keeps_all),
+        calls_max: limit("calls_max").filter(|_| gives_each && keeps_all && at_once),
+        cps_max: limit("cps_max").map(|rate| rate as f64).filter(|_| keeps_all && at_once),
         idle_max: config.server.call_idle,
-        at_once: this.emulate.is_empty() && world.names.is_none(),
+        at_once: at_once && this.emulate.is_empty() && world.names.is_none(),
         // Before a proxy notices it.
         silent_after: silent.into_iter().flatten().min().unwrap_or_default().mul_f64(0.8),
         keeps_accounts: pool.mode == Mode::Transaction || config.server.calls_max >= ROOMY,
@@ -274,6 +283,7 @@ fn caller_book(stats: &CallerStats) -> CallerBook {
         offered: stats.offered,
         not_begun: stats.not_begun,
         begun: stats.begun,
+        unsent: stats.unsent,
         open: stats.open,
         open_max: OPEN_MAX as u64,
         set_up: stats.set_up,
@@ -326,7 +336,7 @@ impl Limits {
 
 impl Instruments {
     fn book(&self, now: Timestamp) -> ProxyBook {
-        let Self { counters, fleet, backends, limits, gives_each } = self;
+        let Self { counters, connections, fleet, backends, limits, gives_each } = self;
         let proxy = &counters.proxy;
         let fill = |used: u64, max: usize| Fill { used, max: max as u64 };
         let replied: u64 = REPLIES.iter().map(|&status| proxy.replied(status).get()).sum();
@@ -354,6 +364,7 @@ impl Instruments {
                 + proxy.responses_resent.get()
                 + replied,
             cancels: proxy.cancels.get(),
+            unsent: connections.unsent.get(),
             calls: fill(proxy.calls.get(), limits.calls),
             evicted: proxy.calls_evicted.get(),
             server_transactions: fill(proxy.server_transactions.get(), limits.transactions),

@@ -49,14 +49,19 @@ impl Answers {
     }
 
     pub(super) fn finish(&self, books: &[(NodeId, Book)], lives: &Lives, found: &mut Findings) {
-        for (node, _) in books {
+        for (node, book) in books {
+            // An answer that no connection took was given all the same.
+            let unsent = match book {
+                Book::Proxy(book) => book.unsent as usize,
+                _ => 0,
+            };
             let is_left = |taken: &Taken| {
                 let of_this_life = taken.at.is_some_and(|at| !lives.is_of_another_life(*node, at));
                 of_this_life && !taken.answered
             };
             let of_node = self.0.iter().filter(|((at, ..), _)| at == node);
             let left = of_node.filter(|(_, taken)| is_left(taken)).count();
-            if left > 0 {
+            if left > unsent {
                 let what = format!("{left} INVITEs were answered with 100 and then not at all");
                 found.report(NAME, Some(*node), what);
             }

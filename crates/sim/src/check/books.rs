@@ -51,6 +51,8 @@ pub struct CallerBook {
     pub not_begun: u64,
     /// Of these, calls whose INVITE was sent.
     pub begun: u64,
+    /// Messages that no connection took: the wire does not show what the book says then.
+    pub unsent: u64,
     /// Calls that are not over.
     pub open: u64,
     /// Calls that may be open at once.
@@ -100,6 +102,8 @@ pub struct ProxyBook {
     pub sent: u64,
     /// First CANCELs of one hop sent.
     pub cancels: u64,
+    /// Messages counted as sent that no connection took.
+    pub unsent: u64,
     /// Entries of the call table, and its room.
     pub calls: Fill,
     /// Ended calls that were forgotten early, for want of room.

@@ -255,7 +255,7 @@ mod tests {
     /// Returns the findings for a back end that answers a crowd ten times, so many milliseconds
     /// apart, and is then seen forty times in ten seconds.
     fn found_of(ms: u64, status: impl Fn(u64) -> u16, held: impl Fn(u64) -> Held) -> usize {
-        let role = Role::Proxy { stateful: true, sticky: true, roomy: true };
+        let role = Role::Proxy { stateful: true, bridges: false, sticky: true, roomy: true };
         let node = NodeId::new(1);
         let (front, lives) = (front(), Lives::default());
         let (mut exclusion, mut found) = (Exclusion::default(), Findings::default());

@@ -26,7 +26,7 @@
 use std::time::Duration;
 
 use tidegate_sip::Method;
-use tidegate_world::Timestamp;
+use tidegate_world::{Timestamp, Transport};
 
 use super::lives::Lives;
 use super::recent::Recent;
@@ -83,7 +83,13 @@ impl Finals {
         }
     }
 
-    pub(super) fn on_sent(&mut self, seen: &Seen, lives: &Lives, found: &mut Findings) {
+    pub(super) fn on_sent(
+        &mut self,
+        seen: &Seen,
+        transport: Transport,
+        lives: &Lives,
+        found: &mut Findings,
+    ) {
         let Some(status) = seen.status() else { return };
         let exempt = match seen.role {
             Role::Caller | Role::Proxy { stateful: false, .. } => true,
@@ -111,7 +117,9 @@ impl Finals {
         }
         let wrong = answered.take(seen, status);
         if status >= 200 && answered.over.is_none() {
-            answered.over = Some(seen.now + LINGER);
+            // RFC 3261 §17.2.2: Timer J fires in "zero seconds for reliable transports".
+            let is_over = transport.is_reliable() && seen.method != Method::Invite;
+            answered.over = Some(if is_over { seen.now } else { seen.now + LINGER });
         }
         if let Some(wrong) = wrong {
             let first = answered.over.unwrap_or(seen.now) - LINGER;

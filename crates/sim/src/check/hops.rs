@@ -105,6 +105,7 @@ impl Hops {
             return;
         }
         let wrong = match seen.role {
+            Role::Proxy { stateful: false, bridges: true, .. } => None,
             Role::Proxy { stateful: false, .. } => self.passes(seen),
             _ => self.begins(seen, copies),
         };

@@ -22,9 +22,9 @@
 
 use tidegate_sip::Method;
 
+use super::Findings;
 use super::recent::Recent;
 use super::seen::{Kind, Seen, hash};
-use super::{Findings, Role};
 use crate::node_id::NodeId;
 
 /// The checker's name.
@@ -166,7 +166,10 @@ fn invite_of(seen: &Seen) -> u64 {
 }
 
 pub(super) fn check(seen: &Seen, origin: &Origin, found: &mut Findings) {
-    let Role::Proxy { stateful, .. } = seen.role else { return };
+    if !seen.is_of_proxy() {
+        return;
+    }
+    let stateful = seen.may_have_transactions();
     let wrong = match (origin, seen.kind) {
         (Origin::None, _) => Some("nobody asked for it"),
         (Origin::Passed(form), _) if !stateful && form.sent > form.received => {

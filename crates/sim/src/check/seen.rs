@@ -124,6 +124,11 @@ impl Seen {
         self.kind == Kind::Request
     }
 
+    /// Whether a proxy has sent or got it that keeps transactions of some requests at least.
+    pub(super) fn may_have_transactions(&self) -> bool {
+        matches!(self.role, Role::Proxy { stateful: true, .. } | Role::Proxy { bridges: true, .. })
+    }
+
     /// Whether a proxy that keeps transactions has to do with it.
     pub(super) fn is_of_stateful(&self) -> bool {
         matches!(self.role, Role::Proxy { stateful: true, .. })
