@@ -4,13 +4,21 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use tidegate_lab::swarm::draw::draw;
+use tidegate_lab::swarm::draw::{draw, draw_with_streams};
 use tidegate_lab::swarm::hunt::replay;
 use tidegate_lab::swarm::{Hunt, Progress, World, hunt};
 
 #[test]
 fn everything_holds_in_the_worlds_of_twenty_seeds() {
-    let plan = Hunt { from: 1, seeds: Some(20), jobs: 2, tries_max: 50, has_streams: false };
+    everything_holds(Hunt { from: 1, seeds: Some(20), jobs: 2, tries_max: 50, has_streams: false });
+}
+
+#[test]
+fn everything_holds_in_the_worlds_of_twenty_seeds_with_streams() {
+    everything_holds(Hunt { from: 1, seeds: Some(20), jobs: 2, tries_max: 50, has_streams: true });
+}
+
+fn everything_holds(plan: Hunt) {
     let mut failed = Vec::new();
     let tally = hunt(plan, &AtomicBool::new(false), |progress| match progress {
         Progress::Ran(_) => {}
@@ -38,8 +46,8 @@ fn nothing_is_found_any_more_in_the_worlds_that_have_shown_a_fault() {
 
 #[test]
 fn a_world_is_read_as_it_is_written() {
-    for seed in 1..100 {
-        let world = draw(seed);
+    for world in (1..100).flat_map(|seed| [draw(seed), draw_with_streams(seed)]) {
+        let seed = world.seed;
         assert_eq!(World::parse(&world.to_toml()).as_ref(), Ok(&world), "seed {seed}");
     }
 }

@@ -209,7 +209,9 @@ impl Checkers {
         self.leases.look(node, book, &self.lives, &mut self.found);
         if let (Book::Proxy(book), Some(front)) = (book, self.fronts.get(&node)) {
             self.limits.look(node, book, &mut self.found);
-            self.exclusion.look(node, book, front, &self.lives, &mut self.found);
+            if front.sees_evidence {
+                self.exclusion.look(node, book, front, &self.lives, &mut self.found);
+            }
         }
     }
 

@@ -44,7 +44,7 @@ const LANES: usize = 7;
 
 /// A core, with what its book is read from.
 pub(super) enum Node {
-    Caller(Box<Streams<Caller>>),
+    Caller(Box<Streams<Caller>>, Transport),
     Answerer(Box<Streams<Exchange>>, usize),
     Stranger(Box<Hostile>),
     Proxy(Box<dyn Core>, Box<Instruments>),
@@ -96,7 +96,7 @@ impl Node {
                 let config = caller(world, index);
                 let caller = Caller::new(config, seed, element, now, Pool::new());
                 let caller = caller.map_err(|impossible| impossible.to_string())?;
-                Ok(Self::Caller(Box::new(connected(caller))))
+                Ok(Self::Caller(Box::new(connected(caller)), world.outside()))
             }
             Place::Answerer(index) => {
                 let config = answerer(world, index)?;
@@ -156,7 +156,9 @@ impl Node {
     /// Returns its name for findings; a stranger has none.
     pub(super) fn book(&self, now: Timestamp) -> Option<Book> {
         Some(match self {
-            Self::Caller(caller) => Book::Caller(caller_book(caller.core().stats())),
+            Self::Caller(caller, outside) => {
+                Book::Caller(caller_book(caller.core().stats(), *outside))
+            }
             Self::Answerer(exchange, held_max) => {
                 let answerer = &exchange.core().answerer;
                 let held = answerer.held() as u64;
@@ -225,6 +227,7 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
         cps_max: limit("cps_max").map(|rate| rate as f64).filter(|_| keeps_all && at_once),
         idle_max: config.server.call_idle,
         at_once: at_once && this.emulate.is_empty() && world.names.is_none(),
+        sees_evidence: world.transports(index)[1] == Transport::Udp,
         // Before a proxy notices it.
         silent_after: silent.into_iter().flatten().min().unwrap_or_default().mul_f64(0.8),
         keeps_accounts: pool.mode == Mode::Transaction || config.server.calls_max >= ROOMY,
@@ -277,13 +280,13 @@ fn span(mean_ms: u64) -> Span {
     }
 }
 
-fn caller_book(stats: &CallerStats) -> CallerBook {
+fn caller_book(stats: &CallerStats, outside: Transport) -> CallerBook {
     let failed = &stats.failed;
     CallerBook {
         offered: stats.offered,
         not_begun: stats.not_begun,
         begun: stats.begun,
-        unsent: stats.unsent,
+        is_seen: outside == Transport::Udp,
         open: stats.open,
         open_max: OPEN_MAX as u64,
         set_up: stats.set_up,
@@ -393,7 +396,7 @@ fn standing(backend: &Backend, now: Timestamp) -> Standing {
 
 impl Core for Node {
     delegate!(match self {
-        Self::Caller(core) => core,
+        Self::Caller(core, _) => core,
         Self::Answerer(core, _) => core,
         Self::Stranger(core) => core,
         Self::Proxy(core, _) => core,

@@ -314,7 +314,7 @@ impl<'a> Run<'a> {
         let mut calls = [0; 3];
         for index in 0..self.world.callers.len() {
             let node = self.world.node(Place::Caller(index));
-            if let Node::Caller(caller) = self.network.core(node) {
+            if let Node::Caller(caller, _) = self.network.core(node) {
                 let stats = caller.core().stats();
                 for (sum, count) in
                     calls.iter_mut().zip([stats.offered, stats.set_up, stats.completed])

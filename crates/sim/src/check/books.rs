@@ -51,8 +51,9 @@ pub struct CallerBook {
     pub not_begun: u64,
     /// Of these, calls whose INVITE was sent.
     pub begun: u64,
-    /// Messages that no connection took: the wire does not show what the book says then.
-    pub unsent: u64,
+    /// Whether the wire shows what it sends when it does: on a stream messages wait, and may not be
+    /// taken.
+    pub is_seen: bool,
     /// Calls that are not over.
     pub open: u64,
     /// Calls that may be open at once.

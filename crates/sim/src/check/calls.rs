@@ -166,7 +166,7 @@ impl Calls {
 
     fn compare_crowd(&mut self, node: NodeId, book: &CallerBook) -> Vec<String> {
         let CallerBook {
-            offered, not_begun, begun, unsent, open, set_up, malformed, ended, ..
+            offered, not_begun, begun, is_seen, open, set_up, malformed, ended, ..
         } = book;
         let mut wrong = Vec::new();
         if *offered != not_begun + begun || *begun != ended.total() + malformed + open {
@@ -174,7 +174,7 @@ impl Calls {
         }
         let crowd = self.crowds.entry(node).or_default();
         let shown = (crowd.begun, crowd.set_up, &crowd.ended);
-        if *unsent == 0 && shown != (*begun, *set_up, ended) {
+        if *is_seen && shown != (*begun, *set_up, ended) {
             wrong.push(format!(
                 "its book says {:?}, the wire {shown:?} (begun, set up, ended)",
                 (begun, set_up, ended)

@@ -239,6 +239,7 @@ mod tests {
             calls_max: None,
             cps_max: None,
             idle_max: Duration::from_secs(60),
+            sees_evidence: true,
             at_once: true,
             silent_after: Duration::from_millis(400),
             keeps_accounts: true,

@@ -60,7 +60,11 @@ struct Answered {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Finals(Recent<Transaction, Answered>);
+pub(super) struct Finals {
+    answered: Recent<Transaction, Answered>,
+    /// A response has gone on a stream.
+    has_streams: bool,
+}
 
 impl Finals {
     pub(super) fn on_delivered(&mut self, seen: &Seen) {
@@ -69,14 +73,14 @@ impl Finals {
         }
         if seen.method == Method::Ack {
             let (node, branch, _) = seen.transaction();
-            let invite = self.0.get(seen.now, (node, branch, Method::Invite as u32));
+            let invite = self.answered.get(seen.now, (node, branch, Method::Invite as u32));
             if let Some(invite) = invite.filter(|invite| invite.last.is_some()) {
                 let over = seen.now + LINGER_ACKNOWLEDGED;
                 invite.over = invite.over.map(|until| until.min(over));
             }
             return;
         }
-        if let Some(answered) = self.0.entry(seen.now, seen.transaction())
+        if let Some(answered) = self.answered.entry(seen.now, seen.transaction())
             && answered.asked == Timestamp::ZERO
         {
             answered.asked = seen.now;
@@ -91,10 +95,14 @@ impl Finals {
         found: &mut Findings,
     ) {
         let Some(status) = seen.status() else { return };
+        self.has_streams |= transport.is_reliable();
         let exempt = match seen.role {
             Role::Caller | Role::Proxy { stateful: false, .. } => true,
             Role::Answerer { roomy } => {
-                !roomy && status == 503 || lives.has_any_crashed() && seen.method == Method::Bye
+                // A caller that is rid of a call sends its BYE for each copy of the 2xx. On streams
+                // each is another transaction at the proxies before it, as it is after a crash.
+                !roomy && status == 503
+                    || seen.method == Method::Bye && (self.has_streams || lives.has_any_crashed())
             }
             Role::Proxy { sticky, roomy, .. } => {
                 !sticky && status == 503
@@ -105,7 +113,7 @@ impl Finals {
         if exempt {
             return;
         }
-        let Some(answered) = self.0.entry(seen.now, seen.transaction()) else { return };
+        let Some(answered) = self.answered.entry(seen.now, seen.transaction()) else { return };
         if lives.is_of_another_life(seen.node, answered.asked) {
             return;
         }
@@ -129,7 +137,7 @@ impl Finals {
     }
 
     pub(super) fn unwatched(&self) -> u64 {
-        self.0.unwatched()
+        self.answered.unwatched()
     }
 }
 

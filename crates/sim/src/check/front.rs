@@ -19,6 +19,8 @@ pub struct Front {
     pub idle_max: Duration,
     /// It handles each packet when it gets it, and knows the addresses of its back ends.
     pub at_once: bool,
+    /// What speaks against a back end is seen: that it refuses a connection is not.
+    pub sees_evidence: bool,
     /// A back end that says nothing for so long may be taken for ill.
     pub silent_after: Duration,
     /// It keeps transactions, or has room for all calls: it knows what it has sent to whom.
