@@ -26,6 +26,7 @@ use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::output::Output;
 use crate::peers::Peers;
+use crate::settings::Member;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::branch_of;
@@ -77,7 +78,7 @@ pub(crate) fn on_failed(
             }
             snapshot.backend(member).on_failed(now, pause_of(snapshot, member.pool));
             cap_exclusions(now, snapshot, member);
-            peers.record_unreachable(now, target);
+            peers.record_unreachable(now, failure.flow.transport, target);
         }
         // Nothing is kept of it but in the transaction itself.
         (Some(Proof::Request(context, index)), None) => {
@@ -104,8 +105,15 @@ fn on_stream_failed(
     let Learning { transactions, probes, peers, output } = learning;
     let target = canonical(failure.flow.remote);
     let member = snapshot.addresses.member(target);
-    let member = member.filter(|&member| snapshot.backend(member).is_present_at(target));
+    // Who listens for datagrams there need not listen for connections.
+    let is_back_end = |&member: &Member| {
+        snapshot.backend(member).is_present_at(target)
+            && snapshot.transport(member.pool) == failure.flow.transport
+    };
+    let member = member.filter(is_back_end);
     match proof_in(snapshot, transactions, failure) {
+        // For want of room with us it was never sent: its timer decides.
+        Some(Proof::Probe(_)) if failure.cause == Cause::Full => {}
         Some(Proof::Probe(probe)) => probes.on_unreachable(now, snapshot, probe),
         Some(Proof::Request(context, index)) => {
             // RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow
@@ -125,7 +133,7 @@ fn on_stream_failed(
         (Cause::Refused, Some(member)) => {
             snapshot.backend(member).on_failed(now, pause_of(snapshot, member.pool));
             cap_exclusions(now, snapshot, member);
-            peers.record_unreachable(now, target);
+            peers.record_unreachable(now, failure.flow.transport, target);
         }
         // As if it were silent: the way there may be bad, and others may get through.
         (Cause::Unreachable, Some(member)) => probes.suspect(now, snapshot, member, now),

@@ -12,3 +12,4 @@ pub(crate) mod request;
 pub(crate) mod request_uri;
 pub(crate) mod token;
 pub(crate) mod transaction_branch;
+pub(crate) mod way_back;

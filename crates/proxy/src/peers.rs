@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
-use tidegate_world::{ConnectionId, Flow, Timestamp};
+use tidegate_world::{Flow, Timestamp, Transport};
 
 use crate::keys::Keys;
 use crate::shares::hash_of;
@@ -40,15 +40,21 @@ impl Peers {
         self.unreachable.holds(target, since) || self.ended.holds(target, since)
     }
 
-    /// Records that nobody listens at `address`, where a back end is to be.
-    pub(crate) fn record_unreachable(&mut self, now: Timestamp, address: SocketAddr) {
-        self.unreachable.record(now, address, None);
+    /// Records that nobody listens where a back end is to be.
+    pub(crate) fn record_unreachable(
+        &mut self,
+        now: Timestamp,
+        transport: Transport,
+        address: SocketAddr,
+    ) {
+        self.unreachable.record(now, Target::new(transport, address));
     }
 
     /// Records that the connection of `flow` has ended, and with whom.
     pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) {
         let table = if is_backend { &mut self.unreachable } else { &mut self.ended };
-        table.record(now, flow.remote, flow.connection);
+        let Flow { transport, remote, connection, .. } = *flow;
+        table.record(now, Target { transport, address: remote, connection });
     }
 }
 
@@ -84,32 +90,32 @@ fn second(now: Timestamp) -> u32 {
     (now.as_nanos() / 1_000_000_000) as u32
 }
 
-/// Unreachable addresses that are remembered: the last.
-const ADDRESSES_MAX: usize = 64;
+/// Unreachable targets that are remembered: the last.
+const TARGETS_MAX: usize = 64;
 
 /// Targets of which the transport has said that nobody is there.
 #[derive(Debug, Default)]
 struct Unreachable {
-    /// The address, the connection if it was one that ended, and when.
-    addresses: ArrayVec<(SocketAddr, Option<ConnectionId>, Timestamp), ADDRESSES_MAX>,
+    /// The target, with the connection if it was one that ended, and when.
+    targets: ArrayVec<(Target, Timestamp), TARGETS_MAX>,
 }
 
 impl Unreachable {
-    fn record(&mut self, now: Timestamp, address: SocketAddr, connection: Option<ConnectionId>) {
-        self.addresses.retain(|(known, ..)| *known != address);
-        if self.addresses.is_full() {
-            self.addresses.remove(0);
+    fn record(&mut self, now: Timestamp, target: Target) {
+        self.targets.retain(|(known, _)| *known != target);
+        if self.targets.is_full() {
+            self.targets.remove(0);
         }
-        self.addresses.push((address, connection, now));
+        self.targets.push((target, now));
     }
 
     /// Whether it was said of `target` at `since` or later.
     fn holds(&self, target: &Target, since: Timestamp) -> bool {
-        let is_target = |address, connection: Option<ConnectionId>| match target.connection {
-            Some(_) => connection == target.connection,
-            None => address == target.address,
+        let is_target = |known: &Target| match target.connection {
+            Some(_) => known.connection == target.connection,
+            None => (known.transport, known.address) == (target.transport, target.address),
         };
-        self.addresses.iter().any(|&(known, on, at)| at >= since && is_target(known, on))
+        self.targets.iter().any(|(known, at)| *at >= since && is_target(known))
     }
 }
 
@@ -117,7 +123,7 @@ impl Unreachable {
 mod tests {
     use std::time::Duration;
 
-    use tidegate_world::Transport;
+    use tidegate_world::ConnectionId;
 
     use super::*;
 
@@ -144,25 +150,27 @@ mod tests {
     fn the_last_are_remembered() {
         let mut unreachable = Unreachable::default();
         let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
-        for i in 0..=ADDRESSES_MAX {
-            unreachable.record(at(10), target(i).address, None);
+        for i in 0..=TARGETS_MAX {
+            unreachable.record(at(10), target(i));
         }
         assert!(!unreachable.holds(&target(0), at(0)), "the first had to go");
         assert!(unreachable.holds(&target(1), at(10)));
         assert!(!unreachable.holds(&target(1), at(11)), "that was of another request");
-        unreachable.record(at(20), target(1).address, None);
+        unreachable.record(at(20), target(1));
         assert!(unreachable.holds(&target(1), at(20)), "it was noted again");
-        assert_eq!(unreachable.addresses.len(), ADDRESSES_MAX);
+        assert_eq!(unreachable.targets.len(), TARGETS_MAX);
     }
 
     #[test]
     fn a_connection_that_ended_concerns_what_was_to_take_it_and_whoever_it_led_to() {
         let mut unreachable = Unreachable::default();
         let (connection, now) = (ConnectionId::new(2), Timestamp::ZERO);
-        unreachable.record(now, target(1).address, connection);
+        unreachable.record(now, Target { connection, ..target(1) });
         assert!(unreachable.holds(&target(1), now));
         assert!(unreachable.holds(&Target { connection, ..target(2) }, now));
         let other = ConnectionId::new(4);
         assert!(!unreachable.holds(&Target { connection: other, ..target(1) }, now));
+        let tcp = Target { transport: Transport::Tcp, ..target(1) };
+        assert!(!unreachable.holds(&tcp, now), "a connection says nothing of datagrams");
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tidegate_control::Tier;
-use tidegate_sip::{Method, Passage, response_target};
+use tidegate_sip::{Method, Passage, connection_target, response_target};
 use tidegate_transaction::Key;
 use tidegate_world::{Flow, Received, Timestamp, Transmit};
 
@@ -73,10 +73,19 @@ fn try_response(
             ProbeAnswer::Of(shard) => check_shard(snapshot, shard, received),
         };
     }
-    let remote = passage.next.as_ref().and_then(response_target);
-    let remote = remote.ok_or(DropReason::LostResponse)?;
-    let asked = who_asked(snapshot, transactions, &passage, remote);
-    let asked = asked.ok_or(DropReason::ForeignResponse)?;
+    let next = passage.next.as_ref().ok_or(DropReason::LostResponse)?;
+    let asked_at =
+        |remote: SocketAddr| Some((who_asked(snapshot, transactions, &passage, remote)?, remote));
+    let target = response_target(next);
+    let asked = target.and_then(asked_at);
+    // Of a request that came on a stream the branch covers where that is opened.
+    let on_stream = || snapshot.addresses.has_streams().then(|| connection_target(next)).flatten();
+    let asked = asked.or_else(|| on_stream().and_then(asked_at));
+    let none = match target {
+        Some(_) => DropReason::ForeignResponse,
+        None => DropReason::LostResponse,
+    };
+    let (asked, remote) = asked.ok_or(none)?;
     check_shard(snapshot, asked.shard(), received)?;
     let member = snapshot.addresses.member(received.flow.remote);
     let source = canonical(received.flow.remote);

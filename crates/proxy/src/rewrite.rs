@@ -10,12 +10,13 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
-use tidegate_sip::{HeaderName, Method, Passage, Splice, Uri, forward as edit, reply_target};
+use tidegate_sip::{HeaderName, Method, Passage, Splice, Uri, forward as edit};
 use tidegate_world::{Buffer, Flow, Received, Transport};
 
 use crate::message::request::Request;
 use crate::message::request_uri::cleaned;
 use crate::message::token::{Minutes, PeerFlow, RouteToken};
+use crate::message::way_back::way_back;
 use crate::network::canonical;
 use crate::rejection::{DropReason, Rejection};
 use crate::settings::Member;
@@ -173,7 +174,7 @@ fn peer_of(from: &Flow, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
     let (via, source) = (&request.essentials.via, from.remote);
     // RFC 3261 §18.2.1: a sender is found by its Via only if that names the address it sent from.
     let is_translated = via.host.ip().is_some_and(|ip| ip != source.ip().to_canonical());
-    let (remote, connection) = (reply_target(via, source), from.connection);
+    let (remote, connection) = (way_back(via, from), from.connection);
     PeerFlow { listener: ingress, remote, connection, is_translated }
 }
 

@@ -195,6 +195,41 @@ fn a_refused_connection_leads_to_the_other_back_end_at_once() {
     only(sent, "INVITE");
 }
 
+/// Who has refused its connection is not asked again, and takes the call from nobody.
+#[test]
+fn a_back_end_that_stands_in_keeps_the_call() {
+    let mut scene = Scene::tcp();
+    let phone = scene.accept(2, PHONE);
+    scene.offer(phone, &invite("TCP", "192.168.1.2:5060"));
+    let first = scene.streams.poll_connect().expect("one");
+    scene.streams.on_closed(scene.now, first.id, CloseCause::Refused);
+    scene.pass(Duration::ZERO);
+    let (backend, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    scene.offer(backend, &forwarded.answer("100 Trying"));
+    let sent = scene.pass(Duration::from_secs(3));
+    assert!(sent.iter().all(|(_, sent)| sent.start().starts_with("OPTIONS")), "{sent:#?}");
+    let ringing = scene.offer(backend, &forwarded.answer("180 Ringing"));
+    assert_eq!((ringing.len(), ringing[0].1.start()), (1, "SIP/2.0 180 Ringing"), "no CANCEL");
+}
+
+/// RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". The port in a phone's Contact
+/// is seldom one where it listens.
+#[test]
+fn a_phone_whose_contact_is_its_own_address_is_reached_on_its_connection() {
+    let mut scene = Scene::tcp();
+    let phone = scene.accept(2, CALLER);
+    let contact = "sip:alice@198.51.100.7:5099;transport=tcp";
+    let invite = invite("TCP", "198.51.100.7:5060").replace(CONTACT, &format!("<{contact}>"));
+    scene.offer(phone, &invite);
+    let (backend, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    scene.offer(backend, &forwarded.answer("200 OK"));
+    let bye = bye(forwarded.header("Record-Route"), "TCP")
+        .replace("sip:alice@192.168.1.2:5060;transport=tcp", contact);
+    assert_eq!(only(scene.offer(backend, &bye), "BYE").0, 2);
+}
+
 #[test]
 fn what_was_under_way_on_a_connection_that_broke_goes_elsewhere_soon() {
     let mut scene = Scene::tcp();

@@ -93,5 +93,7 @@ pub use start::StartLine;
 pub use status::reason;
 pub use tags::dialog_tags;
 pub use uri::{Scheme, Uri};
-pub use via::{Rport, Via, ViaTransport, reply_target, response_target};
+pub use via::{
+    Rport, Via, ViaTransport, connection_target, listener_target, reply_target, response_target,
+};
 pub use without::write_without;

@@ -25,13 +25,6 @@ pub enum ViaTransport {
     Other,
 }
 
-impl ViaTransport {
-    /// Returns whether responses travel back on the connection of their request, RFC 3261 §18.2.2.
-    fn has_connections(self) -> bool {
-        !matches!(self, Self::Udp | Self::Other)
-    }
-}
-
 /// The `rport` parameter (RFC 3581).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rport {
@@ -227,11 +220,9 @@ fn other_transport(name: &[u8]) -> ViaTransport {
     known.map_or(ViaTransport::Other, |&(_, transport)| transport)
 }
 
-/// Where a response with this top Via goes (RFC 3261 §18.2.2, RFC 3581 §4); `None` if that takes
-/// a name's resolution (§18.2.2, RFC 3263 §5) or if no address comes out.
-///
-/// Over a stream that is where a connection is opened if that of the request is gone. RFC 3581 has
-/// `rport` for UDP: the source port of a connection is nobody's listener.
+/// Where a response with this top Via goes over an unreliable transport
+/// (RFC 3261 §18.2.2, RFC 3581 §4); `None` if that takes a name's resolution
+/// (§18.2.2, RFC 3263 §5) or if no address comes out.
 ///
 /// `maddr` is not obeyed: it is meant for multicast, which is not offered here, and
 /// over unicast it would let a request direct its responses at a third party.
@@ -240,14 +231,33 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
     let (ip, port) = match via.received() {
         // RFC 3581 §4: with both, to the address in received and the port in rport.
         Some(received) => match via.rport() {
-            Some(Rport::Port(port)) if !via.transport.has_connections() => {
-                (address(received)?, port)
-            }
+            Some(Rport::Port(port)) => (address(received)?, port),
             _ => (address(received)?, sent_by_port),
         },
         None => (via.host.ip()?, sent_by_port),
     };
     (port != 0).then(|| SocketAddr::new(ip, port))
+}
+
+/// Where a connection is opened for a response with this top Via if that of its request is gone;
+/// `None` if no address comes out.
+///
+/// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
+/// the IP address in the "received" parameter, if present, using the port in the "sent-by" value,
+/// or the default port for that transport, if no port is specified." The source port of a
+/// connection, which `rport` has, is nobody's listener.
+pub fn connection_target(via: &Via<'_>) -> Option<SocketAddr> {
+    let ip = match via.received() {
+        Some(received) => address(received)?,
+        None => via.host.ip()?,
+    };
+    let port = sent_by_port(via);
+    (port != 0).then(|| SocketAddr::new(ip, port))
+}
+
+/// What [`connection_target`] says once the source is noted in a Via that came from there.
+pub fn listener_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
+    SocketAddr::new(source.ip().to_canonical(), sent_by_port(via))
 }
 
 /// Where the response to a request with this top Via goes that came from `source`: what
@@ -257,8 +267,7 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
 pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     // RFC 3581 §4: the source port, for clients that ask for it; whatever value they give to
     // the parameter, it is replaced.
-    let has_rport = via.answering.rport.is_some() && !via.transport.has_connections();
-    let port = if has_rport { source.port() } else { sent_by_port(via) };
+    let port = if via.answering.rport.is_some() { source.port() } else { sent_by_port(via) };
     SocketAddr::new(source.ip().to_canonical(), port)
 }
 
@@ -374,15 +383,16 @@ mod tests {
         assert_eq!(target("SIP/2.0/UDP a;report"), 5060);
     }
 
-    /// RFC 3261 §18.2.2: "the server SHOULD open a connection to the IP address in the "received"
-    /// parameter, if present, using the port in the "sent-by" value".
     #[test]
     fn a_connection_is_opened_to_the_port_in_sent_by() {
-        let source = "192.0.2.9:4000".parse().unwrap();
-        let asked = via("SIP/2.0/TCP 10.1.1.1:5070;rport");
-        assert_eq!(reply_target(&asked, source), "192.0.2.9:5070".parse().unwrap());
-        let noted = via("SIP/2.0/TCP 10.1.1.1:5070;received=192.0.2.9;rport=4000");
-        assert_eq!(response_target(&noted), Some(reply_target(&asked, source)));
+        let target = |text| connection_target(&via(text)).map(|at| at.to_string());
+        let noted = "SIP/2.0/TCP 10.1.1.1:5070;received=192.0.2.9;rport=4000";
+        assert_eq!(target(noted).as_deref(), Some("192.0.2.9:5070"));
+        assert_eq!(target("SIP/2.0/TLS 192.0.2.9").as_deref(), Some("192.0.2.9:5061"));
+        assert_eq!(target("SIP/2.0/TCP phone.example"), None);
+        let came = via("SIP/2.0/TCP 10.1.1.1:5070;rport");
+        let listener = listener_target(&came, "192.0.2.9:4000".parse().unwrap());
+        assert_eq!(listener.to_string(), "192.0.2.9:5070", "as above");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use exercise::agree;
 use planted::{Address, Planted, planted, planted_request};
 use proptest::prelude::*;
 use tidegate_sip::{
-    EDITS_MAX, Malformed, Message, NameAddr, Reply, Splice, StartLine, Uri, ViaTransport, forward,
-    reply_target, response_target, write_reply,
+    EDITS_MAX, Malformed, Message, NameAddr, Reply, Splice, StartLine, Uri, forward, reply_target,
+    response_target, write_reply,
 };
 
 fn text(bytes: &[u8]) -> &str {
@@ -300,10 +300,7 @@ proptest! {
         let address = if v6 { format!("[2001:db8::7]:{port}") } else { format!("192.0.2.77:{port}") };
         let source = forward::Source::new(address.parse().unwrap());
         let message = Message::parse(&planted.bytes).unwrap();
-        let top = message.top_via().unwrap();
-        // RFC 3581 is about UDP.
-        let is_datagram = matches!(top.transport, ViaTransport::Udp | ViaTransport::Other);
-        let asked = is_datagram && top.params.get("rport").is_some();
+        let asked = message.top_via().unwrap().params.get("rport").is_some();
         let mut splice = Splice::new(&message);
         forward::note_source(&mut splice, &message, &message.top_via().unwrap(), &source);
         let mut noted = Vec::new();

@@ -129,7 +129,9 @@ impl ConnectionTable {
         self.give_up(id, cause);
         let connection = self.connections.remove(&id)?;
         self.opened -= usize::from(id.is_opened());
-        self.remotes.forget(connection.flow.remote);
+        if !id.is_opened() {
+            self.remotes.forget(connection.flow.remote);
+        }
         connection.has_carried.then_some(Flow { local, ..connection.flow })
     }
 
@@ -304,7 +306,7 @@ impl ConnectionTable {
         if let Some(&id) = self.by_target.get(&target) {
             return Ok(id);
         }
-        if self.opened >= self.limits.opened_max || !self.remotes.admit(flow.remote) {
+        if self.opened >= self.limits.opened_max {
             self.counters.excess.add(1);
             return Err(WhyUnsent::TooMany);
         }

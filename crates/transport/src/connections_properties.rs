@@ -228,7 +228,10 @@ impl World {
         assert!(count <= LIMITS.opened_max && kept.len() - count <= LIMITS.accepted_max);
         for address in 0..4 {
             let ip = peer(2 * address).ip();
-            let of = kept.iter().filter(|(_, known)| known.flow.remote.ip() == ip).count();
+            let is_its = |(id, known): &&(&ConnectionId, &Known)| {
+                !id.is_opened() && known.flow.remote.ip() == ip
+            };
+            let of = kept.iter().filter(is_its).count();
             assert!(of <= LIMITS.per_remote_max);
         }
         assert!(self.table.waiting_bytes() <= LIMITS.total_bytes_max);

@@ -12,8 +12,7 @@ pub struct ConnectionLimits {
     /// Connections that were accepted. Opened ones count apart, so that no peer can keep the
     /// proxy from reaching its back ends.
     pub accepted_max: usize,
-    /// Connections, of both kinds together, with one remote address; of IPv6 with one network of
-    /// 64 bits.
+    /// Connections that were accepted of one remote address; of IPv6 of one network of 64 bits.
     pub per_remote_max: usize,
     /// Messages that wait for one connection.
     pub waiting_max: usize,

@@ -1,7 +1,9 @@
 //! A core whose flows over streams are carried by connections.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
+use tidegate_sip::{Message, connection_target};
 use tidegate_world::{
     CloseCause, Connect, ConnectionId, Core, Failure, Flow, Load, Pool, QueryAnswer, QueryId,
     Received, Timestamp, Transmit, delegate,
@@ -14,9 +16,6 @@ use crate::unsent::{Unsent, WhyUnsent, cause_of};
 /// A ping and its answer (RFC 5626 §4.4.1).
 const PING: &[u8] = b"\r\n\r\n";
 const PONG: &[u8] = b"\r\n";
-
-/// The beginning of every response.
-const RESPONSE: &[u8] = b"SIP/2.0 ";
 
 /// A core, and the connections that its flows over streams travel on. Datagrams pass as they are.
 ///
@@ -94,10 +93,14 @@ impl<C: Core> Streams<C> {
     fn on_unsent(&mut self, now: Timestamp, unsent: Unsent) {
         let Unsent { transmit, why } = unsent;
         let has_ended = matches!(why, WhyUnsent::Gone | WhyUnsent::Closed(_));
-        let is_response = transmit.bytes.starts_with(RESPONSE);
         let named = transmit.flow.connection;
-        if has_ended && is_response && named.is_some() && !self.connections.is_scarce() {
-            let flow = Flow { connection: None, ..transmit.flow };
+        let other = || listener_of_peer(&transmit.bytes);
+        if has_ended
+            && named.is_some()
+            && !self.connections.is_scarce()
+            && let Some(remote) = other()
+        {
+            let flow = Flow { remote, connection: None, ..transmit.flow };
             if let Err(unsent) = self.connections.send(now, Transmit { flow, ..transmit }) {
                 self.fail(now, &unsent);
             }
@@ -124,6 +127,12 @@ impl<C: Core> Streams<C> {
         received.flow.local = self.connections.local(id)?;
         Some(received)
     }
+}
+
+/// Returns where a connection can be opened for a response; `None` for a request.
+fn listener_of_peer(bytes: &[u8]) -> Option<SocketAddr> {
+    let response = Message::parse_head(bytes).ok().filter(|message| !message.is_request())?;
+    connection_target(&response.top_via().ok()?)
 }
 
 #[deny(clippy::missing_trait_methods)]

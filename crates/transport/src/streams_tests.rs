@@ -53,6 +53,11 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
+/// A response to a peer that listens at `via`.
+fn response(via: &str) -> String {
+    format!("SIP/2.0 200 OK\r\nVia: SIP/2.0/TCP {via};branch=z9hG4bKa\r\n\r\n")
+}
+
 /// To a peer over TCP, on whatever connection there is.
 fn to(remote: &str) -> Flow {
     Flow { transport: Transport::Tcp, local: at(LISTENER), remote: at(remote), connection: None }
@@ -141,9 +146,10 @@ fn a_ping_is_answered_and_the_core_sees_neither_it_nor_a_pong() {
 fn a_response_whose_connection_is_gone_takes_another_one_and_a_request_does_not() {
     let mut scene = Scene::new();
     let gone = Flow { connection: ConnectionId::new(2), ..to(PEER) };
-    scene.send(gone, "SIP/2.0 200");
+    let answer = response("10.1.1.1:5070;received=198.51.100.7;rport=4000");
+    scene.send(gone, &answer);
     let opened = scene.open();
-    assert_eq!((opened.remote, scene.sent()), (at(PEER), vec![(1, "SIP/2.0 200".into())]));
+    assert_eq!((opened.remote, scene.sent()), (at("198.51.100.7:5070"), vec![(1, answer)]));
     assert!(scene.streams.core.failed.is_empty());
 
     scene.send(gone, "BYE");
@@ -155,10 +161,10 @@ fn a_response_whose_connection_is_gone_takes_another_one_and_a_request_does_not(
 fn a_response_that_no_other_connection_takes_is_given_up() {
     let mut scene = Scene::new();
     let gone = Flow { connection: ConnectionId::new(2), ..to(PEER) };
-    scene.send(gone, "SIP/2.0 200");
+    scene.send(gone, &response(PEER));
     let Connect { id, .. } = scene.streams.poll_connect().expect("a connection to open");
     scene.streams.on_closed(scene.now, id, CloseCause::Refused);
-    assert_eq!(scene.streams.core.failed, [(to(PEER), Cause::Refused, "SIP/2.0 200".into())]);
+    assert_eq!(scene.streams.core.failed, [(to(PEER), Cause::Refused, response(PEER))]);
     assert!(scene.streams.poll_connect().is_none(), "it is tried once");
 }
 
@@ -167,8 +173,8 @@ fn those_who_close_early_leave_half_of_the_connections_to_others() {
     let limits = ConnectionLimits { opened_max: 4, ..ConnectionLimits::default() };
     let mut scene = Scene::within(limits);
     for host in 1..=9 {
-        let gone = to(&format!("198.51.100.{host}:5060"));
-        scene.send(Flow { connection: ConnectionId::new(2), ..gone }, "SIP/2.0 200");
+        let gone = Flow { connection: ConnectionId::new(2), ..to(PEER) };
+        scene.send(gone, &response(&format!("198.51.100.{host}:5060")));
     }
     let opened = std::iter::from_fn(|| scene.streams.poll_connect()).count();
     assert_eq!(opened, 3, "more than half begins with the third");

@@ -17,7 +17,7 @@ use crate::rejection::reply_reason::{CALL_SHARE_USED, CALL_TABLE_FULL};
 use crate::rejection::{DropReason, Rejection};
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::plan::Plan;
-use crate::routing::select::{Selected, check_room, demand_of, select};
+use crate::routing::select::{Selected, check_room, check_transaction_room, demand_of, select};
 use crate::routing::tier::{choose_tier, tier};
 use crate::routing::way::Way;
 use crate::settings::Member;
@@ -105,6 +105,10 @@ pub(crate) fn commit(
             NextHop { member: from, call, is_strict, others, ..NextHop::to(target, tier) }
         }
         Way::User { target, from } => {
+            // The calls of back ends have entries, and shares there.
+            if from.is_none() {
+                check_transaction_room(step, room)?;
+            }
             let call = enter_outward_call(step, room, call, request, fingerprint, from)?;
             let others = request.targets.iter().skip(1).copied().collect();
             let is_user = from.is_none();

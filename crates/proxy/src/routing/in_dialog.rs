@@ -3,10 +3,8 @@
 //! Some of these requests belong to no dialog all the same, and are more work for that back end:
 //! then they are new for its limits ([`begins`]).
 
-use std::net::SocketAddr;
-
 use tidegate_sip::Method;
-use tidegate_world::{Received, Timestamp};
+use tidegate_world::{Flow, Received, Timestamp};
 
 use crate::backends::unavailable::unavailable;
 use crate::dialog::evidence::Known;
@@ -104,7 +102,8 @@ fn by_token(
         return Some(Way::Removed(Target::new(token.transport, token.backend)));
     }
     if token.is_user {
-        return by_user_token(snapshot, received.flow.remote, token);
+        // What begins something is for the user, wherever that is reached by now.
+        return (!is_new).then(|| by_user_token(snapshot, &received.flow, token)).flatten();
     }
     // A process that has just started knows no names yet. A 481 would end the dialog (RFC
     // 3261 §12.2.1.2), and any rejection would be contradicted by what becomes of the
@@ -113,16 +112,21 @@ fn by_token(
     snapshot.has_unresolved().then_some(unresolved)
 }
 
-/// Plans the way of a request within the dialog of a user, sent from `remote`: to the user, or from
+/// Plans the way of a request within the dialog of a user that came on `flow`: to the user, or from
 /// the user to the other party. The flow in the token leads there, whatever further Routes say: the
 /// sender may be a stranger.
-fn by_user_token(snapshot: &Snapshot, remote: SocketAddr, token: RouteToken) -> Option<Way> {
-    let flow = token.peer_at(snapshot.shard)?;
-    let (remote, user, peer) = (canonical(remote), token.backend, flow.remote);
-    // A phone may send from another port than the one of its contact.
-    let is_users = remote == user || remote.ip() == user.ip() && remote.ip() != peer.ip();
+fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<Way> {
+    let peer = token.peer_at(snapshot.shard)?;
+    let (remote, user) = (canonical(flow.remote), token.backend);
+    // A phone may send from another port than the one of its contact. On a connection it always
+    // does, and only its own connection tells the other party from it behind one address.
+    let is_others = match flow.transport.is_reliable() {
+        true => remote == peer.remote || flow.connection == peer.connection,
+        false => remote.ip() == peer.remote.ip(),
+    };
+    let is_users = remote == user || remote.ip() == user.ip() && !is_others;
     let target = match is_users {
-        true => snapshot.target_of(&flow),
+        true => snapshot.target_of(&peer),
         false => Target::new(token.transport, user),
     };
     Some(Way::Outside { target, is_strict: false, from: None, is_named: false })

@@ -275,7 +275,12 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
     let Some(contact) = snapshot.addresses.target_of(contact) else { return true };
     let (contact, remote) = (contact.address.ip().to_canonical(), peer.remote.ip());
     let leads_nowhere = is_local(contact) && !is_local(remote);
-    contact != remote && (peer.is_translated || leads_nowhere)
+    match contact == remote {
+        // RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom
+        // listens for others.
+        true => peer.connection.is_some(),
+        false => peer.is_translated || leads_nowhere,
+    }
 }
 
 /// Returns whether another shard may serve what came on a flow: only this one has its connection.

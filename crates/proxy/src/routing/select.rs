@@ -122,10 +122,15 @@ pub(crate) fn check_room(
         // Where that is left open, a call that finds no room has none.
         None => step.snapshot.pool(pool).mode == Mode::Transaction,
     };
-    if is_stateful && room.is_full_for_new {
+    if is_stateful { check_transaction_room(step, room) } else { Ok(()) }
+}
+
+/// Checks that there is room for the transaction of something new.
+pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), Rejection> {
+    if room.is_full_for_new {
         step.counters().transactions_refused.add(1);
         Err(Rejection::TRANSACTIONS_FULL)
-    } else if is_stateful && room.has_its_share {
+    } else if room.has_its_share {
         step.counters().transactions_over_share.add(1);
         Err(Rejection::TRANSACTION_SHARE_USED)
     } else {

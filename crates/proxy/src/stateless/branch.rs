@@ -1,10 +1,10 @@
 //! The branch under which a request is forwarded without state.
 
-use tidegate_sip::reply_target;
 use tidegate_world::Received;
 
 use crate::message::branch::{Branch, BranchText};
 use crate::message::request::Request;
+use crate::message::way_back::way_back;
 use crate::snapshot::Snapshot;
 
 /// Returns the branch under which a request is forwarded without state.
@@ -14,7 +14,7 @@ pub(crate) fn stateless_branch(
     request: &Request<'_>,
 ) -> BranchText {
     let ingress = snapshot.addresses.listener_at(&received.flow);
-    let target = reply_target(&request.essentials.via, received.flow.remote);
+    let target = way_back(&request.essentials.via, &received.flow);
     branch_of(snapshot, received, request, ingress).encode(&snapshot.keys, target)
 }
 

@@ -1,7 +1,7 @@
 //! Forwarding without state: RFC 3261 §16.11.
 
 use arrayvec::ArrayVec;
-use tidegate_sip::{Method, reply_target};
+use tidegate_sip::Method;
 use tidegate_world::{ConnectionId, Received};
 
 use crate::amplification::may_repeat;
@@ -9,6 +9,7 @@ use crate::backends::health::record_given;
 use crate::dialog::Transaction;
 use crate::message::flow_param::{FLOW_PARAM, encode_flow};
 use crate::message::request::Request;
+use crate::message::way_back::way_back;
 use crate::rejection::Rejection;
 use crate::rewrite::write_request;
 use crate::routing::commit::record_request;
@@ -36,7 +37,7 @@ pub(crate) fn forward(
     let text = match lost_branch(step, lost, received, request, &hop) {
         Some(text) => text,
         None => {
-            let target = reply_target(&request.essentials.via, received.flow.remote);
+            let target = way_back(&request.essentials.via, &received.flow);
             branch.encode(&snapshot.keys, target)
         }
     };

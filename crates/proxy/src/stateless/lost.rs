@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tidegate_control::Tier;
-use tidegate_sip::{Method, Passage, reply_target};
+use tidegate_sip::{Method, Passage};
 use tidegate_transaction::identity_of_branch;
 use tidegate_world::{Received, Timestamp};
 
@@ -37,6 +37,7 @@ use crate::keys::{Keys, ProcessMark};
 use crate::message::branch::BranchText;
 use crate::message::request::Request;
 use crate::message::transaction_branch::{TargetTag, TransactionBranch};
+use crate::message::way_back::way_back;
 use crate::network::canonical;
 use crate::rejection::Rejection;
 use crate::rewrite::{ForwardPlan, write_request};
@@ -273,7 +274,7 @@ fn branch_of_before(
         tag: TargetTag::of(&snapshot.keys, request.identity, target, 0),
         loop_hash: loop_hash(snapshot, received, request),
     };
-    let back = reply_target(&request.essentials.via, received.flow.remote);
+    let back = way_back(&request.essentials.via, &received.flow);
     Some(branch.encode(&snapshot.keys, back))
 }
 

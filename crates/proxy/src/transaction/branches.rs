@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_sip::{Message, Method};
 use tidegate_transaction::{Client, Key};
-use tidegate_world::Buffer;
+use tidegate_world::{Buffer, Flow};
 
 use crate::backends::health::record_given;
 use crate::backends::unavailable::unavailable;
@@ -81,7 +81,7 @@ pub(super) fn start(
     let transaction = Transaction { identity: context.identity, method: request.method };
     let target = hop.target;
     if let Some(member) = hop.member.filter(|_| hop.choice.is_some()) {
-        record_given(step.now, step.snapshot, member, live.source, request);
+        record_given(step.now, step.snapshot, member, live.source.ip(), request);
     }
     record_request(step, hop, transaction);
     step.counters().requests_forwarded.add(1);
@@ -177,7 +177,8 @@ fn write_branch(
         ..live.plan
     };
     let text = branch_of(snapshot, context, index, live.plan.ingress);
-    write_request(snapshot, &context.back, request, &plan, text.as_bytes())
+    let from = Flow { remote: live.source, ..context.back };
+    write_request(snapshot, &from, request, &plan, text.as_bytes())
 }
 
 /// Writes the request once more as the branch at `index` has sent it.

@@ -1,7 +1,7 @@
 //! A response context: what is held of one request.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use smallvec::SmallVec;
 use tidegate_sip::Method;
@@ -92,7 +92,7 @@ pub(crate) struct Live {
     /// It goes before others.
     pub(crate) has_priority: bool,
     /// Source of the request.
-    pub(crate) source: IpAddr,
+    pub(crate) source: SocketAddr,
     /// Targets have answered it with 503.
     pub(crate) is_refused: bool,
     /// When a request other than INVITE is answered with 100, RFC 4320 §4.1.

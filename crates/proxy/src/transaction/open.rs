@@ -1,11 +1,12 @@
 //! Opens a response context for a request, and sends the request to its first targets.
 
 use smallvec::SmallVec;
-use tidegate_sip::{Method, reply_target};
+use tidegate_sip::Method;
 use tidegate_transaction::{Key, Server};
 use tidegate_world::{Flow, Received};
 
 use crate::message::request::Request;
+use crate::message::way_back::way_back;
 use crate::rejection::Rejection;
 use crate::rewrite::ForwardPlan;
 use crate::routing::fork::{breadth, fork_groups};
@@ -41,7 +42,7 @@ pub(crate) fn open(
     let share = share.flatten();
     let inserted = table.insert(step.now, key, share);
     let handle = inserted.map_err(|_| transactions_full(step))?;
-    let target = reply_target(&request.essentials.via, received.flow.remote);
+    let target = way_back(&request.essentials.via, &received.flow);
     let is_invite = request.method == Method::Invite;
     let timing = step.snapshot.timing(received.flow.transport);
     let mut context = Box::new(Context {
@@ -68,7 +69,7 @@ pub(crate) fn open(
         others: hop.others.clone(),
         contacts: request.contacts.clone(),
         has_priority: request.has_priority,
-        source: received.flow.remote.ip(),
+        source: received.flow.remote,
         is_refused: false,
         trying: (!is_invite).then(|| step.now + timing.until_t2()),
         groups,

@@ -80,7 +80,7 @@ pub(super) fn record_silent(
 /// Returns the parties of a request that is held.
 pub(super) fn parties_of(snapshot: &Snapshot, context: &Context, live: &Live) -> Option<Parties> {
     let message = Message::parse(&live.request).ok()?;
-    Some(parties(snapshot, live.source, &read_again(snapshot, &message, context)?))
+    Some(parties(snapshot, live.source.ip(), &read_again(snapshot, &message, context)?))
 }
 
 /// Returns the back end that a branch goes to. A request that comes from one goes elsewhere.

@@ -129,6 +129,10 @@ fn resend(step: &mut Step<'_>, context: &Context, live: &Live, index: usize) {
 /// forward a request (see Section 18.4), the proxy MUST behave as if the forwarded request
 /// received a 503 (Service Unavailable) response."
 fn branch_unreachable(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
+    // Another target has its turn already.
+    if live.pending[index].is_abandoned {
+        return;
+    }
     if try_next(step, context, live) {
         return;
     }
@@ -165,7 +169,8 @@ fn cancel_due(step: &mut Step<'_>, context: &Context, live: &mut Live, index: us
 fn limits_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
     let client: Client = context.branches[index].client;
     let pending = &mut live.pending[index];
-    if pending.check.take_if(|due| *due <= step.now).is_some() && client.is_unanswered() {
+    let is_waited_for = client.is_unanswered() && !pending.is_abandoned;
+    if pending.check.take_if(|due| *due <= step.now).is_some() && is_waited_for {
         if step.peers.is_unreachable(&context.branches[index].target, pending.since) {
             return branch_unreachable(step, context, live, index);
         }

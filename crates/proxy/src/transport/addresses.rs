@@ -415,6 +415,11 @@ impl Addresses {
             || arrived && suits(&self.listeners[self.listener_at(flow)])
     }
 
+    /// Whether a listener is one for streams.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.listeners.iter().any(|own| own.transport.is_reliable())
+    }
+
     /// The target that a URI names by number, if a listener has its transport.
     pub(crate) fn target_of(&self, uri: &Uri<'_>) -> Option<Target> {
         let transport = transport_of(uri)?;
