@@ -7,6 +7,7 @@
 //! and addresses. A request belongs to a dialog if its route token verifies or the
 //! call table knows the dialog by its tags; a To-tag alone proves nothing.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_sip::{Method, Uri};
@@ -195,9 +196,14 @@ pub(crate) fn plan<'a>(
 /// by their token.
 fn sender(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> (Origin, bool) {
     let remote = canonical(received.flow.remote);
+    // A connection that a back end opens has a port of its own.
+    let is_there = |backend: SocketAddr| match received.flow.transport.is_reliable() {
+        true => backend.ip() == remote.ip(),
+        false => backend == remote,
+    };
     let is_removed = || {
         routes.token.is_some_and(|token| {
-            token.backend == remote && snapshot.addresses.was_removed(token.backend)
+            is_there(token.backend) && snapshot.addresses.was_removed(token.backend)
         })
     };
     match snapshot.addresses.origin(&received.flow) {
