@@ -14,7 +14,7 @@
 //! the route token that came with it. Until then what a back end sends there within the call, such
 //! as its BYE, is repeated once.
 //!
-//! Whoever has a connection with us receives what is sent on it: streams know no such limits.
+//! Streams have no such limits: a peer with a connection receives the messages sent on it.
 
 use std::time::Duration;
 

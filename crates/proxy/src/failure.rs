@@ -13,7 +13,7 @@
 //! to be that of a request which this back end has not answered, or of a probe, which nobody sees
 //! but the back end.
 //!
-//! What our own transport says of a stream needs no proof.
+//! A failure on a stream is reported by our own transport and needs no proof.
 
 use tidegate_sip::{ScanStart, branch_in_quote, glance};
 use tidegate_transaction::{Handle, Key};

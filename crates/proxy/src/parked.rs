@@ -27,7 +27,7 @@ const STRANGERS_MAX: usize = PARKED_MAX / 2;
 /// without a provisional response waits.
 const PARKED_FOR: Duration = Duration::from_secs(10);
 
-/// How long a cancelled INVITE is remembered, for copies of it that come late: 64·T1.
+/// Time for which a cancelled INVITE is remembered, for copies that come late: 64·T1.
 const CANCELLED_FOR: Duration = Duration::from_secs(32);
 
 /// Bytes of the buffers of parked requests at the most.

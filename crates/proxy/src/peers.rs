@@ -109,7 +109,7 @@ impl Unreachable {
         self.targets.push((target, now));
     }
 
-    /// Whether it was said of `target` at `since` or later.
+    /// Returns whether `target` was recorded at `since` or later.
     fn holds(&self, target: &Target, since: Timestamp) -> bool {
         let is_target = |known: &Target| match target.connection {
             Some(_) => known.connection == target.connection,

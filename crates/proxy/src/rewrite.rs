@@ -41,7 +41,7 @@ pub(crate) struct ForwardPlan {
     pub(crate) target: Target,
     /// The back end whose dialog it may begin.
     pub(crate) member: Option<Member>,
-    /// Whether it goes to that back end, or to a user, and not from it.
+    /// The request goes to that back end, or to a user, and not from it.
     pub(crate) toward_backend: bool,
     /// Whether the target is a contact of a user, whose dialog it may begin, and the sender no back
     /// end.

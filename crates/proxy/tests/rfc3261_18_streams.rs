@@ -195,7 +195,7 @@ fn a_refused_connection_leads_to_the_other_back_end_at_once() {
     only(sent, "INVITE");
 }
 
-/// Who has refused its connection is not asked again, and takes the call from nobody.
+/// A back end that has refused its connection is not tried again and loses the call.
 #[test]
 fn a_back_end_that_stands_in_keeps_the_call() {
     let mut scene = Scene::tcp();
@@ -272,7 +272,7 @@ fn without_transactions_a_response_finds_its_connection() {
     assert_eq!((sent.len(), sent[0].0, sent[0].1.start()), (1, 2, "SIP/2.0 200 OK"));
 }
 
-/// What comes on a stream is not repeated by its sender.
+/// The sender of a request on a stream does not repeat it.
 #[test]
 fn what_leaves_a_stream_as_a_datagram_is_repeated_by_us() {
     for mode in [Mode::Stateless, Mode::Transaction] {

@@ -58,7 +58,7 @@ fn call(id: &str) -> String {
     request("INVITE", ALICE, id, 1, "")
 }
 
-/// Those that are no 100.
+/// Returns the packets other than 100.
 fn beyond_trying(sent: Vec<Sent>) -> Vec<Sent> {
     sent.into_iter().filter(|sent| !sent.start().starts_with("SIP/2.0 100")).collect()
 }

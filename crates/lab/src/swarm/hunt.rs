@@ -25,7 +25,7 @@ pub struct Hunt {
     pub jobs: usize,
     /// Runs that making one failure smaller may take.
     pub tries_max: u32,
-    /// Whether messages travel on streams, too.
+    /// Draws worlds in which messages travel on streams as well.
     pub has_streams: bool,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct NextHop {
     /// The back end of its call, if it belongs to one.
     pub(crate) member: Option<Member>,
     pub(crate) call: CallRef,
-    /// Whether it goes to that back end, or to a user, and not from it.
+    /// The request goes to that back end, or to a user, and not from it.
     pub(crate) toward_backend: bool,
     /// Whether the target is a contact of a user, and the sender no back end.
     pub(crate) is_user: bool,

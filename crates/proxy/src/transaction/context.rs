@@ -120,7 +120,7 @@ pub(crate) struct Pending {
     pub(crate) breadth: u32,
     /// The transport could not deliver it: the status that this counts as.
     pub(crate) unreachable: Option<u16>,
-    /// When it is next looked whether the connection has ended on which it waits for an answer.
+    /// Time of the next check whether the connection has ended on which it waits for an answer.
     pub(crate) check: Option<Timestamp>,
     /// What it answers counts no more: it was given up.
     pub(crate) is_abandoned: bool,

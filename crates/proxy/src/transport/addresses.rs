@@ -61,7 +61,7 @@ pub(crate) struct Own {
     pub(crate) local: SocketAddr,
     /// `Via: SIP/2.0/UDP host:port;rport;branch=`
     pub(crate) via: Box<str>,
-    /// What stands behind the token in our Record-Route: `@host:port;lr>` and the end of the line.
+    /// The end of our Record-Route, after the token: `@host:port;lr>` and CRLF.
     pub(crate) record_route: Box<str>,
     pub(crate) advertised: Box<str>,
     host: Box<str>,
