@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
-use tidegate_world::Timestamp;
+use tidegate_world::{Timestamp, Transport};
 
-use crate::{Backend, Duty, Limits, Pool, Site};
+use crate::{Backend, Duty, Limits, Pool, Service, Site};
 
 /// A pool as it is configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +30,8 @@ pub struct Muster {
     pub slow_start: Duration,
     /// Its back ends.
     pub backends: Vec<Post>,
+    /// Domains whose servers are to be asked for, and the transport by which they are reached.
+    pub services: Vec<(Arc<str>, Transport)>,
 }
 
 /// A back end as it is configured.
@@ -90,6 +92,14 @@ impl Fleet {
         pools
     }
 
+    /// Returns the services whose servers are back ends, each once.
+    pub fn services(&self) -> Vec<Arc<Service>> {
+        let mut services = services(&self.lock().pools);
+        let mut seen = HashSet::new();
+        services.retain(|service| seen.insert(Arc::as_ptr(service)));
+        services
+    }
+
     /// The back end of that name, if it is configured.
     pub fn find(&self, name: &str) -> Option<Arc<Backend>> {
         self.lock().find(name)
@@ -131,7 +141,7 @@ fn and_after(pool: &Pool, further: Vec<Arc<Backend>>) -> Pool {
     let mut all = pool.backends().to_vec();
     let mut names: BTreeSet<String> = all.iter().map(|backend| backend.name().to_owned()).collect();
     all.extend(further.into_iter().filter(|backend| names.insert(backend.name().to_owned())));
-    Pool::of(pool.name(), all)
+    Pool::of(pool.name(), all).with_services(Arc::clone(pool.services()))
 }
 
 /// The pool of a back end, its name, and its site: the same three are the same back end.
@@ -155,7 +165,8 @@ impl Roll {
             (std::mem::take(&mut self.pools), self.leaving().collect::<Vec<_>>());
         let mut known = known(&before, &leaving);
         let split = take_split(&mut known, musters);
-        self.pools = pools(now, musters, &mut known, |muster, post, backend| {
+        let services = services(&before);
+        self.pools = pools(now, musters, &mut known, services, |muster, post, backend| {
             backend.set_weight(post.weight);
             backend.set_priority(post.priority);
             backend.set_slow_start(muster.slow_start);
@@ -181,7 +192,7 @@ impl Roll {
         let mut known = known(&self.pools, &leaving);
         let configured = self.pools.iter().flat_map(|pool| pool.backends()).map(Arc::as_ptr);
         let configured: HashSet<_> = configured.collect();
-        pools(now, musters, &mut known, |_, _, backend| {
+        pools(now, musters, &mut known, services(&self.pools), |_, _, backend| {
             if !configured.contains(&Arc::as_ptr(backend)) {
                 backend.set_duty(now, Duty::Removed);
             }
@@ -201,17 +212,23 @@ fn known<'a>(pools: &'a [Pool], leaving: &'a [(String, Arc<Backend>)]) -> Known<
     configured.chain(leaving).map(key).collect()
 }
 
+/// Returns the services of these pools.
+fn services(pools: &[Pool]) -> Vec<Arc<Service>> {
+    pools.iter().flat_map(|pool| pool.services().iter().cloned()).collect()
+}
+
 /// The pools of these back ends: those that are known, which are taken out of there, and new ones.
-/// Each is seen by `see`.
+/// Each is seen by `see`. Services that are known stay the same.
 fn pools<'a>(
     now: Timestamp,
     musters: &'a [Muster],
     known: &mut Known<'a>,
+    mut services: Vec<Arc<Service>>,
     see: impl Fn(&Muster, &Post, &Arc<Backend>),
 ) -> Vec<Pool> {
     let mut made: HashMap<(&str, &Site), Arc<Backend>> = HashMap::new();
     let mut pool = |muster: &'a Muster| {
-        let Muster { name, backends, .. } = muster;
+        let Muster { name, backends, services: wanted, .. } = muster;
         let mut all = Vec::with_capacity(backends.len());
         for post in backends {
             let before = known.remove(&key_of(muster, post));
@@ -230,7 +247,15 @@ fn pools<'a>(
             made.insert(server, Arc::clone(&backend));
             all.push(backend);
         }
-        Pool::of(name, all)
+        let wanted = wanted.iter().map(|(domain, transport)| {
+            let known = services.iter().find(|service| service.is_of(domain, *transport));
+            known.inspect(|known| known.on_enlisted()).cloned().unwrap_or_else(|| {
+                // A domain that several pools name is asked for once.
+                services.push(Arc::new(Service::new(domain, *transport)));
+                Arc::clone(&services[services.len() - 1])
+            })
+        });
+        Pool::of(name, all).with_services(wanted.collect())
     };
     musters.iter().map(&mut pool).collect()
 }
@@ -273,7 +298,8 @@ mod tests {
             limits: Limits { calls_max: Some(10 * u64::from(port)), ..Limits::default() },
         };
         let backends = backends.iter().map(post).collect();
-        Muster { name: pool.to_owned(), slow_start: Duration::ZERO, backends }
+        let name = pool.to_owned();
+        Muster { name, slow_start: Duration::ZERO, backends, services: Vec::new() }
     }
 
     fn names(pools: &[Pool]) -> Vec<Vec<String>> {

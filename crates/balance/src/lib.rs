@@ -53,6 +53,7 @@ mod pool;
 mod recent;
 pub mod registry;
 mod response_time;
+mod service;
 mod work;
 
 pub use backend::{Backend, UNTIL_PROBED};
@@ -67,4 +68,5 @@ pub use picker::{Assigned, Picker, Unassigned};
 pub use policy::{Key, Policy};
 pub use pool::Pool;
 pub use registry::{Entry, Param, Values, Wrong};
+pub use service::Service;
 pub use work::Work;

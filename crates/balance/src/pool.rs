@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use tidegate_world::Timestamp;
 
-use crate::{Backend, Demand, Location, Sources};
+use crate::{Backend, Demand, Location, Service, Sources};
 
 /// A pool of back ends; a clone is another handle on the same counts.
 #[derive(Clone, Debug)]
 pub struct Pool {
     name: Arc<str>,
     backends: Arc<[Arc<Backend>]>,
+    services: Arc<[Arc<Service>]>,
 }
 
 impl Pool {
@@ -31,12 +32,23 @@ impl Pool {
             .into_iter()
             .map(|(name, location, weight)| Arc::new(Backend::new(name, location, weight)))
             .collect();
-        Self { name: name.into(), backends }
+        Self::of(name, backends)
     }
 
     /// A pool of these back ends, in this order.
     pub fn of(name: &str, backends: Vec<Arc<Backend>>) -> Self {
-        Self { name: name.into(), backends: backends.into() }
+        Self { name: name.into(), backends: backends.into(), services: Arc::default() }
+    }
+
+    /// Gives the pool services, whose servers become back ends of it by reloads.
+    #[must_use]
+    pub fn with_services(self, services: Arc<[Arc<Service>]>) -> Self {
+        Self { services, ..self }
+    }
+
+    /// Returns the services whose servers are back ends of the pool.
+    pub fn services(&self) -> &Arc<[Arc<Service>]> {
+        &self.services
     }
 
     /// Its name, for routes and metrics.

@@ -12,7 +12,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
@@ -21,6 +20,7 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData};
+use hickory_resolver::{Hosts, TokioResolver, proto};
 use tidegate_world::{
     NAME_MAX, NaptrRecord, Query, QueryAnswer, QueryId, Question, RECORDS_MAX, RecordType,
     SrvRecord,
@@ -165,15 +165,18 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
 
 /// Asks until nobody asks any more.
 async fn serve(resolver: &TokioResolver, mut asked: mpsc::Receiver<Asked>) {
+    // One that cannot be read has no hosts.
+    let hosts = Arc::new(Hosts::from_system().unwrap_or_default());
     let mut tasks = JoinSet::new();
     while let Some(Asked { query, answers, waker }) = asked.recv().await {
         while tasks.len() >= ASKED_MAX {
             tasks.join_next().await;
         }
         while tasks.try_join_next().is_some() {}
-        let resolver = resolver.clone();
+        let (resolver, hosts) = (resolver.clone(), Arc::clone(&hosts));
         tasks.spawn(async move {
-            let answer = tokio::time::timeout(PATIENCE, answer(&resolver, query.question)).await;
+            let answer = answer(&resolver, &hosts, query.question);
+            let answer = tokio::time::timeout(PATIENCE, answer).await;
             // A shard that has ended, or that has no room, goes without.
             let _ = answers.try_send((query.id, answer.unwrap_or(QueryAnswer::NoAnswer)));
             waker.wake();
@@ -181,8 +184,11 @@ async fn serve(resolver: &TokioResolver, mut asked: mpsc::Receiver<Asked>) {
     }
 }
 
-async fn answer(resolver: &TokioResolver, question: Question) -> QueryAnswer {
+async fn answer(resolver: &TokioResolver, hosts: &Hosts, question: Question) -> QueryAnswer {
     match question {
+        Question::Resolve { name, record } if is_host(hosts, &name, record) => {
+            QueryAnswer::NotFound(None)
+        }
         Question::Resolve { name, record } => match resolver.lookup(&*name, wire(record)).await {
             Ok(found) => records(&found, record),
             Err(error) => in_vain(error),
@@ -190,6 +196,26 @@ async fn answer(resolver: &TokioResolver, question: Question) -> QueryAnswer {
         // The DNS has no such store.
         Question::Lookup { .. } => QueryAnswer::NoAnswer,
     }
+}
+
+/// Returns whether this asks for the services of a host in the `hosts` file. That has addresses
+/// alone, and comes before the DNS: the host has no services.
+fn is_host(hosts: &Hosts, name: &str, record: RecordType) -> bool {
+    let host = match record {
+        RecordType::A | RecordType::Aaaa => return false,
+        // RFC 2782: `_Service._Proto.Name`.
+        RecordType::Srv => match name.splitn(3, '.').collect::<Vec<_>>()[..] {
+            [service, proto, host] if service.starts_with('_') && proto.starts_with('_') => host,
+            _ => name,
+        },
+        RecordType::Naptr => name,
+    };
+    let Ok(mut host) = Name::from_utf8(host) else { return false };
+    host.set_fqdn(true);
+    [RecordType::A, RecordType::Aaaa].into_iter().any(|record| {
+        let address = proto::op::Query::query(host.clone(), wire(record));
+        hosts.lookup_static_host(&address).is_some()
+    })
 }
 
 /// Returns the type as the library names it.

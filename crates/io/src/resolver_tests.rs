@@ -93,6 +93,21 @@ fn ask(resolver: &Resolver, host: &str, record: RecordType) -> QueryAnswer {
     answer
 }
 
+// RFC 2782: `_Service._Proto.Name`.
+#[test]
+fn a_host_of_the_hosts_file_has_no_services() {
+    let (server, questions) = name_server();
+    let resolver = Resolver::start(&[server]).unwrap();
+    for (name, record) in
+        [("_sip._udp.localhost", RecordType::Srv), ("localhost", RecordType::Naptr)]
+    {
+        assert_eq!(ask(&resolver, name, record), QueryAnswer::NotFound(None), "{name}");
+    }
+    assert_eq!(questions.load(SeqCst), 0);
+    ask(&resolver, "_sip._udp.other", RecordType::Srv);
+    assert_eq!(questions.load(SeqCst), 1);
+}
+
 #[test]
 fn names_are_resolved_by_the_servers_given() {
     let (server, questions) = name_server();

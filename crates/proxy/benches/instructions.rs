@@ -110,6 +110,7 @@ fn half_changed(pools: u16, backends: u16) -> (Box<Bench>, Fleet, Vec<Muster>) {
         name: format!("app-{pool}"),
         slow_start: Duration::ZERO,
         backends: numbers.map(|number| post(pool, number)).collect(),
+        services: Vec::new(),
     };
     let before: Vec<_> = (0..pools).map(|pool| muster(pool, &mut (0..backends))).collect();
     let half = backends / 2;

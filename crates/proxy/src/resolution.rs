@@ -31,13 +31,13 @@ use arrayvec::ArrayVec;
 use tidegate_world::{Counter, Query, QueryAnswer, QueryId, RecordType, Timestamp};
 
 pub use locate::{Located, TARGETS_MAX, Target, Targets, Wanted};
+pub(crate) use records::Records;
 pub use transport::Transports;
-pub(crate) use transport::of_param;
+pub(crate) use transport::{default_port, of_param, service_prefix};
 
 use cache::{Age, Cache, View};
 use locate::{Found, Walk};
 use questions::{Closed, Due, Open, Questions};
-use records::Records;
 
 /// The least number of answers to remember: more than one request needs.
 pub const ANSWERS_MIN: usize = 256;

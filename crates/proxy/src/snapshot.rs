@@ -150,13 +150,15 @@ impl Snapshot {
         token.is_fresh(self.minutes(now))
     }
 
-    /// Returns whether the name of a back end has not been resolved yet.
+    /// Returns whether the name of a back end, or a domain with servers, has not been resolved yet.
     pub(crate) fn has_unresolved(&self) -> bool {
         let is_unresolved = |backend: &Backend| {
             backend.duty() != Duty::Removed
                 && backend.named().is_some_and(|named| !named.is_known())
         };
-        self.members().any(|(_, backend)| is_unresolved(backend))
+        let mut services = self.pools.iter().flat_map(|pool| pool.pool.services().iter());
+        services.any(|service| !service.is_in_force())
+            || self.members().any(|(_, backend)| is_unresolved(backend))
     }
 
     /// Selects the listener from which a request that came in at `ingress` leaves for `target`, in

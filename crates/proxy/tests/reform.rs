@@ -23,7 +23,8 @@ fn muster(name: &str, backends: &[&str]) -> Muster {
         Post { name: (*at).to_owned(), site, weight: 1, priority: 0, limits }
     };
     let backends = backends.iter().map(post).collect();
-    Muster { name: name.to_owned(), slow_start: Duration::ZERO, backends }
+    let (name, services) = (name.to_owned(), Vec::new());
+    Muster { name, slow_start: Duration::ZERO, backends, services }
 }
 
 fn rule(pool: usize) -> Vec<Rule> {

@@ -28,6 +28,8 @@ use crate::steering::Steering;
 /// What all shards of a process share.
 pub struct Assembly<'a> {
     config: &'a Config,
+    /// The same, for the cores.
+    kept: Arc<Config>,
     keys: &'a Secret,
     locals: Vec<SocketAddr>,
     environment: Environment,
@@ -52,6 +54,7 @@ impl<'a> Assembly<'a> {
         let (environment, prepared) = (Environment::default(), Prepared::default());
         Self {
             config,
+            kept: Arc::new(config.clone()),
             keys,
             locals,
             environment,
@@ -99,7 +102,7 @@ impl<'a> Assembly<'a> {
 
     /// What changes the laws of its cores, by `orders`.
     pub fn steering(&self, orders: Orders) -> Steering {
-        let (config, fleet) = (self.config.clone(), self.fleet.clone());
+        let (config, fleet) = (Arc::clone(&self.kept), self.fleet.clone());
         Steering::new(config, fleet, orders, self.counters.clone(), self.prepared.clone())
     }
 
@@ -112,6 +115,7 @@ impl<'a> Assembly<'a> {
     pub fn part(&self, shard: u16) -> Part {
         Part {
             settings: self.settings(shard),
+            config: Arc::clone(&self.kept),
             fleet: self.fleet.clone(),
             prepared: self.prepared.clone(),
             host: host(self.config),
@@ -176,6 +180,7 @@ impl<'a> Assembly<'a> {
 /// What makes the core of a shard; it can be sent to the thread that is to run it.
 pub struct Part {
     settings: proxy::Settings,
+    config: Arc<Config>,
     fleet: Fleet,
     prepared: Prepared,
     host: Option<HostSettings>,
@@ -203,7 +208,7 @@ impl Part {
     pub fn core(self, pool: Pool) -> Server {
         let counters = Arc::clone(&self.counters.proxy);
         let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
-        let proxy = Steered::new(proxy, self.fleet, counters, self.prepared);
+        let proxy = Steered::new(proxy, self.config, self.fleet, counters, self.prepared);
         match self.host {
             None => Server::Plain(Box::new(proxy)),
             Some(host) => {

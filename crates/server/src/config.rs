@@ -11,6 +11,7 @@ mod by_class;
 mod changes;
 mod diagnostic;
 mod document;
+mod domains;
 mod health;
 mod knob;
 mod limit;
@@ -38,11 +39,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_proxy::{Overload, Rule, RuleTarget, Senders};
+use tidegate_world::Transport;
 use toml::Spanned;
 
 pub use address::HostPort;
 pub use changes::needs_restart;
 pub use diagnostic::Diagnostics;
+pub use domains::Found;
 pub use listen::Listen;
 pub use location::Location;
 pub use overload::Emulate;
@@ -147,6 +150,12 @@ impl Config {
     pub fn has_names(&self) -> bool {
         let is_name = |backend: &Backend| backend.location.address().is_none();
         self.pool.iter().flat_map(|pool| &pool.backends).any(is_name)
+    }
+
+    /// Returns the transport by which the servers of a pool are reached.
+    pub(crate) fn transport(&self, pool: &Pool) -> Transport {
+        let listener = self.listen.get(pool.listener.unwrap_or_default());
+        listener.map_or(Transport::Udp, |listener| listener.transport)
     }
 
     /// The addresses of the back ends that are configured by address.

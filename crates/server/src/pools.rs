@@ -9,29 +9,36 @@ use crate::config::{self, Config, HostPort, Location, Selection};
 
 /// The back ends of a configuration.
 pub(crate) fn musters(config: &Config) -> Vec<Muster> {
-    let post = |backend: &config::Backend, learning| Post {
-        name: backend.name.clone(),
-        site: site(&backend.location),
-        weight: backend.weight,
-        priority: backend.priority,
-        limits: balance::Limits {
-            calls_max: backend.calls_max,
-            cps_max: backend.cps_max,
-            learning,
-        },
+    let post = |backend: &config::Backend, learning| {
+        Some(Post {
+            name: backend.name.clone(),
+            site: site(&backend.location)?,
+            weight: backend.weight,
+            priority: backend.priority,
+            limits: balance::Limits {
+                calls_max: backend.calls_max,
+                cps_max: backend.cps_max,
+                learning,
+            },
+        })
     };
     let muster = |pool: &config::Pool| Muster {
         name: pool.name.clone(),
         slow_start: pool.health.slow_start,
-        backends: pool.backends.iter().map(|b| post(b, pool.learning)).collect(),
+        backends: pool.backends.iter().filter_map(|b| post(b, pool.learning)).collect(),
+        services: pool.domains().map(|domain| (domain.into(), config.transport(pool))).collect(),
     };
     config.pool.iter().map(muster).collect()
 }
 
-fn site(location: &Location) -> balance::Site {
+/// Returns the place of a back end; `None` of a domain, whose servers are back ends instead.
+fn site(location: &Location) -> Option<balance::Site> {
     match location {
-        Location::Address(address) => balance::Site::Address(*address),
-        Location::Name(HostPort { host, port }) => balance::Site::Name(host.as_str().into(), *port),
+        Location::Address(address) => Some(balance::Site::Address(*address)),
+        Location::Name(HostPort { host, port }) => {
+            Some(balance::Site::Name(host.as_str().into(), *port))
+        }
+        Location::Domain(_) => None,
     }
 }
 
@@ -44,7 +51,7 @@ pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<pro
             Selection::One(policy) => proxy::Choice::One(policy),
             Selection::Fork => {
                 let thousandths = |backend: &config::Backend| (backend.q * 1000.0).round() as u16;
-                proxy::Choice::All(config.backends.iter().map(thousandths).collect())
+                proxy::Choice::All(config.servers().map(thousandths).collect())
             }
         };
         proxy::PoolSettings {
@@ -56,7 +63,7 @@ pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<pro
             health: config.health.clone(),
             backup: config.backup.as_ref().and_then(|name| Some(*places.get(name)? as u16)),
             listener: config.listener,
-            sources: config.backends.iter().map(|backend| backend.sources.clone()).collect(),
+            sources: config.servers().map(|backend| backend.sources.clone()).collect(),
         }
     };
     pools.iter().zip(&config.pool).map(settings).collect()

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_balance::Muster;
 
-use crate::config::Config;
+use crate::config::{Config, Found};
 use crate::pools::musters;
 
 /// Configurations kept at the most: more than orders that may wait for a shard.
@@ -28,19 +28,24 @@ struct Entry {
     reading: Arc<Reading>,
 }
 
-/// A configuration, and the text that it was read from.
+/// A configuration and the servers of its domains, and the text of the order that brings one of the
+/// two.
 #[derive(Debug)]
 pub(crate) struct Reading {
     text: Box<[u8]>,
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
+    pub(crate) found: Arc<Found>,
+    /// The configuration with the servers in it.
+    pub(crate) expanded: Config,
     /// Its back ends.
     pub(crate) musters: Vec<Muster>,
 }
 
 impl Reading {
-    /// Makes a reading of a configuration that was read from `text`.
-    pub(crate) fn new(text: &[u8], config: Config) -> Self {
-        Self { text: text.into(), musters: musters(&config), config }
+    /// Makes a reading for the order with this text.
+    pub(crate) fn new(text: &[u8], config: Arc<Config>, found: Arc<Found>) -> Self {
+        let expanded = found.expand(&config);
+        Self { text: text.into(), musters: musters(&expanded), expanded, config, found }
     }
 }
 
@@ -60,10 +65,13 @@ impl Prepared {
         drop(forgotten);
     }
 
-    /// Returns the reading of a text, if that is kept.
-    pub(crate) fn get(&self, text: &[u8]) -> Option<Arc<Reading>> {
+    /// Returns the reading for the order of that number and text, if it is kept.
+    ///
+    /// What a text means depends on the orders before it.
+    pub(crate) fn get(&self, order: u64, text: &[u8]) -> Option<Arc<Reading>> {
         let kept = self.lock();
-        let found = kept.iter().find(|entry| *entry.reading.text == *text)?;
+        let is_it = |entry: &&Entry| entry.order == order && *entry.reading.text == *text;
+        let found = kept.iter().find(is_it)?;
         Some(Arc::clone(&found.reading))
     }
 
@@ -87,28 +95,29 @@ mod tests {
 
     fn reading(text: &str) -> Reading {
         let config = Config::parse(Path::new("c"), text.as_bytes()).unwrap();
-        Reading::new(text.as_bytes(), config)
+        Reading::new(text.as_bytes(), Arc::new(config), Arc::default())
     }
 
     #[test]
-    fn two_reloads_that_a_shard_has_not_heard_are_both_found_by_their_texts() {
+    fn two_reloads_that_a_shard_has_not_heard_are_both_found_by_number_and_text() {
         let [one, two] = [text(5070), text(5071)];
         let prepared = Prepared::default();
-        assert!(prepared.get(one.as_bytes()).is_none(), "the shard reads it itself");
+        assert!(prepared.get(1, one.as_bytes()).is_none(), "the shard reads it itself");
         prepared.put(1, reading(&one), |_| false);
-        let found = prepared.get(one.as_bytes()).unwrap();
+        let found = prepared.get(1, one.as_bytes()).unwrap();
         assert_eq!((found.config.pool.len(), found.musters.len()), (1, 1));
-        assert!(prepared.get(two.as_bytes()).is_none());
+        assert!(prepared.get(1, two.as_bytes()).is_none(), "as in a replay");
+        assert!(prepared.get(2, one.as_bytes()).is_none(), "other servers may have been found");
         prepared.put(2, reading(&two), |_| false);
-        for text in [one, two] {
-            assert_eq!(*prepared.get(text.as_bytes()).unwrap().text, *text.as_bytes());
+        for (order, text) in [(1, one), (2, two)] {
+            assert_eq!(*prepared.get(order, text.as_bytes()).unwrap().text, *text.as_bytes());
         }
     }
 
     #[test]
     fn what_all_shards_have_heard_is_forgotten_and_so_is_what_is_too_much() {
         let prepared = Prepared::default();
-        let is_kept = |port| prepared.get(text(port).as_bytes()).is_some();
+        let is_kept = |port: u16| prepared.get(port.into(), text(port).as_bytes()).is_some();
         prepared.put(1, reading(&text(1)), |_| false);
         prepared.put(2, reading(&text(2)), |_| false);
         prepared.put(3, reading(&text(3)), |order| order <= 1);

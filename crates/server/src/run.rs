@@ -31,6 +31,7 @@ use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
 use crate::removed::RemovedBackends;
 use crate::signal::Signals;
 use crate::status::Instruments;
+use crate::steering::{NotSteered, Steering};
 use crate::watch::{LOOK_EVERY, Observation, Watch};
 use crate::{sources, users, wiring};
 
@@ -244,6 +245,7 @@ pub fn run(
             }
             recv(looks) -> _ => {
                 watch.look(clock.now(), |observation| tell(Event::Observed(observation)));
+                follow_domains(&steering, |observation| tell(Event::Observed(observation)));
             }
             recv(ended) -> summary => match summary {
                 Ok(Ok(summary)) => finish = finish.and(summary),
@@ -268,6 +270,16 @@ pub fn run(
     told.try_iter().for_each(|act| tell(Event::Acted(act)));
     let recorded = recorder.map(Recorder::finish);
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
+}
+
+/// Gives the shards the servers of domains, if they have changed, and tells it.
+fn follow_domains(steering: &Steering, mut tell: impl FnMut(Observation)) {
+    match steering.follow_domains() {
+        Ok(lines) => lines.into_iter().for_each(|what| tell(Observation::now(what))),
+        // It is given at the next look.
+        Err(NotSteered::NotGiven(_)) => {}
+        Err(why) => tell(Observation::now(format!("servers of domains: {why}"))),
+    }
 }
 
 /// Returns what the machine and the state directory say.

@@ -59,6 +59,9 @@ pub(crate) fn add(
         for pool in fleet.pools() {
             backends::add(samples, &pool, clock.now());
         }
+        for service in fleet.services() {
+            names::add_domain(samples, &service);
+        }
     });
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tidegate_balance as balance;
 use tidegate_control::{Bucket, Reason};
 use tidegate_proxy::{CallEntry, Class, Counters, DropReason, Gauges, REPLIES};
-use tidegate_world::{Counter, Timestamp};
+use tidegate_world::{Counter, SrvRecord, Timestamp};
 
 use crate::laws::name_at;
 use crate::sources::{ShardCounters, sojourns};
@@ -129,7 +129,28 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
         backend
     };
     let backends: Value = pool.backends().iter().map(backend).collect();
-    json!({ "name": pool.name(), "free_calls": pool.free_calls(now), "backends": backends })
+    let mut of_pool =
+        json!({ "name": pool.name(), "free_calls": pool.free_calls(now), "backends": backends });
+    if !pool.services().is_empty() {
+        of_pool["domains"] = pool.services().iter().map(|service| domain(service)).collect();
+    }
+    of_pool
+}
+
+/// Returns the servers that the DNS lists for a domain, and the outcomes of the questions for them.
+fn domain(service: &balance::Service) -> Value {
+    let server = |server: &SrvRecord| {
+        let SrvRecord { priority, weight, port, target } = server;
+        json!({ "priority": priority, "weight": weight, "port": port, "target": &**target })
+    };
+    let servers = service.servers();
+    json!({
+        "domain": &**service.domain(),
+        "transport": service.transport().name(),
+        "stale": service.is_stale(),
+        "servers": servers.map(|servers| servers.iter().map(server).collect::<Value>()),
+        "lookups": lookups(&service.lookups),
+    })
 }
 
 /// Returns what a shard holds of a call.
@@ -151,18 +172,18 @@ pub(crate) fn call(shard: usize, entry: &CallEntry) -> Value {
 /// Where a host name leads, and what became of the questions for it.
 fn resolution(named: &balance::Named) -> Value {
     let [_, before @ ..] = &*named.addresses() else {
-        return json!({ "host": &**named.host(), "lookups": lookups(named) });
+        return json!({ "host": &**named.host(), "lookups": lookups(&named.lookups) });
     };
     json!({
         "host": &**named.host(),
         "stale": named.is_stale(),
         "addresses_before": before,
-        "lookups": lookups(named),
+        "lookups": lookups(&named.lookups),
     })
 }
 
-fn lookups(named: &balance::Named) -> Value {
-    let balance::Lookups { found, not_found, unanswered, unusable, moved } = &named.lookups;
+fn lookups(lookups: &balance::Lookups) -> Value {
+    let balance::Lookups { found, not_found, unanswered, unusable, moved } = lookups;
     let [found, not_found, unanswered, unusable, moved] =
         [found, not_found, unanswered, unusable, moved].map(|count| count.load(Relaxed));
     json!({

@@ -7,13 +7,18 @@ use tidegate_proxy::{Counters, Proxy};
 use tidegate_world::{Core, Timestamp, delegate};
 
 use crate::config::order::{Laws, Order, given};
+use crate::config::{Config, Found};
 use crate::key;
 use crate::pools::pool_settings;
 use crate::prepared::{Prepared, Reading};
 
-/// A proxy, and who translates its orders: it knows no configuration.
+/// A proxy that is given orders in the words of a configuration.
 pub struct Steered {
     proxy: Proxy,
+    /// The configuration in force.
+    config: Arc<Config>,
+    /// The servers of its domains.
+    found: Arc<Found>,
     fleet: Fleet,
     counters: Arc<Counters>,
     prepared: Prepared,
@@ -22,15 +27,17 @@ pub struct Steered {
 }
 
 impl Steered {
-    /// Steers `proxy`, whose back ends are of `fleet` and which counts in `counters`. Reloads may be
-    /// found in `prepared`.
+    /// Steers `proxy`, which has `config`, whose back ends are of `fleet` and which counts in
+    /// `counters`. Reloads may be found in `prepared`.
     pub(crate) fn new(
         proxy: Proxy,
+        config: Arc<Config>,
         fleet: Fleet,
         counters: Arc<Counters>,
         prepared: Prepared,
     ) -> Self {
-        Self { proxy, fleet, counters, prepared, heard: 0 }
+        let found = Arc::default();
+        Self { proxy, config, found, fleet, counters, prepared, heard: 0 }
     }
 
     /// The proxy.
@@ -50,7 +57,14 @@ impl Steered {
                 self.fleet.assign(now, self.heard, &backend, duty);
                 true
             }
-            Order::Reload(config) => self.reload(now, &Reading::new(b"", *config)),
+            Order::Reload(config) => {
+                let (config, found) = (Arc::new(*config), Arc::clone(&self.found));
+                self.reload(now, &Reading::new(b"", config, found))
+            }
+            Order::Found(found) => {
+                let (config, found) = (Arc::clone(&self.config), Arc::new(found));
+                self.reload(now, &Reading::new(b"", config, found))
+            }
             Order::Call(call_id) => {
                 self.proxy.look_up(now, call_id.as_bytes());
                 true
@@ -60,9 +74,15 @@ impl Steered {
 }
 
 impl Steered {
-    fn reload(&mut self, now: Timestamp, Reading { config, musters, .. }: &Reading) -> bool {
+    fn reload(&mut self, now: Timestamp, reading: &Reading) -> bool {
+        let Reading { config, found, expanded, musters, .. } = reading;
         let pools = self.fleet.enlist(now, self.heard, musters);
-        self.proxy.reload(now, pool_settings(&pools, config), config.route.clone())
+        let routes = expanded.route.clone();
+        let is_done = self.proxy.reload(now, pool_settings(&pools, expanded), routes);
+        if is_done {
+            (self.config, self.found) = (Arc::clone(config), Arc::clone(found));
+        }
+        is_done
     }
 }
 
@@ -80,7 +100,8 @@ impl Core for Steered {
         }
         // One that is not understood was recorded by another version: whoever gives orders has them
         // checked.
-        let is_heeded = match self.prepared.get(order) {
+        let number = in_force.orders.get() + in_force.not_heeded.get() + 1;
+        let is_heeded = match self.prepared.get(number, order) {
             Some(reading) => self.reload(now, &reading),
             None => given(order).is_ok_and(|order| self.heed(now, order)),
         };

@@ -1,7 +1,7 @@
 //! What operators change in a running process: laws, duties of back ends, and its configuration.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
 use tidegate_balance::Fleet;
@@ -11,7 +11,7 @@ use tidegate_proxy::{Class, Counters, Overload};
 use tidegate_world::{Counter, ORDER_MAX, Timestamp};
 
 use crate::config::order::{self, Refused};
-use crate::config::{Config, Diagnostics, needs_restart, overload_toml};
+use crate::config::{self, Config, Diagnostics, Found, needs_restart, overload_toml};
 use crate::laws::name_at;
 use crate::prepared::{Prepared, Reading};
 use crate::removed::RemovedBackends;
@@ -37,7 +37,11 @@ pub struct Steering {
 
 struct Wanted {
     /// As it was last read.
-    config: Config,
+    config: Arc<Config>,
+    /// The servers of its domains, as they were given to the shards.
+    found: Arc<Found>,
+    /// Servers that no order could hold.
+    too_long: Option<Found>,
     overload: Overload,
     /// Orders given.
     given: u64,
@@ -92,14 +96,20 @@ impl std::error::Error for NotSteered {}
 
 impl Steering {
     pub(crate) fn new(
-        config: Config,
+        config: Arc<Config>,
         fleet: Fleet,
         orders: Orders,
         shards: Vec<ShardCounters>,
         prepared: Prepared,
     ) -> Self {
         let overload = config.overload.clone();
-        let wanted = Mutex::new(Wanted { config, overload, given: 0 });
+        let wanted = Mutex::new(Wanted {
+            config,
+            found: Arc::default(),
+            too_long: None,
+            overload,
+            given: 0,
+        });
         let order_max = ORDER_MAX;
         let (reloading, stores) = (Mutex::default(), Stores::default());
         Self {
@@ -161,7 +171,8 @@ impl Steering {
         let order = order::duty_text(backend, duty);
         order::given(order.as_bytes()).map_err(|wrong| NotSteered::Refused(wrong.into()))?;
         if self.fleet.find(backend).is_none() {
-            let backends = wanted.config.pool.iter().flat_map(|pool| &pool.backends);
+            let config = wanted.found.expand(&wanted.config);
+            let backends = config.pool.iter().flat_map(config::Pool::servers);
             return Err(NotSteered::Unknown(backends.map(|b| b.name.clone()).collect()));
         }
         self.give(&mut wanted, order.as_bytes())?;
@@ -182,8 +193,14 @@ impl Steering {
         let path = self.wanted().config.path.clone();
         let source = Config::source(&path).map_err(wrong)?;
         let config = Config::parse(&path, &source).map_err(wrong)?;
-        let reading = Reading::new(&source, config.clone());
+        let config = Arc::new(config);
+        let found = Arc::clone(&self.wanted().found);
+        let mut reading = Reading::new(&source, Arc::clone(&config), Arc::clone(&found));
         let mut wanted = self.wanted();
+        if !Arc::ptr_eq(&found, &wanted.found) {
+            let found = Arc::clone(&wanted.found);
+            reading = Reading::new(&source, Arc::clone(&config), found);
+        }
         let restart = needs_restart(&wanted.config, &config);
         if !restart.is_empty() {
             return Err(NotSteered::Refused(Refused::Restart(restart)));
@@ -207,7 +224,7 @@ impl Steering {
             self.give(&mut wanted, order::text(&overload).as_bytes())?;
             wanted.overload = overload;
             // In case that the second order cannot be given: it is not asked for twice.
-            wanted.config.overload = config.overload.clone();
+            Arc::make_mut(&mut wanted.config).overload = config.overload.clone();
         }
         self.prepared.put(wanted.given + 1, reading, |order| self.was_heard(order));
         // Before the order, on which shards forget the answers that they hold.
@@ -218,6 +235,31 @@ impl Steering {
         }
         wanted.config = config;
         Ok(wanted.given)
+    }
+
+    /// Gives the shards the servers of domains, if they have changed since. Returns a line for each
+    /// domain that has others.
+    ///
+    /// # Errors
+    /// When the order cannot be given. Unless it is too long, it is given at the next call.
+    pub(crate) fn follow_domains(&self) -> Result<Vec<String>, NotSteered> {
+        let mut wanted = self.wanted();
+        let found = Found::of(&self.fleet.services());
+        if found == *wanted.found || wanted.too_long.as_ref() == Some(&found) {
+            return Ok(Vec::new());
+        }
+        let (text, found) = (found.text(), Arc::new(found));
+        let lines = found.changes_since(&wanted.found).collect();
+        if text.len() > self.order_max {
+            wanted.too_long = Arc::into_inner(found);
+            return Err(NotSteered::TooLong { bytes: text.len(), limit: self.order_max });
+        }
+        let config = Arc::clone(&wanted.config);
+        let reading = Reading::new(text.as_bytes(), config, Arc::clone(&found));
+        self.prepared.put(wanted.given + 1, reading, |order| self.was_heard(order));
+        self.give(&mut wanted, text.as_bytes())?;
+        wanted.found = found;
+        Ok(lines)
     }
 
     /// Asks the shards what their call tables hold of a call. Returns the number of the order: when

@@ -5,15 +5,15 @@
 //! count of what happened meanwhile.
 
 mod follow;
+mod name;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
-use tidegate_balance::{Backend, Fleet, Lookups, Named, Pool, State};
+use tidegate_balance::{Backend, Fleet, Pool, State};
 use tidegate_control::{BanList, BanView, Reason};
 use tidegate_proxy::{DropReason, ReplyReason};
 use tidegate_world::Timestamp;
@@ -23,6 +23,7 @@ use crate::laws::name_at;
 use crate::sources::ShardCounters;
 use crate::wall::{rfc3339, wall_now};
 use follow::{Edge, Episodes, Followed};
+use name::{NameSeen, News};
 
 /// Time between two looks.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -54,12 +55,20 @@ impl fmt::Display for Observation {
     }
 }
 
+impl Observation {
+    /// Something that is seen now.
+    pub(crate) fn now(what: String) -> Self {
+        Self { at: wall_now(), what }
+    }
+}
+
 /// State at the last look.
 pub(crate) struct Watch {
     fleet: Fleet,
     shards: Vec<ShardCounters>,
     backends: BTreeMap<(String, String), BackendSeen>,
     pools: BTreeMap<String, Followed<bool>>,
+    services: BTreeMap<Arc<str>, NameSeen>,
     episodes: Vec<Episodes>,
     bans: BanView,
     bans_overflowed: Episodes,
@@ -72,8 +81,7 @@ pub(crate) struct Watch {
 struct BackendSeen {
     state: Followed<State>,
     counts: Counts,
-    name: Followed<NameState>,
-    lookups: [u64; 5],
+    name: NameSeen,
 }
 
 /// Counts of a back end, by whose growth the cause of a change is told.
@@ -83,14 +91,6 @@ struct Counts {
     unreachable: u64,
     rejections: u64,
     falls: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NameState {
-    Found,
-    NotFound,
-    Unanswered,
-    Unusable,
 }
 
 struct Unsent {
@@ -221,6 +221,7 @@ impl Watch {
             shards,
             backends: BTreeMap::new(),
             pools: BTreeMap::new(),
+            services: BTreeMap::new(),
             bans_overflowed: Episodes::new(bans.overflowed()),
             bans: BanView::new(bans),
             banned: BTreeMap::new(),
@@ -235,6 +236,7 @@ impl Watch {
         let at = wall_now();
         let tell = &mut |what| tell(Observation { at, what });
         self.look_at_pools(now, tell);
+        self.look_at_services(now, tell);
         self.look_at_counts(now, tell);
         self.look_at_bans(now, tell);
         self.look_at_unsent(now, tell);
@@ -285,8 +287,7 @@ impl Watch {
         let seen = self.backends.entry(key).or_insert_with(|| BackendSeen {
             state: Followed::new(State::Up),
             counts: Counts { falls: counts.falls, ..Counts::default() },
-            name: Followed::new(NameState::Found),
-            lookups: [0; 5],
+            name: NameSeen::default(),
         });
         let who = format!("back end {} of pool {}", backend.name(), pool.name());
         let (state, _) = backend.state(now);
@@ -300,19 +301,28 @@ impl Watch {
             tell(format!("{who} is {}{cause}{}", state.name(), more(changes)));
         }
         let Some(named) = backend.named() else { return };
-        let lookups = lookups(&named.lookups);
-        let before = std::mem::replace(&mut seen.lookups, lookups);
-        let grew = |index: usize| lookups[index] > before[index];
-        let states =
-            [NameState::Found, NameState::NotFound, NameState::Unanswered, NameState::Unusable];
-        let state = (0..4).rev().find(|&index| grew(index)).map(|index| states[index]);
-        let state = state.unwrap_or(seen.name.last());
-        if let Some(changes) = seen.name.see(now, state, 0) {
-            tell(format!("{who}: {}{}", name_told(named, state), more(changes)));
-        } else if grew(4)
-            && let Some(address) = backend.address()
-        {
-            tell(format!("{who}: {} leads to {address} now", named.host()));
+        match seen.name.look(now, &named.lookups) {
+            Some(News::Outcome(outcome, changes)) => {
+                tell(format!("{who}: {}{}", outcome.of_host(named.host()), more(changes)));
+            }
+            Some(News::Moved) => {
+                if let Some(address) = backend.address() {
+                    tell(format!("{who}: {} leads to {address} now", named.host()));
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Looks at the domains in pools. Their servers are reported when the shards are given them.
+    fn look_at_services(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
+        let services = self.fleet.services();
+        self.services.retain(|domain, _| services.iter().any(|service| service.domain() == domain));
+        for service in services {
+            let seen = self.services.entry(Arc::clone(service.domain())).or_default();
+            if let Some(News::Outcome(outcome, changes)) = seen.look(now, &service.lookups) {
+                tell(outcome.of_domain(service.domain()) + &more(changes));
+            }
         }
     }
 
@@ -427,21 +437,6 @@ fn cause(
         }
     };
     format!(": {why}")
-}
-
-fn lookups(lookups: &Lookups) -> [u64; 5] {
-    let Lookups { found, not_found, unanswered, unusable, moved } = lookups;
-    [found, not_found, unanswered, unusable, moved].map(|count| count.load(Relaxed))
-}
-
-fn name_told(named: &Named, state: NameState) -> String {
-    let host = named.host();
-    match state {
-        NameState::Found => format!("{host} is resolved again"),
-        NameState::NotFound => format!("{host} has no address"),
-        NameState::Unanswered => format!("no name server answers for {host}"),
-        NameState::Unusable => format!("{host} has no address that can be used"),
-    }
 }
 
 fn tell_edge(edge: Option<Edge>, subject: &str, of: &str, tell: &mut impl FnMut(String)) {

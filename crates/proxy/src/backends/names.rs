@@ -1,53 +1,56 @@
-//! Host names of back ends: who asks where they lead, when, and what follows from the answer.
+//! Names of back ends: when the DNS is asked for them, and the effect of its answers.
 //!
-//! One shard asks for all, because all send to the same addresses and know who comes from there.
-//! It asks at its start, and again when the time is over for which an answer holds. Of several
-//! addresses one is used: the present one while it is among them, else the first; so a name whose
-//! addresses are given in turn does not move with each answer. When asking again fails, the last
-//! address is used on, for as long as that lasts: a server that was there is worth more than none
-//! (RFC 8767 says so of caches), and a DNS that is down, or lacks a name for a while, must not
-//! stop calls.
+//! A name with a port leads to an address. A name without one is a domain, whose SRV records list
+//! its servers; these are back ends of their own from the next reload on ([`subject`]).
+//!
+//! One shard asks for all, because all send to the same addresses and know the same back ends. It
+//! asks at its start, and again when an answer ends. When asking again fails, the last answer is
+//! used on for as long as that lasts: a server that was there is better than none (RFC 8767 says
+//! so of caches), and a DNS that is down, or lacks a name for a while, must not stop calls.
 //!
 //! Calls stay at the address where they are: their token names it, and the call table remembers
 //! the place. Only new ones follow the name.
 
+mod subject;
+
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
-use tidegate_balance::{Backend, Duty, Named};
-use tidegate_world::{Query, QueryAnswer, QueryId, Question, RecordType, Timestamp};
+use tidegate_balance::Duty;
+use tidegate_world::{Query, QueryAnswer, QueryId, RecordType, Timestamp};
 
 use crate::settings::{Moves, PoolSettings, Settings};
+use subject::{Learned, Subject};
 
 /// The shortest and the longest time for which an answer holds, whatever it says: a name without
 /// any is not asked for at each moment, and one that lasts for days is found out after an hour.
 const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
-/// The pause after the first answer in vain; each further one doubles it.
+/// The pause after the first failure; each further one doubles it.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// How often it is doubled: to 32 s.
+/// The largest number of doublings: to 32 s.
 const DOUBLINGS_MAX: u32 = 5;
 
-/// Whoever has not answered within this time does not answer.
+/// The longest time in which an answer is waited for.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Questions that wait for answers at the same time; others wait to be asked.
+/// The largest number of questions that wait for answers; others wait to be asked.
 const ASKED_MAX: usize = 64;
 
 /// The names of a shard's back ends.
 pub(crate) struct Names {
+    /// Type of the records that hold addresses of the family of the first listener.
     record: RecordType,
     entries: Vec<Entry>,
     /// Whether it is this shard that asks, and goes on asking.
     asks: bool,
     /// Questions that wait for answers.
     asked: usize,
-    /// When the next question is due, or an answer overdue.
+    /// Time at which the next question is due, or an answer overdue.
     next: Option<Timestamp>,
     queries: VecDeque<Query>,
     /// Questions asked.
@@ -57,9 +60,9 @@ pub(crate) struct Names {
 }
 
 struct Entry {
-    backend: Arc<Backend>,
+    subject: Subject,
     state: State,
-    /// Answers in vain since the last that was not.
+    /// Failures since the last success.
     failures: u32,
 }
 
@@ -72,7 +75,7 @@ enum State {
 }
 
 impl Names {
-    /// The names in these settings.
+    /// Collects the names in these settings.
     pub(crate) fn new(settings: &Settings) -> Self {
         let mut names = Self {
             record: settings
@@ -92,23 +95,26 @@ impl Names {
         names
     }
 
-    /// From now on the names are those of these pools. Who stays is asked for when it would have
-    /// been; who is new, at once. Nobody asks for who is configured no more.
+    /// Goes on with the names of the back ends, and the domains, in these pools. A name that stays is
+    /// asked for when it would have been; a new one, at once; one that has left, never.
     pub(crate) fn enlist(&mut self, now: Timestamp, pools: &[PoolSettings]) {
         let before = std::mem::take(&mut self.entries);
         let mut before: HashMap<_, _> =
-            before.into_iter().map(|entry| (Arc::as_ptr(&entry.backend), entry)).collect();
+            before.into_iter().map(|entry| (entry.subject.identity(), entry)).collect();
         let backends = pools.iter().flat_map(|pool| pool.pool.backends());
-        // A server in several pools is asked for once.
+        let hosts = backends.filter(|b| b.named().is_some() && b.duty() != Duty::Removed);
+        let subjects = hosts.cloned().map(Subject::Host);
+        let services = pools.iter().flat_map(|pool| pool.pool.services().iter());
+        let subjects = subjects.chain(services.cloned().map(Subject::Service));
+        // A server or a service in several pools is asked for once.
         let mut seen = HashSet::new();
-        for backend in backends.filter(|b| b.named().is_some() && b.duty() != Duty::Removed) {
-            if !seen.insert(Arc::as_ptr(backend)) {
-                continue;
+        for subject in subjects {
+            let identity = subject.identity();
+            if seen.insert(identity) {
+                let known = before.remove(&identity);
+                let new = || Entry { subject, state: State::Due(now), failures: 0 };
+                self.entries.push(known.unwrap_or_else(new));
             }
-            let known = before.remove(&Arc::as_ptr(backend));
-            let new =
-                || Entry { backend: Arc::clone(backend), state: State::Due(now), failures: 0 };
-            self.entries.push(known.unwrap_or_else(new));
         }
         let is_asked = |entry: &&Entry| matches!(entry.state, State::Asked(..));
         self.asked -= before.values().filter(is_asked).count();
@@ -120,19 +126,19 @@ impl Names {
         if self.next.is_none_or(|next| now < next) {
             return;
         }
-        for index in 0..self.entries.len() {
-            if let State::Asked(_, until) = self.entries[index].state
+        for entry in &mut self.entries {
+            if let State::Asked(_, until) = entry.state
                 && until <= now
             {
                 self.asked -= 1;
-                self.entries[index].named().lookups.unanswered.fetch_add(1, Relaxed);
-                self.entries[index].on_failure(now);
+                entry.subject.lookups().unanswered.fetch_add(1, Relaxed);
+                entry.on_failure(now);
             }
         }
         self.ask(now);
     }
 
-    /// What became of a question. An address must be one that `may_be` a back end's.
+    /// Takes the answer to a question. An address must be one that `may_be` a back end's.
     pub(crate) fn on_answer(
         &mut self,
         now: Timestamp,
@@ -144,34 +150,23 @@ impl Names {
         let is_asked = |entry: &&mut Entry| matches!(entry.state, State::Asked(of, _) if of == id);
         let Some(entry) = self.entries.iter_mut().find(is_asked) else { return };
         self.asked -= 1;
-        let named = entry.named();
-        let lookups = &named.lookups;
-        let failure = match answer {
-            QueryAnswer::Addresses(addresses, ttl) if !addresses.is_empty() => {
-                match choose(named, addresses, may_be) {
-                    Some(ip) => {
-                        lookups.found.fetch_add(1, Relaxed);
-                        named.set_stale(false);
-                        if entry.backend.move_to(ip) {
-                            lookups.moved.fetch_add(1, Relaxed);
-                            self.moves.0.fetch_add(1, Relaxed);
-                        }
-                        entry.failures = 0;
-                        entry.state = State::Due(now + (*ttl).clamp(HOLDS.0, HOLDS.1));
-                        return self.ask(now);
-                    }
-                    None => &lookups.unusable,
+        match entry.subject.learn(answer, may_be) {
+            Ok(Learned { holds, has_moved }) => {
+                entry.failures = 0;
+                entry.state = State::Due(now + holds.clamp(HOLDS.0, HOLDS.1));
+                if has_moved {
+                    self.moves.0.fetch_add(1, Relaxed);
                 }
             }
-            QueryAnswer::NoAnswer => &lookups.unanswered,
-            _ => &lookups.not_found,
-        };
-        failure.fetch_add(1, Relaxed);
-        entry.on_failure(now);
+            Err(failure) => {
+                failure.of(entry.subject.lookups()).fetch_add(1, Relaxed);
+                entry.on_failure(now);
+            }
+        }
         self.ask(now);
     }
 
-    /// Asks for nothing more: what is held has its addresses.
+    /// Asks for nothing more: the answers for held calls are there.
     pub(crate) fn on_drain(&mut self) {
         self.asks = false;
         self.next = None;
@@ -185,7 +180,7 @@ impl Names {
         self.next
     }
 
-    /// Whether a name has come to lead elsewhere since this was last asked.
+    /// Returns whether a name has come to lead elsewhere since this was last asked.
     pub(crate) fn have_moved(&mut self) -> bool {
         if self.entries.is_empty() {
             return false;
@@ -194,7 +189,7 @@ impl Names {
         std::mem::replace(&mut self.moves_seen, moves) != moves
     }
 
-    /// Asks for what is due, as far as there may be questions, and says when it is next due.
+    /// Asks for what is due, as far as there may be questions, and sets when it is next due.
     fn ask(&mut self, now: Timestamp) {
         if !self.asks {
             return;
@@ -206,8 +201,7 @@ impl Names {
                 let id = QueryId(self.questions);
                 entry.state = State::Asked(id, now + ANSWERS_WITHIN);
                 self.asked += 1;
-                let name = Arc::clone(entry.named().host());
-                let question = Question::Resolve { name, record: self.record };
+                let question = entry.subject.question(self.record);
                 self.queries.push_back(Query { id, question });
             }
         }
@@ -221,29 +215,12 @@ impl Names {
 }
 
 impl Entry {
-    fn named(&self) -> &Named {
-        self.backend.named().expect("only those with a name are entered")
-    }
-
     fn on_failure(&mut self, now: Timestamp) {
         let pause = PAUSE_MIN * (1 << self.failures.min(DOUBLINGS_MAX));
         self.failures = self.failures.saturating_add(1);
         self.state = State::Due(now + pause);
-        let named = self.named();
-        named.set_stale(named.is_known());
+        self.subject.set_stale();
     }
-}
-
-/// The address to use of those that were found: the present one, else the first that may be.
-fn choose(
-    named: &Named,
-    addresses: &[IpAddr],
-    may_be: impl Fn(SocketAddr) -> bool,
-) -> Option<IpAddr> {
-    let present = named.address().map(|address| address.ip());
-    let can = |ip: &IpAddr| may_be(SocketAddr::new(*ip, named.port()));
-    let found = addresses.iter().copied();
-    found.clone().find(|ip| Some(*ip) == present && can(ip)).or_else(|| found.clone().find(can))
 }
 
 #[cfg(test)]

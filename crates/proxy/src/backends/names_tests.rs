@@ -1,4 +1,8 @@
-use tidegate_balance::{Location, Lookups, Policy, Pool};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tidegate_balance::{Location, Lookups, Named, Policy, Pool, Service};
+use tidegate_world::{Question, SrvRecord, Transport};
 
 use super::*;
 use crate::keys::Secret;
@@ -238,4 +242,93 @@ fn who_stays_when_the_pools_change_is_not_asked_for_anew_and_who_goes_is_asked_f
     names.enlist(at(3), &settings(&Pool::new("app", &[])).pools);
     assert!(names.poll_timeout().is_none() && asked(&mut names, at(99)).is_empty());
     assert_eq!(names.asked, 0);
+}
+
+fn services_of(domains: &[&str]) -> (Names, Pool) {
+    let services = domains.iter().map(|domain| Arc::new(Service::new(domain, Transport::Udp)));
+    let pool = Pool::new("app", &[]).with_services(services.collect());
+    (Names::new(&settings(&pool)), pool)
+}
+
+fn asked_srv(names: &mut Names, now: Timestamp) -> Option<(QueryId, String)> {
+    names.handle_timeout(now);
+    let Query { id, question } = names.poll_query()?;
+    let Question::Resolve { name, record: RecordType::Srv } = question else {
+        panic!("{question:?}");
+    };
+    Some((id, name.to_string()))
+}
+
+fn srv(priority: u16, weight: u16, port: u16, target: &str) -> SrvRecord {
+    SrvRecord { priority, weight, port, target: target.into() }
+}
+
+fn servers(pool: &Pool) -> Option<Vec<SrvRecord>> {
+    pool.services()[0].servers().map(|servers| servers.to_vec())
+}
+
+// RFC 3263 §4.2: "If it was not, because a transport was specified explicitly, the client performs
+// an SRV query for that specific transport".
+#[test]
+fn servers_of_a_domain_are_asked_for_and_kept_in_the_order_of_their_priorities() {
+    let (mut names, pool) = services_of(&["app.example"]);
+    let (id, name) = asked_srv(&mut names, at(0)).unwrap();
+    assert_eq!((&*name, servers(&pool)), ("_sip._udp.app.example", None));
+    let [a, b] = [srv(10, 60, 5070, "a.example."), srv(20, 0, 5071, "b.example.")];
+    let records = QueryAnswer::Srv([b.clone(), a.clone()].into(), Duration::from_secs(30));
+    answer(&mut names, at(1), id, &records);
+    assert_eq!(servers(&pool), Some(vec![a.clone(), b]));
+    assert_eq!(names.poll_timeout(), Some(at(31)));
+    let (id, _) = asked_srv(&mut names, at(31)).unwrap();
+    answer(&mut names, at(31), id, &QueryAnswer::Srv([a.clone()].into(), Duration::from_secs(30)));
+    assert_eq!(servers(&pool), Some(vec![a]));
+    assert_eq!(pool.services()[0].lookups.moved.load(Relaxed), 2);
+    assert!(!names.have_moved(), "back ends move when they are reloaded");
+}
+
+// RFC 3263 §4.2: "If no SRV records were found, the client performs an A or AAAA record lookup of
+// the domain name [...] at the default port for that transport."
+#[test]
+fn a_domain_without_srv_records_is_its_own_server() {
+    let (mut names, pool) = services_of(&["app.example"]);
+    let (id, _) = asked_srv(&mut names, at(0)).unwrap();
+    answer(&mut names, at(0), id, &QueryAnswer::NotFound(None));
+    let itself = vec![srv(0, 0, 5060, "app.example")];
+    assert_eq!(servers(&pool), Some(itself.clone()));
+    assert_eq!(names.poll_timeout(), Some(at(60)));
+    let (id, _) = asked_srv(&mut names, at(60)).unwrap();
+    answer(&mut names, at(60), id, &QueryAnswer::NotFound(Some(Duration::from_secs(9))));
+    assert_eq!((servers(&pool), names.poll_timeout()), (Some(itself), Some(at(69))));
+    // Its administrator adds records.
+    let (id, _) = asked_srv(&mut names, at(69)).unwrap();
+    let added = srv(1, 1, 5080, "a.example.");
+    answer(&mut names, at(69), id, &QueryAnswer::Srv([added.clone()].into(), Duration::ZERO));
+    assert_eq!((servers(&pool), names.poll_timeout()), (Some(vec![added]), Some(at(74))));
+}
+
+#[test]
+fn servers_stay_while_asking_again_fails() {
+    let (mut names, pool) = services_of(&["app.example"]);
+    let (id, _) = asked_srv(&mut names, at(0)).unwrap();
+    answer(&mut names, at(0), id, &QueryAnswer::NoAnswer);
+    let service = &pool.services()[0];
+    // The lack of an answer is not the answer that there are no SRV records.
+    assert!(servers(&pool).is_none() && !service.is_stale());
+    let (id, _) = asked_srv(&mut names, at(1)).unwrap();
+    let a = srv(10, 60, 5070, "a.example.");
+    answer(&mut names, at(1), id, &QueryAnswer::Srv([a.clone()].into(), Duration::from_secs(10)));
+    for (now, failure) in [(11, QueryAnswer::NoAnswer), (12, QueryAnswer::NotFound(None))] {
+        let (id, _) = asked_srv(&mut names, at(now)).unwrap();
+        answer(&mut names, at(now), id, &failure);
+        assert!(service.is_stale());
+        assert_eq!(servers(&pool), Some(vec![a.clone()]));
+    }
+    let Lookups { found, not_found, unanswered, .. } = &service.lookups;
+    assert_eq!([found, not_found, unanswered].map(|n| n.load(Relaxed)), [1, 1, 2]);
+    // RFC 2782: "A Target of "." means that the service is decidedly not available".
+    let (id, _) = asked_srv(&mut names, at(14)).unwrap();
+    let declined = QueryAnswer::Srv([srv(0, 0, 0, ".")].into(), Duration::from_secs(10));
+    answer(&mut names, at(14), id, &declined);
+    assert_eq!(servers(&pool), Some(vec![]));
+    assert!(!service.is_stale());
 }

@@ -54,7 +54,11 @@ pub(crate) fn seat_pools(
         }
     }
     let places: Vec<usize> = places.into_iter().flatten().collect();
-    let mut pools: Vec<_> = old.into_iter().map(Some).collect();
+    // The domains of a pool that goes are asked for no more.
+    let mut pools: Vec<_> = old
+        .into_iter()
+        .map(|old| Some(PoolSettings { pool: old.pool.with_services(Arc::default()), ..old }))
+        .collect();
     let length = places.iter().map(|place| place + 1).max().unwrap_or_default();
     pools.resize_with(pools.len().max(length), || None);
     for (settings, &place) in new.into_iter().zip(&places) {
@@ -103,7 +107,8 @@ fn seat_backends(
     networks.resize_with(new.len(), Vec::new);
     let sources = seats.iter().map(|seat| seat.map_or_else(Vec::new, |i| networks[i].clone()));
     let sources = sources.collect();
-    let pool = Pool::of(settings.pool.name(), backends);
+    let services = Arc::clone(settings.pool.services());
+    let pool = Pool::of(settings.pool.name(), backends).with_services(services);
     PoolSettings { pool, choice, sources, ..settings }
 }
 

@@ -42,8 +42,10 @@ pub(crate) fn unavailable(
     // requests to that server for the duration specified in the Retry-After header field, if
     // present." So it is told only where others would be rejected as well.
     let is_any_up = snapshot.pools.iter().any(|settings| settings.pool.is_up(now));
+    let is_empty = pools().all(|pool| snapshot.pool(pool).pool.backends().is_empty());
     Rejection::PoolDown(Hints {
-        warning: Some(warning(states)),
+        // The servers of its domains are not known yet.
+        warning: Some(if is_empty { NO_ADDRESS } else { warning(states) }),
         retry_after_s: soonest.filter(|_| !is_any_up).map(|at| seconds_until(now, at)),
     })
 }

@@ -12,10 +12,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use smallvec::SmallVec;
 use tidegate_sip::{Host, Scheme, Uri};
-use tidegate_world::{RecordType, Timestamp, Transport};
+use tidegate_world::{RecordType, SrvRecord, Timestamp, Transport};
 
 use super::name::Name;
-use super::records::{Records, Server};
+use super::records::Records;
 use super::select::{order_addresses, order_servers, order_services};
 use super::transport::{default_port, of_param, service_prefix};
 use super::{Asked, Resolution, Ticket};
@@ -226,7 +226,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
     }
 
     /// Collects the addresses of a service's servers, by RFC 2782.
-    fn servers(mut self, transport: Transport, servers: &[Server]) -> Located {
+    fn servers(mut self, transport: Transport, servers: &[SrvRecord]) -> Located {
         let room = if servers.len() > 1 { ADDRESSES_OF_SERVER_MAX } else { TARGETS_MAX };
         for server in order_servers(servers, self.hash).into_iter().take(SERVERS_MAX) {
             self.collect(transport, &server.target, server.port, room);

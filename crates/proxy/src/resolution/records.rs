@@ -14,11 +14,11 @@ pub(super) const KEPT_MAX: usize = 32;
 
 /// The content of an answer, ready for use and bounded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Records {
+pub(crate) enum Records {
     /// Addresses of a host.
     Addresses(Arc<[IpAddr]>),
     /// Servers of a service, by rising priority.
-    Servers(Arc<[Server]>),
+    Servers(Arc<[SrvRecord]>),
     /// Services of a domain that SIP knows, by rising order and preference.
     Services(Arc<[Service]>),
     /// There are SRV records, and none of them names a server.
@@ -27,18 +27,9 @@ pub(super) enum Records {
     Absent,
 }
 
-/// A server of a service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Server {
-    pub(super) priority: u16,
-    pub(super) weight: u16,
-    pub(super) port: u16,
-    pub(super) target: Arc<str>,
-}
-
 /// A service of a domain: SIP over one transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Service {
+pub(crate) struct Service {
     pub(super) order: u16,
     pub(super) preference: u16,
     pub(super) transport: Transport,
@@ -49,7 +40,7 @@ pub(super) struct Service {
 impl Records {
     /// Reads an answer to a question for records of this type, and for how long it says that it
     /// holds; `None` if it is no answer.
-    pub(super) fn of(record: RecordType, answer: &QueryAnswer) -> Option<(Self, Option<Duration>)> {
+    pub(crate) fn of(record: RecordType, answer: &QueryAnswer) -> Option<(Self, Option<Duration>)> {
         match (record, answer) {
             (RecordType::A | RecordType::Aaaa, QueryAnswer::Addresses(addresses, ttl)) => {
                 let of_type = addresses.iter().filter(|ip| RecordType::of(**ip) == record);
@@ -73,14 +64,14 @@ impl Records {
         // domain." That is no name here, so such a record is left out.
         let server = |&SrvRecord { priority, weight, port, ref target }: &SrvRecord| {
             let target = Name::parse(target).filter(|_| port != 0)?.as_str().into();
-            Some(Server { priority, weight, port, target })
+            Some(SrvRecord { priority, weight, port, target })
         };
         let mut servers: Vec<_> = records.iter().filter_map(server).collect();
         // RFC 2782: "A client MUST attempt to contact the target host with the lowest-numbered
         // priority it can reach". The rest of the order makes it the same for each answer with
         // these records (RFC 3263 §4.4).
         servers.sort_by(|a, b| {
-            let place = |s: &Server| (s.priority, u16::MAX - s.weight, s.port);
+            let place = |s: &SrvRecord| (s.priority, u16::MAX - s.weight, s.port);
             place(a).cmp(&place(b)).then_with(|| a.target.cmp(&b.target))
         });
         servers.dedup();

@@ -14,20 +14,21 @@ use std::net::IpAddr;
 
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
+use tidegate_world::SrvRecord;
 
-use super::records::{Server, Service};
+use super::records::Service;
 use super::transport::Transports;
 
 /// Returns servers in the order in which the request with this hash tries them.
-pub(super) fn order_servers(servers: &[Server], hash: u64) -> SmallVec<[&Server; 8]> {
-    let mut rung: SmallVec<[(f64, &Server); 8]> = SmallVec::new();
+pub(super) fn order_servers(servers: &[SrvRecord], hash: u64) -> SmallVec<[&SrvRecord; 8]> {
+    let mut rung: SmallVec<[(f64, &SrvRecord); 8]> = SmallVec::new();
     for group in servers.chunk_by(|a, b| a.priority == b.priority) {
         let rates = Rates::of(group);
         rung.extend(group.iter().map(|server| (rates.rings_at(server, hash), server)));
     }
     rung.sort_by(|(a_at, a), (b_at, b)| {
         a.priority.cmp(&b.priority).then(a_at.total_cmp(b_at)).then_with(|| {
-            let name = |server: &Server| (server.port, server.target.clone());
+            let name = |server: &SrvRecord| (server.port, server.target.clone());
             name(a).cmp(&name(b))
         })
     });
@@ -41,7 +42,7 @@ struct Rates {
 }
 
 impl Rates {
-    fn of(group: &[Server]) -> Self {
+    fn of(group: &[SrvRecord]) -> Self {
         // RFC 2782: "In the presence of records containing weights greater than 0, records with
         // weight 0 should have a very small chance of being selected." Its algorithm draws a number
         // from 0 to the sum of the weights, and selects one of them for 0: all together have the
@@ -50,7 +51,7 @@ impl Rates {
         Self { of_zero: 1.0 / zeros.max(1) as f64 }
     }
 
-    fn rings_at(&self, server: &Server, hash: u64) -> f64 {
+    fn rings_at(&self, server: &SrvRecord, hash: u64) -> f64 {
         let rate = if server.weight == 0 { self.of_zero } else { f64::from(server.weight) };
         // Uniform in (0, 1), both ends excluded, so that the logarithm is finite and not zero.
         let draw = draw(hash, &[server.target.as_bytes(), &server.port.to_le_bytes()]);
@@ -119,11 +120,16 @@ mod tests {
 
     use crate::resolution::transport::service_prefix;
 
-    fn server(priority: u16, weight: u16, number: u16) -> Server {
-        Server { priority, weight, port: 5060, target: format!("server-{number}.example.").into() }
+    fn server(priority: u16, weight: u16, number: u16) -> SrvRecord {
+        SrvRecord {
+            priority,
+            weight,
+            port: 5060,
+            target: format!("server-{number}.example.").into(),
+        }
     }
 
-    fn firsts(servers: &[Server], draws: u64) -> BTreeMap<String, u64> {
+    fn firsts(servers: &[SrvRecord], draws: u64) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
         for hash in 0..draws {
             *counts.entry(order_servers(servers, hash)[0].target.to_string()).or_default() += 1;
@@ -145,14 +151,14 @@ mod tests {
             let group: Vec<_> =
                 (0..).zip(&weights).map(|(number, weight)| server(7, *weight, number)).collect();
             let zeros = weights.iter().filter(|weight| **weight == 0).count() as f64;
-            let rate = |server: &Server| match server.weight {
+            let rate = |server: &SrvRecord| match server.weight {
                 0 => 1.0 / zeros,
                 weight => f64::from(weight),
             };
             let sum: f64 = group.iter().map(rate).sum();
             let mut first = vec![0.0; group.len()];
             let mut behind = vec![0.0; group.len()];
-            let place = |server: &Server| group.iter().position(|s| s == server).unwrap();
+            let place = |server: &SrvRecord| group.iter().position(|s| s == server).unwrap();
             for hash in 0..DRAWS {
                 let order = order_servers(&group, hash + (u64::from(seed) << 20));
                 prop_assert_eq!(order.len(), group.len());

@@ -30,7 +30,7 @@ pub(super) fn of_service(service: &str) -> Option<Transport> {
 }
 
 /// Returns what stands before the domain in the name of a transport's SRV records.
-pub(super) fn service_prefix(transport: Transport) -> &'static str {
+pub(crate) fn service_prefix(transport: Transport) -> &'static str {
     // RFC 3263 §4.2: "For a SIP URI, if the client wishes to use TLS, it also uses the service
     // identifier "_sips" for that specific transport, otherwise, it uses "_sip"."
     match transport {
@@ -44,7 +44,7 @@ pub(super) fn service_prefix(transport: Transport) -> &'static str {
 
 /// Returns the port where a transport is spoken unless another is given (RFC 3261 §19.1.2, RFC
 /// 7118 §5.5).
-pub(super) fn default_port(transport: Transport) -> u16 {
+pub(crate) fn default_port(transport: Transport) -> u16 {
     match transport {
         Udp | Tcp => 5060,
         Tls => 5061,

@@ -15,7 +15,7 @@ const DNS_PORT: u16 = 53;
 
 /// A host and a port as they stand in a Via or a Record-Route (`sent-by`,
 /// RFC 3261 §20.42).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
     /// A name in lower case, an IPv4 address, or an IPv6 address in brackets.
     pub host: String,

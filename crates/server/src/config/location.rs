@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use super::address::{HostPort, SIP_PORT, is_host_name, sip_address, unbracketed};
+use super::address::{HostPort, is_host_name, sip_address, unbracketed};
 use super::shape::Wrong;
 
 /// Where a server is.
@@ -13,6 +13,8 @@ pub enum Location {
     Address(SocketAddr),
     /// Where a host name leads, which has to be resolved.
     Name(HostPort),
+    /// At the servers that the DNS lists for a domain (RFC 3263), in lower case.
+    Domain(String),
 }
 
 impl Location {
@@ -20,7 +22,7 @@ impl Location {
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Address(address) => Some(*address),
-            Self::Name(_) => None,
+            Self::Name(_) | Self::Domain(_) => None,
         }
     }
 }
@@ -30,11 +32,12 @@ impl fmt::Display for Location {
         match self {
             Self::Address(address) => address.fmt(f),
             Self::Name(name) => name.fmt(f),
+            Self::Domain(domain) => domain.fmt(f),
         }
     }
 }
 
-/// A server's location from `sip:ADDRESS:PORT` or `sip:NAME:PORT`; the port may be left out.
+/// A location from `sip:ADDRESS:PORT`, `sip:ADDRESS`, `sip:NAME:PORT` or `sip:DOMAIN`.
 pub(super) fn server(text: &str) -> Result<Location, Wrong> {
     let Some((scheme, rest)) = text.split_once(':') else {
         return Err("not a SIP URI".into());
@@ -84,13 +87,15 @@ fn location(text: &str) -> Result<Location, Wrong> {
                     dots between them, the last beginning with a letter (RFC 1123 §2.1)";
         return Err(Wrong::with_help("not a host name", help));
     }
+    let host = host.to_ascii_lowercase();
     let port = match port.map(str::parse) {
-        None => SIP_PORT,
+        // RFC 3263 §4.2: "If no port was present in the URI, the client performs an SRV query".
+        None => return Ok(Location::Domain(host)),
         Some(Ok(0)) => return Err("nobody can send to port 0".into()),
         Some(Ok(port)) => port,
         Some(Err(_)) => return Err("no port from 1 to 65535".into()),
     };
-    Ok(Location::Name(HostPort { host: host.to_ascii_lowercase(), port }))
+    Ok(Location::Name(HostPort { host, port }))
 }
 
 #[cfg(test)]
@@ -129,12 +134,14 @@ mod tests {
     fn servers_by_their_names() {
         let named = |text: &str| match server(text) {
             Ok(Location::Name(name)) => name.to_string(),
+            Ok(Location::Domain(domain)) => domain,
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(named("sip:kam1.Example.com:5070"), "kam1.example.com:5070");
-        assert_eq!(named("sip:kam1"), "kam1:5060");
-        assert_eq!(named("sip:1and1.example."), "1and1.example.:5060");
-        assert_eq!(named("sip:abc.de"), "abc.de:5060", "hexadecimal digits make no address");
+        assert_eq!(named("sip:kam1:5060"), "kam1:5060");
+        assert_eq!(named("sip:Kam1"), "kam1", "a domain, whose servers the DNS lists");
+        assert_eq!(named("sip:1and1.example."), "1and1.example.");
+        assert_eq!(named("sip:abc.de"), "abc.de", "hexadecimal digits make no address");
         assert_eq!(help("localhost:5070"), "write `\"sip:localhost:5070\"`");
         assert_eq!(help("sip:alice@kam1.example.com"), "write `\"sip:kam1.example.com\"`");
         let long = format!("sip:{}.example", "a".repeat(64));

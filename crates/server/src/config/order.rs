@@ -1,7 +1,8 @@
 //! Orders: what an operator has changed in a running process, in the words of its configuration.
 //!
-//! There are four, told apart by their tables: a whole configuration, of which pools and routes
-//! are taken on; a `[duty]` of a back end; the question for a `[call]`; and laws.
+//! There are five, told apart by their tables: a whole configuration, of which pools and routes
+//! are taken on; a `[duty]` of a back end; the question for a `[call]`; the servers that were
+//! `found` for domains; and laws.
 //!
 //! The last is the text of the table `[overload]`, as it would stand in the configuration. Of
 //! what is in it `law` with `[overload.params]`, and `[overload.shadow]`, can be changed while
@@ -28,7 +29,7 @@ use super::resolved::overload_toml;
 use super::section::Section;
 use super::shape::{Choice, Text};
 use super::tables::{LISTEN, OVERLOAD};
-use super::{Config, overload};
+use super::{Config, Found, overload};
 
 pub use asked::asked;
 
@@ -124,6 +125,8 @@ pub enum Order {
     Duty(String, Duty),
     /// The configuration whose pools and routes shall hold.
     Reload(Box<Config>),
+    /// The servers that the DNS lists for domains in pools.
+    Found(Found),
     /// Answer what the call table holds of the call with this Call-ID.
     Call(String),
 }
@@ -152,8 +155,8 @@ impl From<Diagnostics> for Refused {
     }
 }
 
-/// Returns what was given to a shard: by [`text`], by [`duty_text`], by [`call_text`], or a
-/// configuration as it was read.
+/// Returns what was given to a shard: by [`text`], by [`duty_text`], by [`call_text`], by
+/// [`Found::text`], or a configuration as it was read.
 ///
 /// # Errors
 /// When it is not understood: it was written by another version.
@@ -165,6 +168,11 @@ pub fn given(text: &[u8]) -> Result<Order, Diagnostics> {
     }
     if document.table().contains_key(DUTY.name) {
         return given_duty(&document);
+    }
+    if document.table().contains_key("found")
+        && let Some(found) = str::from_utf8(text).ok().and_then(Found::given)
+    {
+        return Ok(Order::Found(found));
     }
     if document.table().contains_key(CALL.name) {
         return given_call(&document);

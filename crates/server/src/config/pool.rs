@@ -9,6 +9,7 @@ use tidegate_balance::{Entry, Learning, Values};
 use tidegate_proxy::{FORK_MAX, Health, Mode};
 use toml::Spanned;
 
+use super::address::SIP_PORT;
 use super::diagnostic::{Report, quoted};
 use super::health;
 use super::limit;
@@ -42,8 +43,24 @@ pub struct Pool {
     pub backup: Option<String>,
     /// The index of the listener from which its servers are reached, if one is named.
     pub listener: Option<usize>,
-    /// Its servers, at least one, in the order of the file.
+    /// Its servers, at least one, in the order of the file. A domain stands for those that the DNS
+    /// lists for it.
     pub backends: Vec<Backend>,
+}
+
+impl Pool {
+    /// Returns the domains whose servers are found by the DNS.
+    pub fn domains(&self) -> impl Iterator<Item = &str> {
+        self.backends.iter().filter_map(|backend| match &backend.location {
+            Location::Domain(domain) => Some(domain.as_str()),
+            Location::Address(_) | Location::Name(_) => None,
+        })
+    }
+
+    /// Returns the servers, without those of domains.
+    pub fn servers(&self) -> impl Iterator<Item = &Backend> {
+        self.backends.iter().filter(|backend| !matches!(backend.location, Location::Domain(_)))
+    }
 }
 
 /// A server of a pool.
@@ -305,6 +322,17 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
                 format!("forks, but `mode` is `{word}`"),
                 "remove `mode`, or choose another policy".to_owned(),
             );
+        }
+        for location in draft.backends.iter().filter_map(|backend| backend.location.as_ref()) {
+            if let Location::Domain(domain) = location.get_ref() {
+                // RFC 3263 §4: the servers of a domain are tried one after another.
+                report.error(
+                    location.span(),
+                    "a domain in a pool that forks".to_owned(),
+                    "its servers are alternatives, not branches",
+                    format!("write a port: `\"sip:{domain}:{SIP_PORT}\"`"),
+                );
+            }
         }
         if draft.backends.len() > FORK_MAX {
             report.error(

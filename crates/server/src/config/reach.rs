@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use toml::Spanned;
 
+use super::address::{HostPort, SIP_PORT};
 use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::location::Location;
 use super::{listen, pool};
@@ -23,7 +24,7 @@ pub(super) fn check(listeners: &[listen::Draft], pools: &[pool::Draft], report: 
             report_loop(location.span(), own, report);
             continue;
         }
-        // Where a name leads is seen when it is resolved.
+        // The address of a name is checked when it is resolved.
         let Location::Address(address) = *location.get_ref() else { continue };
         let address = Spanned::new(location.span(), address);
         if let Some(own) = listeners.iter().find_map(|own| is_own(own, *address.get_ref())) {
@@ -78,7 +79,14 @@ fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
 /// Where `listener` says that others find it at `location`.
 fn advertises(listener: &listen::Draft, location: &Location) -> Option<Range<usize>> {
     let advertised = listener.advertise.as_ref()?;
-    (advertised.get_ref().to_string() == location.to_string()).then(|| advertised.span())
+    let is_own = match location {
+        Location::Domain(domain) => {
+            let HostPort { host, port } = advertised.get_ref();
+            domain == host && *port == SIP_PORT
+        }
+        _ => advertised.get_ref().to_string() == location.to_string(),
+    };
+    is_own.then(|| advertised.span())
 }
 
 /// Where `listener` says that it is found at `address`.

@@ -1,8 +1,8 @@
-//! Where the host names of back ends lead.
+//! The resolution of host names of back ends, and of domains in pools.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use tidegate_balance::{Lookups, Named};
+use tidegate_balance::{Lookups, Named, Service};
 
 use crate::metrics::{Family, Samples};
 
@@ -17,6 +17,33 @@ static MOVED: Family =
     Family::counter("backend_moved", "Times that the host name came to lead elsewhere");
 static LOOKUPS: Family =
     Family::counter("backend_lookups", "Resolutions of the host name, by outcome");
+
+static DOMAIN_SERVERS: Family =
+    Family::gauge("domain_servers", "Servers that the DNS lists for a domain in a pool");
+static DOMAIN_STALE: Family = Family::gauge(
+    "domain_stale",
+    "1 while the servers of the domain are used on because it could not be resolved again, else 0",
+);
+static DOMAIN_CHANGED: Family =
+    Family::counter("domain_changed", "Changes of the servers that the DNS lists for the domain");
+static DOMAIN_LOOKUPS: Family =
+    Family::counter("domain_lookups", "Resolutions of the domain, by outcome");
+
+/// Adds the samples of a domain.
+pub(super) fn add_domain(samples: &mut Samples, service: &Service) {
+    let labels = [("domain", &**service.domain()), ("transport", service.transport().name())];
+    let Lookups { found, not_found, unanswered, unusable: _, moved } = &service.lookups;
+    let servers = service.servers().map_or(0, |servers| servers.len());
+    samples.push(&DOMAIN_SERVERS, &labels, servers as u64);
+    samples.push(&DOMAIN_STALE, &labels, u64::from(service.is_stale()));
+    samples.push(&DOMAIN_CHANGED, &labels, moved.load(Relaxed));
+    let outcomes = [("found", found), ("not_found", not_found), ("unanswered", unanswered)];
+    for (outcome, count) in outcomes {
+        let [domain, transport] = labels;
+        let labels = [domain, transport, ("outcome", outcome)];
+        samples.push(&DOMAIN_LOOKUPS, &labels, count.load(Relaxed));
+    }
+}
 
 /// Adds what is known of the name of the back end that bears these labels.
 pub(super) fn add(samples: &mut Samples, labels: &[(&'static str, &str); 2], named: &Named) {

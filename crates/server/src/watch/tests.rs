@@ -1,6 +1,9 @@
+use std::sync::atomic::Ordering::Relaxed;
+
 use tidegate_balance::{Duty, Limits, Muster, Post, Site};
 use tidegate_control::{Ban, BanCause};
 use tidegate_proxy::source_of;
+use tidegate_world::Transport;
 
 use super::*;
 
@@ -22,7 +25,8 @@ impl Watched {
         };
         let backends: Vec<_> = [(1, "a"), (2, "b")].map(post).into();
         let slow_start = Duration::ZERO;
-        let app = Muster { name: "app".to_owned(), slow_start, backends };
+        let services = Vec::new();
+        let app = Muster { name: "app".to_owned(), slow_start, backends, services };
         let other = Muster { name: "other".to_owned(), ..app.clone() };
         let fleet = Fleet::new(&[app, Muster { backends: other.backends[..1].to_vec(), ..other }]);
         let shards = vec![ShardCounters::default(), ShardCounters::default()];
@@ -212,12 +216,10 @@ fn a_ban_is_told_once_and_of_many_only_some() {
 
 #[test]
 fn a_name_that_is_not_resolved_is_told() {
-    let named = Named::new("sip.example.com", 5060);
-    let told = |state| name_told(&named, state);
-    assert_eq!(told(NameState::NotFound), "sip.example.com has no address");
     let muster = Muster {
         name: "app".to_owned(),
         slow_start: Duration::ZERO,
+        services: Vec::new(),
         backends: vec![Post {
             name: "a".to_owned(),
             site: Site::Name("sip.example.com".into(), 5060),
@@ -240,6 +242,32 @@ fn a_name_that_is_not_resolved_is_told() {
     let told = watched.look(8000);
     let found = "back end a of pool app: sip.example.com is resolved again";
     assert!(told.contains(&found.to_owned()), "{told:?}");
+}
+
+#[test]
+fn a_domain_that_is_not_resolved_is_told() {
+    let muster = Muster {
+        name: "app".to_owned(),
+        slow_start: Duration::ZERO,
+        services: vec![("example.com".into(), Transport::Udp)],
+        backends: Vec::new(),
+    };
+    let mut watched = Watched::new();
+    watched.fleet.enlist(at(0), 1, &[muster]);
+    watched.look(0);
+    let service = watched.fleet.services().pop().unwrap();
+    for (s, count, line) in [
+        (4, &service.lookups.unanswered, "no name server answers for domain example.com"),
+        (8, &service.lookups.found, "domain example.com is resolved again"),
+        (
+            12,
+            &service.lookups.not_found,
+            "domain example.com has no SRV records any more; its servers stay as they were",
+        ),
+    ] {
+        count.fetch_add(1, Relaxed);
+        assert_eq!(watched.look(s * 1000), [line]);
+    }
 }
 
 #[test]

@@ -187,3 +187,147 @@ fn a_name_that_leads_back_here_is_not_used() {
     });
     assert_eq!(tidegate.metrics().backend("backend_up", "named"), 0);
 }
+
+/// A configuration whose only back ends are the servers of `domain`.
+fn by_domain(stage: &Stage, server: &NameServer, domain: &str) -> Configuration {
+    let more = format!("[[pool.backend]]\nuri = \"sip:{domain}\"\n{}", server.table());
+    Configuration { more, ..Configuration::new(stage, &[]) }
+}
+
+// RFC 3263 §4.2: "If the TARGET was not a numeric IP address, and no port was present in the URI,
+// the client performs an SRV query"; RFC 2782: "A client MUST attempt to contact the target host
+// with the lowest-numbered priority it can reach", with those of one priority by their weights.
+#[test]
+fn calls_go_to_the_servers_that_the_dns_lists_for_a_domain_and_follow_it() {
+    let stage = Stage::new();
+    let server = NameServer::start(stage.ip());
+    let callees = [(); 3].map(|()| Sipp::callee(&stage, "uas-record-route"));
+    let [a, b, c] = callees.each_ref().map(|callee| callee.address().port());
+    for host in ["a.example", "b.example", "c.example"] {
+        server.set(host, &[stage.ip()], 60);
+    }
+    let both = [(10, 3, a, "a.example"), (10, 1, b, "b.example"), (20, 1, c, "c.example")];
+    server.set_servers("example", &both, 1);
+    let configuration = by_domain(&stage, &server, "Example");
+    let recording = stage.path("recording");
+    let recording = recording.to_str().expect("a path of ours");
+    let mut tidegate = Tidegate::start_with(&stage, &configuration, &["--record", recording]);
+    let names = [("a", a), ("b", b), ("c", c)].map(|(host, port)| format!("{host}.example:{port}"));
+    tidegate.wait_for("all servers have addresses", |metrics| {
+        names.iter().all(|name| metrics.is_up(name))
+    });
+    let load = Load { scenario: "uac-routes", calls: 100, ..Load::default() };
+    Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(100);
+    let metrics = tidegate.metrics();
+    let assigned = |name: &String| metrics.backend("backend_assigned_total", name);
+    assert_eq!(names.each_ref().map(assigned), [75, 25, 0]);
+
+    // The first two leave: the last one has all calls, and theirs have ended.
+    server.set_servers("example", &[(20, 1, c, "c.example")], 1);
+    tidegate.wait_for("its servers have changed", |metrics| {
+        metrics.sum("domain_changed_total", &[("domain", "example")]) == 2
+            && metrics.sum("domain_servers", &[("domain", "example")]) == 1
+            && !metrics.is_up(&names[0])
+            && metrics.is_up(&names[2])
+    });
+    Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(100);
+    assert_eq!(tidegate.metrics().backend("backend_assigned_total", &names[2]), 100);
+
+    // Nobody answers any more: it stays as it is.
+    server.silence("_sip._udp.example");
+    tidegate.wait_for("its servers are old", |metrics| metrics.sum("domain_stale", &[]) == 1);
+    Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(100);
+    let (_, status) = tidegate.get("/backends").expect("a page");
+    assert!(status.contains("\"domain\": \"example\""), "{status}");
+    let metrics = tidegate.metrics();
+    metrics.assert_nothing_lost();
+    metrics.assert_nothing_held();
+    for (callee, calls) in callees.into_iter().zip([75, 25, 200]) {
+        callee.finish().assert_all_well(calls);
+    }
+    tidegate.signal(Signal::TERM);
+    assert_eq!(tidegate.exit().code(), Some(0));
+    let (code, said) = run_to_end(&stage, &["replay", recording]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("\nexact: every one of "), "{said}");
+}
+
+// RFC 3263 §4.2: "If no SRV records were found, the client performs an A or AAAA record lookup of
+// the domain name."
+#[test]
+fn a_domain_without_srv_records_is_reached_at_its_own_address() {
+    let stage = Stage::new();
+    let server = NameServer::start(stage.ip());
+    server.set("example", &[stage.ip()], 60);
+    let callee = Peer::at(SocketAddr::new(stage.ip(), 5060));
+    let caller = Peer::new(stage.ip());
+    let tidegate = Tidegate::start(&stage, &by_domain(&stage, &server, "example"));
+    let name = "example:5060";
+    tidegate.wait_for("it is resolved", |metrics| metrics.is_up(name));
+    caller.send(tidegate.address(), &caller.request("INVITE", "sip:service@example.com", 1, 1));
+    let (received, from) = callee.receive_from();
+    assert!(received.start().starts_with("INVITE "), "{}", received.start());
+    callee.send(from, &callee.response(&received, "200 OK"));
+    assert_eq!(caller.receive().status(), 200);
+}
+
+#[test]
+fn until_the_servers_of_a_domain_are_known_calls_are_rejected_and_a_reload_keeps_them() {
+    let stage = Stage::new();
+    let server = NameServer::start(stage.ip());
+    let (caller, callee) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
+    server.silence("_sip._udp.example");
+    server.set("a.example", &[stage.ip()], 60);
+    let configuration = by_domain(&stage, &server, "example");
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let invite = |number| caller.request("INVITE", "sip:service@example.com", number, 1);
+    let rejected = caller.ask(tidegate.address(), &invite(1));
+    assert_eq!(rejected.status(), 503);
+    assert!(rejected.field("Warning").contains("no back end has an address yet"));
+    let port = callee.address().port();
+    server.set_servers("example", &[(1, 1, port, "a.example")], 60);
+    let name = format!("a.example:{port}");
+    tidegate.wait_for("it is resolved", |metrics| metrics.is_up(&name));
+    let admin = tidegate.admin().to_string();
+    for command in [&["reload"][..], &["drain", &name], &["enable", &name]] {
+        let mut words = vec!["ctl", "--admin", &admin];
+        words.extend(command);
+        let (code, said) = run_to_end(&stage, &words);
+        assert_eq!(code, Some(0), "{said}");
+    }
+    assert!(tidegate.metrics().is_up(&name));
+    caller.send(tidegate.address(), &invite(2));
+    let (received, from) = callee.receive_from();
+    callee.send(from, &callee.response(&received, "200 OK"));
+    assert_eq!(caller.receive().status(), 200);
+}
+
+#[test]
+fn a_call_from_before_a_restart_is_not_ended_while_a_domain_is_unknown() {
+    let stage = Stage::new();
+    let (caller, callee) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
+    let server = NameServer::start(stage.ip());
+    let port = callee.address().port();
+    server.set("a.example", &[stage.ip()], 60);
+    server.set_servers("example", &[(1, 1, port, "a.example")], 60);
+    let mut tidegate = Tidegate::start(&stage, &by_domain(&stage, &server, "example"));
+    let name = format!("a.example:{port}");
+    tidegate.wait_for("it is resolved", |metrics| metrics.is_up(&name));
+    let invite = caller.request("INVITE", "sip:service@example.com", 1, 1);
+    caller.send(tidegate.address(), &invite);
+    let ok = callee.accept(&callee.receive(), tidegate.address(), &caller);
+
+    server.silence("_sip._udp.example");
+    tidegate.signal(Signal::KILL);
+    tidegate.exit();
+    tidegate = Tidegate::start(&stage, &tidegate.configuration().clone());
+    let bye = caller.in_dialog("BYE", &ok, 2);
+    caller.send(tidegate.address(), &bye);
+    tidegate.wait_for("it is passed over", |metrics| {
+        metrics.sum("messages_dropped_total", &[("reason", "unresolved")]) == 1
+    });
+    server.set_servers("example", &[(1, 1, port, "a.example")], 60);
+    tidegate.wait_for("it is resolved", |metrics| metrics.is_up(&name));
+    caller.send(tidegate.address(), &bye);
+    assert!(callee.receive().start().starts_with("BYE "));
+}

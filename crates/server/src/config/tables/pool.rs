@@ -150,7 +150,11 @@ pub static URI: Knob<Text<Location>> = Knob {
         parse: location::server,
     },
     absent: Absent::Required,
-    doc: "Where it is. Without a port, 5060. A server may be in several pools, such as one for \
+    doc: "Its address, or a host name with a port. An address without a port has port 5060. A name \
+          without a port is a domain, as in RFC 3263: each server that its SRV records list becomes a \
+          back end, with the keys of this table. SRV weights multiply `weight`; servers of the \
+          lowest SRV priority have the `priority` of this table, those of each further one the \
+          next number. A domain without SRV records is one server at port 5060. A server may be in several pools, such as one for \
           calls and one for registrations. It is one back end, with one health and one count of \
           calls; the first of these pools describes it. A host name is resolved (`[resolver]`) to an address of the \
           family of the first `[[listen]]`, at the start, and again when the answer's time to live \

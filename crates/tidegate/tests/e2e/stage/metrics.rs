@@ -32,6 +32,13 @@ impl Metrics {
         self.sum(name, &[("backend", &backend.to_string())])
     }
 
+    /// Returns whether there is a back end of that name, and it takes calls.
+    pub fn is_up(&self, backend: &str) -> bool {
+        let name = format!("backend=\"{backend}\"");
+        let is_it = |line: &&str| line.starts_with("tidegate_backend_up{") && line.contains(&name);
+        self.0.lines().find(is_it).is_some_and(|line| line.ends_with(" 1"))
+    }
+
     /// # Panics
     /// Unless nothing was dropped, at the sockets or behind them.
     #[track_caller]

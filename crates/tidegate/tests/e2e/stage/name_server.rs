@@ -1,19 +1,30 @@
-//! A name server by hand: a socket, and a few addresses.
+//! A name server by hand: a socket, and a few records.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A server of the DNS that knows some hosts by their IPv4 addresses.
+/// A server of the DNS that knows IPv4 addresses of some hosts, and servers of some domains.
 pub struct NameServer {
     address: SocketAddr,
     hosts: Hosts,
 }
 
-/// What is answered for a host: its addresses and seconds for which they hold, or nothing. Of
-/// others is answered that there is no such name.
-type Hosts = Arc<Mutex<BTreeMap<String, Option<(Vec<Ipv4Addr>, u32)>>>>;
+/// The answers by name: none at all, or the data of its records. Any other name does not exist.
+type Hosts = Arc<Mutex<BTreeMap<String, Option<Records>>>>;
+
+/// The records of a name.
+#[derive(Clone)]
+struct Records {
+    /// Their type, by its number.
+    kind: u8,
+    ttl_s: u32,
+    data: Vec<Vec<u8>>,
+}
+
+const A: u8 = 1;
+const SRV: u8 = 33;
 
 impl NameServer {
     /// On a free port of `ip`. It ends with the process of the tests.
@@ -43,10 +54,28 @@ impl NameServer {
     /// A host has these addresses from now on.
     pub fn set(&self, host: &str, addresses: &[IpAddr], ttl_s: u32) {
         let v4 = |ip: &IpAddr| match ip {
-            IpAddr::V4(v4) => *v4,
+            IpAddr::V4(v4) => v4.octets().to_vec(),
             IpAddr::V6(_) => panic!("a server of IPv4 addresses"),
         };
-        self.note(host, Some((addresses.iter().map(v4).collect(), ttl_s)));
+        let data = addresses.iter().map(v4).collect();
+        self.note(host, Some(Records { kind: A, ttl_s, data }));
+    }
+
+    /// Gives a domain these SRV records for SIP over UDP from now on: priority, weight, port and
+    /// target of each.
+    pub fn set_servers(&self, domain: &str, servers: &[(u16, u16, u16, &str)], ttl_s: u32) {
+        let srv = |&(priority, weight, port, target): &(u16, u16, u16, &str)| {
+            let mut data: Vec<u8> =
+                [priority, weight, port].into_iter().flat_map(u16::to_be_bytes).collect();
+            for label in target.split('.') {
+                data.push(label.len() as u8);
+                data.extend(label.as_bytes());
+            }
+            data.push(0);
+            data
+        };
+        let data = servers.iter().map(srv).collect();
+        self.note(&format!("_sip._udp.{domain}"), Some(Records { kind: SRV, ttl_s, data }));
     }
 
     /// Nothing is answered for a host from now on.
@@ -54,12 +83,12 @@ impl NameServer {
         self.note(host, None);
     }
 
-    fn note(&self, host: &str, answer: Option<(Vec<Ipv4Addr>, u32)>) {
+    fn note(&self, host: &str, answer: Option<Records>) {
         self.hosts.lock().expect("nobody panics").insert(host.to_owned(), answer);
     }
 }
 
-/// RFC 1035 §4: the header, the question as it came, and an address for each record.
+/// RFC 1035 §4: the header, the question as it came, and the records of its name.
 fn response(request: &[u8], hosts: &Hosts) -> Option<Vec<u8>> {
     let mut labels = Vec::new();
     let mut at = 12;
@@ -69,23 +98,23 @@ fn response(request: &[u8], hosts: &Hosts) -> Option<Vec<u8>> {
         at = end;
     }
     let question = request.get(12..at + 5)?;
-    let asks_a = question[question.len() - 4..] == [0, 1, 0, 1];
+    let kind = question[question.len() - 3];
     let found = hosts.lock().expect("nobody panics").get(&labels.join(".")).cloned();
-    let (code, (addresses, ttl_s)) = match found {
+    let (code, ttl_s, records) = match found {
         Some(None) => return None,
-        Some(Some(answer)) if asks_a => (0, answer),
-        Some(Some(_)) => (0, (Vec::new(), 0)),
-        None => (3, (Vec::new(), 0)),
+        Some(Some(answer)) if answer.kind == kind => (0, answer.ttl_s, answer.data),
+        Some(Some(_)) => (0, 0, Vec::new()),
+        None => (3, 0, Vec::new()),
     };
     let mut response = request[..2].to_vec();
-    response.extend([0x81, 0x80 | code, 0, 1, 0, addresses.len() as u8, 0, 0, 0, 0]);
+    response.extend([0x81, 0x80 | code, 0, 1, 0, records.len() as u8, 0, 0, 0, 0]);
     response.extend(question);
-    for address in addresses {
-        // The name of the question, type A, class IN.
-        response.extend([0xc0, 12, 0, 1, 0, 1]);
+    for data in records {
+        // The name of the question, its type, class IN.
+        response.extend([0xc0, 12, 0, kind, 0, 1]);
         response.extend(ttl_s.to_be_bytes());
-        response.extend([0, 4]);
-        response.extend(address.octets());
+        response.extend([0, data.len() as u8]);
+        response.extend(data);
     }
     Some(response)
 }

@@ -1,0 +1,123 @@
+//! A service of a domain: the servers that its SRV records list (RFC 2782).
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidegate_world::{SrvRecord, Transport};
+
+use crate::Lookups;
+
+/// A domain and a transport, and the servers that were found for them, shared by all shards.
+///
+/// The shard that asks the DNS records the servers here. The back ends that follow from them are
+/// those of the next reload.
+#[derive(Debug)]
+pub struct Service {
+    domain: Arc<str>,
+    transport: Transport,
+    servers: Mutex<Option<Arc<[SrvRecord]>>>,
+    is_stale: AtomicBool,
+    /// Whether servers that were found have become back ends.
+    is_in_force: AtomicBool,
+    /// Outcomes of the questions for it; `moved` counts changes of the servers.
+    pub lookups: Lookups,
+}
+
+impl Service {
+    /// Makes a service whose servers are unknown.
+    pub fn new(domain: &str, transport: Transport) -> Self {
+        Self {
+            domain: domain.into(),
+            transport,
+            servers: Mutex::default(),
+            is_stale: AtomicBool::new(false),
+            is_in_force: AtomicBool::new(false),
+            lookups: Lookups::default(),
+        }
+    }
+
+    /// Domain name.
+    pub fn domain(&self) -> &Arc<str> {
+        &self.domain
+    }
+
+    /// Transport by which its servers are reached.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Returns its servers, by rising priority; `None` as long as they are unknown.
+    pub fn servers(&self) -> Option<Arc<[SrvRecord]>> {
+        self.lock().clone()
+    }
+
+    /// Records its servers. Returns whether they differ from those before.
+    pub fn set_servers(&self, servers: Arc<[SrvRecord]>) -> bool {
+        let mut known = self.lock();
+        let differ = known.as_ref() != Some(&servers);
+        *known = Some(servers);
+        if differ {
+            self.lookups.moved.fetch_add(1, Relaxed);
+        }
+        differ
+    }
+
+    /// Returns whether the servers are older than they should be, because asking again has failed.
+    pub fn is_stale(&self) -> bool {
+        self.is_stale.load(Relaxed)
+    }
+
+    /// Records whether the servers are older than they should be.
+    pub fn set_stale(&self, is_stale: bool) {
+        self.is_stale.store(is_stale, Relaxed);
+    }
+
+    /// Returns whether servers that were found have become back ends.
+    pub fn is_in_force(&self) -> bool {
+        self.is_in_force.load(Relaxed)
+    }
+
+    /// Records that the back ends are made anew: with the servers, if they are known.
+    pub(crate) fn on_enlisted(&self) {
+        if self.lock().is_some() {
+            self.is_in_force.store(true, Relaxed);
+        }
+    }
+
+    /// Returns whether it is the service of that domain and transport.
+    pub(crate) fn is_of(&self, domain: &str, transport: Transport) -> bool {
+        *self.domain == *domain && self.transport == transport
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<[SrvRecord]>>> {
+        // Nothing panics while it is held.
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.domain.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_differ_are_a_change() {
+        let service = Service::new("example.com", Transport::Udp);
+        assert!(service.servers().is_none());
+        let server = |port| SrvRecord { priority: 1, weight: 2, port, target: "a.example.".into() };
+        let one: Arc<[_]> = [server(5060)].into();
+        assert!(service.set_servers(Arc::clone(&one)) && !service.set_servers(Arc::clone(&one)));
+        assert_eq!(service.servers(), Some(one));
+        assert!(service.set_servers([server(5070)].into()));
+        assert!(service.set_servers([].into()) && !service.set_servers([].into()), "none is known");
+        assert_eq!(service.lookups.moved.load(Relaxed), 3);
+        assert!(service.is_of("example.com", Transport::Udp));
+        assert!(!service.is_of("example.com", Transport::Tcp));
+    }
+}

@@ -1,0 +1,178 @@
+//! The things that the DNS is asked for: the address of a back end, or the servers of a domain.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tidegate_balance::{Backend, Lookups, Named, Service};
+use tidegate_world::{QueryAnswer, Question, RecordType, SrvRecord};
+
+use crate::resolution::{Records, default_port, service_prefix};
+
+/// How long it holds that a domain has no SRV records, if the answer does not say.
+const ABSENCE_HOLDS: Duration = Duration::from_secs(60);
+
+/// A name that is asked for, and the place where the answer is recorded.
+pub(super) enum Subject {
+    /// A back end with a host name.
+    Host(Arc<Backend>),
+    /// A domain whose servers are back ends.
+    Service(Arc<Service>),
+}
+
+/// The effect of an answer.
+pub(super) struct Learned {
+    /// How long the answer holds.
+    pub(super) holds: Duration,
+    /// Whether a back end has another address than before.
+    pub(super) has_moved: bool,
+}
+
+/// Why an answer is of no use.
+#[derive(Clone, Copy)]
+pub(super) enum Failure {
+    /// There are no such records.
+    NotFound,
+    /// Nobody could say.
+    Unanswered,
+    /// None of the addresses can be used.
+    Unusable,
+}
+
+impl Failure {
+    /// Returns the counter of this failure.
+    pub(super) fn of(self, lookups: &Lookups) -> &AtomicU64 {
+        match self {
+            Self::NotFound => &lookups.not_found,
+            Self::Unanswered => &lookups.unanswered,
+            Self::Unusable => &lookups.unusable,
+        }
+    }
+}
+
+impl Subject {
+    /// Returns a number that tells it from all others.
+    pub(super) fn identity(&self) -> usize {
+        match self {
+            Self::Host(backend) => Arc::as_ptr(backend).addr(),
+            Self::Service(service) => Arc::as_ptr(service).addr(),
+        }
+    }
+
+    /// Returns the question for it; an address is asked for by `record`.
+    pub(super) fn question(&self, record: RecordType) -> Question {
+        match self {
+            Self::Host(backend) => {
+                Question::Resolve { name: Arc::clone(named(backend).host()), record }
+            }
+            // RFC 3263 §4.2: "If it was not, because a transport was specified explicitly, the
+            // client performs an SRV query for that specific transport". The listener from which a
+            // pool is reached specifies it, so there is no question for NAPTR records.
+            Self::Service(service) => {
+                let prefix = service_prefix(service.transport());
+                let name = format!("{prefix}{}", service.domain()).into();
+                Question::Resolve { name, record: RecordType::Srv }
+            }
+        }
+    }
+
+    /// Returns the counters of its outcomes.
+    pub(super) fn lookups(&self) -> &Lookups {
+        match self {
+            Self::Host(backend) => &named(backend).lookups,
+            Self::Service(service) => &service.lookups,
+        }
+    }
+
+    /// Records that the last answer, if there is one, is used on although its time is over.
+    pub(super) fn set_stale(&self) {
+        match self {
+            Self::Host(backend) => named(backend).set_stale(named(backend).is_known()),
+            Self::Service(service) => service.set_stale(service.servers().is_some()),
+        }
+    }
+
+    /// Takes an answer. An address must be one that `may_be` a back end's.
+    pub(super) fn learn(
+        &self,
+        answer: &QueryAnswer,
+        may_be: impl Fn(SocketAddr) -> bool,
+    ) -> Result<Learned, Failure> {
+        let learned = match self {
+            Self::Host(backend) => learn_address(backend, answer, may_be),
+            Self::Service(service) => learn_servers(service, answer),
+        }?;
+        self.lookups().found.fetch_add(1, Relaxed);
+        Ok(learned)
+    }
+}
+
+fn named(backend: &Backend) -> &Named {
+    backend.named().expect("only back ends with a name are entered")
+}
+
+fn learn_address(
+    backend: &Backend,
+    answer: &QueryAnswer,
+    may_be: impl Fn(SocketAddr) -> bool,
+) -> Result<Learned, Failure> {
+    let named = named(backend);
+    match answer {
+        QueryAnswer::Addresses(addresses, ttl) if !addresses.is_empty() => {
+            let ip = choose(named, addresses, may_be).ok_or(Failure::Unusable)?;
+            named.set_stale(false);
+            let has_moved = backend.move_to(ip);
+            if has_moved {
+                named.lookups.moved.fetch_add(1, Relaxed);
+            }
+            Ok(Learned { holds: *ttl, has_moved })
+        }
+        QueryAnswer::NoAnswer => Err(Failure::Unanswered),
+        _ => Err(Failure::NotFound),
+    }
+}
+
+/// Returns the address to use of those that were found: the present one, else the first that may
+/// be. So a name whose addresses are given in turn does not move with each answer.
+fn choose(
+    named: &Named,
+    addresses: &[IpAddr],
+    may_be: impl Fn(SocketAddr) -> bool,
+) -> Option<IpAddr> {
+    let present = named.address().map(|address| address.ip());
+    let can = |ip: &IpAddr| may_be(SocketAddr::new(*ip, named.port()));
+    let found = addresses.iter().copied();
+    found.clone().find(|ip| Some(*ip) == present && can(ip)).or_else(|| found.clone().find(can))
+}
+
+fn learn_servers(service: &Service, answer: &QueryAnswer) -> Result<Learned, Failure> {
+    let (records, holds) = Records::of(RecordType::Srv, answer).ok_or(Failure::Unanswered)?;
+    let servers = match records {
+        Records::Servers(servers) => servers,
+        // RFC 2782: "A Target of "." means that the service is decidedly not available at this
+        // domain."
+        Records::Declined => Arc::default(),
+        // RFC 3263 §4.2: "If no SRV records were found, the client performs an A or AAAA record
+        // lookup of the domain name. The result will be a list of IP addresses, each of which can
+        // be contacted using the transport protocol determined previously, at the default port for
+        // that transport."
+        _ => {
+            let domain: Arc<[_]> = [domain_itself(service)].into();
+            let known = service.servers();
+            if known.is_some_and(|known| known != domain) {
+                return Err(Failure::NotFound);
+            }
+            domain
+        }
+    };
+    service.set_servers(servers);
+    service.set_stale(false);
+    Ok(Learned { holds: holds.unwrap_or(ABSENCE_HOLDS), has_moved: false })
+}
+
+/// Returns the server of a domain without SRV records.
+fn domain_itself(service: &Service) -> SrvRecord {
+    let target = Arc::clone(service.domain());
+    SrvRecord { priority: 0, weight: 0, port: default_port(service.transport()), target }
+}

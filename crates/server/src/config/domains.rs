@@ -1,0 +1,209 @@
+//! Domains in pools: the servers that the DNS lists for them become back ends.
+//!
+//! The first shard asks the DNS, and records the servers at their [`Service`]. When they change, the
+//! thread that runs the process gives all shards an order with [what was found](Found), and each
+//! reloads its pools with a back end for each server. So a recording has the servers, and a server
+//! that comes, goes or changes its weight is treated as after a change of the configuration: the
+//! calls of one that goes are finished there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tidegate_balance::Service;
+use tidegate_world::{SrvRecord, Transport};
+
+use super::{Backend, Config, HostPort, Location, Pool};
+
+/// The largest weight that a server has against others of its domain; larger ones in SRV records
+/// are scaled to it.
+const WEIGHT_MAX: u32 = 1000;
+
+/// The servers of domains.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Found {
+    #[serde(rename = "found")]
+    domains: Vec<Domain>,
+}
+
+/// The servers of one domain, by rising priority.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Domain {
+    domain: String,
+    transport: String,
+    servers: Vec<Server>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Server {
+    priority: u16,
+    weight: u16,
+    port: u16,
+    target: String,
+}
+
+impl From<&SrvRecord> for Server {
+    fn from(record: &SrvRecord) -> Self {
+        let &SrvRecord { priority, weight, port, ref target } = record;
+        // A name of one label stays absolute, so that no search list completes it.
+        let bare = target.strip_suffix('.').filter(|bare| bare.contains('.'));
+        Self { priority, weight, port, target: bare.unwrap_or(target).to_owned() }
+    }
+}
+
+impl Server {
+    /// Returns host and port, as a back end has them by name.
+    fn place(&self) -> HostPort {
+        HostPort { host: self.target.clone(), port: self.port }
+    }
+
+    /// Returns the same as text.
+    fn label(&self) -> String {
+        self.place().to_string()
+    }
+}
+
+impl Found {
+    /// Returns the servers that are known of these services.
+    pub fn of(services: &[Arc<Service>]) -> Self {
+        let domain = |service: &Arc<Service>| {
+            Some(Domain {
+                domain: service.domain().to_string(),
+                transport: service.transport().name().to_ascii_lowercase(),
+                servers: service.servers()?.iter().map(Server::from).collect(),
+            })
+        };
+        Self { domains: services.iter().filter_map(domain).collect() }
+    }
+
+    /// Reads the text of an order; `None` if it is none of these.
+    pub(crate) fn given(text: &str) -> Option<Self> {
+        toml::from_str(text).ok()
+    }
+
+    /// Returns the order by which shards learn the servers.
+    pub fn text(&self) -> String {
+        toml::to_string(self).expect("names and numbers can be written")
+    }
+
+    /// Returns a line for each domain whose servers differ from those in `before`.
+    pub(crate) fn changes_since<'a>(
+        &'a self,
+        before: &'a Self,
+    ) -> impl Iterator<Item = String> + 'a {
+        let differs = |domain: &&Domain| !before.domains.contains(domain);
+        self.domains.iter().filter(differs).map(|Domain { domain, servers, .. }| {
+            let labels: Vec<_> = servers.iter().map(Server::label).collect();
+            match &*labels {
+                [] => format!("domain {domain}: has no servers"),
+                [one] => format!("domain {domain}: its server is {one}"),
+                all => format!("domain {domain}: {} servers: {}", all.len(), all.join(", ")),
+            }
+        })
+    }
+
+    /// Returns the configuration with a back end after each domain for each of its servers.
+    pub(crate) fn expand(&self, config: &Config) -> Config {
+        let mut config = config.clone();
+        if self.domains.is_empty() {
+            return config;
+        }
+        let mut names = Names::of(&config);
+        let transports: Vec<_> = config.pool.iter().map(|pool| config.transport(pool)).collect();
+        for (pool, transport) in config.pool.iter_mut().zip(transports) {
+            self.expand_pool(pool, transport, &mut names);
+        }
+        config
+    }
+
+    fn expand_pool(&self, pool: &mut Pool, transport: Transport, names: &mut Names) {
+        let mut taken: BTreeSet<HostPort> =
+            pool.backends.iter().filter_map(|backend| place(backend).cloned()).collect();
+        let mut backends = Vec::with_capacity(pool.backends.len());
+        for backend in std::mem::take(&mut pool.backends) {
+            if let Location::Domain(domain) = &backend.location
+                && let Some(found) = self.find(domain, transport)
+            {
+                let servers = found.backends(&backend, domain, names);
+                let is_new =
+                    |server: &Backend| place(server).is_some_and(|at| taken.insert(at.clone()));
+                backends.extend(servers.into_iter().filter(is_new));
+            }
+            backends.push(backend);
+        }
+        pool.backends = backends;
+    }
+
+    fn find(&self, domain: &str, transport: Transport) -> Option<&Domain> {
+        let is_it = |found: &&Domain| {
+            found.domain == domain && found.transport.eq_ignore_ascii_case(transport.name())
+        };
+        self.domains.iter().find(is_it)
+    }
+}
+
+impl Domain {
+    /// Returns back ends like `backend`, one for each server.
+    fn backends(&self, backend: &Backend, domain: &str, names: &mut Names) -> Vec<Backend> {
+        let mut all = Vec::with_capacity(self.servers.len());
+        // RFC 2782: "A client MUST attempt to contact the target host with the lowest-numbered
+        // priority it can reach; target hosts with the same priority SHOULD be tried in an order
+        // defined by the weight field." The first priority is that of the back end in the
+        // configuration, each further one follows it.
+        let groups = self.servers.chunk_by(|a, b| a.priority == b.priority);
+        for (rank, group) in (0..).zip(groups) {
+            let heaviest = group.iter().map(|server| u32::from(server.weight)).max().unwrap_or(0);
+            for server in group {
+                // RFC 2782: "In the presence of records containing weights greater than 0, records
+                // with weight 0 should have a very small chance of being selected."
+                let weight = u32::from(server.weight) * WEIGHT_MAX.min(heaviest);
+                let weight = weight.checked_div(heaviest).unwrap_or(1).max(1);
+                all.push(Backend {
+                    name: names.of_server(server, backend, domain),
+                    location: Location::Name(server.place()),
+                    weight: backend.weight * weight,
+                    priority: backend.priority + rank,
+                    ..backend.clone()
+                });
+            }
+        }
+        all
+    }
+}
+
+/// The names of servers: one server has one name in all pools.
+struct Names(BTreeMap<HostPort, String>);
+
+impl Names {
+    /// Collects the names in a configuration.
+    fn of(config: &Config) -> Self {
+        let backends = config.pool.iter().flat_map(|pool| &pool.backends);
+        Self(backends.filter_map(|b| Some((place(b)?.clone(), b.name.clone()))).collect())
+    }
+
+    /// Returns the name of a server of `domain`, which stands in the configuration as `backend`.
+    fn of_server(&mut self, server: &Server, backend: &Backend, domain: &str) -> String {
+        let has_name = backend.name != domain;
+        let new = || match (has_name, server.target == domain) {
+            (true, true) => backend.name.clone(),
+            (true, false) => format!("{}:{}", backend.name, server.label()),
+            (false, _) => server.label(),
+        };
+        self.0.entry(server.place()).or_insert_with(new).clone()
+    }
+}
+
+/// Returns host and port of a back end that is known by name.
+fn place(backend: &Backend) -> Option<&HostPort> {
+    match &backend.location {
+        Location::Name(name) => Some(name),
+        Location::Address(_) | Location::Domain(_) => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "domains_tests.rs"]
+mod tests;

@@ -1,0 +1,85 @@
+//! Reports on the resolution of a name.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use tidegate_balance::Lookups;
+use tidegate_world::Timestamp;
+
+use super::follow::Followed;
+
+/// Outcome of the last questions for a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Found,
+    NotFound,
+    Unanswered,
+    Unusable,
+}
+
+impl Outcome {
+    const ALL: [Self; 4] = [Self::Found, Self::NotFound, Self::Unanswered, Self::Unusable];
+}
+
+/// A name as it was at the last look.
+pub(super) struct NameSeen {
+    outcome: Followed<Outcome>,
+    lookups: [u64; 5],
+}
+
+/// News of a name.
+pub(super) enum News {
+    /// The outcome of its resolution has changed, so many times.
+    Outcome(Outcome, u64),
+    /// It leads elsewhere.
+    Moved,
+}
+
+impl Default for NameSeen {
+    fn default() -> Self {
+        Self { outcome: Followed::new(Outcome::Found), lookups: [0; 5] }
+    }
+}
+
+impl NameSeen {
+    /// Looks at what became of the questions. Returns news if a line is due.
+    pub(super) fn look(&mut self, now: Timestamp, lookups: &Lookups) -> Option<News> {
+        let Lookups { found, not_found, unanswered, unusable, moved } = lookups;
+        let lookups =
+            [found, not_found, unanswered, unusable, moved].map(|count| count.load(Relaxed));
+        let before = std::mem::replace(&mut self.lookups, lookups);
+        let grew = |index: usize| lookups[index] > before[index];
+        let outcome = (0..4).rev().find(|&index| grew(index)).map(|index| Outcome::ALL[index]);
+        let outcome = outcome.unwrap_or(self.outcome.last());
+        match self.outcome.see(now, outcome, 0) {
+            Some(changes) => Some(News::Outcome(outcome, changes)),
+            None => grew(4).then_some(News::Moved),
+        }
+    }
+}
+
+impl Outcome {
+    /// Returns the line for a host name.
+    pub(super) fn of_host(self, host: &str) -> String {
+        match self {
+            Self::Found => format!("{host} is resolved again"),
+            Self::NotFound => format!("{host} has no address"),
+            Self::Unanswered => format!("no name server answers for {host}"),
+            Self::Unusable => format!("{host} has no address that can be used"),
+        }
+    }
+
+    /// Returns the line for a domain.
+    pub(super) fn of_domain(self, domain: &str) -> String {
+        match self {
+            Self::Found => format!("domain {domain} is resolved again"),
+            Self::NotFound => {
+                format!(
+                    "domain {domain} has no SRV records any more; its servers stay as they were"
+                )
+            }
+            Self::Unanswered | Self::Unusable => {
+                format!("no name server answers for domain {domain}")
+            }
+        }
+    }
+}
