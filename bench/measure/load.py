@@ -47,6 +47,11 @@ class Usage:
     drops: int
     """Datagrams lost by the sockets of the caller and the callee."""
     element_drops: int
+    steady_cpu_s: float
+    """CPU of the element in the measured time."""
+    steady_s: float
+    wakes_per_s: float
+    """How often its threads went to sleep in the measured time."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,11 @@ class Outcome:
     def element_us_per_call(self) -> float:
         """CPU of the element for each call begun."""
         return 1e6 * self.usage.element_cpu_s / max(self.calls, 1)
+
+    @property
+    def steady_us_per_call(self) -> float:
+        """CPU of the element in the measured time for each call begun in it."""
+        return 1e6 * self.usage.steady_cpu_s / max(self.offered_cps * self.usage.steady_s, 1.0)
 
 
 def offer(
@@ -148,9 +158,12 @@ def run(
     at_start = cpu_s(element, callee)
     caller = start()
     begun = time.monotonic()
-    caller.wait(_START_S + load.seconds)
+    caller.wait(_START_S + load.warm_up_s)
+    [steady_from], wakes_from, measured_from = cpu_s(element), element.wakes(), time.monotonic()
+    caller.wait(begun + _START_S + load.seconds - time.monotonic())
     offered_s = time.monotonic() - begun
     offered = cpu_s(element, callee, caller)
+    steady_s, wakes = time.monotonic() - measured_from, element.wakes() - wakes_from
     caller.wait(DEADLINE_S + _GRACE_S)
     [at_end] = cpu_s(element)
     drops = caller.drops()
@@ -164,4 +177,7 @@ def run(
         callee=(offered[1] - at_start[1]) / offered_s,
         drops=max(drops, caller.drops()) + callee.drops(),
         element_drops=element.drops(),
+        steady_cpu_s=offered[0] - steady_from,
+        steady_s=steady_s,
+        wakes_per_s=wakes / steady_s,
     )

@@ -77,6 +77,10 @@ class Process:
                 self._cpu_ns_seen.update(_cpu_ns_by_thread(pid))
         return dict(self._cpu_ns_seen)
 
+    def wakes(self) -> int:
+        """How often its threads have gone to sleep since the start, all its processes together."""
+        return sum(_wakes(pid) for pid in self.pids())
+
     def drops(self) -> int:
         """Datagrams its UDP sockets have dropped; once it has ended, as last seen."""
         if self.running():
@@ -210,6 +214,17 @@ def _cpu_ns_by_thread(pid: int) -> dict[int, int]:
         with contextlib.suppress(OSError):
             used[int(schedstat.parent.name)] = int(schedstat.read_text().split()[0])
     return used
+
+
+def _wakes(pid: int) -> int:
+    """Voluntary context switches of all threads of one process; 0 if it has gone."""
+    total = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with contextlib.suppress(OSError):
+            for line in status.read_text().splitlines():
+                if line.startswith("voluntary_ctxt_switches:"):
+                    total += int(line.split()[1])
+    return total
 
 
 def _resident_bytes(pid: int) -> int:

@@ -21,8 +21,9 @@ pub struct Limits {
     /// default 500 µs. A turn whose reception took longer serves as long as that, so
     /// service has half of every turn or more; one message is served in any case.
     pub quantum: Duration,
-    /// The longest pause by which wakes are coalesced; 0 (off) to 500 µs, default
-    /// 200 µs. Taken only while it is expected to gather several datagrams.
+    /// The longest pause by which wakes are coalesced; 0 (off) to 2 ms, default
+    /// 500 µs. Taken only while it is expected to gather several datagrams, and shorter the more
+    /// come.
     pub coalesce: Duration,
     /// How long a flush may wait for room in a full send buffer before the rest is
     /// dropped; 0 to 10 ms, default 1 ms.
@@ -44,7 +45,7 @@ impl Default for Limits {
             crossings: 64,
             reports: 32,
             quantum: Duration::from_micros(500),
-            coalesce: Duration::from_micros(200),
+            coalesce: Duration::from_micros(500),
             send_wait: Duration::from_millis(1),
             trains: true,
             drain: Duration::from_secs(30),
@@ -66,7 +67,7 @@ impl Limits {
             ("crossings", self.crossings as u64, 1, 1024),
             ("reports", self.reports as u64, 1, 256),
             ("quantum (µs)", micros(self.quantum), 10, 10_000),
-            ("coalesce (µs)", micros(self.coalesce), 0, 500),
+            ("coalesce (µs)", micros(self.coalesce), 0, 2000),
             ("send_wait (µs)", micros(self.send_wait), 0, 10_000),
             ("drain (µs)", micros(self.drain), 0, hour),
         ] {
@@ -115,8 +116,8 @@ mod tests {
         let limits = Limits::default();
         assert_eq!(refused(Limits { invites: 0, ..limits }), "invites is 0, but may be 1 to 1024",);
         assert_eq!(
-            refused(Limits { coalesce: Duration::from_millis(1), ..limits }),
-            "coalesce (µs) is 1000, but may be 0 to 500",
+            refused(Limits { coalesce: Duration::from_millis(3), ..limits }),
+            "coalesce (µs) is 3000, but may be 0 to 2000",
         );
         assert!(refused(Limits { drain: Duration::MAX, ..limits }).starts_with("drain"));
     }

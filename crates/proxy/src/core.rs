@@ -35,6 +35,7 @@ use crate::request::{Served, Stages, Standing, serve_request};
 use crate::resolution::{Families, Resolution, ResolutionSettings, Transports};
 use crate::response::{Awaiting, serve_response};
 use crate::settings::{Disposal, Listener, PoolSettings, Rule, Settings};
+use crate::slack::Slack;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 use crate::stateless::lost::Lost;
@@ -71,6 +72,7 @@ pub struct Proxy {
     in_service: Option<InService>,
     /// What was looked at since the input before the last, likewise.
     looks: Looks,
+    slack: Slack,
 }
 
 /// A message whose service has begun.
@@ -120,6 +122,7 @@ impl Proxy {
         for PoolSettings { pool, health, .. } in &settings.pools {
             pool.backends().iter().for_each(|b| b.set_slow_start(health.slow_start));
         }
+        let slack = Slack::new(settings.timer_slack);
         let resolution = resolution_of(&settings.listeners);
         let snapshot = Snapshot::new(&settings, pool);
         let routing = RoutingState::new(&settings);
@@ -151,6 +154,7 @@ impl Proxy {
             work: Work::default(),
             in_service: None,
             looks: Looks::default(),
+            slack,
         }
     }
 
@@ -448,6 +452,7 @@ impl Core for Proxy {
 
     fn handle_timeout(&mut self, now: Timestamp) {
         self.interrupt(now);
+        self.slack.on_fired(now);
         self.looks = Looks::default();
         self.ingress.handle_timeout(now);
         if let Some(kernel_shed) = &mut self.kernel_shed {
@@ -540,10 +545,10 @@ impl Core for Proxy {
         let parked = self.parked.poll_timeout();
         // A question without a parked request is waited for by nobody.
         let parked = parked.map(|at| self.lookups.poll_timeout().map_or(at, |due| at.min(due)));
-        [calls, transactions, tick, kernel_shed, names, probes, resolution, parked]
-            .into_iter()
-            .flatten()
-            .min()
+        let timers = [calls, transactions, names, probes, resolution, parked];
+        let timers = timers.into_iter().flatten().min().map(|due| self.slack.defer(due));
+        // A law measures by its ticks.
+        [timers, tick, kernel_shed].into_iter().flatten().min()
     }
 
     fn is_drained(&self) -> bool {

@@ -45,6 +45,7 @@ mod rewrite;
 mod routing;
 mod settings;
 mod shares;
+mod slack;
 mod snapshot;
 mod state;
 mod stateless;

@@ -352,6 +352,8 @@ pub struct Settings {
     pub queue_bytes_max: usize,
     /// An established call is forgotten after this long without a message.
     pub idle_max: Duration,
+    /// How late a timer may fire, so that several fire together.
+    pub timer_slack: Duration,
     /// A back end whose delivery failed gets no new calls for this long.
     pub failure_pause: Duration,
     /// Unix time when the driver's clock began: the age of route tokens is told by it, to other
@@ -392,6 +394,7 @@ impl Settings {
             queue_max: 4096,
             queue_bytes_max: 256 << 20,
             idle_max: Duration::from_secs(3 * 3600),
+            timer_slack: Duration::from_millis(1),
             failure_pause: Duration::from_secs(5),
             start: Duration::ZERO,
         }

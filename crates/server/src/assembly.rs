@@ -158,6 +158,7 @@ impl<'a> Assembly<'a> {
             calls_max: (config.server.calls_max / shards).max(1),
             queue_max: (config.server.queue_max / shards).max(1),
             idle_max: config.server.call_idle,
+            timer_slack: config.server.timer_slack,
             failure_pause: config.server.backend_pause,
             rules: config.route.clone(),
             overload: overload(config, shards),

@@ -66,7 +66,7 @@ use tables::{
     CALLS_MAX, COALESCE_US, DRAIN_SECONDS, EMULATE, GSO, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN,
     MESSAGE_MEMORY_MAX_MB, OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND,
     REMOVED_BACKEND_SECONDS, RESOLVER, RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SERVER_NAME, SHARDS,
-    STATE_DIR, TRANSACTIONS_MAX, USER,
+    STATE_DIR, TIMER_SLACK_US, TRANSACTIONS_MAX, USER,
 };
 
 /// A configuration that was found right.
@@ -139,6 +139,8 @@ pub struct Server {
     pub backend_pause: Duration,
     /// How long to pause after waking, while the load makes it pay.
     pub coalesce: Duration,
+    /// How late a timer may fire, so that several fire together.
+    pub timer_slack: Duration,
     /// Whether several datagrams to one destination may leave as one (`UDP_SEGMENT`).
     pub gso: bool,
     /// What stands in Server and User-Agent, if it is not the program's own name.
@@ -283,6 +285,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     let queue_max = whole(&QUEUE_MAX);
     let backend_pause = whole(&BACKEND_PAUSE_SECONDS);
     let coalesce = whole(&COALESCE_US);
+    let timer_slack = whole(&TIMER_SLACK_US);
     Some(Server {
         state_dir: section.given(&STATE_DIR, report).map(Spanned::into_inner),
         message_memory_max: section
@@ -299,6 +302,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
         queue_max: usize::try_from(queue_max?).ok()?,
         backend_pause: Duration::from_secs(backend_pause?),
         coalesce: Duration::from_micros(coalesce?),
+        timer_slack: Duration::from_micros(timer_slack?),
         gso: gso?,
         name,
     })

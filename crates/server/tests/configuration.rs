@@ -221,7 +221,8 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     let config = parse(&files("good")[0].with_file_name("smallest.toml")).unwrap();
     assert_eq!(config.server.shards, 1);
     assert_eq!(config.server.drain.as_secs(), 35);
-    assert_eq!(config.server.coalesce.as_micros(), 200);
+    assert_eq!(config.server.coalesce.as_micros(), 500);
+    assert_eq!(config.server.timer_slack.as_micros(), 1000);
     assert_eq!((config.server.gso, config.server.name), (true, None));
     assert_eq!(config.server.state_dir, None);
     assert_eq!(config.server.rotation, Rotation { every: None, settle: Duration::from_secs(60) });
@@ -268,6 +269,7 @@ fn every_key_of_the_full_configuration_arrives() {
     assert_eq!(config.server.queue_max, 256);
     assert_eq!(config.server.backend_pause.as_secs(), 0);
     assert_eq!(config.server.coalesce.as_micros(), 0);
+    assert_eq!(config.server.timer_slack.as_micros(), 250);
     assert_eq!((config.server.gso, config.server.name.as_deref()), (false, Some("edge")));
     assert_eq!(config.server.drain.as_secs(), 5);
     let (every, settle) = (Some(Duration::from_secs(24 * 3600)), Duration::from_secs(120));

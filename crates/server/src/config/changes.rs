@@ -51,6 +51,7 @@ fn changed_server(old: &Server, new: &Server) -> Vec<String> {
         ("queue_max", old.queue_max != new.queue_max),
         ("backend_pause_seconds", old.backend_pause != new.backend_pause),
         ("coalesce_us", old.coalesce != new.coalesce),
+        ("timer_slack_us", old.timer_slack != new.timer_slack),
         ("gso", old.gso != new.gso),
         ("name", old.name != new.name),
         ("key_rotate_h", old.rotation.every != new.rotation.every),

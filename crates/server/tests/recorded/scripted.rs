@@ -24,7 +24,7 @@ pub fn run(mut core: impl Core, arrivals: &[Arrival], end: Timestamp) -> Timed {
     };
     let mut drive = Drive::on(
         script,
-        Limits::default(),
+        Limits { coalesce: Duration::ZERO, ..Limits::default() },
         Crossings::alone().unwrap(),
         Arc::default(),
         &stop,
