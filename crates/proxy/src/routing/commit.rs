@@ -76,14 +76,18 @@ pub(crate) fn commit(
             NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
         }
         Way::Select { pool, demand } => begin_at_any(step, subject, pool, demand)?,
-        Way::Outside { target, is_strict, from, is_named } => {
+        Way::Outside { target, is_strict, from, is_named, to_caller } => {
             let call = enter_outward_call(step, subject, from)?;
-            let tier = from.map_or(step.snapshot.tier_elsewhere(), |member| {
-                tier(step.snapshot, &step.routing.calls, member.pool, call)
-            });
+            let tier = match from {
+                Some(member) => tier(step.snapshot, &step.routing.calls, member.pool, call),
+                // Without a transaction nothing tells its repetitions from it, which may be too many.
+                None if to_caller => Tier::Stateful,
+                None => step.snapshot.tier_elsewhere(),
+            };
             let named = if is_named { &request.targets[..] } else { &[] };
             let others = named.iter().skip(1).copied().collect();
-            NextHop { member: from, call, is_strict, others, ..NextHop::to(target, tier) }
+            let hop = NextHop::to(target, tier);
+            NextHop { member: from, call, is_strict, others, to_caller, ..hop }
         }
         Way::User { target, from } => send_to_user(step, subject, target, from)?,
     };

@@ -219,7 +219,8 @@ fn lead_to<'a>(
             return Err(Rejection::Reply(404, "leads back here"));
         }
         (Destination::Target(target, is_strict), origin) => {
-            Way::Outside { target, is_strict, from: origin.member(), is_named }
+            let (from, to_caller) = (origin.member(), false);
+            Way::Outside { target, is_strict, from, is_named, to_caller }
         }
         (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
         // What belongs to a dialog names a contact; only what begins something names a user.
@@ -266,13 +267,17 @@ fn proves_receipt(
     routes: &RouteSet<'_>,
     known: &Known,
 ) -> bool {
-    request.essentials.to_tag.is_some()
-        && routes.token.is_some()
-        && matches!(request.method, Method::Ack | Method::Prack)
-        && known
-            .call
-            .and_then(|call| state.calls.get(call))
-            .is_some_and(|entry| entry.caller == caller_of(received.flow.remote.ip()))
+    let Some(token) = routes.token else { return false };
+    if request.essentials.to_tag.is_none() || !matches!(request.method, Method::Ack | Method::Prack)
+    {
+        return false;
+    }
+    let caller = match known.call.and_then(|call| state.calls.get(call)) {
+        Some(entry) => Some(entry.caller),
+        // Of the call of a user there is no entry: who has called is the other party.
+        None => token.peer.filter(|_| token.is_user).map(|peer| caller_of(peer.remote.ip())),
+    };
+    caller == Some(caller_of(received.flow.remote.ip()))
 }
 
 /// Returns whether a request goes to all back ends of the pool that has its call, as each time that

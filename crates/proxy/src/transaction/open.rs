@@ -103,6 +103,7 @@ fn context_of(
         branches: SmallVec::new(),
         budget,
         toward_backend: hop.toward_backend,
+        to_caller: hop.to_caller,
         last: None,
         live: None,
         share,
