@@ -5,7 +5,7 @@ use tidegate_sip::{HeaderName, Message, Method};
 use tidegate_transaction::Key;
 use tidegate_world::{Received, Timestamp};
 
-use crate::lookup::{Lookups, Unknown, reach};
+use crate::lookup::{Asker, Lookups, Unknown, reach};
 use crate::message::request::Request;
 use crate::output::Cause;
 use crate::parked::Parked;
@@ -170,14 +170,13 @@ fn plan_resolved(
         Planned::Plan(plan) => return Ok(plan),
         Planned::Pending(need) => need,
     };
-    if let Err(unknown) = find_targets(now, snapshot, stages, request, &need) {
+    let is_stranger = snapshot.addresses.origin(&received.flow) == Origin::Stranger;
+    let asker = Asker { is_stranger, may_wait: stages.parked.has_room(is_stranger) };
+    if let Err(unknown) = find_targets(now, snapshot, stages, request, &need, asker) {
         return Err(match unknown {
             Unknown::Pending(_, late) if standing.is_overdue => late,
-            Unknown::Pending(ticket, _) => {
-                let is_strangers = snapshot.addresses.origin(&received.flow) == Origin::Stranger;
-                let has_room = stages.parked.has_room(is_strangers);
-                if has_room { Rejection::Park(ticket) } else { Rejection::PARKED_FULL }
-            }
+            Unknown::Pending(ticket, _) if asker.may_wait => Rejection::Park(ticket),
+            Unknown::Pending(..) => Rejection::PARKED_FULL,
             Unknown::Rejected(rejection) => rejection,
         });
     }
@@ -187,13 +186,14 @@ fn plan_resolved(
     }
 }
 
-/// Finds the targets that the plan for a request needs.
+/// Finds the targets that the plan for a request needs, which is the `asker`.
 fn find_targets(
     now: Timestamp,
     snapshot: &Snapshot,
     stages: &mut Stages<'_>,
     request: &mut Request<'_>,
     need: &Need<'_>,
+    asker: Asker,
 ) -> Result<(), Unknown> {
     let Stages { resolution, lookups, .. } = stages;
     let may_be = |address| snapshot.addresses.may_be_backend(address);
@@ -210,7 +210,8 @@ fn find_targets(
             Located::Unavailable => Err(Unknown::Rejected(Rejection::UNRESOLVED)),
         },
         Need::User(aor) => {
-            let (targets, contacts) = reach(now, lookups, resolution, aor, identity, may_be)?;
+            let (targets, contacts) =
+                reach(now, lookups, resolution, aor, asker, identity, may_be)?;
             request.retarget(Some(&contacts), 0);
             request.targets = targets;
             request.contacts = Some(Box::new(contacts));

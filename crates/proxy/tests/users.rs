@@ -277,10 +277,11 @@ fn a_contact_that_is_a_name_is_resolved_after_the_look_up() {
     assert_eq!(forwarded(s.serve()).to.to_string(), OTHER_PHONE);
 }
 
-#[test]
-fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
-    let trusted = "10.1.1.1:5060";
-    let mut s = Script::with(Policy::Rr, |settings| {
+const TRUSTED: &str = "10.1.1.1:5060";
+
+/// The same, and a trusted source may also call names at `carrier.example`.
+fn with_trusted_source() -> Script {
+    Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
         let outward =
             Rule { from: Senders::Trusted, to: RuleTarget::RequestUri, ..users("carrier.example") };
@@ -288,12 +289,27 @@ fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
         let listener = settings.listeners[0].clone();
         settings.listeners[0] =
             Listener { trust: vec!["10.1.1.1/32".parse().unwrap()], ..listener };
-    });
+    })
+}
+
+/// The address of the stranger with a number.
+fn stranger(number: u32) -> String {
+    format!("198.51.{}.{}:5060", number / 200, number % 200 + 1)
+}
+
+/// Sends an INVITE to `uri` from an address, and returns the statuses of the replies.
+fn call_from(s: &mut Script, from: &str, uri: &str, call: &str) -> Vec<String> {
+    let sent = s.send(from, &request("INVITE", uri, call, 1, "").replace(CALLER, from));
+    statuses(&sent).into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
+    let mut s = with_trusted_source();
     let mut seen = Vec::new();
     for i in 0..1500 {
         let uri = format!("sip:user-{i}@example.com");
-        let sent = s.send(CALLER, &request("INVITE", &uri, &format!("c{i}"), 1, ""));
-        seen.extend(statuses(&sent).into_iter().map(str::to_owned));
+        seen.extend(call_from(&mut s, &stranger(i), &uri, &format!("c{i}")));
         // The world has the questions, and says nothing.
         while asked(&mut s).is_some() {}
         if i % 50 == 0 {
@@ -305,13 +321,30 @@ fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
     assert_eq!(s.counters.parked.get(), 512);
     assert_eq!(seen, vec!["503"; 1500 - 512]);
     // The other half is for those that may go anywhere.
-    let text = request("INVITE", "sip:carol@carrier.example", "t", 1, "").replace(CALLER, trusted);
-    assert!(s.send(trusted, &text).is_empty());
+    assert!(call_from(&mut s, TRUSTED, "sip:carol@carrier.example", "t").is_empty());
     assert_eq!(s.counters.parked.get(), 513);
     assert!(matches!(s.proxy.poll_query().unwrap().question, Question::Resolve { .. }));
     s.pass(Duration::from_secs(4));
     assert_eq!(statuses(&s.serve()), vec!["480"; 512]);
     assert_eq!(s.counters.parked.get(), 1);
+}
+
+#[test]
+fn look_ups_of_strangers_that_hang_keep_no_trusted_source_from_a_user() {
+    let mut s = with_trusted_source();
+    for i in 0..1500 {
+        let uri = format!("sip:user-{i}@example.com");
+        call_from(&mut s, &stranger(i), &uri, &format!("c{i}"));
+        while asked(&mut s).is_some() {}
+    }
+    let counters = s.counters.lookups.clone();
+    let (outstanding, refused) = (counters.outstanding.get(), counters.refused.get());
+    assert_eq!((outstanding, refused), (512, 1500 - 512), "no question without a request");
+    // Also of a user that a stranger has asked for, whose question waits.
+    for uri in [ALICE, "sip:user-500@example.com"] {
+        assert!(call_from(&mut s, TRUSTED, uri, uri).is_empty());
+        assert_eq!(asked(&mut s).expect("it is asked at once").1, uri);
+    }
 }
 
 #[test]
