@@ -8,7 +8,7 @@ use tidegate_world::{Received, Timestamp};
 use crate::lookup::{Asker, Lookups, Unknown, reach};
 use crate::message::request::Request;
 use crate::output::Cause;
-use crate::parked::Parked;
+use crate::parked::{Parked, Sender};
 use crate::rejection::reply_reason::ReplyReason;
 use crate::rejection::{DropReason, Rejection, text_of};
 use crate::resolution::{Located, Resolution, Ticket};
@@ -27,7 +27,6 @@ use crate::target::Target;
 use crate::transaction::Transactions;
 use crate::transaction::matching::{identity, try_match};
 use crate::transaction::open::open;
-use crate::transport::addresses::Origin;
 
 /// The result of serving a request.
 pub(crate) enum Served {
@@ -170,12 +169,15 @@ fn plan_resolved(
         Planned::Plan(plan) => return Ok(plan),
         Planned::Pending(need) => need,
     };
-    let is_stranger = snapshot.addresses.origin(&received.flow) == Origin::Stranger;
-    let asker = Asker { is_stranger, may_wait: stages.parked.has_room(is_stranger) };
+    let sender = Sender::of(snapshot, &received.flow);
+    let may_wait = stages.parked.has_room(sender);
+    let asker = Asker { is_stranger: sender.is_stranger, may_wait };
     if let Err(unknown) = find_targets(now, snapshot, stages, request, &need, asker) {
         return Err(match unknown {
             Unknown::Pending(_, late) if standing.is_overdue => late,
-            Unknown::Pending(ticket, _) if asker.may_wait => Rejection::Park(ticket),
+            Unknown::Pending(ticket, _) if stages.parked.may_wait(sender, ticket) => {
+                Rejection::Park(ticket)
+            }
             Unknown::Pending(..) => Rejection::PARKED_FULL,
             Unknown::Rejected(rejection) => rejection,
         });

@@ -348,6 +348,39 @@ fn look_ups_of_strangers_that_hang_keep_no_trusted_source_from_a_user() {
 }
 
 #[test]
+fn one_source_keeps_no_other_from_being_parked() {
+    for (greedy, other, most) in [(CALLER, "203.0.113.9:5060", 256), (TRUSTED, CALLER, 512)] {
+        let mut s = with_trusted_source();
+        for i in 0..1500 {
+            let uri = format!("sip:user-{i}@example.com");
+            call_from(&mut s, greedy, &uri, &format!("c{i}"));
+        }
+        assert_eq!(s.counters.parked.get(), most, "as many as it leaves");
+        assert!(call_from(&mut s, other, ALICE, "o").is_empty());
+        assert_eq!(s.counters.parked.get(), most + 1);
+    }
+    // A network of 64 bits is one source.
+    let mut s = with_trusted_source();
+    for i in 0..600 {
+        let from = format!("[2001:db8::{i:x}]:5060");
+        call_from(&mut s, &from, &format!("sip:user-{i}@example.com"), &format!("c{i}"));
+    }
+    assert_eq!(s.counters.parked.get(), 256);
+}
+
+#[test]
+fn one_user_whose_look_up_hangs_keeps_no_other_from_being_found() {
+    let mut s = with_trusted_source();
+    for i in 0..600 {
+        call_from(&mut s, &stranger(i), ALICE, &format!("c{i}"));
+    }
+    assert_eq!(s.counters.parked.get(), 256);
+    assert!(call_from(&mut s, &stranger(601), "sip:bob@example.com", "o").is_empty());
+    assert_eq!(call_from(&mut s, &stranger(602), ALICE, "p"), ["503"]);
+    assert_eq!(s.counters.parked.get(), 257);
+}
+
+#[test]
 fn a_reload_makes_users_be_looked_up_anew() {
     let mut s = script();
     s.send(CALLER, &call("c"));
