@@ -3,7 +3,7 @@
 use tidegate_control::{Reason, Tier};
 use tidegate_sip::{HeaderName, Message, Method};
 use tidegate_transaction::Key;
-use tidegate_world::{Received, Timestamp};
+use tidegate_world::Received;
 
 use crate::lookup::{Asker, Lookups, Unknown, reach};
 use crate::message::request::Request;
@@ -18,7 +18,6 @@ use crate::routing::commit::commit;
 use crate::routing::fork::breadth;
 use crate::routing::loops::check_loop;
 use crate::routing::plan::{Need, Plan, Planned, plan};
-use crate::snapshot::Snapshot;
 use crate::state::Room;
 use crate::stateless::forward::forward;
 use crate::stateless::lost::{Lost, forward_lost};
@@ -172,7 +171,7 @@ fn plan_resolved(
     let sender = Sender::of(snapshot, &received.flow);
     let may_wait = stages.parked.has_room(sender);
     let asker = Asker { is_stranger: sender.is_stranger, may_wait };
-    if let Err(unknown) = find_targets(now, snapshot, stages, request, &need, asker) {
+    if let Err(unknown) = find_targets(step, stages, received, request, &need, asker) {
         return Err(match unknown {
             Unknown::Pending(_, late) if standing.is_overdue => late,
             Unknown::Pending(ticket, _) if stages.parked.may_wait(sender, ticket) => {
@@ -190,15 +189,17 @@ fn plan_resolved(
 
 /// Finds the targets that the plan for a request needs, which is the `asker`.
 fn find_targets(
-    now: Timestamp,
-    snapshot: &Snapshot,
+    step: &Step<'_>,
     stages: &mut Stages<'_>,
+    received: &Received,
     request: &mut Request<'_>,
     need: &Need<'_>,
     asker: Asker,
 ) -> Result<(), Unknown> {
+    let Step { now, snapshot, .. } = *step;
     let Stages { resolution, lookups, .. } = stages;
-    let may_be = |address| snapshot.addresses.may_be_backend(address);
+    let addresses = &snapshot.addresses;
+    let may_be = |address| addresses.may_be_backend(address);
     // RFC 3263 §4.4: a CANCEL and an ACK find the target of their INVITE, which has the same identity.
     let identity = request.identity;
     match need {
@@ -212,6 +213,9 @@ fn find_targets(
             Located::Unavailable => Err(Unknown::Rejected(Rejection::UNRESOLVED)),
         },
         Need::User(aor) => {
+            // A contact that leads back here is none; the user may have another one.
+            let local = received.flow.local;
+            let may_be = |at| may_be(at) && !addresses.is_own_socket(at, local);
             let (targets, contacts) =
                 reach(now, lookups, resolution, aor, asker, identity, may_be)?;
             request.retarget(Some(&contacts), 0);

@@ -5,9 +5,9 @@ mod script;
 use std::sync::Arc;
 use std::time::Duration;
 
-use script::{BACKEND_A, BACKEND_B, CALLER, Script, Sent, invite, request};
+use script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Script, Sent, address, invite, request};
 use tidegate_balance::Policy;
-use tidegate_proxy::{Listener, Mode, Rule, RuleTarget, Senders, Settings};
+use tidegate_proxy::{Listener, Mode, Rule, RuleTarget, Senders};
 use tidegate_world::{Core, LookupKind, QueryAnswer, QueryId, Question};
 
 const PHONE: &str = "203.0.113.7:5062";
@@ -16,7 +16,13 @@ const ALICE: &str = "sip:alice@example.com";
 
 /// Requests to `example.com` go to users, all others to the pool.
 fn script() -> Script {
-    Script::with(Policy::Rr, |settings: &mut Settings| {
+    script_at(PROXY)
+}
+
+/// The same, with a listener at this address.
+fn script_at(listener: &str) -> Script {
+    Script::with(Policy::Rr, |settings| {
+        settings.listeners = vec![Listener::new(address(listener))];
         settings.pools[0].mode = Mode::Transaction;
         settings.rules.insert(0, users("example.com"));
     })
@@ -125,10 +131,13 @@ fn rfc3261_16_5_a_user_without_a_contact_that_can_be_reached_is_unavailable() {
         // That is ourselves.
         &["sip:a@192.0.2.1"],
     ] {
-        let mut s = script();
-        s.send(CALLER, &call("c"));
-        let sent = answer(&mut s, ALICE, found(contacts));
-        assert_eq!(statuses(&sent), ["480"], "{contacts:?}");
+        // A listener at the wildcard address is where a packet has come.
+        for listener in [PROXY, "0.0.0.0:5060"] {
+            let mut s = script_at(listener);
+            s.send(CALLER, &call("c"));
+            let sent = answer(&mut s, ALICE, found(contacts));
+            assert_eq!(statuses(&sent), ["480"], "{contacts:?} {listener}");
+        }
     }
 }
 
@@ -287,8 +296,8 @@ fn with_trusted_source() -> Script {
             Rule { from: Senders::Trusted, to: RuleTarget::RequestUri, ..users("carrier.example") };
         settings.rules.splice(0..0, [users("example.com"), outward]);
         let listener = settings.listeners[0].clone();
-        settings.listeners[0] =
-            Listener { trust: vec!["10.1.1.1/32".parse().unwrap()], ..listener };
+        let trust = vec!["10.1.1.1/32".parse().unwrap()];
+        settings.listeners[0] = Listener { trust, ..listener };
     })
 }
 
